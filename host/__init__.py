@@ -1,0 +1,1 @@
+"""Data, devices, training and the command line."""

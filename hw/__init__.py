@@ -1,0 +1,1 @@
+"""The hardware of P4SGD, described in Amaranth HDL."""

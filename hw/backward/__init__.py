@@ -1,0 +1,1 @@
+"""Backward: deltas and kept lines to exact gradients, one plane a cycle."""

@@ -1,0 +1,1 @@
+"""Loss: sums and labels to residuals and their deltas (Round 2)."""

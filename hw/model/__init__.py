@@ -1,0 +1,1 @@
+"""Model: the weights and their update (Round 3)."""

@@ -1,0 +1,1 @@
+"""Network: packets, the worker's endpoint and the aggregator of the AllReduce protocol."""

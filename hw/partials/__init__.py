@@ -1,0 +1,1 @@
+"""Partials: dot products of all engines to partial activations (Round 1)."""

@@ -1,0 +1,161 @@
+"""The size of a worker: one frozen value that the RTL, the simulation and the host share."""
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+
+from p4sgd.hw.spec.fixed import MAX_PRECISION, WEIGHT
+
+__all__ = ["BANKS", "PRESETS", "WorkerConfig"]
+
+BANKS = 8
+"""Samples of a micro-batch, one bank each. Fixed by the packet, which carries eight integers."""
+
+
+def _is_power_of_two(value: int) -> bool:
+    return value > 0 and value & (value - 1) == 0
+
+
+def _bits(count: int) -> int:
+    """Bits that hold the numbers 0 to ``count - 1`` (at least 1)."""
+    return max(1, (count - 1).bit_length())
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """Size of a worker.
+
+    Parameters
+    ----------
+    engines
+        Datapaths, each fed by a memory port of its own (E), 1 to 32.
+    lanes
+        Features of a chunk, handled in one cycle: a power of two, 8 to 64.
+    chunks
+        Chunks of an engine's model memory: a power of two, 2 to 65536.
+    line_fifo_depth
+        Lines an engine keeps between forward and backward: a power of two. At least the lines of one micro-batch at
+        the host's chosen chunks and precision (the host refuses less, it would deadlock); the network's latency in
+        cycles more to run at full speed.
+    slots
+        AllReduce operations in flight: a power of two, 2 to 4096.
+    table_segments
+        Segments of the loss table: a power of two, 16 to 1024.
+
+    Raises
+    ------
+    ValueError
+        If a number is outside its range.
+    """
+
+    engines: int = 1
+    lanes: int = 64
+    chunks: int = 64
+    line_fifo_depth: int = 1024
+    slots: int = 16
+    table_segments: int = 256
+
+    def __post_init__(self) -> None:
+        ranges = {
+            "engines": (1, 32),
+            "lanes": (8, 64),
+            "chunks": (2, 65536),
+            "line_fifo_depth": (8, 1 << 20),
+            "slots": (2, 4096),
+            "table_segments": (16, 1024),
+        }
+        for name, (low, high) in ranges.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ValueError(f"{name} must be {low} to {high}, not {value}")
+            if name != "engines" and not _is_power_of_two(value):
+                raise ValueError(f"{name} must be a power of two, not {value}")
+
+    # -- presets -------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def tiny(cls) -> "WorkerConfig":
+        """One engine of 8 lanes: the smallest that has every mechanism; for benches."""
+        return cls(engines=1, lanes=8, chunks=16, line_fifo_depth=128, slots=4, table_segments=64)
+
+    @classmethod
+    def small(cls) -> "WorkerConfig":
+        """Two engines of 16 lanes, up to 1,024 features: the default of RTL simulation."""
+        return cls(engines=2, lanes=16, chunks=32, line_fifo_depth=512, slots=8)
+
+    @classmethod
+    def u280(cls) -> "WorkerConfig":
+        """An Alveo U280: 8 engines of 64 lanes, up to 262,144 features a worker."""
+        return cls(engines=8, lanes=64, chunks=512, line_fifo_depth=8192, slots=64)
+
+    # -- derived sizes -------------------------------------------------------------------------------------------
+
+    @property
+    def features(self) -> int:
+        """Features a worker holds: engines · chunks · lanes."""
+        return self.engines * self.chunks * self.lanes
+
+    @property
+    def line_bits(self) -> int:
+        """Bits of a line, one plane of one chunk of a micro-batch: 8 banks · lanes."""
+        return BANKS * self.lanes
+
+    @property
+    def line_bytes(self) -> int:
+        """Bytes of a line (64 at 64 lanes)."""
+        return self.line_bits // 8
+
+    @property
+    def weight_lines(self) -> int:
+        """Lines that hold the weights of one chunk: 32 bits · lanes / line_bits, that is, 4."""
+        return WEIGHT.width * self.lanes // self.line_bits
+
+    @property
+    def chunk_bits(self) -> int:
+        """Bits of a chunk address."""
+        return _bits(self.chunks)
+
+    @property
+    def slot_bits(self) -> int:
+        """Bits of a slot number."""
+        return _bits(self.slots)
+
+    @property
+    def segment_bits(self) -> int:
+        """Bits of a table segment number."""
+        return _bits(self.table_segments)
+
+    @property
+    def plane_sum_bits(self) -> int:
+        """Signed width of one plane's dot product: a weight, plus log2(lanes)."""
+        return WEIGHT.width + _bits(self.lanes)
+
+    @property
+    def dot_bits(self) -> int:
+        """Signed width of an engine's exact dot product: weight + 8 planes + log2(lanes · chunks)."""
+        return WEIGHT.width + MAX_PRECISION + _bits(self.lanes * self.chunks)
+
+    @property
+    def worker_dot_bits(self) -> int:
+        """Signed width of a worker's exact dot product: `dot_bits` + log2(engines)."""
+        return self.dot_bits + (self.engines - 1).bit_length()
+
+    @property
+    def config_hash(self) -> int:
+        """32 bits that differ between configurations: the start of SHA-256 over the fields as canonical JSON."""
+        text = json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+
+    def table(self) -> dict[str, int]:
+        """Fields and derived sizes by name, for printing."""
+        derived = ("features", "line_bytes", "plane_sum_bits", "dot_bits", "worker_dot_bits")
+        return dataclasses.asdict(self) | {name: getattr(self, name) for name in derived}
+
+
+PRESETS = {
+    "tiny": WorkerConfig.tiny,
+    "small": WorkerConfig.small,
+    "u280": WorkerConfig.u280,
+}
+"""Configurations by the name that the command line takes."""

