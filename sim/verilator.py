@@ -89,9 +89,7 @@ def lint(sources: Sequence[Path], top: str, waivers: Sequence[str] = ()) -> str:
     """
     command = ["verilator", "--lint-only", "-Wall", "--top-module", top]
     command += [f"-Wno-{name}" for name in waivers] + [str(source) for source in sources]
-    done = subprocess.run(
-        command, env=os.environ | environment(), capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, env=os.environ | environment(), capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 
 

@@ -38,9 +38,7 @@ class AdderTree(wiring.Component):
         while radix**self.latency < terms:
             self.latency += 1
         self.out_width = width + (terms - 1).bit_length()
-        super().__init__(
-            {"i": In(data.ArrayLayout(signed(width), terms)), "o": Out(signed(self.out_width))}
-        )
+        super().__init__({"i": In(data.ArrayLayout(signed(width), terms)), "o": Out(signed(self.out_width))})
 
     i: data.View
     o: Signal

@@ -146,9 +146,7 @@ class Packet:
             raise MalformedPacketError(f"a frame has {FRAME_BYTES} bytes, not {len(frame)}")
         number = int.from_bytes(frame, "big")
         total = FRAME_BYTES * 8
-        got = {
-            name: number >> (total - offset - bits) & ((1 << bits) - 1) for name, offset, bits, _ in FIELDS
-        }
+        got = {name: number >> (total - offset - bits) & ((1 << bits) - 1) for name, offset, bits, _ in FIELDS}
         for name, expected in (("ethertype", ETHERTYPE), ("version", VERSION), ("reserved", 0)):
             if got[name] != expected:
                 raise MalformedPacketError(f"{name} is {got[name]:#x}, not {expected:#x}")
