@@ -234,10 +234,15 @@ RUN = Register(
     ),
 )
 TABLE_SHIFT = _whole("TABLE_SHIFT", 0x068, _RW, "log2 of a table segment's width", bits=5)
-TABLE_INDEX = _whole("TABLE_INDEX", 0x06C, _RW, "segment that the next write of TABLE_INTERCEPT fills", bits=10)
+TABLE_INDEX = _whole("TABLE_INDEX", 0x06C, _STROBE, "segment that the next write of TABLE_INTERCEPT fills", bits=10)
 TABLE_SLOPE = _whole("TABLE_SLOPE", 0x070, _RW, "slope of that segment", bits=SLOPE.width, signed=True)
 TABLE_INTERCEPT = _whole(
-    "TABLE_INTERCEPT", 0x074, _STROBE, "intercept; the write stores the segment", bits=INTERCEPT.width, signed=True
+    "TABLE_INTERCEPT",
+    0x074,
+    _STROBE,
+    "intercept; the write stores the segment and advances the index by one",
+    bits=INTERCEPT.width,
+    signed=True,
 )
 LABELS_ADDRESS = _pair("LABELS_ADDRESS", 0x078, _RW, "byte address of the labels, a multiple of 4096")
 

@@ -1,0 +1,142 @@
+"""The order of a run."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import enum, wiring
+from amaranth.lib.wiring import In, Out
+
+from p4sgd.hw.spec.registers import ModelSource
+
+__all__ = ["Phase", "Sequencer"]
+
+
+class Phase(enum.Enum, shape=2):
+    """What a worker is doing, for the cycle counters."""
+
+    IDLE = 0
+    MODEL = 1
+    """Preparing the run, loading, clearing or storing the model."""
+    TRAIN = 2
+    """Lines are being taken, or updates are outstanding."""
+    FINISH = 3
+    """Training is over; the network has acknowledgements to collect."""
+
+
+class Sequencer(wiring.Component):
+    """Takes a run through its phases::
+
+        start ─▶ count ─▶ load | zero | keep ─▶ train ─▶ finish ─▶ (store) ─▶ done
+
+    Each phase is a one-cycle command to the engines, which fall out of ``engines_idle`` in the next cycle and return
+    to it when they are through.
+
+    Members
+    -------
+    start : In(1)
+        Level: a run is wanted.
+    started : Out(1)
+        Pulse: the start was taken.
+    done : Out(1)
+        Pulse: the run has ended.
+    phase : Out(Phase)
+        Current phase.
+    model_source : In(2)
+        A `ModelSource`.
+    model_store : In(1)
+        Whether to store the model.
+    count : Out(1), counted : In(1)
+        Pulses to and from `Totals`.
+    load, zero, train, store : Out(1)
+        Commands to the engines.
+    engines_idle : In(1)
+        All engines are idle.
+    network_busy : In(1)
+        The endpoint has unacknowledged packets.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "start": In(1),
+                "started": Out(1),
+                "done": Out(1),
+                "phase": Out(Phase),
+                "model_source": In(2),
+                "model_store": In(1),
+                "count": Out(1),
+                "counted": In(1),
+                "load": Out(1),
+                "zero": Out(1),
+                "train": Out(1),
+                "store": Out(1),
+                "engines_idle": In(1),
+                "network_busy": In(1),
+            }
+        )
+
+    start: Signal
+    started: Signal
+    done: Signal
+    phase: Signal
+    model_source: Signal
+    model_store: Signal
+    count: Signal
+    counted: Signal
+    load: Signal
+    zero: Signal
+    train: Signal
+    store: Signal
+    engines_idle: Signal
+    network_busy: Signal
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        commands = [self.load, self.zero, self.train, self.store]
+        pulses = [self.started, self.done, self.count, *commands]
+        m.d.sync += [pulse.eq(0) for pulse in pulses]
+        # A command is registered and an engine answers a cycle later: wait both out before looking at idle.
+        issued = Signal(2)
+        m.d.sync += issued.eq(issued >> 1)
+        idle = self.engines_idle & (issued == 0)
+
+        def issue(command: Signal) -> list[object]:
+            return [command.eq(1), issued.eq(0b11)]
+
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += self.phase.eq(Phase.IDLE)
+                # `started` is high in the cycle in which the register file still shows the old start.
+                with m.If(self.start & ~self.started & ~self.done):
+                    m.d.sync += [self.started.eq(1), self.count.eq(1)]
+                    m.next = "COUNT"
+            with m.State("COUNT"):
+                m.d.comb += self.phase.eq(Phase.MODEL)
+                with m.If(self.counted):
+                    with m.If(self.model_source == ModelSource.MEMORY.value):
+                        m.d.sync += issue(self.load)
+                    with m.Elif(self.model_source == ModelSource.ZERO.value):
+                        m.d.sync += issue(self.zero)
+                    m.next = "MODEL"
+            with m.State("MODEL"):
+                m.d.comb += self.phase.eq(Phase.MODEL)
+                with m.If(idle):
+                    m.d.sync += issue(self.train)
+                    m.next = "TRAIN"
+            with m.State("TRAIN"):
+                m.d.comb += self.phase.eq(Phase.TRAIN)
+                with m.If(idle):
+                    m.next = "FINISH"
+            with m.State("FINISH"):
+                m.d.comb += self.phase.eq(Phase.FINISH)
+                with m.If(~self.network_busy):
+                    with m.If(self.model_store):
+                        m.d.sync += issue(self.store)
+                        m.next = "STORE"
+                    with m.Else():
+                        m.d.sync += self.done.eq(1)
+                        m.next = "IDLE"
+            with m.State("STORE"):
+                m.d.comb += self.phase.eq(Phase.MODEL)
+                with m.If(idle):
+                    m.d.sync += self.done.eq(1)
+                    m.next = "IDLE"
+        return m

@@ -1,0 +1,247 @@
+"""The worker: all that is on one FPGA, between its memory, its host and its network."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from p4sgd.hw.bus import axi4, axi4_lite
+from p4sgd.hw.bus.axi_stream import FrameBeat
+from p4sgd.hw.bus.broadcast import Broadcast
+from p4sgd.hw.bus.register_file import RegisterFile
+from p4sgd.hw.bus.stream import connect_stream
+from p4sgd.hw.loss.loss_unit import LossUnit
+from p4sgd.hw.memory.strided_reader import StridedReader
+from p4sgd.hw.net.endpoint import Endpoint
+from p4sgd.hw.partials.partial_sum import PartialSum
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.image import LABEL_BYTES
+from p4sgd.hw.spec.registers import COUNTERS, RegisterMap, identity
+from p4sgd.hw.worker.counters import Counters
+from p4sgd.hw.worker.engine import Engine
+from p4sgd.hw.worker.sequencer import Phase, Sequencer
+from p4sgd.hw.worker.settings import ENGINE_SETTINGS
+from p4sgd.hw.worker.totals import Totals
+
+__all__ = ["Worker"]
+
+
+class Worker(wiring.Component):
+    """Trains a shard of a model: forward, communicate, backward::
+
+                     ┌──────────────┐ dots ┌────────────┐ partials ┌──────────┐  tx
+        memory[e] ◀─▶│ Engine × E   ├─────▶│ PartialSum ├─────────▶│          ├──────▶
+                     │              │      └────────────┘          │ Endpoint │
+                     │              │      ┌────────────┐  sums    │          │◀──────
+                     │              │◀─────┤  LossUnit  │◀─────────┤          │  rx
+                     └──────▲───────┘deltas└─────▲──────┘          └──────────┘
+                            │                    │ labels
+        control ──▶ RegisterFile ─ Sequencer  StridedReader ◀── labels_memory
+
+    Parameters
+    ----------
+    config
+        Size of the worker.
+    build_id
+        Number that the host can read back, to tell builds apart.
+
+    Members
+    -------
+    control : In(AXI4-Lite)
+        The registers of :mod:`p4sgd.hw.spec.registers`.
+    memory : Out(AXI4).array(engines)
+        Lines and weights of each engine; data as wide as a line.
+    labels_memory : Out(AXI4)
+        Labels, 256 bits wide; only read.
+    tx : Out(stream of FrameBeat), rx : In(stream of FrameBeat)
+        Ethernet frames to and from the MAC.
+    """
+
+    def __init__(self, config: WorkerConfig, *, build_id: int = 0) -> None:
+        self._config = config
+        self._build_id = build_id
+        super().__init__(
+            {
+                "control": In(axi4_lite.Signature()),
+                "memory": Out(axi4.Signature(data_bits=config.line_bits)).array(config.engines),
+                "labels_memory": Out(axi4.Signature(data_bits=8 * LABEL_BYTES)),
+                "tx": Out(stream.Signature(FrameBeat)),
+                "rx": In(stream.Signature(FrameBeat)),
+            }
+        )
+
+    control: Any
+    memory: list[Any]
+    labels_memory: Any
+    tx: stream.Interface
+    rx: stream.Interface
+
+    def elaborate(self, platform: object) -> Module:
+        config = self._config
+        m = Module()
+        m.submodules.registers = registers = RegisterFile(RegisterMap(config))
+        m.submodules.sequencer = sequencer = Sequencer()
+        m.submodules.totals = totals = Totals()
+        m.submodules.counters = counters = Counters()
+        m.submodules.partial_sum = partial_sum = PartialSum(config)
+        m.submodules.endpoint = endpoint = Endpoint(config)
+        m.submodules.loss = loss = LossUnit(config)
+        m.submodules.labels = labels = StridedReader(8 * LABEL_BYTES)
+        m.submodules.broadcast = broadcast = Broadcast(loss.deltas.payload.shape(), config.engines)
+        engines = [Engine(config) for _ in range(config.engines)]
+        for index, engine in enumerate(engines):
+            m.submodules[f"engine{index}"] = engine
+
+        # The way of the data.
+        for index, engine in enumerate(engines):
+            wiring.connect(m, engine.memory, wiring.flipped(self.memory[index]))
+            connect_stream(m, engine.dots, partial_sum.dots[index])
+            connect_stream(m, broadcast.o[index], engine.deltas)
+        connect_stream(m, partial_sum.partials, endpoint.partials)
+        connect_stream(m, endpoint.tx, wiring.flipped(self.tx))
+        connect_stream(m, wiring.flipped(self.rx), endpoint.rx)
+        connect_stream(m, endpoint.sums, loss.sums)
+        for channel in ("ar", "r"):
+            wiring.connect(m, getattr(labels.memory, channel), wiring.flipped(getattr(self.labels_memory, channel)))
+        m.d.comb += [  # 32 bytes of memory are eight labels
+            loss.labels.payload.eq(labels.data.payload),
+            loss.labels.valid.eq(labels.data.valid),
+            labels.data.ready.eq(loss.labels.ready),
+        ]
+        connect_stream(m, loss.deltas, broadcast.i)
+
+        wiring.connect(m, wiring.flipped(self.control), registers.bus)
+        self._identify(m, registers)
+        self._control(m, registers, sequencer, totals)
+        self._configure_network(m, registers, endpoint)
+        self._configure_arithmetic(m, registers, partial_sum, loss)
+
+        settings = Signal(ENGINE_SETTINGS)
+        m.d.comb += [
+            settings.precision.eq(registers.format_precision),
+            settings.stored.eq(registers.format_stored),
+            settings.signed.eq(registers.format_signed),
+            settings.chunks.eq(registers.chunks),
+            settings.micro_batches.eq(registers.micro_batches),
+            settings.gradient_shift.eq(registers.rate_gradient_shift),
+            settings.shrink.eq(registers.shrink),
+            settings.threshold.eq(registers.threshold),
+            labels.start.eq(sequencer.train),
+            labels.base.eq(Cat(registers.labels_address_low, registers.labels_address_high)),
+            labels.burst_beats.eq(1),
+            labels.stride_beats.eq(1),
+            labels.bursts.eq(totals.total_micro_batches),
+        ]
+        for index, engine in enumerate(engines):
+            m.d.comb += [
+                engine.settings.eq(settings),
+                engine.lines_address.eq(_address(registers, f"lines{index}_address")),
+                engine.model_address.eq(_address(registers, f"model{index}_address")),
+                engine.total_chunks.eq(totals.total_chunks),
+                engine.load.eq(sequencer.load),
+                engine.zero.eq(sequencer.zero),
+                engine.train.eq(sequencer.train),
+                engine.store.eq(sequencer.store),
+            ]
+        m.d.comb += [
+            sequencer.engines_idle.eq(Cat(engine.idle for engine in engines).all()),
+            sequencer.network_busy.eq(endpoint.busy),
+            registers.status_partial_clamped.eq(partial_sum.clamped),
+            registers.status_residual_saturated.eq(loss.saturated),
+            registers.status_weight_saturated.eq(Cat(engine.weight_saturated for engine in engines).any()),
+            registers.status_memory_error.eq(Cat(engine.memory_error for engine in engines).any() | labels.error),
+        ]
+        self._count(m, registers, sequencer, counters, engines[0], endpoint)
+        return m
+
+    def _identify(self, m: Module, registers: RegisterFile) -> None:
+        for name, word in identity(self._config, self._build_id).items():
+            if name == "GEOMETRY":
+                fields = RegisterMap(self._config)[name].decode(word)
+                m.d.comb += [getattr(registers, f"geometry_{field}").eq(value) for field, value in fields.items()]
+            else:
+                m.d.comb += getattr(registers, name.lower()).eq(word)
+
+    def _control(self, m: Module, registers: RegisterFile, sequencer: Sequencer, totals: Totals) -> None:
+        m.d.comb += [
+            sequencer.start.eq(registers.ctrl_start),
+            registers.ctrl_start_clear.eq(sequencer.started),
+            registers.ctrl_ready.eq(sequencer.started),
+            registers.ctrl_done.eq(sequencer.done),
+            registers.ctrl_idle.eq((sequencer.phase == Phase.IDLE) & ~registers.ctrl_start),
+            sequencer.model_source.eq(registers.run_model_source),
+            sequencer.model_store.eq(registers.run_model_store),
+            totals.start.eq(sequencer.count),
+            totals.micro_batches.eq(registers.micro_batches),
+            totals.mini_batches.eq(registers.mini_batches),
+            totals.chunks.eq(registers.chunks),
+            sequencer.counted.eq(totals.done),
+        ]
+
+    def _configure_network(self, m: Module, registers: RegisterFile, endpoint: Endpoint) -> None:
+        m.d.comb += [
+            endpoint.job.eq(registers.job_job),
+            endpoint.shard.eq(registers.job_shard),
+            endpoint.workers.eq(registers.job_workers),
+            endpoint.local_mac.eq(Cat(registers.local_mac_low, registers.local_mac_high)),
+            endpoint.peer_mac.eq(Cat(registers.peer_mac_low, registers.peer_mac_high)),
+            endpoint.resend_cycles.eq(registers.resend_cycles),
+            endpoint.join.eq(registers.join_round_strobe),
+            endpoint.join_round.eq(registers.join_round),
+        ]
+
+    def _configure_arithmetic(
+        self, m: Module, registers: RegisterFile, partial_sum: PartialSum, loss: LossUnit
+    ) -> None:
+        segment = Signal(self._config.segment_bits)
+        with m.If(registers.table_index_strobe):
+            m.d.sync += segment.eq(registers.table_index)
+        with m.Elif(registers.table_intercept_strobe):
+            m.d.sync += segment.eq(segment + 1)
+        m.d.comb += [
+            partial_sum.precision.eq(registers.format_precision),
+            partial_sum.signed.eq(registers.format_signed),
+            partial_sum.limit.eq(registers.partial_limit),
+            loss.label_sign.eq(registers.label_mode_sign),
+            loss.label_offset.eq(registers.label_mode_offset),
+            loss.label_constant.eq(registers.label_mode_constant),
+            loss.mantissa.eq(registers.rate_mantissa),
+            loss.table_shift.eq(registers.table_shift),
+            loss.table_write.enable.eq(registers.table_intercept_strobe),
+            loss.table_write.index.eq(segment),
+            loss.table_write.slope.eq(registers.table_slope),
+            loss.table_write.intercept.eq(registers.table_intercept),
+        ]
+
+    def _count(
+        self,
+        m: Module,
+        registers: RegisterFile,
+        sequencer: Sequencer,
+        counters: Counters,
+        engine: Engine,
+        endpoint: Endpoint,
+    ) -> None:
+        m.d.comb += [
+            counters.clear.eq(sequencer.started),
+            counters.phase.eq(sequencer.phase),
+            counters.took_line.eq(engine.took_line),
+            counters.lines_left.eq(engine.lines_left),
+            counters.line_waiting.eq(engine.line_waiting),
+            counters.awaiting_sums.eq(engine.awaiting_sums),
+            counters.sent.eq(endpoint.sent),
+            counters.resent.eq(endpoint.resent),
+            counters.received.eq(endpoint.received),
+            counters.dropped.eq(endpoint.dropped),
+        ]
+        for name, _ in COUNTERS:
+            count = getattr(counters, name.lower())
+            m.d.comb += [
+                getattr(registers, f"{name.lower()}_low").eq(count[:32]),
+                getattr(registers, f"{name.lower()}_high").eq(count[32:]),
+            ]
+
+
+def _address(registers: RegisterFile, name: str) -> Any:
+    return Cat(getattr(registers, f"{name}_low"), getattr(registers, f"{name}_high"))
