@@ -1,0 +1,72 @@
+"""Sequencer: the phases of a run, in order, with slow and fast engines."""
+
+import random
+
+import cocotb
+import pytest
+from cocotb.triggers import RisingEdge
+from support.bench import run_bench, start
+
+from p4sgd.hw.spec.registers import ModelSource
+from p4sgd.hw.worker.sequencer import Phase, Sequencer
+
+
+@cocotb.test()
+async def phases_in_order(dut):
+    await start(dut)
+    dut.engines_idle.value = 1
+    for _ in range(40):
+        source = random.choice(list(ModelSource))
+        store = random.getrandbits(1)
+        dut.model_source.value, dut.model_store.value = source.value, store
+        dut.network_busy.value = 1
+        expected = ["count"]
+        expected += {ModelSource.KEEP: [], ModelSource.ZERO: ["zero"], ModelSource.MEMORY: ["load"]}[source]
+        expected += ["train"] + ["store"] * store
+        seen: list[str] = []
+        phases: list[int] = []
+        busy = 0
+        counting = 0
+        dut.start.value = 1
+        for _ in range(1000):
+            await RisingEdge(dut.clk)
+            phase = int(dut.phase.value)
+            if phases[-1:] != [phase]:
+                phases.append(phase)
+            if dut.started.value:
+                dut.start.value = 0
+            counting = max(0, counting - 1)
+            dut.counted.value = int(counting == 1)
+            if dut.count.value:
+                seen.append("count")
+                counting = random.randint(2, 10)
+            for name in ("load", "zero", "train", "store"):
+                if getattr(dut, name).value:
+                    assert busy == 0, f"{name} while the engines are busy"
+                    seen.append(name)
+                    busy = random.randint(2, 10)
+            # An engine is idle in the cycle of its command and answers in the next.
+            busy = max(0, busy - 1)
+            dut.engines_idle.value = int(busy == 0)
+            if phase == Phase.FINISH.value and random.random() < 0.2:
+                dut.network_busy.value = 0
+            if dut.done.value:
+                break
+        else:
+            raise AssertionError(f"never done: {seen}")
+        assert seen == expected
+        tail = [Phase.MODEL.value] * store
+        assert [p for p in phases if p != Phase.IDLE.value] == [
+            Phase.MODEL.value,
+            Phase.TRAIN.value,
+            Phase.FINISH.value,
+            *tail,
+        ]
+        for _ in range(3):
+            await RisingEdge(dut.clk)
+        assert dut.phase.value == Phase.IDLE.value
+
+
+@pytest.mark.rtl
+def test_sequencer():
+    run_bench(Sequencer(), __file__)
