@@ -56,6 +56,8 @@ class Worker(wiring.Component):
         Labels, 256 bits wide; only read.
     tx : Out(stream of FrameBeat), rx : In(stream of FrameBeat)
         Ethernet frames to and from the MAC.
+    idle : Out(1)
+        No run is wanted or under way; the same as CTRL.idle.
     """
 
     def __init__(self, config: WorkerConfig, *, build_id: int = 0) -> None:
@@ -68,6 +70,7 @@ class Worker(wiring.Component):
                 "labels_memory": Out(axi4.Signature(data_bits=8 * LABEL_BYTES)),
                 "tx": Out(stream.Signature(FrameBeat)),
                 "rx": In(stream.Signature(FrameBeat)),
+                "idle": Out(1),
             }
         )
 
@@ -76,6 +79,7 @@ class Worker(wiring.Component):
     labels_memory: Any
     tx: stream.Interface
     rx: stream.Interface
+    idle: Signal
 
     def elaborate(self, platform: object) -> Module:
         config = self._config
@@ -169,7 +173,8 @@ class Worker(wiring.Component):
             registers.ctrl_start_clear.eq(sequencer.started),
             registers.ctrl_ready.eq(sequencer.started),
             registers.ctrl_done.eq(sequencer.done),
-            registers.ctrl_idle.eq((sequencer.phase == Phase.IDLE) & ~registers.ctrl_start),
+            self.idle.eq((sequencer.phase == Phase.IDLE) & ~registers.ctrl_start),
+            registers.ctrl_idle.eq(self.idle),
             sequencer.model_source.eq(registers.run_model_source),
             sequencer.model_store.eq(registers.run_model_store),
             totals.start.eq(sequencer.count),

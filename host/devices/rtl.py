@@ -1,0 +1,217 @@
+"""The `rtl` device: the generated Verilog of a whole cluster under Verilator.
+
+Slow (about 10^5 cycles a second) and exact: what runs is what a board would run. Needs g++ and make.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.errors import P4sgdError
+from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.config import WorkerConfig
+
+__all__ = ["RtlDevice", "RtlWorker"]
+
+_SLICE_CYCLES = 2_000_000
+"""Cycles that one request lets pass, so that a time-out is noticed within a minute."""
+
+
+class RtlWorker:
+    """One worker of a simulated cluster. Memory is kept here and handed over when a run starts."""
+
+    def __init__(self, device: "RtlDevice", index: int) -> None:
+        self._device = device
+        self._index = index
+        self._banks = [np.zeros(0, np.uint8) for _ in range(device.config.engines + 1)]
+        self._dirty: set[int] = set()
+        self._stale: set[int] = set()
+
+    @property
+    def config(self) -> WorkerConfig:
+        """Size of the worker."""
+        return self._device.config
+
+    def read_register(self, offset: int) -> int:
+        """Read a word over AXI4-Lite."""
+        return self._device.cluster_read(self._index, offset)
+
+    def write_register(self, offset: int, word: int) -> None:
+        """Write a word over AXI4-Lite; a start first hands the memory over."""
+        if offset == registers.CTRL.offset and registers.CTRL.decode(word)["start"]:
+            self._device.before_start(self._index)
+        self._device.cluster_write(self._index, offset, word)
+
+    def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
+        """Copy bytes into a bank.
+
+        Raises
+        ------
+        P4sgdError
+            If the bank is too small.
+        """
+        end = address + data.size
+        if end > self._device.memory_bytes:
+            raise P4sgdError(
+                f"bank {bank} of worker {self._index} needs {end} bytes, the simulated memory has "
+                f"{self._device.memory_bytes}: use fewer samples or the emulator"
+            )
+        memory = self._fetch(bank)
+        if end > memory.size:
+            memory = np.concatenate([memory, np.zeros(end - memory.size, np.uint8)])
+            self._banks[bank] = memory
+        memory[address:end] = data.reshape(-1)
+        self._dirty.add(bank)
+
+    def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
+        """Copy bytes out of a bank; what was never written is 0."""
+        memory = self._fetch(bank)
+        result = np.zeros(size, np.uint8)
+        known = memory[address : address + size]
+        result[: known.size] = known
+        return result
+
+    def _fetch(self, bank: int) -> npt.NDArray[np.uint8]:
+        """Bring a bank up to date after a run."""
+        if bank in self._stale:
+            self._banks[bank] = self._device.cluster_save(self._index, bank)
+            self._stale.discard(bank)
+        return self._banks[bank]
+
+    def hand_over(self) -> list[tuple[int, npt.NDArray[np.uint8]]]:
+        """Banks to load before a run. A run may write any engine's bank, so all are fetched anew after it."""
+        banks = [(bank, self._banks[bank]) for bank in sorted(self._dirty)]
+        self._dirty.clear()
+        self._stale.update(range(self.config.engines))
+        return banks
+
+
+class RtlDevice:
+    """A cluster of ``workers`` workers and an aggregator, simulated from its Verilog.
+
+    Parameters
+    ----------
+    config
+        Size of every worker.
+    workers
+        How many.
+    seed, memory_stall, link_stall, link_loss
+        Seed of the simulated disturbances, and the chance (0 to below 1) of a stall in each memory channel and cable
+        in each cycle, and of losing a frame.
+    waves
+        Where to leave a waveform (VCD).
+
+    Raises
+    ------
+    P4sgdError
+        If a tool is missing, or the model cannot be built.
+    """
+
+    name = "rtl"
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        workers: int,
+        *,
+        seed: int = 0,
+        memory_stall: float = 0.0,
+        link_stall: float = 0.0,
+        link_loss: float = 0.0,
+        waves: Path | None = None,
+    ) -> None:
+        from p4sgd.sim.cluster.build import MEMORY_BYTES, build_cluster
+        from p4sgd.sim.cluster.process import ClusterProcess
+        from p4sgd.sim.verilator import MissingToolError, SimulationError
+
+        self._errors = (MissingToolError, SimulationError)
+        self.config = config
+        self.memory_bytes = MEMORY_BYTES
+        self._waves = waves
+        self._started: set[int] = set()
+        settings = {
+            "seed": seed & 0xFFFFFFFF,
+            "memory_stall": _chance(memory_stall, 8),
+            "link_stall": _chance(link_stall, 8),
+            "link_loss": _chance(link_loss, 16),
+        }
+        try:
+            build = build_cluster(config, workers, waves=waves is not None)
+            self._process = ClusterProcess(build, settings)
+        except self._errors as error:
+            raise P4sgdError(str(error)) from error
+        self._workers = [RtlWorker(self, index) for index in range(workers)]
+
+    @property
+    def workers(self) -> Sequence[RtlWorker]:
+        """The workers, by shard index."""
+        return self._workers
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Simulate until every worker is idle.
+
+        Raises
+        ------
+        P4sgdError
+            If not all workers were started, or after ``timeout_s`` seconds of *simulated* time.
+        """
+        if len(self._started) != len(self._workers):
+            missing = sorted(set(range(len(self._workers))) - self._started)
+            raise P4sgdError(f"workers {missing} were not started, so the others would wait for ever")
+        self._started.clear()
+        limit = float("inf") if timeout_s is None else timeout_s * 250e6
+        cycles = 0
+        while not self._request("run", cycles=_SLICE_CYCLES):
+            cycles += _SLICE_CYCLES
+            if cycles >= limit:
+                raise P4sgdError(f"the simulated cluster was still running after {cycles:,} cycles")
+
+    def close(self) -> None:
+        """End the simulator, leaving the waveform if one was wanted."""
+        self._process.close(waves=self._waves)
+
+    # -- for the workers -----------------------------------------------------------------------------------------
+
+    def _request(self, do: str, **arguments: object) -> object:
+        try:
+            return self._process.request(do, **arguments)
+        except self._errors as error:
+            raise P4sgdError(str(error)) from error
+
+    def cluster_read(self, worker: int, offset: int) -> int:
+        """Read a register."""
+        return int(str(self._request("read", worker=worker, offset=offset)))
+
+    def cluster_write(self, worker: int, offset: int, word: int) -> None:
+        """Write a register."""
+        self._request("write", worker=worker, words=[[offset, word]])
+
+    def before_start(self, worker: int) -> None:
+        """Load what the host wrote to a worker's memory."""
+        from p4sgd.sim.cluster.protocol import memory_file
+
+        mask = 0
+        for bank, data in self._workers[worker].hand_over():
+            data.tofile(self._process.directory / memory_file(worker, bank))
+            mask |= 1 << self._bit(worker, bank)
+        if mask:
+            self._request("load", memories=mask)
+        self._started.add(worker)
+
+    def cluster_save(self, worker: int, bank: int) -> npt.NDArray[np.uint8]:
+        """The whole contents of a bank."""
+        from p4sgd.sim.cluster.protocol import memory_file
+
+        self._request("save", memories=1 << self._bit(worker, bank))
+        return np.fromfile(self._process.directory / memory_file(worker, bank), np.uint8)
+
+    def _bit(self, worker: int, bank: int) -> int:
+        return worker * (self.config.engines + 1) + bank
+
+
+def _chance(probability: float, bits: int) -> int:
+    if not 0 <= probability < 1:
+        raise ValueError(f"a probability is 0 to below 1, not {probability}")
+    return int(probability * (1 << bits))

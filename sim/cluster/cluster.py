@@ -1,0 +1,150 @@
+"""A whole cluster as one design: workers, aggregator, cables and memories."""
+
+from typing import Any
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from p4sgd.hw.bus import axi4_lite
+from p4sgd.hw.bus.axi_stream import FrameBeat
+from p4sgd.hw.bus.stream import connect_stream
+from p4sgd.hw.net.aggregator import Aggregator
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.image import LABEL_BYTES
+from p4sgd.hw.worker.worker import Worker
+from p4sgd.sim.cluster.link import Link
+from p4sgd.sim.cluster.memory import SimMemory
+from p4sgd.sim.cluster.merge import Merge
+from p4sgd.sim.cluster.protocol import memory_file
+
+__all__ = ["Cluster"]
+
+
+class Cluster(wiring.Component):
+    """``workers`` workers around one aggregator, in one clock domain::
+
+        SimMemory × (E+1) ◀─▶ Worker ── Link ──▶ ┌───────┐    ┌────────────┐
+                                 ▲     ...       │ Merge ├───▶│ Aggregator │
+                                 │               └───────┘    └─────┬──────┘
+                                 └───── Link ◀── by port bitmap ────┘
+
+    Parameters
+    ----------
+    config
+        Size of every worker.
+    workers
+        How many, 1 to 32.
+    memory_bits
+        log2 of the bytes of each memory bank.
+    delay
+        Cycles of a cable, MACs included.
+
+    Members
+    -------
+    control : In(AXI4-Lite).array(workers)
+    idle : Out(workers), all_idle : Out(1)
+        Workers without a run; for a simulator that waits without looking at every clock edge.
+    seed : In(32)
+        Of all random numbers; stable before reset ends.
+    memory_stall, link_stall : In(8)
+        Chance of a stall in each cycle and channel, in 1/256.
+    link_loss : In(16)
+        Chance that a frame is lost, in 1/65536.
+    job : In(8), aggregator_mac, group_mac : In(48)
+        Settings of the aggregator.
+    load, save : In(workers · (engines + 1))
+        A rising edge loads or saves a memory bank (bit worker · (engines + 1) + bank) from or to its file.
+    """
+
+    def __init__(self, config: WorkerConfig, workers: int, *, memory_bits: int = 22, delay: int = 20) -> None:
+        self._config = config
+        self._workers = workers
+        self._memory_bits = memory_bits
+        self._delay = delay
+        banks = workers * (config.engines + 1)
+        super().__init__(
+            {
+                "control": In(axi4_lite.Signature()).array(workers),
+                "idle": Out(workers),
+                "all_idle": Out(1),
+                "seed": In(32),
+                "memory_stall": In(8),
+                "link_stall": In(8),
+                "link_loss": In(16),
+                "job": In(8),
+                "aggregator_mac": In(48),
+                "group_mac": In(48),
+                "load": In(banks),
+                "save": In(banks),
+            }
+        )
+
+    control: list[Any]
+    idle: Signal
+    all_idle: Signal
+    seed: Signal
+    memory_stall: Signal
+    link_stall: Signal
+    link_loss: Signal
+    job: Signal
+    aggregator_mac: Signal
+    group_mac: Signal
+    load: Signal
+    save: Signal
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        workers = [Worker(self._config) for _ in range(self._workers)]
+        m.submodules.merge = merge = Merge(FrameBeat, self._workers)
+        m.submodules.aggregator = aggregator = Aggregator(self._config.slots, self._workers)
+        for index, worker in enumerate(workers):
+            m.submodules[f"worker{index}"] = worker
+            wiring.connect(m, wiring.flipped(self.control[index]), worker.control)
+            m.d.comb += self.idle[index].eq(worker.idle)
+            self._attach_memories(m, index, worker)
+
+            up = self._link(m, f"up{index}", 2 * index)
+            connect_stream(m, worker.tx, up.i)
+            connect_stream(m, up.o, merge.i[index])
+            down = self._link(m, f"down{index}", 2 * index + 1)
+            connect_stream(m, down.o, worker.rx)
+            m.d.comb += [  # a link is always ready
+                down.i.payload.eq(aggregator.tx.payload.beat),
+                down.i.valid.eq(aggregator.tx.valid & aggregator.tx.payload.ports[index]),
+            ]
+        m.d.comb += [
+            self.all_idle.eq(self.idle.all()),
+            aggregator.tx.ready.eq(1),
+            aggregator.rx.payload.beat.eq(merge.o.payload.item),
+            aggregator.rx.payload.port.eq(merge.o.payload.port),
+            aggregator.rx.valid.eq(merge.o.valid),
+            merge.o.ready.eq(aggregator.rx.ready),
+            aggregator.job.eq(self.job),
+            aggregator.workers.eq(self._workers),
+            aggregator.mac.eq(self.aggregator_mac),
+            aggregator.group_mac.eq(self.group_mac),
+        ]
+        return m
+
+    def _link(self, m: Module, name: str, instance: int) -> Link:
+        m.submodules[name] = link = Link(self._delay, instance)
+        m.d.comb += [link.seed.eq(self.seed), link.loss.eq(self.link_loss), link.stall.eq(self.link_stall)]
+        return link
+
+    def _attach_memories(self, m: Module, index: int, worker: Worker) -> None:
+        engines = self._config.engines
+        for bank in range(engines + 1):
+            number = index * (engines + 1) + bank
+            port = worker.memory[bank] if bank < engines else worker.labels_memory
+            bits = self._config.line_bits if bank < engines else 8 * LABEL_BYTES
+            m.submodules[f"memory{number}"] = memory = SimMemory(
+                bits, self._memory_bits, file=memory_file(index, bank), instance=1000 + number
+            )
+            wiring.connect(m, port, memory.bus)
+            m.d.comb += [
+                memory.seed.eq(self.seed),
+                memory.stall.eq(self.memory_stall),
+                memory.load.eq(self.load[number]),
+                memory.save.eq(self.save[number]),
+            ]

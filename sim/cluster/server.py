@@ -1,0 +1,121 @@
+"""The simulator's side of an RTL cluster: carries out what a client asks over a socket.
+
+Runs as a cocotb test inside the simulator. Requests and answers are lines of JSON; the client is
+:class:`p4sgd.sim.cluster.process.ClusterProcess`. Simulated time passes only while a request needs it.
+"""
+
+import json
+import os
+import socket
+from typing import Any
+
+import cocotb
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles, FallingEdge, First, RisingEdge, Timer
+
+from p4sgd.sim.cluster.protocol import CLOCK_NS, SOCKET_VARIABLE
+
+__all__ = ["serve"]
+
+
+class AxiLiteMaster:
+    """Single reads and writes on a worker's AXI4-Lite port."""
+
+    def __init__(self, dut: Any, worker: int) -> None:
+        def channel(name: str) -> dict[str, Any]:
+            prefix = f"control__{worker}__{name}"
+            return {part: getattr(dut, f"{prefix}__{part}") for part in ("payload", "valid", "ready")}
+
+        self._clock = dut.clk
+        self._aw, self._w, self._b = channel("aw"), channel("w"), channel("b")
+        self._ar, self._r = channel("ar"), channel("r")
+
+    async def _send(self, channel: dict[str, Any], payload: int) -> None:
+        channel["payload"].value = payload
+        channel["valid"].value = 1
+        while True:
+            await RisingEdge(self._clock)
+            if channel["ready"].value:
+                break
+        channel["valid"].value = 0
+
+    async def _receive(self, channel: dict[str, Any]) -> int:
+        channel["ready"].value = 1
+        while True:
+            await RisingEdge(self._clock)
+            if channel["valid"].value:
+                break
+        channel["ready"].value = 0
+        return int(channel["payload"].value)
+
+    async def write(self, offset: int, word: int) -> None:
+        """Write a word and wait for the response."""
+        await self._send(self._aw, offset)
+        await self._send(self._w, word | 0xF << 32)
+        await self._receive(self._b)
+
+    async def read(self, offset: int) -> int:
+        """Read a word."""
+        await self._send(self._ar, offset)
+        return await self._receive(self._r) & 0xFFFFFFFF
+
+
+class _Server:
+    def __init__(self, dut: Any) -> None:
+        self._dut = dut
+        self._masters = [AxiLiteMaster(dut, worker) for worker in range(len(dut.idle))]
+
+    async def write(self, worker: int, words: list[list[int]]) -> None:
+        for offset, word in words:
+            await self._masters[worker].write(offset, word)
+
+    async def read(self, worker: int, offset: int) -> int:
+        return await self._masters[worker].read(offset)
+
+    async def load(self, memories: int) -> None:
+        await self._trigger(self._dut.load, memories)
+
+    async def save(self, memories: int) -> None:
+        await self._trigger(self._dut.save, memories)
+
+    async def _trigger(self, signal: Any, memories: int) -> None:
+        signal.value = memories
+        await ClockCycles(self._dut.clk, 2)
+        signal.value = 0
+        await ClockCycles(self._dut.clk, 2)
+
+    async def run(self, cycles: int) -> bool:
+        """Let time pass until every worker is idle, ``cycles`` at most; whether they are."""
+        await RisingEdge(self._dut.clk)
+        if not self._dut.all_idle.value:
+            await First(RisingEdge(self._dut.all_idle), Timer(cycles * CLOCK_NS, unit="ns"))
+        await FallingEdge(self._dut.clk)
+        return bool(self._dut.all_idle.value)
+
+
+@cocotb.test()
+async def serve(dut: Any) -> None:
+    """Answer requests until the client says ``close`` or goes away."""
+    cocotb.start_soon(Clock(dut.clk, CLOCK_NS, unit="ns").start())
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(os.environ[SOCKET_VARIABLE])
+        with connection.makefile("rw") as stream:
+            hello = json.loads(stream.readline())
+            for name, value in hello["settings"].items():
+                getattr(dut, name).value = value
+            dut.rst.value = 1
+            await ClockCycles(dut.clk, 5)
+            dut.rst.value = 0
+            server = _Server(dut)
+            await RisingEdge(dut.clk)
+            answer: Any = "ready"
+            while True:
+                stream.write(json.dumps(answer) + "\n")
+                stream.flush()
+                line = stream.readline()
+                if not line:
+                    return
+                request = json.loads(line)
+                if request["do"] == "close":
+                    return
+                answer = await getattr(server, request.pop("do"))(**request)
