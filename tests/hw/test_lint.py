@@ -1,0 +1,78 @@
+"""``verilator --lint-only -Wall`` finds nothing in the Verilog of any component."""
+
+import re
+
+import pytest
+from support.components import EXAMPLES, example, find_components
+
+from p4sgd.hw.verilog import to_verilog
+from p4sgd.sim import verilator
+
+WAIVERS = {
+    # Amaranth widens operands itself, so no carry is lost; yosys then writes the operator without padding its operands.
+    "WIDTHEXPAND": ".*",
+    # yosys writes a test of a vector against zero as `!vector`.
+    "WIDTHTRUNC": r"Logical operator \w+ expects 1 bit on the (LHS|RHS),",
+    # yosys writes a register's reset value as an initial value too: FPGAs load it at configuration.
+    "PROCASSINIT": ".*",
+    # Names of Amaranth's that yosys has merged into other names stay as wires without a reader. What is left of the
+    # warning is about inputs: of those only `clk` and `rst` may be idle, in components without (reset) registers.
+    "UNUSEDSIGNAL": r".* \| (?!input)|Signal is not used: '(clk|rst)'",
+    # yosys assigns the default before the case statement. Where it were missing, Verilator would report LATCH.
+    "CASEINCOMPLETE": ".*",
+    # A test writes each design to a file of its own; generated files hold a hierarchy.
+    "DECLFILENAME": ".*",
+}
+"""Messages that are left out, by warning and pattern, each with its reason."""
+
+_MESSAGE = re.compile(r"%(?:Warning|Error)(?:-(\w+))?: (?:\S+?:\d+:\d+: )?(.*)")
+
+
+def complaints(output):
+    """Messages of Verilator's output that no waiver covers: ``CODE: text | source line``."""
+    found = []
+    for message in re.split(r"^(?=%)", output, flags=re.MULTILINE):
+        match = _MESSAGE.match(message)
+        if match is None:
+            continue
+        code, text = match.groups()
+        source = re.search(r"^ *\d+ \|\s+(.*)", message, re.MULTILINE)
+        text = f"{text} | {source[1] if source else ''}"
+        if not re.match(WAIVERS.get(code, "(?!)"), text) and not text.startswith("Exiting due to"):
+            found.append(f"{code}: {text}")
+    return found
+
+
+def test_every_component_is_listed():
+    assert sorted(EXAMPLES) == sorted(find_components()), "tests/support/components.py must list every component"
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_lint(name, tmp_path):
+    source = tmp_path / "top.v"
+    source.write_text(to_verilog(example(name), "top"))
+    assert complaints(verilator.lint([source], "top")) == []
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize(
+    ("body", "warning"),
+    [
+        ("assign o = 1'd0;", "UNUSEDSIGNAL"),
+        ("assign o = {a, a};", "WIDTHTRUNC"),
+        ("wire nothing; assign o = nothing;", "UNDRIVEN"),
+        ("wire x; wire y; assign x = !y | a; assign y = !x; assign o = x;", "UNOPTFLAT"),
+        ("always @(*) if (a) o = 1;", "LATCH"),
+        ("missing m(); assign o = a;", None),
+        ("this is no Verilog", None),
+    ],
+)
+def test_lint_can_fail(body, warning, tmp_path):
+    """The waivers hide neither the faults that -Wall is there for, nor errors."""
+    source = tmp_path / "top.v"
+    kind = "reg" if "always" in body else "wire"
+    source.write_text(f"module top(\n  input a,\n  output {kind} o);\n  {body}\nendmodule\n")
+    found = complaints(verilator.lint([source], "top"))
+    assert found
+    assert warning is None or any(line.startswith(f"{warning}: ") for line in found), found

@@ -1,0 +1,56 @@
+"""Every hardware component with an example of each: what the lint and the generators are tried on."""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from amaranth.hdl import signed
+from amaranth.lib import data, wiring
+
+import p4sgd.hw
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.registers import RegisterMap
+
+_CONFIG = WorkerConfig.small()
+
+EXAMPLES: dict[str, Callable[[Any], wiring.Component]] = {
+    "backward.gradient.Gradient": lambda make: make(_CONFIG, spacing=12),
+    "bus.broadcast.Broadcast": lambda make: make(data.ArrayLayout(signed(32), 8), 3),
+    "bus.register_file.RegisterFile": lambda make: make(RegisterMap(_CONFIG)),
+    "forward.adder_tree.AdderTree": lambda make: make(9, 12),
+    "forward.dot_product.DotProduct": lambda make: make(_CONFIG),
+    "forward.line_fifo.LineFIFO": lambda make: make(_CONFIG),
+    "loss.loss_table.LossTable": lambda make: make(_CONFIG),
+    "loss.loss_unit.LossUnit": lambda make: make(_CONFIG),
+    "memory.model_loader.ModelLoader": lambda make: make(_CONFIG),
+    "memory.model_storer.ModelStorer": lambda make: make(_CONFIG),
+    "memory.strided_reader.StridedReader": lambda make: make(_CONFIG.line_bits),
+    "model.model.Model": lambda make: make(_CONFIG),
+    "model.update.Update": lambda make: make(_CONFIG),
+    "net.aggregator.Aggregator": lambda make: make(_CONFIG.slots, 8),
+    "net.endpoint.Endpoint": lambda make: make(_CONFIG),
+    "partials.partial_sum.PartialSum": lambda make: make(_CONFIG),
+    "worker.chaining.Chaining": lambda make: make(_CONFIG),
+    "worker.counters.Counters": lambda make: make(),
+    "worker.engine.Engine": lambda make: make(_CONFIG),
+    "worker.sequencer.Sequencer": lambda make: make(),
+    "worker.totals.Totals": lambda make: make(),
+    "worker.worker.Worker": lambda make: make(_CONFIG),
+}
+"""How to make an example of each component, by its dotted name below ``p4sgd.hw``."""
+
+
+def example(name: str) -> wiring.Component:
+    """The example of a component named as in `EXAMPLES`."""
+    module, _, attribute = name.rpartition(".")
+    return EXAMPLES[name](getattr(importlib.import_module(f"p4sgd.hw.{module}"), attribute))
+
+
+def find_components() -> Iterator[str]:
+    """The dotted names below ``p4sgd.hw`` of all components that are there."""
+    for found in pkgutil.walk_packages(p4sgd.hw.__path__, "p4sgd.hw."):
+        module = importlib.import_module(found.name)
+        for name, thing in vars(module).items():
+            if isinstance(thing, type) and issubclass(thing, wiring.Component) and thing.__module__ == found.name:
+                yield f"{found.name}.{name}".removeprefix("p4sgd.hw.")
