@@ -1,7 +1,17 @@
-"""Building the simulator of a cluster."""
+"""Building the simulator of a cluster.
 
+Elaborating a cluster takes several seconds, so the Verilog is kept beside the builds, by configuration and by a hash of
+the sources that it comes from.
+"""
+
+import hashlib
+import os
+from functools import cache
 from pathlib import Path
 
+import amaranth
+
+from p4sgd import hw
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import to_verilog
 from p4sgd.sim import verilator
@@ -15,6 +25,29 @@ MEMORY_BYTES = 1 << _MEMORY_BITS
 """Bytes of every simulated memory bank."""
 
 
+@cache
+def _source_hash() -> str:
+    """Hash of every Python file that the Verilog of a cluster depends on, and of Amaranth's version."""
+    digest = hashlib.sha256(amaranth.__version__.encode())
+    for root in (Path(str(hw.__file__)).parent, Path(__file__).parent):
+        for path in sorted(root.rglob("*.py")):
+            digest.update(path.relative_to(root).as_posix().encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _verilog(config: WorkerConfig, workers: int, top: str) -> str:
+    key = hashlib.sha256(f"{_source_hash()} {config} {workers} {_MEMORY_BITS}".encode()).hexdigest()[:24]
+    path = verilator.cache_directory() / "verilog" / f"{top}-{key}.v"
+    if not path.exists():
+        text = to_verilog(Cluster(config, workers, memory_bits=_MEMORY_BITS), top)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = path.with_suffix(f".{os.getpid()}")
+        scratch.write_text(text)
+        scratch.rename(path)
+    return path.read_text()
+
+
 def build_cluster(config: WorkerConfig, workers: int, *, waves: bool = False) -> verilator.Build:
     """Compile a cluster, or find it in the cache.
 
@@ -24,6 +57,6 @@ def build_cluster(config: WorkerConfig, workers: int, *, waves: bool = False) ->
         As :func:`p4sgd.sim.verilator.build`.
     """
     top = "cluster"
-    text = to_verilog(Cluster(config, workers, memory_bits=_MEMORY_BITS), top)
+    text = _verilog(config, workers, top)
     storage = Path(__file__).with_name("sim_storage.sv")
     return verilator.build(text, top, sources=[storage], waves=waves, optimize=True)

@@ -1,0 +1,177 @@
+"""Random training jobs, and running one on any device through nothing but registers and memory."""
+
+import random
+from dataclasses import dataclass
+
+import numpy as np
+
+from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.config import BANKS, WorkerConfig
+from p4sgd.hw.spec.fixed import INTERCEPT, LABEL, SHRINK, SLOPE, WEIGHT, IntArray
+from p4sgd.hw.spec.image import ImageLayout
+from p4sgd.hw.spec.registers import ModelSource, RegisterClient
+from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
+from p4sgd.hw.spec.table import LossTable
+from p4sgd.sim import golden
+
+PAGE = 4096
+
+
+@dataclass
+class Job:
+    """Everything a run needs. ``stored`` are S-bit features of each worker, (samples, features of the worker)."""
+
+    config: WorkerConfig
+    settings: RunSettings
+    table: LossTable
+    stored: list[IntArray]
+    labels: IntArray
+    weights: list[IntArray]
+
+    def golden(self, runs: int = 1) -> golden.Trained:
+        """What the golden model makes of ``runs`` runs after another."""
+        form = self.settings.features
+        q = [golden.read_planes(worker, form.stored, form.precision) for worker in self.stored]
+        weights = self.weights
+        flags = [golden.Flags() for _ in q]
+        for _ in range(runs):
+            trained = golden.train(q, self.labels, weights, self.table, self.settings)
+            weights = trained.weights
+            for known, new in zip(flags, trained.flags, strict=True):
+                for name in vars(known):
+                    setattr(known, name, getattr(known, name) or getattr(new, name))
+        return golden.Trained(weights, flags)
+
+    def layout(self, worker: int) -> ImageLayout:
+        """Layout of a worker's image."""
+        samples, features = self.stored[worker].shape
+        return ImageLayout(self.config, features, samples, self.settings.features.stored)
+
+
+def random_table(rng: np.random.Generator, segments: int, *, wild: bool) -> LossTable:
+    """A sigmoid-like table, or one of arbitrary numbers."""
+    if wild:
+        return LossTable(
+            int(rng.integers(0, 24)),
+            rng.integers(SLOPE.minimum, SLOPE.maximum + 1, segments),
+            rng.integers(INTERCEPT.minimum, INTERCEPT.maximum + 1, segments),
+        )
+    edges = (np.arange(segments + 1) - segments / 2) * (16 / segments)
+    value = -1 / (1 + np.exp(edges))
+    slope = np.diff(value) / np.diff(edges)
+    slope[[0, -1]] = 0
+    intercept = (value[:-1] + value[1:]) / 2 - slope * (edges[:-1] + edges[1:]) / 2
+    shift = 16 + 4 - (segments - 1).bit_length()
+    return LossTable(shift, SLOPE.from_real(slope), INTERCEPT.from_real(intercept))
+
+
+def random_job(
+    config: WorkerConfig,
+    workers: int,
+    *,
+    seed: int,
+    precision: int | None = None,
+    signed: bool | None = None,
+    wild: bool = False,
+    max_chunks: int = 4,
+    max_mini_batches: int = 4,
+) -> Job:
+    """A job of random size and settings; ``wild`` drives numbers into every clamp and saturation."""
+    pick = random.Random(seed)
+    rng = np.random.default_rng(seed)
+    p = precision or pick.randint(1, 8)
+    form = FeatureFormat(pick.randint(p, 8), p, pick.random() < 0.5 if signed is None else signed)
+    chunks = pick.randint(1, max_chunks)
+    micro_batches, mini_batches = pick.randint(1, 4), pick.randint(1, max_mini_batches)
+    settings = RunSettings(
+        features=form,
+        chunks=chunks,
+        micro_batches=micro_batches,
+        mini_batches=mini_batches,
+        label_mode=LabelMode(*(pick.random() < 0.5 for _ in range(3))) if wild else LabelMode(sign=True),
+        rate_mantissa=pick.randint(1, 255),
+        rate_exponent=pick.randint(8, 22),
+        shrink=pick.choice([0, pick.randint(0, SHRINK.maximum)]),
+        threshold=pick.choice([0, pick.randint(0, 1000)]),
+        workers=workers,
+    )
+    samples = BANKS * micro_batches * mini_batches
+    full = chunks * config.engines * config.lanes
+    least = (chunks - 1) * config.engines * config.lanes + 1
+    low, high = (-(1 << form.stored - 1), 1 << form.stored - 1) if form.signed else (0, 1 << form.stored)
+    stored = [rng.integers(low, high, (samples, pick.randint(least, full))) for _ in range(workers)]
+    reach = WEIGHT.maximum if wild else 1 << 21
+    weights = [rng.integers(-reach, reach, worker.shape[1]) for worker in stored]
+    span = LABEL.maximum if wild else 1 << 16
+    labels = rng.integers(-span, span, samples)
+    if not wild:
+        labels = np.sign(labels | 1) << 16
+    return Job(config, settings, random_table(rng, config.table_segments, wild=wild), stored, labels, weights)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // PAGE) * PAGE
+
+
+def run_on(device, job: Job, *, runs: int = 1, first_round: int = 1, resend_cycles: int = 2000):
+    """Run a job on a device; returns weights and STATUS fields of each worker, and the counters of the last run."""
+    settings = job.settings
+    clients = []
+    for index, worker in enumerate(device.workers):
+        layout = job.layout(index)
+        client = RegisterClient(worker.read_register, worker.write_register)
+        clients.append(client)
+        lines = layout.pack_lines(job.stored[index])
+        padded = np.zeros(layout.padded_features, np.int64)
+        padded[: job.weights[index].size] = job.weights[index]
+        dealt = layout.deal(padded).astype("<i4")
+        for engine in range(job.config.engines):
+            worker.write_memory(engine, 0, lines[engine].reshape(-1))
+            model = _aligned(layout.lines_bytes)
+            worker.write_memory(engine, model, dealt[engine].view(np.uint8))
+            client.write_pair(registers.lines_address(engine), 0)
+            client.write_pair(registers.model_address(engine), model)
+        worker.write_memory(job.config.engines, 0, job.labels.astype("<i4").view(np.uint8))
+        client.write_pair(registers.LABELS_ADDRESS, 0)
+        form = settings.features
+        client.write(registers.FORMAT, precision=form.precision, stored=form.stored, signed=int(form.signed))
+        client.write(registers.CHUNKS, value=settings.chunks)
+        client.write(registers.MICRO_BATCHES, value=settings.micro_batches)
+        client.write(registers.MINI_BATCHES, value=settings.mini_batches)
+        mode = settings.label_mode
+        client.write(registers.LABEL_MODE, sign=int(mode.sign), offset=int(mode.offset), constant=int(mode.constant))
+        client.write(registers.RATE, mantissa=settings.rate_mantissa, gradient_shift=settings.gradient_shift)
+        client.write(registers.SHRINK_FACTOR, value=settings.shrink)
+        client.write(registers.THRESHOLD, value=settings.threshold)
+        client.write(registers.PARTIAL_LIMIT, value=settings.partial_limit)
+        client.write(registers.TABLE_SHIFT, value=job.table.shift)
+        client.write(registers.TABLE_INDEX, value=0)
+        for slope, intercept in zip(job.table.slope.tolist(), job.table.intercept.tolist(), strict=True):
+            client.write(registers.TABLE_SLOPE, value=slope)
+            client.write(registers.TABLE_INTERCEPT, value=intercept)
+        client.write(registers.JOB, job=0, shard=index, workers=settings.workers)
+        client.write(registers.RESEND_CYCLES, value=resend_cycles)
+        client.write(registers.LOCAL_MAC[0], value=0x02000000 + index)
+        client.write(registers.JOIN, round=first_round)
+    for run in range(runs):
+        source = ModelSource.MEMORY if run == 0 else ModelSource.KEEP
+        for client in clients:
+            client.write(registers.RUN, model_source=source.value, model_store=int(run == runs - 1))
+            client.write(registers.CTRL, start=1)
+        device.wait(1.0)
+        for client in clients:
+            assert client.read(registers.CTRL)["done"] == 1
+            assert client.read(registers.CTRL) == {"start": 0, "done": 0, "idle": 1, "ready": 0}
+    weights, status, counters = [], [], []
+    for index, (worker, client) in enumerate(zip(device.workers, clients, strict=True)):
+        layout = job.layout(index)
+        stored = [
+            worker.read_memory(engine, _aligned(layout.lines_bytes), layout.model_bytes).view("<i4")
+            for engine in range(job.config.engines)
+        ]
+        gathered = layout.gather(np.stack(stored).astype(np.int64))
+        weights.append(gathered[: job.weights[index].size])
+        assert not gathered[job.weights[index].size :].any(), "padding features have weights"
+        status.append(client.read(registers.STATUS))
+        counters.append({name: client.read_pair(registers.counter(name)) for name, _ in registers.COUNTERS})
+    return weights, status, counters
