@@ -1,0 +1,175 @@
+"""The layout of the repository: one-way imports, rooms and their READMEs, what lies at the top."""
+
+import ast
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("hw", "sim", "host", "build", "tests")
+TOP_LEVEL = {"pyproject.toml", "README.md", "LICENSE", *ROOMS}
+HARDWARE_LIBRARIES = {"amaranth", "amaranth_boards", "cocotb", "cocotb_tools"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module or name, as ``p4sgd.hw.spec.config.WorkerConfig``."""
+
+    file: str
+    line: int
+    name: str
+    lazy: bool
+    """Within a function, or for type checkers only: it costs nothing at start-up."""
+
+    def __str__(self):
+        return f"{self.file}:{self.line} imports {self.name}"
+
+    def within(self, *packages):
+        return any(self.name == package or self.name.startswith(f"{package}.") for package in packages)
+
+
+def imports_of(source, file):
+    """All imports of a Python text."""
+
+    def visit(node, lazy):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(file, node.lineno, alias.name, lazy)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}:{node.lineno} has a relative import"
+            for alias in node.names:
+                yield Import(file, node.lineno, f"{node.module}.{alias.name}", lazy)
+        else:
+            inner = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            inner = inner or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
+            for child in ast.iter_child_nodes(node):
+                yield from visit(child, inner)
+
+    yield from visit(ast.parse(source), False)
+
+
+def sources(room):
+    return sorted(path for path in (ROOT / room).rglob("*.py") if "out" not in path.relative_to(ROOT).parts[1:2])
+
+
+def imports(room):
+    for path in sources(room):
+        yield from imports_of(path.read_text(), str(path.relative_to(ROOT)))
+
+
+def assert_none(found):
+    assert not found, "\n" + "\n".join(map(str, found))
+
+
+def test_the_parser_sees_every_kind_of_import():
+    text = (
+        "import a.b\nfrom c import d as e, f\ndef g():\n    import h\nif TYPE_CHECKING:\n    import i\n"
+        "try:\n    import j\nexcept ImportError:\n    pass\nclass K:\n    from l import m\n"
+    )
+    found = {(i.name, i.lazy) for i in imports_of(text, "x")}
+    assert found == {
+        ("a.b", False),
+        ("c.d", False),
+        ("c.f", False),
+        ("h", True),
+        ("i", True),
+        ("j", False),
+        ("l.m", False),
+    }
+
+
+def test_spec_is_pure_python_and_numpy():
+    allowed = sys.stdlib_module_names | {"numpy"}
+    assert_none(
+        [i for i in imports("hw/spec") if not i.within("p4sgd.hw.spec") and i.name.split(".")[0] not in allowed]
+    )
+
+
+@pytest.mark.parametrize(
+    ("room", "reach"),
+    [
+        ("hw", ["p4sgd.hw"]),
+        ("sim", ["p4sgd.hw", "p4sgd.sim"]),
+        ("build", ["p4sgd.hw", "p4sgd.build"]),
+        ("host", ["p4sgd.hw.spec", "p4sgd.sim", "p4sgd.host"]),
+    ],
+)
+def test_imports_go_one_way(room, reach):
+    """Everyone → hw.spec; sim → hw; host → sim; build → hw; the command line may reach all, lazily."""
+    found = [i for i in imports(room) if i.within("p4sgd") and not i.within(*reach)]
+    if room == "host":
+        found = [i for i in found if not (i.lazy and i.file.startswith("host/cli/"))]
+    assert_none(found)
+
+
+def test_host_and_models_start_without_hardware_libraries():
+    """Only hw/, build/, the RTL cluster and the Verilator runner import Amaranth or cocotb when they are imported."""
+    heavy = ("p4sgd.sim.cluster", "p4sgd.sim.verilator")
+    exempt = ("sim/cluster/", "sim/verilator.py")
+    found = []
+    for i in [*imports("sim"), *imports("host")]:
+        if i.file.startswith(exempt) or i.lazy:
+            continue
+        hardware = i.within("p4sgd.hw") and not i.within("p4sgd.hw.spec")
+        if i.name.split(".")[0] in HARDWARE_LIBRARIES or i.within(*heavy) or hardware:
+            found.append(i)
+    assert_none(found)
+
+
+def test_cocotb_is_imported_only_inside_the_simulator():
+    found = [i for i in imports("sim") if i.within("cocotb") and i.file != "sim/cluster/server.py"]
+    assert_none(found)
+
+
+@pytest.mark.parametrize("room", ["hw", "sim", "host", "build"])
+def test_rooms_do_not_import_tests_or_each_others_private_names(room):
+    found = []
+    for i in imports(room):
+        private = i.within("p4sgd") and any(part.startswith("_") for part in i.name.split("."))
+        if private or i.within("support", "tests") or i.name.split(".")[0] in ROOMS:
+            found.append(i)
+    assert_none(found)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_room_has_a_page(room):
+    text = (ROOT / room / "README.md").read_text()
+    assert 10 <= len(text.splitlines()) <= 80, "a README is one page"
+    assert text.startswith("# "), "it begins with a title"
+    assert "```" in text, "it has a picture"
+    assert "start reading" in text.lower(), "it says where to start reading"
+    assert "import" in text.lower(), "it says what must not be imported"
+
+
+def files():
+    """Files of the repository, tracked or new, without those that git ignores."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip("not a git work tree")
+    names = [name for name in done.stdout.decode().split("\0") if name]
+    return [Path(name) for name in names if (ROOT / name).is_symlink() or (ROOT / name).exists()]
+
+
+def test_top_level_holds_nothing_else():
+    found = {path.parts[0] for path in files()}
+    assert {name for name in found if not name.startswith(".")} == TOP_LEVEL
+
+
+def test_no_drawer_for_odds_and_ends():
+    banned = {"utils", "util", "helpers", "helper", "misc", "common"}
+    assert_none([path for path in files() if banned & {Path(part).stem.lower() for part in path.parts}])
+
+
+def test_build_has_no_package_file():
+    """It would hide the ``build`` package that ``python -m build`` needs."""
+    assert not (ROOT / "build" / "__init__.py").exists()
+
+
+def test_test_files_have_unique_names():
+    """A bench is imported by its bare name inside the simulator."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(set(names)) == sorted(names)

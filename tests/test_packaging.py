@@ -1,0 +1,60 @@
+"""The wheel holds the four rooms under ``p4sgd`` and nothing else."""
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("hw", "sim", "host", "build")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Names in a wheel built from a copy of the sources in which a user has worked."""
+    folder = tmp_path_factory.mktemp("packaging")
+    source = folder / "source"
+    source.mkdir()
+    for name in (*ROOMS, ".packages", "tests"):
+        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("out"))
+    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
+        shutil.copy(ROOT / name, source / name)
+    for left_behind in ("build/out/small/p4sgd_worker.v", "hw/__pycache__/verilog.cpython-311.pyc"):
+        (source / left_behind).parent.mkdir(parents=True, exist_ok=True)
+        (source / left_behind).write_text("left behind")
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*command, "-w", folder / "dist", source], check=True)
+    (built,) = (folder / "dist").glob("*.whl")
+    with zipfile.ZipFile(built) as archive:
+        return archive.namelist()
+
+
+def test_every_source_file_is_in_its_place(wheel):
+    for room in ROOMS:
+        expected = {
+            f"p4sgd/{path.relative_to(ROOT)}"
+            for pattern in ("*.py", "*.sv", "py.typed")
+            for path in (ROOT / room).rglob(pattern)
+            if not path.is_relative_to(ROOT / "build" / "out")
+        }
+        assert f"p4sgd/{room}/py.typed" in expected
+        assert expected - set(wheel) == set()
+
+
+def test_the_simulated_memory_is_in(wheel):
+    assert "p4sgd/sim/cluster/sim_storage.sv" in wheel
+
+
+def test_nothing_else_is_in(wheel):
+    strangers = [
+        name
+        for name in wheel
+        if not (name.startswith(tuple(f"p4sgd/{room}/" for room in ROOMS)) or ".dist-info/" in name)
+    ]
+    assert strangers == []
+    assert [name for name in wheel if "__pycache__" in name or "/out/" in name or name.endswith(".pyc")] == []
+    assert "p4sgd/__init__.py" not in wheel, "p4sgd is a namespace"
+    assert "p4sgd/build/__init__.py" not in wheel
