@@ -1,11 +1,22 @@
-"""AXI4-Stream beats of the 512-bit network bus."""
+"""Ethernet frames on a 512-bit AXI4-Stream."""
 
+from amaranth.hdl import unsigned
 from amaranth.lib import data
 
-__all__ = ["FrameBeat"]
+__all__ = ["FRAME_BEAT_BYTES", "FrameBeat"]
 
-FrameBeat = data.StructLayout({"data": 512, "keep": 64, "last": 1})
-"""One beat: byte i of the frame is ``data[8*i : 8*i + 8]``, valid where ``keep[i]`` is set; ``last`` ends the frame.
+FRAME_BEAT_BYTES = 64
+"""Bytes of a beat: the data width of the 100G Ethernet MACs' AXI4-Stream."""
 
-Every frame of P4SGD is one beat with all bytes valid (see :mod:`p4sgd.hw.spec.packet`).
+FrameBeat = data.StructLayout(
+    {
+        "data": unsigned(8 * FRAME_BEAT_BYTES),
+        "keep": unsigned(FRAME_BEAT_BYTES),
+        "last": unsigned(1),
+    }
+)
+"""One beat of a frame: AXI4-Stream's TDATA, TKEEP and TLAST.
+
+Byte i of the beat is ``data[8i:8i+8]`` and is there if ``keep[i]``; ``last`` marks the last beat of a frame. The first
+byte on the wire is byte 0. The frame check sequence is not part of it.
 """
