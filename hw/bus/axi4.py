@@ -4,7 +4,7 @@ from amaranth.hdl import unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["BOUNDARY", "BURST_INCR", "MAX_BEATS", "RESPONSE_OKAY", "Signature"]
+__all__ = ["ADDRESS_CARRY_BITS", "BOUNDARY", "BURST_INCR", "MAX_BEATS", "RESPONSE_OKAY", "Signature"]
 
 BOUNDARY = 4096
 """A burst must not cross a multiple of this many bytes (IHI 0022, A3.4.1)."""
@@ -14,6 +14,9 @@ MAX_BEATS = 256
 
 BURST_INCR = 0b01
 """Burst type: consecutive addresses."""
+
+ADDRESS_CARRY_BITS = 48
+"""Masters count addresses in this many bits and take the rest from the base: a buffer must not cross 2^48 bytes."""
 
 RESPONSE_OKAY = 0b00
 """Response of a successful transfer; others are errors."""
@@ -28,6 +31,8 @@ class Signature(wiring.Signature):
         Width of byte addresses.
     data_bits
         Width of the data: a power of two, 8 to 1024.
+    read, write
+        Whether the port has the channels for reading and for writing.
 
     Members
     -------
@@ -38,7 +43,9 @@ class Signature(wiring.Signature):
     r : In(stream of {data, resp, last})
     """
 
-    def __init__(self, *, address_bits: int = 64, data_bits: int) -> None:
+    def __init__(
+        self, *, address_bits: int = 64, data_bits: int, read: bool = True, write: bool = True
+    ) -> None:
         if data_bits not in (8, 16, 32, 64, 128, 256, 512, 1024):
             raise ValueError(f"data_bits must be a power of two, 8 to 1024, not {data_bits}")
         self.address_bits = address_bits
@@ -47,15 +54,16 @@ class Signature(wiring.Signature):
         self.write_layout = data.StructLayout({"data": data_bits, "strb": data_bits // 8, "last": 1})
         self.response_layout = data.StructLayout({"resp": unsigned(2)})
         self.read_layout = data.StructLayout({"data": data_bits, "resp": 2, "last": 1})
-        super().__init__(
-            {
-                "aw": Out(stream.Signature(self.request_layout)),
-                "w": Out(stream.Signature(self.write_layout)),
-                "b": In(stream.Signature(self.response_layout)),
-                "ar": Out(stream.Signature(self.request_layout)),
-                "r": In(stream.Signature(self.read_layout)),
-            }
-        )
+        writing = {
+            "aw": Out(stream.Signature(self.request_layout)),
+            "w": Out(stream.Signature(self.write_layout)),
+            "b": In(stream.Signature(self.response_layout)),
+        }
+        reading = {
+            "ar": Out(stream.Signature(self.request_layout)),
+            "r": In(stream.Signature(self.read_layout)),
+        }
+        super().__init__((writing if write else {}) | (reading if read else {}))
 
     @property
     def size(self) -> int:

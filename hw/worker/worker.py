@@ -52,8 +52,8 @@ class Worker(wiring.Component):
         The registers of :mod:`p4sgd.hw.spec.registers`.
     memory : Out(AXI4).array(engines)
         Lines and weights of each engine; data as wide as a line.
-    labels_memory : Out(AXI4)
-        Labels, 256 bits wide; only read.
+    labels_memory : Out(AXI4, read channels)
+        Labels, 256 bits wide.
     tx : Out(stream of FrameBeat), rx : In(stream of FrameBeat)
         Ethernet frames to and from the MAC.
     idle : Out(1)
@@ -67,7 +67,7 @@ class Worker(wiring.Component):
             {
                 "control": In(axi4_lite.Signature()),
                 "memory": Out(axi4.Signature(data_bits=config.line_bits)).array(config.engines),
-                "labels_memory": Out(axi4.Signature(data_bits=8 * LABEL_BYTES)),
+                "labels_memory": Out(axi4.Signature(data_bits=8 * LABEL_BYTES, write=False)),
                 "tx": Out(stream.Signature(FrameBeat)),
                 "rx": In(stream.Signature(FrameBeat)),
                 "idle": Out(1),
@@ -106,8 +106,7 @@ class Worker(wiring.Component):
         connect_stream(m, endpoint.tx, wiring.flipped(self.tx))
         connect_stream(m, wiring.flipped(self.rx), endpoint.rx)
         connect_stream(m, endpoint.sums, loss.sums)
-        for channel in ("ar", "r"):
-            wiring.connect(m, getattr(labels.memory, channel), wiring.flipped(getattr(self.labels_memory, channel)))
+        wiring.connect(m, labels.memory, wiring.flipped(self.labels_memory))
         m.d.comb += [  # 32 bytes of memory are eight labels
             loss.labels.payload.eq(labels.data.payload),
             loss.labels.valid.eq(labels.data.valid),

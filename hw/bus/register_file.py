@@ -1,0 +1,174 @@
+"""The register map as an AXI4-Lite slave."""
+
+from typing import TYPE_CHECKING, Any
+
+from amaranth.hdl import Const, Module, Signal, ValueLike, signed, unsigned
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from p4sgd.hw.bus import axi4_lite
+from p4sgd.hw.spec.registers import Access, Field, Register, RegisterMap
+
+__all__ = ["RegisterFile", "member_name"]
+
+
+def member_name(register: Register, field: Field) -> str:
+    """Name of a field's member: ``<register>_<field>``, or ``<register>`` for a register that is one ``value``."""
+    name = register.name.lower()
+    return name if field.name == "value" else f"{name}_{field.name}"
+
+
+class RegisterFile(wiring.Component):
+    """Holds what the host sets and shows what the worker reports.
+
+    One read and one write at a time; a read takes 3 cycles, a write 2. Unmapped offsets read as 0, writes to them and
+    to read-only fields do nothing; every answer is OKAY. Byte strobes are obeyed for read-write fields; the other
+    kinds of field act when the byte that holds their lowest bit is written.
+
+    Members
+    -------
+    bus : In(AXI4-Lite)
+    <name> : see below, named by `member_name`
+
+        ========  ==========================================================================
+        RW        Out(bits), the value
+        RO        In(bits), the value
+        W1C, RC   In(1): high for a cycle (or longer) sets the flag
+        W1S       Out(1), the flag; ``<name>_clear : In(1)`` clears it
+        STROBE    Out(bits), the value written; ``<name>_strobe : Out(1)`` high for one cycle
+        ========  ==========================================================================
+    """
+
+    def __init__(self, registers: RegisterMap) -> None:
+        self._registers = list(registers)
+        members: dict[str, Any] = {"bus": In(axi4_lite.Signature())}
+        for register in self._registers:
+            for field in register.fields:
+                name = member_name(register, field)
+                shape = signed(field.bits) if field.signed else unsigned(field.bits)
+                match field.access:
+                    case Access.RW:
+                        members[name] = Out(shape, init=field.reset)
+                    case Access.RO:
+                        members[name] = In(shape)
+                    case Access.W1C | Access.RC:
+                        members[name] = In(1)
+                    case Access.W1S:
+                        members[name] = Out(1)
+                        members[f"{name}_clear"] = In(1)
+                    case Access.STROBE:
+                        members[name] = Out(shape)
+                        members[f"{name}_strobe"] = Out(1)
+        super().__init__(members)
+
+    bus: Any
+
+    if TYPE_CHECKING:  # the other members follow from the map; all are signals
+
+        def __getattr__(self, name: str) -> Signal: ...
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        write = Signal()  # for one cycle, with the three below
+        write_offset = Signal(len(self.bus.aw.payload.addr))
+        write_data = Signal(axi4_lite.DATA_BITS)
+        write_strobes = Signal(axi4_lite.DATA_BITS // 8)
+        read = Signal()  # for one cycle, with read_offset
+        read_offset = Signal(len(self.bus.ar.payload.addr))
+        read_data = Signal(axi4_lite.DATA_BITS)
+
+        with m.FSM(name="write"):
+            have_address = Signal()
+            have_data = Signal()
+            with m.State("REQUEST"):
+                m.d.comb += [self.bus.aw.ready.eq(~have_address), self.bus.w.ready.eq(~have_data)]
+                with m.If(self.bus.aw.valid & self.bus.aw.ready):
+                    m.d.sync += [have_address.eq(1), write_offset.eq(self.bus.aw.payload.addr)]
+                with m.If(self.bus.w.valid & self.bus.w.ready):
+                    m.d.sync += [
+                        have_data.eq(1),
+                        write_data.eq(self.bus.w.payload.data),
+                        write_strobes.eq(self.bus.w.payload.strb),
+                    ]
+                with m.If(have_address & have_data):
+                    m.d.comb += write.eq(1)
+                    m.d.sync += [have_address.eq(0), have_data.eq(0), self.bus.b.valid.eq(1)]
+                    m.next = "RESPONSE"
+            with m.State("RESPONSE"):
+                with m.If(self.bus.b.ready):
+                    m.d.sync += self.bus.b.valid.eq(0)
+                    m.next = "REQUEST"
+
+        with m.FSM(name="read"):
+            with m.State("REQUEST"):
+                m.d.comb += self.bus.ar.ready.eq(1)
+                m.d.sync += read_offset.eq(self.bus.ar.payload.addr)
+                with m.If(self.bus.ar.valid):
+                    m.next = "SELECT"
+            with m.State("SELECT"):
+                m.d.comb += read.eq(1)
+                m.d.sync += [self.bus.r.payload.data.eq(read_data), self.bus.r.valid.eq(1)]
+                m.next = "RESPONSE"
+            with m.State("RESPONSE"):
+                with m.If(self.bus.r.ready):
+                    m.d.sync += self.bus.r.valid.eq(0)
+                    m.next = "REQUEST"
+
+        words: dict[int, list[tuple[Field, ValueLike]]] = {}
+        for register in self._registers:
+            written = write & (write_offset[2:] == register.offset >> 2)
+            got_read = read & (read_offset[2:] == register.offset >> 2)
+            for field in register.fields:
+                name = member_name(register, field)
+                value = self._field(m, name, field, written, got_read, write_data, write_strobes)
+                words.setdefault(register.offset, []).append((field, value))
+        with m.Switch(read_offset[2:]):
+            for offset, fields in words.items():
+                with m.Case(offset >> 2):
+                    for field, value in fields:
+                        m.d.comb += read_data[field.low : field.low + field.bits].eq(value)
+        return m
+
+    def _field(
+        self,
+        m: Module,
+        name: str,
+        field: Field,
+        written: ValueLike,
+        got_read: ValueLike,
+        data: Signal,
+        strobes: Signal,
+    ) -> ValueLike:
+        """Build one field; returns what a read of it shows."""
+        port: Signal = getattr(self, name)
+        bits = data[field.low : field.low + field.bits]
+        acts = written & strobes[field.low // 8]
+        match field.access:
+            case Access.RO:
+                return port
+            case Access.RW:
+                for index in range(field.bits):
+                    with m.If(written & strobes[(field.low + index) // 8]):
+                        m.d.sync += port[index].eq(bits[index])
+                return port
+            case Access.W1S:
+                with m.If(acts & bits[0]):
+                    m.d.sync += port.eq(1)
+                with m.Elif(getattr(self, f"{name}_clear")):
+                    m.d.sync += port.eq(0)
+                return port
+            case Access.W1C | Access.RC:
+                flag = Signal(name=f"{name}_flag")
+                clear = got_read if field.access is Access.RC else acts & bits[0]
+                with m.If(port):  # an event in the cycle of the clearing is not lost
+                    m.d.sync += flag.eq(1)
+                with m.Elif(clear):
+                    m.d.sync += flag.eq(0)
+                return flag
+            case Access.STROBE:
+                strobe = getattr(self, f"{name}_strobe")
+                m.d.sync += strobe.eq(acts)
+                with m.If(acts):
+                    m.d.sync += port.eq(bits)
+                return Const(0, field.bits)
+        raise AssertionError(field.access)

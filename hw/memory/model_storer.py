@@ -1,0 +1,114 @@
+"""Weights from the model to memory."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from p4sgd.hw.bus import axi4
+from p4sgd.hw.model.ports import MODEL_READ_LATENCY, ReadPort
+from p4sgd.hw.spec.config import WorkerConfig
+
+__all__ = ["ModelStorer"]
+
+
+class ModelStorer(wiring.Component):
+    """Writes the weights of ``chunks`` chunks to memory, one AXI burst a chunk.
+
+    A chunk is `WorkerConfig.weight_lines` beats, at most 256 bytes and aligned to its size, so no burst crosses a
+    4 KiB boundary. About 9 cycles a chunk with a memory that is always ready: the model is stored once a run.
+
+    Members
+    -------
+    memory : Out(AXI4, write channels)
+    weights : Out(ReadPort)
+    start : In(1)
+        Pulse while idle.
+    chunks : In(17)
+        Chunks to store, at least 1; stable.
+    base : In(64)
+        Byte address, a multiple of 4096; stable.
+    done : Out(1)
+        Pulse: all is written and acknowledged.
+    error : Out(1)
+        Pulse: a response was not OKAY.
+    """
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._config = config
+        self._bus = axi4.Signature(data_bits=config.line_bits, read=False)
+        super().__init__(
+            {
+                "memory": Out(self._bus),
+                "weights": Out(ReadPort(config)),
+                "start": In(1),
+                "chunks": In(17),
+                "base": In(64),
+                "done": Out(1),
+                "error": Out(1),
+            }
+        )
+
+    memory: Any
+    weights: Any
+    start: Signal
+    chunks: Signal
+    base: Signal
+    done: Signal
+    error: Signal
+
+    def elaborate(self, platform: object) -> Module:
+        config = self._config
+        beats = config.weight_lines
+        chunk_bytes = beats * config.line_bytes
+        m = Module()
+        chunk = Signal(17)
+        address = Signal(axi4.ADDRESS_CARRY_BITS, reset_less=True)
+        word = Signal(beats * config.line_bits, reset_less=True)
+        beat = Signal(range(beats))
+        wait = Signal(range(MODEL_READ_LATENCY + 1))
+        request = self.memory.aw
+        m.d.sync += self.done.eq(0)
+        m.d.comb += [
+            self.weights.address.eq(chunk),
+            request.payload.addr.eq(Cat(address, self.base[axi4.ADDRESS_CARRY_BITS :])),
+            request.payload.len.eq(beats - 1),
+            request.payload.size.eq(self._bus.size),
+            request.payload.burst.eq(axi4.BURST_INCR),
+            self.memory.w.payload.data.eq(word[: config.line_bits]),
+            self.memory.w.payload.strb.eq(~0),
+            self.memory.w.payload.last.eq(beat == beats - 1),
+            self.memory.b.ready.eq(1),
+        ]
+        answered = self.memory.b.valid
+        m.d.sync += self.error.eq(answered & (self.memory.b.payload.resp != axi4.RESPONSE_OKAY))
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.sync += [chunk.eq(0), address.eq(self.base), wait.eq(MODEL_READ_LATENCY)]
+                with m.If(self.start):
+                    m.next = "READ"
+            with m.State("READ"):
+                m.d.comb += self.weights.enable.eq(wait == MODEL_READ_LATENCY)
+                m.d.sync += [wait.eq(wait - 1), beat.eq(0)]
+                with m.If(wait == 0):
+                    m.d.sync += [word.eq(self.weights.data), request.valid.eq(1), self.memory.w.valid.eq(1)]
+                    m.next = "WRITE"
+            with m.State("WRITE"):
+                with m.If(request.ready):
+                    m.d.sync += request.valid.eq(0)
+                with m.If(self.memory.w.valid & self.memory.w.ready):
+                    m.d.sync += [word.eq(word >> config.line_bits), beat.eq(beat + 1)]
+                    with m.If(beat == beats - 1):
+                        m.d.sync += self.memory.w.valid.eq(0)
+                with m.If(answered):
+                    m.d.sync += [
+                        chunk.eq(chunk + 1),
+                        address.eq(address + chunk_bytes),
+                        wait.eq(MODEL_READ_LATENCY),
+                    ]
+                    m.next = "READ"
+                    with m.If(chunk + 1 == self.chunks):
+                        m.d.sync += self.done.eq(1)
+                        m.next = "IDLE"
+        return m

@@ -1,0 +1,95 @@
+"""The packet as Amaranth values: the fields of `FIELDS`, and where their bits lie on the 512-bit bus.
+
+Fields are big-endian and counted in network order (first byte first, most significant bit of a byte first); the bus
+is little-endian (byte i of the frame is bits 8i to 8i+7). All functions here are wiring: they cost no logic.
+"""
+
+from amaranth.hdl import Cat, Const, Module, Signal, Value, signed, unsigned
+from amaranth.lib import data
+
+from p4sgd.hw.spec.packet import ETHERTYPE, FIELDS, FRAME_BYTES, VALUES, VERSION, Field
+
+__all__ = ["PACKET", "VALUES_LAYOUT", "build", "parse", "shard_mask"]
+
+VALUES_LAYOUT = data.ArrayLayout(signed(32), VALUES)
+"""The numbers of a packet, one for each sample: what the streams of partials and sums carry."""
+
+_SCALARS = tuple(field for field in FIELDS if not field.name.startswith("value"))
+_NUMBERS = tuple(field for field in FIELDS if field.name.startswith("value"))
+
+PACKET = data.StructLayout({field.name: unsigned(field.bits) for field in _SCALARS} | {"values": VALUES_LAYOUT})
+"""A packet by field, each field an ordinary number: the header's fields of `FIELDS`, then ``values``."""
+
+
+def _pieces(field: Field) -> list[tuple[int, int]]:
+    """A field on the bus, least significant piece first: each piece ``(lowest bit, bits)`` lies within one byte."""
+    pieces = []
+    end = field.offset_bits + field.bits  # network bit after the last one of the field
+    while end > field.offset_bits:
+        byte = (end - 1) // 8
+        begin = max(field.offset_bits, 8 * byte)
+        pieces.append((8 * byte + 8 * (byte + 1) - end, end - begin))
+        end = begin
+    return pieces
+
+
+def parse(frame: Value) -> data.View:
+    """The fields of a frame.
+
+    Parameters
+    ----------
+    frame
+        512 bits, as `FrameBeat.data`.
+
+    Returns
+    -------
+    View of `PACKET`
+        Nothing is checked.
+    """
+    if len(frame) != 8 * FRAME_BYTES:
+        raise ValueError(f"a frame has {8 * FRAME_BYTES} bits, not {len(frame)}")
+    return data.View(
+        PACKET,
+        Cat(frame[low : low + bits] for field in (*_SCALARS, *_NUMBERS) for low, bits in _pieces(field)),
+    )
+
+
+def build(m: Module, **fields: object) -> Value:
+    """The frame with these fields.
+
+    Parameters
+    ----------
+    m
+        Module that gets the fields' assignments.
+    **fields
+        Values by field name of `PACKET`; ``ethertype``, ``version`` and ``reserved`` are filled in, fields not named
+        are 0.
+
+    Returns
+    -------
+    Value
+        512 bits for `FrameBeat.data`, combinational.
+
+    Raises
+    ------
+    KeyError
+        If a name is no field.
+    """
+    packet = Signal(PACKET)
+    for name, value in ({"ethertype": ETHERTYPE, "version": VERSION} | fields).items():
+        if name not in PACKET.members:
+            raise KeyError(f"a packet has no field {name}")
+        m.d.comb += packet[name].eq(value)
+    flat = packet.as_value()
+    placed: dict[int, Value] = {}
+    position = 0
+    for field in (*_SCALARS, *_NUMBERS):
+        for low, bits in _pieces(field):
+            placed[low] = flat[position : position + bits]
+            position += bits
+    return Cat(placed[low] for low in sorted(placed))
+
+
+def shard_mask(workers: Value) -> Value:
+    """The bitmap of all shards of a job: bit i is ``i < workers``, 32 bits."""
+    return Cat(Const(index) < workers for index in range(32))
