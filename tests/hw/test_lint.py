@@ -15,9 +15,15 @@ WAIVERS = {
     "WIDTHTRUNC": r"Logical operator \w+ expects 1 bit on the (LHS|RHS),",
     # yosys writes a register's reset value as an initial value too: FPGAs load it at configuration.
     "PROCASSINIT": ".*",
-    # Names of Amaranth's that yosys has merged into other names stay as wires without a reader. What is left of the
-    # warning is about inputs: of those only `clk` and `rst` may be idle, in components without (reset) registers.
-    "UNUSEDSIGNAL": r".* \| (?!input)|Signal is not used: '(clk|rst)'",
+    "UNUSEDSIGNAL": (
+        # Names of Amaranth's that yosys has merged into other names stay as wires without a reader. What is left of the
+        # warning is about inputs.
+        r".* \| (?!input)"
+        # Components without registers, or without any that are reset.
+        r"|Signal is not used: '(clk|rst)'"
+        # Addresses are multiples of a beat or of 4096, so their low bits are not looked at.
+        r"|Bits of signal are not used: '(\w+_)?(base|address)'\[\d+:0\]"
+    ),
     # yosys assigns the default before the case statement. Where it were missing, Verilator would report LATCH.
     "CASEINCOMPLETE": ".*",
     # A test writes each design to a file of its own; generated files hold a hierarchy.
