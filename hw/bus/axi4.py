@@ -43,9 +43,7 @@ class Signature(wiring.Signature):
     r : In(stream of {data, resp, last})
     """
 
-    def __init__(
-        self, *, address_bits: int = 64, data_bits: int, read: bool = True, write: bool = True
-    ) -> None:
+    def __init__(self, *, address_bits: int = 64, data_bits: int, read: bool = True, write: bool = True) -> None:
         if data_bits not in (8, 16, 32, 64, 128, 256, 512, 1024):
             raise ValueError(f"data_bits must be a power of two, 8 to 1024, not {data_bits}")
         self.address_bits = address_bits

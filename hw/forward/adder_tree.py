@@ -4,7 +4,15 @@ from amaranth.hdl import Module, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["AdderTree"]
+__all__ = ["AdderTree", "tree_latency"]
+
+
+def tree_latency(terms: int, *, radix: int = 3) -> int:
+    """Levels, and so cycles, of an `AdderTree`: the least n with ``radix**n >= terms``."""
+    levels = 0
+    while radix**levels < terms:
+        levels += 1
+    return levels
 
 
 class AdderTree(wiring.Component):
@@ -34,9 +42,7 @@ class AdderTree(wiring.Component):
         self.terms = terms
         self.width = width
         self.radix = radix
-        self.latency = 0
-        while radix**self.latency < terms:
-            self.latency += 1
+        self.latency = tree_latency(terms, radix=radix)
         self.out_width = width + (terms - 1).bit_length()
         super().__init__({"i": In(data.ArrayLayout(signed(width), terms)), "o": Out(signed(self.out_width))})
 

@@ -22,7 +22,8 @@ class StridedReader(wiring.Component):
     group is a burst of its own. Bursts end at 4 KiB boundaries and are at most `burst_limit` beats long. A burst is
     requested only when the FIFO has room for all of it, so the ``r`` channel is never held up.
 
-    A request takes 2 cycles to plan and issue, 3 where groups do not touch; data pass the FIFO in 2 cycles, one beat a cycle.
+    A request takes 2 cycles to plan and issue, 3 where groups do not touch; data pass the FIFO in 2 cycles, one beat a
+    cycle.
 
     Parameters
     ----------
@@ -172,7 +173,5 @@ class StridedReader(wiring.Component):
             self.data.valid.eq(fifo.r_rdy),
             fifo.r_en.eq(self.data.ready),
         ]
-        m.d.sync += self.error.eq(
-            self.memory.r.valid & (self.memory.r.payload.resp != axi4.RESPONSE_OKAY)
-        )
+        m.d.sync += self.error.eq(self.memory.r.valid & (self.memory.r.payload.resp != axi4.RESPONSE_OKAY))
         return m

@@ -248,19 +248,14 @@ class Engine(wiring.Component):
     ) -> None:
         """Derive the state that the counters see."""
         outstanding = Signal(range(self._config.line_fifo_depth + 2))  # forward passes whose deltas have not come
-        in_backward = Signal()
         took_deltas = self.deltas.valid & self.deltas.ready
         m.d.comb += [
             self.took_line.eq(forward.lines.valid & forward.lines.ready),
             self.lines_left.eq(reader.busy),
             self.line_waiting.eq(forward.lines.valid),
-            self.awaiting_sums.eq((outstanding != 0) & ~in_backward),
+            self.awaiting_sums.eq((outstanding != 0) & ~backward.busy),
         ]
         with m.If(self.train):
-            m.d.sync += [outstanding.eq(0), in_backward.eq(0)]
+            m.d.sync += outstanding.eq(0)
         with m.Else():
             m.d.sync += outstanding.eq(outstanding + chaining.took_last_chunk - took_deltas)
-            with m.If(took_deltas):
-                m.d.sync += in_backward.eq(1)
-            with m.Elif(backward.micro_batch_done):
-                m.d.sync += in_backward.eq(0)

@@ -1,0 +1,133 @@
+"""The weights of an engine."""
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from p4sgd.hw.backward.ports import GradientPort
+from p4sgd.hw.model.ports import ReadPort, weights_layout
+from p4sgd.hw.model.update import Update
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.fixed import SHRINK, WEIGHT
+from p4sgd.hw.spec.run import MAX_GRADIENT_SHIFT
+
+__all__ = ["Model"]
+
+
+class Model(wiring.Component):
+    """Two memories of weights, and the update between them::
+
+        read ◀──────────── w ◀────────────────────┬── load
+                                   final only     │
+        gradients ──▶ Update ─────────────────────┤
+                        ▲                         ▼
+                        └──────────────────────  w_next
+
+    ``w`` holds the weights of the current mini-batch, which forward passes read; ``w_next`` collects updates. The last
+    update of a mini-batch (``final``) regularises and writes both, so ``w`` becomes ``w_next`` without a copy.
+
+    A gradient is written `WRITE_LATENCY` cycles after it came. The same chunk must not come again within
+    `UPDATE_SPACING` cycles; different chunks may come every cycle.
+
+    Members
+    -------
+    read : In(ReadPort)
+    gradients : In(GradientPort)
+    gradient_shift : In(5), shrink : In(18), threshold : In(31)
+        Settings; stable.
+    load : In(stream of weights_layout)
+        Chunk 0, 1, 2, … of both memories; always ready; not while gradients are under way.
+    load_clear : In(1)
+        Pulse: the next chunk loaded is chunk 0.
+    updated : Out(1)
+        Pulse: a chunk of ``w`` is being written by a final gradient. A read in the next cycle or later sees it.
+    saturated : Out(1)
+        Pulse: an update was saturated.
+    """
+
+    WRITE_LATENCY = Update.LATENCY
+    UPDATE_SPACING = WRITE_LATENCY + 1
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._config = config
+        super().__init__(
+            {
+                "read": In(ReadPort(config)),
+                "gradients": In(GradientPort(config)),
+                "gradient_shift": In(MAX_GRADIENT_SHIFT.bit_length()),
+                "shrink": In(SHRINK.width),
+                "threshold": In(WEIGHT.width - 1),
+                "load": In(stream.Signature(weights_layout(config))),
+                "load_clear": In(1),
+                "updated": Out(1),
+                "saturated": Out(1),
+            }
+        )
+
+    read: Any
+    gradients: Any
+    gradient_shift: Signal
+    shrink: Signal
+    threshold: Signal
+    load: stream.Interface
+    load_clear: Signal
+    updated: Signal
+    saturated: Signal
+
+    def elaborate(self, platform: object) -> Module:
+        config = self._config
+        m = Module()
+        m.submodules.update = update = Update(config.lanes)
+        layout = weights_layout(config)
+        m.submodules.w = w = Memory(shape=layout, depth=config.chunks, init=[])
+        m.submodules.w_next = w_next = Memory(shape=layout, depth=config.chunks, init=[])
+        w_write, w_read = w.write_port(), w.read_port()
+        next_write, next_read = w_next.write_port(), w_next.read_port()
+
+        m.d.comb += [w_read.addr.eq(self.read.address), w_read.en.eq(self.read.enable)]
+        m.d.sync += self.read.data.eq(w_read.data)
+
+        old = Signal(layout, reset_less=True)
+        m.d.comb += [
+            next_read.addr.eq(self.gradients.chunk),
+            next_read.en.eq(self.gradients.valid),
+            update.gradients.eq(self.gradients.values),
+            update.weights.eq(old),
+            update.regularize.eq(self.gradients.final),
+            update.gradient_shift.eq(self.gradient_shift),
+            update.shrink.eq(self.shrink),
+            update.threshold.eq(self.threshold),
+        ]
+        m.d.sync += old.eq(next_read.data)
+
+        valid = [self.gradients.valid]
+        final = [self.gradients.final]
+        chunk = [self.gradients.chunk]
+        for stage in range(1, self.WRITE_LATENCY + 1):
+            # Only `valid` needs a reset: the others matter where it is set.
+            for line, reset_less in ((valid, False), (final, True), (chunk, True)):
+                later = Signal.like(line[-1], name=f"stage{stage}", reset_less=reset_less)
+                m.d.sync += later.eq(line[-1])
+                line.append(later)
+
+        load_chunk = Signal(config.chunk_bits)
+        with m.If(self.load_clear):
+            m.d.sync += load_chunk.eq(0)
+        with m.Elif(self.load.valid):
+            m.d.sync += load_chunk.eq(load_chunk + 1)
+        m.d.comb += [
+            self.load.ready.eq(1),
+            self.updated.eq(valid[-1] & final[-1]),
+            self.saturated.eq(valid[Update.SATURATED_LATENCY] & update.saturated),
+            w_write.en.eq(self.updated | self.load.valid),
+            next_write.en.eq(valid[-1] | self.load.valid),
+        ]
+        for port in (w_write, next_write):
+            m.d.comb += [
+                port.addr.eq(Mux(self.load.valid, load_chunk, chunk[-1])),
+                port.data.eq(Mux(self.load.valid, self.load.payload, update.updated)),
+            ]
+        return m

@@ -1,0 +1,121 @@
+"""DotProduct against golden.dot, with random stalls, configurations and runs."""
+
+import random
+
+import cocotb
+import numpy as np
+import pytest
+from cocotb.triggers import ReadOnly, RisingEdge
+from support.bench import parameters, run_bench, start
+from support.streams import StreamSink, StreamSource, pack, unpack
+
+from p4sgd.hw.forward.dot_product import DotProduct
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.image import ImageLayout
+from p4sgd.sim import golden
+
+
+async def model_memory(dut, chunks):
+    """A model memory with a read latency of two cycles."""
+    await RisingEdge(dut.clk)
+    register = 0
+    while True:
+        await ReadOnly()
+        enabled, address = dut.weights__enable.value, int(dut.weights__address.value)
+        await RisingEdge(dut.clk)
+        dut.weights__data.value = register  # second register
+        if enabled:
+            register = chunks[address]
+
+
+def lines_of(config, q, stored):
+    layout = ImageLayout(config, q.shape[1], q.shape[0], stored)
+    packed = layout.pack_lines(q)[0].reshape(-1, config.line_bytes)
+    return layout, [int.from_bytes(line.tobytes(), "little") for line in packed]
+
+
+@cocotb.test()
+@cocotb.parametrize(stall=[0.0, 0.3])
+async def exact_dot_products(dut, stall):
+    config = WorkerConfig(**parameters()["config"])
+    rng = np.random.default_rng(random.getrandbits(32))
+    lines = StreamSource(dut, "lines", stall)
+    kept = StreamSink(dut, "kept", stall)
+    dots = StreamSink(dut, "dots", stall)
+    dut.permit.value = 1
+    chunks: list[int] = [0] * config.chunks
+    cocotb.start_soon(model_memory(dut, chunks))
+    await start(dut)
+
+    async def deny():
+        """Withdraw the permit now and then, as its rule is: only with a chunk taken."""
+        while stall:
+            await ReadOnly()
+            taken = bool(dut.took_chunk.value)
+            permitted = bool(dut.permit.value)
+            await RisingEdge(dut.clk)
+            if taken or not permitted:
+                dut.permit.value = int(random.random() > stall)
+
+    cocotb.start_soon(deny())
+    sent: list[int] = []
+    expected: list[int] = []
+    for run in range(8):
+        precision, is_signed = random.randint(1, 8), bool(random.getrandbits(1))
+        used = config.chunks if run == 0 else random.randint(1, 4)
+        micro_batches = random.randint(1, 5)
+        low, high = (-(1 << precision - 1), 1 << precision - 1) if is_signed else (0, 1 << precision)
+        q = rng.integers(low, high, (8 * micro_batches, used * config.lanes))
+        w = rng.integers(-(1 << 31), 1 << 31, used * config.lanes)
+        if run == 1:  # the largest magnitude there is
+            q[:], w[:] = (low if is_signed else high - 1), -(1 << 31)
+        for chunk in range(used):
+            chunks[chunk] = pack(w[chunk * config.lanes : (chunk + 1) * config.lanes].tolist(), 32)
+        layout, words = lines_of(config, q, precision)
+        assert layout.chunks == used
+        dut.precision.value, dut.signed.value, dut.chunks.value = precision, int(is_signed), used
+        dut.clear.value = 1
+        await RisingEdge(dut.clk)
+        dut.clear.value = 0
+        lines.send(words)
+        sent += words
+        t = golden.dot(q, w).tolist()
+        for micro_batch in range(micro_batches):
+            expected += t[8 * micro_batch : 8 * micro_batch + 8]
+        got = await dots.receive(len(expected) // 8)
+    flat = [value for item in got for value in unpack(item, config.dot_bits, 8)]
+    assert flat == expected
+    assert list(kept.items) == sent
+
+
+@cocotb.test()
+async def a_line_every_cycle(dut):
+    config = WorkerConfig(**parameters()["config"])
+    dut.kept__ready.value = 1
+    dut.dots__ready.value = 1
+    dut.permit.value = 1
+    dut.precision.value, dut.signed.value, dut.chunks.value = 2, 0, 3
+    await start(dut)
+    dut.clear.value = 1
+    await RisingEdge(dut.clk)
+    dut.clear.value = 0
+    dut.lines__valid.value = 1
+    seen = []
+    for cycle in range(6 * 20 + 40):
+        dut.lines__valid.value = int(cycle < 6 * 20)
+        await ReadOnly()
+        assert dut.lines__ready.value, f"refused a line in cycle {cycle}"
+        if dut.dots__valid.value:
+            seen.append(cycle)
+        await RisingEdge(dut.clk)
+    latency = parameters()["latency"]
+    assert seen == [6 * (item + 1) - 1 + latency for item in range(20)]
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize("lanes", [8, 16])
+def test_dot_product(lanes):
+    config = WorkerConfig(engines=1, lanes=lanes, chunks=8, line_fifo_depth=128, slots=4, table_segments=64)
+    component = DotProduct(config)
+    fields = {name: getattr(config, name) for name in config.__dataclass_fields__}
+    run_bench(component, __file__, config=fields, latency=component.latency)
