@@ -18,6 +18,9 @@ __all__ = ["RtlDevice", "RtlWorker"]
 _SLICE_CYCLES = 2_000_000
 """Cycles that one request lets pass, so that a time-out is noticed within a minute."""
 
+_GROUP_MAC = 0x0100_5034_5347
+"""Address of all workers: the group bit, and "P4SG". The simulated aggregator's own address and job are 0."""
+
 
 class RtlWorker:
     """One worker of a simulated cluster. Memory is kept here and handed over when a run starts."""
@@ -58,11 +61,8 @@ class RtlWorker:
                 f"bank {bank} of worker {self._index} needs {end} bytes, the simulated memory has "
                 f"{self._device.memory_bytes}: use fewer samples or the emulator"
             )
-        memory = self._fetch(bank)
-        if end > memory.size:
-            memory = np.concatenate([memory, np.zeros(end - memory.size, np.uint8)])
-            self._banks[bank] = memory
-        memory[address:end] = data.reshape(-1)
+        self._fetch(bank)
+        self._place(bank, address, data.reshape(-1))
         self._dirty.add(bank)
 
     def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
@@ -76,9 +76,18 @@ class RtlWorker:
     def _fetch(self, bank: int) -> npt.NDArray[np.uint8]:
         """Bring a bank up to date after a run."""
         if bank in self._stale:
-            self._banks[bank] = self._device.cluster_save(self._index, bank)
+            for address, data in self._device.cluster_save(self._index, bank):
+                self._place(bank, address, data)
             self._stale.discard(bank)
         return self._banks[bank]
+
+    def _place(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
+        memory = self._banks[bank]
+        end = address + data.size
+        if end > memory.size:
+            memory = np.concatenate([memory, np.zeros(end - memory.size, np.uint8)])
+            self._banks[bank] = memory
+        memory[address:end] = data
 
     def hand_over(self) -> list[tuple[int, npt.NDArray[np.uint8]]]:
         """Banks to load before a run. A run may write any engine's bank, so all are fetched anew after it."""
@@ -136,6 +145,7 @@ class RtlDevice:
             "memory_stall": _chance(memory_stall, 8),
             "link_stall": _chance(link_stall, 8),
             "link_loss": _chance(link_loss, 16),
+            "group_mac": _GROUP_MAC,
         }
         try:
             build = build_cluster(config, workers, waves=waves is not None)
@@ -200,12 +210,12 @@ class RtlDevice:
             self._request("load", memories=mask)
         self._started.add(worker)
 
-    def cluster_save(self, worker: int, bank: int) -> npt.NDArray[np.uint8]:
-        """The whole contents of a bank."""
-        from p4sgd.sim.cluster.protocol import memory_file
+    def cluster_save(self, worker: int, bank: int) -> list[tuple[int, npt.NDArray[np.uint8]]]:
+        """What a worker has written to a bank since this was last asked: addresses and bytes."""
+        from p4sgd.sim.cluster.protocol import read_saved
 
         self._request("save", memories=1 << self._bit(worker, bank))
-        return np.fromfile(self._process.directory / memory_file(worker, bank), np.uint8)
+        return read_saved(self._process.directory, worker, bank)
 
     def _bit(self, worker: int, bank: int) -> int:
         return worker * (self.config.engines + 1) + bank

@@ -196,7 +196,7 @@ class Engine(wiring.Component):
         zeroing = Signal()
         chunks_left = Signal(settings.chunks.shape())
         m.d.comb += [
-            model.load.payload.eq(loader.chunks.payload & ~zeroing.replicate(config.lanes * 32)),
+            model.load.payload.eq(Mux(zeroing, 0, loader.chunks.payload.as_value())),
             model.load.valid.eq(zeroing | loader.chunks.valid),
             loader.chunks.ready.eq(model.load.ready & ~zeroing),
         ]

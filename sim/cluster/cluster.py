@@ -141,7 +141,8 @@ class Cluster(wiring.Component):
             m.submodules[f"memory{number}"] = memory = SimMemory(
                 bits, self._memory_bits, file=memory_file(index, bank), instance=1000 + number
             )
-            wiring.connect(m, port, memory.bus)
+            for channel in ("ar", "r") if bank == engines else ("aw", "w", "b", "ar", "r"):
+                wiring.connect(m, getattr(port, channel), getattr(memory.bus, channel))
             m.d.comb += [
                 memory.seed.eq(self.seed),
                 memory.stall.eq(self.memory_stall),

@@ -90,7 +90,6 @@ async def exact_dot_products(dut, stall):
 
 @cocotb.test()
 async def a_line_every_cycle(dut):
-    config = WorkerConfig(**parameters()["config"])
     dut.kept__ready.value = 1
     dut.dots__ready.value = 1
     dut.permit.value = 1

@@ -1,0 +1,231 @@
+"""The aggregator's side of the AllReduce protocol."""
+
+from amaranth.hdl import Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from p4sgd.hw.bus.axi_stream import FrameBeat
+from p4sgd.hw.net.packet import VALUES_LAYOUT, build, shard_mask
+from p4sgd.hw.net.receive import FrameCheck
+from p4sgd.hw.spec.packet import FRAME_BYTES, ROUND_BITS, VALUES, PacketType
+from p4sgd.hw.spec.run import MAX_WORKERS
+
+__all__ = ["Aggregator"]
+
+_STATE = data.StructLayout({"round": ROUND_BITS, "aggregated": MAX_WORKERS, "acknowledged": MAX_WORKERS})
+
+
+class Aggregator(wiring.Component):
+    """Adds up the partials of every slot and answers; one packet at a time::
+
+        rx ──▶ FrameCheck ──▶ ours? ──▶ state and sums of the slot ──▶ new state, new sums ──▶ tx
+
+    The state machine is that of hw/net/README.md. A packet takes 4 cycles from ``rx`` to ``tx``, and the next one is
+    taken in the 5th. Sums are 32-bit two's complement: clamped partials cannot wrap them, and what a faulty sender
+    makes of them is defined all the same.
+
+    After reset and after ``clear`` all slots are made fresh, one a cycle; no packet is taken meanwhile.
+
+    Parameters
+    ----------
+    slots
+        AllReduce operations in flight, a power of two up to 65536.
+    ports
+        Ports; shard i of the job is on port i.
+
+    Members
+    -------
+    rx : In(stream of {beat: FrameBeat, port})
+    tx : Out(stream of {beat: FrameBeat, ports})
+        ``ports`` is the bitmap of the ports that a frame leaves through.
+    job : In(8), workers : In(6), mac : In(48), group_mac : In(48)
+        The job, its number of workers, the own address, and the address for answers to all; stable.
+    clear : In(1)
+        Pulse: make all slots fresh.
+    accepted, dropped : Out(1)
+        Pulses: a packet changed something or was answered; it did not.
+    """
+
+    def __init__(self, slots: int, ports: int) -> None:
+        if slots < 2 or slots & (slots - 1) or slots > 65536:
+            raise ValueError(f"slots must be a power of two, 2 to 65536, not {slots}")
+        if not 1 <= ports <= MAX_WORKERS:
+            raise ValueError(f"ports must be 1 to {MAX_WORKERS}, not {ports}")
+        self._slots = slots
+        self._ports = ports
+        port_bits = max(1, (ports - 1).bit_length())
+        super().__init__(
+            {
+                "rx": In(stream.Signature(data.StructLayout({"beat": FrameBeat, "port": port_bits}))),
+                "tx": Out(stream.Signature(data.StructLayout({"beat": FrameBeat, "ports": ports}))),
+                "job": In(8),
+                "workers": In(6),
+                "mac": In(48),
+                "group_mac": In(48),
+                "clear": In(1),
+                "accepted": Out(1),
+                "dropped": Out(1),
+            }
+        )
+
+    rx: stream.Interface
+    tx: stream.Interface
+    job: Signal
+    workers: Signal
+    mac: Signal
+    group_mac: Signal
+    clear: Signal
+    accepted: Signal
+    dropped: Signal
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.check = check = FrameCheck()
+        m.submodules.state = state_memory = Memory(shape=_STATE, depth=self._slots, init=[])
+        m.submodules.sums = sums_memory = Memory(shape=VALUES_LAYOUT, depth=self._slots, init=[])
+        state_read, state_write = state_memory.read_port(), state_memory.write_port()
+        sums_read, sums_write = sums_memory.read_port(), sums_memory.write_port()
+
+        packet = check.packet
+        port = Signal(self.rx.payload.port.shape(), reset_less=True)
+        ours = Signal(reset_less=True)
+        everyone = shard_mask(self.workers)
+        m.d.comb += [
+            check.frames.payload.eq(self.rx.payload.beat),
+            state_read.addr.eq(packet.slot),
+            sums_read.addr.eq(packet.slot),
+            sums_write.addr.eq(packet.slot),
+        ]
+
+        # What a partial or an acknowledgement makes of the slot.
+        old = state_read.data
+        new = Signal(_STATE)
+        is_partial = packet.type == PacketType.PARTIAL
+        is_current = packet.round == old.round
+        is_next = packet.round == (old.round + 1)[:ROUND_BITS]
+        is_before = (packet.round - old.round)[ROUND_BITS - 1]
+        is_fresh = old.aggregated == 0
+        was_complete = old.aggregated == everyone
+        store = Signal()
+        answer = Signal()
+        to_all = Signal()
+        m.d.comb += new.eq(old)
+        with m.If(is_partial):
+            with m.If(is_next):
+                m.d.comb += [
+                    store.eq(1),
+                    new.round.eq(packet.round),
+                    new.aggregated.eq(packet.bitmap),
+                    new.acknowledged.eq(0),
+                    to_all.eq(1),
+                    answer.eq(new.aggregated == everyone),
+                ]
+            with m.Elif(is_current & ~is_fresh):
+                with m.If((old.aggregated & packet.bitmap) != 0):
+                    m.d.comb += answer.eq(was_complete)
+                with m.Else():
+                    m.d.comb += [
+                        store.eq(1),
+                        new.aggregated.eq(old.aggregated | packet.bitmap),
+                        to_all.eq(1),
+                        answer.eq(new.aggregated == everyone),
+                    ]
+        with m.Elif(~is_fresh):
+            with m.If(is_current):
+                with m.If(was_complete):
+                    m.d.comb += [
+                        store.eq((old.acknowledged & packet.bitmap) == 0),
+                        new.acknowledged.eq(old.acknowledged | packet.bitmap),
+                        to_all.eq(store),
+                        answer.eq(new.acknowledged == everyone),
+                    ]
+            with m.Else():
+                m.d.comb += answer.eq(is_before)
+
+        # One packet after the other.
+        sweep = Signal(range(self._slots))
+        sweeping = Signal()
+        answered = Signal(reset_less=True)
+        answered_all = Signal(reset_less=True)
+        sums = Signal(VALUES_LAYOUT, reset_less=True)
+        m.d.comb += [
+            state_write.addr.eq(Mux(sweeping, sweep, packet.slot)),
+            state_write.data.eq(Mux(sweeping, Const(0, _STATE.size), new)),
+        ]
+        for index in range(VALUES):
+            total = Mux(is_next, 0, sums_read.data[index]) + packet["values"][index]
+            m.d.comb += sums_write.data[index].eq(Mux(store, total, sums_read.data[index]))
+        frame = build(
+            m,
+            destination=Mux(answered_all, self.group_mac, packet.source),
+            source=self.mac,
+            type=Mux(answered, PacketType.FULL, PacketType.CLEAR),
+            job=self.job,
+            slot=packet.slot,
+            round=packet.round,
+            shard=Mux(answered_all, 0, packet.shard),
+            workers=self.workers,
+            bitmap=everyone,
+            values=Mux(answered, sums.as_value(), 0),
+        )
+
+        m.d.sync += [self.accepted.eq(0), self.dropped.eq(0)]
+        with m.If(self.tx.ready):
+            m.d.sync += self.tx.valid.eq(0)
+        clear_wanted = Signal()
+        with m.If(self.clear):
+            m.d.sync += clear_wanted.eq(1)
+        with m.FSM():
+            with m.State("SWEEP"):
+                m.d.comb += [sweeping.eq(1), state_write.en.eq(1)]
+                m.d.sync += [sweep.eq(sweep + 1), clear_wanted.eq(self.clear)]
+                with m.If(sweep == self._slots - 1):
+                    m.d.sync += sweep.eq(0)
+                    m.next = "RECEIVE"
+            with m.State("RECEIVE"):
+                with m.If(clear_wanted):
+                    m.next = "SWEEP"
+                with m.Else():
+                    m.d.comb += [self.rx.ready.eq(1), check.frames.valid.eq(self.rx.valid)]
+                    m.d.sync += port.eq(self.rx.payload.port)
+                    with m.If(self.rx.valid):
+                        m.next = "LOOK"
+            with m.State("LOOK"):
+                m.d.sync += ours.eq(
+                    check.good
+                    & ((packet.type == PacketType.PARTIAL) | (packet.type == PacketType.ACK))
+                    & (packet.destination == self.mac)
+                    & (packet.job == self.job)
+                    & (packet.workers == self.workers)
+                    & (packet.slot < self._slots)
+                    & (packet.shard < self.workers)
+                    & (packet.shard == port)
+                    & (packet.bitmap == (Const(1) << packet.shard[:5]))
+                )
+                m.next = "DECIDE"
+                with m.If(~check.received):  # inside of a long frame
+                    m.next = "RECEIVE"
+            with m.State("DECIDE"):
+                m.d.comb += [state_write.en.eq(ours & store), sums_write.en.eq(ours & store & is_partial)]
+                m.d.sync += [
+                    self.accepted.eq(ours & (store | answer)),
+                    self.dropped.eq(~(ours & (store | answer))),
+                    answered.eq(is_partial),
+                    answered_all.eq(to_all),
+                    sums.eq(sums_write.data),
+                ]
+                m.next = "RECEIVE"
+                with m.If(ours & answer):
+                    m.next = "ANSWER"
+            with m.State("ANSWER"):
+                with m.If(~self.tx.valid | self.tx.ready):
+                    m.d.sync += [
+                        self.tx.valid.eq(1),
+                        self.tx.payload.beat.data.eq(frame),
+                        self.tx.payload.beat.keep.eq((1 << FRAME_BYTES) - 1),
+                        self.tx.payload.beat.last.eq(1),
+                        self.tx.payload.ports.eq(Mux(answered_all, everyone, packet.bitmap)),
+                    ]
+                    m.next = "RECEIVE"
+        return m

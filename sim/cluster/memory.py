@@ -1,0 +1,181 @@
+"""A simulated memory bank behind AXI4."""
+
+from typing import Any
+
+from amaranth.hdl import ClockSignal, Instance, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In
+
+from p4sgd.hw.bus import axi4
+from p4sgd.sim.cluster.noise import Noise
+
+__all__ = ["SimMemory"]
+
+_REQUESTS = 8
+_BEATS = 16
+_DECODE_ERROR = 0b11
+
+
+class SimMemory(wiring.Component):
+    """An AXI4 slave that answers in order, ``latency`` cycles or more after a request, a beat a cycle at best.
+
+    With ``stall`` every channel pauses at random, apart from the others. Requests beyond the memory are answered with
+    DECERR. Contents come from and go to files, see ``sim_storage.sv``.
+
+    Parameters
+    ----------
+    data_bits
+        Width of the bus.
+    address_bits
+        log2 of the memory's size in bytes.
+    file
+        Name of the file of its contents.
+    instance
+        Number of this memory, for its random numbers.
+    latency
+        Cycles from a read request to its first beat, at least 4. 40 cycles are 160 ns at 250 MHz, the order of a
+        random access to high-bandwidth memory.
+
+    Members
+    -------
+    bus : In(AXI4)
+    seed : In(32), stall : In(8)
+        Chance of a pause in each cycle, in 1/256.
+    load, save : In(1)
+        A rising edge reads or writes the file.
+    """
+
+    def __init__(self, data_bits: int, address_bits: int, *, file: str, instance: int, latency: int = 40) -> None:
+        if not 4 <= latency < 1 << 15:
+            raise ValueError(f"latency must be 4 to 32767 cycles, not {latency}")
+        self._bus = axi4.Signature(data_bits=data_bits)
+        self._address_bits = address_bits
+        self._file = file
+        self._instance = instance
+        self._latency = latency
+        super().__init__({"bus": In(self._bus), "seed": In(32), "stall": In(8), "load": In(1), "save": In(1)})
+
+    bus: Any
+    seed: Signal
+    stall: Signal
+    load: Signal
+    save: Signal
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        size = self._bus.size
+        word_bits = self._address_bits - size
+        m.submodules.noise = noise = Noise(self._instance)
+        m.d.comb += noise.seed.eq(self.seed)
+        goes = [noise.value[8 * channel : 8 * channel + 8] >= self.stall for channel in range(4)]
+
+        read_address = Signal(word_bits)
+        read_data = Signal(self._bus.data_bits)
+        write_address = Signal(word_bits)
+        write_enable = Signal()
+        read_enable = Signal()
+        m.submodules.storage = Instance(
+            "sim_storage",
+            p_WIDTH=self._bus.data_bits,
+            p_ADDRESS_BITS=word_bits,
+            p_FILE=self._file,
+            i_clk=ClockSignal(),
+            i_read_enable=read_enable,
+            i_read_address=read_address,
+            o_read_data=read_data,
+            i_write_enable=write_enable,
+            i_write_address=write_address,
+            i_write_data=self.bus.w.payload.data,
+            i_write_strobe=self.bus.w.payload.strb,
+            i_load=self.load,
+            i_save=self.save,
+        )
+        self._read(m, goes[0], goes[1], read_enable, read_address, read_data)
+        self._write(m, goes[2], goes[3], write_enable, write_address)
+        return m
+
+    def _requests(self, m: Module, name: str, channel: Any, goes: Any) -> tuple[SyncFIFOBuffered, data.View, Signal]:
+        """A queue of requests, each with the time from which it may be answered."""
+        layout = data.StructLayout({"addr": 64, "len": 8, "due": 16})
+        m.submodules[name] = queue = SyncFIFOBuffered(width=layout.size, depth=_REQUESTS)
+        entry = data.View(layout, queue.w_data)
+        now = Signal(16, name=f"{name}_now")
+        accepting = Signal(name=f"{name}_accepting")  # stays until a request comes
+        m.d.sync += now.eq(now + 1)
+        m.d.comb += [
+            entry.addr.eq(channel.payload.addr),
+            entry.len.eq(channel.payload.len),
+            entry.due.eq(now + self._latency - 3),
+            channel.ready.eq(accepting & queue.w_rdy),
+            queue.w_en.eq(channel.valid & accepting),
+        ]
+        with m.If(~accepting):
+            m.d.sync += accepting.eq(goes)
+        with m.Elif(channel.valid & channel.ready):
+            m.d.sync += accepting.eq(goes)
+        head = data.View(layout, queue.r_data)
+        is_due = Signal(name=f"{name}_is_due")
+        m.d.comb += is_due.eq(queue.r_rdy & ~(now - head.due)[15])
+        return queue, head, is_due
+
+    def _read(self, m: Module, accept: Any, goes: Any, enable: Signal, address: Signal, read_data: Signal) -> None:
+        size = self._bus.size
+        queue, request, due = self._requests(m, "reads", self.bus.ar, accept)
+        beat = Signal(8)
+        room = Signal(range(_BEATS + 1), init=_BEATS)
+        last = beat == request.len
+        outside = request.addr[self._address_bits :].any()
+        layout = self._bus.read_layout
+        m.submodules.beats = beats = SyncFIFOBuffered(width=layout.size, depth=_BEATS)
+        answer = data.View(layout, beats.w_data)
+        fetched = Signal()  # the storage answers a cycle later
+        was_last = Signal()
+        was_outside = Signal()
+        given = self.bus.r.valid & self.bus.r.ready
+        m.d.comb += [
+            enable.eq(due & goes & (room != 0)),
+            address.eq(request.addr[size : self._address_bits] + beat),
+            queue.r_en.eq(enable & last),
+            answer.data.eq(read_data),
+            answer.last.eq(was_last),
+            answer.resp.eq(Mux(was_outside, _DECODE_ERROR, axi4.RESPONSE_OKAY)),
+            beats.w_en.eq(fetched),
+            self.bus.r.payload.eq(data.View(layout, beats.r_data)),
+            self.bus.r.valid.eq(beats.r_rdy),
+            beats.r_en.eq(self.bus.r.ready),
+        ]
+        m.d.sync += [
+            fetched.eq(enable),
+            was_last.eq(last),
+            was_outside.eq(outside),
+            room.eq(room - enable + given),
+        ]
+        with m.If(enable):
+            m.d.sync += beat.eq(Mux(last, 0, beat + 1))
+
+    def _write(self, m: Module, accept: Any, goes: Any, enable: Signal, address: Signal) -> None:
+        size = self._bus.size
+        queue, request, due = self._requests(m, "writes", self.bus.aw, accept)
+        beat = Signal(8)
+        outside = request.addr[self._address_bits :].any()
+        accepting = Signal()  # stays until a beat comes
+        taken = self.bus.w.valid & self.bus.w.ready
+        m.d.comb += [
+            address.eq(request.addr[size : self._address_bits] + beat),
+            self.bus.w.ready.eq(due & accepting & ~self.bus.b.valid),
+            enable.eq(taken & ~outside),
+            queue.r_en.eq(taken & self.bus.w.payload.last),
+        ]
+        with m.If(~accepting | taken):
+            m.d.sync += accepting.eq(goes)
+        with m.If(self.bus.b.ready):
+            m.d.sync += self.bus.b.valid.eq(0)
+        with m.If(taken):
+            m.d.sync += beat.eq(beat + 1)
+            with m.If(self.bus.w.payload.last):
+                m.d.sync += [
+                    beat.eq(0),
+                    self.bus.b.valid.eq(1),
+                    self.bus.b.payload.resp.eq(Mux(outside, _DECODE_ERROR, axi4.RESPONSE_OKAY)),
+                ]
