@@ -1,0 +1,70 @@
+"""Devices by name: the emulated cluster, and the simulated Verilog of one.
+
+Opening a device imports what it needs and nothing else.
+"""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from p4sgd.host.devices.device import Device, Worker
+from p4sgd.host.errors import UserError
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.run import MAX_WORKERS
+
+__all__ = ["DEVICES", "Device", "DeviceKind", "Worker", "open_device"]
+
+
+@dataclass(frozen=True)
+class DeviceKind:
+    """A kind of device and where its class is.
+
+    Parameters
+    ----------
+    summary
+        One line for lists of devices.
+    module, class_name
+        The class, called with ``(config, workers, **options)``.
+    """
+
+    summary: str
+    module: str
+    class_name: str
+
+
+DEVICES: Mapping[str, DeviceKind] = {
+    "emulator": DeviceKind("exact and fast, on this machine", "p4sgd.sim.emulator", "EmulatedDevice"),
+    "rtl": DeviceKind("the generated Verilog, simulated: exact and slow", "p4sgd.host.devices.rtl", "RtlDevice"),
+}
+"""Every kind of device by the name that the user gives, the default first."""
+
+
+def open_device(name: str, config: WorkerConfig, workers: int, **options: Any) -> Device:
+    """Open a device.
+
+    Parameters
+    ----------
+    name
+        One of `DEVICES`.
+    config
+        Size of every worker.
+    workers
+        How many, 1 to 32.
+    options
+        Passed to the device's class; which there are is said there.
+
+    Raises
+    ------
+    UserError
+        If there is no such device or the number of workers is out of range.
+    P4sgdError
+        If the device cannot be opened.
+    """
+    if name not in DEVICES:
+        raise UserError(f"there is no device {name!r}; there are {', '.join(DEVICES)}")
+    if not 1 <= workers <= MAX_WORKERS:
+        raise UserError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
+    kind = DEVICES[name]
+    device: Device = getattr(importlib.import_module(kind.module), kind.class_name)(config, workers, **options)
+    return device

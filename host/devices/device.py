@@ -1,0 +1,65 @@
+"""What every device offers: workers with registers and memory, and a way to wait for them."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.hw.spec.config import WorkerConfig
+
+__all__ = ["Device", "Worker"]
+
+
+class Worker(Protocol):
+    """One worker: 32-bit registers (:mod:`p4sgd.hw.spec.registers`) and banks of memory.
+
+    Bank e, 0 ≤ e < engines, is the memory of engine e: its lines and its weights. Bank number ``engines`` holds the
+    labels. What was never written reads as anything at all.
+    """
+
+    @property
+    def config(self) -> WorkerConfig:
+        """Size of the worker."""
+        ...
+
+    def read_register(self, offset: int) -> int:
+        """Read the word at a byte offset."""
+        ...
+
+    def write_register(self, offset: int, word: int) -> None:
+        """Write the word at a byte offset."""
+        ...
+
+    def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
+        """Write C-contiguous bytes. The device may keep a reference, so the caller leaves ``data`` as it is."""
+        ...
+
+    def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
+        """Read ``size`` bytes."""
+        ...
+
+
+class Device(Protocol):
+    """A cluster of workers and the aggregator between them, ready to be used."""
+
+    name: str
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        """The workers, by shard index."""
+        ...
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait until the run of every started worker has ended.
+
+        Raises
+        ------
+        P4sgdError
+            If that takes longer than ``timeout_s`` seconds.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give the device back. It is not used any more."""
+        ...

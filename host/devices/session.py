@@ -1,0 +1,343 @@
+"""Everything between a trainer and a device: images, settings, runs and weights, through registers and memory."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.devices.device import Device
+from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.config import BANKS
+from p4sgd.hw.spec.fixed import WEIGHT, IntArray
+from p4sgd.hw.spec.image import LABEL_BYTES, ImageLayout
+from p4sgd.hw.spec.registers import ModelSource, RegisterClient
+from p4sgd.hw.spec.run import RunSettings
+from p4sgd.hw.spec.table import LossTable
+
+__all__ = ["NetworkSettings", "RunReport", "Session", "Shard"]
+
+_PAGE = 4096
+"""Images and weights begin at multiples of this, so that no burst of a reader crosses a 4 KiB boundary early."""
+
+
+class Shard(Protocol):
+    """A worker's slice of the data, as it goes to the worker's memory."""
+
+    @property
+    def layout(self) -> ImageLayout:
+        """Its shape."""
+        ...
+
+    @property
+    def signed(self) -> bool:
+        """Whether its features are two's complement."""
+        ...
+
+    @property
+    def labels(self) -> npt.NDArray[np.int32]:
+        """`LABEL` integers of every sample, padding included: (8·T,)."""
+        ...
+
+    def lines(self, engine: int) -> npt.NDArray[np.uint8]:
+        """The lines of an engine, uint8 of ``layout.lines_bytes`` in all, any shape."""
+        ...
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """How the workers find the aggregator.
+
+    Parameters
+    ----------
+    job
+        Job number, 0 to 255.
+    first_round
+        Round of the first AllReduce: 1 for an aggregator that is new to the job.
+    resend_cycles
+        Cycles after which a packet without answer is sent again: by default 10 µs at 250 MHz, several times the way
+        through a switch and back.
+    aggregator_mac
+        MAC address of the aggregator.
+    """
+
+    job: int = 0
+    first_round: int = 1
+    resend_cycles: int = 2500
+    aggregator_mac: int = 0
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What the workers say after a run.
+
+    Parameters
+    ----------
+    flags
+        Names of the fields of STATUS that any worker has set in this run.
+    counters
+        For each worker the counters of :data:`p4sgd.hw.spec.registers.COUNTERS` by name.
+    """
+
+    flags: frozenset[str]
+    counters: tuple[dict[str, int], ...]
+
+
+class Session:
+    """A device in use for one job: check it, load it, run it.
+
+    The order of calls is `upload`, `load_table`, `configure`, then any number of `run`, `read_weights`,
+    `write_weights` and new settings. The workers join the job when the session begins.
+
+    Parameters
+    ----------
+    device
+        The device; the caller closes it.
+    network
+        How the workers find the aggregator.
+
+    Raises
+    ------
+    P4sgdError
+        If a worker is no P4SGD worker, speaks another version of the register map or has another configuration than
+        the device says.
+    """
+
+    def __init__(self, device: Device, network: NetworkSettings | None = None) -> None:
+        self._device = device
+        self._clients = [RegisterClient(worker.read_register, worker.write_register) for worker in device.workers]
+        self._shards: list[Shard] = []
+        self._micro_batches = 0
+        for index in range(len(self._clients)):
+            self._check_identity(index)
+        self._join(network or NetworkSettings())
+
+    @property
+    def workers(self) -> int:
+        """How many workers the device has."""
+        return len(self._clients)
+
+    # -- before a run --------------------------------------------------------------------------------------------
+
+    def upload(self, shards: Sequence[Shard], micro_batches: int) -> None:
+        """Write every worker's lines and labels to its memory.
+
+        The last mini-batch is filled up with zeros: samples without features, which change no weight.
+
+        Parameters
+        ----------
+        shards
+            One a worker, with equally many samples.
+        micro_batches
+            Micro-batches of a mini-batch: B / 8.
+
+        Raises
+        ------
+        P4sgdError
+            If the shards do not fit the device's workers.
+        """
+        if len(shards) != self.workers:
+            raise P4sgdError(f"there are {len(shards)} shards for {self.workers} workers")
+        if len({shard.layout.micro_batches for shard in shards}) != 1:
+            raise P4sgdError("the shards differ in their numbers of samples")
+        for worker, client, shard in zip(self._device.workers, self._clients, shards, strict=True):
+            layout, config = shard.layout, worker.config
+            if (layout.config.engines, layout.config.lanes) != (config.engines, config.lanes):
+                raise P4sgdError(
+                    f"the image is for {layout.config.engines} engines of {layout.config.lanes} lanes, "
+                    f"the worker has {config.engines} of {config.lanes}"
+                )
+            missing = -layout.micro_batches % micro_batches
+            padding = np.zeros(missing * layout.chunks * layout.stored * config.line_bytes, np.uint8)
+            for engine in range(config.engines):
+                worker.write_memory(engine, 0, shard.lines(engine).reshape(-1))
+                if missing:
+                    worker.write_memory(engine, layout.lines_bytes, padding)
+                client.write_pair(registers.lines_address(engine), 0)
+                client.write_pair(registers.model_address(engine), _model_address(layout, micro_batches))
+            labels = np.ascontiguousarray(shard.labels, dtype="<i4").view(np.uint8)
+            worker.write_memory(config.engines, 0, labels)
+            if missing:
+                worker.write_memory(config.engines, layout.labels_bytes, np.zeros(missing * LABEL_BYTES, np.uint8))
+            client.write_pair(registers.LABELS_ADDRESS, 0)
+        self._shards = list(shards)
+        self._micro_batches = micro_batches
+
+    def load_table(self, table: LossTable) -> None:
+        """Write the loss table of every worker."""
+        for client in self._clients:
+            client.write(registers.TABLE_SHIFT, value=table.shift)
+            client.write(registers.TABLE_INDEX, value=0)
+            for slope, intercept in zip(table.slope.tolist(), table.intercept.tolist(), strict=True):
+                client.write(registers.TABLE_SLOPE, value=slope)
+                client.write(registers.TABLE_INTERCEPT, value=intercept)
+
+    def configure(self, settings: RunSettings) -> None:
+        """Write the settings of the next runs to every worker.
+
+        A shard with fewer chunks than ``settings.chunks`` keeps its own number.
+
+        Raises
+        ------
+        UserError
+            If a worker is too small for the run.
+        P4sgdError
+            If the settings do not belong to what was uploaded.
+        """
+        self._check_settings(settings)
+        form, mode = settings.features, settings.label_mode
+        for client, shard in zip(self._clients, self._shards, strict=True):
+            client.write(registers.FORMAT, precision=form.precision, stored=form.stored, signed=int(form.signed))
+            client.write(registers.CHUNKS, value=shard.layout.chunks)
+            client.write(registers.MICRO_BATCHES, value=settings.micro_batches)
+            client.write(registers.MINI_BATCHES, value=settings.mini_batches)
+            client.write(
+                registers.LABEL_MODE, sign=int(mode.sign), offset=int(mode.offset), constant=int(mode.constant)
+            )
+            client.write(registers.RATE, mantissa=settings.rate_mantissa, gradient_shift=settings.gradient_shift)
+            client.write(registers.SHRINK_FACTOR, value=settings.shrink)
+            client.write(registers.THRESHOLD, value=settings.threshold)
+            client.write(registers.PARTIAL_LIMIT, value=settings.partial_limit)
+
+    def write_weights(self, weights: Sequence[IntArray]) -> None:
+        """Write weights to the workers' model buffers, from where a run with `ModelSource.MEMORY` takes them.
+
+        Parameters
+        ----------
+        weights
+            For each worker int64 `WEIGHT` integers in the order of the shard's features.
+        """
+        for worker, shard, values in zip(self._device.workers, self._shards, weights, strict=True):
+            layout = shard.layout
+            if values.shape != (layout.features,) or WEIGHT.overflows(values):
+                raise P4sgdError(f"a shard of {layout.features} features needs as many weights of {WEIGHT}")
+            padded = np.zeros(layout.padded_features, np.int64)
+            padded[: layout.features] = values
+            for engine, dealt in enumerate(layout.deal(padded)):
+                address = _model_address(layout, self._micro_batches)
+                worker.write_memory(engine, address, np.ascontiguousarray(dealt, dtype="<i4").view(np.uint8))
+
+    # -- a run ---------------------------------------------------------------------------------------------------
+
+    def run(self, source: ModelSource, *, store: bool = True, timeout_s: float | None = None) -> RunReport:
+        """Run all workers once, to the end.
+
+        Parameters
+        ----------
+        source
+            Where the first weights come from.
+        store
+            Whether the workers write their weights to memory at the end, for `read_weights`.
+        timeout_s
+            Longest time to wait, in seconds; ``None`` waits for ever.
+
+        Raises
+        ------
+        P4sgdError
+            If a worker was busy, did not end or met a memory error.
+        """
+        for index, client in enumerate(self._clients):
+            if not client.read(registers.CTRL)["idle"]:
+                raise P4sgdError(f"worker {index} is busy with another run")
+            client.write(registers.STATUS, **{field.name: 1 for field in registers.STATUS.fields})
+            client.write(registers.RUN, model_source=source.value, model_store=int(store))
+        for client in self._clients:
+            client.write(registers.CTRL, start=1)
+        self._device.wait(timeout_s)
+        flags: set[str] = set()
+        for index, client in enumerate(self._clients):
+            if not client.read(registers.CTRL)["done"]:
+                raise P4sgdError(f"worker {index} did not end its run")
+            raised = {name for name, value in client.read(registers.STATUS).items() if value}
+            if "memory_error" in raised:
+                raise P4sgdError(f"worker {index} met a memory error; the weights of this run are void")
+            flags |= raised
+        counters = tuple(
+            {name: client.read_pair(registers.counter(name)) for name, _ in registers.COUNTERS}
+            for client in self._clients
+        )
+        return RunReport(frozenset(flags), counters)
+
+    def read_weights(self) -> list[IntArray]:
+        """The weights that the last run stored: for each worker int64, in the order of the shard's features."""
+        weights = []
+        for worker, shard in zip(self._device.workers, self._shards, strict=True):
+            layout = shard.layout
+            address = _model_address(layout, self._micro_batches)
+            engines = [
+                np.ascontiguousarray(worker.read_memory(engine, address, layout.model_bytes)).view("<i4")
+                for engine in range(layout.config.engines)
+            ]
+            gathered = layout.gather(np.stack(engines).astype(np.int64))
+            weights.append(np.asarray(gathered[: layout.features], dtype=np.int64))
+        return weights
+
+    # -- details -------------------------------------------------------------------------------------------------
+
+    def _check_identity(self, index: int) -> None:
+        """Refuse a worker that is not what the device says it is."""
+        client, config = self._clients[index], self._device.workers[index].config
+        magic = client.read(registers.MAGIC_WORD)["value"]
+        if magic != registers.MAGIC:
+            raise P4sgdError(
+                f"worker {index} of device {self._device.name} is no P4SGD worker: its first identification word is "
+                f"{magic:#010x}, not {registers.MAGIC:#010x}"
+            )
+        version = client.read(registers.ABI)["value"]
+        if version != registers.ABI_VERSION:
+            raise P4sgdError(
+                f"worker {index} of device {self._device.name} has version {version} of the register map, this "
+                f"program needs {registers.ABI_VERSION}: generate the hardware anew with this version of p4sgd"
+            )
+        known = client.read(registers.CONFIG_HASH)["value"]
+        if known != config.config_hash:
+            geometry = client.read(registers.GEOMETRY)
+            raise P4sgdError(
+                f"worker {index} of device {self._device.name} has another configuration than asked for "
+                f"(hash {known:#010x}, not {config.config_hash:#010x}): it has {geometry['engines']} engines of "
+                f"{geometry['lanes']} lanes, asked for were {config.engines} of {config.lanes}; choose the "
+                f"configuration it was generated for"
+            )
+
+    def _join(self, network: NetworkSettings) -> None:
+        for index, client in enumerate(self._clients):
+            client.write(registers.JOB, job=network.job, shard=index, workers=self.workers)
+            client.write(registers.RESEND_CYCLES, value=network.resend_cycles)
+            client.write_pair(registers.LOCAL_MAC, _local_mac(index))
+            client.write_pair(registers.PEER_MAC, network.aggregator_mac)
+            client.write(registers.JOIN, round=network.first_round)
+
+    def _check_settings(self, settings: RunSettings) -> None:
+        if not self._shards:
+            raise P4sgdError("nothing was uploaded yet")
+        for worker, shard in zip(self._device.workers, self._shards, strict=True):
+            layout, form = shard.layout, settings.features
+            if (form.stored, form.signed) != (layout.stored, shard.signed):
+                raise P4sgdError(
+                    f"the settings are for {form.stored} stored planes, signed {form.signed}; the image has "
+                    f"{layout.stored}, signed {shard.signed}"
+                )
+            samples = BANKS * layout.micro_batches
+            padded = -(-samples // settings.batch) * settings.batch
+            if settings.micro_batches != self._micro_batches or settings.batch * settings.mini_batches > padded:
+                raise P4sgdError(f"the settings read more than the {samples} samples that were uploaded")
+            try:
+                settings.check_fits(worker.config)
+            except ValueError as error:
+                raise UserError(str(error)) from error
+        if settings.workers != self.workers:
+            raise P4sgdError(f"the settings are for {settings.workers} workers, the device has {self.workers}")
+
+
+def _model_address(layout: ImageLayout, micro_batches: int) -> int:
+    """The first page after an engine's lines and their padding."""
+    whole = -(-layout.micro_batches // micro_batches) * micro_batches
+    size = whole * layout.chunks * layout.stored * layout.config.line_bytes
+    return -(-size // _PAGE) * _PAGE
+
+
+def _local_mac(worker: int) -> int:
+    """A locally administered address: 02:50:34:53:47 ('P4SG') and the shard."""
+    return 0x02 << 40 | registers.MAGIC << 8 | worker

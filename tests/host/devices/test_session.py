@@ -1,0 +1,238 @@
+"""A session against a device that remembers what it was told."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from support.recording_device import RecordingDevice
+
+from p4sgd.host.devices import DEVICES, open_device
+from p4sgd.host.devices.session import NetworkSettings, Session
+from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.losses import LOSSES
+from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.image import ImageLayout
+from p4sgd.hw.spec.registers import ModelSource
+from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
+
+CONFIG = WorkerConfig(engines=2, lanes=8, chunks=4, line_fifo_depth=16, slots=4, table_segments=16)
+
+
+@dataclass
+class FakeShard:
+    layout: ImageLayout
+    signed: bool
+    labels: np.ndarray
+    q: np.ndarray
+
+    def lines(self, engine):
+        return self.layout.pack_lines(self.q)[engine]
+
+
+def shard(rng, features, samples=37, stored=3, config=CONFIG):
+    layout = ImageLayout(config, features, samples, stored)
+    labels = rng.integers(-5, 5, layout.micro_batches * 8).astype(np.int32)
+    return FakeShard(layout, False, labels, rng.integers(0, 1 << stored, (samples, features)))
+
+
+@pytest.fixture
+def shards():
+    rng = np.random.default_rng(1)
+    return [shard(rng, 19), shard(rng, 8)]
+
+
+def settings(**changes):
+    values = {
+        "features": FeatureFormat(3, 2, False),
+        "chunks": 2,
+        "micro_batches": 2,
+        "mini_batches": 3,
+        "label_mode": LabelMode(sign=True),
+        "rate_mantissa": 200,
+        "rate_exponent": 9,
+        "shrink": 77,
+        "threshold": 5,
+        "workers": 2,
+    }
+    return RunSettings(**{**values, **changes})
+
+
+@pytest.fixture
+def device():
+    return RecordingDevice(CONFIG, 2)
+
+
+@pytest.mark.parametrize(
+    ("register", "word", "message"),
+    [
+        (registers.MAGIC_WORD, 0xFFFFFFFF, "worker 1 of device recording is no P4SGD worker: .* 0xffffffff"),
+        (registers.ABI, 99, "worker 1 .* version 99 of the register map, this program needs 1: generate"),
+        (registers.CONFIG_HASH, 5, "worker 1 .* another configuration .* 2 engines of 8 lanes"),
+    ],
+)
+def test_identity(device, register, word, message):
+    device.workers[1].words[register.offset] = word
+    with pytest.raises(P4sgdError, match=message):
+        Session(device)
+    assert not device.workers[1].writes, "nothing may be written to what is no worker of ours"
+
+
+def test_join(device):
+    Session(device, NetworkSettings(job=3, first_round=17, resend_cycles=999, aggregator_mac=0xAABBCCDDEEFF))
+    for index, worker in enumerate(device.workers):
+        assert worker.written("JOB") == [{"job": 3, "shard": index, "workers": 2}]
+        assert worker.written("JOIN") == [{"round": 17}]
+        assert worker.writes[-1].register == "JOIN", "the settings come first"
+        assert worker.field(registers.RESEND_CYCLES) == 999
+        assert worker.pair(registers.PEER_MAC) == 0xAABBCCDDEEFF
+        assert worker.pair(registers.LOCAL_MAC) == 0x025034534700 + index
+
+
+def test_upload(device, shards):
+    session = Session(device)
+    session.upload(shards, 2)
+    for worker, each in zip(device.workers, shards, strict=True):
+        layout = each.layout
+        missing = layout.chunks * layout.stored * CONFIG.line_bytes  # 5 micro-batches, an even number is needed
+        for engine in range(2):
+            lines = worker.pair(registers.lines_address(engine))
+            model = worker.pair(registers.model_address(engine))
+            assert lines % 4096 == model % 4096 == 0
+            end = lines + layout.lines_bytes
+            assert np.array_equal(worker.banks[engine][lines:end], each.lines(engine).reshape(-1))
+            assert not worker.banks[engine][end : end + missing].any()
+            assert model >= end + missing
+        labels = worker.pair(registers.LABELS_ADDRESS)
+        found = worker.banks[2][labels : labels + 4 * 48].view("<i4")
+        assert found[:40].tolist() == each.labels.tolist()
+        assert not found[40:].any()
+
+
+def test_settings(device, shards):
+    session = Session(device)
+    session.upload(shards, 2)
+    session.configure(settings())
+    for worker, each in zip(device.workers, shards, strict=True):
+        assert worker.written("FORMAT") == [{"precision": 2, "stored": 3, "signed": 0}]
+        assert worker.field(registers.CHUNKS) == each.layout.chunks
+        assert worker.field(registers.MICRO_BATCHES) == 2
+        assert worker.field(registers.MINI_BATCHES) == 3
+        assert worker.written("LABEL_MODE") == [{"sign": 1, "offset": 0, "constant": 0}]
+        assert worker.written("RATE") == [{"mantissa": 200, "gradient_shift": 16 + 9 + 2 - 23}]
+        assert worker.field(registers.SHRINK_FACTOR) == 77
+        assert worker.field(registers.THRESHOLD) == 5
+        assert worker.field(registers.PARTIAL_LIMIT) == (2**31 - 1) // 2
+
+
+def test_table(device):
+    table = LOSSES["logistic"].table(CONFIG.table_segments)
+    Session(device).load_table(table)
+    for worker in device.workers:
+        assert worker.field(registers.TABLE_SHIFT) == table.shift
+        assert worker.written("TABLE_INDEX") == [{"value": 0}]
+        assert [w["value"] for w in worker.written("TABLE_SLOPE")] == table.slope.tolist()
+        assert [w["value"] for w in worker.written("TABLE_INTERCEPT")] == table.intercept.tolist()
+        order = [w.register for w in worker.writes if w.register.startswith("TABLE_")]
+        assert order[1] == "TABLE_INDEX"
+        assert order[2:] == ["TABLE_SLOPE", "TABLE_INTERCEPT"] * CONFIG.table_segments
+
+
+def test_weights_to_memory_and_back(device, shards):
+    session = Session(device)
+    session.upload(shards, 2)
+    rng = np.random.default_rng(2)
+    weights = [rng.integers(-(1 << 31), 1 << 31, each.layout.features) for each in shards]
+    session.write_weights(weights)
+    back = session.read_weights()
+    assert [each.tolist() for each in back] == [each.tolist() for each in weights]
+    # the third chunk of 8 features is chunk 1 of engine 0
+    address = device.workers[0].pair(registers.model_address(0))
+    stored = device.workers[0].banks[0][address : address + 4 * 16].view("<i4")
+    assert stored[8:].tolist() == [*weights[0][16:].tolist(), 0, 0, 0, 0, 0]
+
+
+def test_run(device, shards):
+    def on_run(ran):
+        ran.workers[1].status = registers.STATUS.encode(weight_saturated=1)
+        for offset, worker in enumerate(ran.workers):
+            worker.words[registers.counter("CYCLES")[0].offset] = 100 + offset
+            worker.words[registers.counter("CYCLES")[1].offset] = 1
+
+    session = Session(device)
+    session.upload(shards, 2)
+    session.configure(settings())
+    device.on_run = on_run
+    device.workers[0].status = registers.STATUS.encode(partial_clamped=1)  # of an earlier run
+    report = session.run(ModelSource.ZERO)
+    assert report.flags == {"weight_saturated"}
+    assert [each["CYCLES"] for each in report.counters] == [(1 << 32) + 100, (1 << 32) + 101]
+    device.on_run = lambda ran: None
+    assert session.run(ModelSource.KEEP, store=False).flags == set(), "flags are those of the run"
+    for worker in device.workers:
+        assert worker.written("RUN") == [
+            {"model_source": 1, "model_store": 1},
+            {"model_source": 0, "model_store": 0},
+        ]
+
+
+def test_a_memory_error_voids_the_run(device, shards):
+    session = Session(device)
+    session.upload(shards, 2)
+    device.on_run = lambda ran: setattr(ran.workers[1], "status", registers.STATUS.encode(memory_error=1))
+    with pytest.raises(P4sgdError, match="worker 1 met a memory error"):
+        session.run(ModelSource.ZERO)
+
+
+def test_a_busy_worker(device, shards):
+    session = Session(device)
+    session.upload(shards, 2)
+    device.workers[0].words[registers.CTRL.offset] = 0
+    with pytest.raises(P4sgdError, match="worker 0 is busy"):
+        session.run(ModelSource.ZERO)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mini_batches": 4}, "more than the 40 samples"),
+        ({"micro_batches": 3}, "more than the 40 samples"),
+        ({"features": FeatureFormat(4, 2, False)}, "4 stored planes"),
+        ({"features": FeatureFormat(3, 2, True)}, "signed True"),
+        ({"workers": 3}, "3 workers"),
+    ],
+)
+def test_settings_of_other_data(device, shards, changes, message):
+    session = Session(device)
+    with pytest.raises(P4sgdError, match="nothing was uploaded"):
+        session.configure(settings())
+    session.upload(shards, 2)
+    with pytest.raises(P4sgdError, match=message):
+        session.configure(settings(**changes))
+
+
+def test_too_many_features_for_the_workers(device):
+    rng = np.random.default_rng(3)
+    session = Session(device)
+    session.upload([shard(rng, 5 * 16), shard(rng, 16)], 1)
+    with pytest.raises(UserError, match="use more workers"):
+        session.configure(settings(chunks=5, micro_batches=1, mini_batches=5))
+
+
+def test_shards_of_another_device(device, shards):
+    session = Session(device)
+    with pytest.raises(P4sgdError, match="1 shards for 2 workers"):
+        session.upload(shards[:1], 1)
+    rng = np.random.default_rng(4)
+    with pytest.raises(P4sgdError, match="differ in their numbers of samples"):
+        session.upload([shards[0], shard(rng, 8, samples=5)], 1)
+    with pytest.raises(P4sgdError, match="1 engines of 8 lanes, the worker has 2 of 8"):
+        session.upload([shards[0], shard(rng, 8, config=WorkerConfig.tiny())], 1)
+
+
+def test_opening_by_name():
+    assert list(DEVICES) == ["emulator", "rtl"]
+    with pytest.raises(UserError, match="no device 'fpga'; there are emulator, rtl"):
+        open_device("fpga", CONFIG, 1)
+    with pytest.raises(UserError, match="workers must be 1 to 32, not 33"):
+        open_device("emulator", CONFIG, 33)
