@@ -15,8 +15,8 @@ from p4sgd.hw.spec.config import WorkerConfig
 
 __all__ = ["RtlDevice", "RtlWorker"]
 
-_SLICE_CYCLES = 2_000_000
-"""Cycles that one request lets pass, so that a time-out is noticed within a minute."""
+_SLICE_CYCLES = 200_000
+"""Cycles that one request lets pass, so that a time-out is noticed within seconds."""
 
 _GROUP_MAC = 0x0100_5034_5347
 """Address of all workers: the group bit, and "P4SG". The simulated aggregator's own address and job are 0."""
@@ -42,7 +42,9 @@ class RtlWorker:
         return self._device.cluster_read(self._index, offset)
 
     def write_register(self, offset: int, word: int) -> None:
-        """Write a word over AXI4-Lite; a start first hands the memory over."""
+        """Write a word over AXI4-Lite; a start first hands the memory over, a join has the aggregator begin anew."""
+        if offset == registers.JOIN.offset:
+            self._device.forget()
         if offset == registers.CTRL.offset and registers.CTRL.decode(word)["start"]:
             self._device.before_start(self._index)
         self._device.cluster_write(self._index, offset, word)
@@ -197,6 +199,10 @@ class RtlDevice:
     def cluster_write(self, worker: int, offset: int, word: int) -> None:
         """Write a register."""
         self._request("write", worker=worker, words=[[offset, word]])
+
+    def forget(self) -> None:
+        """Do what a switch's controller does before a job: make the aggregator's slots fresh."""
+        self._request("forget", cycles=self.config.slots + 16)
 
     def before_start(self, worker: int) -> None:
         """Load what the host wrote to a worker's memory."""

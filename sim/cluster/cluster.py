@@ -53,6 +53,8 @@ class Cluster(wiring.Component):
         Chance that a frame is lost, in 1/65536.
     job : In(8), aggregator_mac, group_mac : In(48)
         Settings of the aggregator.
+    forget : In(1)
+        Pulse: the aggregator makes all its slots fresh, for a new job.
     load, save : In(workers · (engines + 1))
         A rising edge loads or saves a memory bank (bit worker · (engines + 1) + bank) from or to its file.
     """
@@ -75,6 +77,7 @@ class Cluster(wiring.Component):
                 "job": In(8),
                 "aggregator_mac": In(48),
                 "group_mac": In(48),
+                "forget": In(1),
                 "load": In(banks),
                 "save": In(banks),
             }
@@ -90,6 +93,7 @@ class Cluster(wiring.Component):
     job: Signal
     aggregator_mac: Signal
     group_mac: Signal
+    forget: Signal
     load: Signal
     save: Signal
 
@@ -124,6 +128,7 @@ class Cluster(wiring.Component):
             aggregator.workers.eq(self._workers),
             aggregator.mac.eq(self.aggregator_mac),
             aggregator.group_mac.eq(self.group_mac),
+            aggregator.clear.eq(self.forget),
         ]
         return m
 

@@ -84,6 +84,13 @@ class _Server:
         signal.value = 0
         await ClockCycles(self._dut.clk, 2)
 
+    async def forget(self, cycles: int) -> None:
+        """Have the aggregator make its slots fresh, and wait ``cycles`` for it."""
+        self._dut.forget.value = 1
+        await RisingEdge(self._dut.clk)
+        self._dut.forget.value = 0
+        await ClockCycles(self._dut.clk, cycles)
+
     async def run(self, cycles: int) -> bool:
         """Let time pass until every worker is idle, ``cycles`` at most; whether they are."""
         await RisingEdge(self._dut.clk)
