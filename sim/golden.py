@@ -49,9 +49,9 @@ def dot(q: IntArray, w: IntArray) -> IntArray:
     return result
 
 
-def partial(t: IntArray, settings: RunSettings, flags: Flags) -> IntArray:
-    """Round 1: exact dot products to partial activations (`ACTIVATION`), clamped to ±`partial_limit`."""
-    limit = settings.partial_limit
+def partial(t: IntArray, settings: RunSettings, flags: Flags, *, limit: int | None = None) -> IntArray:
+    """Round 1: exact dot products to partial activations (`ACTIVATION`), clamped to ±``limit`` (`partial_limit`)."""
+    limit = settings.partial_limit if limit is None else limit
     rounded = round_half_up(t, settings.features.forward_shift)
     clamped = np.clip(rounded, -limit, limit)
     flags.partial_clamped |= bool(np.any(clamped != rounded))

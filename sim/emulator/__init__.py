@@ -1,0 +1,10 @@
+"""The emulated device: the registers and memory of every worker, and what a run makes of them.
+
+`EmulatedDevice` reads the same memory image and the same registers as the RTL and ends with the same bits. It does not
+emulate time: sums are formed without packets, and the cycle and packet counters read 0.
+"""
+
+from p4sgd.sim.emulator.device import EmulatedDevice
+from p4sgd.sim.emulator.errors import EmulatorError
+
+__all__ = ["EmulatedDevice", "EmulatorError"]

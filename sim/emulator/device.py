@@ -1,0 +1,89 @@
+"""The emulated cluster."""
+
+from collections.abc import Sequence
+
+from p4sgd.hw.spec import registers as spec
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.run import MAX_WORKERS
+from p4sgd.sim import golden
+from p4sgd.sim.emulator.errors import EmulatorError
+from p4sgd.sim.emulator.worker import EmulatedWorker, Run
+
+__all__ = ["EmulatedDevice"]
+
+
+class EmulatedDevice:
+    """``workers`` emulated workers and the sum between them.
+
+    Parameters
+    ----------
+    config
+        Size of every worker.
+    workers
+        How many, 1 to 32.
+    """
+
+    name = "emulator"
+
+    def __init__(self, config: WorkerConfig, workers: int) -> None:
+        if not 1 <= workers <= MAX_WORKERS:
+            raise ValueError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
+        self._workers = [EmulatedWorker(config, index) for index in range(workers)]
+
+    @property
+    def workers(self) -> Sequence[EmulatedWorker]:
+        """The workers."""
+        return self._workers
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Do the run that was started; ``timeout_s`` is of no use here and ignored.
+
+        An exception, Ctrl-C included, leaves every worker with the weights it had before the run.
+
+        Raises
+        ------
+        EmulatorError
+            If a worker's registers or memory describe a run that it cannot do, or one that would never end because the
+            workers do not agree.
+        """
+        idle = [worker.index for worker in self._workers if not worker.started]
+        if len(idle) == len(self._workers):
+            return
+        try:
+            if idle:
+                raise EmulatorError(
+                    f"workers {idle} were not started: the others would wait for their packets for ever"
+                )
+            runs = [Run(worker) for worker in self._workers]
+            self._agree(runs)
+            for mini_batch in range(runs[0].settings.mini_batches):
+                sums = golden.all_reduce([run.partials(mini_batch) for run in runs])
+                for run in runs:
+                    run.update(mini_batch, sums)
+        except BaseException:
+            for worker in self._workers:
+                worker.started = False
+                worker.registers.set(spec.CTRL, "idle", 1)
+            raise
+        for run in runs:
+            run.finish()
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._workers = []
+
+    def _agree(self, runs: Sequence[Run]) -> None:
+        """Refuse a run in which packets of one worker would be foreign to another."""
+        shards = [worker.registers.get(spec.JOB, "shard") for worker in self._workers]
+        if sorted(shards) != list(range(len(runs))):
+            raise EmulatorError(f"JOB.shard must be 0 to {len(runs) - 1}, each once, not {shards}")
+        wanted = (runs[0].job[0], len(runs))
+        batches = {(run.settings.micro_batches, run.settings.mini_batches) for run in runs}
+        for worker, run in zip(self._workers, runs, strict=True):
+            if run.job != wanted:
+                raise EmulatorError(
+                    f"worker {worker.index}: JOB says job {run.job[0]} of {run.job[1]} workers, "
+                    f"the cluster is job {wanted[0]} of {wanted[1]}"
+                )
+        if len(batches) != 1:
+            raise EmulatorError(f"workers differ in micro-batches and mini-batches: {sorted(batches)}")

@@ -1,0 +1,235 @@
+"""One emulated worker."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.hw.spec import registers as spec
+from p4sgd.hw.spec.config import BANKS, WorkerConfig
+from p4sgd.hw.spec.fixed import RESIDUAL, SHRINK, WEIGHT, IntArray
+from p4sgd.hw.spec.image import LABEL_BYTES
+from p4sgd.hw.spec.registers import Field, ModelSource, Register
+from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
+from p4sgd.hw.spec.table import LossTable
+from p4sgd.sim import golden, kernels
+from p4sgd.sim.emulator.errors import EmulatorError
+from p4sgd.sim.emulator.memory import Memory
+from p4sgd.sim.emulator.registers import Registers
+
+__all__ = ["EmulatedWorker", "Run"]
+
+_PAGE = 4096
+
+
+@dataclass
+class _Engine:
+    """An engine during a run. Weights are integers in float64, exact because they have 32 bits."""
+
+    lines: npt.NDArray[np.uint8]
+    weights: npt.NDArray[np.float64]
+    features: npt.NDArray[np.uint8]
+    """Decoded features of the mini-batch under way."""
+
+
+class Run:
+    """A run of one worker, from its registers and memory."""
+
+    def __init__(self, worker: "EmulatedWorker") -> None:
+        get = worker.registers.get
+        self._worker = worker
+        self.settings, self.limit = _settings(worker)
+        self.job = (get(spec.JOB, "job"), get(spec.JOB, "workers"))
+        self.table = worker.table()
+        self.flags = golden.Flags()
+        settings = self.settings
+        form = settings.features
+        total = settings.micro_batches * settings.mini_batches
+        shape = (total, settings.chunks, form.stored, BANKS, worker.config.lanes // 8)
+        self.labels: IntArray = (
+            worker.bank(worker.config.engines, spec.LABELS_ADDRESS, total * LABEL_BYTES).view("<i4").astype(np.int64)
+        )
+        self._engines = []
+        for engine in range(worker.config.engines):
+            lines = worker.bank(engine, spec.lines_address(engine), int(np.prod(shape))).reshape(shape)
+            weights = worker.first_weights(engine, settings.chunks)
+            features = np.empty((settings.batch, weights.size), np.uint8)
+            self._engines.append(_Engine(lines, weights, features))
+
+    def partials(self, mini_batch: int) -> IntArray:
+        """Forward pass and Round 1 of a mini-batch: (B,) partial activations."""
+        settings = self.settings
+        form = settings.features
+        totals = np.zeros(settings.batch, np.int64)
+        first = mini_batch * settings.micro_batches
+        for engine in self._engines:
+            kernels.forward(
+                engine.lines,
+                first,
+                settings.micro_batches,
+                form.precision,
+                form.signed,
+                engine.weights,
+                engine.features,
+                totals,
+            )
+        return golden.partial(totals, settings, self.flags, limit=self.limit)
+
+    def update(self, mini_batch: int, sums: IntArray) -> None:
+        """Loss, backward pass and Round 3 of a mini-batch, from the sums of all workers."""
+        settings = self.settings
+        rows = slice(mini_batch * settings.batch, (mini_batch + 1) * settings.batch)
+        g = golden.residual(sums, self.labels[rows], self.table, settings.label_mode, self.flags)
+        deltas = golden.delta(g, settings)
+        form = settings.features
+        for engine in self._engines:
+            self.flags.weight_saturated |= kernels.backward(
+                engine.features,
+                deltas,
+                form.precision,
+                form.signed,
+                settings.gradient_shift,
+                (WEIGHT.minimum, WEIGHT.maximum),
+                engine.weights,
+            )
+            kernels.regularize(engine.weights, settings.shrink, SHRINK.fraction, settings.threshold)
+
+    def finish(self) -> None:
+        """Leave weights, flags and control as the worker does at the end of a run."""
+        self._worker.finish([engine.weights for engine in self._engines], self.flags)
+
+
+class EmulatedWorker:
+    """Registers and memory of a worker.
+
+    Parameters
+    ----------
+    config
+        Size of the worker.
+    index
+        Its number, for messages.
+    """
+
+    def __init__(self, config: WorkerConfig, index: int) -> None:
+        self._config = config
+        self.index = index
+        self.registers = Registers(config, self._strobe)
+        self.registers.set(spec.CTRL, "idle", 1)
+        self.started = False
+        self._memory = [Memory(f"worker {index}, bank {bank}") for bank in range(config.engines + 1)]
+        self._slope = np.zeros(config.table_segments, np.int64)
+        self._intercept = np.zeros(config.table_segments, np.int64)
+        self._segment = 0
+        self._weights = [np.zeros(config.chunks * config.lanes) for _ in range(config.engines)]
+
+    @property
+    def config(self) -> WorkerConfig:
+        """Size of the worker."""
+        return self._config
+
+    def read_register(self, offset: int) -> int:
+        """Read a word."""
+        return self.registers.read(offset)
+
+    def write_register(self, offset: int, word: int) -> None:
+        """Write a word. A start takes effect when the device is waited for."""
+        self.registers.write(offset, word)
+
+    def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
+        """Put bytes into a bank. The array is kept, not copied: it must not be changed afterwards."""
+        self._memory[bank].write(address, data)
+
+    def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
+        """A copy of bytes of a bank.
+
+        Raises
+        ------
+        EmulatorError
+            If they were never written.
+        """
+        return self._memory[bank].read(address, size).copy()
+
+    def bank(self, bank: int, address: tuple[Register, Register], size: int) -> npt.NDArray[np.uint8]:
+        """Bytes at the address that a pair of registers holds.
+
+        Raises
+        ------
+        EmulatorError
+            If the address is no multiple of 4096, or not all bytes were written.
+        """
+        return self._memory[bank].read(self._address(address), size)
+
+    def table(self) -> LossTable:
+        """The loss table as it is loaded."""
+        return LossTable(self.registers.get(spec.TABLE_SHIFT), self._slope.copy(), self._intercept.copy())
+
+    def first_weights(self, engine: int, chunks: int) -> npt.NDArray[np.float64]:
+        """The weights that a run begins with, as RUN.model_source says."""
+        size = chunks * self._config.lanes
+        source = self.registers.get(spec.RUN, "model_source")
+        if source == ModelSource.MEMORY.value:
+            stored = self.bank(engine, spec.model_address(engine), 4 * size)
+            return stored.view("<i4").astype(np.float64)
+        if source == ModelSource.ZERO.value:
+            return np.zeros(size)
+        return self._weights[engine][:size].copy()
+
+    def finish(self, weights: list[npt.NDArray[np.float64]], flags: golden.Flags) -> None:
+        """Take over the end of a run."""
+        for engine, values in enumerate(weights):
+            self._weights[engine][: values.size] = values
+            if self.registers.get(spec.RUN, "model_store"):
+                stored = values.astype("<i4").view(np.uint8)
+                self._memory[engine].write(self._address(spec.model_address(engine)), stored)
+        for name, flag in vars(flags).items():
+            if flag:
+                self.registers.set(spec.STATUS, name, 1)
+        self.registers.set(spec.CTRL, "idle", 1)
+        self.registers.set(spec.CTRL, "done", 1)
+        self.started = False
+
+    def _address(self, pair: tuple[Register, Register]) -> int:
+        low, high = pair
+        address = self.registers.get(low) | self.registers.get(high) << 32
+        if address % _PAGE:
+            raise EmulatorError(f"worker {self.index}: {low.name} is {address:#x}, no multiple of {_PAGE}")
+        return address
+
+    def _strobe(self, register: Register, field: Field, value: int) -> None:
+        if register is spec.CTRL:
+            self.started = True
+            self.registers.set(spec.CTRL, "start", 0)
+            self.registers.set(spec.CTRL, "idle", 0)
+            self.registers.set(spec.CTRL, "ready", 1)
+        elif register is spec.TABLE_INDEX:
+            self._segment = value % self._config.table_segments
+        elif register is spec.TABLE_INTERCEPT:
+            self._slope[self._segment] = self.registers.get(spec.TABLE_SLOPE)
+            self._intercept[self._segment] = value
+            self._segment = (self._segment + 1) % self._config.table_segments
+
+
+def _settings(worker: EmulatedWorker) -> tuple[RunSettings, int]:
+    """Settings of a run from the registers, and the limit of Round 1."""
+    get = worker.registers.get
+    try:
+        form = FeatureFormat(
+            get(spec.FORMAT, "stored"), get(spec.FORMAT, "precision"), bool(get(spec.FORMAT, "signed"))
+        )
+        settings = RunSettings(
+            features=form,
+            chunks=get(spec.CHUNKS),
+            micro_batches=get(spec.MICRO_BATCHES),
+            mini_batches=get(spec.MINI_BATCHES),
+            label_mode=LabelMode(*(bool(get(spec.LABEL_MODE, name)) for name in ("sign", "offset", "constant"))),
+            rate_mantissa=get(spec.RATE, "mantissa"),
+            # The registers hold the shift; the exponent is what gives this shift.
+            rate_exponent=get(spec.RATE, "gradient_shift") - RESIDUAL.fraction - form.fraction + WEIGHT.fraction,
+            shrink=get(spec.SHRINK_FACTOR),
+            threshold=get(spec.THRESHOLD),
+            workers=get(spec.JOB, "workers"),
+        )
+        settings.check_fits(worker.config)
+    except ValueError as error:
+        raise EmulatorError(f"worker {worker.index}: {error}") from error
+    return settings, get(spec.PARTIAL_LIMIT)

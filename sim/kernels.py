@@ -1,0 +1,273 @@
+"""Compiled kernels for the arithmetic of the golden model, and for packing and unpacking lines.
+
+Sums are formed in float64 where it is exact, which is where every partial sum is an integer below 2^53 in magnitude:
+
+- gradients always: Σ of 8 products of a 32-bit δ and an 8-bit feature stays below 2^43;
+- updates always: the largest intermediate is weight · shrink, below 2^49;
+- dot products if Σ_j max|w| · 255 < 2^53, which `dot_is_exact` checks; else they are formed in int64.
+
+An exact sum does not depend on its order, so the compiler may vectorise and the number of threads does not matter.
+Compiled code is cached beside this file by Numba; the first use on a machine takes some seconds longer.
+"""
+
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.hw.spec.config import BANKS
+from p4sgd.hw.spec.fixed import IntArray
+
+__all__ = ["activations", "backward", "dot_is_exact", "forward", "pack_lines", "regularize", "unpack"]
+
+FloatArray = npt.NDArray[np.float64]
+ByteArray = npt.NDArray[np.uint8]
+
+_SUMS = {"reassoc", "contract", "nsz"}
+_SPREAD = np.array([sum((byte >> bit & 1) << 8 * bit for bit in range(8)) for byte in range(256)], dtype=np.uint64)
+"""Byte to word: bit i becomes byte i."""
+
+
+def dot_is_exact(weights: FloatArray) -> bool:
+    """Whether dot products with these weights are exact in float64, whatever the features."""
+    return bool(weights.size == 0 or np.abs(weights).max() * 255.0 * weights.size < 2.0**53)
+
+
+@numba.njit(cache=True)
+def _decode(lines: Any, micro_batch: int, precision: int, flip: Any, spread: Any, out: Any) -> None:
+    """Bytes of one micro-batch: (8, C · lanes / 8) words of 8 features, with ``flip`` inverted in each."""
+    chunks, lane_bytes = lines.shape[1], lines.shape[4]
+    for bank in range(BANKS):
+        for chunk in range(chunks):
+            for byte in range(lane_bytes):
+                word = np.uint64(0)
+                for plane in range(precision):
+                    word = (word << np.uint64(1)) | spread[lines[micro_batch, chunk, plane, bank, byte]]
+                out[bank, chunk * lane_bytes + byte] = word ^ flip
+
+
+@numba.njit(cache=True, fastmath=_SUMS)
+def _dot_float(features: Any, weights: Any) -> float:
+    total = 0.0
+    for j in range(weights.shape[0]):
+        total += np.float64(features[j]) * weights[j]
+    return total
+
+
+@numba.njit(cache=True)
+def _dot_int(features: Any, weights: Any) -> int:
+    total = np.int64(0)
+    for j in range(weights.shape[0]):
+        total += np.int64(features[j]) * np.int64(weights[j])
+    return total
+
+
+@numba.njit(cache=True)
+def _forward(
+    lines: Any,
+    first: int,
+    count: int,
+    precision: int,
+    flip: Any,
+    spread: Any,
+    weights: Any,
+    exact: bool,
+    correction: int,
+    words: Any,
+    features: Any,
+    totals: Any,
+) -> None:
+    for index in range(count):
+        rows = slice(BANKS * index, BANKS * index + BANKS)
+        _decode(lines, first + index, precision, flip, spread, words[rows])
+        for row in range(BANKS * index, BANKS * index + BANKS):
+            if exact:
+                total = np.int64(_dot_float(features[row], weights))
+            else:
+                total = _dot_int(features[row], weights)
+            totals[row] += total - correction
+
+
+def _flip(precision: int, signed: bool) -> tuple[np.uint64, int]:
+    """Signed features are decoded as q + 2^(P-1), with the sign bit inverted; returns the word of bits and the offset."""
+    offset = 1 << (precision - 1) if signed else 0
+    return np.uint64(offset * 0x0101010101010101), offset
+
+
+def forward(
+    lines: ByteArray,
+    first: int,
+    count: int,
+    precision: int,
+    signed: bool,
+    weights: FloatArray,
+    features: ByteArray,
+    totals: IntArray,
+) -> None:
+    """Decode micro-batches of an engine and add their exact dot products to ``totals``.
+
+    Parameters
+    ----------
+    lines
+        uint8 (T, C, S, 8, lanes/8), contiguous: the engine's memory.
+    first, count
+        Micro-batches to do.
+    precision, signed
+        Format of the features.
+    weights
+        float64 (C · lanes,), integers.
+    features
+        uint8 (8 · count, C · lanes), contiguous; filled with the decoded features for `backward`.
+    totals
+        int64 (8 · count,).
+    """
+    flip, offset = _flip(precision, signed)
+    exact = dot_is_exact(weights)
+    correction = offset * int(weights.astype(np.int64).sum()) if offset else 0
+    words = features.view(np.uint64)
+    _forward(lines, first, count, precision, flip, _SPREAD, weights, exact, correction, words, features, totals)
+
+
+@numba.njit(cache=True, fastmath=_SUMS)
+def _backward(features: Any, deltas: Any, offset: float, scale: float, low: float, high: float, weights: Any) -> bool:
+    saturated = False
+    size = weights.shape[0]
+    block = 1024  # stays in the first-level cache
+    gradient = np.empty(block)
+    for begin in range(0, size, block):
+        end = min(begin + block, size)
+        least = low
+        most = high
+        for micro_batch in range(deltas.shape[0] // BANKS):
+            row = BANKS * micro_batch
+            total = 0.0
+            for bank in range(BANKS):
+                total += deltas[row + bank]
+            d0, d1, d2, d3 = deltas[row], deltas[row + 1], deltas[row + 2], deltas[row + 3]
+            d4, d5, d6, d7 = deltas[row + 4], deltas[row + 5], deltas[row + 6], deltas[row + 7]
+            start = -offset * total
+            for j in range(begin, end):
+                gradient[j - begin] = (
+                    start
+                    + d0 * np.float64(features[row, j])
+                    + d1 * np.float64(features[row + 1, j])
+                    + d2 * np.float64(features[row + 2, j])
+                    + d3 * np.float64(features[row + 3, j])
+                    + d4 * np.float64(features[row + 4, j])
+                    + d5 * np.float64(features[row + 5, j])
+                    + d6 * np.float64(features[row + 6, j])
+                    + d7 * np.float64(features[row + 7, j])
+                )
+            for j in range(begin, end):
+                moved = weights[j] - np.floor(gradient[j - begin] * scale + 0.5)
+                least = min(least, moved)
+                most = max(most, moved)
+                weights[j] = min(max(moved, low), high)
+        saturated |= least < low or most > high
+    return saturated
+
+
+def backward(
+    features: ByteArray,
+    deltas: IntArray,
+    precision: int,
+    signed: bool,
+    gradient_shift: int,
+    limits: tuple[int, int],
+    weights: FloatArray,
+) -> bool:
+    """Gradients and Round 3 of all micro-batches of a mini-batch, in order; returns whether a weight was saturated.
+
+    Parameters
+    ----------
+    features
+        uint8 (8 · M, C · lanes) from `forward`.
+    deltas
+        int64 (8 · M,).
+    precision, signed
+        Format of the features.
+    gradient_shift
+        Right shift of Round 3.
+    limits
+        Least and largest weight.
+    weights
+        float64 (C · lanes,), integers: the next weights, updated in place.
+    """
+    _, offset = _flip(precision, signed)
+    scale = 2.0**-gradient_shift
+    low, high = float(limits[0]), float(limits[1])
+    return bool(_backward(features, deltas.astype(np.float64), float(offset), scale, low, high, weights))
+
+
+@numba.njit(cache=True)
+def _regularize(weights: Any, shrink: float, scale: float, threshold: float) -> None:
+    for j in range(weights.shape[0]):
+        shrunk = weights[j] - np.floor(weights[j] * shrink * scale + 0.5)
+        if shrunk > 0.0:
+            weights[j] = max(shrunk - threshold, 0.0)
+        else:
+            weights[j] = min(shrunk + threshold, 0.0)
+
+
+def regularize(weights: FloatArray, shrink: int, fraction: int, threshold: int) -> None:
+    """L2 shrink by ``shrink · 2^-fraction`` and L1 threshold, in place; weights are integers in float64."""
+    if shrink or threshold:
+        _regularize(weights, float(shrink), 2.0**-fraction, float(threshold))
+
+
+def activations(lines: ByteArray, precision: int, signed: bool, weights: FloatArray, *, block: int = 64) -> IntArray:
+    """Exact dot products of all samples of an engine's image; int64 (8 · T,). Parameters as `forward`."""
+    micro_batches = lines.shape[0]
+    totals = np.zeros(BANKS * micro_batches, np.int64)
+    features = np.empty((BANKS * block, weights.size), np.uint8)
+    for first in range(0, micro_batches, block):
+        count = min(block, micro_batches - first)
+        part = totals[BANKS * first : BANKS * (first + count)]
+        forward(lines, first, count, precision, signed, weights, features[: BANKS * count], part)
+    return totals
+
+
+def unpack(lines: ByteArray, first: int, count: int, precision: int, signed: bool) -> IntArray:
+    """Features of an engine as integers: int64 (8 · count, C · lanes)."""
+    flip, offset = _flip(precision, signed)
+    words = np.empty((BANKS * count, lines.shape[1] * lines.shape[4]), np.uint64)
+    for index in range(count):
+        _decode(lines, first + index, precision, flip, _SPREAD, words[BANKS * index : BANKS * index + BANKS])
+    return words.view(np.uint8).astype(np.int64) - offset
+
+
+@numba.njit(cache=True)
+def _pack(q: Any, planes: int, lanes: int, engines: int, engine: int, lines: Any) -> None:
+    rows, features = q.shape
+    chunks = lines.shape[1]
+    for row in range(rows):
+        micro_batch, bank = row // BANKS, row % BANKS
+        for chunk in range(chunks):
+            start = (chunk * engines + engine) * lanes
+            for byte in range(lanes // 8):
+                column = start + 8 * byte
+                count = min(8, features - column)
+                # Transpose 8 features of up to 8 bits: plane k of them is one byte.
+                for plane in range(planes):
+                    bits = 0
+                    for bit in range(count):
+                        bits |= (q[row, column + bit] >> (planes - 1 - plane) & 1) << bit
+                    lines[micro_batch, chunk, plane, bank, byte] = bits
+
+
+def pack_lines(q: npt.NDArray[np.integer[Any]], planes: int, engine: int, engines: int, lines: ByteArray) -> None:
+    """Write rows of features into the lines of one engine.
+
+    Parameters
+    ----------
+    q
+        Integers (rows, features of the shard); S-bit, two's complement when signed. Any integer type.
+    planes
+        Planes (S).
+    engine, engines
+        Which engine, of how many.
+    lines
+        uint8 (micro-batches, C, S, 8, lanes/8), zeros to begin with; row 0 is sample 0 of its first micro-batch.
+    """
+    _pack(q, planes, 8 * lines.shape[4], engines, engine, lines)
