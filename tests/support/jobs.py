@@ -149,6 +149,7 @@ def run_on(device, job: Job, *, runs: int = 1, first_round: int = 1, resend_cycl
         for slope, intercept in zip(job.table.slope.tolist(), job.table.intercept.tolist(), strict=True):
             client.write(registers.TABLE_SLOPE, value=slope)
             client.write(registers.TABLE_INTERCEPT, value=intercept)
+        client.write(registers.STATUS, **{field.name: 1 for field in registers.STATUS.fields})
         client.write(registers.JOB, job=0, shard=index, workers=settings.workers)
         client.write(registers.RESEND_CYCLES, value=resend_cycles)
         client.write(registers.LOCAL_MAC[0], value=0x02000000 + index)
