@@ -1,0 +1,138 @@
+"""NumPy files: a matrix (.npy), or named arrays (.npz) with dense or sparse features."""
+
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from p4sgd.host.data.columns import ReadOptions, choose_columns
+from p4sgd.host.data.dataset import Dataset, Features, find_not_finite
+from p4sgd.host.data.labels import encode_labels
+from p4sgd.host.errors import UserError
+
+__all__ = ["FEATURE_KEYS", "LABEL_KEYS", "read_npy", "read_npz"]
+
+FEATURE_KEYS = ("features", "X", "x", "data")
+"""Names under which an .npz file may hold its matrix of features; the first that is there counts."""
+
+LABEL_KEYS = ("labels", "y", "Y", "target")
+"""Names under which it may hold its labels."""
+
+
+def read_npy(path: Path, options: ReadOptions) -> Dataset:
+    """Read a matrix whose columns are features and a label, by default the last (see `choose_columns`).
+
+    The file is mapped, not loaded, as far as its numbers are float64 or float32 already.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read or does not hold a matrix of finite numbers.
+    """
+    matrix = _load(path, mmap=True)
+    if not isinstance(matrix, np.ndarray):
+        raise UserError(f"{path}: is an .npz file by its contents: name it so")
+    if matrix.ndim != 2:
+        raise UserError(f"{path}: must hold a matrix of samples and columns, not an array of shape {matrix.shape}")
+    _check_numbers(matrix, str(path))
+    columns = choose_columns(matrix.shape[1], None, options, str(path))
+    if columns.label is None:
+        features, labels = matrix, np.zeros(matrix.shape[0])
+    else:
+        labels = np.array(matrix[:, columns.label], dtype=np.float64)
+        if columns.label == matrix.shape[1] - 1:
+            features = matrix[:, :-1]
+        elif columns.label == 0:
+            features = matrix[:, 1:]
+        else:
+            features = np.delete(matrix, columns.label, axis=1)
+    return _checked(Dataset(features, labels, str(path), labelled=columns.label is not None))
+
+
+def read_npz(path: Path, options: ReadOptions) -> Dataset:
+    """Read named arrays.
+
+    Either a dense matrix under one of `FEATURE_KEYS`, or a sparse one as `scipy.sparse.save_npz` writes it (CSR, CSC,
+    COO and so on; it becomes CSR). Beside it labels under one of `LABEL_KEYS`, as numbers or texts.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read, if an array is missing, or if numbers are not finite.
+    """
+    archive = _load(path, mmap=False)
+    if isinstance(archive, np.ndarray):
+        raise UserError(f"{path}: is an .npy file by its contents: name it so")
+    try:
+        with archive:
+            features = _features(path, archive)
+            key = _find(archive, LABEL_KEYS)
+            labelled = options.labelled if options.labelled is not None else key is not None
+            if labelled and key is None:
+                raise UserError(f"{path}: has no labels: an array {_named(LABEL_KEYS)} is needed")
+            labels = archive[key] if labelled and key is not None else np.zeros(features.shape[0])
+    except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
+        raise UserError(f"{path}: is damaged or holds something else than numbers: {error}") from error
+    if options.features is not None and features.shape[1] != options.features:
+        raise UserError(f"{path}: there are {features.shape[1]} features, {options.features} are needed")
+    if labels.ndim == 2 and 1 in labels.shape:
+        labels = labels.reshape(-1)
+    names: tuple[str, ...] = ()
+    if labels.dtype.kind in "US":
+        distinct, which = np.unique(labels.astype(str), return_inverse=True)
+        labels, names = encode_labels(distinct.tolist(), which, options.label_names, str(path))
+    else:
+        _check_numbers(labels, f"{path}, labels")
+        if options.label_names:
+            raise UserError(f"{path}: the labels are numbers, not {', '.join(options.label_names)}")
+    return _checked(Dataset(features, labels.astype(np.float64), str(path), names, labelled=bool(labelled)))
+
+
+def _load(path: Path, *, mmap: bool) -> Any:
+    try:
+        return np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        pickled = "allow_pickle" in str(error) or "Object arrays" in str(error)
+        why = "it holds Python objects, not numbers" if pickled else "damaged, or no NumPy file"
+        raise UserError(f"{path}: cannot be read as NumPy arrays: {why}") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot read: {error.strerror or error}") from error
+
+
+def _features(path: Path, archive: Mapping[str, npt.NDArray[Any]]) -> Features:
+    if "format" in archive and "shape" in archive:
+        return scipy.sparse.csr_array(scipy.sparse.load_npz(path))
+    key = _find(archive, FEATURE_KEYS)
+    if key is None:
+        there = ", ".join(archive) or "none"
+        raise UserError(f"{path}: has no features: an array {_named(FEATURE_KEYS)} is needed; there are {there}")
+    matrix = archive[key]
+    _check_numbers(matrix, f"{path}, array {key}")
+    return matrix
+
+
+def _find(archive: Mapping[str, npt.NDArray[Any]], keys: tuple[str, ...]) -> str | None:
+    return next((key for key in keys if key in archive), None)
+
+
+def _named(keys: tuple[str, ...]) -> str:
+    return " or ".join(repr(key) for key in keys[:2])
+
+
+def _check_numbers(array: npt.NDArray[Any], place: str) -> None:
+    if array.dtype.kind not in "buif":
+        raise UserError(f"{place}: must hold numbers, not {array.dtype}")
+
+
+def _checked(dataset: Dataset) -> Dataset:
+    strange = find_not_finite(dataset.features)
+    if strange is not None:
+        row, column = strange
+        value = dataset.features[row, column]
+        raise UserError(f"{dataset.name}, row {row + 1}, feature {column + 1}: the value is {value}: it must be finite")
+    return dataset

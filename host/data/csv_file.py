@@ -1,0 +1,262 @@
+"""CSV files: a sample a line, with or without a line of names."""
+
+import contextlib
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.data.columns import LABEL_NAMES, Columns, ReadOptions, choose_columns
+from p4sgd.host.data.dataset import Dataset
+from p4sgd.host.data.labels import MISSING, encode_labels, number
+from p4sgd.host.data.opening import open_data
+from p4sgd.host.errors import UserError
+
+__all__ = ["read_csv"]
+
+_DELIMITERS = ",;\t"
+_LABEL = "label"
+_BLOCK_BYTES = 1 << 22
+_BLOCK_VALUES = 1 << 19
+_SHOWN = 30
+
+_Table: TypeAlias = tuple[npt.NDArray[np.float64], Sequence[str], npt.NDArray[np.intp]]
+"""Features, distinct label texts, and the index of each sample's text."""
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What the first line shows: the delimiter, the columns, the lines before the first sample and a line's bytes."""
+
+    delimiter: str
+    columns: Columns
+    skipped: int
+    line_bytes: int
+
+
+def read_csv(path: Path, options: ReadOptions) -> Dataset:
+    """Read a CSV file, compressed or not, as a dense data set.
+
+    Features are numbers; labels are numbers or texts (see `p4sgd.host.data.labels.encode_labels`). The work is
+    pyarrow's, block by block. If it refuses anything, a slower second pass finds the line and column and says what is
+    wrong, or reads what pyarrow is too strict for (``+1``).
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read; the message names file, line and column.
+    """
+    import pyarrow as pa
+
+    csv.field_size_limit(1 << 30)
+    form = _look(path, options)
+    read: _Table | None = None
+    with contextlib.suppress(pa.ArrowInvalid, _RefusedError):
+        read = _read_fast(path, form)
+    features, texts, which = read or _read_slowly(path, form)
+    if features.shape[0] == 0:
+        raise UserError(f"{path}: there are no samples")
+    if form.columns.label is None:
+        return Dataset(features, np.zeros(features.shape[0]), str(path), labelled=False)
+    try:
+        labels, names = encode_labels(texts, which, options.label_names, str(path))
+        dataset = Dataset(features, labels, str(path), names)
+    except UserError:
+        _find_label_mistake(path, form, options)
+        raise
+    return dataset
+
+
+class _RefusedError(Exception):
+    """The fast reader met something that the slow one is to look at."""
+
+
+def _look(path: Path, options: ReadOptions) -> _Form:
+    """Look at the first line that is not blank."""
+    with open_data(path) as file:
+        skipped, raw = 0, b""
+        for raw in file:
+            if raw.strip(b"\xef\xbb\xbf \t\r\n"):
+                break
+            skipped += 1
+        else:
+            raise UserError(f"{path}: the file is empty")
+    if b"\0" in raw:
+        raise UserError(f"{path}, line {skipped + 1}: holds a zero byte: this is no CSV file in UTF-8")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UserError(f"{path}, line {skipped + 1}: is not UTF-8 text: is this a CSV file?") from None
+    delimiter = options.delimiter or max(_DELIMITERS, key=text.count)
+    fields = [field.strip() for field in next(csv.reader([text], delimiter=delimiter))]
+    header = options.header
+    if header is None:
+        header = any(number(field) is None and field not in MISSING for field in _without_label(fields, options))
+        header = header or any(field.lower() in LABEL_NAMES for field in fields)
+    names = fields if header else None
+    columns = choose_columns(len(fields), names, options, str(path))
+    return _Form(delimiter, columns, skipped + int(header), len(raw))
+
+
+def _without_label(fields: list[str], options: ReadOptions) -> list[str]:
+    """The fields that can only be numbers if the line is a sample: a text at either end may be a label."""
+    if options.labelled is False:
+        return fields
+    if options.label_column is None:
+        return fields[:-1]
+    try:
+        place = int(options.label_column)
+    except ValueError:
+        return [""] if options.label_column not in fields else fields
+    place -= int(place > 0)
+    return [field for i, field in enumerate(fields) if i not in (place, place + len(fields))]
+
+
+def _read_fast(path: Path, form: _Form) -> _Table:
+    """The samples through pyarrow."""
+    import pyarrow as pa
+    import pyarrow.csv as pa_csv
+
+    columns = form.columns
+    names = [str(place) for place in range(columns.count)]  # headers may repeat
+    types: dict[str, Any] = {names[place]: pa.float64() for place in columns.features}
+    if columns.label is not None:
+        types[names[columns.label]] = pa.string()
+    blocks: list[npt.NDArray[np.float64]] = []
+    labels: list[Any] = []
+    with open_data(path) as file:
+        for _ in range(form.skipped):
+            file.readline()
+        try:
+            reader = pa_csv.open_csv(
+                file,
+                # A line must fit into a block.
+                read_options=pa_csv.ReadOptions(
+                    column_names=names, block_size=max(_BLOCK_BYTES, 4 * form.line_bytes), use_threads=False
+                ),
+                parse_options=pa_csv.ParseOptions(delimiter=form.delimiter),
+                convert_options=pa_csv.ConvertOptions(
+                    column_types=types, null_values=list(MISSING), strings_can_be_null=True
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            if "Empty CSV" in str(error):
+                return np.zeros((0, len(columns.features))), [], np.zeros(0, np.intp)
+            raise
+        for batch in reader:
+            if any(column.null_count for column in batch.columns):
+                raise _RefusedError
+            block = batch.select([names[place] for place in columns.features]).to_tensor().to_numpy()
+            if not np.isfinite(block).all():
+                raise _RefusedError
+            blocks.append(block)
+            if columns.label is not None:
+                labels.append(batch.column(names[columns.label]))
+    features = _joined(blocks, len(columns.features))
+    if columns.label is None:
+        return features, [], np.zeros(0, np.intp)
+    encoded = pa.chunked_array(labels, pa.string()).combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    return features, encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.intp)
+
+
+def _joined(blocks: list[npt.NDArray[np.float64]], columns: int) -> npt.NDArray[np.float64]:
+    """All rows in one array; a block is given up as soon as it is copied."""
+    result = np.empty((sum(block.shape[0] for block in blocks), columns))
+    blocks.reverse()
+    first = 0
+    while blocks:
+        block = blocks.pop()
+        result[first : first + block.shape[0]] = block
+        first += block.shape[0]
+    return result
+
+
+def _read_slowly(path: Path, form: _Form) -> _Table:
+    """As `_read_fast`, in Python, with the place of the first mistake in the message of a `UserError`."""
+    columns = form.columns
+    places, label = columns.features, columns.label
+    blocks: list[npt.NDArray[np.float64]] = []
+    rows: list[list[float]] = []
+    which: list[int] = []
+    texts: dict[str, int] = {}
+    for line, fields in _records(path, form):
+        if len(fields) != columns.count:
+            raise UserError(
+                f"{path}, line {line}: has {len(fields)} fields, line {form.skipped or 1} has {columns.count}"
+            )
+        rows.append([_value(fields[place], f"{path}, line {line}, {columns[place]}") for place in places])
+        if label is not None:
+            text = fields[label].strip()
+            if text in MISSING:
+                raise UserError(f"{path}, line {line}, {columns[label]}: the label is missing: leave the line out")
+            which.append(texts.setdefault(text, len(texts)))
+        if len(rows) * len(places) >= _BLOCK_VALUES:
+            blocks.append(np.array(rows))
+            rows = []
+    if rows:
+        blocks.append(np.array(rows))
+    return _joined(blocks, len(places)), list(texts), np.array(which, dtype=np.intp)
+
+
+def _value(field: str, place: str) -> float:
+    text = field.strip()
+    if text in MISSING:
+        shown = f" ({text})" if text else ""
+        raise UserError(f"{place}: the value is missing{shown}: fill it in or leave the line out")
+    value = number(text)
+    if value is None:
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+        comma = "," in text and number(text.replace(",", ".")) is not None
+        raise UserError(f"{place}: {shown!r} is not a number{': write a decimal point' if comma else ''}")
+    if not np.isfinite(value):
+        raise UserError(f"{place}: the value is {text}: it must be finite")
+    return value
+
+
+def _find_label_mistake(path: Path, form: _Form, options: ReadOptions) -> None:
+    """Raise a `UserError` that names the line of the first label that is not finite or not like the first one."""
+    label = form.columns.label
+    assert label is not None
+    names = options.label_names
+    first: str | None = None
+    for line, fields in _records(path, form):
+        text = fields[label].strip()
+        value = number(text)
+        place = f"{path}, line {line}, {form.columns[label]}"
+        if value is not None and not np.isfinite(value):
+            raise UserError(f"{place}: the label is {text}: it must be finite")
+        if names is not None and (text not in names if names else value is None):
+            expected = f"none of {', '.join(names)}, those of the training data" if names else "not a number"
+            raise UserError(f"{place}: the label {text!r} is {expected}")
+        if first is None:
+            first = text
+        elif (value is None) != (number(first) is None):
+            raise UserError(
+                f"{place}: the label is {text!r}, but {first!r} before: labels must all be numbers or all be names"
+            )
+
+
+def _records(path: Path, form: _Form) -> Iterator[tuple[int, list[str]]]:
+    """The samples' fields and their line numbers."""
+    with open_data(path) as file:
+        for _ in range(form.skipped):
+            file.readline()
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+        reader = csv.reader(text, delimiter=form.delimiter)
+        line = form.skipped
+        try:
+            for fields in reader:
+                first, line = line + 1, form.skipped + reader.line_num
+                if fields and not (len(fields) == 1 and not fields[0].strip()):
+                    yield first, fields
+        except UnicodeDecodeError:
+            raise UserError(f"{path}, after line {line}: is not UTF-8 text") from None
+        except csv.Error as error:
+            raise UserError(f"{path}, line {line + 1}: {error}") from None

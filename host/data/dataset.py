@@ -1,0 +1,173 @@
+"""Samples with their labels, as they come from a file and before anything is scaled or quantised."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from p4sgd.host.errors import UserError
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = ["Dataset", "Features", "find_not_finite"]
+
+Features: TypeAlias = "npt.NDArray[np.float64] | npt.NDArray[np.float32] | csr_array"
+"""A matrix (samples, features): a dense array, or a sparse one in CSR form that is never made dense as a whole."""
+
+_BLOCK_VALUES = 1 << 21
+"""Values that are looked at in one go (16 MB of float64)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Samples and labels.
+
+    Parameters
+    ----------
+    features
+        (samples, features): float64 or float32, C-ordered or not, or a `scipy.sparse` matrix or array, which becomes a
+        `csr_array` with sorted indices and no duplicates. Other numbers become float64.
+    labels
+        float64 (samples,); zeros if the source has none.
+    name
+        Where the samples come from, for messages.
+    label_names
+        If the labels of the source are texts: label i stands for ``label_names[i]``, in alphabetical order.
+    labelled
+        Whether the source has labels.
+
+    Raises
+    ------
+    UserError
+        If there are no samples or no features, if the shapes do not match, or if a label is not finite. Features are
+        checked by the readers and by `p4sgd.host.data.Scaling.fit`.
+    """
+
+    features: Features
+    labels: npt.NDArray[np.float64]
+    name: str
+    label_names: tuple[str, ...] = ()
+    labelled: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "features", _normal(self.features, self.name))
+        object.__setattr__(self, "labels", np.asarray(self.labels, dtype=np.float64))
+        samples, features = self.features.shape
+        if samples == 0:
+            raise UserError(f"{self.name}: there are no samples")
+        if features == 0:
+            raise UserError(f"{self.name}: the samples have no features")
+        if self.labels.shape != (samples,):
+            raise UserError(f"{self.name}: there are {samples} samples, but labels of shape {self.labels.shape}")
+        strange = np.flatnonzero(~np.isfinite(self.labels))
+        if strange.size:
+            raise UserError(
+                f"{self.name}: the label of sample {strange[0] + 1} is {self.labels[strange[0]]}: leave that sample out"
+            )
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+        return int(self.features.shape[0])
+
+    @property
+    def feature_count(self) -> int:
+        """Number of features of a sample."""
+        return int(self.features.shape[1])
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the features are a `csr_array`."""
+        return not isinstance(self.features, np.ndarray)
+
+    def rows(self, which: slice) -> npt.NDArray[np.float64]:
+        """A block of samples as a dense float64 array; the caller keeps it small."""
+        block = self.features[which]
+        dense = block if isinstance(block, np.ndarray) else block.toarray()
+        return np.asarray(dense, dtype=np.float64)
+
+    def take(self, rows: npt.NDArray[np.intp], name: str | None = None) -> Self:
+        """Some of the samples, in the given order, perhaps under another name."""
+        return type(self)(self.features[rows], self.labels[rows], name or self.name, self.label_names, self.labelled)
+
+    def split(self, fraction: float, *, seed: int, stratified: bool) -> tuple[Self, Self]:
+        """Shuffle the samples and hold a part of them out.
+
+        Parameters
+        ----------
+        fraction
+            Part to hold out, above 0 and below 1; rounded to whole samples, at least one.
+        seed
+            Seed of the shuffle. The same seed and data give the same split.
+        stratified
+            Hold out the same part of every class (to within one sample), not just of all samples.
+
+        Returns
+        -------
+        The rest and what was held out, both shuffled.
+
+        Raises
+        ------
+        UserError
+            If the fraction leaves no sample for one of the two.
+        """
+        rng = np.random.default_rng(seed)
+        order = rng.permutation(self.samples)
+        count = max(1, round(fraction * self.samples))
+        if not 0 < fraction < 1 or count >= self.samples:
+            raise UserError(f"{self.name}: holding out {fraction:g} of {self.samples} samples leaves none of one part")
+        if stratified:
+            # Sorted by class and, within it, by how far through the class a sample stands, the samples of every class
+            # are spread evenly: the first `count` by that rank hold the same part of each.
+            labels = self.labels[order]
+            rank = np.empty(self.samples)
+            for label in np.unique(labels):
+                members = np.flatnonzero(labels == label)
+                rank[members] = (np.arange(members.size) + 0.5) / members.size
+            held = np.zeros(self.samples, dtype=bool)
+            held[np.argsort(rank, kind="stable")[:count]] = True
+            chosen, rest = order[held], order[~held]
+        else:
+            chosen, rest = order[:count], order[count:]
+        return self.take(rest), self.take(chosen, f"held-out samples of {self.name}")
+
+
+def _normal(features: Features, name: str) -> Features:
+    """Features in one of the forms that `Dataset` allows."""
+    if scipy.sparse.issparse(features):
+        matrix = scipy.sparse.csr_array(features)
+        if matrix.dtype not in (np.float32, np.float64):
+            matrix = matrix.astype(np.float64)
+        if not matrix.has_canonical_format:
+            if np.shares_memory(matrix.data, features.data):
+                matrix = matrix.copy()  # what is the caller's stays as it is
+            matrix.sum_duplicates()
+        return matrix
+    array = np.asarray(features)
+    if array.ndim != 2:
+        raise UserError(f"{name}: features must be a matrix of samples and features, not of shape {array.shape}")
+    if array.dtype not in (np.float32, np.float64):
+        if array.dtype.kind not in "buif":
+            raise UserError(f"{name}: features must be numbers, not {array.dtype}")
+        # exact in float32 up to 16 bits, at half the memory
+        array = array.astype(np.float32 if array.dtype.itemsize <= 2 else np.float64)
+    return cast("npt.NDArray[np.float64]", array)
+
+
+def find_not_finite(features: Features) -> tuple[int, int] | None:
+    """Row and column (from 0) of the first NaN or infinity in a matrix, if there is one."""
+    if not isinstance(features, np.ndarray):
+        strange = np.flatnonzero(~np.isfinite(features.data))
+        if not strange.size:
+            return None
+        row = int(np.searchsorted(features.indptr, strange[0], side="right")) - 1
+        return row, int(features.indices[strange[0]])
+    step = max(1, _BLOCK_VALUES // max(1, features.shape[1]))
+    for first in range(0, features.shape[0], step):
+        rows, columns = np.nonzero(~np.isfinite(features[first : first + step]))
+        if rows.size:
+            return first + int(rows[0]), int(columns[0])
+    return None

@@ -1,0 +1,193 @@
+"""Fetching original data sets from the LIBSVM data page, with checksums.
+
+The page publishes no checksums and this project claims to know none. The first download of a file is therefore trusted,
+over https, and its SHA-256 is pinned in ``checksums.json`` beside it; every later download or use of the file has to
+match. Who wants to be sure of the first one too gives the checksum.
+"""
+
+import hashlib
+import http.client
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from p4sgd.host.errors import UserError
+from p4sgd.host.new_file import new_file
+
+__all__ = ["LOCK_FILE", "ORIGINALS", "Fetched", "Original", "fetch"]
+
+_PAGE = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/"
+
+LOCK_FILE = "checksums.json"
+"""Name of the file with the pinned checksums."""
+
+_BLOCK = 1 << 18
+_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True)
+class Original:
+    """A file of the LIBSVM data page: where it is, and what it holds."""
+
+    url: str
+    summary: str
+
+    @property
+    def file_name(self) -> str:
+        """Name of the file, here as there."""
+        return self.url.rpartition("/")[2]
+
+
+ORIGINALS: Mapping[str, Original] = {
+    "a9a": Original(f"{_PAGE}binary/a9a", "32,561 people, 123 features: income above 50,000"),
+    "a9a-test": Original(f"{_PAGE}binary/a9a.t", "16,281 more"),
+    "gisette": Original(f"{_PAGE}binary/gisette_scale.bz2", "6,000 digits 4 or 9, 5,000 features"),
+    "gisette-test": Original(f"{_PAGE}binary/gisette_scale.t.bz2", "1,000 more"),
+    "real-sim": Original(f"{_PAGE}binary/real-sim.bz2", "72,309 news articles, 20,958 features"),
+    "rcv1": Original(f"{_PAGE}binary/rcv1_train.binary.bz2", "20,242 news articles, 47,236 features"),
+    "rcv1-test": Original(f"{_PAGE}binary/rcv1_test.binary.bz2", "677,399 more"),
+}
+"""Files by the name that the user gives."""
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A file that is there now.
+
+    Attributes
+    ----------
+    path
+        Where.
+    sha256
+        Its checksum in hexadecimal.
+    downloaded
+        Whether it was downloaded, else it was there already.
+    pinned
+        Whether its checksum was pinned just now, on trust, because nobody knew it.
+    """
+
+    path: Path
+    sha256: str
+    downloaded: bool
+    pinned: bool
+
+
+def fetch(
+    name: str,
+    directory: Path,
+    *,
+    sha256: str | None = None,
+    on_progress: Callable[[int, int | None], None] | None = None,
+    originals: Mapping[str, Original] = ORIGINALS,
+) -> Fetched:
+    """Download a file, unless it is there already, and check it.
+
+    Parameters
+    ----------
+    name
+        One of ``originals``.
+    directory
+        Where to put it; made if it is not there.
+    sha256
+        What its SHA-256 must be, if the caller knows it.
+    on_progress
+        Called with the bytes so far and the bytes in all, if these are known.
+    originals
+        Where the files are.
+
+    Raises
+    ------
+    UserError
+        If there is no such name, if it cannot be downloaded or written, or if its checksum is another one. A file that
+        fails is not kept.
+    """
+    if name not in originals:
+        raise UserError(f"there is no data set {name!r} to fetch; there are {', '.join(originals)}")
+    original = originals[name]
+    path = directory / original.file_name
+    lock = _read_lock(directory / LOCK_FILE)
+    expected = (sha256 or lock.get(original.file_name) or "").lower()
+    downloaded = not path.exists()
+    if downloaded:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{directory}: cannot make the folder: {error.strerror}") from error
+        with new_file(path) as file:
+            found = _download(original.url, path, file, on_progress)
+            if expected and found != expected:
+                raise UserError(
+                    f"{original.url}: the file has SHA-256 {found}, not {expected} as before: it was changed on the "
+                    f"way or by its owner; if you trust it, remove its line from {directory / LOCK_FILE}"
+                )
+    else:
+        found = _checksum(path)
+        if expected and found != expected:
+            raise UserError(f"{path}: has SHA-256 {found}, not {expected}: delete it and fetch it again")
+    pinned = lock.get(original.file_name) != found
+    if pinned:
+        lock[original.file_name] = found
+        with new_file(directory / LOCK_FILE) as file:
+            file.write(json.dumps(lock, indent=2, sort_keys=True).encode() + b"\n")
+    return Fetched(path, found, downloaded, pinned and sha256 is None)
+
+
+def _download(url: str, path: Path, file: BinaryIO, on_progress: Callable[[int, int | None], None] | None) -> str:
+    """Write what a URL gives; returns its SHA-256."""
+    digest = hashlib.sha256()
+    done = 0
+    try:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as response:
+            length = response.headers.get("Content-Length")
+            total = int(length) if length else None
+            while block := _read(response, url, path):
+                digest.update(block)
+                file.write(block)
+                done += len(block)
+                if on_progress is not None:
+                    on_progress(done, total)
+    except urllib.error.HTTPError as error:
+        raise UserError(f"{url}: the server says {error.code} {error.reason}: {_advice(path)}") from error
+    except urllib.error.URLError as error:
+        raise UserError(f"{url}: cannot be reached ({error.reason}): {_advice(path)}") from error
+    if total is not None and done != total:
+        raise UserError(f"{url}: broke off after {done} of {total} bytes: fetch it again")
+    return digest.hexdigest()
+
+
+def _read(response: http.client.HTTPResponse, url: str, path: Path) -> bytes:
+    """The next bytes; a failure of the network is told as such, not as one of the disk."""
+    try:
+        return response.read(_BLOCK)
+    except (OSError, http.client.HTTPException) as error:
+        raise UserError(f"{url}: broke off ({error}): {_advice(path)}") from error
+
+
+def _advice(path: Path) -> str:
+    return f"check the network, or get the file elsewhere and put it at {path}"
+
+
+def _checksum(path: Path) -> str:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"{path}: cannot read: {error.strerror}") from error
+
+
+def _read_lock(path: Path) -> dict[str, str]:
+    try:
+        content = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise UserError(f"{path}: cannot read: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"{path}: is no JSON file: put it right or delete it") from error
+    if not isinstance(content, dict) or not all(isinstance(value, str) for value in content.values()):
+        raise UserError(f"{path}: must hold names and checksums: put it right or delete it")
+    return content

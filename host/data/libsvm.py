@@ -1,0 +1,114 @@
+"""LIBSVM (svmlight) files: ``label index:value index:value …`` a line, indices ascending, usually from 1."""
+
+from pathlib import Path
+
+import numpy as np
+
+from p4sgd.host.data.columns import ReadOptions
+from p4sgd.host.data.dataset import Dataset
+from p4sgd.host.data.labels import number
+from p4sgd.host.data.opening import open_data
+from p4sgd.host.errors import UserError
+
+__all__ = ["read_libsvm"]
+
+_MAX_INDEX = (1 << 31) - 2
+"""Largest feature index: scikit-learn's reader holds it in a C int."""
+
+_SHOWN = 30
+
+
+def read_libsvm(path: Path, options: ReadOptions) -> Dataset:
+    """Read a LIBSVM file, compressed or not; sparse from beginning to end.
+
+    The work is scikit-learn's. If it refuses a line, or if a value turns out not to be finite, a second pass finds the
+    line and says what is wrong with it. Comments after ``#`` and ``qid:`` are ignored.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read; the message names file and line.
+    """
+    from sklearn.datasets import load_svmlight_file
+
+    zero_based = "auto" if options.zero_based is None else options.zero_based
+    with open_data(path) as file:
+        try:
+            matrix, labels = load_svmlight_file(file, dtype=np.float64, zero_based=zero_based)
+        except (ValueError, OverflowError) as error:
+            _find_mistake(path, options)
+            raise UserError(f"{path}: cannot be read as LIBSVM: {error}") from error
+    if not (np.isfinite(matrix.data).all() and np.isfinite(labels).all()):
+        _find_mistake(path, options)
+    if labels.size == 0:
+        raise UserError(f"{path}: there are no samples")
+    if options.features is not None:
+        if matrix.shape[1] > options.features:
+            matrix = matrix[:, : options.features]
+        else:
+            matrix.resize(labels.size, options.features)
+    if matrix.shape[1] == 0 or (options.features is None and matrix.nnz == 0):
+        raise UserError(f"{path}: no sample has a feature")
+    for part in ("indices", "indptr"):
+        index = getattr(matrix, part)
+        if index.size and index.max() <= np.iinfo(np.int32).max:
+            setattr(matrix, part, index.astype(np.int32))  # half the memory
+    return Dataset(matrix, labels, str(path))
+
+
+def _find_mistake(path: Path, options: ReadOptions) -> None:
+    """Read line by line and raise a `UserError` for the first line that is wrong, if there is one."""
+    least = 1 if options.zero_based is False else 0
+    with open_data(path) as file:
+        for line, raw in enumerate(file, 1):
+            problem = _mistake(raw, least)
+            if problem is not None:
+                raise UserError(f"{path}, line {line}: {problem}")
+
+
+def _mistake(raw: bytes, least: int) -> str | None:
+    """What is wrong with a line, if anything."""
+    if b"\0" in raw:
+        return "holds a zero byte: this is no text file"
+    try:
+        words = raw.partition(b"#")[0].decode().split()
+    except UnicodeDecodeError:
+        return "is not UTF-8 text: this is no LIBSVM file"
+    if not words:
+        return None
+    label, items = words[0], words[1:]
+    if ":" in label:
+        return f"begins with {_short(label)}: the label is missing"
+    value = number(label)
+    if value is None:
+        several = "," in label and all(number(part) is not None for part in label.split(","))
+        hint = "several labels, one is needed" if several else "not a number (is this a LIBSVM file?)"
+        return f"the label is {_short(label)}: {hint}"
+    if not np.isfinite(value):
+        return f"the label is {label}: it must be finite"
+    before = least - 1
+    for item in items[1:] if items and items[0].startswith("qid") else items:
+        text, colon, rest = item.partition(":")
+        if not colon:
+            return f"{_short(item)} is not of the form index:value"
+        try:
+            index = int(text)
+        except ValueError:
+            return f"{_short(item)} does not begin with a whole number"
+        if index < least:
+            return f"feature {index} is below {least}"
+        if index > _MAX_INDEX:
+            return f"feature {index} is beyond {_MAX_INDEX}"
+        if index <= before:
+            return f"feature {index} comes after feature {before}: indices must ascend"
+        before = index
+        value = number(rest)
+        if value is None:
+            return f"the value of feature {index} is {_short(rest)}: not a number"
+        if not np.isfinite(value):
+            return f"the value of feature {index} is {rest}: it must be finite"
+    return None
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")

@@ -1,0 +1,109 @@
+"""Parquet files: a sample a row, a feature a column."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from p4sgd.host.data.columns import Columns, ReadOptions, choose_columns
+from p4sgd.host.data.dataset import Dataset, find_not_finite
+from p4sgd.host.data.labels import encode_labels
+from p4sgd.host.errors import UserError
+
+__all__ = ["read_parquet"]
+
+_BATCH_VALUES = 1 << 19
+
+
+def read_parquet(path: Path, options: ReadOptions) -> Dataset:
+    """Read a Parquet file as a dense data set, batch by batch.
+
+    Feature columns hold numbers or booleans; the label column may hold texts (see
+    `p4sgd.host.data.labels.encode_labels`).
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read; the message names file, row and column.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            names = list(file.schema_arrow.names)
+            columns = choose_columns(len(names), names, options, str(path))
+            for place in range(columns.count):
+                kind = file.schema_arrow.field(place).type
+                if not _suits(kind, label=place == columns.label):
+                    raise UserError(f"{path}, {columns[place]}: holds {kind}, not numbers")
+            return _read(file, columns, options, path)
+    except pa.ArrowException as error:
+        raise UserError(f"{path}: cannot be read as Parquet: {error}") from error
+    except OSError as error:  # pyarrow says "damaged" so, too
+        raise UserError(f"{path}: cannot be read as Parquet: {error.strerror or error}") from error
+
+
+def _suits(kind: Any, *, label: bool) -> bool:
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    numeric = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind)
+    text = types.is_string(kind) or types.is_large_string(kind)
+    return numeric or (label and text)
+
+
+def _read(file: Any, columns: Columns, options: ReadOptions, path: Path) -> Dataset:
+    import pyarrow as pa
+
+    samples = file.metadata.num_rows
+    features = np.empty((samples, len(columns.features)))
+    labels: list[Any] = []
+    first = 0
+    for batch in file.iter_batches(batch_size=max(1, _BATCH_VALUES // columns.count)):
+        for place, column in enumerate(batch.columns):
+            if column.null_count:
+                row = first + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+                raise UserError(
+                    f"{path}, row {row + 1}, {columns[place]}: the value is missing: fill it in or leave the row out"
+                )
+        block = features[first : first + batch.num_rows]
+        for feature, place in enumerate(columns.features):
+            block[:, feature] = _numbers(batch.column(place))
+        strange = find_not_finite(block)
+        if strange is not None:
+            row, feature = strange
+            where = f"{path}, row {first + row + 1}, {columns[columns.features[feature]]}"
+            raise UserError(f"{where}: the value is {block[row, feature]}: it must be finite")
+        if columns.label is not None:
+            labels.append(_plain(batch.column(columns.label)))
+        first += batch.num_rows
+    if columns.label is None:
+        return Dataset(features, np.zeros(samples), str(path), labelled=False)
+    joined = pa.chunked_array(labels) if labels else pa.chunked_array([pa.array([], pa.float64())])
+    if pa.types.is_string(joined.type) or pa.types.is_large_string(joined.type):
+        encoded = joined.combine_chunks().dictionary_encode()
+        which = encoded.indices.to_numpy().astype(np.intp)
+        values, names = encode_labels(encoded.dictionary.to_pylist(), which, options.label_names, str(path))
+        return Dataset(features, values, str(path), names)
+    if options.label_names:
+        raise UserError(f"{path}: the labels are numbers, not {', '.join(options.label_names)}")
+    return Dataset(features, _numbers(joined), str(path))
+
+
+def _plain(column: Any) -> Any:
+    """A column without dictionary encoding."""
+    import pyarrow as pa
+
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _numbers(column: Any) -> Any:
+    """A column as float64."""
+    import pyarrow as pa
+
+    plain = _plain(column)
+    if pa.types.is_boolean(plain.type):
+        plain = plain.cast(pa.uint8())
+    return plain.cast(pa.float64(), safe=False).to_numpy()

@@ -1,0 +1,66 @@
+"""From scaled features to the integers that an image stores, and what these stand for."""
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.hw.spec.fixed import IntArray
+
+__all__ = ["feature_values", "quantize", "steps"]
+
+
+def steps(stored: int, signed: bool) -> int:
+    """The integer of a scaled feature of 1: 2^S − 1, or 2^(S−1) − 1 when signed, but at least 1.
+
+    A signed feature of one plane is −1 or 0: two's complement of one bit has no +1, so positive features become 0.
+    """
+    return max(1, (1 << (stored - 1)) - 1) if signed else (1 << stored) - 1
+
+
+def quantize(a: npt.NDArray[np.float64], stored: int, signed: bool) -> IntArray:
+    """Scaled features to S-bit integers: q = ⌊a · steps + 1/2⌋, clamped to what S bits hold.
+
+    Parameters
+    ----------
+    a
+        float64, any shape; nominally in [0, 1] or [−1, 1].
+    stored
+        Planes (S), 1 to 8.
+    signed
+        Two's complement.
+
+    Returns
+    -------
+    int64 of the same shape. Within the nominal range q / steps is within half a step of a, except for the missing +1
+    of a signed single plane.
+    """
+    low, high = (-(1 << (stored - 1)), (1 << (stored - 1)) - 1) if signed else (0, (1 << stored) - 1)
+    scaled = a * steps(stored, signed)
+    scaled += 0.5
+    np.floor(scaled, out=scaled)
+    np.clip(scaled, low, high, out=scaled)
+    return scaled.astype(np.int64)
+
+
+def feature_values(
+    scale: npt.NDArray[np.float64], offset: npt.NDArray[np.float64], stored: int, signed: bool
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Slope and constant of what the hardware reads, in terms of the raw feature and but for rounding.
+
+    The hardware reads q / 2^S (or q / 2^(S−1) when signed) ≈ slope · x + constant, with slope = scale · steps / 2^S and
+    constant = −offset · slope.
+
+    Parameters
+    ----------
+    scale, offset
+        Of a `p4sgd.host.data.Scaling`: a = (x − offset) · scale.
+    stored
+        Planes (S).
+    signed
+        Two's complement.
+
+    Returns
+    -------
+    Slopes and constants, float64, of the shape of ``scale``.
+    """
+    slope = scale * (steps(stored, signed) / 2.0 ** (stored - int(signed)))
+    return slope, -offset * slope

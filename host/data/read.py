@@ -1,0 +1,124 @@
+"""Reading a data set from wherever it is."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from p4sgd.host.data.arrays import read_npy, read_npz
+from p4sgd.host.data.builtin import BUILTIN, is_builtin, read_builtin
+from p4sgd.host.data.columns import ReadOptions
+from p4sgd.host.data.csv_file import read_csv
+from p4sgd.host.data.dataset import Dataset
+from p4sgd.host.data.libsvm import read_libsvm
+from p4sgd.host.data.opening import SUFFIXES, open_data, plain_name
+from p4sgd.host.data.parquet import read_parquet
+from p4sgd.host.errors import UserError
+
+__all__ = ["FORMATS", "read_dataset"]
+
+FORMATS: dict[str, Callable[[Path, ReadOptions], Dataset]] = {
+    "libsvm": read_libsvm,
+    "csv": read_csv,
+    "npz": read_npz,
+    "npy": read_npy,
+    "parquet": read_parquet,
+}
+"""Readers by the name of their format."""
+
+_COMPRESSED = {"libsvm", "csv"}
+"""Formats that may be compressed as a whole."""
+
+_EXTENSIONS = {
+    ".libsvm": "libsvm",
+    ".svm": "libsvm",
+    ".svmlight": "libsvm",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".npz": "npz",
+    ".npy": "npy",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+
+_ITEM = re.compile(rb"\d+:\S")
+
+
+def read_dataset(
+    source: str | Path,
+    *,
+    file_format: str | None = None,
+    label_column: str | int | None = None,
+    labelled: bool | None = True,
+    features: int | None = None,
+    label_names: Sequence[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    zero_based: bool | None = None,
+) -> Dataset:
+    """Read a data set.
+
+    Parameters
+    ----------
+    source
+        Path of a file, or name of a built-in data set (:data:`p4sgd.host.data.builtin.BUILTIN`; ``./digits`` is a file
+        in any case). The format is that of the extension (.libsvm .svm .svmlight .csv .tsv .npz .npy .parquet .pq,
+        text formats also with .gz .bz2 .xz after it), else seen from the first bytes.
+    file_format
+        One of `FORMATS`, to override that.
+    label_column, labelled, features, label_names, header, delimiter, zero_based
+        See `p4sgd.host.data.columns.ReadOptions`.
+
+    Raises
+    ------
+    UserError
+        If there is no such source or something is wrong with it; the message names file and line, or row and column.
+    """
+    options = ReadOptions(label_column, labelled, features, label_names, header, delimiter, zero_based)
+    if delimiter is not None and len(delimiter) != 1:
+        raise UserError(f"the delimiter must be one character, not {delimiter!r}")
+    if isinstance(source, str) and file_format is None and is_builtin(source):
+        dataset = read_builtin(source)
+        if features is not None and dataset.feature_count != features:
+            raise UserError(f"{source}: there are {dataset.feature_count} features, {features} are needed")
+        return dataset
+    path = Path(source)
+    if not path.exists():
+        raise UserError(f"{source}: there is no such file; built-in data sets are {', '.join(BUILTIN)}")
+    if path.is_dir():
+        raise UserError(f"{source}: is a folder, a file is needed")
+    if file_format is None:
+        file_format = _EXTENSIONS.get(Path(plain_name(path)).suffix) or _look(path)
+    if file_format not in FORMATS:
+        raise UserError(f"there is no format {file_format!r}; there are {', '.join(FORMATS)}")
+    if file_format not in _COMPRESSED and path.name.lower().endswith(SUFFIXES):
+        raise UserError(f"{source}: {file_format} files are read uncompressed: decompress it first")
+    return FORMATS[file_format](path, options)
+
+
+def _look(path: Path) -> str:
+    """The format that the first bytes show.
+
+    Raises
+    ------
+    UserError
+        If they show none.
+    """
+    with open_data(path) as file:
+        start = file.read(1 << 16)
+    if start.startswith(b"PAR1"):
+        return "parquet"
+    if start.startswith(b"\x93NUMPY"):
+        return "npy"
+    if start.startswith(b"PK\x03\x04"):
+        return "npz"
+    lines = [line for line in start.splitlines() if line.strip() and not line.lstrip().startswith(b"#")]
+    if not lines:
+        raise UserError(f"{path}: the file is empty")
+    if b"\0" in start:
+        raise UserError(f"{path}: unknown format: formats are {', '.join(FORMATS)}")
+    words = lines[0].split()
+    if (len(words) == 1 and not re.search(rb"[,;]", words[0])) or any(_ITEM.match(word) for word in words[1:3]):
+        return "libsvm"
+    if any(delimiter in lines[0] for delimiter in (b",", b";", b"\t")):
+        return "csv"
+    raise UserError(f"{path}: unknown format: name the file .csv, .libsvm or as it is")

@@ -1,0 +1,153 @@
+"""Scaling features into the range that the hardware reads: [0, 1], or [−1, 1]."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.data.dataset import Features, find_not_finite
+from p4sgd.host.errors import UserError
+
+__all__ = ["KINDS", "Scaling"]
+
+KINDS = ("auto", "minmax", "maxabs")
+"""Ways to scale; see `Scaling.fit`."""
+
+_SMALLEST_SPAN = float(np.finfo(np.float64).smallest_normal)
+"""A column that spans less, 2.2e-308, counts as constant: the reciprocal of its span would be no float64."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """How raw features become scaled ones: a = (x − offset) · scale, column by column.
+
+    Parameters
+    ----------
+    kind
+        ``minmax`` or ``maxabs``.
+    offset
+        float64 (features,), subtracted first; zeros for ``maxabs``.
+    scale
+        float64 (features,); 0 where a is always 0.
+    signed
+        Whether a lies in [−1, 1] on the data of `fit`, else in [0, 1].
+    """
+
+    kind: str
+    offset: npt.NDArray[np.float64]
+    scale: npt.NDArray[np.float64]
+    signed: bool
+
+    @classmethod
+    def fit(cls, features: Features, kind: str = "auto") -> Self:
+        """Choose offset and scale for the columns of a training set.
+
+        - ``minmax`` maps the smallest value of a column to 0 and the largest to 1: unsigned. A constant column becomes
+          0 everywhere. Zeros that a sparse matrix does not store count. It is allowed for sparse matrices: a zero then
+          becomes a constant of its column, but the image holds every feature anyway, and predictions fold it into the
+          intercept.
+        - ``maxabs`` divides a column by its largest magnitude, so that 0 stays 0: signed, unless no value is negative.
+        - ``auto`` takes ``maxabs`` for sparse matrices and ``minmax`` for others.
+
+        Works on any finite float64; nothing overflows. A column whose span (``minmax``) or magnitude (``maxabs``) is
+        below the smallest normal float64 becomes 0.
+
+        Raises
+        ------
+        UserError
+            If a value is NaN or infinite, or there is no such kind.
+        """
+        if kind not in KINDS:
+            raise UserError(f"there is no scaling {kind!r}; there are {', '.join(KINDS)}")
+        if kind == "auto":
+            kind = "minmax" if isinstance(features, np.ndarray) else "maxabs"
+        low, high = _extremes(features)
+        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+            place = find_not_finite(features)
+            assert place is not None
+            row, column = place
+            raise UserError(
+                f"sample {row + 1}, feature {column + 1} is {features[row, column]}: "
+                f"features must be finite numbers; fill it in or leave the sample out"
+            )
+        if kind == "maxabs":
+            offset, half_span = np.zeros_like(low), np.maximum(np.abs(low), np.abs(high)) / 2
+        else:
+            # Halves, because high − low may exceed the largest float64.
+            offset, half_span = low, high / 2 - low / 2
+        constant = half_span < _SMALLEST_SPAN / 2
+        scale = np.where(constant, 0.0, 0.5 / np.where(constant, 1.0, half_span))
+        return cls(kind, offset, scale, signed=kind == "maxabs" and bool((low < 0).any()))
+
+    def apply(self, rows: Features) -> npt.NDArray[np.float64]:
+        """Scale a block of samples: (rows, features) to a dense float64 array of the same shape.
+
+        On other data than those of `fit` the result may leave the range; quantisation clamps it.
+        """
+        dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
+        return _scaled(dense, self.offset, self.scale)
+
+    def apply_stored(self, rows: Any) -> npt.NDArray[np.float64]:
+        """Scale only the stored values of a `csr_array`, in the order of its ``data``: float64 (stored values,).
+
+        All others are zeros, which `zero` scales.
+        """
+        return _scaled(rows.data, self.offset[rows.indices], self.scale[rows.indices])
+
+    @property
+    def zero(self) -> npt.NDArray[np.float64]:
+        """What the raw value 0 of each column becomes: float64 (features,)."""
+        return _scaled(np.zeros_like(self.offset), self.offset, self.scale)
+
+    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """As plain arrays, for a file."""
+        return {
+            "kind": np.array(self.kind),
+            "offset": self.offset,
+            "scale": self.scale,
+            "signed": np.array(self.signed),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        """Undo `to_arrays`.
+
+        Raises
+        ------
+        KeyError
+            If an array is missing.
+        """
+        return cls(
+            str(arrays["kind"]),
+            np.asarray(arrays["offset"], dtype=np.float64),
+            np.asarray(arrays["scale"], dtype=np.float64),
+            bool(arrays["signed"]),
+        )
+
+
+def _scaled(
+    x: npt.NDArray[np.floating[Any]], offset: npt.NDArray[np.float64], scale: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """(x − offset) · scale without overflow of the difference: half the difference, twice the scale."""
+    scaled: npt.NDArray[np.float64] = np.multiply(x, 0.5, dtype=np.float64)
+    scaled -= offset * 0.5
+    with np.errstate(over="ignore"):  # only far outside the range of the training data
+        scaled *= scale * 2
+    return scaled
+
+
+def _extremes(features: Features) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Smallest and largest value of each column, NaN if it has one."""
+    if isinstance(features, np.ndarray):
+        return features.min(axis=0).astype(np.float64), features.max(axis=0).astype(np.float64)
+    samples, columns = features.shape
+    low, high = np.full(columns, np.inf), np.full(columns, -np.inf)
+    # In place: scipy's own column minimum makes a copy of the matrix.
+    np.minimum.at(low, features.indices, features.data)
+    np.maximum.at(high, features.indices, features.data)
+    holes = np.bincount(features.indices, minlength=columns) < samples
+    low[holes] = np.minimum(low[holes], 0.0)
+    high[holes] = np.maximum(high[holes], 0.0)
+    return low, high

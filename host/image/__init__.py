@@ -1,0 +1,7 @@
+"""Images of the workers' memories: partition of the features, packing into planes, and the image file."""
+
+from p4sgd.host.image.file import Image, open_image
+from p4sgd.host.image.partition import Shard, partition
+from p4sgd.host.image.prepare import prepare_images
+
+__all__ = ["Image", "Shard", "open_image", "partition", "prepare_images"]

@@ -1,0 +1,259 @@
+"""A worker's image, in memory or as a file.
+
+The file is a page of header and then sections, each at a multiple of 4096 bytes so that it can be mapped and handed
+to a board as it is:
+
+====== ==========================================================================
+bytes  content
+====== ==========================================================================
+0–7    magic ``P4SGDIMG``
+8–11   version of the format, little-endian
+12–15  bytes of the JSON text, little-endian
+16–19  CRC-32 of the JSON text, little-endian
+20–    the JSON text: shapes, and place, type and CRC-32 of each section
+====== ==========================================================================
+
+Sections: ``lines0`` … ``lines<E−1>`` (the engines' streams), ``labels`` (int32), ``offset`` and ``scale`` (float64):
+how the shard's features were scaled, a = (x − offset) · scale. All numbers are little-endian. See
+:mod:`p4sgd.hw.spec.image` for the order of bits.
+"""
+
+import dataclasses
+import json
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.errors import UserError
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.image import ImageLayout
+
+__all__ = ["FORMAT_VERSION", "MAGIC", "PAGE", "Image", "ImageWriter", "open_image"]
+
+MAGIC = b"P4SGDIMG"
+"""First bytes of an image file."""
+
+FORMAT_VERSION = 1
+"""Changes whenever a reader of the old version would misread the new."""
+
+PAGE = 4096
+"""Sections begin at multiples of this many bytes."""
+
+_START = struct.Struct("<8sIII")
+_NO_CHECKSUM = "0" * 8
+
+
+@dataclass(frozen=True, eq=False)
+class Image:
+    """A worker's slice of a data set, as it lies in the worker's memory.
+
+    Parameters
+    ----------
+    layout
+        Its shape. ``layout.features`` counts the bias, ``layout.samples`` the rows of zeros that fill the last
+        mini-batch.
+    signed
+        Whether features are two's complement.
+    worker, workers
+        Index of the worker, and how many there are.
+    first
+        Index of the shard's first feature among all features.
+    samples
+        Samples without padding.
+    bias
+        Whether the last feature of the last worker is the bias.
+    labels
+        int32 (8·T,): `LABEL` integers, 0 for padding.
+    offset, scale
+        float64 (layout.features,): scaling of each feature, a = (x − offset) · scale; both 0 for the bias.
+    engine_lines
+        For each engine its lines, uint8 (T, C, S, 8, lanes/8); a read-only map of the file if there is one.
+    path
+        The file, if there is one.
+    """
+
+    layout: ImageLayout
+    signed: bool
+    worker: int
+    workers: int
+    first: int
+    samples: int
+    bias: bool
+    labels: npt.NDArray[np.int32]
+    offset: npt.NDArray[np.float64]
+    scale: npt.NDArray[np.float64]
+    engine_lines: tuple[npt.NDArray[np.uint8], ...]
+    path: Path | None = None
+
+    def lines(self, engine: int) -> npt.NDArray[np.uint8]:
+        """The lines of an engine: uint8 (T, C, S, 8, lanes/8), C-contiguous."""
+        return self.engine_lines[engine]
+
+
+class ImageWriter:
+    """Writes the sections of an image file, micro-batch by micro-batch.
+
+    Parameters
+    ----------
+    file
+        A new file, opened for reading and writing; the caller closes it.
+    image
+        The image to be, with labels and scaling but without lines.
+    """
+
+    def __init__(self, file: BinaryIO, image: Image) -> None:
+        self._file = file
+        self._header = _header(image)
+        self._sections: dict[str, dict[str, Any]] = self._header["sections"]
+        self._written = dict.fromkeys(self._sections, 0)
+        self._checksums = dict.fromkeys(self._sections, 0)
+        for name in ("labels", "offset", "scale"):
+            self._append(name, getattr(image, name).astype(self._sections[name]["dtype"]).view(np.uint8))
+
+    @staticmethod
+    def file_bytes(image: Image) -> int:
+        """Bytes of the whole file."""
+        return _total(_header(image)["sections"])
+
+    def append_lines(self, lines: npt.NDArray[np.uint8]) -> None:
+        """Append the lines of some micro-batches: uint8 (engines, T, C, S, 8, lanes/8)."""
+        for engine, part in enumerate(lines):
+            self._append(f"lines{engine}", part.reshape(-1))
+
+    def finish(self) -> None:
+        """Write the header."""
+        for name, section in self._sections.items():
+            assert self._written[name] == section["bytes"], f"{name} is not complete"
+            section["crc32"] = f"{self._checksums[name]:08x}"
+        text = _encode(self._header)
+        self._file.seek(0)
+        self._file.write(_START.pack(MAGIC, FORMAT_VERSION, len(text), zlib.crc32(text)) + text)
+        self._file.truncate(_total(self._sections))
+
+    def _append(self, name: str, data: npt.NDArray[np.uint8]) -> None:
+        section = self._sections[name]
+        self._file.seek(section["offset"] + self._written[name])
+        self._file.write(data.data)
+        self._written[name] += data.size
+        self._checksums[name] = zlib.crc32(data.data, self._checksums[name])
+
+
+def _header(image: Image) -> dict[str, Any]:
+    """The header of an image, without checksums."""
+    layout = image.layout
+    lines = [f"lines{engine}" for engine in range(layout.config.engines)]
+    shapes: dict[str, tuple[str, tuple[int, ...]]] = dict.fromkeys(lines, ("|u1", layout.lines_shape))
+    shapes["labels"] = ("<i4", image.labels.shape)
+    shapes["offset"] = shapes["scale"] = ("<f8", (layout.features,))
+    sections: dict[str, dict[str, Any]] = {
+        name: {
+            "offset": 0,
+            "bytes": int(np.prod(shape, dtype=np.int64)) * np.dtype(kind).itemsize,
+            "dtype": kind,
+            "shape": list(shape),
+            "crc32": _NO_CHECKSUM,
+        }
+        for name, (kind, shape) in shapes.items()
+    }
+    header = {
+        "config": dataclasses.asdict(layout.config),
+        "features": layout.features,
+        "padded_samples": layout.samples,
+        "stored": layout.stored,
+        "signed": image.signed,
+        "worker": image.worker,
+        "workers": image.workers,
+        "first": image.first,
+        "samples": image.samples,
+        "bias": image.bias,
+        "sections": sections,
+    }
+    # Offsets lengthen the text that they follow: leave room for the longest.
+    place = _aligned(_START.size + len(_encode(header)) + 20 * len(sections))
+    for section in sections.values():
+        section["offset"] = place
+        place = _aligned(place + section["bytes"])
+    return header
+
+
+def _total(sections: dict[str, dict[str, Any]]) -> int:
+    return max(_aligned(section["offset"] + section["bytes"]) for section in sections.values())
+
+
+def _encode(header: dict[str, Any]) -> bytes:
+    return json.dumps(header, separators=(",", ":")).encode()
+
+
+def _aligned(size: int) -> int:
+    return -(-size // PAGE) * PAGE
+
+
+def open_image(path: Path, *, verify: bool = True) -> Image:
+    """Open an image file; its lines are mapped, not loaded.
+
+    Parameters
+    ----------
+    path
+        The file.
+    verify
+        Compare every section with its checksum, which reads the whole file.
+
+    Raises
+    ------
+    UserError
+        If it cannot be read, is no image file, is damaged or of another version.
+    """
+    try:
+        with open(path, "rb") as file:
+            start = file.read(_START.size)
+            if len(start) < _START.size or not start.startswith(MAGIC):
+                raise UserError(f"{path}: not an image file of p4sgd")
+            _, version, length, checksum = _START.unpack(start)
+            if version != FORMAT_VERSION:
+                raise UserError(
+                    f"{path}: an image file of version {version}, this p4sgd reads version {FORMAT_VERSION}: "
+                    f"prepare the data again"
+                )
+            text = file.read(length)
+            if len(text) != length or zlib.crc32(text) != checksum:
+                raise UserError(f"{path}: the header is damaged: prepare the data again")
+            header = json.loads(text)
+            size = path.stat().st_size
+        sections: dict[str, dict[str, Any]] = header["sections"]
+        if size < _total(sections):
+            raise UserError(f"{path}: is cut off at {size} of {_total(sections)} bytes: prepare the data again")
+        whole = np.memmap(path, dtype=np.uint8, mode="r")
+    except OSError as error:
+        raise UserError(f"{path}: cannot read: {error.strerror or error}") from error
+    arrays = {name: _section(whole, section) for name, section in sections.items()}
+    if verify:
+        for name, section in sections.items():
+            begin = section["offset"]
+            if f"{zlib.crc32(whole[begin : begin + section['bytes']].data):08x}" != section["crc32"]:
+                raise UserError(f"{path}: {name} is damaged: prepare the data again")
+    config = WorkerConfig(**header["config"])
+    return Image(
+        layout=ImageLayout(config, header["features"], header["padded_samples"], header["stored"]),
+        signed=header["signed"],
+        worker=header["worker"],
+        workers=header["workers"],
+        first=header["first"],
+        samples=header["samples"],
+        bias=header["bias"],
+        labels=arrays["labels"].astype(np.int32, copy=False),
+        offset=arrays["offset"].astype(np.float64, copy=False),
+        scale=arrays["scale"].astype(np.float64, copy=False),
+        engine_lines=tuple(arrays[f"lines{engine}"] for engine in range(config.engines)),
+        path=path,
+    )
+
+
+def _section(whole: npt.NDArray[np.uint8], section: dict[str, Any]) -> npt.NDArray[Any]:
+    begin = section["offset"]
+    part: npt.NDArray[Any] = whole[begin : begin + section["bytes"]].view(np.ndarray).view(section["dtype"])
+    return part.reshape(section["shape"])

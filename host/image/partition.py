@@ -1,0 +1,80 @@
+"""Which features go to which worker."""
+
+from dataclasses import dataclass
+
+from p4sgd.host.errors import UserError
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.run import MAX_WORKERS
+
+__all__ = ["Shard", "partition"]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A worker's slice of the features: ``first`` up to but not including ``last``, the bias counting as the last one.
+
+    Parameters
+    ----------
+    worker
+        Index of the worker.
+    first, last
+        Range of features.
+    """
+
+    worker: int
+    first: int
+    last: int
+
+    @property
+    def features(self) -> int:
+        """How many features it has."""
+        return self.last - self.first
+
+
+def partition(features: int, workers: int, config: WorkerConfig) -> list[Shard]:
+    """Deal features to workers in contiguous ranges of whole chunks of ``config.lanes`` features.
+
+    Of K = ⌈features / lanes⌉ chunks worker w of W gets ⌊w·K/W⌋ up to ⌊(w+1)·K/W⌋, so that two workers differ by at most
+    one chunk.
+
+    Parameters
+    ----------
+    features
+        Features with the bias.
+    workers
+        Workers, 1 to 32.
+    config
+        Their configuration.
+
+    Returns
+    -------
+    One shard a worker; together they are all features, in order.
+
+    Raises
+    ------
+    UserError
+        If a worker would get no chunk, or more features than it holds.
+    """
+    if not 1 <= workers <= MAX_WORKERS:
+        raise UserError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
+    chunks = -(-features // config.lanes)
+    if chunks < workers:
+        raise UserError(
+            f"{features} features (with the bias) are {chunks} chunks of {config.lanes}, too few for {workers} "
+            f"workers: use at most {chunks}"
+        )
+    edges = [worker * chunks // workers * config.lanes for worker in range(workers)] + [features]
+    shards = [Shard(worker, edges[worker], edges[worker + 1]) for worker in range(workers)]
+    largest = max(shard.features for shard in shards)
+    if largest > config.features:
+        needed = -(-chunks // (config.features // config.lanes))
+        remedy = (
+            f"use at least {needed} workers or a larger configuration"
+            if needed <= MAX_WORKERS
+            else "use a larger configuration"
+        )
+        raise UserError(
+            f"{features} features over {workers} workers are up to {largest} a worker, this configuration holds "
+            f"{config.features}: {remedy}"
+        )
+    return shards

@@ -1,0 +1,188 @@
+"""From a data set to the images of the workers, a block of samples at a time."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.data.dataset import Dataset
+from p4sgd.host.data.quantize import quantize, steps
+from p4sgd.host.data.scaling import Scaling
+from p4sgd.host.errors import UserError
+from p4sgd.host.image.file import Image, ImageWriter, open_image
+from p4sgd.host.image.pack import pack_lines
+from p4sgd.host.image.partition import Shard, partition
+from p4sgd.host.new_file import new_file
+from p4sgd.hw.spec.config import BANKS, WorkerConfig
+from p4sgd.hw.spec.fixed import LABEL, IntArray
+from p4sgd.hw.spec.image import ImageLayout
+
+__all__ = ["prepare_images"]
+
+_BLOCK_VALUES = 1 << 20
+"""Features that are scaled and packed at once: some 30 MB of float64 temporaries for dense data, and small enough for
+the packing to stay in a processor's cache."""
+
+
+def prepare_images(
+    data: Dataset,
+    labels: IntArray,
+    scaling: Scaling,
+    config: WorkerConfig,
+    *,
+    workers: int = 1,
+    stored: int = 8,
+    batch: int = BANKS,
+    bias: bool = True,
+    directory: Path | None = None,
+) -> list[Image]:
+    """Scale, quantise, partition and pack a data set.
+
+    Memory beyond the images is a block of samples, whatever the size of the data; sparse samples are scaled and
+    quantised as such.
+
+    Parameters
+    ----------
+    data
+        The samples.
+    labels
+        `LABEL` integers, (samples,).
+    scaling
+        Scaling of the features.
+    config
+        Configuration of the workers.
+    workers
+        How many there are.
+    stored
+        Planes (S), 1 to 8.
+    batch
+        Samples of a mini-batch, a multiple of 8. Zero samples, whose bias is zero too, fill up the last one: they
+        change no weight.
+    bias
+        Append one more feature, of a = 1.
+    directory
+        Where to write one file a worker, ``worker<i>.p4sgd``; the images are maps of these files. ``None`` keeps them
+        in memory.
+
+    Returns
+    -------
+    One image a worker.
+
+    Raises
+    ------
+    UserError
+        If the batch is no multiple of 8, if the features do not suit the workers, or if a file cannot be written; then
+        no half-written file is left behind.
+    """
+    if batch < BANKS or batch % BANKS:
+        raise UserError(f"batch must be a multiple of {BANKS}, not {batch}")
+    if not 1 <= stored <= 8:
+        raise UserError(f"stored planes must be 1 to 8, not {stored}")
+    if labels.shape != (data.samples,) or scaling.scale.shape != (data.feature_count,):
+        raise ValueError(f"labels {labels.shape} and scaling {scaling.scale.shape} must fit {data.features.shape}")
+    if LABEL.overflows(labels):
+        raise ValueError(f"labels must fit {LABEL}")
+    shards = partition(data.feature_count + int(bias), workers, config)
+    padded_samples = -(-data.samples // batch) * batch
+    padded_labels = np.zeros(padded_samples, np.int32)
+    padded_labels[: data.samples] = labels
+    # The bias is no feature of the data: nothing is subtracted or scaled.
+    offset, scale = (np.append(each, np.zeros(int(bias))) for each in (scaling.offset, scaling.scale))
+    empty = [
+        Image(
+            layout=ImageLayout(config, shard.features, padded_samples, stored),
+            signed=scaling.signed,
+            worker=shard.worker,
+            workers=workers,
+            first=shard.first,
+            samples=data.samples,
+            bias=bias,
+            labels=padded_labels,
+            offset=offset[shard.first : shard.last],
+            scale=scale[shard.first : shard.last],
+            engine_lines=(),
+        )
+        for shard in shards
+    ]
+    blocks = _Blocks(data, scaling, stored, bias, padded_samples)
+    return _in_memory(empty, shards, blocks) if directory is None else _in_files(empty, shards, blocks, directory)
+
+
+def _in_memory(empty: Sequence[Image], shards: Sequence[Shard], blocks: "_Blocks") -> list[Image]:
+    lines = [np.empty((image.layout.config.engines, *image.layout.lines_shape), np.uint8) for image in empty]
+    done = 0
+    for block in blocks:
+        count = block.shape[0] // BANKS
+        for image, shard, target in zip(empty, shards, lines, strict=True):
+            target[:, done : done + count] = _pack(block, shard, image.layout)
+        done += count
+    return [dataclasses.replace(image, engine_lines=tuple(each)) for image, each in zip(empty, lines, strict=True)]
+
+
+def _in_files(empty: Sequence[Image], shards: Sequence[Shard], blocks: "_Blocks", directory: Path) -> list[Image]:
+    paths = [directory / f"worker{image.worker}.p4sgd" for image in empty]
+    with contextlib.ExitStack() as files:
+        writers = [
+            ImageWriter(files.enter_context(new_file(path, ImageWriter.file_bytes(image))), image)
+            for path, image in zip(paths, empty, strict=True)
+        ]
+        for block in blocks:
+            for image, shard, writer in zip(empty, shards, writers, strict=True):
+                writer.append_lines(_pack(block, shard, image.layout))
+        for writer in writers:
+            writer.finish()
+    return [open_image(path, verify=False) for path in paths]
+
+
+def _pack(block: npt.NDArray[np.uint8], shard: Shard, layout: ImageLayout) -> npt.NDArray[np.uint8]:
+    """A worker's lines of a block of all features."""
+    q = np.zeros((block.shape[0], layout.padded_features), np.uint8)
+    q[:, : shard.features] = block[:, shard.first : shard.last]
+    return pack_lines(q, layout)
+
+
+@dataclass(frozen=True, eq=False)
+class _Blocks:
+    """The quantised samples of a data set, block by block.
+
+    Iterating gives uint8 arrays (samples, features with bias) whose samples are multiples of 8 and sum up to
+    ``padded_samples``.
+    """
+
+    data: Dataset
+    scaling: Scaling
+    stored: int
+    bias: bool
+    padded_samples: int
+
+    def __iter__(self) -> Iterator[npt.NDArray[np.uint8]]:
+        features = self.data.feature_count
+        step = max(1, _BLOCK_VALUES // (BANKS * (features + 1))) * BANKS
+        # What a sample without any stored feature looks like.
+        blank = np.zeros(features + int(self.bias), np.uint8)
+        blank[:features] = self._quantize(self.scaling.zero)
+        if self.bias:
+            blank[-1] = steps(self.stored, self.scaling.signed)
+        for first in range(0, self.padded_samples, step):
+            block = np.zeros((min(step, self.padded_samples - first), blank.size), np.uint8)
+            real = block[: max(0, self.data.samples - first)]
+            real[:] = blank
+            self._fill(real[:, :features], slice(first, first + real.shape[0]))
+            yield block
+
+    def _fill(self, block: npt.NDArray[np.uint8], rows: slice) -> None:
+        features = self.data.features
+        if isinstance(features, np.ndarray):
+            block[:] = self._quantize(self.scaling.apply(features[rows]))
+        elif block.size:
+            part = features[rows]
+            samples = np.repeat(np.arange(block.shape[0]), np.diff(part.indptr))
+            block[samples, part.indices] = self._quantize(self.scaling.apply_stored(part))
+
+    def _quantize(self, a: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
+        """Two's complement in 8 bits; packing looks at the low S bits only."""
+        return quantize(a, self.stored, self.scaling.signed).astype(np.uint8)

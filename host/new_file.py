@@ -1,0 +1,66 @@
+"""Writing a file that appears whole or not at all."""
+
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from p4sgd.host.errors import UserError
+
+__all__ = ["new_file"]
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+@contextmanager
+def new_file(path: Path, size: int | None = None) -> Iterator[BinaryIO]:
+    """Open a temporary file that takes the place of ``path`` at the end of the ``with`` block.
+
+    The temporary file lies in the same folder, because only there the rename is atomic. If the block raises anything,
+    Ctrl-C included, it is deleted and an older file of that name stays as it was.
+
+    Parameters
+    ----------
+    path
+        The file to be.
+    size
+        Bytes that it will have, if known: they are reserved at once, so that a full disk shows before the work is done.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be written. Every `OSError` of the block counts as such: convert others inside.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    try:
+        try:
+            # "x" and not tempfile, whose files only their owner may read
+            with open(temporary, "x+b") as file:
+                if size:
+                    _reserve(file, size)
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        if error.errno in _FULL:
+            needed = f", {size / 1e6:,.1f} MB are needed" if size else ""
+            raise UserError(
+                f"{path}: cannot write: the disk is full{needed}: free some space or choose another folder"
+            ) from error
+        raise UserError(f"{path}: cannot write: {error.strerror or error}") from error
+
+
+def _reserve(file: BinaryIO, size: int) -> None:
+    """Claim the disk blocks of a file, where the file system can."""
+    try:
+        os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            raise
