@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cocotb_tools.runner import Verilator
+from cocotb_tools.runner import Verilator, get_results
 
 __all__ = ["Build", "MissingToolError", "SimulationError", "build", "cache_directory", "environment", "lint"]
 
@@ -120,7 +120,7 @@ class Build:
         env: Mapping[str, str] | None = None,
         plusargs: Sequence[str] = (),
         seed: int | None = None,
-        testcase: str | Sequence[str] | None = None,
+        only: str | None = None,
     ) -> Path:
         """Run cocotb tests of a module; returns the JUnit results file.
 
@@ -136,19 +136,19 @@ class Build:
             Verilog plus arguments, ``+name=value``.
         seed
             Seed of ``random`` within the simulator.
-        testcase
-            Only these tests.
+        only
+            Regular expression: only tests whose names it matches.
 
         Raises
         ------
         SimulationError
-            If the simulator could not run. Failed tests are in the results file.
+            If the simulator could not run, a test failed, or none ran.
         """
         work.mkdir(parents=True, exist_ok=True)
         runner = _Runner(python_path)
         log = work / "simulation.log"
         try:
-            return runner.test(
+            results = runner.test(
                 test_module=test_module,
                 hdl_toplevel=self.top,
                 hdl_toplevel_lang="verilog",
@@ -158,12 +158,16 @@ class Build:
                 extra_env=env or {},
                 plusargs=list(plusargs),
                 seed=seed,
-                testcase=testcase,
+                test_filter=only,
                 waves=self.waves,
                 log_file=log,
             )
         except (subprocess.CalledProcessError, RuntimeError, SystemExit) as error:
             raise SimulationError(f"the simulator failed ({error}):\n{_tail(log)}") from error
+        ran, _ = get_results(results)
+        if ran == 0:
+            raise SimulationError(f"no test of {test_module} matches {only!r}")
+        return results
 
 
 def _tail(log: Path, lines: int = 40) -> str:

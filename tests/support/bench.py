@@ -31,14 +31,14 @@ def run_bench(
     component: wiring.Component,
     file: str,
     *,
-    testcase: str | list[str] | None = None,
+    only: str | None = None,
     seed: int | None = None,
     waves: bool = False,
     **parameters: Any,
 ) -> None:
     """Build ``component`` and run the cocotb tests of the test file ``file`` (pass ``__file__``) against it.
 
-    A failure names the seed; ``P4SGD_SEED=… pytest …`` repeats it.
+    ``only`` is a regular expression: the names of the tests to run. A failure names the seed; ``P4SGD_SEED=… pytest …`` repeats it.
     """
     seed = default_seed() if seed is None else seed
     path = Path(file)
@@ -52,7 +52,7 @@ def run_bench(
                 python_path=[path.parent, Path(__file__).parents[1]],
                 env={_VARIABLE: json.dumps(parameters)},
                 seed=seed,
-                testcase=testcase,
+                only=only,
             )
         except verilator.SimulationError as error:
             raise AssertionError(f"P4SGD_SEED={seed}, {parameters}\n{error}") from None

@@ -79,10 +79,10 @@ def config(lanes):
 @pytest.mark.rtl
 @pytest.mark.parametrize("lanes", [8, 64])
 def test_model_loader(lanes):
-    run_bench(ModelLoader(config(lanes)), __file__, testcase=["loads"], lanes=lanes)
+    run_bench(ModelLoader(config(lanes)), __file__, only="loads", lanes=lanes)
 
 
 @pytest.mark.rtl
 @pytest.mark.parametrize("lanes", [8, 64])
 def test_model_storer(lanes):
-    run_bench(ModelStorer(config(lanes)), __file__, testcase=["stores"], lanes=lanes)
+    run_bench(ModelStorer(config(lanes)), __file__, only="stores", lanes=lanes)
