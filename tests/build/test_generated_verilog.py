@@ -61,6 +61,7 @@ def test_modules_of_the_two_tops_do_not_clash(small):
     assert set(TOPS) <= set(names)
 
 
+@pytest.mark.rtl
 @pytest.mark.parametrize("top", TOPS)
 def test_elaborates_in_verilator(small, top):
     environment = os.environ | verilator.environment()

@@ -1,0 +1,5 @@
+"""The `p4sgd` command. `main` is the console script's entry point."""
+
+from p4sgd.host.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,86 @@
+"""The command `p4sgd`: its subcommands, and how every one of them ends."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from p4sgd.host.cli.commands.data import data
+from p4sgd.host.cli.commands.evaluate import evaluate
+from p4sgd.host.cli.commands.generate import generate
+from p4sgd.host.cli.commands.info import info
+from p4sgd.host.cli.commands.predict import predict
+from p4sgd.host.cli.commands.simulate import simulate
+from p4sgd.host.cli.commands.train import train
+from p4sgd.host.cli.failures import FAILED, report
+
+__all__ = ["Application", "main"]
+
+
+class Application(click.Group):
+    """A group that lists its commands in the order of use and turns every failure into one line and a status.
+
+    Exit status: 0 done, 1 a failure that is not the user's, 2 something the user can put right, 130 interrupted.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands in the order in which they were added."""
+        return list(self.commands)
+
+    def _path(self, args: Sequence[str]) -> str:
+        """The command that the arguments name, for messages: ``p4sgd data synth``."""
+        words = ["p4sgd"]
+        command: click.Command = self
+        for word in args:
+            if not isinstance(command, click.Group) or word not in command.commands:
+                break
+            words.append(word)
+            command = command.commands[word]
+        return " ".join(words)
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run; in stand-alone mode always ends in `SystemExit`."""
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        try:
+            status = super().main(args, prog_name or "p4sgd", complete_var, standalone_mode=False, **extra)
+            # Flushed now and not when Python ends, so that a full disk is told and not just an exit status of 120.
+            sys.stdout.flush()
+        except BrokenPipeError:
+            status = FAILED  # the reader, `head` perhaps, has what it wanted
+        except (Exception, KeyboardInterrupt) as error:
+            status = report(error, self._path(sys.argv[1:] if args is None else args))
+        _drop_unwritten_output()
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _drop_unwritten_output() -> None:
+    """Let Python end in peace when standard output cannot be written: what is left of it goes nowhere."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+
+
+@click.group(
+    cls=Application,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="p4sgd COMMAND --help explains a command.",
+)
+@click.version_option(None, "-V", "--version", package_name="p4sgd", message="%(prog)s %(version)s")
+def main() -> None:
+    """Train generalized linear models on FPGAs joined by a programmable switch, or on an exact emulation of them."""
+
+
+for _command in (train, predict, evaluate, simulate, generate, info, data):
+    main.add_command(_command)

@@ -1,0 +1,1 @@
+"""The commands, one module each. What is slow to import is imported within the command."""

@@ -1,0 +1,71 @@
+"""The command `p4sgd info`."""
+
+import os
+
+import click
+
+from p4sgd.host.cli.options import json_option
+from p4sgd.host.cli.output import Output
+
+__all__ = ["info"]
+
+
+@click.command()
+@json_option
+def info(as_json: bool) -> None:
+    """Show versions, devices and what is missing.
+
+    Lists the software that P4SGD uses, the configurations of a worker, the devices that can train, and what this
+    machine lacks for them, with the command that gets it.
+    """
+    from p4sgd.host.cli import machine
+    from p4sgd.host.devices import DEVICES
+    from p4sgd.hw.spec.config import PRESETS
+
+    output = Output(as_json=as_json)
+    versions = machine.versions()
+    findings = machine.check()
+    missing = [finding for finding in findings if finding.problem]
+    configurations = {name: make().table() for name, make in PRESETS.items()}
+    lacks = {
+        device: [finding.requirement.name for finding in missing if device in finding.requirement.devices]
+        for device in DEVICES
+    }
+    output.document(
+        {
+            "versions": versions,
+            "cores": os.cpu_count(),
+            "configurations": configurations,
+            "devices": {
+                device: {"available": not lacks[device], "lacks": lacks[device], "summary": kind.summary}
+                for device, kind in DEVICES.items()
+            },
+            "missing": [
+                {
+                    "name": finding.requirement.name,
+                    "problem": finding.problem,
+                    "purpose": finding.requirement.purpose,
+                    "remedy": finding.requirement.remedy,
+                }
+                for finding in missing
+            ],
+        }
+    )
+    output.table(["software", "version"], versions.items(), texts=2)
+    names = list(configurations)
+    rows = [(key, *(f"{configurations[name][key]:,}" for name in names)) for key in configurations[names[0]]]
+    output.table(["configuration (one worker)", *names], rows)
+    states = {device: f"lacks {', '.join(lacks[device])}" if lacks[device] else "ready" for device in DEVICES}
+    output.table(
+        ["device", "state", "what it is"],
+        [(device, states[device], kind.summary) for device, kind in DEVICES.items()],
+        texts=3,
+    )
+    if missing:
+        output.table(
+            ["missing", "problem", "needed for", "to get it"],
+            [(f.requirement.name, f.problem or "", f.requirement.purpose, f.requirement.remedy) for f in missing],
+            texts=4,
+        )
+    else:
+        output.say("nothing is missing on this machine")

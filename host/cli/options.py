@@ -1,0 +1,172 @@
+"""What the commands' options have in common: an options file, output modes, names that are looked up late."""
+
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from p4sgd.host.errors import UserError
+
+__all__ = ["NameFrom", "common_options", "configuration", "device_kind", "json_option", "quiet_option"]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class NameFrom(click.ParamType):
+    """One of a set of names that is looked up when needed, because knowing it means importing something.
+
+    Parameters
+    ----------
+    what
+        What the names stand for, for messages: ``loss``.
+    names
+        Gives the names.
+    """
+
+    def __init__(self, what: str, names: Callable[[], Iterable[str]]) -> None:
+        self.name = what
+        self._names = names
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """The names, for ``--help``."""
+        return f"[{'|'.join(self._names())}]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse other names, saying which there are."""
+        known = list(self._names())
+        if value not in known:
+            self.fail(f"there is no {self.name} {value!r}; there are {', '.join(known)}", param, ctx)
+        return str(value)
+
+
+def _presets() -> Iterable[str]:
+    from p4sgd.hw.spec.config import PRESETS
+
+    return PRESETS
+
+
+configuration = NameFrom("configuration", _presets)
+"""Type of an option that names a worker's configuration."""
+
+
+def _devices() -> Iterable[str]:
+    from p4sgd.host.devices import DEVICES
+
+    return DEVICES
+
+
+device_kind = NameFrom("device", _devices)
+"""Type of an option that names a kind of device."""
+
+
+def json_option(command: _Command) -> _Command:
+    """Add ``--json``."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output.")(command)
+
+
+def quiet_option(command: _Command) -> _Command:
+    """Add ``--quiet``."""
+    return click.option("-q", "--quiet", is_flag=True, help="No progress and no remarks, only results and errors.")(
+        command
+    )
+
+
+def common_options(command: _Command) -> _Command:
+    """Add ``--json``, ``--quiet`` and ``--options``, which every command with options of its own has."""
+    command = click.option(
+        "--options",
+        type=click.Path(dir_okay=False, path_type=Path),
+        is_eager=True,
+        expose_value=False,
+        callback=_take_options_file,
+        metavar="FILE.toml",
+        help="Take options from this command's table of a TOML file; the command line overrides them.",
+    )(command)
+    return quiet_option(json_option(command))
+
+
+def _take_options_file(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
+    """Make the values of an options file the command's defaults."""
+    if path is not None:
+        ctx.default_map = {**(ctx.default_map or {}), **_read_options(ctx, path)}
+
+
+def _read_options(ctx: click.Context, path: Path) -> Mapping[str, Any]:
+    """Values for the parameters of the running command, by parameter name.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read, or a table, key or value is not the command's; the message names file and key.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot read the options file: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not a TOML file: {error}") from error
+    words = _words(ctx)
+    _refuse_unknown_tables(ctx.find_root().command, document, path)
+    table: Any = document
+    for depth, word in enumerate(words):
+        if word not in table:
+            raise UserError(f"{path}: has no table [{'.'.join(words)}]")
+        table = table[word]
+        if not isinstance(table, dict):
+            raise UserError(f"{path}: {'.'.join(words[: depth + 1])} must be a table")
+    place = f"{path}: [{'.'.join(words)}]"
+    known = {_key(param): param for param in ctx.command.params if param.expose_value}
+    values = {}
+    for key, value in table.items():
+        param = known.get(key.replace("_", "-"))
+        if param is None or param.name is None:
+            raise UserError(f"{place} {key}: unknown option; there are {', '.join(sorted(known))}")
+        values[param.name] = _check(ctx, param, value, f"{place} {key}")
+    return values
+
+
+def _words(ctx: click.Context) -> list[str]:
+    """The command as the user names it, without the program: ``["data", "synth"]``."""
+    words: list[str] = []
+    while ctx.parent is not None:
+        words.insert(0, ctx.command.name or "")
+        ctx = ctx.parent
+    return words
+
+
+def _refuse_unknown_tables(command: click.Command, document: Mapping[str, Any], path: Path, prefix: str = "") -> None:
+    """A file may serve several commands, but a misspelt table must not go unnoticed."""
+    if not isinstance(command, click.Group):
+        return
+    for name, table in document.items():
+        if name not in command.commands:
+            kind = "table" if isinstance(table, dict) else "key outside a table"
+            known = ", ".join(f"[{prefix}{each}]" for each in command.commands)
+            raise UserError(f"{path}: unknown {kind} {prefix}{name}; there are {known}")
+        if isinstance(table, dict):
+            _refuse_unknown_tables(command.commands[name], table, path, f"{prefix}{name}.")
+
+
+def _key(param: click.Parameter) -> str:
+    """A parameter's key in a file: the long option without its dashes, an argument's name."""
+    if isinstance(param, click.Option):
+        return max(param.opts, key=len).lstrip("-")
+    return (param.name or "").replace("_", "-")
+
+
+def _check(ctx: click.Context, param: click.Parameter, value: Any, place: str) -> Any:
+    """The value as it could stand on the command line, after a trial conversion."""
+    if isinstance(param, click.Option) and param.is_flag:
+        if not isinstance(value, bool):
+            raise UserError(f"{place}: must be true or false, not {value!r}")
+        return value
+    if isinstance(value, bool | dict | list):
+        raise UserError(f"{place}: must be a text or a number, not {value!r}")
+    text = str(value)
+    try:
+        param.type.convert(text, param, ctx)
+    except click.BadParameter as error:
+        raise UserError(f"{place}: {error.message}") from error
+    return text

@@ -1,0 +1,123 @@
+"""Where the commands' output goes: results to standard output, all else to standard error."""
+
+import contextlib
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+__all__ = ["Output", "finite", "make_table"]
+
+_FILE_WIDTH = 200
+"""Columns of output that goes to a file or a pipe: wider than any table here."""
+
+
+class Output:
+    """Output of one command.
+
+    Parameters
+    ----------
+    as_json
+        Standard output gets one JSON document and nothing else.
+    quiet
+        No remarks and no progress.
+    """
+
+    def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
+        self.as_json = as_json
+        self.quiet = quiet
+        self._results: Console | None = None
+        self._remarks: Console | None = None
+
+    @property
+    def results(self) -> "Console":
+        """The console on standard output."""
+        if self._results is None:
+            self._results = _console(stderr=False)
+        return self._results
+
+    @property
+    def remarks(self) -> "Console":
+        """The console on standard error: progress, remarks."""
+        if self._remarks is None:
+            self._remarks = _console(stderr=True)
+        return self._remarks
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether someone watches: standard error is a terminal and was not asked to be quiet."""
+        return not self.quiet and self.remarks.is_terminal
+
+    def document(self, content: Mapping[str, Any]) -> None:
+        """Print the JSON document, if that is what was asked for."""
+        if self.as_json:
+            click.echo(json.dumps(finite(content), allow_nan=False))
+
+    def say(self, text: str) -> None:
+        """Print a line of results for people."""
+        if not self.as_json:
+            self.results.print(text, markup=False)
+
+    def remark(self, text: str) -> None:
+        """Print a line that is no result."""
+        if not self.quiet:
+            self.remarks.print(text, markup=False)
+
+    def warn(self, text: str) -> None:
+        """Print a line that matters even when quiet."""
+        self.remarks.print(f"warning: {text}", markup=False)
+
+    @contextlib.contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """Show on the terminal that something is being done, as long as it is."""
+        if self.shows_progress:
+            with self.remarks.status(what):
+                yield
+        else:
+            yield
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1) -> None:
+        """Print a table of results for people: the first ``texts`` columns are text, the others numbers."""
+        if not self.as_json:
+            self.results.print(make_table(columns, rows, texts=texts))
+
+
+def _console(*, stderr: bool) -> "Console":
+    """A console that cuts nothing off when its output is not a terminal's."""
+    from rich.console import Console
+
+    console = Console(stderr=stderr, highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _FILE_WIDTH
+    return console
+
+
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1) -> "Table":
+    """A table in the house style: the first ``texts`` columns flush left, the others flush right."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for index, column in enumerate(columns):
+        table.add_column(Text(column), justify="left" if index < texts else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def finite(content: Any) -> Any:
+    """Plain data for JSON, which has no NaN and no infinity: they become null."""
+    if isinstance(content, Mapping):
+        return {str(key): finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [finite(value) for value in content]
+    if isinstance(content, float) and not math.isfinite(content):
+        return None
+    return content

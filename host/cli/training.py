@@ -1,0 +1,211 @@
+"""What `p4sgd train` and `p4sgd simulate` share: options, the run itself, and what is said about it."""
+
+import contextlib
+import dataclasses
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from p4sgd.host.cli.epochs import EpochTable
+from p4sgd.host.cli.options import NameFrom
+from p4sgd.host.cli.output import Output
+
+if TYPE_CHECKING:
+    from p4sgd.host.training import TrainingResult
+
+__all__ = ["finish", "run_training", "training_options", "weights_hash"]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_COLUMNS = {
+    "epoch": "epoch",
+    "train_loss": "train loss",
+    "train_accuracy": "train accuracy",
+    "train_r2": "train R²",
+    "quantised_loss": "quantised loss",
+    "validation_loss": "validation loss",
+    "validation_accuracy": "validation accuracy",
+    "validation_r2": "validation R²",
+    "test_loss": "test loss",
+    "test_accuracy": "test accuracy",
+    "test_r2": "test R²",
+    "learning_rate": "rate",
+    "samples_per_second": "samples/s",
+}
+
+
+class _TrainingOption(click.Option):
+    """An option whose default is that of the field of the same name in `TrainingOptions`."""
+
+    def get_default(self, ctx: click.Context, call: bool = True) -> Any:
+        from p4sgd.host.training.options import TrainingOptions
+
+        return {field.name: field.default for field in dataclasses.fields(TrainingOptions)}[self.name or ""]
+
+
+def _losses() -> Iterable[str]:
+    from p4sgd.host.losses import LOSSES
+
+    return LOSSES
+
+
+def _schedules() -> Iterable[str]:
+    from p4sgd.host.training.schedule import SCHEDULES
+
+    return SCHEDULES
+
+
+def _scalings() -> Iterable[str]:
+    from p4sgd.host.data.scaling import KINDS
+
+    return KINDS
+
+
+def _option(*names: str, **attributes: Any) -> Callable[[_Command], _Command]:
+    return click.option(*names, cls=_TrainingOption, show_default=True, **attributes)
+
+
+_OPTIONS: Sequence[Callable[[Any], Any]] = (
+    _option("--loss", type=NameFrom("loss", _losses), help="Loss to minimise."),
+    _option("--epochs", type=int, help="Passes over the data, at most."),
+    _option("--batch", type=int, help="Samples of a mini-batch, a multiple of 8."),
+    _option("--lr", "learning_rate", type=float, help="First learning rate; chosen from the data if not given."),
+    _option("--schedule", type=NameFrom("schedule", _schedules), help="How the learning rate goes on."),
+    _option("--power", type=float, help="Exponent of the schedule invscaling."),
+    _option("--l2", type=float, help="Strength of the L2 penalty."),
+    _option("--l1", type=float, help="Strength of the L1 penalty."),
+    _option("--precision", type=int, help="Bits of a feature that training reads, 1 to 8."),
+    _option("--planes", type=int, help="Bits of a feature that are stored; as many as are read if not given."),
+    _option("--scaling", type=NameFrom("scaling", _scalings), help="How features are scaled."),
+    _option("--bias/--no-bias", help="Whether the model has an intercept."),
+    _option("--positive", metavar="LABEL", help="The label that is set against the rest, if there are more than two."),
+    _option("--workers", type=int, help="Workers that share the features, 1 to 32."),
+    _option("--validation-fraction", type=float, help="Part of the data held out to choose the best epoch."),
+    _option("--patience", type=int, help="Stop after so many epochs without progress; never if not given."),
+    _option("--tolerance", type=float, help="Progress of the loss smaller than this counts as none."),
+    _option("--seed", type=int, help="Seed of the shuffle and of the split."),
+)
+
+
+def training_options(command: _Command) -> _Command:
+    """Add an option for every field of `TrainingOptions`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def run_training(
+    output: Output,
+    data: str,
+    test: str | None,
+    reading: Mapping[str, Any],
+    choices: Mapping[str, Any],
+    device: str,
+    config: str,
+    **device_options: Any,
+) -> "TrainingResult":
+    """Read the data, open the device, train, and show the epochs.
+
+    Parameters
+    ----------
+    output
+        Where to.
+    data, test
+        Training and test data, as the user names them.
+    reading
+        Arguments of `read_dataset`.
+    choices
+        Fields of `TrainingOptions`.
+    device, config
+        Names of a device and of a configuration.
+    device_options
+        More arguments for the device.
+
+    Raises
+    ------
+    UserError, P4sgdError
+        As the parts.
+    KeyboardInterrupt
+        Before the first epoch has ended.
+    """
+    with output.working("getting ready"):
+        from p4sgd.host.data import read_dataset
+        from p4sgd.host.devices import open_device
+        from p4sgd.host.training import TrainingOptions, train
+        from p4sgd.hw.spec.config import PRESETS
+
+        options = TrainingOptions(**choices)
+        samples = read_dataset(data, **reading)
+        tested = None if test is None else read_dataset(test, features=samples.feature_count, **reading)
+        opened = open_device(device, PRESETS[config](), options.workers, **device_options)
+    with contextlib.closing(opened):
+        table = EpochTable(output, options.epochs, _COLUMNS)
+        try:
+            with table:
+                result = train(
+                    samples,
+                    options,
+                    opened,
+                    test=tested,
+                    on_epoch=lambda record: table.add(record.to_json()),
+                    on_remark=output.remark,
+                )
+        finally:
+            if not output.quiet:
+                table.print()
+    return result
+
+
+def weights_hash(result: "TrainingResult") -> str:
+    """SHA-256 of the weights as little-endian int32, in hexadecimal: equal on every device."""
+    return hashlib.sha256(result.model.weights.astype("<i4").tobytes()).hexdigest()
+
+
+def finish(output: Output, result: "TrainingResult", out: Path | None, **more: Any) -> None:
+    """Write the model, say how training went, and end with the status of an interruption if there was one.
+
+    Parameters
+    ----------
+    output
+        Where to.
+    result
+        What training gave.
+    out
+        Model file, if one is wanted.
+    more
+        Further entries of the JSON document.
+
+    Raises
+    ------
+    UserError
+        If the model cannot be written.
+    """
+    from p4sgd.host.cli.failures import INTERRUPTED
+    from p4sgd.host.model_file import save_model
+    from p4sgd.host.training import StopReason
+
+    if out is not None:
+        save_model(result.model, out)
+    document = result.to_json()
+    flags = Counter(flag for record in result.history for flag in record.flags)
+    document |= {
+        "flags": sorted(flags),
+        "weights_sha256": weights_hash(result),
+        "out": None if out is None else str(out),
+    }
+    output.document(document | more)
+    name = result.monitored.replace("_", " ")
+    best = f"epoch {result.best_epoch}, {name} {result.best.metrics[result.monitored]:.4g}"
+    kept = "it is not kept: --out MODEL would" if out is None else f"kept in {out}"
+    if result.stopped is StopReason.INTERRUPTED:
+        context = click.get_current_context()
+        done = len(result.history)
+        click.echo(f"{context.command_path}: interrupted after epoch {done}; best so far: {best}; {kept}", err=True)
+        raise click.exceptions.Exit(INTERRUPTED)
+    if not output.quiet:
+        early = f"stopped early after epoch {len(result.history)}; " if result.stopped is StopReason.PATIENCE else ""
+        output.say(f"{early}best model: {best}; {kept}")

@@ -1,0 +1,97 @@
+"""Every failure becomes one line on standard error and the right exit status."""
+
+import errno
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from p4sgd.host.cli.app import Application
+from p4sgd.host.errors import P4sgdError, UserError
+
+
+def run(error, env=None):
+    @click.group(cls=Application)
+    def program():
+        pass
+
+    @program.command()
+    @click.option("--count", type=int)
+    def fail(count):
+        click.echo("partial result")
+        raise error
+
+    return CliRunner().invoke(program, ["fail"], env=env)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (UserError("a.csv:7: 'x' is not a number"), 2, "a.csv:7: 'x' is not a number"),
+        (UserError("two\n  lines"), 2, "two lines"),
+        (click.UsageError("choose\n one"), 2, "choose one (see p4sgd fail --help)"),
+        (click.BadParameter("no"), 2, "Invalid value: no (see p4sgd fail --help)"),
+        (OSError(errno.ENOSPC, "No space left on device", "out.npz"), 2, "out.npz: No space left on device"),
+        (OSError(errno.EACCES, "Permission denied", b"out"), 2, "out: Permission denied"),
+        (OSError(errno.EIO, "Input/output error"), 1, "Input/output error"),
+        (P4sgdError("g++ is missing"), 1, "g++ is missing"),
+        (P4sgdError("it failed:\nlog\nlog"), 1, "it failed (P4SGD_DEBUG=1 shows all of it)"),
+        (MemoryError(), 1, "out of memory"),
+        (MemoryError("8 GiB"), 1, "out of memory: 8 GiB"),
+        (ZeroDivisionError("by zero"), 1, "internal error, ZeroDivisionError: by zero (P4SGD_DEBUG=1 shows where)"),
+        (KeyboardInterrupt(), 130, "interrupted; nothing was written"),
+    ],
+)
+def test_one_line(error, status, line):
+    done = run(error)
+    assert (done.exit_code, done.stderr.strip()) == (status, f"p4sgd fail: {line}")
+
+
+def test_debug_shows_the_traceback():
+    done = run(ZeroDivisionError("by zero"), env={"P4SGD_DEBUG": "1"})
+    assert done.exit_code == 1
+    assert "Traceback" in done.stderr
+    assert "raise error" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nonsense"], "No such command 'nonsense'"),
+        (["fail", "--count", "x"], "'x' is not a valid integer"),
+        (["fail", "--cuont", "1"], "No such option"),
+        (["fail", "surplus"], "Got unexpected extra argument"),
+    ],
+)
+def test_wrong_usage_is_one_line(arguments, says):
+    @click.group(cls=Application)
+    def program():
+        pass
+
+    @program.command()
+    @click.option("--count", type=int)
+    def fail(count):
+        pass
+
+    done = CliRunner().invoke(program, arguments)
+    assert done.exit_code == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert says in done.stderr
+    assert "--help)" in done.stderr
+
+
+def test_exit_statuses_pass_through():
+    @click.group(cls=Application)
+    def program():
+        pass
+
+    @program.command()
+    def stop():
+        raise click.exceptions.Exit(130)
+
+    @program.command()
+    def fine():
+        return "a value is no status"
+
+    assert CliRunner().invoke(program, ["stop"]).exit_code == 130
+    assert CliRunner().invoke(program, ["fine"]).exit_code == 0

@@ -1,0 +1,58 @@
+"""`p4sgd info` says what is here, what is missing and how to get it."""
+
+import json
+import shutil
+
+import pytest
+from click.testing import CliRunner
+
+from p4sgd.host.cli import machine, main
+from p4sgd.hw.spec.config import PRESETS
+
+
+def test_json():
+    done = CliRunner().invoke(main, ["info", "--json"])
+    assert done.exit_code == 0
+    assert done.stderr == ""
+    document = json.loads(done.stdout)
+    assert document["configurations"] == {name: make().table() for name, make in PRESETS.items()}
+    assert document["devices"]["emulator"]["available"] is True
+    assert set(document["devices"]) == {"emulator", "rtl"}
+    assert {"p4sgd", "python", "amaranth", "numpy"} <= set(document["versions"])
+
+
+def test_tables():
+    done = CliRunner().invoke(main, ["info"])
+    assert done.exit_code == 0
+    for text in (*PRESETS, "262,144", "emulator", "rtl", "verilator"):
+        assert text in done.stdout
+
+
+def test_what_is_missing_and_how_to_get_it(monkeypatch, tmp_path):
+    real = shutil.which
+    monkeypatch.setattr(machine.shutil, "which", lambda name: None if name == "g++" else real(name))
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    monkeypatch.setenv("P4SGD_CACHE", str(blocker / "cache"))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(blocker / "numba"))
+    done = CliRunner().invoke(main, ["info", "--json"])
+    document = json.loads(done.stdout)
+    missing = {entry["name"]: entry for entry in document["missing"]}
+    assert set(missing) == {"g++", "cache folder", "kernel cache"}
+    assert missing["g++"]["remedy"] == "apt-get install g++"
+    assert str(blocker) in missing["cache folder"]["problem"]
+    assert document["devices"]["rtl"] == {
+        **document["devices"]["rtl"],
+        "available": False,
+        "lacks": ["g++", "cache folder"],
+    }
+    assert document["devices"]["emulator"]["available"] is True
+    table = CliRunner().invoke(main, ["info"]).stdout
+    assert "apt-get install g++" in table
+    assert "lacks g++, cache folder" in table
+
+
+@pytest.mark.parametrize("requirement", machine.REQUIREMENTS, ids=lambda r: r.name)
+def test_every_requirement_says_how_to_get_it(requirement):
+    assert requirement.purpose
+    assert requirement.remedy

