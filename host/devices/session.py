@@ -12,23 +12,23 @@ from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
-from p4sgd.hw.spec.image import LABEL_BYTES, ImageLayout
+from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.registers import ModelSource, RegisterClient
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.hw.spec.table import LossTable
 
-__all__ = ["NetworkSettings", "RunReport", "Session", "Shard"]
+__all__ = ["NetworkSettings", "RunReport", "Session", "WorkerImage"]
 
 _PAGE = 4096
 """Images and weights begin at multiples of this, so that no burst of a reader crosses a 4 KiB boundary early."""
 
 
-class Shard(Protocol):
-    """A worker's slice of the data, as it goes to the worker's memory."""
+class WorkerImage(Protocol):
+    """A worker's slice of the data, as it goes to the worker's memory (`p4sgd.host.image.Image`)."""
 
     @property
     def layout(self) -> ImageLayout:
-        """Its shape."""
+        """Its shape; whole mini-batches, filled up with samples of zeros."""
         ...
 
     @property
@@ -42,7 +42,7 @@ class Shard(Protocol):
         ...
 
     def lines(self, engine: int) -> npt.NDArray[np.uint8]:
-        """The lines of an engine, uint8 of ``layout.lines_bytes`` in all, any shape."""
+        """The lines of an engine: uint8 (T, C, S, 8, lanes/8)."""
         ...
 
 
@@ -108,8 +108,7 @@ class Session:
     def __init__(self, device: Device, network: NetworkSettings | None = None) -> None:
         self._device = device
         self._clients = [RegisterClient(worker.read_register, worker.write_register) for worker in device.workers]
-        self._shards: list[Shard] = []
-        self._micro_batches = 0
+        self._images: list[WorkerImage] = []
         for index in range(len(self._clients)):
             self._check_identity(index)
         self._join(network or NetworkSettings())
@@ -121,49 +120,40 @@ class Session:
 
     # -- before a run --------------------------------------------------------------------------------------------
 
-    def upload(self, shards: Sequence[Shard], micro_batches: int) -> None:
+    def upload(self, images: Sequence[WorkerImage]) -> None:
         """Write every worker's lines and labels to its memory.
 
-        The last mini-batch is filled up with zeros: samples without features, which change no weight.
+        The device may keep references to the images, so they stay as they are.
 
         Parameters
         ----------
-        shards
+        images
             One a worker, with equally many samples.
-        micro_batches
-            Micro-batches of a mini-batch: B / 8.
 
         Raises
         ------
         P4sgdError
-            If the shards do not fit the device's workers.
+            If the images do not fit the device's workers.
         """
-        if len(shards) != self.workers:
-            raise P4sgdError(f"there are {len(shards)} shards for {self.workers} workers")
-        if len({shard.layout.micro_batches for shard in shards}) != 1:
-            raise P4sgdError("the shards differ in their numbers of samples")
-        for worker, client, shard in zip(self._device.workers, self._clients, shards, strict=True):
-            layout, config = shard.layout, worker.config
+        if len(images) != self.workers:
+            raise P4sgdError(f"there are {len(images)} images for {self.workers} workers")
+        if len({image.layout.micro_batches for image in images}) != 1:
+            raise P4sgdError("the images differ in their numbers of samples")
+        for worker, client, image in zip(self._device.workers, self._clients, images, strict=True):
+            layout, config = image.layout, worker.config
             if (layout.config.engines, layout.config.lanes) != (config.engines, config.lanes):
                 raise P4sgdError(
                     f"the image is for {layout.config.engines} engines of {layout.config.lanes} lanes, "
                     f"the worker has {config.engines} of {config.lanes}"
                 )
-            missing = -layout.micro_batches % micro_batches
-            padding = np.zeros(missing * layout.chunks * layout.stored * config.line_bytes, np.uint8)
             for engine in range(config.engines):
-                worker.write_memory(engine, 0, shard.lines(engine).reshape(-1))
-                if missing:
-                    worker.write_memory(engine, layout.lines_bytes, padding)
+                worker.write_memory(engine, 0, image.lines(engine).reshape(-1))
                 client.write_pair(registers.lines_address(engine), 0)
-                client.write_pair(registers.model_address(engine), _model_address(layout, micro_batches))
-            labels = np.ascontiguousarray(shard.labels, dtype="<i4").view(np.uint8)
+                client.write_pair(registers.model_address(engine), _model_address(layout))
+            labels = np.ascontiguousarray(image.labels, dtype="<i4").view(np.uint8)
             worker.write_memory(config.engines, 0, labels)
-            if missing:
-                worker.write_memory(config.engines, layout.labels_bytes, np.zeros(missing * LABEL_BYTES, np.uint8))
             client.write_pair(registers.LABELS_ADDRESS, 0)
-        self._shards = list(shards)
-        self._micro_batches = micro_batches
+        self._images = list(images)
 
     def load_table(self, table: LossTable) -> None:
         """Write the loss table of every worker."""
@@ -177,7 +167,7 @@ class Session:
     def configure(self, settings: RunSettings) -> None:
         """Write the settings of the next runs to every worker.
 
-        A shard with fewer chunks than ``settings.chunks`` keeps its own number.
+        A worker whose image has fewer chunks than ``settings.chunks`` uses its own number.
 
         Raises
         ------
@@ -188,9 +178,9 @@ class Session:
         """
         self._check_settings(settings)
         form, mode = settings.features, settings.label_mode
-        for client, shard in zip(self._clients, self._shards, strict=True):
+        for client, image in zip(self._clients, self._images, strict=True):
             client.write(registers.FORMAT, precision=form.precision, stored=form.stored, signed=int(form.signed))
-            client.write(registers.CHUNKS, value=shard.layout.chunks)
+            client.write(registers.CHUNKS, value=image.layout.chunks)
             client.write(registers.MICRO_BATCHES, value=settings.micro_batches)
             client.write(registers.MINI_BATCHES, value=settings.mini_batches)
             client.write(
@@ -207,16 +197,16 @@ class Session:
         Parameters
         ----------
         weights
-            For each worker int64 `WEIGHT` integers in the order of the shard's features.
+            For each worker int64 `WEIGHT` integers in the order of its image's features.
         """
-        for worker, shard, values in zip(self._device.workers, self._shards, weights, strict=True):
-            layout = shard.layout
+        for worker, image, values in zip(self._device.workers, self._images, weights, strict=True):
+            layout = image.layout
             if values.shape != (layout.features,) or WEIGHT.overflows(values):
-                raise P4sgdError(f"a shard of {layout.features} features needs as many weights of {WEIGHT}")
+                raise P4sgdError(f"an image of {layout.features} features needs as many weights of {WEIGHT}")
             padded = np.zeros(layout.padded_features, np.int64)
             padded[: layout.features] = values
             for engine, dealt in enumerate(layout.deal(padded)):
-                address = _model_address(layout, self._micro_batches)
+                address = _model_address(layout)
                 worker.write_memory(engine, address, np.ascontiguousarray(dealt, dtype="<i4").view(np.uint8))
 
     # -- a run ---------------------------------------------------------------------------------------------------
@@ -245,7 +235,10 @@ class Session:
             client.write(registers.RUN, model_source=source.value, model_store=int(store))
         for client in self._clients:
             client.write(registers.CTRL, start=1)
-        self._device.wait(timeout_s)
+        try:
+            self._device.wait(timeout_s)
+        except RuntimeError as error:  # of a device that cannot know the errors of the host
+            raise P4sgdError(f"device {self._device.name}: {error}") from error
         flags: set[str] = set()
         for index, client in enumerate(self._clients):
             if not client.read(registers.CTRL)["done"]:
@@ -261,11 +254,11 @@ class Session:
         return RunReport(frozenset(flags), counters)
 
     def read_weights(self) -> list[IntArray]:
-        """The weights that the last run stored: for each worker int64, in the order of the shard's features."""
+        """The weights that the last run stored: for each worker int64, in the order of its image's features."""
         weights = []
-        for worker, shard in zip(self._device.workers, self._shards, strict=True):
-            layout = shard.layout
-            address = _model_address(layout, self._micro_batches)
+        for worker, image in zip(self._device.workers, self._images, strict=True):
+            layout = image.layout
+            address = _model_address(layout)
             engines = [
                 np.ascontiguousarray(worker.read_memory(engine, address, layout.model_bytes)).view("<i4")
                 for engine in range(layout.config.engines)
@@ -310,19 +303,20 @@ class Session:
             client.write(registers.JOIN, round=network.first_round)
 
     def _check_settings(self, settings: RunSettings) -> None:
-        if not self._shards:
+        if not self._images:
             raise P4sgdError("nothing was uploaded yet")
-        for worker, shard in zip(self._device.workers, self._shards, strict=True):
-            layout, form = shard.layout, settings.features
-            if (form.stored, form.signed) != (layout.stored, shard.signed):
+        for worker, image in zip(self._device.workers, self._images, strict=True):
+            layout, form = image.layout, settings.features
+            if (form.stored, form.signed) != (layout.stored, image.signed):
                 raise P4sgdError(
                     f"the settings are for {form.stored} stored planes, signed {form.signed}; the image has "
-                    f"{layout.stored}, signed {shard.signed}"
+                    f"{layout.stored}, signed {image.signed}"
                 )
-            samples = BANKS * layout.micro_batches
-            padded = -(-samples // settings.batch) * settings.batch
-            if settings.micro_batches != self._micro_batches or settings.batch * settings.mini_batches > padded:
-                raise P4sgdError(f"the settings read more than the {samples} samples that were uploaded")
+            if settings.micro_batches * settings.mini_batches > layout.micro_batches:
+                raise P4sgdError(
+                    f"the settings read {settings.batch * settings.mini_batches} samples, the image has "
+                    f"{BANKS * layout.micro_batches}"
+                )
             try:
                 settings.check_fits(worker.config)
             except ValueError as error:
@@ -331,13 +325,11 @@ class Session:
             raise P4sgdError(f"the settings are for {settings.workers} workers, the device has {self.workers}")
 
 
-def _model_address(layout: ImageLayout, micro_batches: int) -> int:
-    """The first page after an engine's lines and their padding."""
-    whole = -(-layout.micro_batches // micro_batches) * micro_batches
-    size = whole * layout.chunks * layout.stored * layout.config.line_bytes
-    return -(-size // _PAGE) * _PAGE
+def _model_address(layout: ImageLayout) -> int:
+    """The first page after an engine's lines."""
+    return -(-layout.lines_bytes // _PAGE) * _PAGE
 
 
 def _local_mac(worker: int) -> int:
-    """A locally administered address: 02:50:34:53:47 ('P4SG') and the shard."""
+    """A locally administered address: 02:50:34:53:47 ('P4SG') and the image."""
     return 0x02 << 40 | registers.MAGIC << 8 | worker

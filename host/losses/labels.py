@@ -1,11 +1,12 @@
 """From the labels of a data set to the y of a loss, to `LABEL` integers, and back to predictions."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from p4sgd.host.data import Dataset
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses.loss import FloatArray, Task
 from p4sgd.hw.spec.fixed import LABEL, IntArray
@@ -24,6 +25,9 @@ class LabelCoding:
     against the rest: the classes are then 0 (the rest) and 1 (that label), also in predictions. Regression centres and
     scales: y = (label − mean) / scale, so that one learning rate suits all units.
 
+    Labels that are texts are numbers in a data set, and another data set may number them otherwise; they are matched
+    by name. So labels go through `labels_of` first.
+
     Parameters
     ----------
     task
@@ -32,6 +36,8 @@ class LabelCoding:
         The two labels, ascending; empty for regression.
     positive
         The label that counts as class 1, if the others are class 0.
+    names
+        If the labels are texts: label i stands for ``names[i]``.
     mean, scale
         Regression: mean and standard deviation of the training labels (a deviation of 0 counts as 1).
     """
@@ -39,78 +45,98 @@ class LabelCoding:
     task: Task
     classes: tuple[float, ...] = ()
     positive: float | None = None
+    names: tuple[str, ...] = ()
     mean: float = 0.0
     scale: float = 1.0
 
     @classmethod
-    def fit(cls, task: Task, labels: FloatArray, positive: float | None = None) -> Self:
-        """The coding for the labels of a training set, float64 (samples,).
+    def fit(cls, task: Task, data: Dataset, positive: str | float | None = None) -> Self:
+        """The coding for a training set.
+
+        Parameters
+        ----------
+        task
+            What the model is to predict.
+        data
+            The training set.
+        positive
+            The label to set against the rest, as its source has it: a number or a text.
 
         Raises
         ------
         UserError
-            If the labels do not suit the task: one class, more than two without ``positive``, or ``positive`` unknown.
+            If the labels do not suit the task: none at all, one class, more than two without ``positive``,
+            ``positive`` unknown, texts for regression.
         """
+        if not data.labelled:
+            raise UserError(f"{data.name} has no labels to train on")
+        labels, names = data.labels, data.label_names
         if task is Task.REGRESSION:
             if positive is not None:
                 raise UserError("a positive class makes no sense for regression: choose another loss or leave it out")
+            if names:
+                raise UserError(f"{data.name}: the labels are texts ({_listed(names)}), regression needs numbers")
             scale = float(labels.std())
             return cls(task, mean=float(labels.mean()), scale=scale if scale > 0 else 1.0)
-        known = np.unique(labels)
+        found = np.unique(labels)
+        shown = _listed([_name(label, names) for label in found])
+        if found.size == 1:
+            raise UserError(f"{data.name}: all labels are {shown}: a classifier needs samples of two classes")
         if positive is not None:
-            if positive not in known:
-                raise UserError(f"no sample has the label {positive:g}; there are {_listed(known)}")
-            if known.size == 1:
-                raise UserError(f"all labels are {known[0]:g}: a classifier needs samples of two classes")
-            return cls(task, (0.0, 1.0), positive)
-        if known.size == 1:
-            raise UserError(f"all labels are {known[0]:g}: a classifier needs samples of two classes")
-        if known.size > 2:
+            number = _number(positive, names)
+            if number is None or number not in found:
+                raise UserError(f"{data.name}: no sample has the label {positive}; there are {shown}")
+            return cls(task, (0.0, 1.0), number, names)
+        if found.size > 2:
             raise UserError(
-                f"the labels have {known.size} values ({_listed(known)}), a classifier needs two: name one of them as "
-                f"the positive class to set it against the rest, or use the loss squared for regression"
+                f"{data.name}: the labels have {found.size} values ({shown}), a classifier needs two: name one of them "
+                f"as the positive class to set it against the rest, or choose the loss squared for regression"
             )
-        return cls(task, (float(known[0]), float(known[1])))
+        return cls(task, (float(found[0]), float(found[1])), None, names)
 
-    def known(self, labels: FloatArray) -> FloatArray:
-        """Labels as predictions have them: 0 and 1 if one class stands against the rest, else unchanged.
+    def labels_of(self, data: Dataset) -> FloatArray:
+        """Labels of a data set as predictions have them: its own numbers, or 0 and 1 with ``positive``.
 
         Raises
         ------
         UserError
-            If a label is none of the classes.
+            If there are none, or one is not of the model's classes.
         """
+        if not data.labelled:
+            raise UserError(f"{data.name} has no labels to compare with")
+        labels = data.labels
+        if bool(self.names) != bool(data.label_names):
+            ours, theirs = ("texts", "numbers") if self.names else ("numbers", "texts")
+            raise UserError(f"{data.name}: the labels are {theirs}, those of the model are {ours}")
+        if data.label_names and data.label_names != self.names:
+            # A name that the model does not know gets a number of its own, which is refused below if it matters.
+            strange = len(self.names)
+            numbers = [self.names.index(name) if name in self.names else strange for name in data.label_names]
+            labels = np.array(numbers, dtype=np.float64)[labels.astype(np.int64)]
         if self.task is Task.REGRESSION:
             return labels
         if self.positive is not None:
             return np.where(labels == self.positive, 1.0, 0.0)
-        strange = np.setdiff1d(labels, self.classes)
-        if strange.size:
-            first, second = self.classes
-            raise UserError(f"the label {strange[0]:g} is neither {first:g} nor {second:g}, the classes of the model")
+        unknown = np.flatnonzero(~np.isin(labels, self.classes))
+        if unknown.size:
+            first, second = (_name(label, self.names) for label in self.classes)
+            label = _name(data.labels[unknown[0]], data.label_names)
+            raise UserError(f"{data.name}: the label {label} is neither {first} nor {second}, the model's classes")
         return labels
 
     def real(self, labels: FloatArray) -> FloatArray:
-        """y of each label as the loss takes it: ±1, or the scaled target; float64, same shape.
-
-        Raises
-        ------
-        UserError
-            If a label is none of the classes.
-        """
+        """y of each label of `labels_of` as the loss takes it: ±1, or the scaled target; float64, same shape."""
         if self.task is Task.REGRESSION:
             return (labels - self.mean) / self.scale
-        return np.where(self.known(labels) == self.classes[1], 1.0, -1.0)
+        return np.where(labels == self.classes[1], 1.0, -1.0)
 
     def integers(self, labels: FloatArray) -> IntArray:
-        """y of each label as `LABEL` integers, saturated; int64, same shape.
-
-        Raises
-        ------
-        UserError
-            If a label is none of the classes.
-        """
+        """y of each label of `labels_of` as `LABEL` integers, saturated; int64, same shape."""
         return LABEL.from_real(self.real(labels))
+
+    def name(self, label: float) -> str:
+        """A predicted label as the user knows it; with ``positive``, the number 0 or 1."""
+        return _name(label, self.names if self.positive is None else ())
 
     def predictions(self, z: FloatArray) -> FloatArray:
         """What an activation predicts: a class (the second where z > 0), or a target in its own unit."""
@@ -125,6 +151,7 @@ class LabelCoding:
             "task": self.task.value,
             "classes": list(self.classes),
             "positive": self.positive,
+            "names": list(self.names),
             "mean": self.mean,
             "scale": self.scale,
         }
@@ -143,11 +170,26 @@ class LabelCoding:
             Task(data["task"]),
             tuple(float(label) for label in data["classes"]),
             None if positive is None else float(positive),
+            tuple(str(name) for name in data["names"]),
             float(data["mean"]),
             float(data["scale"]),
         )
 
 
-def _listed(labels: npt.NDArray[np.float64]) -> str:
-    shown = ", ".join(f"{label:g}" for label in labels[:_SHOWN])
-    return f"{shown}, …" if labels.size > _SHOWN else shown
+def _number(label: str | float, names: tuple[str, ...]) -> float | None:
+    """The number of a label in a data set, ``None`` if it cannot have one."""
+    if names:
+        return float(names.index(label)) if label in names else None
+    try:
+        return float(label)
+    except ValueError:
+        return None
+
+
+def _name(label: float, names: tuple[str, ...]) -> str:
+    return names[int(label)] if names else f"{label:g}"
+
+
+def _listed(labels: Sequence[str]) -> str:
+    shown = ", ".join(labels[:_SHOWN])
+    return f"{shown}, …" if len(labels) > _SHOWN else shown

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from p4sgd.host.data import Dataset
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import Task
 from p4sgd.host.losses.labels import LabelCoding
@@ -13,69 +14,113 @@ from p4sgd.hw.spec.fixed import LABEL
 ONE = 1 << LABEL.fraction
 
 
-def classes(*labels, positive=None):
-    return LabelCoding.fit(Task.CLASSIFICATION, np.array(labels, float), positive)
+def dataset(*labels, names=(), **more):
+    return Dataset(np.zeros((len(labels), 1)), np.array(labels, float), "d.csv", names, **more)
+
+
+def classes(*labels, positive=None, names=()):
+    return LabelCoding.fit(Task.CLASSIFICATION, dataset(*labels, names=names), positive)
+
+
+def regression(*labels):
+    return LabelCoding.fit(Task.REGRESSION, dataset(*labels))
 
 
 @pytest.mark.parametrize("labels", [(0, 1, 1), (1, -1), (2, 1), (7.5, -3)])
 def test_two_classes(labels):
     coding = classes(*labels)
-    assert coding.classes == (min(labels), max(labels))
-    y = np.array([min(labels), max(labels)], float)
+    low, high = min(labels), max(labels)
+    assert coding.classes == (low, high)
+    y = coding.labels_of(dataset(low, high))
     assert coding.real(y).tolist() == [-1, 1]
     assert coding.integers(y).tolist() == [-ONE, ONE]
-    assert coding.predictions(np.array([-0.1, 0.0, 0.1])).tolist() == [min(labels), min(labels), max(labels)]
+    assert coding.predictions(np.array([-0.1, 0.0, 0.1])).tolist() == [low, low, high]
+    assert coding.name(high) == f"{high:g}"
 
 
-def test_one_against_the_rest():
-    coding = classes(0, 1, 2, 3, positive=2)
-    labels = np.array([2.0, 0.0, 9.0])
-    assert coding.real(labels).tolist() == [1, -1, -1]
-    assert coding.known(labels).tolist() == [1, 0, 0]
+@pytest.mark.parametrize("positive", [2, 2.0, "2"])
+def test_one_against_the_rest(positive):
+    coding = classes(0, 1, 2, 3, positive=positive)
+    y = coding.labels_of(dataset(2, 0, 9))
+    assert y.tolist() == [1, 0, 0]
+    assert coding.real(y).tolist() == [1, -1, -1]
     assert coding.predictions(np.array([1.0, -1.0])).tolist() == [1, 0]
 
 
+def test_texts_are_matched_by_name():
+    coding = classes(0, 1, 1, names=("cat", "dog"))
+    only_dogs = dataset(0, 0, names=("dog",))
+    assert coding.labels_of(only_dogs).tolist() == [1, 1]
+    assert coding.name(1.0) == "dog"
+    with pytest.raises(UserError, match=r"d.csv: the label eel is neither cat nor dog"):
+        coding.labels_of(dataset(0, 1, names=("dog", "eel")))
+    unused_name = dataset(1, 1, names=("ant", "cat"))
+    assert coding.labels_of(unused_name).tolist() == [0, 0]
+
+
+def test_a_text_against_the_rest():
+    coding = classes(0, 1, 2, names=("cat", "dog", "eel"), positive="dog")
+    assert coding.labels_of(dataset(0, 1, 2, names=("bat", "dog", "eel"))).tolist() == [0, 1, 0]
+    assert coding.name(1.0) == "1"
+
+
 @pytest.mark.parametrize(
-    ("labels", "positive", "message"),
+    ("labels", "options", "message"),
     [
-        ((3, 3, 3), None, "all labels are 3: a classifier needs samples of two classes"),
-        ((3, 3), 3, "all labels are 3"),
-        (range(10), None, r"10 values \(0, 1, 2, 3, 4, …\), a classifier needs two"),
-        ((0, 1, 2), 7, r"no sample has the label 7; there are 0, 1, 2$"),
+        ((3, 3, 3), {}, "d.csv: all labels are 3: a classifier needs samples of two classes"),
+        ((0, 0), {"names": ("cat",)}, "d.csv: all labels are cat"),
+        ((3, 3), {"positive": 3}, "all labels are 3"),
+        (range(10), {}, r"10 values \(0, 1, 2, 3, 4, …\), a classifier needs two"),
+        ((0, 1, 2), {"names": ("a", "b", "c")}, r"3 values \(a, b, c\)"),
+        ((0, 1, 2), {"positive": 7}, r"no sample has the label 7; there are 0, 1, 2$"),
+        ((0, 1, 2), {"positive": "x"}, r"no sample has the label x; there are 0, 1, 2$"),
+        ((0, 1), {"names": ("a", "b"), "positive": "c"}, r"no sample has the label c; there are a, b$"),
     ],
 )
-def test_labels_that_do_not_suit(labels, positive, message):
+def test_labels_that_do_not_suit(labels, options, message):
     with pytest.raises(UserError, match=message):
-        classes(*labels, positive=positive)
+        classes(*labels, **options)
 
 
-def test_strange_label_in_test_data():
-    with pytest.raises(UserError, match="the label 5 is neither 0 nor 1"):
-        classes(0, 1).real(np.array([0.0, 5.0]))
+def test_no_labels():
+    bare = dataset(0, 0, labelled=False)
+    with pytest.raises(UserError, match=r"d\.csv has no labels to train on"):
+        LabelCoding.fit(Task.REGRESSION, bare)
+    with pytest.raises(UserError, match=r"d\.csv has no labels to compare with"):
+        classes(0, 1).labels_of(bare)
+
+
+def test_strange_labels_in_test_data():
+    with pytest.raises(UserError, match=r"d\.csv: the label 5 is neither 0 nor 1"):
+        classes(0, 1).labels_of(dataset(0, 5))
+    with pytest.raises(UserError, match="the labels are texts, those of the model are numbers"):
+        classes(0, 1).labels_of(dataset(0, 1, names=("a", "b")))
 
 
 def test_regression():
-    labels = np.array([10.0, 20.0, 30.0, 1000.0])
-    coding = LabelCoding.fit(Task.REGRESSION, labels)
-    y = coding.real(labels)
+    labels = (10.0, 20.0, 30.0, 1000.0)
+    coding = regression(*labels)
+    y = coding.real(coding.labels_of(dataset(*labels)))
     assert y.mean() == pytest.approx(0)
     assert y.std() == pytest.approx(1)
-    assert coding.predictions(LABEL.to_real(coding.integers(labels))) == pytest.approx(labels, abs=0.01)
+    assert coding.predictions(LABEL.to_real(coding.integers(np.array(labels)))) == pytest.approx(labels, abs=0.01)
 
 
 def test_regression_on_a_constant():
-    coding = LabelCoding.fit(Task.REGRESSION, np.full(3, 7.0))
+    coding = regression(7, 7, 7)
     assert coding.real(np.full(3, 7.0)).tolist() == [0, 0, 0]
     assert coding.predictions(np.zeros(1)).tolist() == [7]
 
 
-def test_regression_has_no_positive_class():
+def test_regression_wants_numbers():
     with pytest.raises(UserError, match="positive"):
-        LabelCoding.fit(Task.REGRESSION, np.arange(3.0), 1.0)
+        LabelCoding.fit(Task.REGRESSION, dataset(0, 1), 1.0)
+    with pytest.raises(UserError, match=r"the labels are texts \(a, b\), regression needs numbers"):
+        LabelCoding.fit(Task.REGRESSION, dataset(0, 1, names=("a", "b")))
 
 
 @pytest.mark.parametrize(
-    "coding", [classes(0, 1), classes(0, 1, 2, positive=1), LabelCoding.fit(Task.REGRESSION, np.arange(5.0))]
+    "coding", [classes(0, 1), classes(0, 1, 2, positive=1), classes(0, 1, names=("a", "b")), regression(0, 1, 2)]
 )
 def test_plain_data_and_back(coding):
     assert LabelCoding.from_json(json.loads(json.dumps(coding.to_json()))) == coding

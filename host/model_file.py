@@ -1,0 +1,196 @@
+"""The trained model: one file that predicts in plain float on raw features.
+
+**From integers to coefficients.** A feature x is scaled to a = (x − lowest) · scale and stored as the S-bit integer
+q = round(a · steps), with steps = 2^S − 1 unsigned and 2^(S−1) − 1 signed (at least 1). The hardware reads q as the
+number q / 2^S (or q / 2^(S−1)), so a weight w sees the *feature value*
+
+    v = slope · x + offset,   slope = scale · steps / 2^S,   offset = −lowest · slope
+
+and z = Σ w_j · v_j = Σ coefficient_j · x_j + intercept, with coefficient = w · slope and intercept = Σ w · offset +
+w_bias · steps / 2^S. The fold makes prediction one product, for sparse rows too, which are never made dense.
+
+**Two roundings it leaves out.** The hardware saw q, not a · steps; predictions use the whole precision of x. And a run
+at P < S planes reads q *floored* to its first P bits, so it saw features that were lower, by (2^-P − 2^-S) / 2 on
+average, and fitted its weights to those. Training makes up for both in the intercept, which it fits anew on
+full-precision samples (see `p4sgd.host.training.intercept`).
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from p4sgd.host.data import Dataset
+from p4sgd.host.errors import UserError
+from p4sgd.host.losses import get_loss
+from p4sgd.host.losses.labels import LabelCoding
+from p4sgd.host.new_file import new_file
+from p4sgd.hw.spec.run import FeatureFormat
+
+__all__ = ["FORMAT_VERSION", "Model", "load_model", "save_model"]
+
+FORMAT_VERSION = 1
+"""Changes whenever a reader of the old version would misread the new."""
+
+_KIND = "p4sgd-model"
+
+_BLOCK_VALUES = 1 << 20
+"""Values that are converted to float64 at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A trained model.
+
+    Parameters
+    ----------
+    coefficients
+        float64 (features,): weight of each raw feature.
+    intercept
+        Constant of the activation.
+    weights
+        int32 (features,) or (features + 1,) with the bias last: the `WEIGHT` integers that the workers ended with.
+    slope, offset
+        float64, as ``weights``: feature value of the hardware = slope · raw feature + offset; the bias has slope 0.
+    loss
+        Name of the loss.
+    labels
+        What the activation says about labels.
+    features
+        Planes and sign with which it was trained.
+    training
+        How it was trained: options, epochs, metrics, versions; plain data.
+    """
+
+    coefficients: npt.NDArray[np.float64]
+    intercept: float
+    weights: npt.NDArray[np.int32]
+    slope: npt.NDArray[np.float64]
+    offset: npt.NDArray[np.float64]
+    loss: str
+    labels: LabelCoding
+    features: FeatureFormat
+    training: dict[str, Any] = field(default_factory=dict)
+
+    def decision_function(self, data: Dataset) -> npt.NDArray[np.float64]:
+        """The activation z of every sample: float64 (samples,).
+
+        A sparse data set may have another number of features: those it lacks are zeros, as in its rows, and those the
+        model does not know weigh nothing.
+
+        Raises
+        ------
+        UserError
+            If a dense data set has another number of features.
+        """
+        known, given = self.coefficients.size, data.feature_count
+        features, coefficients = data.features, self.coefficients
+        if given != known:
+            if isinstance(features, np.ndarray):
+                raise UserError(f"{data.name} has {given} features, the model was trained with {known}")
+            coefficients = np.zeros(given)
+            coefficients[:known] = self.coefficients[:given]
+        if not isinstance(features, np.ndarray) or features.dtype == np.float64:
+            z = np.asarray(features @ coefficients, dtype=np.float64)
+        else:  # block by block, because NumPy would convert the whole matrix
+            step = max(1, _BLOCK_VALUES // known)
+            blocks = range(0, data.samples, step)
+            z = np.concatenate([data.rows(slice(first, first + step)) @ coefficients for first in blocks])
+        return z + self.intercept
+
+    def predict(self, data: Dataset) -> npt.NDArray[np.float64]:
+        """The predicted class, or the target in its own unit, of every sample: float64 (samples,).
+
+        Raises
+        ------
+        UserError
+            As `decision_function`.
+        """
+        return self.labels.predictions(self.decision_function(data))
+
+
+def save_model(model: Model, path: Path) -> None:
+    """Write a model file (safetensors). The file appears whole or not at all.
+
+    Raises
+    ------
+    UserError
+        If it cannot be written.
+    """
+    tensors = {
+        "coefficients": model.coefficients,
+        "intercept": np.array([model.intercept]),
+        "weights": model.weights,
+        "slope": model.slope,
+        "offset": model.offset,
+    }
+    form = model.features
+    metadata = {
+        "kind": _KIND,
+        "version": str(FORMAT_VERSION),
+        "loss": json.dumps(model.loss),
+        "labels": json.dumps(model.labels.to_json()),
+        "features": json.dumps({"stored": form.stored, "precision": form.precision, "signed": form.signed}),
+        "training": json.dumps(model.training),
+    }
+    data = save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, metadata)
+    with new_file(path, len(data)) as file:
+        file.write(data)
+
+
+def load_model(path: Path) -> Model:
+    """Read a model file.
+
+    Raises
+    ------
+    UserError
+        If it cannot be read, is no model file, is damaged or of another version.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot read the model: {error.strerror}") from error
+    try:
+        tensors = load(data)
+        metadata = _metadata(data)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise UserError(f"{path}: not a model file of p4sgd, or damaged") from error
+    if metadata.get("kind") != _KIND:
+        raise UserError(f"{path}: not a model file of p4sgd")
+    if metadata.get("version") != str(FORMAT_VERSION):
+        raise UserError(
+            f"{path}: a model file of version {metadata.get('version')}, this p4sgd reads version {FORMAT_VERSION}: "
+            f"train again, or use the p4sgd that wrote it"
+        )
+    try:
+        loss = get_loss(json.loads(metadata["loss"])).name
+        model = Model(
+            coefficients=tensors["coefficients"].astype(np.float64, copy=False),
+            intercept=float(tensors["intercept"][0]),
+            weights=tensors["weights"].astype(np.int32, copy=False),
+            slope=tensors["slope"].astype(np.float64, copy=False),
+            offset=tensors["offset"].astype(np.float64, copy=False),
+            loss=loss,
+            labels=LabelCoding.from_json(json.loads(metadata["labels"])),
+            features=FeatureFormat(**json.loads(metadata["features"])),
+            training=json.loads(metadata["training"]),
+        )
+        if model.coefficients.ndim != 1 or model.weights.size - model.coefficients.size not in (0, 1):
+            raise ValueError("shapes do not agree")
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise UserError(f"{path}: a damaged model file: {error}") from error
+    return model
+
+
+def _metadata(data: bytes) -> dict[str, str]:
+    """The metadata of a safetensors file: its first 8 bytes are the length of a JSON header that has them."""
+    length = int.from_bytes(data[:8], "little")
+    header: dict[str, dict[str, str]] = json.loads(data[8 : 8 + length])
+    return header.get("__metadata__", {})

@@ -1,0 +1,148 @@
+"""What a user may choose about a training run, checked in one place."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from p4sgd.host.data.scaling import KINDS
+from p4sgd.host.errors import UserError
+from p4sgd.host.losses import get_loss
+from p4sgd.host.training.schedule import SCHEDULES
+from p4sgd.hw.spec.config import BANKS
+from p4sgd.hw.spec.fixed import MAX_PRECISION
+from p4sgd.hw.spec.run import MAX_WORKERS
+
+__all__ = ["TrainingOptions"]
+
+_MAX_BATCH = BANKS * 65535
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """Options of a training run. Names follow scikit-learn's SGD estimators where there is a counterpart.
+
+    Parameters
+    ----------
+    loss
+        Name of the loss.
+    epochs
+        Passes over the training set, at most.
+    batch
+        Samples of a mini-batch (B), a multiple of 8.
+    learning_rate
+        First learning rate, for the mean gradient of a mini-batch and features scaled to about 1; ``None`` derives it
+        from the loss and the data (see `p4sgd.host.training.rate.automatic_rate`).
+    schedule
+        How the learning rate goes on: one of `p4sgd.host.training.schedule.SCHEDULES`.
+    power
+        Exponent of the schedule ``invscaling``.
+    l2
+        Strength of the L2 penalty l2/2·‖w‖², on scaled features and on the bias too.
+    l1
+        Strength of the L1 penalty l1·‖w‖₁, likewise.
+    precision
+        Planes that a run reads (P), 1 to ``planes``.
+    planes
+        Planes that are stored (S), 1 to 8; ``None`` stores as many as are read.
+    scaling
+        How features are scaled: one of `p4sgd.host.data.scaling.KINDS`.
+    bias
+        Whether the model has an intercept.
+    positive
+        The label to set against the rest, as the source has it, if a classifier's data have more than two.
+    workers
+        Workers to train on, 1 to 32.
+    validation_fraction
+        Part of the training set to hold out, 0 to below 1; with it the best epoch is chosen.
+    patience
+        Epochs without progress after which training stops; ``None`` never stops early.
+    tolerance
+        Progress smaller than this counts as none.
+    seed
+        Seed of the shuffle and of the split.
+
+    Raises
+    ------
+    UserError
+        If a value is outside its range; the message names the option.
+    """
+
+    loss: str = "logistic"
+    epochs: int = 40
+    batch: int = 16
+    learning_rate: float | None = None
+    schedule: str = "constant"
+    power: float = 0.5
+    l2: float = 0.0
+    l1: float = 0.0
+    precision: int = 8
+    planes: int | None = None
+    scaling: str = "auto"
+    bias: bool = True
+    positive: str | float | None = None
+    workers: int = 1
+    validation_fraction: float = 0.0
+    patience: int | None = None
+    tolerance: float = 1e-4
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        get_loss(self.loss)
+        _one_of("schedule", self.schedule, SCHEDULES)
+        _one_of("scaling", self.scaling, KINDS)
+        _whole("epochs", self.epochs, 1)
+        _whole("batch", self.batch, BANKS, _MAX_BATCH)
+        if self.batch % BANKS:
+            below, above = self.batch // BANKS * BANKS, -(-self.batch // BANKS) * BANKS
+            raise UserError(f"batch must be a multiple of {BANKS}, not {self.batch}: take {below} or {above}")
+        if self.planes is not None:
+            _whole("planes", self.planes, 1, MAX_PRECISION)
+        _whole("precision", self.precision, 1, MAX_PRECISION)
+        if self.precision > self.stored:
+            raise UserError(
+                f"precision must be at most the {self.stored} stored planes, not {self.precision}: "
+                f"lower the precision or store more planes"
+            )
+        if self.learning_rate is not None:
+            _real("learning rate", self.learning_rate, above=0.0)
+        _real("power", self.power, least=0.0)
+        _real("l2", self.l2, least=0.0)
+        _real("l1", self.l1, least=0.0)
+        _real("tolerance", self.tolerance, least=0.0)
+        _real("validation fraction", self.validation_fraction, least=0.0)
+        if self.validation_fraction >= 1:
+            raise UserError(f"the validation fraction must be below 1, not {self.validation_fraction:g}")
+        if self.patience is not None:
+            _whole("patience", self.patience, 1)
+        _whole("workers", self.workers, 1, MAX_WORKERS)
+        _whole("seed", self.seed, 0)
+
+    @property
+    def stored(self) -> int:
+        """Planes that are stored (S)."""
+        return self.precision if self.planes is None else self.planes
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return dataclasses.asdict(self)
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise UserError(f"there is no {name} {value!r}; there are {', '.join(known)}")
+
+
+def _whole(name: str, value: int, least: int, most: int | None = None) -> None:
+    if value < least or (most is not None and value > most):
+        allowed = f"at least {least}" if most is None else f"{least} to {most}"
+        raise UserError(f"{name} must be {allowed}, not {value}")
+
+
+def _real(name: str, value: float, *, least: float | None = None, above: float | None = None) -> None:
+    if not math.isfinite(value):
+        raise UserError(f"{name} must be a finite number, not {value}")
+    if least is not None and value < least:
+        raise UserError(f"{name} must be at least {least:g}, not {value:g}")
+    if above is not None and value <= above:
+        raise UserError(f"{name} must be more than {above:g}, not {value:g}")

@@ -1,0 +1,159 @@
+"""From a data set to the images of the workers, and from their weights back to a model on raw features."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.data import Dataset, Scaling
+from p4sgd.host.data.quantize import feature_values, steps
+from p4sgd.host.image import Image, prepare_images
+from p4sgd.host.losses import Task, get_loss
+from p4sgd.host.losses.labels import LabelCoding
+from p4sgd.host.losses.loss import FloatArray
+from p4sgd.host.model_file import Model
+from p4sgd.host.training.options import TrainingOptions
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.fixed import WEIGHT, IntArray
+from p4sgd.hw.spec.run import FeatureFormat
+
+__all__ = ["Prepared", "prepare"]
+
+_SAMPLED_VALUES = 1 << 22
+"""Features that are looked at for the mean norm of a sample."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A training set, ready for the workers.
+
+    Parameters
+    ----------
+    train
+        The training samples, in the order of the images.
+    train_labels
+        Their labels, as `LabelCoding.labels_of` gives them.
+    validation
+        What was held out, if anything.
+    coding
+        Meaning of the labels.
+    features
+        Format of the features.
+    images
+        One a worker.
+    slope, offset
+        float64 (features,) or (features + 1,), the bias last with slope 0: what the hardware reads is
+        slope · raw feature + offset, but for rounding.
+    mean_square
+        Mean squared norm of a sample's scaled features, bias included.
+    """
+
+    train: Dataset
+    train_labels: FloatArray
+    validation: Dataset | None
+    coding: LabelCoding
+    features: FeatureFormat
+    images: Sequence[Image]
+    slope: npt.NDArray[np.float64]
+    offset: npt.NDArray[np.float64]
+    mean_square: float
+
+    def fold(self, weights: IntArray, loss: str) -> Model:
+        """The model on raw features that weights of the hardware stand for.
+
+        Parameters
+        ----------
+        weights
+            int64 (features,) or (features + 1,), `WEIGHT` integers.
+        loss
+            Name of the loss.
+        """
+        real = WEIGHT.to_real(weights)
+        known = self.train.feature_count
+        return Model(
+            coefficients=real[:known] * self.slope[:known],
+            intercept=float(real @ self.offset),
+            weights=weights.astype(np.int32),
+            slope=self.slope,
+            offset=self.offset,
+            loss=loss,
+            labels=self.coding,
+            features=self.features,
+        )
+
+
+def prepare(
+    data: Dataset, options: TrainingOptions, config: WorkerConfig, *, directory: Path | None = None
+) -> Prepared:
+    """Shuffle, split, scale, quantise and pack a training set.
+
+    Mini-batches are taken in the order of the samples, in every epoch, so a file that is sorted by label must not stay
+    so: samples are always shuffled, with the options' seed.
+
+    Parameters
+    ----------
+    data
+        The samples.
+    options
+        Options of the training run.
+    config
+        Configuration of the workers.
+    directory
+        Where to keep the images as files; ``None`` keeps them in memory.
+
+    Raises
+    ------
+    UserError
+        If data, options and configuration do not suit each other.
+    """
+    task = get_loss(options.loss).task
+    coding = LabelCoding.fit(task, data, options.positive)  # before the split, so that a message speaks of all samples
+    validation = None
+    if options.validation_fraction > 0:
+        stratified = task is Task.CLASSIFICATION
+        data, validation = data.split(options.validation_fraction, seed=options.seed, stratified=stratified)
+        coding = LabelCoding.fit(task, data, options.positive)
+    else:
+        data = data.take(np.random.default_rng(options.seed).permutation(data.samples))
+    scaling = Scaling.fit(data.features, options.scaling)
+    labels = coding.labels_of(data)
+    images = prepare_images(
+        data,
+        coding.integers(labels),
+        scaling,
+        config,
+        workers=options.workers,
+        stored=options.stored,
+        batch=options.batch,
+        bias=options.bias,
+        directory=directory,
+    )
+    slope, offset = feature_values(scaling.scale, scaling.offset, options.stored, scaling.signed)
+    if options.bias:
+        slope, offset = np.append(slope, 0.0), np.append(offset, _bias_value(options.stored, scaling.signed))
+    return Prepared(
+        train=data,
+        train_labels=labels,
+        validation=validation,
+        coding=coding,
+        features=FeatureFormat(options.stored, options.precision, scaling.signed),
+        images=images,
+        slope=slope,
+        offset=offset,
+        mean_square=_mean_square(data, scaling, options.bias),
+    )
+
+
+def _bias_value(stored: int, signed: bool) -> float:
+    """What the hardware reads for the bias. One signed plane has no +1: its bit means −1."""
+    q = steps(stored, signed)
+    return -1.0 if signed and stored == 1 else q / 2.0 ** (stored - int(signed))
+
+
+def _mean_square(data: Dataset, scaling: Scaling, bias: bool) -> float:
+    """Mean squared norm of a sample's scaled features, from the first samples: they are in random order."""
+    count = max(1, min(data.samples, _SAMPLED_VALUES // data.feature_count))
+    scaled = scaling.apply(data.rows(slice(0, count)))
+    return float(np.einsum("ij,ij->", scaled, scaled)) / count + float(bias)

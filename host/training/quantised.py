@@ -1,0 +1,46 @@
+"""Activations as the hardware's features give them, without the rounding of activations."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from p4sgd.host.image import Image
+from p4sgd.host.losses.loss import FloatArray
+from p4sgd.hw.spec.fixed import WEIGHT, IntArray
+from p4sgd.hw.spec.run import FeatureFormat
+from p4sgd.sim import kernels
+
+__all__ = ["quantised_activations"]
+
+
+def quantised_activations(
+    images: Sequence[Image], weights: Sequence[IntArray], features: FeatureFormat, samples: int
+) -> FloatArray:
+    """z of the first ``samples`` samples: the exact dot products of stored features and integer weights.
+
+    Parameters
+    ----------
+    images
+        One a worker.
+    weights
+        For each worker int64 `WEIGHT` integers in the order of its image's features.
+    features
+        Planes that are read.
+    samples
+        Samples without padding.
+
+    Returns
+    -------
+    float64 (samples,); rounded only where a dot product exceeds 53 bits.
+    """
+    total = np.zeros(samples, np.int64)
+    for image, values in zip(images, weights, strict=True):
+        layout = image.layout
+        padded = np.zeros(layout.padded_features)
+        padded[: layout.features] = values
+        for engine, dealt in enumerate(layout.deal(padded)):
+            total += kernels.activations(
+                image.lines(engine), features.precision, features.signed, np.ascontiguousarray(dealt, np.float64)
+            )[:samples]
+    result: FloatArray = np.ldexp(total.astype(np.float64), -(WEIGHT.fraction + features.fraction))
+    return result

@@ -1,0 +1,149 @@
+"""From real learning rate and penalties to the numbers that a worker has registers for."""
+
+import math
+from dataclasses import dataclass
+
+from p4sgd.host.errors import UserError
+from p4sgd.host.losses import Loss
+from p4sgd.hw.spec.fixed import RATE_MANTISSA, RESIDUAL, SHRINK, WEIGHT
+from p4sgd.hw.spec.run import MAX_GRADIENT_SHIFT, FeatureFormat
+
+__all__ = ["Penalties", "Rate", "automatic_rate", "choose_penalties", "choose_rate", "largest_rate", "smallest_rate"]
+
+_COARSE = 0.01
+"""Relative error of a learning rate above which the user is told."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A learning rate that the hardware has: mini-batch size · mantissa · 2^-exponent.
+
+    Parameters
+    ----------
+    mantissa, exponent
+        η = learning rate / B = mantissa · 2^-exponent.
+    wanted, actual
+        The learning rate asked for and the one that these numbers mean.
+    """
+
+    mantissa: int
+    exponent: int
+    wanted: float
+    actual: float
+
+    @property
+    def error(self) -> float:
+        """Relative error of the actual rate."""
+        return abs(self.actual / self.wanted - 1)
+
+    @property
+    def coarse(self) -> bool:
+        """Whether the error is worth telling (more than 1 %); only near the smallest rate it can be."""
+        return self.error > _COARSE
+
+
+def choose_rate(learning_rate: float, batch: int, features: FeatureFormat) -> Rate:
+    """The representable rate nearest to a learning rate.
+
+    The exponent e is bounded by the right shift of Round 3, 0 to 31. With f fraction bits of a feature the rates reach
+    from B · 2^(f−38) to B · 255 · 2^(f−7); the error is below 0.4 % but for the smallest, whose mantissa is short.
+
+    Raises
+    ------
+    UserError
+        If the rate is too small or too large for the hardware.
+    """
+    eta = learning_rate / batch
+    exponents = _exponents(features)
+    largest = RATE_MANTISSA.maximum
+    candidates = []
+    for exponent in exponents:
+        mantissa = round(math.ldexp(eta, exponent)) if math.ldexp(eta, exponent) < 2 * largest else 2 * largest
+        if 1 <= mantissa <= largest:
+            candidates.append((abs(math.ldexp(mantissa, -exponent) / eta - 1), exponent, mantissa))
+    if not candidates:
+        low, high = batch * math.ldexp(1, -exponents[-1]), largest_rate(batch, features)
+        raise UserError(
+            f"the learning rate {learning_rate:g} is out of the hardware's range {low:.3g} to {high:.3g} "
+            f"for a batch of {batch}"
+        )
+    _, exponent, mantissa = min(candidates)
+    return Rate(mantissa, exponent, learning_rate, batch * math.ldexp(mantissa, -exponent))
+
+
+def largest_rate(batch: int, features: FeatureFormat) -> float:
+    """The largest learning rate that the hardware has."""
+    return batch * math.ldexp(RATE_MANTISSA.maximum, -_exponents(features)[0])
+
+
+def smallest_rate(batch: int, features: FeatureFormat) -> float:
+    """The smallest learning rate with a full mantissa; schedules go no lower."""
+    return batch * math.ldexp((RATE_MANTISSA.maximum + 1) / 2, -_exponents(features)[-1])
+
+
+def _exponents(features: FeatureFormat) -> range:
+    """Exponents of η whose right shift of Round 3 the hardware has."""
+    bias = RESIDUAL.fraction + features.fraction - WEIGHT.fraction
+    return range(-bias, MAX_GRADIENT_SHIFT - bias + 1)
+
+
+@dataclass(frozen=True)
+class Penalties:
+    """L2 and L1 as the workers apply them after each mini-batch.
+
+    Parameters
+    ----------
+    shrink
+        κ = learning rate · l2 as a `SHRINK` integer.
+    threshold
+        learning rate · l1 in `WEIGHT` steps.
+    remarks
+        What the user should know about their rounding; often nothing.
+    """
+
+    shrink: int
+    threshold: int
+    remarks: tuple[str, ...] = ()
+
+
+def choose_penalties(learning_rate: float, l2: float, l1: float) -> Penalties:
+    """The registers of L2 and L1 for the actual learning rate.
+
+    The shrink w −= round(κ·w) has a *dead zone*: it leaves weights below 2^-24 / κ in magnitude as they are, because
+    half a weight step rounds to nothing. That is far below any weight of use unless κ is tiny; from a dead zone of
+    2^-7 on (κ ≤ 2^-17) a remark says so. κ itself comes in steps of 2^-24.
+
+    Raises
+    ------
+    UserError
+        If κ is 2^-6 or more, or the threshold exceeds every weight.
+    """
+    kappa = learning_rate * l2
+    limit = SHRINK.to_real(SHRINK.maximum + 1)
+    if kappa >= limit:
+        raise UserError(
+            f"learning rate · l2 = {learning_rate:g} · {l2:g} = {kappa:.3g} must be below 2^-6 = {limit:g}: "
+            f"lower the learning rate or l2"
+        )
+    shrink = min(int(SHRINK.from_real(kappa)), SHRINK.maximum)
+    step = learning_rate * l1
+    threshold = int(WEIGHT.from_real(step))
+    if step > WEIGHT.to_real(WEIGHT.maximum):
+        raise UserError(f"learning rate · l1 = {step:.3g} exceeds every weight: lower the learning rate or l1")
+    remarks = []
+    if kappa > 0 and shrink == 0:
+        remarks.append(f"l2 has no effect: learning rate · l2 = {kappa:.2g} rounds to 0 in steps of {SHRINK.ulp:.2g}")
+    elif kappa > 0 and WEIGHT.ulp / 2 / kappa >= 2**-7:
+        remarks.append(f"l2 leaves weights below {WEIGHT.ulp / 2 / kappa:.2g} as they are (rounding of a small step)")
+    if step > 0 and threshold == 0:
+        remarks.append(f"l1 has no effect: learning rate · l1 = {step:.2g} rounds to 0 in steps of {WEIGHT.ulp:.2g}")
+    return Penalties(shrink, threshold, tuple(remarks))
+
+
+def automatic_rate(loss: Loss, mean_square: float) -> float:
+    """A learning rate for data whose samples have the mean squared norm ``mean_square`` (bias included).
+
+    A step at rate r on one sample moves that sample's own activation by r · ‖a‖² · g, so ``loss.step`` / ‖a‖² is a
+    step of equal size for any number of features, any sparsity and any scale.
+    """
+    return loss.step / mean_square if mean_square > 0 else loss.step

@@ -1,0 +1,270 @@
+"""The loop over epochs: run, measure, keep the best.
+
+A run of the workers is one epoch. After it the host reads the weights, folds them into a model on raw features (see
+`p4sgd.host.model_file`), fits its intercept (`p4sgd.host.training.intercept`) and measures it on full-precision
+samples; what the hardware itself saw, features of a few bits with the bias as a feature, is measured beside it.
+"""
+
+import dataclasses
+import importlib.metadata
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from p4sgd.host.data import Dataset
+from p4sgd.host.devices import Device
+from p4sgd.host.devices.session import RunReport, Session
+from p4sgd.host.errors import P4sgdError
+from p4sgd.host.losses import Loss, get_loss
+from p4sgd.host.model_file import Model
+from p4sgd.host.training.intercept import fit_intercept
+from p4sgd.host.training.metrics import measure
+from p4sgd.host.training.options import TrainingOptions
+from p4sgd.host.training.preparation import Prepared, prepare
+from p4sgd.host.training.quantised import quantised_activations
+from p4sgd.host.training.rate import Rate, automatic_rate, choose_penalties, choose_rate, largest_rate, smallest_rate
+from p4sgd.host.training.result import EpochRecord, StopReason, TrainingResult
+from p4sgd.host.training.schedule import LearningRateSchedule
+from p4sgd.hw.spec.config import BANKS
+from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, IntArray
+from p4sgd.hw.spec.registers import ModelSource
+from p4sgd.hw.spec.run import RunSettings
+
+__all__ = ["train"]
+
+_FLAG_REMARKS = {
+    "partial_clamped": "activations were clamped: a lower learning rate or more l2 keeps them smaller",
+    "residual_saturated": "residuals were saturated at ±128: a lower learning rate keeps activations smaller",
+    "weight_saturated": "weights were saturated at ±256: a lower learning rate or more l2 keeps them smaller",
+}
+
+
+def train(
+    data: Dataset,
+    options: TrainingOptions,
+    device: Device,
+    *,
+    test: Dataset | None = None,
+    on_epoch: Callable[[EpochRecord], None] | None = None,
+    on_remark: Callable[[str], None] | None = None,
+    directory: Path | None = None,
+) -> TrainingResult:
+    """Train a model.
+
+    Parameters
+    ----------
+    data
+        Training samples; shuffled, and split if ``options.validation_fraction`` says so.
+    options
+        Options.
+    device
+        Open device with ``options.workers`` workers; it is left open.
+    test
+        Samples to measure every epoch on, without any influence on training.
+    on_epoch
+        Called after each epoch.
+    on_remark
+        Called at once with what the user should know; all of it is in the result too.
+    directory
+        Where to keep the images of the workers as files; ``None`` keeps them in memory.
+
+    Returns
+    -------
+    The result with the best model. Ctrl-C ends training early and loses nothing, unless it comes in the first epoch.
+
+    Raises
+    ------
+    UserError
+        If data and options do not suit each other or the device is too small.
+    P4sgdError
+        If the device fails.
+    KeyboardInterrupt
+        In the first epoch.
+    """
+    if len(device.workers) != options.workers:
+        raise P4sgdError(f"the options are for {options.workers} workers, the device has {len(device.workers)}")
+    prepared = prepare(data, options, device.workers[0].config, directory=directory)
+    return _Training(prepared, options, device, test, on_epoch, on_remark).run()
+
+
+class _Training:
+    """State of one training run."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        options: TrainingOptions,
+        device: Device,
+        test: Dataset | None,
+        on_epoch: Callable[[EpochRecord], None] | None,
+        on_remark: Callable[[str], None] | None,
+    ) -> None:
+        self._prepared = prepared
+        self._options = options
+        self._device = device
+        self._held_out = {
+            name: data for name, data in (("validation", prepared.validation), ("test", test)) if data is not None
+        }
+        self._held_out_labels = {name: prepared.coding.labels_of(data) for name, data in self._held_out.items()}
+        self._on_epoch = on_epoch
+        self._on_remark = on_remark
+        self._loss: Loss = get_loss(options.loss)
+        self._remarks: list[str] = []
+        self._history: list[EpochRecord] = []
+        self._best_model: Model | None = None
+        self._best_epoch = 0
+        self._best_score = np.inf
+        self._idle = 0
+        self._monitored = "validation_loss" if prepared.validation is not None else "objective"
+        form = prepared.features
+        first = options.learning_rate or self._automatic_rate()
+        choose_rate(first, options.batch, form)  # refuses what the hardware does not have
+        self._schedule = LearningRateSchedule(
+            options.schedule, first, options.power, smallest_rate(options.batch, form)
+        )
+
+    def run(self) -> TrainingResult:
+        """Train to the end."""
+        session = Session(self._device)
+        session.upload(self._prepared.images)
+        session.load_table(self._loss.table(self._device.workers[0].config.table_segments))
+        stopped = StopReason.EPOCHS
+        try:
+            for epoch in range(1, self._options.epochs + 1):
+                self._epoch(session, epoch)
+                if self._options.patience is not None and self._idle >= self._options.patience:
+                    stopped = StopReason.PATIENCE
+                    break
+        except KeyboardInterrupt:
+            if self._best_model is None:
+                raise
+            stopped = StopReason.INTERRUPTED
+        assert self._best_model is not None
+        summary = self._summary()
+        chosen = {"epoch": self._best_epoch, "stopped": stopped.value}
+        training = summary | chosen | {"metrics": self._history[self._best_epoch - 1].to_json()}
+        training["metrics"].pop("counters")
+        return TrainingResult(
+            model=dataclasses.replace(self._best_model, training=training),
+            history=tuple(self._history),
+            best_epoch=self._best_epoch,
+            monitored=self._monitored,
+            stopped=stopped,
+            remarks=tuple(self._remarks),
+            summary=summary,
+        )
+
+    def _epoch(self, session: Session, epoch: int) -> None:
+        rate = choose_rate(self._schedule.rate(epoch), self._options.batch, self._prepared.features)
+        session.configure(self._settings(rate))
+        begin = time.perf_counter()
+        report = session.run(ModelSource.ZERO if epoch == 1 else ModelSource.KEEP)
+        seconds = time.perf_counter() - begin
+        weights = session.read_weights()
+        model, metrics = self._measure(weights)
+        self._tell_flags(report, epoch)
+        record = EpochRecord(
+            epoch=epoch,
+            learning_rate=rate.actual,
+            metrics=metrics,
+            seconds=seconds,
+            samples_per_second=self._prepared.train.samples / seconds,
+            flags=tuple(sorted(report.flags)),
+            counters=report.counters,
+        )
+        # In this order, so that Ctrl-C in between leaves no best epoch without a record.
+        self._history.append(record)
+        self._keep(epoch, model, metrics)
+        if self._on_epoch is not None:
+            self._on_epoch(record)
+
+    def _settings(self, rate: Rate) -> RunSettings:
+        if rate.coarse:
+            self._remark(
+                f"the learning rate is {rate.actual:.3g} instead of {rate.wanted:.3g}: it is near the smallest"
+            )
+        penalties = choose_penalties(rate.actual, self._options.l2, self._options.l1)
+        for remark in penalties.remarks:
+            self._remark(remark)
+        samples = self._prepared.train.samples
+        return RunSettings(
+            features=self._prepared.features,
+            chunks=max(image.layout.chunks for image in self._prepared.images),
+            micro_batches=self._options.batch // BANKS,
+            mini_batches=-(-samples // self._options.batch),
+            label_mode=self._loss.label_mode,
+            rate_mantissa=rate.mantissa,
+            rate_exponent=rate.exponent,
+            shrink=penalties.shrink,
+            threshold=penalties.threshold,
+            workers=self._options.workers,
+        )
+
+    def _measure(self, weights: list[IntArray]) -> tuple[Model, dict[str, float]]:
+        """The model that the weights stand for, and how good it is."""
+        prepared, loss, coding = self._prepared, self._loss, self._prepared.coding
+        model = prepared.fold(np.concatenate(weights), self._options.loss)
+        train_z = model.decision_function(prepared.train)
+        if self._options.bias:
+            correction = fit_intercept(loss, train_z, coding.real(prepared.train_labels))
+            model = dataclasses.replace(model, intercept=model.intercept + correction)
+            train_z += correction
+        samples = prepared.train.samples
+        quantised_z = quantised_activations(prepared.images, weights, prepared.features, samples)
+        measured = {
+            "train": measure(loss, coding, train_z, prepared.train_labels),
+            "quantised": measure(loss, coding, quantised_z, prepared.train_labels),
+        }
+        for name, data in self._held_out.items():
+            measured[name] = measure(loss, coding, model.decision_function(data), self._held_out_labels[name])
+        metrics = {f"{name}_{key}": value for name, values in measured.items() for key, value in values.items()}
+        w = WEIGHT.to_real(np.concatenate(weights))
+        penalty = self._options.l2 / 2 * float(w @ w) + self._options.l1 * float(np.abs(w).sum())
+        metrics["objective"] = metrics["train_loss"] + penalty
+        return model, metrics
+
+    def _keep(self, epoch: int, model: Model, metrics: dict[str, float]) -> None:
+        """Keep the model if it is the best, and count epochs without progress."""
+        score = metrics[self._monitored]
+        progress = score < self._best_score - self._options.tolerance
+        self._idle = 0 if progress else self._idle + 1
+        self._schedule.report(progress=progress)
+        if score < self._best_score:
+            self._best_score, self._best_model, self._best_epoch = score, model, epoch
+
+    def _automatic_rate(self) -> float:
+        """The automatic rate, held low enough to have registers, also that of the L2 shrink of a mini-batch."""
+        rate = automatic_rate(self._loss, self._prepared.mean_square)
+        rate = min(rate, largest_rate(self._options.batch, self._prepared.features))
+        if self._options.l2 > 0:
+            rate = min(rate, float(SHRINK.to_real(SHRINK.maximum)) / self._options.l2)
+        return rate
+
+    def _tell_flags(self, report: RunReport, epoch: int) -> None:
+        for flag in sorted(report.flags):
+            if not any(flag in record.flags for record in self._history):
+                self._remark(f"epoch {epoch}: {_FLAG_REMARKS[flag]}")
+
+    def _remark(self, text: str) -> None:
+        if text not in self._remarks:
+            self._remarks.append(text)
+            if self._on_remark is not None:
+                self._on_remark(text)
+
+    def _summary(self) -> dict[str, Any]:
+        prepared, config = self._prepared, self._device.workers[0].config
+        return {
+            "p4sgd": importlib.metadata.version("p4sgd"),
+            "data": prepared.train.name,
+            "samples": prepared.train.samples,
+            "validation_samples": 0 if prepared.validation is None else prepared.validation.samples,
+            "features": prepared.train.feature_count,
+            "device": self._device.name,
+            "configuration": dataclasses.asdict(config),
+            "learning_rate": self._history[0].learning_rate,
+            "signed": prepared.features.signed,
+            "options": self._options.to_json(),
+        }

@@ -1,0 +1,167 @@
+"""Model files: round trip, predictions, and every way of not being one."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import scipy.sparse
+from safetensors.numpy import load, save
+
+from p4sgd.host import model_file
+from p4sgd.host.data import Dataset
+from p4sgd.host.errors import UserError
+from p4sgd.host.losses import Task
+from p4sgd.host.losses.labels import LabelCoding
+from p4sgd.host.model_file import FORMAT_VERSION, Model, load_model, save_model
+from p4sgd.hw.spec.run import FeatureFormat
+
+RNG = np.random.default_rng(5)
+
+
+def model(features=4, loss="logistic", labels=None):
+    return Model(
+        coefficients=RNG.normal(size=features),
+        intercept=0.25,
+        weights=RNG.integers(-(1 << 31), 1 << 31, features + 1).astype(np.int32),
+        slope=RNG.random(features + 1),
+        offset=RNG.random(features + 1),
+        loss=loss,
+        labels=labels or LabelCoding(Task.CLASSIFICATION, (2.0, 4.0)),
+        features=FeatureFormat(8, 4, signed=True),
+        training={"samples": 12, "seconds": 0.5, "name": "Größe"},
+    )
+
+
+def rows(features=4, samples=20):
+    dense = RNG.normal(size=(samples, features)) * (RNG.random((samples, features)) < 0.5)
+    return dense, np.where(dense[:, 0] > 0, 4.0, 2.0)
+
+
+def test_round_trip(tmp_path):
+    path = tmp_path / "m.safetensors"
+    before = model()
+    save_model(before, path)
+    after = load_model(path)
+    for name in ("coefficients", "weights", "slope", "offset"):
+        assert np.array_equal(getattr(before, name), getattr(after, name)), name
+        assert getattr(before, name).dtype == getattr(after, name).dtype
+    for name in ("intercept", "loss", "labels", "features", "training"):
+        assert getattr(before, name) == getattr(after, name)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_dense_and_sparse_predict_the_same():
+    trained = model()
+    dense, labels = rows()
+    expected = np.array([sum(c * x for c, x in zip(trained.coefficients, row, strict=True)) for row in dense]) + 0.25
+    for make in (np.asarray, np.float32, scipy.sparse.csr_matrix, scipy.sparse.csr_array):
+        data = Dataset(make(dense), labels, "rows")
+        z = trained.decision_function(data)
+        assert z.shape == (20,)
+        assert z.dtype == np.float64
+        assert z == pytest.approx(expected, rel=1e-5, abs=1e-6)
+        assert trained.predict(data).tolist() == np.where(expected > 0, 4.0, 2.0).tolist()
+
+
+def test_float32_goes_block_by_block(monkeypatch):
+    trained = model()
+    dense, labels = rows()
+    whole = trained.decision_function(Dataset(dense.astype(np.float32), labels, "rows"))
+    monkeypatch.setattr(model_file, "_BLOCK_VALUES", 12)
+    assert trained.decision_function(Dataset(dense.astype(np.float32), labels, "rows")) == pytest.approx(whole)
+
+
+def test_sparse_rows_are_never_dense():
+    trained = model(features=1_000_000)
+    features = scipy.sparse.random_array((100_000, 1_000_000), density=1e-7, format="csr", rng=RNG)
+    assert trained.decision_function(Dataset(features, np.zeros(100_000), "wide")).shape == (100_000,)
+
+
+@pytest.mark.parametrize("features", [2, 7])
+def test_another_number_of_features(features):
+    trained = model()
+    dense, labels = rows(features)
+    shared = min(features, 4)
+    expected = dense[:, :shared] @ trained.coefficients[:shared] + 0.25
+    assert trained.decision_function(Dataset(scipy.sparse.csr_matrix(dense), labels, "s")) == pytest.approx(expected)
+    with pytest.raises(UserError, match=f"d has {features} features, the model was trained with 4"):
+        trained.decision_function(Dataset(dense, labels, "d"))
+
+
+def test_regression_predicts_in_the_target_s_unit():
+    trained = model(loss="squared", labels=LabelCoding(Task.REGRESSION, mean=100.0, scale=10.0))
+    dense, labels = rows()
+    data = Dataset(dense, labels, "rows")
+    assert trained.predict(data) == pytest.approx(100 + 10 * trained.decision_function(data))
+
+
+def rewrite(path, *, drop=(), **metadata):
+    """The file with other metadata or without some tensors."""
+    data = path.read_bytes()
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
+    tensors = {name: value for name, value in load(data).items() if name not in drop}
+    kept = {key: value for key, value in {**header, **metadata}.items() if value is not None}
+    path.write_bytes(save(tensors, kept))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"version": "99"}, f"a model file of version 99, this p4sgd reads version {FORMAT_VERSION}: train again"),
+        ({"kind": "other"}, "not a model file of p4sgd"),
+        ({"kind": None}, "not a model file of p4sgd"),
+        ({"loss": '"cubic"'}, "there is no loss 'cubic'"),
+        ({"labels": None}, "a damaged model file"),
+        ({"labels": "{"}, "a damaged model file"),
+        ({"features": '{"stored": 9, "precision": 1, "signed": false}'}, "a damaged model file"),
+        ({"drop": ("weights",)}, "a damaged model file"),
+        ({"drop": ("coefficients",)}, "a damaged model file"),
+    ],
+)
+def test_files_that_are_none(tmp_path, changes, message):
+    path = tmp_path / "m.safetensors"
+    save_model(model(), path)
+    rewrite(path, **changes)
+    with pytest.raises(UserError) as caught:
+        load_model(path)
+    assert str(caught.value).startswith(f"{path}: {message}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 200, -1])
+def test_cut_off(tmp_path, keep):
+    path = tmp_path / "m.safetensors"
+    save_model(model(), path)
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(UserError, match="not a model file of p4sgd, or damaged"):
+        load_model(path)
+
+
+def test_a_text_file(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("1,2,3\n" * 100)
+    with pytest.raises(UserError, match="not a model file"):
+        load_model(path)
+
+
+def test_missing(tmp_path):
+    with pytest.raises(UserError, match="cannot read the model: No such file"):
+        load_model(tmp_path / "no.safetensors")
+    with pytest.raises(UserError, match="cannot write: No such file"):
+        save_model(model(), tmp_path / "no" / "m.safetensors")
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "m.safetensors"
+    save_model(model(), path)
+    before = path.read_bytes()
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match="the disk is full"):
+        save_model(model(), path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == [path.name]

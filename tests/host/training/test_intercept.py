@@ -1,0 +1,35 @@
+"""The intercept's one-dimensional fit against a general minimiser."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+
+from p4sgd.host.losses import LOSSES
+from p4sgd.host.training.intercept import fit_intercept
+
+
+@pytest.mark.parametrize("shift", [0.0, 3.7, -40.0, 300.0])
+@pytest.mark.parametrize("name", LOSSES)
+def test_no_constant_is_better(name, shift):
+    rng = np.random.default_rng(7)
+    y = np.where(rng.random(400) < 0.3, 1.0, -1.0)
+    z = y + rng.normal(size=400) * 2 - shift
+    loss = LOSSES[name]
+    found = fit_intercept(loss, z, y)
+
+    def mean(c):
+        return loss.value(z + c, y).mean()
+
+    best = minimize_scalar(mean, bounds=(shift - 20, shift + 20), method="bounded", options={"xatol": 1e-9})
+    assert mean(found) <= best.fun + 1e-6
+
+
+def test_middle_of_equally_good():
+    """Separable with hinge: every constant in between has loss 0; the middle prefers neither class."""
+    z, y = np.array([-7.0, 3.0]), np.array([-1.0, 1.0])
+    assert fit_intercept(LOSSES["hinge"], z, y) == pytest.approx(2.0, abs=1e-4)
+
+
+def test_one_class_ends():
+    found = fit_intercept(LOSSES["logistic"], np.zeros(3), np.ones(3))
+    assert np.isfinite(found)
