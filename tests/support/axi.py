@@ -134,5 +134,3 @@ class PulseCounter:
         while True:
             await RisingEdge(self._dut.clk)
             self.count += int(signal.value)
-
-
