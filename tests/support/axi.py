@@ -4,9 +4,9 @@ from typing import Any
 
 import cocotb
 from cocotb.triggers import RisingEdge
-from support.streams import StreamSink, StreamSource
 
 from p4sgd.hw.bus import axi4
+from support.streams import StreamSink, StreamSource
 
 
 def _field(word: int, low: int, bits: int) -> int:

@@ -38,7 +38,8 @@ def run_bench(
 ) -> None:
     """Build ``component`` and run the cocotb tests of the test file ``file`` (pass ``__file__``) against it.
 
-    ``only`` is a regular expression: the names of the tests to run. A failure names the seed; ``P4SGD_SEED=… pytest …`` repeats it.
+    ``only`` is a regular expression: the names of the tests to run. A failure names the seed; ``P4SGD_SEED=… pytest …``
+    repeats it.
     """
     seed = default_seed() if seed is None else seed
     path = Path(file)

@@ -79,11 +79,8 @@ async def answers_as_the_model(dut, stall):
         before = accepted.count, dropped.count
         tx.items.clear()
         expected: list[tuple[bytes, int]] = []
-        sent = 0
 
-        def send(frame: bytes, port: int) -> None:
-            nonlocal sent
-            sent += 1
+        def send(frame: bytes, port: int, twin=twin, expected=expected) -> None:
             rx.send([beat(frame) | port << 577])
             answer = twin.receive_frame(frame, port)
             if answer is not None:

@@ -1,0 +1,139 @@
+"""The emulated device against the golden model, register by register and bit by bit."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.jobs import random_job, run_on
+
+from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.image import ImageLayout
+from p4sgd.hw.spec.registers import RegisterClient
+from p4sgd.sim import kernels
+from p4sgd.sim.emulator import EmulatedDevice, EmulatorError
+
+configs = st.builds(
+    WorkerConfig,
+    engines=st.integers(1, 3),
+    lanes=st.sampled_from([8, 16, 64]),
+    chunks=st.just(16),
+    line_fifo_depth=st.just(128),
+    table_segments=st.sampled_from([16, 256]),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(configs, st.integers(1, 5), st.integers(0, 1 << 30), st.booleans(), st.integers(1, 2))
+def test_bit_identical_to_golden(config, workers, seed, wild, runs):
+    job = random_job(config, workers, seed=seed, wild=wild)
+    weights, status, _ = run_on(EmulatedDevice(config, workers), job, runs=runs)
+    expected = job.golden(runs)
+    for got, wanted in zip(weights, expected.weights, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    for got, wanted in zip(status, expected.flags, strict=True):
+        assert {name: bool(got[name]) for name in vars(wanted)} == vars(wanted)
+
+
+def test_dot_products_beyond_float_precision():
+    """Weights and features at their limits: the float path would round, so the integer path must take over."""
+    config = WorkerConfig(engines=1, lanes=64, chunks=1024, line_fifo_depth=8192)
+    features = 40_000
+    layout = ImageLayout(config, features, 8, 8)
+    q = np.full((8, features), 255)
+    q[1::2] = 254
+    weights = np.full(layout.padded_features, float((1 << 31) - 1))
+    weights[features:] = 0
+    assert not kernels.dot_is_exact(weights)
+    lines = np.ascontiguousarray(layout.pack_lines(q)[0])
+    got = kernels.activations(lines, 8, False, weights)
+    np.testing.assert_array_equal(got, q.sum(axis=1) * ((1 << 31) - 1))
+
+
+@settings(max_examples=40, deadline=None)
+@given(configs, st.integers(1, 300), st.integers(1, 40), st.integers(1, 8), st.booleans(), st.integers(0, 1 << 30))
+def test_kernels_pack_and_unpack_as_the_layout_says(config, features, samples, planes, signed, seed):
+    rng = np.random.default_rng(seed)
+    low, high = (-(1 << planes - 1), 1 << planes - 1) if signed else (0, 1 << planes)
+    q = rng.integers(low, high, (samples, features))
+    layout = ImageLayout(config, features, samples, planes)
+    expected = layout.pack_lines(q)
+    precision = int(rng.integers(1, planes + 1))
+    engines = []
+    for engine in range(config.engines):
+        lines = np.zeros(layout.lines_shape, np.uint8)
+        kernels.pack_lines(q, planes, engine, config.engines, lines)
+        np.testing.assert_array_equal(lines, expected[engine])
+        engines.append(kernels.unpack(lines, 0, layout.micro_batches, precision, signed))
+    unpacked = layout.gather(np.stack(engines))
+    np.testing.assert_array_equal(unpacked, layout.unpack_lines(expected, precision, signed))
+    np.testing.assert_array_equal(unpacked[:samples, :features], q >> (planes - precision))
+
+
+def client_of(worker):
+    return RegisterClient(worker.read_register, worker.write_register)
+
+
+def test_identity_and_access():
+    config = WorkerConfig.small()
+    client = client_of(EmulatedDevice(config, 1).workers[0])
+    assert client.read(registers.MAGIC_WORD)["value"] == registers.MAGIC
+    assert client.read(registers.CONFIG_HASH)["value"] == config.config_hash
+    assert client.read(registers.GEOMETRY) == {"engines": 2, "lanes": 16, "banks": 8}
+    client.write(registers.MAGIC_WORD, value=0)
+    assert client.read(registers.MAGIC_WORD)["value"] == registers.MAGIC
+    client.write(registers.CHUNKS, value=5)
+    assert client.read(registers.CHUNKS)["value"] == 5
+    assert client.read(registers.CTRL) == {"start": 0, "done": 0, "idle": 1, "ready": 0}
+
+
+def prepared(workers=2):
+    config = WorkerConfig.tiny()
+    job = random_job(config, workers, seed=3)
+    device = EmulatedDevice(config, workers)
+    run_on(device, job)
+    return device, job
+
+
+@pytest.mark.parametrize(
+    ("register", "fields", "message"),
+    [
+        (registers.FORMAT, {"precision": 9, "stored": 9}, "stored planes"),
+        (registers.FORMAT, {"precision": 5, "stored": 4}, "precision"),
+        (registers.CHUNKS, {"value": 17}, "configuration holds 16"),
+        (registers.JOB, {"job": 0, "shard": 0, "workers": 3}, "cluster is"),
+        (registers.JOB, {"job": 0, "shard": 1, "workers": 2}, "shard"),
+        (registers.MICRO_BATCHES, {"value": 0}, "micro_batches"),
+        (registers.MINI_BATCHES, {"value": 1000}, "not written"),
+        (registers.LABELS_ADDRESS[0], {"value": 32}, "multiple of 4096"),
+    ],
+)
+def test_impossible_runs_are_refused(register, fields, message):
+    device, _ = prepared()
+    client_of(device.workers[0]).write(register, **fields)
+    if register is registers.MINI_BATCHES:
+        client_of(device.workers[1]).write(register, **fields)
+    for worker in device.workers:
+        client_of(worker).write(registers.CTRL, start=1)
+    with pytest.raises(EmulatorError, match=message):
+        device.wait()
+    assert client_of(device.workers[0]).read(registers.CTRL)["idle"] == 1
+
+
+def test_a_run_with_a_worker_missing_is_refused():
+    device, _ = prepared()
+    client_of(device.workers[1]).write(registers.CTRL, start=1)
+    with pytest.raises(EmulatorError, match=r"workers \[0\] were not started"):
+        device.wait()
+
+
+def test_flags_stay_until_cleared():
+    config = WorkerConfig.tiny()
+    job = random_job(config, 1, seed=1, wild=True)
+    device = EmulatedDevice(config, 1)
+    _, status, _ = run_on(device, job)
+    assert any(status[0].values()), "this job should saturate something"
+    client = client_of(device.workers[0])
+    assert client.read(registers.STATUS) == status[0]
+    client.write(registers.STATUS, **dict.fromkeys(status[0], 1))
+    assert not any(client.read(registers.STATUS).values())
