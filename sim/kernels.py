@@ -56,7 +56,7 @@ def _dot_float(features: Any, weights: Any) -> float:
 
 
 @numba.njit(cache=True)
-def _dot_int(features: Any, weights: Any) -> int:
+def _dot_int(features: Any, weights: Any) -> np.int64:
     total = np.int64(0)
     for j in range(weights.shape[0]):
         total += np.int64(features[j]) * np.int64(weights[j])
@@ -90,7 +90,7 @@ def _forward(
 
 
 def _flip(precision: int, signed: bool) -> tuple[np.uint64, int]:
-    """Signed features are decoded as q + 2^(P-1), with the sign bit inverted; returns the word of bits and the offset."""
+    """Signed features are decoded as q + 2^(P-1), with the sign bit inverted: the word of bits, and the offset."""
     offset = 1 << (precision - 1) if signed else 0
     return np.uint64(offset * 0x0101010101010101), offset
 

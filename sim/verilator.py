@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cocotb_tools.runner import Verilator, get_results
+from cocotb_tools.check_results import get_results
+from cocotb_tools.runner import Verilator
 
 __all__ = ["Build", "MissingToolError", "SimulationError", "build", "cache_directory", "environment", "lint"]
 

@@ -144,7 +144,7 @@ class Gradient(wiring.Component):
         # Gate, in step with the line's place.
         stages = tree_latency(BANKS) + 1
         place = data.StructLayout({"valid": 1, "first": 1, "last": 1, "final": 1, "chunk": config.chunk_bits})
-        places = [Signal(place, name=f"place{stage}", init={"valid": 0}) for stage in range(stages)]
+        places: list[Any] = [Signal(place, name=f"place{stage}") for stage in range(stages)]
         m.d.sync += [
             places[0].valid.eq(taken),
             places[0].first.eq(plane == 0),

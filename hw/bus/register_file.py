@@ -48,7 +48,8 @@ class RegisterFile(wiring.Component):
                 shape = signed(field.bits) if field.signed else unsigned(field.bits)
                 match field.access:
                     case Access.RW:
-                        members[name] = Out(shape, init=field.reset)
+                        # amaranth-stubs do not know of `init`
+                        members[name] = Out(shape, init=field.reset)  # type: ignore[call-arg]
                     case Access.RO:
                         members[name] = In(shape)
                     case Access.W1C | Access.RC:

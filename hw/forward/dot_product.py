@@ -122,7 +122,7 @@ class DotProduct(wiring.Component):
         place = data.StructLayout({"first_plane": 1, "last_plane": 1, "first_chunk": 1, "last_chunk": 1})
         line = self.lines.payload
         valid = taken
-        now = Signal(place)
+        now: Any = Signal(place)
         m.d.comb += [
             now.first_plane.eq(plane == 0),
             now.last_plane.eq(last_plane),
@@ -137,7 +137,7 @@ class DotProduct(wiring.Component):
             line = line_later
         for stage in range(MODEL_READ_LATENCY + 1 + self._tree_latency):
             valid_later = Signal(name=f"valid{stage}")
-            now_later = Signal(place, name=f"place{stage}", reset_less=True)
+            now_later: Any = Signal(place, name=f"place{stage}", reset_less=True)
             m.d.sync += [valid_later.eq(valid), now_later.eq(now)]
             valid, now = valid_later, now_later
         chunk_done = Signal()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.memory import Memory
@@ -112,7 +112,7 @@ class LossUnit(wiring.Component):
         ]
         return m
 
-    def _bank(self, m: Module, bank: int, margin_saturated: Signal, residual_saturated: Signal) -> Signal:
+    def _bank(self, m: Module, bank: int, margin_saturated: Value, residual_saturated: Value) -> Signal:
         """Build one sample's pipeline; returns its delta."""
 
         def register(name: str, width: int) -> Signal:
@@ -169,7 +169,8 @@ class LossUnit(wiring.Component):
             ),
         ]
         entry = data.StructLayout({"slope": signed(SLOPE.width), "intercept": signed(INTERCEPT.width)})
-        m.submodules[f"table{bank}"] = table = Memory(shape=entry, depth=self._config.table_segments, init=[])
+        table: Memory = Memory(shape=entry, depth=self._config.table_segments, init=[])
+        m.submodules[f"table{bank}"] = table
         write, read = table.write_port(), table.read_port()
         m.d.comb += [
             write.addr.eq(self.table_write.index),

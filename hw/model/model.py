@@ -82,8 +82,10 @@ class Model(wiring.Component):
         m = Module()
         m.submodules.update = update = Update(config.lanes)
         layout = weights_layout(config)
-        m.submodules.w = w = Memory(shape=layout, depth=config.chunks, init=[])
-        m.submodules.w_next = w_next = Memory(shape=layout, depth=config.chunks, init=[])
+        w: Memory = Memory(shape=layout, depth=config.chunks, init=[])
+        w_next: Memory = Memory(shape=layout, depth=config.chunks, init=[])
+        m.submodules.w = w
+        m.submodules.w_next = w_next
         w_write, w_read = w.write_port(), w.read_port()
         next_write, next_read = w_next.write_port(), w_next.read_port()
 

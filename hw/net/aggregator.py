@@ -1,5 +1,7 @@
 """The aggregator's side of the AllReduce protocol."""
 
+from typing import Any
+
 from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
@@ -82,8 +84,10 @@ class Aggregator(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.check = check = FrameCheck()
-        m.submodules.state = state_memory = Memory(shape=_STATE, depth=self._slots, init=[])
-        m.submodules.sums = sums_memory = Memory(shape=VALUES_LAYOUT, depth=self._slots, init=[])
+        state_memory: Memory = Memory(shape=_STATE, depth=self._slots, init=[])
+        sums_memory: Memory = Memory(shape=VALUES_LAYOUT, depth=self._slots, init=[])
+        m.submodules.state = state_memory
+        m.submodules.sums = sums_memory
         state_read, state_write = state_memory.read_port(), state_memory.write_port()
         sums_read, sums_write = sums_memory.read_port(), sums_memory.write_port()
 
@@ -100,7 +104,7 @@ class Aggregator(wiring.Component):
 
         # What a partial or an acknowledgement makes of the slot.
         old = state_read.data
-        new = Signal(_STATE)
+        new: Any = Signal(_STATE)
         is_partial = packet.type == PacketType.PARTIAL
         is_current = packet.round == old.round
         is_next = packet.round == (old.round + 1)[:ROUND_BITS]
@@ -148,7 +152,7 @@ class Aggregator(wiring.Component):
         sweeping = Signal()
         answered = Signal(reset_less=True)
         answered_all = Signal(reset_less=True)
-        sums = Signal(VALUES_LAYOUT, reset_less=True)
+        sums: Any = Signal(VALUES_LAYOUT, reset_less=True)
         m.d.comb += [
             state_write.addr.eq(Mux(sweeping, sweep, packet.slot)),
             state_write.data.eq(Mux(sweeping, Const(0, _STATE.size), new)),

@@ -1,6 +1,8 @@
 """The worker's side of the AllReduce protocol."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, ResetInserter, Signal
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import enum, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.memory import Memory
@@ -110,7 +112,7 @@ class Endpoint(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        phases = [Signal(SlotPhase, name=f"phase{slot}") for slot in range(self._slots)]
+        phases: list[Any] = [Signal(SlotPhase, name=f"phase{slot}") for slot in range(self._slots)]
         has_sums = Signal(self._slots)  # sums have come and are not handed on
         next_slot = Signal(self._slot_bits)  # of the next partial
         next_round = Signal(ROUND_BITS)
@@ -135,14 +137,14 @@ class Endpoint(wiring.Component):
         return m
 
     @staticmethod
-    def _round_of(slot: Signal, next_slot: Signal, next_round: Signal) -> Signal:
+    def _round_of(slot: Value, next_slot: Signal, next_round: Signal) -> Value:
         """Round of the AllReduce that a slot in use carries: slots from ``next_slot`` on are still in the last lap."""
         return next_round - (slot >= next_slot)
 
     def _receive(
         self,
         m: Module,
-        phases: list[Signal],
+        phases: list[Any],
         has_sums: Signal,
         next_slot: Signal,
         next_round: Signal,
@@ -199,7 +201,8 @@ class Endpoint(wiring.Component):
             m.d.sync += phase.eq(SlotPhase.IDLE)
 
         # Sums go straight out when it is their turn, else by way of the memory.
-        m.submodules.sums_memory = memory = Memory(shape=VALUES_LAYOUT, depth=self._slots, init=[])
+        memory: Memory = Memory(shape=VALUES_LAYOUT, depth=self._slots, init=[])
+        m.submodules.sums_memory = memory
         write, read = memory.write_port(), memory.read_port()
         turn = Signal(self._slot_bits)
         free = ~self.sums.valid | self.sums.ready
@@ -233,14 +236,15 @@ class Endpoint(wiring.Component):
     def _transmit(
         self,
         m: Module,
-        phases: list[Signal],
+        phases: list[Any],
         has_sums: Signal,
         next_slot: Signal,
         next_round: Signal,
         acknowledge: tuple[Signal, Signal],
     ) -> None:
         """Build the transmitter: one packet register, three sources."""
-        m.submodules.values_memory = memory = Memory(shape=VALUES_LAYOUT, depth=self._slots, init=[])
+        memory: Memory = Memory(shape=VALUES_LAYOUT, depth=self._slots, init=[])
+        m.submodules.values_memory = memory
         write, read = memory.write_port(), memory.read_port()
         submitted = self.partials.valid & self.partials.ready
         m.d.comb += [
@@ -256,7 +260,8 @@ class Endpoint(wiring.Component):
         m.d.comb += [queue.w_en.eq(pulse), queue.w_data.eq(slot)]
 
         # The scan looks at a slot a cycle and stops at one that is overdue.
-        m.submodules.times = times = Memory(shape=32, depth=self._slots, init=[])
+        times: Memory = Memory(shape=32, depth=self._slots, init=[])
+        m.submodules.times = times
         time_write, time_read = times.write_port(), times.read_port(domain="comb")
         now = Signal(32)
         scan = Signal(self._slot_bits)

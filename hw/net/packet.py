@@ -4,6 +4,8 @@ Fields are big-endian and counted in network order (first byte first, most signi
 is little-endian (byte i of the frame is bits 8i to 8i+7). All functions here are wiring: they cost no logic.
 """
 
+from typing import Any
+
 from amaranth.hdl import Cat, Const, Module, Signal, Value, signed, unsigned
 from amaranth.lib import data
 
@@ -75,7 +77,7 @@ def build(m: Module, **fields: object) -> Value:
     KeyError
         If a name is no field.
     """
-    packet = Signal(PACKET)
+    packet: Any = Signal(PACKET)
     for name, value in ({"ethertype": ETHERTYPE, "version": VERSION} | fields).items():
         if name not in PACKET.members:
             raise KeyError(f"a packet has no field {name}")

@@ -1,7 +1,7 @@
 """The first look at a frame: is it a packet of this format?"""
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.axi_stream import FrameBeat
@@ -38,7 +38,7 @@ class FrameCheck(wiring.Component):
         )
 
     frames: stream.Interface
-    packet: Signal
+    packet: data.View
     received: Signal
     good: Signal
 

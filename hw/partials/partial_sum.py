@@ -1,6 +1,6 @@
 """Round 1: from the dot products of all engines to partial activations."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
@@ -98,7 +98,7 @@ class PartialSum(wiring.Component):
         ]
         return m
 
-    def _bank(self, m: Module, bank: int, shift: Signal, half: Signal, clamped: Signal) -> Signal:
+    def _bank(self, m: Module, bank: int, shift: Signal, half: Signal, clamped: Value) -> Signal:
         """Build one bank; returns its partial, with ``clamped`` in the same cycle."""
         engines = self._config.engines
         high_bits = self._config.dot_bits - _LOW

@@ -120,7 +120,7 @@ class Worker(wiring.Component):
         self._configure_network(m, registers, endpoint)
         self._configure_arithmetic(m, registers, partial_sum, loss)
 
-        settings = Signal(ENGINE_SETTINGS)
+        settings: Any = Signal(ENGINE_SETTINGS)
         m.d.comb += [
             settings.precision.eq(registers.format_precision),
             settings.stored.eq(registers.format_stored),

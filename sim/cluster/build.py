@@ -7,9 +7,8 @@ the sources that it comes from.
 import hashlib
 import os
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
-
-import amaranth
 
 from p4sgd import hw
 from p4sgd.hw.spec.config import WorkerConfig
@@ -28,7 +27,7 @@ MEMORY_BYTES = 1 << _MEMORY_BITS
 @cache
 def _source_hash() -> str:
     """Hash of every Python file that the Verilog of a cluster depends on, and of Amaranth's version."""
-    digest = hashlib.sha256(amaranth.__version__.encode())
+    digest = hashlib.sha256(version("amaranth").encode())
     for root in (Path(str(hw.__file__)).parent, Path(__file__).parent):
         for path in sorted(root.rglob("*.py")):
             digest.update(path.relative_to(root).as_posix().encode())

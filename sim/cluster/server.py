@@ -103,7 +103,7 @@ class _Server:
 @cocotb.test()
 async def serve(dut: Any) -> None:
     """Answer requests until the client says ``close`` or goes away."""
-    cocotb.start_soon(Clock(dut.clk, CLOCK_NS, unit="ns").start())
+    Clock(dut.clk, CLOCK_NS, unit="ns").start()
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(os.environ[SOCKET_VARIABLE])
         with connection.makefile("rw") as stream:

@@ -1,5 +1,6 @@
 """The golden model against plain Python integers and fractions, written from the rules of hw/spec/run.py."""
 
+import itertools
 from fractions import Fraction
 from math import floor
 
@@ -84,7 +85,7 @@ def test_workers_matter_only_through_round_1():
         one = random_job(WorkerConfig.tiny(), 1, seed=seed, max_chunks=8, max_mini_batches=4)
         features = one.stored[0].shape[1]
         cuts = np.linspace(0, features, min(8, features) + 1).astype(int)
-        parts = [slice(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+        parts = [slice(a, b) for a, b in itertools.pairwise(cuts)]
         many = type(one)(
             one.config,
             type(one.settings)(**{**vars(one.settings), "workers": len(parts)}),

@@ -11,7 +11,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import cocotb
 from amaranth.lib import wiring
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
@@ -67,7 +66,7 @@ def parameters() -> dict[str, Any]:
 
 async def start(dut: Any, *, reset_cycles: int = 3) -> None:
     """Inside the simulator: start the clock (250 MHz) and reset the design."""
-    cocotb.start_soon(Clock(dut.clk, 4, unit="ns").start())
+    Clock(dut.clk, 4, unit="ns").start()
     if hasattr(dut, "rst"):
         dut.rst.value = 1
         await ClockCycles(dut.clk, reset_cycles)

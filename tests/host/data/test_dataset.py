@@ -1,0 +1,112 @@
+"""Data sets: forms of features, blocks of rows, splits."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p4sgd.host.data import Dataset
+from p4sgd.host.data.dataset import find_not_finite
+from p4sgd.host.errors import UserError
+
+
+def test_sparse_becomes_a_clean_csr_array_and_the_callers_matrix_stays():
+    given_matrix = scipy.sparse.csr_matrix(
+        (np.array([1, 2, 3]), np.array([2, 0, 0]), np.array([0, 3])), shape=(1, 4), dtype=np.int8
+    )
+    messy = scipy.sparse.csr_matrix((np.array([1.0, 2, 3]), np.array([2, 0, 0]), np.array([0, 3])), shape=(1, 4))
+    for matrix in (given_matrix, messy, messy.tocoo()):
+        data = Dataset(matrix, np.zeros(1), "x")
+        assert isinstance(data.features, scipy.sparse.csr_array)
+        assert data.features.indices.tolist() == [0, 2]
+        assert data.features.data.tolist() == [5, 1]
+    assert messy.indices.tolist() == [2, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept"),
+    [("u1", "f4"), ("i2", "f4"), ("f2", "f4"), ("?", "f4"), ("i4", "f8"), ("i8", "f8"), ("f4", "f4"), ("f8", "f8")],
+)
+def test_numbers_are_kept_exactly(kind, kept):
+    top = 1 if kind in ("?", "f2") else np.iinfo(kind).max if kind[0] in "iu" and kind != "i8" else 7
+    values = np.array([[0, 1], [top, 1]]).astype(kind)
+    data = Dataset(values, np.zeros(2), "x")
+    assert data.features.dtype == kept
+    assert np.array_equal(data.features, values.astype(np.float64))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_rows_are_a_dense_block(sparse):
+    dense = np.arange(12, dtype=np.float32).reshape(4, 3)
+    data = Dataset(scipy.sparse.csr_matrix(dense) if sparse else dense, np.zeros(4), "x")
+    block = data.rows(slice(1, 3))
+    assert isinstance(block, np.ndarray)
+    assert block.dtype == np.float64
+    assert np.array_equal(block, dense[1:3])
+    assert data.sparse == sparse
+    assert (data.samples, data.feature_count) == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "message"),
+    [
+        (np.zeros((0, 3)), np.zeros(0), "no samples"),
+        (np.zeros((3, 0)), np.zeros(3), "no features"),
+        (np.zeros((3, 2)), np.zeros(2), "3 samples, but labels of shape"),
+        (np.zeros((3, 2)), np.array([0, np.nan, 1]), "label of sample 2 is nan"),
+        (np.zeros(3), np.zeros(3), "must be a matrix"),
+        (np.array([["a"]]), np.zeros(1), "must be numbers"),
+        (np.array([[1 + 1j]]), np.zeros(1), "must be numbers"),
+    ],
+)
+def test_refused(features, labels, message):
+    with pytest.raises(UserError, match=f"^somewhere.*{message}"):
+        Dataset(features, labels, "somewhere")
+
+
+@given(
+    classes=st.lists(st.integers(1, 40), min_size=1, max_size=4),
+    fraction=st.floats(0.05, 0.95),
+    seed=st.integers(0, 99),
+    stratified=st.booleans(),
+)
+def test_split(classes, fraction, seed, stratified):
+    labels = np.repeat(np.arange(len(classes)), classes)
+    samples = labels.size
+    data = Dataset(np.arange(samples).reshape(-1, 1), labels, "x")
+    if max(1, round(fraction * samples)) >= samples:
+        with pytest.raises(UserError, match="leaves none"):
+            data.split(fraction, seed=seed, stratified=stratified)
+        return
+    rest, held = data.split(fraction, seed=seed, stratified=stratified)
+    again, _ = data.split(fraction, seed=seed, stratified=stratified)
+    assert np.array_equal(rest.features, again.features), "the seed decides"
+    assert sorted([*rest.features[:, 0], *held.features[:, 0]]) == list(range(samples)), "a sample is lost or doubled"
+    assert held.samples == max(1, round(fraction * samples))
+    for part in (rest, held):
+        assert np.array_equal(part.labels, labels[part.features[:, 0].astype(int)])
+    if stratified:
+        for label, count in enumerate(classes):
+            assert abs((held.labels == label).sum() - held.samples / samples * count) <= 1.01
+
+
+def test_split_shuffles_and_another_seed_differs():
+    data = Dataset(np.arange(500).reshape(-1, 1), np.zeros(500), "x", ("a",))
+    first, _ = data.split(0.2, seed=1, stratified=True)
+    second, held = data.split(0.2, seed=2, stratified=True)
+    assert not np.array_equal(first.features, second.features)
+    assert np.abs(np.diff(first.features[:, 0])).mean() > 50
+    assert held.label_names == ("a",)
+    assert held.name == "held-out samples of x"
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_the_first_value_that_is_not_finite(sparse, value):
+    dense = np.zeros((50, 60))
+    dense[:, 7] = 1
+    form = scipy.sparse.csr_array if sparse else np.array
+    assert find_not_finite(form(dense)) is None
+    dense[31, 41] = dense[33, 2] = value
+    assert find_not_finite(form(dense)) == (31, 41)

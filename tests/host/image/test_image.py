@@ -1,0 +1,226 @@
+"""Images: from a data set to lines and back, in memory and as files."""
+
+import json
+import struct
+import subprocess
+import sys
+import zlib
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p4sgd.host.data import Dataset, Scaling
+from p4sgd.host.data.quantize import quantize
+from p4sgd.host.errors import UserError
+from p4sgd.host.image import open_image, prepare_images
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.fixed import LABEL
+
+CONFIG = WorkerConfig(engines=2, lanes=8, chunks=16)
+
+
+def make(rng, samples=37, features=50, *, sparse=False, negative=True, density=0.3):
+    dense = rng.normal(size=(samples, features)) * 10.0 ** rng.integers(-5, 5, features)
+    dense[rng.random(dense.shape) > density] = 0
+    if not negative:
+        dense = np.abs(dense)
+    labels = rng.choice([-1.0, 1.0], samples)
+    return Dataset(scipy.sparse.csr_array(dense) if sparse else dense, labels, "made")
+
+
+def read_back(images, precision=None):
+    """All workers' features as integers, without the padding of features."""
+    parts = []
+    for image in images:
+        lines = np.stack([image.lines(engine) for engine in range(image.layout.config.engines)])
+        q = image.layout.unpack_lines(lines, precision or image.layout.stored, image.signed)
+        assert not q[:, image.layout.features :].any(), "missing features must be zero"
+        parts.append(q[:, : image.layout.features])
+    return np.concatenate(parts, axis=1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 1 << 30),
+    samples=st.integers(1, 70),
+    features=st.integers(20, 90),
+    sparse=st.booleans(),
+    negative=st.booleans(),
+    kind=st.sampled_from(["minmax", "maxabs"]),
+    workers=st.integers(1, 3),
+    stored=st.integers(1, 8),
+    batch=st.sampled_from([8, 16, 24]),
+    bias=st.booleans(),
+)
+def test_every_feature_is_in_its_place(seed, samples, features, sparse, negative, kind, workers, stored, batch, bias):
+    rng = np.random.default_rng(seed)
+    data = make(rng, samples, features, sparse=sparse, negative=negative)
+    scaling = Scaling.fit(data.features, kind)
+    labels = LABEL.from_real(data.labels)
+    images = prepare_images(data, labels, scaling, CONFIG, workers=workers, stored=stored, batch=batch, bias=bias)
+    a = scaling.apply(data.features)
+    if bias:
+        a = np.hstack([a, np.ones((samples, 1))])
+    padded = -(-samples // batch) * batch
+    expected = np.zeros((padded, features + bias), np.int64)
+    expected[:samples] = quantize(a, stored, scaling.signed)
+    assert np.array_equal(read_back(images), expected)
+    assert [image.worker for image in images] == list(range(workers))
+    for image in images:
+        assert image.layout.samples == padded
+        assert image.samples == samples
+        assert image.signed == scaling.signed
+        assert image.labels.dtype == np.int32
+        assert image.labels[:samples].tolist() == labels.tolist()
+        assert not image.labels[samples:].any()
+        part = slice(image.first, min(features, image.first + image.layout.features))
+        assert np.array_equal(image.scale[: part.stop - part.start], scaling.scale[part])
+        assert np.array_equal(image.offset[: part.stop - part.start], scaling.offset[part])
+    assert images[-1].scale[-1] == (0 if bias else scaling.scale[-1])
+
+
+def test_many_blocks(monkeypatch):
+    monkeypatch.setattr("p4sgd.host.image.prepare._BLOCK_VALUES", 8 * 51 * 2)  # two micro-batches a block
+    rng = np.random.default_rng(3)
+    for sparse in (False, True):
+        data = make(rng, 75, 50, sparse=sparse)
+        scaling = Scaling.fit(data.features)
+        images = prepare_images(data, LABEL.from_real(data.labels), scaling, CONFIG, workers=2, stored=5, batch=24)
+        q = read_back(images)
+        assert q.shape == (96, 51)
+        assert np.array_equal(q[:75, :50], quantize(scaling.apply(data.features), 5, scaling.signed))
+        assert not q[75:].any()
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    rng = np.random.default_rng(5)
+    data = make(rng, 40, 60)
+    scaling = Scaling.fit(data.features)
+    arguments = (data, LABEL.from_real(data.labels), scaling, CONFIG)
+    options = {"workers": 2, "stored": 6, "batch": 16}
+    return prepare_images(*arguments, **options), prepare_images(*arguments, **options, directory=tmp_path)
+
+
+def test_files_hold_the_same(prepared, tmp_path):
+    in_memory, in_files = prepared
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["worker0.p4sgd", "worker1.p4sgd"]
+    for here, there in zip(in_memory, in_files, strict=True):
+        again = open_image(there.path)
+        for image in (there, again):
+            for name in ("layout", "signed", "worker", "workers", "first", "samples", "bias"):
+                assert getattr(image, name) == getattr(here, name), name
+            for name in ("labels", "offset", "scale"):
+                assert np.array_equal(getattr(image, name), getattr(here, name)), name
+            for engine in range(2):
+                lines = image.lines(engine)
+                assert lines.shape == image.layout.lines_shape
+                assert lines.flags.c_contiguous
+                assert not lines.flags.writeable
+                assert np.array_equal(lines, here.lines(engine))
+
+
+def test_sections_are_pages(prepared):
+    _, (image, _) = prepared
+    raw = image.path.read_bytes()
+    _, _, length, _ = struct.unpack_from("<8sIII", raw)
+    sections = json.loads(raw[20 : 20 + length])["sections"]
+    assert list(sections) == ["lines0", "lines1", "labels", "offset", "scale"]
+    assert all(section["offset"] % 4096 == 0 for section in sections.values())
+    assert len(raw) % 4096 == 0
+    begin = sections["lines1"]["offset"]
+    assert raw[begin : begin + image.layout.lines_bytes] == image.lines(1).tobytes()
+    assert int(sections["lines1"]["crc32"], 16) == zlib.crc32(image.lines(1).tobytes())
+
+
+def rewrite(path, change):
+    raw = bytearray(path.read_bytes())
+    change(raw)
+    path.write_bytes(raw)
+
+
+def test_damage_is_seen(prepared):
+    _, (image, other) = prepared
+    whole = image.path.read_bytes()
+
+    def refused(message, change):
+        image.path.write_bytes(whole)
+        rewrite(image.path, change)
+        with pytest.raises(UserError, match=f"^{image.path}: .*{message}"):
+            open_image(image.path)
+
+    def set_byte(place, value):
+        return lambda raw: raw.__setitem__(place, value)
+
+    header = len(whole) - len(whole) + 25
+    refused("not an image file", set_byte(0, 0))
+    refused("version 9, this p4sgd reads version 1: prepare the data again", set_byte(8, 9))
+    refused("header is damaged", set_byte(header, whole[header] ^ 1))
+    refused("header is damaged", set_byte(14, 0xFF))
+    refused("lines0 is damaged", set_byte(8192, whole[8192] ^ 1))
+    refused("cut off", lambda raw: raw.__delitem__(slice(len(raw) - 4096, None)))
+    refused("not an image file", lambda raw: raw.clear())
+    assert open_image(other.path).worker == 1
+    with pytest.raises(UserError, match="No such file"):
+        open_image(image.path.with_name("nothing"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch": 12}, "batch must be a multiple of 8, not 12"),
+        ({"batch": 0}, "batch must be a multiple of 8"),
+        ({"stored": 9}, "stored planes must be 1 to 8"),
+        ({"workers": 9}, "51 features .* too few for 9 workers: use at most 7"),
+    ],
+)
+def test_refused(change, message):
+    data = make(np.random.default_rng(0))
+    with pytest.raises(UserError, match=message):
+        prepare_images(data, LABEL.from_real(data.labels), Scaling.fit(data.features), CONFIG, **change)
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
+def test_interrupted_nothing_is_left(tmp_path, monkeypatch, kind):
+    def fail(block, shard, layout):
+        raise kind
+
+    data = make(np.random.default_rng(0))
+    (tmp_path / "worker0.p4sgd").write_text("older")
+    monkeypatch.setattr("p4sgd.host.image.prepare._pack", fail)
+    with pytest.raises(kind):
+        prepare_images(
+            data, LABEL.from_real(data.labels), Scaling.fit(data.features), CONFIG, workers=2, directory=tmp_path
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["worker0.p4sgd"]
+    assert (tmp_path / "worker0.p4sgd").read_text() == "older"
+
+
+FULL_DISK = """
+import resource, sys
+import numpy as np
+from pathlib import Path
+from p4sgd.host.data import Dataset, Scaling
+from p4sgd.host.errors import UserError
+from p4sgd.host.image import prepare_images
+from p4sgd.hw.spec.config import WorkerConfig
+x = np.random.default_rng(0).random((4000, 100))
+data = Dataset(x, np.zeros(4000), "made")
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    prepare_images(data, np.zeros(4000, np.int64), Scaling.fit(x), WorkerConfig(), directory=Path(sys.argv[1]))
+except UserError as error:
+    print(error)
+"""
+
+
+def test_no_room_for_the_file(tmp_path):
+    """The system refuses more than 100 kB a file."""
+    command = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"{tmp_path}/worker0.p4sgd: cannot write: the disk is full, ")
+    assert "MB are needed: free some space or choose another folder" in done.stdout
+    assert list(tmp_path.iterdir()) == []

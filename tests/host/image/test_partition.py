@@ -1,0 +1,50 @@
+"""Features to workers."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p4sgd.host.errors import UserError
+from p4sgd.host.image.partition import partition
+from p4sgd.hw.spec.config import WorkerConfig
+
+CONFIG = WorkerConfig(engines=2, lanes=8, chunks=4)  # 64 features a worker
+
+
+@given(features=st.integers(1, 64 * 32), workers=st.integers(1, 32))
+def test_contiguous_whole_chunks_and_equal(features, workers):
+    chunks = -(-features // 8)
+    if chunks < workers:
+        with pytest.raises(UserError, match=f"use at most {chunks}"):
+            partition(features, workers, CONFIG)
+        return
+    if -(-chunks // workers) > 8:
+        with pytest.raises(UserError, match="this configuration holds 64: use at least"):
+            partition(features, workers, CONFIG)
+        return
+    shards = partition(features, workers, CONFIG)
+    assert [shard.worker for shard in shards] == list(range(workers))
+    assert shards[0].first == 0
+    assert shards[-1].last == features
+    for left, right in itertools.pairwise(shards):
+        assert left.last == right.first
+        assert right.first % 8 == 0
+    counts = [-(-shard.features // 8) for shard in shards]
+    assert max(counts) - min(counts) <= 1
+    assert counts == [(w + 1) * chunks // workers - w * chunks // workers for w in range(workers)]
+
+
+def test_the_advice_is_right():
+    with pytest.raises(UserError, match="holds 64: use at least 3 workers"):
+        partition(129, 2, CONFIG)
+    partition(129, 3, CONFIG)
+    with pytest.raises(UserError, match="holds 64: use a larger configuration"):
+        partition(64 * 32 + 1, 32, CONFIG)
+
+
+@pytest.mark.parametrize("workers", [0, 33, -1])
+def test_workers_out_of_range(workers):
+    with pytest.raises(UserError, match="workers must be 1 to 32"):
+        partition(1000, workers, CONFIG)
