@@ -33,7 +33,8 @@ class EpochRecord:
     metrics
         By data and name: ``train_…`` on the full-precision training samples, ``quantised_…`` on the same samples as
         the hardware saw them and with its own weights and bias, ``validation_…`` and ``test_…`` if there are such
-        data; see `p4sgd.host.training.metrics.measure` for the names.
+        data, see `p4sgd.host.training.metrics.measure` for the names; and ``objective``, the train loss with the
+        penalties, if there are any.
     seconds
         Time of the run on the device, without metrics.
     samples_per_second
@@ -78,7 +79,8 @@ class TrainingResult:
     best_epoch
         Number of the epoch with the smallest ``monitored`` metric.
     monitored
-        The metric that decides: ``validation_loss``, or ``train_loss`` without validation samples.
+        The metric that decides: ``validation_loss``; without validation samples ``objective``, or ``train_loss`` if
+        there are no penalties.
     stopped
         Why training ended.
     remarks

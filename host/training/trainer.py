@@ -17,7 +17,7 @@ import numpy as np
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import Device
 from p4sgd.host.devices.session import RunReport, Session
-from p4sgd.host.errors import P4sgdError
+from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.losses import Loss, get_loss
 from p4sgd.host.model_file import Model
 from p4sgd.host.training.intercept import fit_intercept
@@ -86,6 +86,8 @@ def train(
     """
     if len(device.workers) != options.workers:
         raise P4sgdError(f"the options are for {options.workers} workers, the device has {len(device.workers)}")
+    if test is not None and not test.sparse and test.feature_count != data.feature_count:
+        raise UserError(f"{test.name} has {test.feature_count} features, {data.name} has {data.feature_count}")
     prepared = prepare(data, options, device.workers[0].config, directory=directory)
     return _Training(prepared, options, device, test, on_epoch, on_remark).run()
 
@@ -118,7 +120,10 @@ class _Training:
         self._best_epoch = 0
         self._best_score = np.inf
         self._idle = 0
-        self._monitored = "validation_loss" if prepared.validation is not None else "objective"
+        self._penalised = options.l2 > 0 or options.l1 > 0
+        self._monitored = "objective" if self._penalised else "train_loss"
+        if prepared.validation is not None:
+            self._monitored = "validation_loss"
         form = prepared.features
         first = options.learning_rate or self._automatic_rate()
         choose_rate(first, options.batch, form)  # refuses what the hardware does not have
@@ -221,9 +226,10 @@ class _Training:
         for name, data in self._held_out.items():
             measured[name] = measure(loss, coding, model.decision_function(data), self._held_out_labels[name])
         metrics = {f"{name}_{key}": value for name, values in measured.items() for key, value in values.items()}
-        w = WEIGHT.to_real(np.concatenate(weights))
-        penalty = self._options.l2 / 2 * float(w @ w) + self._options.l1 * float(np.abs(w).sum())
-        metrics["objective"] = metrics["train_loss"] + penalty
+        if self._penalised:
+            w = WEIGHT.to_real(np.concatenate(weights))
+            penalty = self._options.l2 / 2 * float(w @ w) + self._options.l1 * float(np.abs(w).sum())
+            metrics["objective"] = metrics["train_loss"] + penalty
         return model, metrics
 
     def _keep(self, epoch: int, model: Model, metrics: dict[str, float]) -> None:
@@ -240,7 +246,8 @@ class _Training:
         rate = automatic_rate(self._loss, self._prepared.mean_square)
         rate = min(rate, largest_rate(self._options.batch, self._prepared.features))
         if self._options.l2 > 0:
-            rate = min(rate, float(SHRINK.to_real(SHRINK.maximum)) / self._options.l2)
+            # a little below, because the rate is rounded by up to 0.4 %
+            rate = min(rate, 0.99 * float(SHRINK.to_real(SHRINK.maximum)) / self._options.l2)
         return rate
 
     def _tell_flags(self, report: RunReport, epoch: int) -> None:
@@ -266,5 +273,6 @@ class _Training:
             "configuration": dataclasses.asdict(config),
             "learning_rate": self._history[0].learning_rate,
             "signed": prepared.features.signed,
+            "labels": prepared.coding.to_json(),
             "options": self._options.to_json(),
         }

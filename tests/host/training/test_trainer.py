@@ -1,0 +1,348 @@
+"""Training on the emulator: against the golden model, against the definition of every metric, and all its ends."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse
+from support.bench import default_seed
+
+from p4sgd.host.data import Dataset
+from p4sgd.host.devices import open_device
+from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.losses import LOSSES, Task
+from p4sgd.host.model_file import load_model, save_model
+from p4sgd.host.training import StopReason, TrainingOptions, train
+from p4sgd.host.training.metrics import evaluate
+from p4sgd.host.training.preparation import prepare
+from p4sgd.host.training.quantised import quantised_activations
+from p4sgd.host.training.rate import choose_penalties, choose_rate
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.fixed import WEIGHT
+from p4sgd.hw.spec.run import RunSettings
+from p4sgd.sim import golden
+
+CONFIG = WorkerConfig(engines=2, lanes=8, chunks=8, line_fifo_depth=64, slots=4, table_segments=64)
+
+
+def dataset(task=Task.CLASSIFICATION, samples=100, features=20, signed=False, seed=1, name="made"):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(samples, features)) if signed else rng.random((samples, features))
+    x[:, 3] = 7.0  # constant
+    z = x @ rng.normal(size=features) * 2 + rng.normal(size=samples) * 0.2
+    z -= np.median(z)
+    return Dataset(x, z if task is Task.REGRESSION else np.where(z > 0, 1.0, 0.0), name)
+
+
+def run(data=None, workers=1, test=None, on_epoch=None, on_remark=None, device=None, config=CONFIG, **options):
+    options = TrainingOptions(**{"epochs": 4, "workers": workers, **options})
+    device = device or open_device("emulator", config, workers)
+    data = data or dataset()
+    return train(data, options, device, test=test, on_epoch=on_epoch, on_remark=on_remark)
+
+
+# -- arithmetic ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("name", LOSSES)
+def test_weights_are_the_golden_model_s(name, workers):
+    """All epochs again by the definition, from the images and the options, with changing rates and penalties."""
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    rng = np.random.default_rng(seed)
+    data = dataset(LOSSES[name].task, samples=int(rng.integers(40, 120)), signed=bool(rng.integers(2)), seed=seed)
+    options = TrainingOptions(
+        loss=name,
+        workers=workers,
+        epochs=3,
+        batch=8 * int(rng.integers(1, 4)),
+        precision=int(rng.integers(1, 5)),
+        planes=int(rng.integers(5, 9)),
+        scaling=["minmax", "maxabs"][rng.integers(2)],
+        schedule="invscaling",
+        l2=1e-3,
+        l1=1e-4,
+        learning_rate=0.3,
+        seed=int(rng.integers(1000)),
+    )
+    result = train(data, options, open_device("emulator", CONFIG, workers))
+    prepared = prepare(data, options, CONFIG)
+    form = prepared.features
+    q = [
+        image.layout.unpack_lines(np.stack(image.engine_lines), form.precision, form.signed)[:, : image.layout.features]
+        for image in prepared.images
+    ]
+    weights = [np.zeros(each.shape[1], np.int64) for each in q]
+    for epoch in range(1, 4):
+        rate = choose_rate(0.3 / epoch**0.5, options.batch, form)
+        penalties = choose_penalties(rate.actual, 1e-3, 1e-4)
+        settings = RunSettings(
+            features=form,
+            chunks=1,
+            micro_batches=options.batch // 8,
+            mini_batches=-(-data.samples // options.batch),
+            label_mode=LOSSES[name].label_mode,
+            rate_mantissa=rate.mantissa,
+            rate_exponent=rate.exponent,
+            shrink=penalties.shrink,
+            threshold=penalties.threshold,
+            workers=workers,
+        )
+        table = LOSSES[name].table(CONFIG.table_segments)
+        weights = golden.train(q, prepared.images[0].labels.astype(np.int64), weights, table, settings).weights
+        assert result.history[epoch - 1].learning_rate == rate.actual
+        if epoch == result.best_epoch:
+            assert result.model.weights.tolist() == np.concatenate(weights).tolist()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("scaling", "signed"), [("minmax", True), ("maxabs", True), ("maxabs", False)])
+@pytest.mark.parametrize("stored", [1, 2, 4, 8])
+def test_the_fold_is_exact_on_the_grid(stored, scaling, signed, bias):
+    """Features that need no rounding: the model on raw features gives what the hardware's integers give."""
+    rng = np.random.default_rng(3)
+    two_sided = signed and scaling == "maxabs"
+    top = max(1, (1 << stored - 1) - 1) if two_sided else (1 << stored) - 1
+    grid = rng.integers(-top if two_sided else 0, (0 if stored == 1 else top) + 1 if two_sided else top + 1, (24, 11))
+    grid[0], grid[1] = (-top if two_sided else 0), (-top if two_sided else top)
+    slope, offset = rng.uniform(0.1, 9, 11), (rng.normal(size=11) * 5 if scaling == "minmax" else np.zeros(11))
+    data = Dataset(grid * slope / top + offset, np.arange(24.0) % 2, "grid")
+    options = TrainingOptions(precision=stored, scaling=scaling, bias=bias, workers=2)
+    prepared = prepare(data, options, CONFIG)
+    assert prepared.features.signed == two_sided
+    weights = [rng.integers(-(1 << 31), 1 << 31, image.layout.features) for image in prepared.images]
+    z = quantised_activations(prepared.images, weights, prepared.features, 24)
+    model = prepared.fold(np.concatenate(weights), "logistic")
+    assert model.decision_function(prepared.train) == pytest.approx(z, rel=1e-9, abs=1e-6)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("precision", [1, 3, 8])
+def test_quantised_activations_by_definition(precision, signed):
+    data = dataset(signed=signed, samples=30)
+    options = TrainingOptions(precision=precision, planes=8, scaling="maxabs", workers=2, batch=16)
+    prepared = prepare(data, options, CONFIG)
+    rng = np.random.default_rng(4)
+    weights = [rng.integers(-(1 << 20), 1 << 20, image.layout.features) for image in prepared.images]
+    expected = np.zeros(30)
+    for image, w in zip(prepared.images, weights, strict=True):
+        q = image.layout.unpack_lines(np.stack(image.engine_lines), precision, prepared.features.signed)
+        expected += q[:30, : image.layout.features] @ w
+    z = quantised_activations(prepared.images, weights, prepared.features, 30)
+    assert z.tolist() == (expected / 2.0 ** (WEIGHT.fraction + prepared.features.fraction)).tolist()
+
+
+# -- metrics ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_metrics(name):
+    task = LOSSES[name].task
+    result = run(dataset(task), test=dataset(task, name="test"), loss=name, validation_fraction=0.2)
+    names = {"loss", "accuracy"} if task is Task.CLASSIFICATION else {"loss", "mse", "r2"}
+    for record in result.history:
+        sets = ("train", "quantised", "validation", "test")
+        assert set(record.metrics) == {f"{each}_{metric}" for each in sets for metric in names}
+    assert result.monitored == "validation_loss"
+    assert result.best.metrics["validation_loss"] == min(r.metrics["validation_loss"] for r in result.history)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_saved_model_measures_the_same(name, tmp_path):
+    test = dataset(LOSSES[name].task, seed=9, name="test")
+    result = run(dataset(LOSSES[name].task), test=test, loss=name)
+    save_model(result.model, tmp_path / "m")
+    loaded = load_model(tmp_path / "m")
+    for metric, value in evaluate(loaded, test).items():
+        assert value == result.best.metrics[f"test_{metric}"], metric
+    assert loaded.training["epoch"] == result.best_epoch
+    assert loaded.training["metrics"]["test_loss"] == result.best.metrics["test_loss"]
+
+
+def test_learning_happens():
+    result = run(epochs=20, precision=4, test=dataset(name="same"))
+    assert result.history[-1].metrics["train_loss"] < 0.5 * np.log(2)
+    assert result.best.metrics["train_accuracy"] > 0.9
+    assert result.best.metrics["quantised_accuracy"] > 0.9
+    assert result.best.metrics["test_accuracy"] == result.best.metrics["train_accuracy"], "test is the training set"
+    regression = run(dataset(Task.REGRESSION, signed=True), loss="squared", epochs=40, scaling="maxabs")
+    assert regression.best.metrics["train_r2"] > 0.95
+
+
+def test_objective_has_the_penalties():
+    result = run(l2=0.05, l1=0.001, epochs=2, learning_rate=0.1)
+    assert result.monitored == "objective"
+    best = result.best.metrics
+    w = result.model.weights / 2**23
+    penalty = 0.025 * (w**2).sum() + 0.001 * np.abs(w).sum()
+    assert best["objective"] == pytest.approx(best["train_loss"] + penalty)
+    free = run(epochs=2, learning_rate=0.1)
+    assert (w**2).sum() < (free.model.weights.astype(float) ** 2).sum() / 4**23
+
+
+def test_the_intercept_is_the_best_one():
+    result = run(precision=2, planes=8)
+    data = dataset()
+    y = np.where(data.labels > 0, 1.0, -1.0)
+    z = result.model.decision_function(data)
+    loss = LOSSES["logistic"]
+    for change in (-0.01, 0.01):
+        assert loss.value(z, y).mean() < loss.value(z + change, y).mean()
+    bare = run(precision=2, planes=8, bias=False)
+    assert bare.model.weights.size == 20
+    folded = float(WEIGHT.to_real(bare.model.weights) @ bare.model.offset)
+    assert bare.model.intercept == folded, "without a bias nothing is fitted"
+
+
+def test_same_seed_same_weights_and_other_seeds_others():
+    first, again, other = run(seed=3), run(seed=3), run(seed=4)
+    assert first.model.weights.tolist() == again.model.weights.tolist()
+    assert first.model.weights.tolist() != other.model.weights.tolist()
+
+
+def test_sorted_samples_are_shuffled():
+    data = dataset()
+    order = np.argsort(data.labels, kind="stable")
+    prepared = prepare(data.take(order), TrainingOptions(batch=8), CONFIG)
+    per_batch = prepared.images[0].labels.reshape(-1, 8)[:12]
+    assert ((per_batch > 0).any(axis=1) & (per_batch < 0).any(axis=1)).sum() >= 9
+
+
+def test_dense_and_sparse_are_trained_alike():
+    data = dataset(signed=True)
+    dense = data.features * (np.abs(data.features) > 0.7)
+    sparse = Dataset(scipy.sparse.csr_matrix(dense), data.labels, "sparse")
+    options = {"scaling": "maxabs", "validation_fraction": 0.2}
+    one, two = run(Dataset(dense, data.labels, "dense"), **options), run(sparse, **options)
+    assert one.model.weights.tolist() == two.model.weights.tolist()
+    for mine, other in zip(one.history, two.history, strict=True):
+        assert mine.metrics == pytest.approx(other.metrics)
+
+
+def test_images_in_files(tmp_path):
+    options = TrainingOptions(epochs=2, workers=2)
+    inside = train(dataset(), options, open_device("emulator", CONFIG, 2))
+    outside = train(dataset(), options, open_device("emulator", CONFIG, 2), directory=tmp_path)
+    assert inside.model.weights.tolist() == outside.model.weights.tolist()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_the_result_is_plain_data():
+    result = run(Dataset(np.random.default_rng(0).random((16, 2)), np.full(16, 3.0), "flat"), loss="squared")
+    text = json.dumps(result.to_json(), allow_nan=False)
+    document = json.loads(text)
+    assert len(document["epochs"]) == 4
+    assert document["epochs"][0]["train_r2"] is None, "R² of equal targets is no number"
+    assert document["options"] == TrainingOptions(epochs=4, loss="squared").to_json()
+    assert document["learning_rate"] == result.history[0].learning_rate
+    assert document["device"] == "emulator"
+    json.dumps(result.model.training, allow_nan=False)
+
+
+# -- how training ends -----------------------------------------------------------------------------------------------
+
+
+def test_patience_keeps_the_best():
+    result = run(epochs=60, learning_rate=15.0, batch=8, precision=2, patience=3, validation_fraction=0.3)
+    assert result.stopped is StopReason.PATIENCE
+    assert len(result.history) < 60
+    scores = [record.metrics["validation_loss"] for record in result.history]
+    assert result.best_epoch == int(np.argmin(scores)) + 1
+    assert min(scores[-3:]) >= min(scores[:-3]) - 1e-4
+    again = run(epochs=result.best_epoch, learning_rate=15.0, batch=8, precision=2, validation_fraction=0.3)
+    assert again.model.weights.tolist() == result.model.weights.tolist()
+
+
+def test_adaptive_rates_fall():
+    result = run(epochs=30, learning_rate=15.0, batch=8, precision=2, schedule="adaptive", tolerance=0.5)
+    rates = [record.learning_rate for record in result.history]
+    assert rates[0] == pytest.approx(15, rel=0.01)
+    assert rates[-1] < rates[0] / 20
+    assert sorted(rates, reverse=True) == rates
+
+
+@pytest.mark.parametrize("epoch", [1, 3])
+def test_ctrl_c_after_an_epoch_keeps_what_there_is(epoch):
+    def stop(record):
+        if record.epoch == epoch:
+            raise KeyboardInterrupt
+
+    result = run(on_epoch=stop)
+    assert result.stopped is StopReason.INTERRUPTED
+    assert len(result.history) == epoch
+    assert result.model.weights.tolist() == run(epochs=result.best_epoch).model.weights.tolist()
+
+
+class Interrupted:
+    """An emulator that is interrupted in one of its runs."""
+
+    def __init__(self, run):
+        self.device = open_device("emulator", CONFIG, 1)
+        self.name, self.workers, self.close = "emulator", self.device.workers, self.device.close
+        self.run = run
+
+    def wait(self, timeout_s=None):
+        self.run -= 1
+        if self.run == 0:
+            raise KeyboardInterrupt
+        self.device.wait(timeout_s)
+
+
+def test_ctrl_c_during_a_run():
+    result = run(device=Interrupted(3))
+    assert result.stopped is StopReason.INTERRUPTED
+    assert len(result.history) == 2
+    with pytest.raises(KeyboardInterrupt):
+        run(device=Interrupted(1))
+
+
+# -- what the user is told -------------------------------------------------------------------------------------------
+
+
+def test_remarks():
+    heard = []
+    result = run(on_remark=heard.append, learning_rate=15.0, batch=8, precision=1, l2=1e-9)
+    assert heard == list(result.remarks)
+    assert any(remark.startswith("l2 has no effect") for remark in heard)
+    assert len(set(heard)) == len(heard)
+
+
+def test_saturation_is_told_once():
+    rng = np.random.default_rng(2)
+    data = Dataset(rng.random((64, 30)), rng.normal(size=64), "wild")
+    result = run(data, loss="squared", learning_rate=200.0, batch=8, epochs=3, precision=8)
+    assert "weight_saturated" in result.history[-1].flags
+    assert sum("weights were saturated" in remark for remark in result.remarks) == 1
+
+
+def test_automatic_rate_has_registers_for_everything():
+    result = run(l2=10.0, epochs=1)
+    assert result.history[0].learning_rate * 10 < 2**-6
+    tiny = Dataset(np.array([[0.0], [1e-3]] * 8), np.array([0.0, 1.0] * 8), "tiny")
+    run(tiny, precision=1, bias=False, batch=8)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (dataset(features=300), {}, "use at least 3 workers or a larger configuration"),
+        (dataset(features=100), {"precision": 8, "config": dataclasses.replace(CONFIG, line_fifo_depth=32)}, "FIFO"),
+        (dataset(features=5), {"workers": 2}, "too few for 2 workers"),
+        (dataset(Task.REGRESSION), {}, "the labels have 100 values"),
+        (dataset(), {"positive": 5}, "no sample has the label 5"),
+        (dataset(), {"learning_rate": 1e9}, "the learning rate 1e\\+09 is out of the hardware's range"),
+        (dataset(), {"l2": 1.0, "learning_rate": 1.0}, "must be below 2\\^-6"),
+        (dataset(), {"test": dataset(features=5, name="test.csv")}, "test.csv has 5 features, made has 20"),
+        (dataset(), {"test": dataset(Task.REGRESSION, name="t")}, "t: the label .* is neither 0 nor 1"),
+    ],
+)
+def test_data_and_options_that_do_not_suit(data, options, message):
+    with pytest.raises(UserError, match=message):
+        run(data, **options)
+
+
+def test_another_number_of_workers():
+    with pytest.raises(P4sgdError, match="options are for 2 workers, the device has 1"):
+        run(workers=2, device=open_device("emulator", CONFIG, 1))
