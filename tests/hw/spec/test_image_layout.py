@@ -1,0 +1,48 @@
+"""The image layout, bit by bit, against the sentence that defines it."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.image import ImageLayout
+
+layouts = st.builds(
+    ImageLayout,
+    st.builds(WorkerConfig, engines=st.integers(1, 3), lanes=st.sampled_from([8, 16])),
+    st.integers(1, 70),
+    st.integers(1, 20),
+    st.integers(1, 8),
+)
+
+
+@settings(deadline=None, max_examples=50)
+@given(layouts, st.booleans(), st.integers(0, 1 << 30))
+def test_every_bit_is_where_the_definition_says(layout, signed, seed):
+    rng = np.random.default_rng(seed)
+    planes, config = layout.stored, layout.config
+    low, high = (-(1 << planes - 1), 1 << planes - 1) if signed else (0, 1 << planes)
+    q = rng.integers(low, high, (layout.samples, layout.features))
+    memory = layout.pack_lines(q).reshape(config.engines, -1)
+    assert memory.shape[1] == layout.lines_bytes
+    found = 0
+    for sample in range(layout.samples):
+        for feature in range(layout.features):
+            chunk_of_worker, lane = divmod(feature, config.lanes)
+            chunk, engine = divmod(chunk_of_worker, config.engines)
+            for plane in range(planes):
+                address = layout.line_address(sample // 8, chunk, plane)
+                bit = (sample % 8) * config.lanes + lane
+                got = memory[engine, address + bit // 8] >> bit % 8 & 1
+                assert got == int(q[sample, feature]) >> (planes - 1 - plane) & 1
+                found += int(got)
+    assert found == int(np.unpackbits(memory).sum()), "padding is not zero"
+
+
+@settings(deadline=None)
+@given(layouts, st.integers(0, 1 << 30))
+def test_gather_undoes_deal(layout, seed):
+    values = np.random.default_rng(seed).integers(0, 1000, (3, layout.padded_features))
+    dealt = layout.deal(values)
+    assert dealt.shape == (layout.config.engines, 3, layout.chunks * layout.config.lanes)
+    np.testing.assert_array_equal(layout.gather(dealt), values)

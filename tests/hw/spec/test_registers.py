@@ -1,0 +1,72 @@
+"""The register map."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.spec.registers import Access, Field, Register, RegisterClient, RegisterMap
+
+every = list(RegisterMap(WorkerConfig.u280()))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_offsets_are_unique_and_within_the_page(name):
+    offsets = [register.offset for register in RegisterMap(PRESETS[name]())]
+    assert len(set(offsets)) == len(offsets)
+    assert all(offset % 4 == 0 and 0 <= offset < 4096 for offset in offsets)
+
+
+def test_the_identification_block_follows_the_control_block():
+    by_offset = {register.offset: register.name for register in every}
+    assert [by_offset[offset] for offset in (0, 0x10, 0x14, 0x18, 0x1C)] == [
+        "CTRL",
+        "MAGIC",
+        "ABI_VERSION",
+        "CONFIG_HASH",
+        "BUILD_ID",
+    ]
+
+
+@given(st.sampled_from(every), st.data())
+def test_encode_and_decode(register, data):
+    values = {}
+    for field in register.fields:
+        low, high = (-(1 << field.bits - 1), (1 << field.bits - 1) - 1) if field.signed else (0, (1 << field.bits) - 1)
+        values[field.name] = data.draw(st.integers(low, high))
+    word = register.encode(**values)
+    assert 0 <= word < 1 << 32
+    assert register.decode(word) == values
+
+
+def test_bad_values_and_names_are_refused():
+    with pytest.raises(ValueError, match="precision must be 0 to 15"):
+        registers.FORMAT.encode(precision=16)
+    with pytest.raises(KeyError, match="no field"):
+        registers.FORMAT.encode(nonsense=1)
+    with pytest.raises(ValueError, match="overlaps"):
+        Register("R", 0, "", (Field("a", 0, 2, Access.RW, ""), Field("b", 1, 1, Access.RW, "")))
+    with pytest.raises(KeyError):
+        registers.counter("NONSENSE")
+
+
+def test_client_moves_pairs():
+    words: dict[int, int] = {}
+    client = RegisterClient(words.__getitem__, words.__setitem__)
+    client.write_pair(registers.LABELS_ADDRESS, 0x1234_5678_9ABC_D000)
+    assert words == {registers.LABELS_ADDRESS[0].offset: 0x9ABCD000, registers.LABELS_ADDRESS[1].offset: 0x12345678}
+    assert client.read_pair(registers.LABELS_ADDRESS) == 0x1234_5678_9ABC_D000
+
+
+def test_configurations_differ_in_their_hash():
+    hashes = {preset().config_hash for preset in PRESETS.values()}
+    assert len(hashes) == len(PRESETS)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"lanes": 12}, {"lanes": 4}, {"engines": 0}, {"chunks": 100}, {"slots": 1}, {"table_segments": 8}]
+)
+def test_impossible_configurations_are_refused(fields):
+    with pytest.raises(ValueError, match=next(iter(fields))):
+        WorkerConfig(**fields)
