@@ -97,7 +97,7 @@ def _load(path: Path, *, mmap: bool) -> Any:
     try:
         return np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        pickled = "allow_pickle" in str(error) or "Object arrays" in str(error)
+        pickled = any(words in str(error) for words in ("allow_pickle", "Object arrays", "Python objects"))
         why = "it holds Python objects, not numbers" if pickled else "damaged, or no NumPy file"
         raise UserError(f"{path}: cannot be read as NumPy arrays: {why}") from error
     except OSError as error:

@@ -145,8 +145,9 @@ def _extremes(features: Features) -> tuple[npt.NDArray[np.float64], npt.NDArray[
     samples, columns = features.shape
     low, high = np.full(columns, np.inf), np.full(columns, -np.inf)
     # In place: scipy's own column minimum makes a copy of the matrix.
-    np.minimum.at(low, features.indices, features.data)
-    np.maximum.at(high, features.indices, features.data)
+    with np.errstate(invalid="ignore"):  # NaN
+        np.minimum.at(low, features.indices, features.data)
+        np.maximum.at(high, features.indices, features.data)
     holes = np.bincount(features.indices, minlength=columns) < samples
     low[holes] = np.minimum(low[holes], 0.0)
     high[holes] = np.maximum(high[holes], 0.0)

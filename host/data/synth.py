@@ -22,7 +22,7 @@ __all__ = ["SHAPES", "Shape", "make_dataset", "write_dataset"]
 _NOISE = 0.02
 """Part of the labels that is wrong on purpose: no model is right more often than 98 %."""
 
-_FACTORS = 24
+_FACTORS = 8
 """Independent directions in which the samples of a dense set vary."""
 
 _DIGITS = 6
@@ -141,7 +141,8 @@ def _sparse(shape: Shape, rng: np.random.Generator, title: str) -> Dataset:
     matrix = scipy.sparse.csr_array(
         (values, columns.astype(np.int32), indptr.astype(np.int32)), shape=(shape.samples, shape.features)
     )
-    hidden = rng.standard_normal(shape.features)
+    # Frequent features say most: weights of rare ones could not be learned from so few samples.
+    hidden = rng.standard_normal(shape.features) * frequency**0.9
     return Dataset(matrix, _labels(matrix @ hidden, rng), title)
 
 

@@ -63,7 +63,7 @@ def prepare_images(
         Samples of a mini-batch, a multiple of 8. Zero samples, whose bias is zero too, fill up the last one: they
         change no weight.
     bias
-        Append one more feature, of a = 1.
+        Append one more feature of a = 1, q = steps. The bit of a single signed plane then reads as −1: a bias as good.
     directory
         Where to write one file a worker, ``worker<i>.p4sgd``; the images are maps of these files. ``None`` keeps them
         in memory.

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4sgd.host.data import Dataset, Scaling
-from p4sgd.host.data.quantize import quantize
+from p4sgd.host.data.quantize import quantize, steps
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import open_image, prepare_images
 from p4sgd.hw.spec.config import WorkerConfig
@@ -61,12 +61,11 @@ def test_every_feature_is_in_its_place(seed, samples, features, sparse, negative
     scaling = Scaling.fit(data.features, kind)
     labels = LABEL.from_real(data.labels)
     images = prepare_images(data, labels, scaling, CONFIG, workers=workers, stored=stored, batch=batch, bias=bias)
-    a = scaling.apply(data.features)
-    if bias:
-        a = np.hstack([a, np.ones((samples, 1))])
     padded = -(-samples // batch) * batch
     expected = np.zeros((padded, features + bias), np.int64)
-    expected[:samples] = quantize(a, stored, scaling.signed)
+    expected[:samples, :features] = quantize(scaling.apply(data.features), stored, scaling.signed)
+    if bias:
+        expected[:samples, -1] = -1 if scaling.signed and stored == 1 else steps(stored, scaling.signed)
     assert np.array_equal(read_back(images), expected)
     assert [image.worker for image in images] == list(range(workers))
     for image in images:
@@ -155,12 +154,11 @@ def test_damage_is_seen(prepared):
     def set_byte(place, value):
         return lambda raw: raw.__setitem__(place, value)
 
-    header = len(whole) - len(whole) + 25
     refused("not an image file", set_byte(0, 0))
     refused("version 9, this p4sgd reads version 1: prepare the data again", set_byte(8, 9))
-    refused("header is damaged", set_byte(header, whole[header] ^ 1))
+    refused("header is damaged", set_byte(25, whole[25] ^ 1))
     refused("header is damaged", set_byte(14, 0xFF))
-    refused("lines0 is damaged", set_byte(8192, whole[8192] ^ 1))
+    refused("lines0 is damaged", set_byte(4096, whole[4096] ^ 1))
     refused("cut off", lambda raw: raw.__delitem__(slice(len(raw) - 4096, None)))
     refused("not an image file", lambda raw: raw.clear())
     assert open_image(other.path).worker == 1

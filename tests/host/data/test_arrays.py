@@ -1,0 +1,200 @@
+"""NumPy and Parquet files."""
+
+import gzip
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse
+
+from p4sgd.host.data import Dataset, read_dataset
+from p4sgd.host.data.synth import write_dataset
+from p4sgd.host.errors import UserError
+
+X = np.array([[1.0, 2], [3, 4], [5, 6]])
+Y = np.array([0.0, 1, 1])
+
+
+@pytest.mark.parametrize("keys", [("features", "labels"), ("X", "y"), ("x", "target"), ("data", "target")])
+def test_npz(tmp_path, keys):
+    path = tmp_path / "data.npz"
+    np.savez(path, **dict(zip(keys, (X, Y.reshape(-1, 1)), strict=True)))
+    data = read_dataset(path)
+    assert data.features.tolist() == X.tolist()
+    assert data.labels.tolist() == Y.tolist()
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "bsr"])
+def test_sparse_npz(tmp_path, form):
+    matrix = scipy.sparse.random_array((20, 30), density=0.1, format=form, rng=np.random.default_rng(0))
+    path = tmp_path / "data.npz"
+    scipy.sparse.save_npz(path, matrix)
+    with pytest.raises(UserError, match="has no labels: an array 'labels' or 'y' is needed"):
+        read_dataset(path)
+    bare = read_dataset(path, labelled=None)
+    assert not bare.labelled
+    assert isinstance(bare.features, scipy.sparse.csr_array)
+    with np.load(path) as content:
+        np.savez(path, **content, labels=np.arange(20))
+    data = read_dataset(path)
+    assert np.array_equal(data.features.toarray(), matrix.toarray())
+    assert data.labels.tolist() == list(range(20))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_written_and_read(tmp_path, sparse):
+    dense = np.random.default_rng(0).random((9, 7)).astype(np.float32)
+    path = tmp_path / "data.npz"
+    write_dataset(Dataset(scipy.sparse.csr_array(dense) if sparse else dense, np.arange(9), "x"), path)
+    data = read_dataset(path)
+    assert data.features.dtype == np.float32
+    assert np.array_equal(data.rows(slice(None)), dense)
+    if sparse:
+        assert np.array_equal(scipy.sparse.load_npz(path).toarray(), dense)
+
+
+@pytest.mark.parametrize("names", [None, ("no", "yes")])
+def test_text_labels_in_npz(tmp_path, names):
+    path = tmp_path / "data.npz"
+    np.savez(path, X=X, y=np.array(["yes", "no", "yes"]))
+    data = read_dataset(path, label_names=names)
+    assert data.labels.tolist() == [1, 0, 1]
+    assert data.label_names == ("no", "yes")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"X": X}, "has no labels"),
+        ({"a": X, "y": Y}, "has no features: an array 'features' or 'X' is needed; there are a, y"),
+        ({"X": X, "y": Y[:2]}, "3 samples, but labels of shape .2,"),
+        ({"X": X, "y": np.array([0, np.inf, 1])}, "label of sample 2 is inf"),
+        ({"X": np.where(X == 4, np.nan, X), "y": Y}, "row 2, feature 2: the value is nan"),
+        ({"X": X.astype(str), "y": Y}, "array X: must hold numbers"),
+        ({"X": X.astype(object), "y": Y}, "is damaged or holds something else than numbers"),
+        ({"X": X[0], "y": Y}, "must be a matrix"),
+        ({"X": X[:0], "y": Y[:0]}, "there are no samples"),
+    ],
+)
+def test_wrong_npz(tmp_path, arrays, message):
+    path = tmp_path / "data.npz"
+    np.savez(path, **arrays)
+    with pytest.raises(UserError, match=f"^{path}.*{message}"):
+        read_dataset(path)
+
+
+def test_npy(tmp_path):
+    path = tmp_path / "data.npy"
+    np.save(path, np.column_stack([X, Y]))
+    data = read_dataset(path)
+    assert data.features.tolist() == X.tolist()
+    assert data.labels.tolist() == Y.tolist()
+    for choice, label in ((1, [1, 3, 5]), (2, [2, 4, 6]), (-1, Y.tolist())):
+        chosen = read_dataset(path, label_column=choice)
+        assert chosen.labels.tolist() == label
+        assert chosen.features.shape == (3, 2)
+    assert read_dataset(path, labelled=None, features=3).features.shape == (3, 3)
+
+
+def test_bytes_stay_small(tmp_path):
+    path = tmp_path / "data.npy"
+    np.save(path, np.array([[255, 0, 1]], np.uint8))
+    data = read_dataset(path)
+    assert data.features.dtype == np.float32
+    assert data.features.tolist() == [[255, 0]]
+
+
+@pytest.mark.parametrize("name", ["data.npy", "data.npz", "data.parquet"])
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04 but no more", b"PAR1 and no more PAR1"])
+def test_damaged(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=f"^{path}: cannot be read"):
+        read_dataset(path)
+
+
+def test_truncated(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "data.npz", X=rng.random((50, 50)), y=np.zeros(50))
+    np.save(tmp_path / "data.npy", rng.random((50, 50)))
+    pq.write_table(pa.table({"a": rng.random(5000), "y": np.zeros(5000)}), tmp_path / "data.parquet")
+    for path in tmp_path.iterdir():
+        path.write_bytes(path.read_bytes()[:-3000])
+        with pytest.raises(UserError, match=f"^{path}: cannot be read"):
+            read_dataset(path)
+
+
+def test_misnamed(tmp_path):
+    np.save(tmp_path / "a.npy", X)
+    (tmp_path / "a.npy").rename(tmp_path / "a.npz")
+    np.savez(tmp_path / "b.npz", X=X, y=Y)
+    (tmp_path / "b.npz").rename(tmp_path / "b.npy")
+    with pytest.raises(UserError, match=r"is an \.npy file by its contents"):
+        read_dataset(tmp_path / "a.npz")
+    with pytest.raises(UserError, match=r"is an \.npz file by its contents"):
+        read_dataset(tmp_path / "b.npy")
+    (tmp_path / "b.npy").rename(tmp_path / "nameless")
+    assert read_dataset(tmp_path / "nameless").samples == 3
+
+
+def test_pickles_are_not_opened(tmp_path):
+    path = tmp_path / "data.npy"
+    np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(UserError, match="it holds Python objects, not numbers"):
+        read_dataset(path)
+
+
+@pytest.mark.parametrize("rows", [3, 70_000])
+def test_parquet(tmp_path, rows):
+    path = tmp_path / "data.parquet"
+    numbers = np.arange(rows)
+    columns = {
+        "a": pa.array(numbers.astype(np.int16)),
+        "target": pa.array(numbers % 2, pa.int64()),
+        "b": pa.array((numbers / 3).astype(np.float32)),
+        "c": pa.array(numbers % 3 == 0),
+        "d": pa.array(numbers % 7).dictionary_encode(),
+        "e": pa.array(numbers.tolist(), pa.decimal128(9, 2)),
+    }
+    pq.write_table(pa.table(columns), path, row_group_size=20_000)
+    data = read_dataset(path)
+    expected = [numbers.astype(np.int16), (numbers / 3).astype(np.float32), numbers % 3 == 0, numbers % 7, numbers]
+    assert np.array_equal(data.features, np.column_stack(expected))
+    assert np.array_equal(data.labels, numbers % 2)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
+def test_text_labels_in_parquet(tmp_path, kind):
+    path = tmp_path / "data.parquet"
+    pq.write_table(pa.table({"a": [1, 2, 3], "label": pa.array(["b", "a", "b"]).cast(kind)}), path)
+    data = read_dataset(path)
+    assert data.labels.tolist() == [1, 0, 1]
+    assert data.label_names == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"a": ["x", "y"], "label": [0, 1]}, ", column 1 .a.: holds string, not numbers"),
+        ({"a": [[1], [2]], "label": [0, 1]}, ", column 1 .a.: holds list"),
+        ({"a": [1, None], "label": [0, 1]}, ", row 2, column 1 .a.: the value is missing"),
+        ({"a": [1.0, 2], "label": [0, None]}, ", row 2, column 2 .label.: the value is missing"),
+        ({"b": [0, 1], "a": [1, np.inf], "y": [0, 1]}, ", row 2, column 2 .a.: the value is inf: it must be finite"),
+        ({"a": [1, 2], "label": [0, np.nan]}, ": the label of sample 2 is nan"),
+        ({"label": [0, 1]}, ": there is only a label column"),
+        ({"a": pa.array([], pa.float64()), "label": pa.array([], pa.float64())}, ": there are no samples"),
+    ],
+)
+def test_wrong_parquet(tmp_path, table, message):
+    path = tmp_path / "data.parquet"
+    pq.write_table(pa.table(table), path)
+    with pytest.raises(UserError, match=f"^{path}{message}"):
+        read_dataset(path)
+
+
+def test_only_text_is_decompressed(tmp_path):
+    path = tmp_path / "data.npz.gz"
+    path.write_bytes(gzip.compress(b"x"))
+    with pytest.raises(UserError, match="npz files are read uncompressed"):
+        read_dataset(path)

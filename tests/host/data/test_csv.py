@@ -1,0 +1,236 @@
+"""CSV files: headers, delimiters, label columns, and every way to get one wrong."""
+
+import bz2
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p4sgd.host.data import csv_file, read_dataset
+from p4sgd.host.errors import UserError
+
+HEADER = "age,height,label\n"
+ROWS = "1,2.5,0\n3,-4e2,1\n5,6,1\n"
+FEATURES = [[1, 2.5], [3, -400], [5, 6]]
+LABELS = [0, 1, 1]
+
+
+def write(tmp_path, text, name="data.csv"):
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize(
+    "text",
+    [
+        HEADER + ROWS,
+        ROWS,
+        "\ufeff" + HEADER + ROWS,
+        "\ufeff" + ROWS,
+        "\n\n" + HEADER + ROWS,
+        (HEADER + ROWS).replace("\n", "\r\n"),
+        ROWS.rstrip(),
+        ROWS.replace("\n", "\n\n"),
+        (HEADER + ROWS).replace(",", ";"),
+        (HEADER + ROWS).replace(",", "\t"),
+        (HEADER + ROWS).replace(",", " , "),
+        '"age, years",height,label\n' + ROWS,
+        '"1","2.5","0"\n3,-4e2,1\n5,6,"1"\n',
+        "0,1,label\n" + ROWS,
+    ],
+)
+def test_forms(tmp_path, monkeypatch, text, fast):
+    def refuse(path, form):
+        raise csv_file._RefusedError
+
+    if not fast:
+        monkeypatch.setattr(csv_file, "_read_fast", refuse)
+    else:
+        monkeypatch.delattr(csv_file, "_read_slowly")
+    data = read_dataset(write(tmp_path, text))
+    assert data.features.tolist() == FEATURES
+    assert data.features.dtype == np.float64
+    assert data.labels.tolist() == LABELS
+    assert data.label_names == ()
+
+
+def test_compressed(tmp_path):
+    assert read_dataset(write(tmp_path, bz2.compress(HEADER.encode() + ROWS.encode()), "x.csv.bz2")).samples == 3
+
+
+def test_what_pyarrow_is_too_strict_for(tmp_path):
+    data = read_dataset(write(tmp_path, "+1,2,-1\n3,4,+1\n"))
+    assert data.features.tolist() == [[1, 2], [3, 4]]
+    assert data.labels.tolist() == [-1, 1]
+
+
+@pytest.mark.parametrize(
+    ("names", "choice", "expected"),
+    [
+        ("a,b,c", None, 2),
+        ("Class,b,c", None, 0),
+        ("a,target,c", None, 1),
+        ("y,label,c", None, 2),
+        ("a,b,c", "a", 0),
+        ("a,b,c", 1, 0),
+        ("a,b,c", "1", 0),
+        ("a,b,c", -2, 1),
+        ("a,b,1", "1", 2),
+    ],
+)
+def test_label_column(tmp_path, names, choice, expected):
+    data = read_dataset(write(tmp_path, f"{names}\n10,20,30\n40,50,60\n"), label_column=choice, header=True)
+    assert data.labels.tolist() == [[10, 40], [20, 50], [30, 60]][expected]
+    assert data.features.shape == (2, 2)
+    assert data.labels[0] not in data.features
+
+
+@pytest.mark.parametrize(
+    ("text", "choice", "message"),
+    [
+        (HEADER + ROWS, "weight", "there is no column 'weight' for the label; there are age, height, label"),
+        (ROWS, "weight", "there is no column 'weight' for the label; the columns have no names"),
+        (ROWS, 4, "must be 1 to 3, or -3 to -1, not 4"),
+        (ROWS, 0, "must be 1 to 3, or -3 to -1, not 0"),
+        ("a,a,b\n1,2,3\n", "a", "several columns are called 'a': choose the label column by number"),
+    ],
+)
+def test_no_such_label_column(tmp_path, text, choice, message):
+    path = write(tmp_path, text)
+    with pytest.raises(UserError, match=f"^{path}: .*{message}"):
+        read_dataset(path, label_column=choice)
+
+
+def test_labels_may_be_names(tmp_path):
+    path = write(tmp_path, "M,1,2\nB,3,4\nM,5,6\n")
+    data = read_dataset(path, label_column=1)
+    assert data.labels.tolist() == [1, 0, 1]
+    assert data.label_names == ("B", "M")
+    last = read_dataset(write(tmp_path, "1,2,M\n3,4,B\n"))
+    assert (last.labels.tolist(), last.samples) == ([1, 0], 2)
+    test = read_dataset(write(tmp_path, "M,1,2\n", "test.csv"), label_column=1, label_names=data.label_names)
+    assert test.labels.tolist() == [1]
+    assert test.label_names == ("B", "M")
+
+
+@pytest.mark.parametrize(
+    ("rows", "names", "message"),
+    [
+        ("1,2,M\n3,4,X\n", ("B", "M"), "line 2, column 3: the label 'X' is none of B, M"),
+        ("1,2,0\n3,4,1\n", ("B", "M"), "line 1, column 3: the label '0' is none of B, M"),
+        ("1,2,0\n3,4,M\n", (), "line 2, column 3: the label 'M' is not a number"),
+        ("1,2,0\n3,4,1\n5,6,one\n", None, "line 3, column 3: the label is 'one', but '0' before"),
+        ("1,2,0\n3,4,inf\n", None, "line 2, column 3: the label is inf: it must be finite"),
+        ("1,2,0\n3,4,\n", None, "line 2, column 3: the label is missing"),
+        ("1,2,0\n3,4,NA\n", None, "line 2, column 3: the label is missing"),
+    ],
+)
+def test_labels_that_do_not_fit(tmp_path, rows, names, message):
+    path = write(tmp_path, rows)
+    with pytest.raises(UserError) as raised:
+        read_dataset(path, label_names=names, header=False)
+    assert str(raised.value).startswith(f"{path}, {message}")
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ("1,2", "has 2 fields, line 1 has 3"),
+        ("1,2,3,4", "has 4 fields, line 1 has 3"),
+        ("x,2,1", "column 1 (age): 'x' is not a number"),
+        ("1,0x10,1", "column 2 (height): '0x10' is not a number"),
+        ("1,1_0,1", "column 2 (height): '1_0' is not a number"),
+        ('1,"2,5",1', "column 2 (height): '2,5' is not a number: write a decimal point"),
+        ("1,,1", "column 2 (height): the value is missing: fill it in or leave the line out"),
+        ("1, ,1", "column 2 (height): the value is missing"),
+        ("NA,2,1", "column 1 (age): the value is missing (NA)"),
+        ("?,2,1", "column 1 (age): the value is missing (?)"),
+        ("nan,2,1", "column 1 (age): the value is missing (nan)"),
+        ("inf,2,1", "column 1 (age): the value is inf: it must be finite"),
+        ("1,-Infinity,1", "column 2 (height): the value is -Infinity: it must be finite"),
+        ("1,1e999,1", "column 2 (height): the value is 1e999: it must be finite"),
+        ("true,2,1", "column 1 (age): 'true' is not a number"),
+    ],
+)
+def test_mistakes_name_file_line_and_column(tmp_path, bad, message):
+    path = write(tmp_path, f"{HEADER}{ROWS}{bad}\n{ROWS}")
+    with pytest.raises(UserError) as raised:
+        read_dataset(path)
+    assert str(raised.value).startswith(f"{path}, line 5{':' if message.startswith('has') else ','} {message}")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", ": the file is empty"),
+        (b"\n \n", ": the file is empty"),
+        (HEADER.encode(), ": there are no samples"),
+        (b"label\n1\n", ": there is only a label column, no features; is the delimiter right"),
+        (b"P\0A\0", ", line 1: holds a zero byte"),
+        (b"\xff\xfea,b\n", ", line 1: is not UTF-8 text"),
+        (b"a,label\n1,\xff\n", ", .*is not UTF-8 text"),
+    ],
+)
+def test_nothing_in_it(tmp_path, content, message):
+    path = write(tmp_path, content)
+    with pytest.raises(UserError, match=f"^{path}{message}"):
+        read_dataset(path)
+
+
+def test_width_of_the_training_data(tmp_path):
+    path = write(tmp_path, ROWS)
+    assert read_dataset(path, features=2).samples == 3
+    with pytest.raises(UserError, match=f"^{path}: there are 2 features beside the label .column 3., 3 are needed"):
+        read_dataset(path, features=3)
+
+
+def test_without_labels(tmp_path):
+    path = write(tmp_path, ROWS)
+    for data in (read_dataset(path, labelled=False), read_dataset(path, labelled=None, features=3)):
+        assert data.features.shape == (3, 3)
+        assert not data.labelled
+        assert data.labels.tolist() == [0, 0, 0]
+    assert read_dataset(path, labelled=None, features=2).labelled
+
+
+def test_header_is_forced(tmp_path):
+    path = write(tmp_path, "1,2,3\n4,5,6\n")
+    assert read_dataset(path, header=True).samples == 1
+    assert read_dataset(path).samples == 2
+
+
+def test_delimiter_is_forced(tmp_path):
+    path = write(tmp_path, "1|2|0\n3|4|1\n")
+    assert read_dataset(path, delimiter="|").features.tolist() == [[1, 2], [3, 4]]
+    with pytest.raises(UserError, match="must be one character"):
+        read_dataset(path, delimiter="||")
+
+
+def test_many_blocks_and_long_lines(tmp_path):
+    rng = np.random.default_rng(0)
+    values = rng.integers(-1000, 1000, (3000, 500))
+    labels = rng.integers(0, 2, 3000)
+    text = "\n".join(",".join(map(str, [*row, label])) for row, label in zip(values, labels, strict=True))
+    assert len(text) > csv_file._BLOCK_BYTES
+    data = read_dataset(write(tmp_path, text))
+    assert np.array_equal(data.features, values)
+    assert np.array_equal(data.labels, labels)
+    long = ",".join(["0." + "1" * 150] * 30_000)
+    assert len(long) > csv_file._BLOCK_BYTES
+    assert read_dataset(write(tmp_path, f"{long}\n{long}\n")).features.shape == (2, 29_999)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.lists(
+        st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=3, max_size=3), min_size=1, max_size=6
+    )
+)
+def test_numbers_are_read_exactly(tmp_path_factory, rows):
+    path = tmp_path_factory.mktemp("csv") / "data.csv"
+    path.write_text("".join(",".join(map(repr, row)) + "\n" for row in rows))
+    data = read_dataset(path)
+    assert np.array_equal(np.column_stack([data.features, data.labels]), np.array(rows))

@@ -1,0 +1,127 @@
+"""Fetching from a server on this machine."""
+
+import hashlib
+import http.server
+import json
+import socket
+import threading
+
+import pytest
+
+from p4sgd.host.data.fetch import LOCK_FILE, ORIGINALS, Original, fetch
+from p4sgd.host.errors import UserError
+
+CONTENT = bytes(range(256)) * 4000
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.requests.append(self.path)
+        if self.path == "/missing":
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.server.content)))
+        self.end_headers()
+        cut = len(self.server.content) // 2 if self.path == "/short" else None
+        self.wfile.write(self.server.content[:cut])
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.content = CONTENT
+        server.requests = []
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def originals(server, monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    base = f"http://127.0.0.1:{server.server_port}"
+    return {name: Original(f"{base}/{name}", "a test") for name in ("good", "missing", "short")}
+
+
+def test_first_download_is_pinned_and_kept(tmp_path, server, originals):
+    progress = []
+    folder = tmp_path / "new" / "folder"
+    done = fetch("good", folder, originals=originals, on_progress=lambda *now: progress.append(now))
+    assert (done.path, done.sha256, done.downloaded, done.pinned) == (folder / "good", DIGEST, True, True)
+    assert done.path.read_bytes() == CONTENT
+    assert json.loads((folder / LOCK_FILE).read_text()) == {"good": DIGEST}
+    assert progress[-1] == (len(CONTENT), len(CONTENT))
+    assert sorted(path.name for path in folder.iterdir()) == [LOCK_FILE, "good"]
+    again = fetch("good", folder, originals=originals)
+    assert (again.downloaded, again.pinned) == (False, False)
+    assert server.requests == ["/good"]
+
+
+def test_another_download_must_match(tmp_path, server, originals):
+    fetch("good", tmp_path, originals=originals)
+    (tmp_path / "good").unlink()
+    server.content = CONTENT + b"!"
+    with pytest.raises(UserError, match=f"not {DIGEST} as before: .*remove its line from .*{LOCK_FILE}"):
+        fetch("good", tmp_path, originals=originals)
+    assert [path.name for path in tmp_path.iterdir()] == [LOCK_FILE]
+    server.content = CONTENT
+    assert not fetch("good", tmp_path, originals=originals).pinned
+
+
+def test_a_file_that_changed(tmp_path, originals):
+    fetch("good", tmp_path, originals=originals)
+    (tmp_path / "good").write_bytes(b"something else")
+    with pytest.raises(UserError, match="delete it and fetch it again"):
+        fetch("good", tmp_path, originals=originals)
+
+
+def test_a_known_checksum(tmp_path, originals):
+    with pytest.raises(UserError, match=f"has SHA-256 {DIGEST}, not {'0' * 64}"):
+        fetch("good", tmp_path, sha256="0" * 64, originals=originals)
+    assert list(tmp_path.iterdir()) == []
+    assert not fetch("good", tmp_path, sha256=DIGEST.upper(), originals=originals).pinned
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("missing", "the server says 404 Not Found: check the network, or get the file elsewhere and put it at"),
+        ("short", r"broke off after \d+ of \d+ bytes|broke off"),
+        ("unknown", "there is no data set 'unknown' to fetch; there are good, missing, short"),
+    ],
+)
+def test_failures_leave_nothing(tmp_path, originals, name, message):
+    with pytest.raises(UserError, match=message):
+        fetch(name, tmp_path, originals=originals)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_network(tmp_path, monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/x"  # nobody listens
+        with pytest.raises(UserError, match=f"^{url}: cannot be reached .*: check the network, or get the file"):
+            fetch("x", tmp_path, originals={"x": Original(url, "")})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("text", "message"), [("{", "is no JSON file"), ("[1]", "must hold names and checksums")])
+def test_a_damaged_lock_file(tmp_path, originals, text, message):
+    (tmp_path / LOCK_FILE).write_text(text)
+    with pytest.raises(UserError, match=f"{LOCK_FILE}: {message}: put it right or delete it"):
+        fetch("good", tmp_path, originals=originals)
+
+
+def test_the_originals_come_over_https():
+    assert {"rcv1", "real-sim", "gisette"} <= set(ORIGINALS)
+    for original in ORIGINALS.values():
+        assert original.url.startswith("https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/")
+        assert original.file_name

@@ -1,0 +1,152 @@
+"""LIBSVM files, compressed or not, right or wrong."""
+
+import bz2
+import gzip
+import lzma
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p4sgd.host.data import Dataset, read_dataset
+from p4sgd.host.data.synth import write_dataset
+from p4sgd.host.errors import UserError
+
+TEXT = b"# made by hand\n+1 1:0.5 3:-2 # a comment\n\n-1 2:1e-3\n-1 qid:4 1:7\n"
+DENSE = [[0.5, 0, -2], [0, 1e-3, 0], [7, 0, 0]]
+
+
+def write(tmp_path, content, name="data.libsvm"):
+    path = tmp_path / name
+    path.write_bytes(content)
+    return path
+
+
+def test_read(tmp_path):
+    path = write(tmp_path, TEXT)
+    data = read_dataset(path)
+    assert isinstance(data.features, scipy.sparse.csr_array)
+    assert data.features.indices.dtype == np.int32
+    assert data.features.toarray().tolist() == DENSE
+    assert data.labels.tolist() == [1, -1, -1]
+    assert data.name == str(path)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "compress"), [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)]
+)
+def test_compressed(tmp_path, suffix, compress):
+    for name in (f"data.svm{suffix}", f"a9a.t{suffix}", "a9a"):
+        data = read_dataset(write(tmp_path, compress(TEXT), name))
+        assert data.features.toarray().tolist() == DENSE
+    content = compress(TEXT * 1000)
+    path = write(tmp_path, content[: len(content) // 2], f"cut.svm{suffix}")
+    with pytest.raises(UserError, match=f"^{path}: the compressed data are damaged or cut off: get the file again"):
+        read_dataset(path)
+
+
+def test_plain_text_by_another_name(tmp_path):
+    assert read_dataset(write(tmp_path, TEXT, "data.libsvm.gz")).samples == 3
+
+
+@pytest.mark.parametrize(
+    ("zero_based", "expected"),
+    [(None, [[1.0, 0, 2]]), (True, [[1.0, 0, 2]]), (False, None)],
+)
+def test_indices_from_zero(tmp_path, zero_based, expected):
+    path = write(tmp_path, b"1 0:1 2:2\n")
+    if expected is None:
+        with pytest.raises(UserError, match=f"^{path}, line 1: feature 0 is below 1"):
+            read_dataset(path, zero_based=zero_based)
+    else:
+        assert read_dataset(path, zero_based=zero_based).features.toarray().tolist() == expected
+
+
+def test_indices_from_zero_without_a_feature_zero(tmp_path):
+    path = write(tmp_path, b"1 2:2\n")
+    assert read_dataset(path).features.toarray().tolist() == [[0, 2]]
+    assert read_dataset(path, zero_based=True).features.toarray().tolist() == [[0, 0, 2]]
+
+
+def test_width_of_the_training_data(tmp_path):
+    path = write(tmp_path, TEXT)
+    assert read_dataset(path, features=5).features.toarray().tolist() == [[*row, 0, 0] for row in DENSE]
+    assert read_dataset(path, features=2).features.toarray().tolist() == [row[:2] for row in DENSE]
+    empty = write(tmp_path, b"1\n-1\n", "labels-only")
+    assert read_dataset(empty, features=4).features.toarray().tolist() == [[0] * 4] * 2
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (b"cat 1:2", "the label is 'cat': not a number"),
+        (b"1,2 1:2", "the label is '1,2': several labels, one is needed"),
+        (b"nan 1:2", "the label is nan: it must be finite"),
+        (b"1:2 2:3", "begins with '1:2': the label is missing"),
+        (b"1 2 3", "'2' is not of the form index:value"),
+        (b"1 a:3", "'a:3' does not begin with a whole number"),
+        (b"1 1.5:3", "'1.5:3' does not begin with a whole number"),
+        (b"1 -2:3", "feature -2 is below 0"),
+        (b"1 2:3 2:4", "feature 2 comes after feature 2: indices must ascend"),
+        (b"1 3:3 2:4", "feature 2 comes after feature 3: indices must ascend"),
+        (b"1 99999999999:1", "feature 99999999999 is beyond"),
+        (b"1 2:x", "the value of feature 2 is 'x': not a number"),
+        (b"1 2:", "the value of feature 2 is '': not a number"),
+        (b"1 2:inf", "the value of feature 2 is inf: it must be finite"),
+        (b"1 2:NaN", "the value of feature 2 is NaN: it must be finite"),
+        (b"1 2:1e999", "the value of feature 2 is 1e999: it must be finite"),
+        (b"1 \x00", "holds a zero byte"),
+        (b"1 \xff:1", "is not UTF-8 text"),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_mistakes_name_file_and_line(tmp_path, bad, message, packed):
+    text = TEXT + bad + b"\n1 1:1\n"
+    path = write(tmp_path, gzip.compress(text) if packed else text)
+    with pytest.raises(UserError) as raised:
+        read_dataset(path)
+    assert str(raised.value).startswith(f"{path}, line 6: {message}")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "there are no samples"),
+        (b"# nothing\n\n", "there are no samples"),
+        (b"1\n-1\n", "no sample has a feature"),
+    ],
+)
+def test_nothing_in_it(tmp_path, content, message):
+    path = write(tmp_path, content)
+    with pytest.raises(UserError, match=f"^{path}: {message}"):
+        read_dataset(path)
+
+
+def test_another_kind_of_file(tmp_path):
+    path = write(tmp_path, b"a,b,label\n1,2,0\n")
+    with pytest.raises(UserError, match=r"line 1: the label is 'a,b,label': not a number \(is this a LIBSVM file"):
+        read_dataset(path)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.lists(
+        st.dictionaries(st.integers(0, 12), st.floats(-1e300, 1e300).filter(bool), max_size=6),
+        min_size=1,
+        max_size=8,
+    ),
+    seed=st.integers(0, 99),
+)
+def test_round_trip(tmp_path_factory, rows, seed):
+    dense = np.zeros((len(rows), 13))
+    for row, values in zip(dense, rows, strict=True):
+        for column, value in values.items():
+            row[column] = value
+    labels = np.random.default_rng(seed).integers(-5, 5, len(rows)).astype(float)
+    path = tmp_path_factory.mktemp("round") / "data.libsvm"
+    write_dataset(Dataset(scipy.sparse.csr_array(dense), labels, "x"), path)
+    again = read_dataset(path, features=13, zero_based=False)
+    assert np.allclose(again.features.toarray(), dense, rtol=1e-15, atol=0)
+    assert np.array_equal(again.labels, labels)

@@ -1,0 +1,116 @@
+"""Picking the reader: names, extensions, first bytes; built-in data sets."""
+
+import os
+
+import numpy as np
+import pytest
+
+from p4sgd.host.data import read_dataset
+from p4sgd.host.data.builtin import BUILTIN
+from p4sgd.host.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "labels"),
+    [
+        ("breast_cancer", (569, 30), {0, 1}),
+        ("digits", (1797, 64), set(range(10))),
+        ("iris", (150, 4), {0, 1, 2}),
+        ("wine", (178, 13), {0, 1, 2}),
+    ],
+)
+def test_builtin(name, shape, labels):
+    data = read_dataset(name)
+    assert data.features.shape == shape
+    assert set(data.labels) == labels
+    assert name in BUILTIN
+
+
+def test_diabetes_is_a_regression():
+    data = read_dataset("diabetes")
+    assert data.features.shape == (442, 10)
+    assert np.unique(data.labels).size > 100
+    with pytest.raises(UserError, match="the labels of diabetes are measurements"):
+        read_dataset("diabetes:3")
+
+
+def test_one_label_against_the_rest():
+    data, all_labels = read_dataset("digits:3"), read_dataset("digits").labels
+    assert np.array_equal(data.labels, all_labels == 3)
+    assert data.name == "digits:3"
+    for wrong in ("digits:10", "digits:x", "digits:", "digits:3.0"):
+        with pytest.raises(UserError, match=f"^{wrong}: digits has no label .*; there are 0, 1, 2"):
+            read_dataset(wrong)
+
+
+def test_a_file_of_that_name_needs_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "iris").write_text("1,2,0\n")
+    assert read_dataset("iris").samples == 150
+    assert read_dataset("./iris").samples == 1
+    assert read_dataset(tmp_path / "iris").samples == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sparse"),
+    [
+        ("rcv1_train.binary", "-1 3:0.5 7:1\n", True),
+        ("with-comment", "# hello, world\n1 1:2\n", True),
+        ("labels-first", "1\n1 1:2\n", True),
+        ("ranking", "1 qid:1 2:5\n", True),
+        ("table", "1,2,3\n4,5,6\n", False),
+        ("table.txt", "1;2;3\n4;5;6\n", False),
+        ("data.TSV", "1\t2\t3\n", False),
+        ("DATA.CSV", "1,2,3\n", False),
+        ("data.SVM", "1 1:3\n", True),
+    ],
+)
+def test_format_is_recognised(tmp_path, name, text, sparse):
+    path = tmp_path / name
+    path.write_text(text)
+    assert read_dataset(path).sparse == sparse
+
+
+def test_format_is_forced(tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_text("1 1:2\n")
+    assert read_dataset(path, file_format="libsvm").sparse
+    with pytest.raises(UserError, match="there is no format 'xls'; there are libsvm, csv"):
+        read_dataset(path, file_format="xls")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "the file is empty"),
+        (b"\x7fELF\x00\x01", "unknown format: formats are libsvm"),
+        (b"some words of prose\n", "unknown format: name the file"),
+    ],
+)
+def test_format_is_not_recognised(tmp_path, content, message):
+    path = tmp_path / "data"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=f"^{path}: {message}"):
+        read_dataset(path)
+
+
+def test_no_such_thing(tmp_path):
+    with pytest.raises(UserError, match=r"^nowhere: there is no such file; built-in data sets are breast_cancer"):
+        read_dataset("nowhere")
+    with pytest.raises(UserError, match="is a folder"):
+        read_dataset(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.parametrize("name", ["data.csv", "data.libsvm", "data.npz", "data.npy", "data.parquet"])
+def test_unreadable(tmp_path, name):
+    path = tmp_path / name
+    path.write_text("1,2,3")
+    path.chmod(0)
+    with pytest.raises(UserError, match="Permission denied"):
+        read_dataset(path)
+
+
+def test_builtin_has_the_width_it_has():
+    with pytest.raises(UserError, match=r"^iris: there are 4 features, 30 are needed"):
+        read_dataset("iris", features=30)
