@@ -92,7 +92,12 @@ def test_weights_are_the_golden_model_s(name, workers):
         )
         table = LOSSES[name].table(CONFIG.table_segments)
         weights = golden.train(q, prepared.images[0].labels.astype(np.int64), weights, table, settings).weights
-        assert result.history[epoch - 1].learning_rate == rate.actual
+        record = result.history[epoch - 1]
+        assert record.learning_rate == rate.actual
+        z = sum(each @ w for each, w in zip(q, weights, strict=True))[: data.samples]
+        y = prepared.coding.real(prepared.train_labels)
+        loss = LOSSES[name].value(z / 2.0 ** (WEIGHT.fraction + form.fraction), y).mean()
+        assert record.metrics["quantised_loss"] == loss, f"epoch {epoch}"
         if epoch == result.best_epoch:
             assert result.model.weights.tolist() == np.concatenate(weights).tolist()
 

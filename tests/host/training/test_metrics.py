@@ -1,0 +1,41 @@
+"""Metrics against scikit-learn's."""
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+from p4sgd.host.data import Dataset
+from p4sgd.host.losses import LOSSES
+from p4sgd.host.losses.labels import LabelCoding
+from p4sgd.host.training.metrics import measure
+
+RNG = np.random.default_rng(8)
+SAMPLES = 200
+
+
+def measured(name, labels, z):
+    loss = LOSSES[name]
+    data = Dataset(np.zeros((labels.size, 1)), labels, "d")
+    coding = LabelCoding.fit(loss.task, data)
+    return measure(loss, coding, z, coding.labels_of(data)), coding
+
+
+def test_regression():
+    labels, z = RNG.normal(50, 20, SAMPLES), RNG.normal(size=SAMPLES)
+    found, coding = measured("squared", labels, z)
+    predicted = coding.predictions(z)
+    assert set(found) == {"loss", "mse", "r2"}
+    assert found["mse"] == pytest.approx(metrics.mean_squared_error(labels, predicted))
+    assert found["r2"] == pytest.approx(metrics.r2_score(labels, predicted))
+    assert found["loss"] == pytest.approx(found["mse"] / 2 / labels.var())
+
+
+@pytest.mark.parametrize("classes", [(0.0, 1.0), (-1.0, 1.0), (2.0, 4.0)])
+def test_classification(classes):
+    labels, z = RNG.choice(classes, SAMPLES), RNG.normal(size=SAMPLES) * 3
+    found, coding = measured("logistic", labels, z)
+    assert set(found) == {"loss", "accuracy"}
+    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(labels, coding.predictions(z)))
+    assert found["loss"] == pytest.approx(metrics.log_loss(labels, 1 / (1 + np.exp(-z))))
+    found, _ = measured("hinge", labels, z)
+    assert found["loss"] == pytest.approx(metrics.hinge_loss(labels == classes[1], z))
