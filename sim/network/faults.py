@@ -4,6 +4,7 @@ import heapq
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from p4sgd.hw.spec.packet import Packet
 from p4sgd.sim.network.aggregator import Aggregator
@@ -125,27 +126,26 @@ def all_reduce(
     def to_aggregator(packet: Packet, port: int) -> None:
         answer = aggregator.receive(packet, port)
         if answer is not None:
-            reply = answer.packet
             for worker in range(len(endpoints)):
                 if answer.ports >> worker & 1:
-                    network.send(lambda worker=worker: to_worker(reply, worker))  # type: ignore[misc]  # a default binds the loop's value
+                    network.send(partial(to_worker, answer.packet, worker))
 
     def to_worker(packet: Packet, worker: int) -> None:
         endpoint = endpoints[worker]
         acknowledgement = endpoint.receive(packet, network.now)
         if acknowledgement is not None:
-            network.send(lambda: to_aggregator(acknowledgement, worker))
+            network.send(partial(to_aggregator, acknowledgement, worker))
         while endpoint.sums:
             got[worker].append(endpoint.sums.popleft())
 
     def work(worker: int) -> None:
         endpoint = endpoints[worker]
         for packet in endpoint.resend(network.now):
-            network.send(lambda packet=packet: to_aggregator(packet, worker))  # type: ignore[misc]  # as above
+            network.send(partial(to_aggregator, packet, worker))
         if todo[worker] and endpoint.can_submit:
             first = endpoint.submit(todo[worker].pop(0), network.now)
-            network.send(lambda: to_aggregator(first, worker))
-        network.after(network.rng.randint(1, 10), lambda: work(worker))
+            network.send(partial(to_aggregator, first, worker))
+        network.after(network.rng.randint(1, 10), partial(work, worker))
 
     for worker in range(len(endpoints)):
         work(worker)
