@@ -39,8 +39,8 @@ FORMAT_VERSION = 1
 
 _KIND = "p4sgd-model"
 
-_BLOCK_VALUES = 1 << 20
-"""Values that are converted to float64 at once."""
+_BLOCK_VALUES = 1 << 17
+"""Values that are converted to float64 at once: 1 MB, which stays in the cache (10 MB take five times as long)."""
 
 
 @dataclass(frozen=True, eq=False)
