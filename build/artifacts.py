@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["MANIFEST", "ForeignFolderError", "read_manifest", "write_folder"]
+__all__ = ["MANIFEST", "ForeignFolderError", "check_folder", "read_manifest", "write_folder"]
 
 MANIFEST = "manifest.json"
 """File that marks a generated folder: what it was made from, and a checksum of every other file in it."""
@@ -55,7 +55,7 @@ def write_folder(folder: Path, files: Mapping[str, str], description: Mapping[st
     """
     # A symbolic link stays one: what it points to is replaced, and the scratch folder lies on the same file system.
     folder = folder.resolve()
-    _refuse_foreign(folder)
+    check_folder(folder)
     checksums = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(files.items())}
     manifest = json.dumps({**description, "files": checksums}, indent=2) + "\n"
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,14 @@ def write_folder(folder: Path, files: Mapping[str, str], description: Mapping[st
     return [folder / name for name in (*files, MANIFEST)]
 
 
-def _refuse_foreign(folder: Path) -> None:
+def check_folder(folder: Path) -> None:
+    """Refuse to write to a folder with contents that were not generated.
+
+    Raises
+    ------
+    ForeignFolderError
+        If the path is a file, or a folder that holds anything else than an earlier output.
+    """
     if not folder.exists():
         return
     if not folder.is_dir():

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from p4sgd.build import packet, registers
-from p4sgd.build.artifacts import write_folder
+from p4sgd.build.artifacts import check_folder, write_folder
 from p4sgd.build.marking import mark
 from p4sgd.hw.net.aggregator import Aggregator
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
@@ -85,6 +85,7 @@ def generate(name: str, folder: Path, *, ports: int = 8, build_id: int = 0) -> l
         If the folder cannot be written.
     """
     config = PRESETS[name]()
+    check_folder(folder)  # before the work
     command = f"p4sgd generate --config {name} --ports {ports} --build-id {build_id} --out DIR"
     files = generated_files(config, command, ports=ports, build_id=build_id)
     description = {

@@ -53,8 +53,8 @@ def describe(error: BaseException, command: str) -> tuple[int, str]:
         return USER_ERROR if error.errno in _USER_ERRNOS else FAILED, f"{place}{error.strerror}"
     if isinstance(error, MemoryError):
         return FAILED, f"out of memory{': ' if str(error) else ''}{_first_line(str(error))}"
-    kind = type(error).__name__
-    return FAILED, f"internal error, {kind}: {_first_line(str(error))} (P4SGD_DEBUG=1 shows where)"
+    first = str(error).strip().partition("\n")[0]
+    return FAILED, f"internal error, {type(error).__name__}: {first} (P4SGD_DEBUG=1 shows where)"
 
 
 def report(error: BaseException, command: str) -> int:

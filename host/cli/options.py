@@ -9,7 +9,15 @@ import click
 
 from p4sgd.host.errors import UserError
 
-__all__ = ["NameFrom", "common_options", "configuration", "device_kind", "json_option", "quiet_option"]
+__all__ = [
+    "NameFrom",
+    "common_options",
+    "configuration",
+    "configuration_option",
+    "device_kind",
+    "json_option",
+    "quiet_option",
+]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -37,7 +45,10 @@ class NameFrom(click.ParamType):
         """Refuse other names, saying which there are."""
         known = list(self._names())
         if value not in known:
-            self.fail(f"there is no {self.name} {value!r}; there are {', '.join(known)}", param, ctx)
+            text = f"there is no {self.name} {value!r}; there are {', '.join(known)}"
+            # Click would call an argument by its metavar, which is the whole list of names.
+            hint = f"'{param.human_readable_name}'" if isinstance(param, click.Argument) else None
+            raise click.BadParameter(text, ctx, param, hint)
         return str(value)
 
 
@@ -55,6 +66,16 @@ def _devices() -> Iterable[str]:
     from p4sgd.host.devices import DEVICES
 
     return DEVICES
+
+
+def configuration_option(command: _Command) -> _Command:
+    """Add ``--config`` for commands that train."""
+    return click.option(
+        "--config",
+        type=configuration,
+        help="Configuration of each worker; if not given, the largest of u280 (on the emulator), small and tiny "
+        "in which every worker has features.",
+    )(command)
 
 
 device_kind = NameFrom("device", _devices)

@@ -105,7 +105,9 @@ def run_training(
     reading: Mapping[str, Any],
     choices: Mapping[str, Any],
     device: str,
-    config: str,
+    config: str | None,
+    *,
+    samples: int | None = None,
     **device_options: Any,
 ) -> "TrainingResult":
     """Read the data, open the device, train, and show the epochs.
@@ -121,7 +123,9 @@ def run_training(
     choices
         Fields of `TrainingOptions`.
     device, config
-        Names of a device and of a configuration.
+        Names of a device and of a configuration; ``None`` chooses a configuration.
+    samples
+        How many samples to train on, the first ones; all if not given.
     device_options
         More arguments for the device.
 
@@ -132,22 +136,27 @@ def run_training(
     KeyboardInterrupt
         Before the first epoch has ended.
     """
-    with output.working("getting ready"):
+    with output.working("getting ready" if device == "emulator" else "getting the simulator ready, minutes at first"):
+        import numpy as np
+
         from p4sgd.host.data import read_dataset
         from p4sgd.host.devices import open_device
         from p4sgd.host.training import TrainingOptions, train
         from p4sgd.hw.spec.config import PRESETS
 
         options = TrainingOptions(**choices)
-        samples = read_dataset(data, **reading)
-        tested = None if test is None else read_dataset(test, features=samples.feature_count, **reading)
-        opened = open_device(device, PRESETS[config](), options.workers, **device_options)
+        training_set = read_dataset(data, **reading)
+        if samples is not None and samples < training_set.samples:
+            training_set = training_set.take(np.arange(samples))
+        tested = None if test is None else read_dataset(test, features=training_set.feature_count, **reading)
+        chosen = config or _choose_configuration(device, training_set.feature_count + options.bias, options.workers)
+        opened = open_device(device, PRESETS[chosen](), options.workers, **device_options)
     with contextlib.closing(opened):
         table = EpochTable(output, options.epochs, _COLUMNS)
         try:
             with table:
                 result = train(
-                    samples,
+                    training_set,
                     options,
                     opened,
                     test=tested,
@@ -158,6 +167,14 @@ def run_training(
             if not output.quiet:
                 table.print()
     return result
+
+
+def _choose_configuration(device: str, features: int, workers: int) -> str:
+    """The largest configuration that is quick on the device and in which every worker has a chunk of features."""
+    from p4sgd.hw.spec.config import PRESETS
+
+    names = ("u280", "small", "tiny") if device == "emulator" else ("small", "tiny")
+    return next((name for name in names if -(-features // PRESETS[name]().lanes) >= workers), names[-1])
 
 
 def weights_hash(result: "TrainingResult") -> str:

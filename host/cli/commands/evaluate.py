@@ -32,9 +32,9 @@ def evaluate(model: Path, data: str, as_json: bool, quiet: bool, **choices: Any)
         loaded = load_model(model)
         samples = read_dataset(data, features=loaded.coefficients.size, **reading)
         metrics = measure(loaded, samples)
-    output.document({"model": str(model), "data": data, "samples": int(samples.labels.size), **metrics})
+    output.document({"model": str(model), "data": data, "samples": samples.samples, **metrics})
     names = {"loss": f"{loaded.loss} loss", "r2": "R²", "mse": "mean squared error"}
-    rows = [("samples", f"{samples.labels.size:,}")]
+    rows = [("samples", f"{samples.samples:,}")]
     rows += [
         (names.get(name, name), f"{value:.2%}" if name == "accuracy" else f"{value:.6g}")
         for name, value in metrics.items()

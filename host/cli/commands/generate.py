@@ -44,6 +44,8 @@ def generate(name: str, out: Path, ports: int, build_id: int, as_json: bool, qui
             files = verilog.generate(name, out, ports=ports, build_id=build_id)
         except ForeignFolderError as error:
             raise UserError(str(error)) from error
+        except OSError as error:
+            raise UserError(f"{out}: cannot write: {error.strerror or error}") from error
     output.document(
         {
             "config": name,

@@ -1,8 +1,11 @@
 """The command `p4sgd predict`."""
 
-from collections.abc import Iterable, Iterator
+import csv
+import io
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +14,9 @@ from p4sgd.host.cli.output import Output
 from p4sgd.host.cli.reading import reading_options, take_reading
 from p4sgd.host.errors import UserError
 from p4sgd.host.new_file import new_file
+
+if TYPE_CHECKING:
+    from p4sgd.host.losses.labels import LabelCoding
 
 __all__ = ["predict"]
 
@@ -29,14 +35,12 @@ def predict(
 ) -> None:
     """Predict with a model, one line a sample.
 
-    A line is the predicted class, or the target of a regression in its own unit; with --probabilities a comma and the
-    probability of the second class follow. Labels in DATA are not used.
+    A line is the predicted class as the training data name it, or the target of a regression in its own unit; with
+    --probabilities a comma and the probability of the second class follow. Labels in DATA are not used.
     """
     output = Output(as_json=as_json, quiet=quiet)
     reading = take_reading(choices)
     with output.working("predicting"):
-        import numpy as np
-
         from p4sgd.host.data import read_dataset
         from p4sgd.host.model_file import load_model
 
@@ -47,38 +51,33 @@ def predict(
             )
         samples = read_dataset(data, features=loaded.coefficients.size, labelled=None, **reading)
         z = loaded.decision_function(samples)
-        columns = [loaded.labels.predictions(z)]
+        columns = {"predictions": _labels(loaded.labels, loaded.labels.predictions(z).tolist())}
         if probabilities:
             from scipy.special import expit
 
-            columns.append(np.asarray(expit(z)))
-    names = ("predictions", "probabilities")
-    if as_json:
-        output.document(
-            {"model": str(model), "data": data}
-            | {name: column.tolist() for name, column in zip(names, columns, strict=False)}
-        )
-    lines = _lines(column.tolist() for column in columns)
+            columns["probabilities"] = expit(z).tolist()
+    output.document({"model": str(model), "data": data} | columns)
     if out is not None:
-        _write(out, lines)
-        output.remark(f"{samples.labels.size:,} predictions in {out}")
+        _write(out, columns)
+        output.remark(f"{samples.samples:,} predictions in {out}")
     elif not as_json:
-        for line in lines:
-            click.echo(line)
+        csv.writer(sys.stdout, lineterminator="\n").writerows(zip(*columns.values(), strict=True))
 
 
-def _lines(columns: Iterable[list[float]]) -> Iterator[str]:
-    """Comma-separated values: the shortest text that reads back as the same number, whole numbers without a point."""
-    for row in zip(*columns, strict=True):
-        yield ",".join(f"{value:.0f}" if value.is_integer() else repr(value) for value in row)
+def _labels(coding: "LabelCoding", predictions: list[float]) -> list[Any]:
+    """Predictions as the training data have them: texts, or numbers, whole ones without a point."""
+    if coding.names and coding.positive is None:
+        return [coding.names[int(prediction)] for prediction in predictions]
+    return [int(prediction) if prediction.is_integer() else prediction for prediction in predictions]
 
 
-def _write(out: Path, lines: Iterable[str]) -> None:
+def _write(out: Path, columns: Mapping[str, list[Any]]) -> None:
     """Write a file whole or not at all; a pipe or a device, such as ``/dev/stdout``, as it comes."""
-    encoded = (f"{line}\n".encode() for line in lines)
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(zip(*columns.values(), strict=True))
+    content = text.getvalue().encode()
     if out.exists() and not out.is_file():
-        with out.open("wb") as file:
-            file.writelines(encoded)
+        out.write_bytes(content)
     else:
-        with new_file(out) as file:
-            file.writelines(encoded)
+        with new_file(out, len(content)) as file:
+            file.write(content)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from p4sgd.host.cli.options import common_options, configuration
+from p4sgd.host.cli.options import common_options, configuration_option
 from p4sgd.host.cli.output import Output
 from p4sgd.host.cli.paths import check_new_file
 from p4sgd.host.cli.reading import reading_options, take_reading
@@ -23,8 +23,14 @@ _probability = click.FloatRange(0, 1, max_open=True)
 @click.argument("data")
 @click.option("--test", metavar="DATA", help="Data to measure every epoch on, without influence on training.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="MODEL", help="Model file to write.")
-@click.option("--config", type=configuration, default="small", show_default=True, help="Configuration of each worker.")
-@click.option("--waves", type=click.Path(path_type=Path), metavar="FILE", help="Leave a waveform (VCD); slower.")
+@configuration_option
+@click.option("--samples", type=click.IntRange(1), help="Train on the first so many samples only.")
+@click.option(
+    "--waves",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Leave a waveform (VCD): slower, and tens of kilobytes a cycle.",
+)
 @click.option(
     "--memory-stall", type=_probability, default=0.0, help="Chance of a stall in each memory channel and cycle."
 )
@@ -37,7 +43,8 @@ def simulate(
     data: str,
     test: str | None,
     out: Path | None,
-    config: str,
+    config: str | None,
+    samples: int | None,
     waves: Path | None,
     memory_stall: float,
     link_stall: float,
@@ -63,6 +70,7 @@ def simulate(
         choices,
         "rtl",
         config,
+        samples=samples,
         seed=choices["seed"],
         memory_stall=memory_stall,
         link_stall=link_stall,

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from p4sgd.host.cli.options import common_options, configuration, device_kind
+from p4sgd.host.cli.options import common_options, configuration_option, device_kind
 from p4sgd.host.cli.output import Output
 from p4sgd.host.cli.paths import check_new_file
 from p4sgd.host.cli.reading import reading_options, take_reading
@@ -19,11 +19,7 @@ __all__ = ["train"]
 @click.option("--test", metavar="DATA", help="Data to measure every epoch on, without influence on training.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="MODEL", help="Model file to write.")
 @click.option("--device", type=device_kind, default="emulator", show_default=True, help="What to train on.")
-@click.option(
-    "--config",
-    type=configuration,
-    help="Configuration of each worker; if not given, u280 on the emulator and small in simulation.",
-)
+@configuration_option
 @training_options
 @reading_options
 @common_options
@@ -44,6 +40,5 @@ def train(
     output = Output(as_json=as_json, quiet=quiet)
     check_new_file(out)
     reading = take_reading(choices)
-    chosen = config or ("u280" if device == "emulator" else "small")
-    result = run_training(output, data, test, reading, choices, device, chosen)
+    result = run_training(output, data, test, reading, choices, device, config)
     finish(output, result, out)

@@ -39,6 +39,7 @@ def run(error, env=None):
         (MemoryError(), 1, "out of memory"),
         (MemoryError("8 GiB"), 1, "out of memory: 8 GiB"),
         (ZeroDivisionError("by zero"), 1, "internal error, ZeroDivisionError: by zero (P4SGD_DEBUG=1 shows where)"),
+        (ValueError("no\nlog"), 1, "internal error, ValueError: no (P4SGD_DEBUG=1 shows where)"),
         (KeyboardInterrupt(), 130, "interrupted; nothing was written"),
     ],
 )

@@ -1,0 +1,235 @@
+"""Bad input gets one clear line and exit status 2: no traceback, nothing half-written, nothing on standard output."""
+
+import gzip
+import json
+import re
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+from p4sgd.host.cli import main
+
+GOOD = "1 1:0.5 2:1\n-1 1:-0.5 3:2\n" * 20
+
+
+def refused(folder, *words):
+    """Run a command that must be refused; returns what it says."""
+    before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    done = CliRunner().invoke(main, list(map(str, words)))
+    assert done.exit_code == 2, done.output
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    command, _, line = line.partition(": ")
+    assert command == f"p4sgd {' '.join(words[:2]) if words[0] == 'data' else words[0]}"
+    assert "Traceback" not in line
+    assert "rror:" not in line, f"an exception's name is no explanation: {line}"
+    after = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    assert after == before, "a file was changed or left behind"
+    return line
+
+
+def write(folder, name, content):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+FILES = [
+    ("ragged.csv", "1,2,0\n1,2,1\n1,2\n", [], r"ragged.csv, line 3\b"),
+    ("ragged-long.csv", "1,2,0\n1,2,3,1\n", [], r"line 2\b"),
+    ("word.csv", "1,2,0\n1,x,1\n", [], r"word.csv, line 2\b.*'x' is not a number"),
+    ("nan.csv", "1,2,0\n1,nan,1\n", [], r"line 2\b.*nan"),
+    ("inf.csv", "1,2,0\n1,2,1\n-inf,1,0\n", [], r"line 3\b.*inf"),
+    ("empty.csv", "", [], r"empty"),
+    ("header-only.csv", "a,b,label\n", [], r"header-only.csv"),
+    ("word.libsvm", f"{GOOD}1 1:x\n", [], r"word.libsvm, line 41\b"),
+    ("pair.libsvm", f"{GOOD}1 7\n", [], r"line 41\b"),
+    ("nan.libsvm", f"{GOOD}1 2:nan\n", [], r"line 41\b.*nan"),
+    ("zero.libsvm", "", [], r"no samples"),
+    ("one-class.libsvm", "1 1:1\n1 1:2\n", [], r"two classes"),
+    ("classes.libsvm", "1 1:1\n2 1:2\n3 1:3\n", [], r"3 values .*needs two"),
+    ("classes.libsvm", "1 1:1\n2 1:2\n3 1:3\n", ["--loss", "hinge"], r"3 values .*needs two"),
+    ("label.csv", "1,2,red\n1,3,blue\n", ["--loss", "squared"], r"regression needs numbers"),
+    ("broken.libsvm.gz", gzip.compress(GOOD.encode())[:-12], [], r"broken.libsvm.gz"),
+    ("text.txt", "once upon a time\n", [], r"unknown format"),
+    ("binary.dat", b"\0\1\2\3" * 50, [], r"binary.dat"),
+    ("broken.npz", b"PK\x03\x04broken", [], r"broken.npz"),
+    ("broken.parquet", b"PAR1 broken", [], r"broken.parquet"),
+    ("good.libsvm", GOOD, ["--label-column", "7", "--format", "csv"], r"good.libsvm"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "options", "says"), FILES, ids=[f"{f[0]} {' '.join(f[2])}" for f in FILES])
+def test_bad_data(tmp_path, name, content, options, says):
+    path = write(tmp_path, name, content)
+    line = refused(tmp_path, "train", path, "--out", tmp_path / "model", "--json", *options)
+    assert re.search(says, line), line
+    assert str(path) in line or says in (r"two classes",) or "label" in line, "the file is named"
+
+
+def test_arrays_that_are_not_finite(tmp_path):
+    x = np.ones((10, 3))
+    x[4, 2] = np.inf
+    np.savez(tmp_path / "inf.npz", X=x, y=np.arange(10) % 2)
+    line = refused(tmp_path, "train", tmp_path / "inf.npz")
+    assert "inf" in line
+    assert re.search(r"row 5\b|sample 5\b", line), line
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--batch", 12], "batch must be a multiple of 8, not 12: take 8 or 16"),
+        (["--batch", 0], "batch must be 8 to"),
+        (["--precision", 5, "--planes", 4], "precision must be at most the 4 stored planes, not 5"),
+        (["--precision", 9], "precision must be 1 to 8, not 9"),
+        (["--precision", 0], "precision must be 1 to 8, not 0"),
+        (["--epochs", 0], "epochs must be at least 1"),
+        (["--lr", 0], "learning rate must be more than 0"),
+        (["--lr", "nan"], "learning rate must be a finite number"),
+        (["--lr", 1e9], "learning rate"),
+        (["--l2", -1], "l2 must be at least 0"),
+        (["--loss", "cubic"], "there is no loss 'cubic'; there are logistic, hinge, squared"),
+        (["--device", "abacus"], "there is no device 'abacus'; there are emulator, rtl"),
+        (["--config", "huge"], "there is no configuration 'huge'; there are tiny, small, u280"),
+        (["--workers", 33], "workers must be 1 to 32"),
+        (["--workers", 0], "workers must be 1 to 32"),
+        (["--workers", 32], "too few for 32 workers: use at most 4"),
+        (["--validation-fraction", 1], "validation fraction must be below 1"),
+        (["--validation-fraction", 0.9999], "leaves"),
+        (["--positive", 7], "no sample has the label 7"),
+        (["--test", "digits"], "there are 64 features, 30 are needed"),
+        (["--test", "nowhere.csv"], "nowhere.csv: there is no such file"),
+        (["--epochs", "many"], "'many' is not a valid integer"),
+        (["--out", "/nowhere/model"], "/nowhere/model: there is no folder /nowhere"),
+        (["--out", "/dev/null"], "/dev/null: is not a file"),
+        (["--out", "/"], "/: is not a file"),
+    ],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
+)
+def test_bad_options(tmp_path, options, says):
+    line = refused(tmp_path, "train", "breast_cancer", "--json", "--out", tmp_path / "model", *options)
+    assert says in line
+
+
+@pytest.mark.parametrize(
+    ("config", "features", "says"), [("tiny", 200, "128"), ("small", 2000, "1,?024"), ("tiny", 160, "worker")]
+)
+def test_more_features_than_the_configuration_holds(tmp_path, config, features, says):
+    np.savez(tmp_path / "wide.npz", X=np.random.default_rng(0).random((16, features)), y=np.arange(16) % 2)
+    line = refused(tmp_path, "train", tmp_path / "wide.npz", "--config", config, "--out", tmp_path / "model")
+    assert re.search(says, line), line
+    assert "worker" in line, f"says what to do: {line}"
+
+
+def test_a_micro_batch_beyond_the_line_fifo(tmp_path):
+    """16 chunks fit the model memory of the tiny configuration and 8 planes of them its 128 lines, but only just."""
+    np.savez(tmp_path / "wide.npz", X=np.random.default_rng(0).random((16, 127)), y=np.arange(16) % 2)
+    done = CliRunner().invoke(main, ["train", str(tmp_path / "wide.npz"), "--config", "tiny", "--epochs", "1"])
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize("source", ["nowhere.csv", "/", "breast_canser", ""])
+def test_no_such_data(tmp_path, source):
+    line = refused(tmp_path, "train", source)
+    assert "there is no such file; built-in data sets are breast_cancer" in line or "is a folder" in line
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model"
+    done = CliRunner().invoke(main, ["train", "breast_cancer", "--epochs", "1", "--out", str(path)])
+    assert done.exit_code == 0, done.output
+    return path
+
+
+def edited(model, path, **changes):
+    """A copy of a model file with other metadata."""
+    with safe_open(model, "np") as file:
+        metadata = file.metadata() | changes
+    save_file(load_file(model), path, metadata)
+    return path
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_model_of_another_version(tmp_path, model, command):
+    other = edited(model, tmp_path / "model", version="99")
+    line = refused(tmp_path, command, other, "breast_cancer")
+    assert f"{other}: a model file of version 99, this p4sgd reads version" in line
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "text", "cut", "folder", "other", "loss", "labels"])
+def test_bad_model_file(tmp_path, model, command, damage):
+    path = tmp_path / "model"
+    content = {"empty": b"", "text": b"weights: 1, 2, 3\n", "cut": model.read_bytes()[:-8]}
+    if damage in content:
+        path.write_bytes(content[damage])
+    elif damage == "folder":
+        path.mkdir()
+    elif damage == "other":
+        save_file({"tensor": np.zeros(3)}, path)
+    elif damage == "loss":
+        edited(model, path, loss=json.dumps("cubic"))
+    elif damage == "labels":
+        edited(model, path, labels="{}")
+    line = refused(tmp_path, command, path, "breast_cancer")
+    assert str(path) in line
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_data_that_do_not_suit_the_model(tmp_path, model, command):
+    assert "30 are needed" in refused(tmp_path, command, model, "iris")
+    write(tmp_path, "bad.csv", "1,2\n3,4,5\n")
+    refused(tmp_path, command, model, tmp_path / "bad.csv")
+    assert "there is no such file" in refused(tmp_path, command, model, "nowhere.csv")
+
+
+def test_labels_that_the_model_does_not_know(tmp_path, model):
+    features = np.random.default_rng(0).random((8, 30))
+    np.savez(tmp_path / "strange.npz", X=features, y=np.full(8, 5.0))
+    assert "neither 0 nor 1" in refused(tmp_path, "evaluate", model, tmp_path / "strange.npz")
+
+
+def test_evaluating_without_labels(tmp_path, model):
+    np.savetxt(tmp_path / "bare.csv", np.random.default_rng(0).random((8, 30)), delimiter=",")
+    line = refused(tmp_path, "evaluate", model, tmp_path / "bare.csv")
+    assert str(tmp_path / "bare.csv") in line
+
+
+def test_probabilities_of_a_model_that_has_none(tmp_path):
+    out = tmp_path / "model"
+    done = CliRunner().invoke(main, ["train", "iris:1", "--loss", "hinge", "--epochs", "1", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert "no probabilities" in refused(tmp_path, "predict", out, "iris", "--probabilities")
+
+
+def test_predictions_into_a_missing_folder(tmp_path, model):
+    line = refused(tmp_path, "predict", model, "breast_cancer", "--out", tmp_path / "no" / "file.csv")
+    assert str(tmp_path / "no" / "file.csv") in line
+
+
+def test_generate_into_a_folder_of_someone_else(tmp_path):
+    (tmp_path / "out").mkdir()
+    write(tmp_path / "out", "thesis.tex", "years of work")
+    line = refused(tmp_path, "generate", "--config", "tiny", "--out", tmp_path / "out")
+    assert "thesis.tex" in line or "not empty" in line
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["synth", "mnist", "--out", "x.npz"], "there is no shape 'mnist'; there are gisette, real-sim, rcv1"),
+        (["synth", "rcv1", "--out", "x.xls", "--scale", 0.01], "name the file .libsvm or .npz"),
+        (["synth", "rcv1", "--out", "x.npz", "--scale", 2], "scale must be above 0 and at most 1"),
+        (["synth", "rcv1", "--out", "/nowhere/x.npz"], "there is no folder /nowhere"),
+        (["fetch", "mnist"], "there is no data set 'mnist'; there are a9a"),
+    ],
+)
+def test_bad_data_commands(tmp_path, monkeypatch, words, says):
+    monkeypatch.chdir(tmp_path)
+    assert says in refused(tmp_path, "data", *words)

@@ -1,0 +1,78 @@
+"""`p4sgd data synth` and `p4sgd data fetch`."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from p4sgd.host.cli import main
+from p4sgd.host.data import fetch, read_dataset
+
+
+def run(*words, status=0):
+    done = CliRunner().invoke(main, ["data", *map(str, words)])
+    assert done.exit_code == status, done.output
+    return done
+
+
+@pytest.mark.parametrize("suffix", ["libsvm", "npz"])
+def test_synth_can_be_trained_on(tmp_path, suffix):
+    out = tmp_path / f"small.{suffix}"
+    document = json.loads(run("synth", "rcv1", "--scale", 0.02, "--seed", 3, "--out", out, "--json").stdout)
+    data = read_dataset(out)
+    assert (document["samples"], document["features"]) == (data.samples, data.feature_count) == (405, 945)
+    assert document["stored"] == data.features.nnz
+    done = CliRunner().invoke(main, ["train", str(out), "--epochs", "5", "--json"])
+    assert json.loads(done.stdout)["epochs"][-1]["train_accuracy"] > 0.7
+
+
+def test_synth_is_seeded(tmp_path):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        run("synth", "gisette", "--scale", 0.01, "--seed", seed, "--out", tmp_path / f"{name}.libsvm", "--quiet")
+    a, b, c = ((tmp_path / f"{name}.libsvm").read_bytes() for name in "abc")
+    assert a == b
+    assert a != c
+
+
+def test_synth_says_what_it_made(tmp_path):
+    out = tmp_path / "x.npz"
+    assert run("synth", "gisette", "--scale", 0.01, "--out", out).stdout == f"{out}: 60 samples, 50 features, dense\n"
+    assert "non-zero values" in run("synth", "real-sim", "--scale", 0.01, "--out", out).stdout
+
+
+@pytest.fixture
+def page(tmp_path, monkeypatch):
+    """A file under a URL, instead of the LIBSVM page."""
+    source = tmp_path / "page" / "toy"
+    source.parent.mkdir()
+    source.write_text("1 1:1\n-1 2:1\n")
+    monkeypatch.setitem(fetch.ORIGINALS, "toy", fetch.Original(source.as_uri(), "two samples"))
+    return source
+
+
+def test_fetch(tmp_path, page):
+    out = tmp_path / "data"
+    document = json.loads(run("fetch", "toy", "--out", out, "--json").stdout)
+    checksum = hashlib.sha256(page.read_bytes()).hexdigest()
+    assert document == {"name": "toy", "path": str(out / "toy"), "sha256": checksum, "downloaded": True, "pinned": True}
+    np.testing.assert_array_equal(read_dataset(out / "toy").labels, [1, -1])
+    assert "was there already; checksum as it should be" in run("fetch", "toy", "--out", out).stdout
+
+
+def test_fetch_refuses_another_checksum(tmp_path, page):
+    out = tmp_path / "data"
+    done = run("fetch", "toy", "--out", out, "--sha256", "0" * 64, status=2)
+    assert len(done.stderr.splitlines()) == 1
+    assert "SHA-256" in done.stderr
+    assert list(out.iterdir()) == []
+
+
+def test_fetch_without_a_network(tmp_path, page):
+    page.unlink()
+    done = run("fetch", "toy", "--out", tmp_path / "data", status=2)
+    (line,) = done.stderr.splitlines()
+    assert "cannot be reached" in line
+    assert "check the network, or get the file elsewhere and put it at" in line
+    assert list((tmp_path / "data").iterdir()) == []

@@ -1,0 +1,85 @@
+"""A disk that is full: one line, exit status 2, and what was there before stays.
+
+The disk is made small by the largest file size that the kernel grants the process, which fails a write as a full disk
+does: in the middle.
+"""
+
+import errno
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from p4sgd.build import artifacts
+from p4sgd.host.cli import main
+
+PROGRAM = Path(sys.executable).with_name("p4sgd")
+
+
+def run(folder, *words, limit):
+    return subprocess.run(
+        [PROGRAM, *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """Trained without a limit, which also leaves the emulator's compiled kernels in their cache."""
+    path = tmp_path_factory.mktemp("model") / "model"
+    assert CliRunner().invoke(main, ["train", "breast_cancer", "--epochs", "1", "--out", str(path)]).exit_code == 0
+    return path
+
+
+@pytest.mark.parametrize("older", [True, False])
+@pytest.mark.parametrize(
+    ("words", "out"),
+    [
+        (["train", "breast_cancer", "--epochs", "1", "--out", "out"], "out"),
+        (["predict", "MODEL", "breast_cancer", "--probabilities", "--out", "out"], "out"),
+        (["data", "synth", "rcv1", "--scale", "0.01", "--out", "out.npz"], "out.npz"),
+        (["data", "synth", "gisette", "--scale", "0.02", "--out", "out.libsvm"], "out.libsvm"),
+    ],
+    ids=["train", "predict", "synth npz", "synth libsvm"],
+)
+def test_full_disk(tmp_path, model, words, out, older):
+    if older:
+        (tmp_path / out).write_text("from before")
+    before = contents(tmp_path)
+    done = run(tmp_path, *[str(model) if word == "MODEL" else word for word in words], limit=1024)
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert f"{out}: cannot write: the disk is full" in line
+    assert contents(tmp_path) == before
+    assert os.listdir(tmp_path) == ([out] if older else [])
+
+
+@pytest.mark.parametrize("older", [True, False])
+def test_full_disk_for_generated_files(tmp_path, monkeypatch, older):
+    """The limit would hit yosys first, so here the disk is full when the first file is to reach it."""
+    words = ["generate", "--config", "tiny", "--out", str(tmp_path / "out")]
+    if older:
+        assert CliRunner().invoke(main, [*words, "--build-id", "7"]).exit_code == 0
+    before = contents(tmp_path)
+
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(artifacts.os, "fsync", full)
+    done = CliRunner().invoke(main, words)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == f"p4sgd generate: {tmp_path / 'out'}: cannot write: No space left on device\n"
+    assert contents(tmp_path) == before
+    assert os.listdir(tmp_path) == (["out"] if older else [])

@@ -1,0 +1,90 @@
+"""Ctrl-C in the middle of training keeps the best model so far and says so; before that it leaves nothing."""
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from p4sgd.host import training
+from p4sgd.host.cli import main
+from p4sgd.host.model_file import load_model
+
+PROGRAM = Path(sys.executable).with_name("p4sgd")
+EPOCHS = 1_000_000
+
+
+def interrupt(folder, *words):
+    """Train on a terminal until a few epochs are done, then press Ctrl-C; returns status, stdout and terminal."""
+    terminal, end = pty.openpty()
+    command = [PROGRAM, "train", "breast_cancer", "--epochs", str(EPOCHS), *words]
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "150", "LINES": "50"}
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=end, env=environment)
+    os.close(end)
+    seen = b""
+    interrupted = False
+    try:
+        while True:
+            try:
+                block = os.read(terminal, 1 << 16)
+            except OSError:  # Linux' way to say that the other end is closed
+                break
+            if not block:
+                break
+            seen += block
+            if not interrupted and re.search(rb"\D([3-9]|\d{2,})/%d" % EPOCHS, seen):
+                process.send_signal(signal.SIGINT)
+                interrupted = True
+        stdout = process.communicate(timeout=60)[0].decode()
+    finally:
+        process.kill()
+        os.close(terminal)
+    return process.returncode, stdout, seen.decode(errors="replace")
+
+
+def test_the_best_model_is_kept_and_said(tmp_path):
+    status, stdout, terminal = interrupt(tmp_path, "--out", "model")
+    assert status == 130
+    (said,) = re.findall(r"p4sgd train: (interrupted.*)\r\n", terminal)
+    match = re.fullmatch(
+        r"interrupted after epoch (\d+); best so far: epoch (\d+), train loss \S+; kept in model", said
+    )
+    assert match, said
+    assert load_model(tmp_path / "model").training["epoch"] == int(match[2])
+    rows = [line.split()[0] for line in stdout.splitlines() if line.strip()[:1].isdigit()]
+    assert rows[-1].replace(",", "") == match[1], "the table has every epoch"
+    assert "Traceback" not in terminal
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_json_is_still_a_document(tmp_path):
+    status, stdout, terminal = interrupt(tmp_path, "--json")
+    assert status == 130
+    document = json.loads(stdout)
+    assert document["stopped"] == "interrupted"
+    assert len(document["epochs"]) >= 3
+    assert "it is not kept: --out MODEL would" in terminal
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("older", [True, False])
+def test_before_the_first_epoch_ends_nothing_is_written(tmp_path, monkeypatch, older):
+    out = tmp_path / "model"
+    if older:
+        out.write_text("an older model")
+
+    def train(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "train", train)
+    done = CliRunner().invoke(main, ["train", "breast_cancer", "--out", str(out)])
+    assert done.exit_code == 130
+    assert done.stdout == ""
+    assert done.stderr.strip() == "p4sgd train: interrupted; nothing was written"
+    assert [path.read_text() for path in tmp_path.iterdir()] == (["an older model"] if older else [])

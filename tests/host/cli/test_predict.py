@@ -1,0 +1,126 @@
+"""`p4sgd predict` and `p4sgd evaluate` on saved models."""
+
+import csv
+import json
+import os
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from sklearn.datasets import load_breast_cancer, load_iris
+
+from p4sgd.host.cli import main
+from p4sgd.host.data import read_dataset
+from p4sgd.host.model_file import load_model
+
+
+def run(*words, status=0):
+    done = CliRunner().invoke(main, list(map(str, words)))
+    assert done.exit_code == status, done.output
+    return done
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model"
+    run("train", "breast_cancer", "--epochs", 5, "--out", path, "--quiet")
+    return path
+
+
+def test_one_prediction_a_line(model):
+    done = run("predict", model, "breast_cancer")
+    lines = done.stdout.splitlines()
+    expected = load_model(model).predict(read_dataset("breast_cancer"))
+    assert lines == [f"{label:.0f}" for label in expected]
+    assert np.mean([int(line) for line in lines] == load_breast_cancer().target) > 0.9
+
+
+def test_probabilities(model):
+    rows = [line.split(",") for line in run("predict", model, "breast_cancer", "--probabilities").stdout.splitlines()]
+    z = load_model(model).decision_function(read_dataset("breast_cancer"))
+    np.testing.assert_allclose([float(p) for _, p in rows], 1 / (1 + np.exp(-z)), rtol=1e-12)
+    assert [int(label) for label, _ in rows] == [int(float(p) > 0.5) for _, p in rows]
+
+
+def test_to_a_file(model, tmp_path):
+    out = tmp_path / "predictions.csv"
+    done = run("predict", model, "breast_cancer", "--out", out)
+    assert done.stdout == ""
+    assert "569 predictions" in done.stderr
+    assert out.read_text() == run("predict", model, "breast_cancer").stdout
+    assert list(tmp_path.iterdir()) == [out]
+    assert out.stat().st_mode & 0o777 == 0o666 & ~_umask()
+
+
+def _umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_a_device_as_the_file_stays_a_device(model, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        run("predict", model, "breast_cancer", "--out", pipe, "--quiet")
+        assert os.read(reader, 1 << 16).decode() == run("predict", model, "breast_cancer").stdout
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+
+
+def test_json(model):
+    document = json.loads(run("predict", model, "breast_cancer", "--probabilities", "--json").stdout)
+    assert set(document) == {"model", "data", "predictions", "probabilities"}
+    assert document["predictions"] == [int(line) for line in run("predict", model, "breast_cancer").stdout.split()]
+
+
+def test_data_without_labels(model, tmp_path):
+    """A table as wide as the model has features has no label column."""
+    features = load_breast_cancer().data
+    np.savetxt(tmp_path / "new.csv", features, delimiter=",", fmt="%.17g")
+    np.savetxt(tmp_path / "old.csv", np.c_[features, load_breast_cancer().target], delimiter=",", fmt="%.17g")
+    expected = run("predict", model, "breast_cancer").stdout
+    assert run("predict", model, tmp_path / "new.csv").stdout == expected
+    assert run("predict", model, tmp_path / "old.csv").stdout == expected
+
+
+def test_labels_that_are_texts(tmp_path):
+    """Predictions name classes as the training data do, quoted where CSV needs it."""
+    iris = load_iris()
+    names = np.array(["setosa", 'versi"color', "virginica, or so"])
+    rows = [[*values, names[label]] for values, label in zip(iris.data, iris.target, strict=True) if label]
+    for name, order in (("train.csv", rows), ("test.csv", rows[::-1])):
+        with open(tmp_path / name, "w", newline="") as file:
+            csv.writer(file).writerows(order)
+    model = tmp_path / "model"
+    run("train", tmp_path / "train.csv", "--epochs", 30, "--out", model, "--quiet")
+    lines = list(csv.reader(run("predict", model, tmp_path / "test.csv").stdout.splitlines()))
+    assert {line for (line,) in lines} == set(names[1:])
+    correct = [line == [row[-1]] for line, row in zip(lines, rows[::-1], strict=True)]
+    assert np.mean(correct) > 0.85
+    document = json.loads(run("evaluate", model, tmp_path / "test.csv", "--json").stdout)
+    assert document["accuracy"] == np.mean(correct)
+
+
+def test_regression_in_the_unit_of_the_target(tmp_path):
+    model = tmp_path / "model"
+    run("train", "diabetes", "--loss", "squared", "--epochs", 30, "--out", model, "--quiet")
+    values = np.array([float(line) for line in run("predict", model, "diabetes").stdout.split()])
+    targets = read_dataset("diabetes").labels
+    assert abs(values.mean() - targets.mean()) < 0.1 * targets.std()
+    document = json.loads(run("evaluate", model, "diabetes", "--json").stdout)
+    assert document["mse"] == pytest.approx(np.mean((values - targets) ** 2))
+    assert document["r2"] == pytest.approx(1 - np.mean((values - targets) ** 2) / targets.var())
+    run("predict", model, "diabetes", "--probabilities", status=2)
+
+
+def test_evaluate(model):
+    document = json.loads(run("evaluate", model, "breast_cancer", "--json").stdout)
+    predicted = [int(line) for line in run("predict", model, "breast_cancer").stdout.split()]
+    assert document["accuracy"] == np.mean(predicted == load_breast_cancer().target)
+    assert document["samples"] == 569
+    table = run("evaluate", model, "breast_cancer").stdout
+    assert f"{document['accuracy']:.2%}" in table
+    assert f"{document['loss']:.6g}" in table

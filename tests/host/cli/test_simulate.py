@@ -1,0 +1,55 @@
+"""`p4sgd simulate`: a training run in RTL that counts its cycles, with the emulator's weights."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from p4sgd.host.cli import main
+from p4sgd.host.data import read_dataset
+from p4sgd.hw.spec.registers import COUNTERS
+
+RUN = ["digits:3", "--samples", "64", "--epochs", "2", "--precision", "3", "--config", "tiny", "--workers", "2"]
+
+
+def invoke(*words):
+    done = CliRunner().invoke(main, list(map(str, words)))
+    assert done.exit_code == 0, done.output
+    return done
+
+
+@pytest.mark.rtl
+@pytest.mark.slow
+def test_cycles_by_cause_and_the_emulators_weights(tmp_path):
+    model = tmp_path / "model"
+    document = json.loads(invoke("simulate", *RUN, "--link-loss", 0.01, "--out", model, "--json").stdout)
+    assert document["device"] == "rtl"
+    for counters in document["counters"]:
+        assert set(counters) == {name for name, _ in COUNTERS}
+        causes = [value for name, value in counters.items() if name.startswith("CYCLES_")]
+        assert counters["CYCLES"] == sum(causes) > 0
+        assert counters["PACKETS_SENT"] >= 2 * 2 * 8, "a PARTIAL and an ACK for each of 8 micro-batches, twice"
+    totals = [sum(epoch["counters"][1]["CYCLES"] for epoch in document["epochs"])]
+    assert totals == [document["counters"][1]["CYCLES"]]
+
+    # The same samples, through a file, on the emulator.
+    data = read_dataset("digits:3")
+    np.savez(tmp_path / "first.npz", X=data.features[:64], y=data.labels[:64])
+    words = [tmp_path / "first.npz", *RUN[3:], "--json"]
+    assert json.loads(invoke("train", *words).stdout)["weights_sha256"] == document["weights_sha256"]
+
+
+@pytest.mark.rtl
+@pytest.mark.slow
+def test_table_and_waveform(tmp_path):
+    waves = tmp_path / "run.vcd"
+    stdout = invoke("simulate", *RUN, "--waves", waves).stdout
+    for name, _ in COUNTERS:
+        assert name.lower() in stdout
+    assert "worker 1" in stdout
+    assert "%" in stdout
+    with waves.open() as file:
+        start = file.read(100_000)
+    assert "$timescale" in start
+    assert "$var" in start

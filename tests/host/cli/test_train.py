@@ -1,0 +1,145 @@
+"""`p4sgd train`: its JSON, tables, options and model file."""
+
+import dataclasses
+import hashlib
+import json
+import math
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from p4sgd.host.cli import main
+from p4sgd.host.model_file import load_model
+from p4sgd.host.training import TrainingOptions
+from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.spec.registers import COUNTERS
+
+
+def run(*words, status=0):
+    done = CliRunner().invoke(main, ["train", *map(str, words)])
+    assert done.exit_code == status, done.output
+    return done
+
+
+def test_json_document(tmp_path):
+    out = tmp_path / "model"
+    arguments = ["breast_cancer", "--test", "breast_cancer", "--epochs", 3, "--validation-fraction", 0.25, "--out", out]
+    done = run(*arguments, "--json")
+    document = json.loads(done.stdout)
+    assert done.stdout.count("\n") == 1
+    assert [epoch["epoch"] for epoch in document["epochs"]] == [1, 2, 3]
+    for epoch in document["epochs"]:
+        for data in ("train", "quantised", "validation", "test"):
+            assert math.isfinite(epoch[f"{data}_loss"])
+            assert 0 <= epoch[f"{data}_accuracy"] <= 1
+        assert [set(worker) for worker in epoch["counters"]] == [{name for name, _ in COUNTERS}]
+    assert document["epochs"][-1]["test_accuracy"] > 0.85
+    assert document["device"] == "emulator"
+    assert document["configuration"] == dataclasses.asdict(WorkerConfig.u280())
+    assert document["flags"] == []
+    assert document["samples"] + document["validation_samples"] == 569
+    assert document["out"] == str(out)
+    weights = load_model(out).weights
+    assert document["weights_sha256"] == hashlib.sha256(weights.astype("<i4").tobytes()).hexdigest()
+
+
+def test_test_data_do_not_influence_training(tmp_path):
+    alone = json.loads(run("breast_cancer", "--epochs", 2, "--json").stdout)
+    other = json.loads(run("breast_cancer", "--epochs", 2, "--json", "--test", "breast_cancer").stdout)
+    assert alone["weights_sha256"] == other["weights_sha256"]
+
+
+def test_table_of_epochs():
+    done = run("breast_cancer", "--test", "breast_cancer", "--epochs", 2)
+    lines = done.stdout.splitlines()
+    (heading,) = [line for line in lines if "quantised loss" in line]
+    for column in ("epoch", "train accuracy", "test loss", "test accuracy", "rate"):
+        assert column in heading
+    assert "validation" not in heading
+    assert [line.split()[0] for line in lines if line.split()[:1] and line.split()[0].isdigit()] == ["1", "2"]
+    assert "best model: epoch" in lines[-1]
+
+
+def test_regression_shows_r2_and_no_accuracy():
+    stdout = run("diabetes", "--loss", "squared", "--epochs", 2).stdout
+    assert "R²" in stdout
+    assert "accuracy" not in stdout
+
+
+def test_quiet_says_nothing(tmp_path):
+    done = run("breast_cancer", "--epochs", 1, "--quiet", "--out", tmp_path / "model")
+    assert done.output == ""
+    assert (tmp_path / "model").exists()
+
+
+def test_json_keeps_standard_output_clean_even_with_remarks():
+    """A learning rate near the smallest gives a remark, which goes to standard error."""
+    done = run("breast_cancer", "--epochs", 1, "--lr", 2e-7, "--json")
+    assert json.loads(done.stdout)["remarks"]
+    assert done.stderr.strip()
+
+
+def test_flags_are_reported():
+    document = json.loads(run("breast_cancer", "--epochs", 1, "--lr", 500, "--json").stdout)
+    assert "residual_saturated" in document["flags"] or "weight_saturated" in document["flags"]
+
+
+def test_every_training_option_is_an_option():
+    """The command line offers all of `TrainingOptions`, with its defaults, and hands each one on."""
+    params = {param.name: param for param in main.commands["train"].params}
+    context = main.commands["train"].make_context("train", ["data"])
+    for field in dataclasses.fields(TrainingOptions):
+        assert field.name in params, field.name
+        assert context.params[field.name] == field.default, field.name
+    given = {
+        "--loss": "hinge",
+        "--epochs": 2,
+        "--batch": 32,
+        "--lr": 0.25,
+        "--schedule": "invscaling",
+        "--power": 0.75,
+        "--l2": 0.001,
+        "--l1": 0.002,
+        "--precision": 3,
+        "--planes": 5,
+        "--scaling": "maxabs",
+        "--positive": "1",
+        "--workers": 2,
+        "--validation-fraction": 0.5,
+        "--patience": 9,
+        "--tolerance": 0.01,
+        "--seed": 4,
+    }
+    words = [str(word) for pair in given.items() for word in pair]
+    document = json.loads(run("digits", *words, "--no-bias", "--config", "tiny", "--json").stdout)
+    expected = {name.removeprefix("--").replace("-", "_"): value for name, value in given.items()}
+    expected["learning_rate"] = expected.pop("lr")
+    assert document["options"] == expected | {"bias": False}
+    assert len(expected) + 1 == len(dataclasses.fields(TrainingOptions))
+
+
+def test_options_from_a_file_equal_those_of_the_command_line(tmp_path):
+    (tmp_path / "run.toml").write_text(
+        'train = { data = "breast_cancer", epochs = 2, batch = 32, lr = 0.5, bias = false, l2 = 1e-4, json = true }\n'
+    )
+    words = ["breast_cancer", "--epochs", 2, "--batch", 32, "--lr", 0.5, "--no-bias", "--l2", 1e-4, "--json"]
+    from_file = json.loads(run("--options", tmp_path / "run.toml").stdout)
+    assert from_file["weights_sha256"] == json.loads(run(*words).stdout)["weights_sha256"]
+    assert from_file["options"]["bias"] is False
+
+
+@pytest.mark.parametrize(("workers", "expected"), [(1, "u280"), (2, "small"), (4, "tiny")])
+def test_a_configuration_is_found_for_the_workers(workers, expected):
+    """31 features with the bias: 1 chunk of 64 lanes, 2 of 16, 4 of 8."""
+    document = json.loads(run("breast_cancer", "--epochs", 1, "--workers", workers, "--json").stdout)
+    assert document["configuration"] == dataclasses.asdict(PRESETS[expected]())
+
+
+def test_an_older_model_is_replaced_whole(tmp_path):
+    out = tmp_path / "model"
+    run("breast_cancer", "--epochs", 1, "--out", out)
+    first = load_model(out)
+    run("breast_cancer", "--epochs", 2, "--out", out)
+    assert not np.array_equal(load_model(out).weights, first.weights)
+    assert list(tmp_path.iterdir()) == [out]
