@@ -20,6 +20,14 @@ __all__ = ["Endpoint", "SlotPhase"]
 _GROUP_BIT = 40
 """Bit of a MAC address, as a number, that marks a group (IEEE 802)."""
 
+_TIME_BITS = 32
+_FIRST_TIME = (1 << _TIME_BITS) - 2000
+"""Time after reset: shortly before it wraps, so that every simulation passes what boards meet every 17 s."""
+
+
+_Rounds = tuple[Signal, Signal, Signal]
+"""Slot and round of the next partial, and the round before: the lap that is being left."""
+
 
 class SlotPhase(enum.Enum, shape=2):
     """What a slot is waiting for."""
@@ -47,7 +55,8 @@ class Endpoint(wiring.Component):
     that of hw/net/README.md. Fresh partials go before acknowledgements, these before resends.
 
     Latency: 1 cycle from ``partials`` to ``tx``, 3 cycles from ``rx`` to ``sums`` in turn. The receiver never waits,
-    so it cannot be blocked by a blocked transmitter.
+    so it cannot be blocked by a blocked transmitter. The resend scan spends 4 cycles on a slot in use and 1 on an idle
+    one, so a packet is sent again at most 4 · slots cycles after it is due, if nothing more urgent is to be sent.
 
     Members
     -------
@@ -58,9 +67,10 @@ class Endpoint(wiring.Component):
     job : In(8), shard : In(5), workers : In(6), local_mac, peer_mac : In(48)
         Who the worker is, and the aggregator's address; stable after the join.
     resend_cycles : In(32)
-        Cycles without an answer after which a packet is sent again, at least 1.
+        Cycles without an answer after which a packet is sent again.
     join : In(1), join_round : In(16)
-        Pulse: forget all slots; the next AllReduce is slot 0 of this round. With ``partials`` at rest.
+        Pulse: forget all slots; the next AllReduce is slot 0 of this round. With ``partials`` at rest; sums that have
+        not been taken are withdrawn.
     busy : Out(1)
         A slot waits for the network or holds sums.
     waiting : Out(1)
@@ -116,6 +126,8 @@ class Endpoint(wiring.Component):
         has_sums = Signal(self._slots)  # sums have come and are not handed on
         next_slot = Signal(self._slot_bits)  # of the next partial
         next_round = Signal(ROUND_BITS)
+        last_round = Signal(ROUND_BITS)  # next_round - 1
+        rounds = (next_slot, next_round, last_round)
         m.d.comb += self.busy.eq(Cat(phase.as_value() for phase in phases).any() | has_sums.any())
 
         submitted = self.partials.valid & self.partials.ready
@@ -126,28 +138,29 @@ class Endpoint(wiring.Component):
         with m.If(submitted):
             m.d.sync += [next_slot.eq(next_slot + 1), Array(phases)[next_slot].eq(SlotPhase.PARTIAL)]
             with m.If(next_slot == self._slots - 1):
-                m.d.sync += next_round.eq(next_round + 1)
+                m.d.sync += [next_round.eq(next_round + 1), last_round.eq(next_round)]
 
-        acknowledge = self._receive(m, phases, has_sums, next_slot, next_round, delivered)
-        self._transmit(m, phases, has_sums, next_slot, next_round, acknowledge)
+        acknowledge = self._receive(m, phases, has_sums, rounds, delivered)
+        self._transmit(m, phases, has_sums, rounds, acknowledge)
 
         with m.If(self.join):
             m.d.sync += [phase.eq(SlotPhase.IDLE) for phase in phases]
-            m.d.sync += [has_sums.eq(0), next_slot.eq(0), next_round.eq(self.join_round), outstanding.eq(0)]
+            m.d.sync += [has_sums.eq(0), next_slot.eq(0), outstanding.eq(0)]
+            m.d.sync += [next_round.eq(self.join_round), last_round.eq(self.join_round - 1)]
         return m
 
     @staticmethod
-    def _round_of(slot: Value, next_slot: Signal, next_round: Signal) -> Value:
+    def _round_of(slot: Value, rounds: _Rounds) -> Value:
         """Round of the AllReduce that a slot in use carries: slots from ``next_slot`` on are still in the last lap."""
-        return next_round - (slot >= next_slot)
+        next_slot, next_round, last_round = rounds
+        return Mux(slot >= next_slot, last_round, next_round)
 
     def _receive(
         self,
         m: Module,
         phases: list[Any],
         has_sums: Signal,
-        next_slot: Signal,
-        next_round: Signal,
+        rounds: _Rounds,
         delivered: Signal,
     ) -> tuple[Signal, Signal]:
         """Build the receiver; returns the pulse and the slot of a FULL that is to be acknowledged."""
@@ -189,7 +202,7 @@ class Endpoint(wiring.Component):
         full = Signal()
         clear = Signal()
         m.d.comb += [
-            current.eq(arrived & ours & (round == self._round_of(slot, next_slot, next_round)[:ROUND_BITS])),
+            current.eq(arrived & ours & (round == self._round_of(slot, rounds))),
             full.eq(current & is_full & (phase == SlotPhase.PARTIAL)),
             clear.eq(current & is_clear & (phase == SlotPhase.ACK)),
             self.received.eq(arrived),
@@ -238,11 +251,11 @@ class Endpoint(wiring.Component):
         m: Module,
         phases: list[Any],
         has_sums: Signal,
-        next_slot: Signal,
-        next_round: Signal,
+        rounds: _Rounds,
         acknowledge: tuple[Signal, Signal],
     ) -> None:
         """Build the transmitter: one packet register, three sources."""
+        next_slot, next_round, _ = rounds
         memory: Memory = Memory(shape=VALUES_LAYOUT, depth=self._slots, init=[])
         m.submodules.values_memory = memory
         write, read = memory.write_port(), memory.read_port()
@@ -259,42 +272,56 @@ class Endpoint(wiring.Component):
         pulse, slot = acknowledge
         m.d.comb += [queue.w_en.eq(pulse), queue.w_data.eq(slot)]
 
-        # The scan looks at a slot a cycle and stops at one that is overdue.
-        times: Memory = Memory(shape=32, depth=self._slots, init=[])
+        # The scan asks one slot after the other: in use? since when? for too long?
+        times: Memory = Memory(shape=_TIME_BITS, depth=self._slots, init=[])
         m.submodules.times = times
-        time_write, time_read = times.write_port(), times.read_port(domain="comb")
-        now = Signal(32)
+        time_write, time_read = times.write_port(), times.read_port()
+        now = Signal(_TIME_BITS, init=_FIRST_TIME)
         scan = Signal(self._slot_bits)
         scan_phase = Array(phases)[scan]
-        overdue = Signal()
-        ready_to_resend = Signal()
+        scan_in_use = scan_phase != SlotPhase.IDLE
+        same_use = Signal()  # the slot has not been idle since the scan came to it: what was read is still its own
+        elapsed = Signal(_TIME_BITS, reset_less=True)
+        overdue = Signal(reset_less=True)
+        resend_offered = Signal()
+        send_again = Signal()
         m.d.sync += now.eq(now + 1)
-        m.d.comb += [
-            time_read.addr.eq(scan),
-            read.addr.eq(scan),
-            overdue.eq((scan_phase != SlotPhase.IDLE) & (now - time_read.data >= self.resend_cycles)),
-        ]
+        m.d.comb += [time_read.addr.eq(scan), read.addr.eq(scan)]
+        with m.If(~scan_in_use):
+            m.d.sync += same_use.eq(0)
+        with m.FSM(name="scan"):
+            with m.State("LOOK"):
+                with m.If(scan_in_use):
+                    m.d.sync += same_use.eq(1)
+                    m.next = "MEASURE"
+                with m.Else():
+                    m.d.sync += scan.eq(scan + 1)
+            with m.State("MEASURE"):
+                m.d.sync += elapsed.eq(now - time_read.data)
+                m.next = "COMPARE"
+            with m.State("COMPARE"):
+                m.d.sync += overdue.eq(elapsed >= self.resend_cycles)
+                m.next = "RESEND"
+            with m.State("RESEND"):
+                m.d.comb += resend_offered.eq(overdue & same_use & scan_in_use)
+                with m.If(send_again | ~resend_offered):
+                    m.d.sync += scan.eq(scan + 1)
+                    m.next = "LOOK"
 
         free = ~self.tx.valid | self.tx.ready
         next_free = (Array(phases)[next_slot] == SlotPhase.IDLE) & ~has_sums.bit_select(next_slot, 1)
         send_partial = Signal()
         ack_is_due = Signal()
         send_ack = Signal()
-        send_again = Signal()
         m.d.comb += [
             self.partials.ready.eq(free & next_free),
             send_partial.eq(submitted),
             # A slot whose ACK a resend has overtaken may have gone on: an ACK of a later round would be a lie.
             ack_is_due.eq(Array(phases)[queue.r_data] == SlotPhase.ACK),
             send_ack.eq(free & ~send_partial & queue.r_rdy & ack_is_due),
-            send_again.eq(free & ~send_partial & ~send_ack & ready_to_resend & overdue),
+            send_again.eq(free & ~send_partial & ~send_ack & resend_offered),
             queue.r_en.eq(send_ack | ~ack_is_due),
         ]
-        with m.If(send_again | ~overdue):
-            # A cycle after the scan has moved, the memory shows the values of its slot.
-            m.d.sync += [scan.eq(scan + 1), ready_to_resend.eq(0)]
-        with m.Else():
-            m.d.sync += ready_to_resend.eq(1)
 
         sent_slot = Signal(self._slot_bits)
         is_partial = Signal()
@@ -319,7 +346,7 @@ class Endpoint(wiring.Component):
             type=Mux(is_partial, PacketType.PARTIAL, PacketType.ACK),
             job=self.job,
             slot=sent_slot,
-            round=Mux(send_partial, next_round, self._round_of(sent_slot, next_slot, next_round)),
+            round=Mux(send_partial, next_round, self._round_of(sent_slot, rounds)),
             shard=self.shard,
             workers=self.workers,
             bitmap=1 << self.shard,
