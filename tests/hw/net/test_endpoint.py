@@ -1,10 +1,11 @@
 """The RTL endpoint and the Python aggregator, over links that lose, repeat and reorder."""
 
 import random
+from itertools import pairwise
 
 import cocotb
 import pytest
-from cocotb.triggers import ReadOnly, RisingEdge
+from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 from support.axi import PulseCounter, pulse
 from support.bench import run_bench, start
 from support.streams import StreamSink, StreamSource, pack, unpack
@@ -108,7 +109,7 @@ class Lab:
 @cocotb.parametrize(fault=[0.0, 0.15], first_round=[1, 65530])
 async def sums_in_order(dut, fault, first_round):
     workers, count = 3, 60
-    configure(dut, workers, 300)
+    configure(dut, workers, random.choice([0, 20, 300]) if fault else 300)
     lab = Lab(dut, workers, fault, first_round, fault)
     partials = StreamSource(dut, "partials", fault)
     sums = StreamSink(dut, "sums", fault)
@@ -172,6 +173,103 @@ async def ignores_what_is_not_its_own(dut):
         await RisingEdge(dut.clk)
     assert dropped.count == 258
     assert len(sums.items) == 1
+
+
+@cocotb.test()
+async def urgent_packets_first(dut):
+    """Partials before acknowledgements before resends; a blocked transmitter does not stop the receiver."""
+    configure(dut, 1, 50)
+    tx = StreamSink(dut, "tx")
+    rx = StreamSource(dut, "rx")
+    sums = StreamSink(dut, "sums")
+    partials = StreamSource(dut, "partials")
+    sent, resent = PulseCounter(dut, "sent"), PulseCounter(dut, "resent")
+    await start(dut)
+    dut.join_round.value = 1
+    await pulse(dut, "join")
+    partials.send([0, 0, 0])
+    await tx.receive(3)
+    tx.stall = 1.0
+    rx.send(
+        beat_of(Packet(PacketType.FULL, 9, slot, 1, 0, 1, 1, (slot,) * 8, destination=LOCAL, source=MAC).to_bytes())
+        for slot in (2, 0, 1)
+    )
+    assert [unpack(item, 32, 8) for item in await sums.receive(3)] == [[slot] * 8 for slot in range(3)]
+    await ClockCycles(dut.clk, 200)  # all are due again
+    partials.send([0])
+    await ClockCycles(dut.clk, 20)
+    tx.stall = 0.0
+    order = [Packet.from_bytes(frame_of(item)) for item in (await tx.receive(10))[3:]]
+    assert [(packet.type, packet.slot) for packet in order[:4]] == [
+        (PacketType.ACK, 2),  # was offered before the partial came
+        (PacketType.PARTIAL, 3),
+        (PacketType.ACK, 0),
+        (PacketType.ACK, 1),
+    ]
+    await ClockCycles(dut.clk, 100)
+    tx.stall = 1.0
+    await ClockCycles(dut.clk, 3)
+    assert sent.count - len(tx.items) in (0, 1)  # one may be on offer
+    assert sent.count - resent.count == 4 + 3
+    resends = [Packet.from_bytes(frame_of(item)) for item in tx.items[7:]]
+    assert {packet.slot for packet in resends} == {0, 1, 2, 3}
+    assert all((packet.type is PacketType.PARTIAL) == (packet.slot == 3) for packet in resends)
+
+
+@cocotb.test()
+async def resends_when_due(dut):
+    """Not before ``resend_cycles`` have gone, and at most a scan later: 4 cycles a slot in use."""
+    resend = 100
+    configure(dut, 1, resend)
+    times = []
+    cycle = 0
+    tx = StreamSink(dut, "tx", on_item=lambda item: times.append(cycle))
+    partials = StreamSource(dut, "partials")
+    await start(dut)
+    dut.join_round.value = 1
+    await pulse(dut, "join")
+    partials.send([0])
+    for _ in range(20 * resend):
+        await RisingEdge(dut.clk)
+        cycle += 1
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    assert len(gaps) > 15
+    assert all(resend <= gap <= resend + 4 * CONFIG.slots + 2 for gap in gaps), gaps
+    assert len(set(tx.items)) == 1
+
+
+@cocotb.test()
+async def join_forgets(dut):
+    """After a join in the middle of things the next partial is slot 0 of the round joined at."""
+    configure(dut, 1, 1_000_000)
+    tx = StreamSink(dut, "tx")
+    rx = StreamSource(dut, "rx")
+    partials = StreamSource(dut, "partials")
+    dut.sums__ready.value = 0
+    await start(dut)
+    expected = []
+    for first_round in (1, 40_000):
+        dut.join_round.value = first_round
+        await pulse(dut, "join")
+        await ClockCycles(dut.clk, 2)
+        assert not dut.busy.value
+        assert not dut.waiting.value
+        assert not dut.sums__valid.value
+        partials.send([0] * 3)
+        await partials.drained()
+        rx.send(
+            beat_of(Packet(PacketType.FULL, 9, slot, first_round, 0, 1, 1, destination=LOCAL, source=MAC).to_bytes())
+            for slot in (0, 2)
+        )
+        await rx.drained()
+        await ClockCycles(dut.clk, 20)
+        assert dut.busy.value
+        assert dut.waiting.value
+        assert dut.sums__valid.value
+        expected += [(PacketType.PARTIAL, slot, first_round) for slot in range(3)]
+        expected += [(PacketType.ACK, slot, first_round) for slot in (0, 2)]
+        packets = [Packet.from_bytes(frame_of(item)) for item in tx.items]
+        assert [(packet.type, packet.slot, packet.round) for packet in packets] == expected
 
 
 @cocotb.test()
