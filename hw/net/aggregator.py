@@ -23,9 +23,9 @@ class Aggregator(wiring.Component):
 
         rx ──▶ FrameCheck ──▶ ours? ──▶ state and sums of the slot ──▶ new state, new sums ──▶ tx
 
-    The state machine is that of hw/net/README.md. A packet takes 4 cycles from ``rx`` to ``tx``, and the next one is
-    taken in the 5th. Sums are 32-bit two's complement: clamped partials cannot wrap them, and what a faulty sender
-    makes of them is defined all the same.
+    The state machine is that of hw/net/README.md. A packet takes 5 cycles from ``rx`` to ``tx``; the next one is taken
+    in the 5th, or in the 4th if there was nothing to answer. Sums are 32-bit two's complement: clamped partials cannot
+    wrap them, and what a faulty sender makes of them is defined all the same.
 
     After reset and after ``clear`` all slots are made fresh, one a cycle; no packet is taken meanwhile.
 
@@ -43,8 +43,9 @@ class Aggregator(wiring.Component):
         ``ports`` is the bitmap of the ports that a frame leaves through.
     job : In(8), workers : In(6), mac : In(48), group_mac : In(48)
         The job, its number of workers, the own address, and the address for answers to all; stable.
-    clear : In(1)
-        Pulse: make all slots fresh.
+    clear : In(1), clear_round : In(16)
+        Pulse: make all slots fresh, as if ``clear_round`` were over; workers then join at the round after it. Hold
+        ``clear_round`` until the sweep is done; 0, as after reset, if nobody wants otherwise.
     accepted, dropped : Out(1)
         Pulses: a packet changed something or was answered; it did not.
     """
@@ -66,6 +67,7 @@ class Aggregator(wiring.Component):
                 "mac": In(48),
                 "group_mac": In(48),
                 "clear": In(1),
+                "clear_round": In(ROUND_BITS),
                 "accepted": Out(1),
                 "dropped": Out(1),
             }
@@ -78,6 +80,7 @@ class Aggregator(wiring.Component):
     mac: Signal
     group_mac: Signal
     clear: Signal
+    clear_round: Signal
     accepted: Signal
     dropped: Signal
 
@@ -102,50 +105,70 @@ class Aggregator(wiring.Component):
             sums_write.addr.eq(packet.slot),
         ]
 
-        # What a partial or an acknowledgement makes of the slot.
+        # First the questions, each of one addition or comparison; then what follows from the answers.
         old = state_read.data
-        new: Any = Signal(_STATE)
         is_partial = packet.type == PacketType.PARTIAL
-        is_current = packet.round == old.round
-        is_next = packet.round == (old.round + 1)[:ROUND_BITS]
-        is_before = (packet.round - old.round)[ROUND_BITS - 1]
-        is_fresh = old.aggregated == 0
-        was_complete = old.aggregated == everyone
+        distance = Signal(ROUND_BITS, reset_less=True)  # of the packet's round from the slot's
+        with_partial = Signal(MAX_WORKERS, reset_less=True)
+        with_ack = Signal(MAX_WORKERS, reset_less=True)
+        questions = {
+            "is_fresh": old.aggregated == 0,
+            "had_partial": (old.aggregated & packet.bitmap) != 0,
+            "had_ack": (old.acknowledged & packet.bitmap) != 0,
+            "was_complete": old.aggregated == everyone,
+            "completes_alone": packet.bitmap == everyone,
+            "completes": (old.aggregated | packet.bitmap) == everyone,
+            "acknowledges_all": (old.acknowledged | packet.bitmap) == everyone,
+        }
+        known: Any = Signal(data.StructLayout(dict.fromkeys(questions, 1)), reset_less=True)
+        added: Any = Signal(VALUES_LAYOUT, reset_less=True)
+        compare = [known[name].eq(answer) for name, answer in questions.items()]
+        compare += [
+            distance.eq(packet.round - old.round),
+            with_partial.eq(old.aggregated | packet.bitmap),
+            with_ack.eq(old.acknowledged | packet.bitmap),
+            *(added[index].eq(sums_read.data[index] + packet["values"][index]) for index in range(VALUES)),
+        ]
+
+        new: Any = Signal(_STATE)
+        new_sums: Any = Signal(VALUES_LAYOUT)
         store = Signal()
         answer = Signal()
         to_all = Signal()
-        m.d.comb += new.eq(old)
+        m.d.comb += [new.eq(old), new_sums.eq(sums_read.data)]
         with m.If(is_partial):
-            with m.If(is_next):
+            with m.If(distance == 1):
                 m.d.comb += [
                     store.eq(1),
                     new.round.eq(packet.round),
                     new.aggregated.eq(packet.bitmap),
                     new.acknowledged.eq(0),
+                    new_sums.eq(packet["values"]),
                     to_all.eq(1),
-                    answer.eq(new.aggregated == everyone),
+                    answer.eq(known.completes_alone),
                 ]
-            with m.Elif(is_current & ~is_fresh):
-                with m.If((old.aggregated & packet.bitmap) != 0):
-                    m.d.comb += answer.eq(was_complete)
+            with m.Elif((distance == 0) & ~known.is_fresh):
+                with m.If(known.had_partial):
+                    m.d.comb += answer.eq(known.was_complete)
                 with m.Else():
                     m.d.comb += [
                         store.eq(1),
-                        new.aggregated.eq(old.aggregated | packet.bitmap),
+                        new.aggregated.eq(with_partial),
+                        new_sums.eq(added),
                         to_all.eq(1),
-                        answer.eq(new.aggregated == everyone),
+                        answer.eq(known.completes),
                     ]
-        with m.Elif(~is_fresh):
-            with m.If(is_current):
-                with m.If(was_complete):
+        with m.Elif(~known.is_fresh):
+            with m.If(distance == 0):
+                with m.If(known.was_complete):
                     m.d.comb += [
-                        store.eq((old.acknowledged & packet.bitmap) == 0),
-                        new.acknowledged.eq(old.acknowledged | packet.bitmap),
+                        store.eq(~known.had_ack),
+                        new.acknowledged.eq(with_ack),
                         to_all.eq(store),
-                        answer.eq(new.acknowledged == everyone),
+                        answer.eq(known.acknowledges_all),
                     ]
             with m.Else():
-                m.d.comb += answer.eq(is_before)
+                m.d.comb += answer.eq(distance[-1])
 
         # One packet after the other.
         sweep = Signal(range(self._slots))
@@ -155,11 +178,14 @@ class Aggregator(wiring.Component):
         sums: Any = Signal(VALUES_LAYOUT, reset_less=True)
         m.d.comb += [
             state_write.addr.eq(Mux(sweeping, sweep, packet.slot)),
-            state_write.data.eq(Mux(sweeping, Const(0, _STATE.size), new)),
+            state_write.data.eq(new),
+            sums_write.data.eq(new_sums),
         ]
-        for index in range(VALUES):
-            total = Mux(is_next, 0, sums_read.data[index]) + packet["values"][index]
-            m.d.comb += sums_write.data[index].eq(Mux(store, total, sums_read.data[index]))
+        with m.If(sweeping):
+            m.d.comb += [
+                state_write.data.eq(0),
+                state_write.data.round.eq(self.clear_round),
+            ]
         frame = build(
             m,
             destination=Mux(answered_all, self.group_mac, packet.source),
@@ -207,9 +233,12 @@ class Aggregator(wiring.Component):
                     & (packet.shard == port)
                     & (packet.bitmap == (Const(1) << packet.shard[:5]))
                 )
-                m.next = "DECIDE"
+                m.next = "COMPARE"
                 with m.If(~check.received):  # inside of a long frame
                     m.next = "RECEIVE"
+            with m.State("COMPARE"):
+                m.d.sync += compare
+                m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.comb += [state_write.en.eq(ours & store), sums_write.en.eq(ours & store & is_partial)]
                 m.d.sync += [
@@ -217,7 +246,7 @@ class Aggregator(wiring.Component):
                     self.dropped.eq(~(ours & (store | answer))),
                     answered.eq(is_partial),
                     answered_all.eq(to_all),
-                    sums.eq(sums_write.data),
+                    sums.eq(new_sums),
                 ]
                 m.next = "RECEIVE"
                 with m.If(ours & answer):

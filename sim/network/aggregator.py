@@ -24,7 +24,7 @@ class SlotState:
         Round that the slot carries.
     aggregated
         Bitmap of the shards whose partials are in ``sums``. Empty only in a fresh slot: one that has carried nothing
-        yet, which counts as round 0, done by all, with no sums to answer with.
+        yet, which counts as round 0 (or the one it was cleared to), done by all, with no sums to answer with.
     acknowledged
         Bitmap of the shards that have acknowledged the sums.
     sums
@@ -81,9 +81,9 @@ class Aggregator:
         self.dropped = 0
         self.clear()
 
-    def clear(self) -> None:
-        """Make every slot fresh."""
-        self.slots = [SlotState() for _ in range(self._slots)]
+    def clear(self, clear_round: int = 0) -> None:
+        """Make every slot fresh, as if ``clear_round`` were over: workers join at the round after it."""
+        self.slots = [SlotState(round=clear_round) for _ in range(self._slots)]
 
     def receive_frame(self, frame: bytes, port: int) -> Answer | None:
         """Act on the bytes of a frame; what is no packet is dropped."""

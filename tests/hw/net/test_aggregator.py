@@ -1,10 +1,12 @@
 """The RTL aggregator against the Python one, answer for answer, over long random sequences."""
 
 import random
+from itertools import pairwise
 
 import cocotb
 import pytest
-from cocotb.triggers import RisingEdge
+from cocotb.triggers import ClockCycles, RisingEdge
+from cocotb.utils import get_sim_time
 from support.axi import PulseCounter
 from support.bench import parameters, run_bench, start
 from support.streams import StreamSink, StreamSource
@@ -69,11 +71,14 @@ async def answers_as_the_model(dut, stall):
     tx = StreamSink(dut, "tx", stall)
     accepted, dropped = PulseCounter(dut, "accepted"), PulseCounter(dut, "dropped")
     dut.job.value, dut.workers.value, dut.mac.value, dut.group_mac.value = 7, workers, MAC, GROUP
-    dut.clear.value = 0
+    dut.clear.value = dut.clear_round.value = 0
     await start(dut)
-    for start_round in (0, 65533):
+    for clear_round in (0, 65533):
         twin = model.Aggregator(SLOTS, workers, job=7, workers=workers, mac=MAC, group_mac=GROUP)
-        dut.clear.value = 1
+        if clear_round:  # the first time the slots are fresh from reset
+            twin.clear(clear_round)
+            dut.clear_round.value = clear_round
+            dut.clear.value = 1
         await RisingEdge(dut.clk)
         dut.clear.value = 0
         before = accepted.count, dropped.count
@@ -86,16 +91,6 @@ async def answers_as_the_model(dut, stall):
             if answer is not None:
                 expected.append((answer.packet.to_bytes(), answer.ports))
 
-        if start_round:  # walk every slot to the end of the rounds: from 0, only the next round is taken
-            for slot in range(SLOTS):
-                twin.slots[slot].round = 0
-            for round in range(1, 5):
-                for slot in range(SLOTS):
-                    for shard in range(workers):
-                        packet = Packet(
-                            PacketType.PARTIAL, 7, slot, round, shard, workers, 1 << shard, (round,) * 8, MAC, shard
-                        )
-                        send(packet.to_bytes(), shard)
         for _ in range(1500):
             send(*random_packet(workers, [slot.round for slot in twin.slots]))
         await rx.drained()
@@ -108,6 +103,36 @@ async def answers_as_the_model(dut, stall):
         assert got == expected
         assert (accepted.count - before[0], dropped.count - before[1]) == (twin.accepted, twin.dropped)
         assert twin.accepted > 300
+        assert all(1 <= (slot.round - clear_round) % 65536 < 1000 for slot in twin.slots)
+        assert not clear_round or any(slot.round < 1000 for slot in twin.slots), "no slot has gone past 65535"
+
+
+@cocotb.test()
+async def latency(dut):
+    """5 cycles from a packet to its answer, and the next packet is taken then."""
+    workers = parameters()["workers"]
+    dut.job.value, dut.workers.value, dut.mac.value, dut.group_mac.value = 7, workers, MAC, GROUP
+    dut.clear.value = dut.clear_round.value = 0
+    dut.rx__valid.value, dut.tx__ready.value = 0, 1
+    await start(dut)
+    await ClockCycles(dut.clk, SLOTS + 1)
+    taken, answered = [], []
+    for shard in range(workers):
+        frame = Packet(PacketType.PARTIAL, 7, 0, 1, shard, workers, 1 << shard, (1,) * 8, MAC, shard).to_bytes()
+        dut.rx__payload.value = beat(frame) | shard << 577
+        dut.rx__valid.value = 1
+        while len(taken) == shard:
+            await RisingEdge(dut.clk)
+            if dut.rx__ready.value:
+                taken.append(get_sim_time("ns") // 4)
+    dut.rx__valid.value = 0
+    while not answered:
+        await RisingEdge(dut.clk)
+        if dut.tx__valid.value:
+            answered.append(get_sim_time("ns") // 4)
+    assert [later - earlier for earlier, later in pairwise(taken)] == [4] * (workers - 1)
+    assert answered[0] - taken[-1] == 5
+    assert dut.rx__ready.value
 
 
 @cocotb.test()
@@ -117,7 +142,7 @@ async def drops_broken_frames(dut):
     tx = StreamSink(dut, "tx")
     dropped = PulseCounter(dut, "dropped")
     dut.job.value, dut.workers.value, dut.mac.value, dut.group_mac.value = 7, workers, MAC, GROUP
-    dut.clear.value = 0
+    dut.clear.value = dut.clear_round.value = 0
     await start(dut)
     packets = [
         Packet(PacketType.PARTIAL, 7, 0, 1, shard, workers, 1 << shard, (shard,) * 8, MAC, shard).to_bytes()
