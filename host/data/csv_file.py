@@ -214,7 +214,8 @@ def _value(field: str, place: str) -> float:
     if value is None:
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
         comma = "," in text and number(text.replace(",", ".")) is not None
-        raise UserError(f"{place}: {shown!r} is not a number{': write a decimal point' if comma else ''}")
+        remedy = "write a decimal point" if comma else "put it right, or choose the label column if this is the label"
+        raise UserError(f"{place}: {shown!r} is not a number: {remedy}")
     if not np.isfinite(value):
         raise UserError(f"{place}: the value is {text}: it must be finite")
     return value

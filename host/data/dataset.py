@@ -119,20 +119,23 @@ class Dataset:
         count = max(1, round(fraction * self.samples))
         if not 0 < fraction < 1 or count >= self.samples:
             raise UserError(f"{self.name}: holding out {fraction:g} of {self.samples} samples leaves none of one part")
-        if stratified:
-            # Sorted by class and, within it, by how far through the class a sample stands, the samples of every class
-            # are spread evenly: the first `count` by that rank hold the same part of each.
-            labels = self.labels[order]
-            rank = np.empty(self.samples)
-            for label in np.unique(labels):
-                members = np.flatnonzero(labels == label)
-                rank[members] = (np.arange(members.size) + 0.5) / members.size
-            held = np.zeros(self.samples, dtype=bool)
-            held[np.argsort(rank, kind="stable")[:count]] = True
-            chosen, rest = order[held], order[~held]
-        else:
+        if not stratified:
             chosen, rest = order[:count], order[count:]
+        else:
+            _, member, sizes = np.unique(self.labels[order], return_inverse=True, return_counts=True)
+            held = np.zeros(self.samples, dtype=bool)
+            for label, share in enumerate(_shares(sizes, count)):
+                held[np.flatnonzero(member == label)[:share]] = True
+            chosen, rest = order[held], order[~held]
         return self.take(rest), self.take(chosen, f"held-out samples of {self.name}")
+
+
+def _shares(sizes: npt.NDArray[np.intp], count: int) -> list[int]:
+    """How many of ``count`` samples to take from classes of these sizes: largest remainders get what is left over."""
+    wanted = sizes * (count / sizes.sum())
+    shares = np.floor(wanted).astype(int)
+    shares[np.argsort(shares - wanted, kind="stable")[: count - shares.sum()]] += 1
+    return [int(share) for share in shares]
 
 
 def _normal(features: Features, name: str) -> Features:

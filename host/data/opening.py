@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import io
 import lzma
 import zlib
 from collections.abc import Iterator
@@ -11,12 +12,28 @@ from typing import BinaryIO, cast
 
 from p4sgd.host.errors import UserError
 
-__all__ = ["SUFFIXES", "open_data", "plain_name"]
+__all__ = ["SUFFIXES", "check_compression", "open_data", "plain_name"]
 
 SUFFIXES = (".gz", ".bz2", ".xz")
 """Endings of the names of compressed files. What a file is compressed with is seen from its first bytes, though."""
 
+_BLOCK = 1 << 20
+
 _GZIP, _BZIP2, _XZ = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00"
+
+
+def check_compression(path: Path) -> None:
+    """Read a compressed file to its end; checksums stand there. Plain files are left alone.
+
+    Raises
+    ------
+    UserError
+        If the compressed data are damaged.
+    """
+    with open_data(path) as file:
+        if not isinstance(file, io.BufferedReader):
+            while file.read(_BLOCK):
+                pass
 
 
 def plain_name(path: Path) -> str:

@@ -103,7 +103,4 @@ def _numbers(column: Any) -> Any:
     """A column as float64."""
     import pyarrow as pa
 
-    plain = _plain(column)
-    if pa.types.is_boolean(plain.type):
-        plain = plain.cast(pa.uint8())
-    return plain.cast(pa.float64(), safe=False).to_numpy()
+    return _plain(column).cast(pa.float64(), safe=False).to_numpy()

@@ -10,7 +10,7 @@ from p4sgd.host.data.columns import ReadOptions
 from p4sgd.host.data.csv_file import read_csv
 from p4sgd.host.data.dataset import Dataset
 from p4sgd.host.data.libsvm import read_libsvm
-from p4sgd.host.data.opening import SUFFIXES, open_data, plain_name
+from p4sgd.host.data.opening import SUFFIXES, check_compression, open_data, plain_name
 from p4sgd.host.data.parquet import read_parquet
 from p4sgd.host.errors import UserError
 
@@ -92,7 +92,12 @@ def read_dataset(
         raise UserError(f"there is no format {file_format!r}; there are {', '.join(FORMATS)}")
     if file_format not in _COMPRESSED and path.name.lower().endswith(SUFFIXES):
         raise UserError(f"{source}: {file_format} files are read uncompressed: decompress it first")
-    return FORMATS[file_format](path, options)
+    try:
+        return FORMATS[file_format](path, options)
+    except UserError:
+        # What damaged compression gives as text may look like the user's mistake before it is found out.
+        check_compression(path)
+        raise
 
 
 def _look(path: Path) -> str:

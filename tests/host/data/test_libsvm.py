@@ -45,6 +45,12 @@ def test_compressed(tmp_path, suffix, compress):
     path = write(tmp_path, content[: len(content) // 2], f"cut.svm{suffix}")
     with pytest.raises(UserError, match=f"^{path}: the compressed data are damaged or cut off: get the file again"):
         read_dataset(path)
+    middle = len(content) // 2
+    path.write_bytes(
+        content[:middle] + bytes(byte ^ 0x5A for byte in content[middle : middle + 20]) + content[middle + 20 :]
+    )
+    with pytest.raises(UserError, match=f"^{path}: the compressed data are damaged or cut off: get the file again"):
+        read_dataset(path)
 
 
 def test_plain_text_by_another_name(tmp_path):

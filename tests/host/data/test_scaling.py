@@ -149,6 +149,11 @@ def test_feature_values_are_what_the_hardware_reads(x, stored, kind):
     assert abs(slope[0] * x + constant[0] - q / unit) <= 0.5 / unit + 1e-12
 
 
+def test_steps():
+    assert [steps(stored, False) for stored in (1, 2, 4, 8)] == [1, 3, 15, 255]
+    assert [steps(stored, True) for stored in (1, 2, 4, 8)] == [1, 1, 7, 127]
+
+
 def test_rounding_is_half_up():
     halves = np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5]) / 7
     assert quantize(halves, 4, True).tolist() == [-2, -1, 0, 1, 2, 3]
