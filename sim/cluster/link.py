@@ -37,8 +37,8 @@ class Link(wiring.Component):
     """
 
     def __init__(self, delay: int, instance: int) -> None:
-        if not 2 <= delay < 1 << 15:
-            raise ValueError(f"delay must be 2 to 32767 cycles, not {delay}")
+        if not 4 <= delay < 1 << 15:
+            raise ValueError(f"delay must be 4 to 32767 cycles, not {delay}")
         self._delay = delay
         self._instance = instance
         super().__init__(
@@ -72,7 +72,7 @@ class Link(wiring.Component):
         m.d.comb += [
             self.i.ready.eq(1),
             sent.beat.eq(self.i.payload),
-            sent.due.eq(now + self._delay - 2),
+            sent.due.eq(now + self._delay - 1),
             fifo.w_en.eq(self.i.valid & (noise.value[:16] >= self.loss)),
             due.eq(fifo.r_rdy & ~(now - waiting.due)[15] & (noise.value[16:24] >= self.stall)),
         ]

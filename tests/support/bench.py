@@ -8,6 +8,7 @@ import json
 import os
 import random
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +32,20 @@ def run_bench(
     file: str,
     *,
     only: str | None = None,
+    sources: Sequence[Path] = (),
     seed: int | None = None,
     waves: bool = False,
     **parameters: Any,
 ) -> None:
     """Build ``component`` and run the cocotb tests of the test file ``file`` (pass ``__file__``) against it.
 
-    ``only`` is a regular expression: the names of the tests to run. A failure names the seed; ``P4SGD_SEED=… pytest …``
-    repeats it.
+    ``only`` is a regular expression: the names of the tests to run; ``sources`` are more Verilog files. A failure names
+    the seed; ``P4SGD_SEED=… pytest …`` repeats it.
     """
     seed = default_seed() if seed is None else seed
     path = Path(file)
     top = "".join(c if c.isalnum() else "_" for c in type(component).__name__.lower())
-    model = verilator.build(to_verilog(component, top), top, waves=waves)
+    model = verilator.build(to_verilog(component, top), top, sources=sources, waves=waves)
     with tempfile.TemporaryDirectory() as work:
         try:
             model.run(
@@ -51,6 +53,7 @@ def run_bench(
                 Path(work),
                 python_path=[path.parent, Path(__file__).parents[1]],
                 env={_VARIABLE: json.dumps(parameters)},
+                plusargs=[f"+memory={work}"],
                 seed=seed,
                 only=only,
             )

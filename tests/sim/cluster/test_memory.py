@@ -1,0 +1,96 @@
+"""SimMemory: AXI4 reads and writes, files in and out."""
+
+import random
+from pathlib import Path
+
+import cocotb
+import pytest
+from cocotb.triggers import RisingEdge
+from support.axi import pulse
+from support.bench import run_bench, start
+from support.streams import StreamSink, StreamSource
+
+from p4sgd.hw.bus import axi4
+from p4sgd.sim.cluster import memory
+from p4sgd.sim.cluster.memory import SimMemory
+from p4sgd.sim.cluster.protocol import memory_file, read_saved
+
+BITS, STEP, SIZE = 64, 8, 1 << 14
+
+
+def request(address, beats):
+    return address | beats - 1 << 64 | 3 << 72 | axi4.BURST_INCR << 75
+
+
+class Master:
+    def __init__(self, dut, stall):
+        self.aw, self.w = StreamSource(dut, "bus__aw", stall), StreamSource(dut, "bus__w", stall)
+        self.ar = StreamSource(dut, "bus__ar", stall)
+        self.b, self.r = StreamSink(dut, "bus__b", stall), StreamSink(dut, "bus__r", stall)
+
+    async def write(self, address, words, strobes=0xFF):
+        count = len(self.b.items) + 1
+        self.aw.send([request(address, len(words))])
+        last = len(words) - 1
+        self.w.send(word | strobes << BITS | int(i == last) << (BITS + STEP) for i, word in enumerate(words))
+        return (await self.b.receive(count))[-1]
+
+    async def read(self, bursts):
+        """Data, responses and last flags of several reads that are under way at once."""
+        first = len(self.r.items)
+        self.ar.send(request(address, beats) for address, beats in bursts)
+        items = (await self.r.receive(first + sum(beats for _, beats in bursts)))[first:]
+        return [(item & (1 << BITS) - 1, item >> BITS & 3, item >> BITS + 2) for item in items]
+
+
+@cocotb.test()
+@cocotb.parametrize(stall=[0, 100])
+async def reads_what_was_written(dut, stall):
+    master = Master(dut, stall / 256)
+    dut.seed.value, dut.stall.value, dut.load.value, dut.save.value = random.getrandbits(32), stall, 0, 0
+    await start(dut)
+    folder = Path.cwd()
+    contents = bytearray(random.randbytes(SIZE))
+    (folder / memory_file(0, 0)).write_bytes(contents)
+    await pulse(dut, "load")
+    await RisingEdge(dut.clk)
+    for _ in range(20):
+        beats = random.randint(1, 16)
+        address = STEP * random.randrange(SIZE // STEP - beats)
+        words = [random.getrandbits(BITS) for _ in range(beats)]
+        strobes = random.choice([0xFF, random.getrandbits(STEP)])
+        assert await master.write(address, words, strobes) == axi4.RESPONSE_OKAY
+        for i, word in enumerate(words):
+            for byte in range(STEP):
+                if strobes >> byte & 1:
+                    contents[address + STEP * i + byte] = word >> 8 * byte & 0xFF
+    bursts = [(STEP * random.randrange(SIZE // STEP - 16), random.randint(1, 16)) for _ in range(40)]
+    got = await master.read(bursts)
+    expected = [
+        (int.from_bytes(contents[at : at + STEP], "little"), axi4.RESPONSE_OKAY, int(beat == beats - 1))
+        for address, beats in bursts
+        for beat, at in enumerate(range(address, address + STEP * beats, STEP))
+    ]
+    assert got == expected
+    await pulse(dut, "save")
+    await RisingEdge(dut.clk)
+    saved = read_saved(folder, 0, 0)
+    assert saved
+    for address, word in saved:
+        assert word.tobytes() == bytes(contents[address : address + STEP])
+
+
+@cocotb.test()
+async def answers_beyond_its_end_with_an_error(dut):
+    master = Master(dut, 0.0)
+    dut.seed.value, dut.stall.value, dut.load.value, dut.save.value = 1, 0, 0, 0
+    await start(dut)
+    assert [resp for _, resp, _ in await master.read([(SIZE, 2)])] == [3, 3]
+    assert await master.write(SIZE, [1]) == 3
+
+
+@pytest.mark.rtl
+def test_memory():
+    storage = Path(memory.__file__).with_name("sim_storage.sv")
+    component = SimMemory(BITS, SIZE.bit_length() - 1, file=memory_file(0, 0), instance=1)
+    run_bench(component, __file__, sources=[storage])
