@@ -1,4 +1,4 @@
-"""Compiled kernels for the arithmetic of the golden model, and for packing and unpacking lines.
+"""Compiled kernels for the arithmetic of the golden model, reading lines as they lie in memory.
 
 Sums are formed in float64 where it is exact, which is where every partial sum is an integer below 2^53 in magnitude:
 
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
 
-__all__ = ["activations", "backward", "dot_is_exact", "forward", "pack_lines", "regularize", "unpack"]
+__all__ = ["activations", "backward", "dot_is_exact", "forward", "regularize"]
 
 FloatArray = npt.NDArray[np.float64]
 ByteArray = npt.NDArray[np.uint8]
@@ -226,48 +226,3 @@ def activations(lines: ByteArray, precision: int, signed: bool, weights: FloatAr
         part = totals[BANKS * first : BANKS * (first + count)]
         forward(lines, first, count, precision, signed, weights, features[: BANKS * count], part)
     return totals
-
-
-def unpack(lines: ByteArray, first: int, count: int, precision: int, signed: bool) -> IntArray:
-    """Features of an engine as integers: int64 (8 · count, C · lanes)."""
-    flip, offset = _flip(precision, signed)
-    words = np.empty((BANKS * count, lines.shape[1] * lines.shape[4]), np.uint64)
-    for index in range(count):
-        _decode(lines, first + index, precision, flip, _SPREAD, words[BANKS * index : BANKS * index + BANKS])
-    return words.view(np.uint8).astype(np.int64) - offset
-
-
-@numba.njit(cache=True)
-def _pack(q: Any, planes: int, lanes: int, engines: int, engine: int, lines: Any) -> None:
-    rows, features = q.shape
-    chunks = lines.shape[1]
-    for row in range(rows):
-        micro_batch, bank = row // BANKS, row % BANKS
-        for chunk in range(chunks):
-            start = (chunk * engines + engine) * lanes
-            for byte in range(lanes // 8):
-                column = start + 8 * byte
-                count = min(8, features - column)
-                # Transpose 8 features of up to 8 bits: plane k of them is one byte.
-                for plane in range(planes):
-                    bits = 0
-                    for bit in range(count):
-                        bits |= (q[row, column + bit] >> (planes - 1 - plane) & 1) << bit
-                    lines[micro_batch, chunk, plane, bank, byte] = bits
-
-
-def pack_lines(q: npt.NDArray[np.integer[Any]], planes: int, engine: int, engines: int, lines: ByteArray) -> None:
-    """Write rows of features into the lines of one engine.
-
-    Parameters
-    ----------
-    q
-        Integers (rows, features of the shard); S-bit, two's complement when signed. Any integer type.
-    planes
-        Planes (S).
-    engine, engines
-        Which engine, of how many.
-    lines
-        uint8 (micro-batches, C, S, 8, lanes/8), zeros to begin with; row 0 is sample 0 of its first micro-batch.
-    """
-    _pack(q, planes, 8 * lines.shape[4], engines, engine, lines)

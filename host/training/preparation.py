@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.quantize import feature_values, steps
-from p4sgd.host.image import Image, prepare_images
+from p4sgd.host.image import Image, partition, prepare_images
 from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.losses.labels import LabelCoding
 from p4sgd.host.losses.loss import FloatArray
@@ -108,6 +108,7 @@ def prepare(
     UserError
         If data, options and configuration do not suit each other.
     """
+    partition(data.feature_count + int(options.bias), options.workers, config)  # refuses before any work is done
     task = get_loss(options.loss).task
     coding = LabelCoding.fit(task, data, options.positive)  # before the split, so that a message speaks of all samples
     validation = None
