@@ -99,7 +99,6 @@ def common_options(command: _Command) -> _Command:
     command = click.option(
         "--options",
         type=click.Path(dir_okay=False, path_type=Path),
-        is_eager=True,
         expose_value=False,
         callback=_take_options_file,
         metavar="FILE.toml",
