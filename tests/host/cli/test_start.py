@@ -100,6 +100,9 @@ def test_version():
     assert version[0].isdigit()
 
 
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+
 @pytest.fixture(scope="module")
 def predict(tmp_path_factory):
     """A command whose output is still in Python's buffer when it is done."""
@@ -113,7 +116,8 @@ def predict(tmp_path_factory):
 def test_a_reader_that_goes_away_is_no_failure_worth_words(words, predict):
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run([PROGRAM, *(words or predict)], stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    command = [PROGRAM, *(words or predict)]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False, env=BUFFERED)
     os.close(writer)
     assert (done.returncode, done.stderr) == (1, "")
 
@@ -123,6 +127,7 @@ def test_a_reader_that_goes_away_is_no_failure_worth_words(words, predict):
 def test_full_disk_on_standard_output(words, predict):
     words = words or predict
     with open("/dev/full", "w") as full:
-        done = subprocess.run([PROGRAM, *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        command = [PROGRAM, *words]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=BUFFERED)
     assert done.returncode == 2
     assert done.stderr == f"p4sgd {words[0]}: No space left on device\n"
