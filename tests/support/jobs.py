@@ -1,10 +1,12 @@
 """Random training jobs, and running one on any device through nothing but registers and memory."""
 
+import dataclasses
 import random
 from dataclasses import dataclass
 
 import numpy as np
 
+from p4sgd.host.losses import get_loss
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import INTERCEPT, LABEL, SHRINK, SLOPE, WEIGHT, IntArray
@@ -73,10 +75,14 @@ def random_job(
     precision: int | None = None,
     signed: bool | None = None,
     wild: bool = False,
+    loss: str | None = None,
     max_chunks: int = 4,
     max_mini_batches: int = 4,
 ) -> Job:
-    """A job of random size and settings; ``wild`` drives numbers into every clamp and saturation."""
+    """A job of random size and settings; ``wild`` drives numbers into every clamp and saturation.
+
+    ``loss`` names a loss whose table and label mode are used instead of random ones.
+    """
     pick = random.Random(seed)
     rng = np.random.default_rng(seed)
     p = precision or pick.randint(1, 8)
@@ -104,9 +110,14 @@ def random_job(
     weights = [rng.integers(-reach, reach, worker.shape[1]) for worker in stored]
     span = LABEL.maximum if wild else 1 << 16
     labels = rng.integers(-span, span, samples)
-    if not wild:
+    if not wild and loss != "squared":
         labels = np.sign(labels | 1) << 16
-    return Job(config, settings, random_table(rng, config.table_segments, wild=wild), stored, labels, weights)
+    table = random_table(rng, config.table_segments, wild=wild)
+    if loss is not None:
+        known = get_loss(loss)
+        table = known.table(config.table_segments)
+        settings = dataclasses.replace(settings, label_mode=known.label_mode)
+    return Job(config, settings, table, stored, labels, weights)
 
 
 def _aligned(size: int) -> int:

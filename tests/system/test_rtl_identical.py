@@ -1,4 +1,6 @@
-"""The RTL cluster ends with the golden model's weights, bit for bit, whatever memory and network do."""
+"""RTL cluster and emulator end with the golden model's weights, bit for bit, whatever memory and network do."""
+
+import itertools
 
 import pytest
 from support.bench import default_seed
@@ -6,13 +8,14 @@ from support.jobs import random_job, run_on
 
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.sim.emulator import EmulatedDevice
 
 TINY = WorkerConfig.tiny()
 SMALL = WorkerConfig(engines=2, lanes=8, chunks=16, line_fifo_depth=128, slots=4, table_segments=64)
 
 
-def check(device, job, runs=1, **options):
-    weights, status, counters = run_on(device, job, runs=runs, **options)
+def check(device, job, runs):
+    weights, status, counters = run_on(device, job, runs=runs)
     expected = job.golden(runs)
     for worker, (got, wanted) in enumerate(zip(weights, expected.weights, strict=True)):
         assert got.tolist() == wanted.tolist(), f"worker {worker}"
@@ -22,7 +25,15 @@ def check(device, job, runs=1, **options):
     for counted in counters:
         causes = [value for name, value in counted.items() if name.startswith("CYCLES_")]
         assert counted["CYCLES"] == sum(causes)
-    return counters
+
+
+def jobs(config, workers, seed):
+    """Every precision, sign and loss of the list once, then a few at the limits of every number."""
+    cases = itertools.product((1, 4, 8), (False, True), ("logistic", "hinge", "squared"))
+    for number, (precision, signed, loss) in enumerate(cases):
+        yield random_job(config, workers, seed=seed + number, precision=precision, signed=signed, loss=loss)
+    for number in range(6):
+        yield random_job(config, workers, seed=seed + 100 + number, wild=True)
 
 
 @pytest.mark.rtl
@@ -32,11 +43,14 @@ def check(device, job, runs=1, **options):
 def test_random_jobs(config, workers):
     seed = default_seed()
     for number, (stall, loss) in enumerate([(0.0, 0.0), (0.2, 0.0), (0.2, 0.05)]):
-        device = RtlDevice(config, workers, seed=seed + number, memory_stall=stall, link_stall=stall, link_loss=loss)
+        disturbances = {"memory_stall": stall, "link_stall": stall, "link_loss": loss}
+        emulator = EmulatedDevice(config, workers)
+        device = RtlDevice(config, workers, seed=seed + number, **disturbances)
         try:
-            for case in range(4):
-                job = random_job(config, workers, seed=seed + 100 * number + case, wild=case % 2 == 1)
-                print(f"P4SGD_SEED={seed}, disturbance {number}, case {case}: {job.settings}")
-                check(device, job, runs=1 + case % 2)
+            for case, job in enumerate(jobs(config, workers, seed + 1000 * number)):
+                print(f"P4SGD_SEED={seed}, {disturbances}, case {case}: {job.settings}")
+                runs = 1 + case % 2
+                check(device, job, runs)
+                check(emulator, job, runs)
         finally:
             device.close()
