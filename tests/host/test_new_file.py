@@ -83,3 +83,13 @@ def test_no_such_folder(tmp_path):
     with pytest.raises(UserError, match="/no/file: cannot write: No such file or directory"):
         with new_file(tmp_path / "no" / "file"):
             pytest.fail("must not get here")
+
+
+def test_what_is_no_ordinary_file_is_left_alone(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path):
+        with pytest.raises(UserError, match="no ordinary file"), new_file(path):
+            pass
+    assert pipe.is_fifo()
+    assert [child.name for child in tmp_path.iterdir()] == ["pipe"]
