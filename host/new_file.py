@@ -32,7 +32,8 @@ def new_file(path: Path, size: int | None = None) -> Iterator[BinaryIO]:
     Raises
     ------
     UserError
-        If the file cannot be written, or something that is no ordinary file is there. Every `OSError` of the block counts as such: convert others inside.
+        If the file cannot be written, or something that is no ordinary file is there. Every `OSError` of the block
+        counts as such: convert others inside.
     """
     if path.exists() and not path.is_file():
         raise UserError(f"{path}: cannot write: it is no ordinary file: choose another name")
