@@ -9,6 +9,7 @@ from amaranth.hdl import signed
 from amaranth.lib import data, wiring
 
 import p4sgd.hw
+from p4sgd.hw.memory.strided_reader import StridedReader
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.registers import RegisterMap
 
@@ -18,6 +19,7 @@ EXAMPLES: dict[str, Callable[[Any], wiring.Component]] = {
     "backward.gradient.Gradient": lambda make: make(_CONFIG, spacing=12),
     "bus.broadcast.Broadcast": lambda make: make(data.ArrayLayout(signed(32), 8), 3),
     "bus.register_file.RegisterFile": lambda make: make(RegisterMap(_CONFIG)),
+    "bus.vendor_ports.VendorPorts": lambda make: make(StridedReader(_CONFIG.line_bits), {"memory": "m_axi_gmem"}),
     "forward.accumulator.Accumulator": lambda make: make(_CONFIG.plane_sum_bits + 8, _CONFIG.dot_bits),
     "forward.adder_tree.AdderTree": lambda make: make(9, 12),
     "forward.dot_product.DotProduct": lambda make: make(_CONFIG),

@@ -1,0 +1,110 @@
+"""Ports with the names that FPGA vendors' tools recognise."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from amaranth.hdl import Module, ShapeLike
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import Flow, In
+
+from p4sgd.hw.bus import axi4
+
+__all__ = ["VendorPorts"]
+
+_ID_CHANNELS = ("aw", "b", "ar", "r")
+"""Channels of AXI4 that carry an ID."""
+
+
+class _Port(NamedTuple):
+    name: str
+    flow: Flow
+    shape: ShapeLike
+    inner: Any
+    """The component's own signal; None for an ID, which no component of this design has."""
+
+
+class VendorPorts(wiring.Component):
+    """A component with flat ports, its buses named as Vivado and Vitis infer them; no logic, no registers.
+
+    A bus named ``prefix`` has the ports ``<prefix>_<channel><field>`` if it is AXI4 or AXI4-Lite, and
+    ``<prefix>_t<field>`` if it is a single stream, with ``valid`` and ``ready`` as further fields. An array of buses
+    has a number after the prefix. For example, as ``VendorPorts(worker, {"control": "s_axi_control", "memory":
+    "m_axi_gmem", "tx": "axis_tx"})``::
+
+        control.aw.payload.addr     s_axi_control_awaddr
+        memory[0].ar.valid          m_axi_gmem0_arvalid
+        tx.payload.data             axis_tx_tdata
+
+    Members without a prefix keep the name that Amaranth gives them in Verilog (``labels__payload``). Clock and reset
+    are those of the ``sync`` domain.
+
+    Parameters
+    ----------
+    component
+        What to wrap. It becomes the submodule ``component``.
+    prefixes
+        Prefix of the ports of each bus, by the name of the component's member. A bus is an `axi4.Signature`, an
+        `axi4_lite.Signature` or a stream whose payload is a struct, such as `FrameBeat`; or an array of one of them.
+    id_bits
+        Width of ``awid``, ``bid``, ``arid`` and ``rid`` of AXI4 buses, for interconnects that insist on them; 0 leaves
+        them out. Requests and responses that leave have ID 0; those that come are not looked at, which is right where
+        the other side answers the only ID there is.
+
+    Members
+    -------
+    <port> : In or Out
+        As above; each has the direction that it has at the component.
+
+    Raises
+    ------
+    ValueError
+        If the component has no member of a given name, or if two ports would have one name.
+    TypeError
+        If a member with a prefix is not a bus.
+    """
+
+    def __init__(self, component: wiring.Component, prefixes: Mapping[str, str], *, id_bits: int = 0) -> None:
+        self._component = component
+        for name in prefixes:
+            if name not in component.signature.members:
+                raise ValueError(f"{type(component).__name__} has no member {name!r} to give a prefix to")
+        self._ports = list(_ports(component, prefixes, id_bits))
+        members: dict[str, Any] = {}
+        for port in self._ports:
+            if port.name in members:
+                raise ValueError(f"two ports would be named {port.name!r}")
+            members[port.name] = port.flow(port.shape)
+        super().__init__(members)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.component = self._component
+        for port in self._ports:
+            if port.inner is None:
+                continue  # an ID: what is not driven is 0
+            outer = getattr(self, port.name)
+            m.d.comb += port.inner.eq(outer) if port.flow is In else outer.eq(port.inner)
+        return m
+
+
+def _ports(component: wiring.Component, prefixes: Mapping[str, str], id_bits: int) -> Iterator[_Port]:
+    for path, member, value in component.signature.flatten(component):
+        head = str(path[0])
+        if head not in prefixes:
+            yield _Port("__".join(map(str, path)), member.flow, member.shape, value)
+            continue
+        numbers = "_".join(str(part) for part in path if isinstance(part, int))
+        *channels, last = [str(part) for part in path[1:] if isinstance(part, str)] or [""]
+        is_bus = len(channels) <= 1 and last in ("payload", "valid", "ready")
+        if not is_bus or (last == "payload" and not isinstance(member.shape, data.StructLayout)):
+            raise TypeError(f"{head} of {type(component).__name__} is neither AXI nor a stream of structs")
+        channel = channels[0] if channels else "t"
+        start = f"{prefixes[head]}{numbers}_{channel}"
+        if last != "payload":
+            yield _Port(f"{start}{last}", member.flow, member.shape, value)
+            continue
+        for field, part in member.shape:
+            yield _Port(f"{start}{field}", member.flow, part.shape, value[field])
+        bus = component.signature.members[head].signature
+        if id_bits and channel in _ID_CHANNELS and isinstance(bus, axi4.Signature):
+            yield _Port(f"{start}id", member.flow, id_bits, None)
