@@ -1,0 +1,61 @@
+"""AXI ends written by others (cocotbext-axi), as an independent check of the buses that face vendors' hardware.
+
+They find their signals by name, so components are wrapped in `VendorPorts`. A bench that uses this module is skipped
+where cocotbext-axi is missing.
+"""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+axi = pytest.importorskip("cocotbext.axi", reason="needs cocotbext-axi")
+
+ID_BITS = 1
+"""cocotbext-axi insists on IDs."""
+
+
+def _pauses(stall: float) -> Iterator[bool]:
+    rng = random.Random(random.getrandbits(32))
+    while True:
+        yield rng.random() < stall
+
+
+def pause(stall: float, *channels: Any) -> None:
+    """Let channels pause at random, each on its own; ``stall`` is the chance in each cycle."""
+    for channel in channels:
+        channel.set_pause_generator(_pauses(stall))
+
+
+def read_ram(dut: Any, prefix: str, stall: float, size: int) -> Any:
+    """A memory of ``size`` bytes on the read channels of a master's AXI4 bus."""
+    ram = axi.AxiRamRead(axi.AxiReadBus.from_prefix(dut, prefix), dut.clk, dut.rst, size=size)
+    pause(stall, ram.ar_channel, ram.r_channel)
+    return ram
+
+
+def write_ram(dut: Any, prefix: str, stall: float, size: int) -> Any:
+    """A memory of ``size`` bytes on the write channels of a master's AXI4 bus."""
+    ram = axi.AxiRamWrite(axi.AxiWriteBus.from_prefix(dut, prefix), dut.clk, dut.rst, size=size)
+    pause(stall, ram.aw_channel, ram.w_channel, ram.b_channel)
+    return ram
+
+
+def memory_master(dut: Any, prefix: str, stall: float) -> Any:
+    """A master of an AXI4 slave."""
+    master = axi.AxiMaster(axi.AxiBus.from_prefix(dut, prefix), dut.clk, dut.rst)
+    _pause_master(master, stall)
+    return master
+
+
+def register_master(dut: Any, prefix: str, stall: float) -> Any:
+    """A master of an AXI4-Lite slave."""
+    master = axi.AxiLiteMaster(axi.AxiLiteBus.from_prefix(dut, prefix), dut.clk, dut.rst)
+    _pause_master(master, stall)
+    return master
+
+
+def _pause_master(master: Any, stall: float) -> None:
+    write, read = master.write_if, master.read_if
+    pause(stall, write.aw_channel, write.w_channel, write.b_channel, read.ar_channel, read.r_channel)
