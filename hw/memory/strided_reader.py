@@ -22,8 +22,9 @@ class StridedReader(wiring.Component):
     group is a burst of its own. Bursts end at 4 KiB boundaries and are at most `burst_limit` beats long. A burst is
     requested only when the FIFO has room for all of it, so the ``r`` channel is never held up.
 
-    A request takes 2 cycles to plan and issue, 3 where groups do not touch; data pass the FIFO in 2 cycles, one beat a
-    cycle.
+    A request takes 2 cycles to plan and issue, or 1 where it is for a group of a single beat that the next does not
+    touch: so requests keep pace with data, one beat a cycle, for groups of any shape, but for a cycle or two where a
+    4 KiB boundary cuts a group. Data pass the FIFO in 2 cycles.
 
     Parameters
     ----------
@@ -94,15 +95,18 @@ class StridedReader(wiring.Component):
         address = Signal(axi4.ADDRESS_CARRY_BITS - size, reset_less=True)
         high = Signal(64 - axi4.ADDRESS_CARRY_BITS, reset_less=True)
         group_beats = Signal(_GROUP_BITS, reset_less=True)
-        gap_beats = Signal(_GROUP_BITS, reset_less=True)  # 0: all groups are one
+        distance = Signal(_GROUP_BITS, reset_less=True)  # between starts of groups
+        single = Signal(reset_less=True)  # groups are single beats and do not touch
         beats_left = Signal(_COUNT_BITS + _GROUP_BITS, reset_less=True)  # of this group
+        to_next = Signal(_GROUP_BITS, reset_less=True)  # beats to the next group; of no meaning when all are one
         groups_left = Signal(_COUNT_BITS, reset_less=True)  # after this one
         multiplier = Signal(_GROUP_BITS, reset_less=True)
         addend = Signal(_COUNT_BITS + _GROUP_BITS, reset_less=True)
 
         # Room not yet promised to a burst.
         room = Signal(range(self._fifo_beats + 1), init=self._fifo_beats)
-        beats = Signal(range(self._burst_limit + 1), reset_less=True)
+        beats = Signal(range(self._burst_limit + 1), reset_less=True)  # of the planned request
+        advance = Signal(range(max(self._burst_limit, 8) + 1), reset_less=True)  # beats from it to the one after
         requested = self.memory.ar.valid & self.memory.ar.ready
         taken = self.data.valid & self.data.ready
         m.d.sync += room.eq(room - Mux(requested, beats, 0) + taken)
@@ -125,7 +129,9 @@ class StridedReader(wiring.Component):
                     address.eq(self.base[size : axi4.ADDRESS_CARRY_BITS]),
                     high.eq(self.base[axi4.ADDRESS_CARRY_BITS :]),
                     group_beats.eq(self.burst_beats),
-                    gap_beats.eq(self.stride_beats - self.burst_beats),
+                    distance.eq(self.stride_beats),
+                    to_next.eq(self.stride_beats),
+                    single.eq((self.burst_beats == 1) & (self.stride_beats != 1)),
                     groups_left.eq(self.bursts - 1),
                     beats_left.eq(self.burst_beats),
                     multiplier.eq(self.burst_beats),
@@ -145,24 +151,26 @@ class StridedReader(wiring.Component):
                 with m.If(multiplier == 0):
                     m.next = "PLAN"
             with m.State("PLAN"):
-                m.d.sync += beats.eq(Mux(beats_left < near, beats_left, near))
+                m.d.sync += [beats.eq(near), advance.eq(near)]
+                with m.If(beats_left <= near):
+                    m.d.sync += [beats.eq(beats_left), advance.eq(to_next)]
                 m.next = "REQUEST"
             with m.State("REQUEST"):
                 # Once true it stays true: room grows only, until the request is taken.
                 m.d.comb += self.memory.ar.valid.eq(room >= beats)
                 with m.If(requested):
-                    m.d.sync += [address.eq(address + beats), beats_left.eq(beats_left - beats)]
-                    m.next = "PLAN"
+                    m.d.sync += [
+                        address.eq(address + advance),
+                        beats_left.eq(beats_left - beats),
+                        to_next.eq(to_next - beats),
+                    ]
                     with m.If(beats_left == beats):
-                        m.d.sync += [groups_left.eq(groups_left - 1), beats_left.eq(group_beats)]
-                        with m.If(groups_left == 0):
-                            m.d.sync += generating.eq(0)
-                            m.next = "IDLE"
-                        with m.Elif(gap_beats != 0):
-                            m.next = "SKIP"
-            with m.State("SKIP"):
-                m.d.sync += address.eq(address + gap_beats)
-                m.next = "PLAN"
+                        m.d.sync += [groups_left.eq(groups_left - 1), beats_left.eq(group_beats), to_next.eq(distance)]
+                    with m.If((beats_left == beats) & (groups_left == 0)):
+                        m.d.sync += generating.eq(0)
+                        m.next = "IDLE"
+                    with m.Elif(~single):  # else the plan holds for the next group too
+                        m.next = "PLAN"
 
         m.submodules.fifo = fifo = SyncFIFOBuffered(width=self._bus.data_bits, depth=self._fifo_beats)
         m.d.comb += [

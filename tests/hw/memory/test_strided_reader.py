@@ -11,6 +11,8 @@ from support.streams import StreamSink
 
 from p4sgd.hw.memory.strided_reader import StridedReader
 
+FIFO_BEATS = 128
+
 
 def word_at(address: int, bits: int) -> int:
     return random.Random(address).getrandbits(bits)
@@ -31,7 +33,7 @@ async def reads_in_order(dut, stall):
         burst = random.randint(1, 8)
         stride = burst if case % 2 else random.randint(burst, 8)
         bursts = random.choice([1, random.randint(1, 120)])
-        base = 4096 * random.choice([0, 1, random.getrandbits(30)])
+        base = 4096 * random.choice([0, 1, random.getrandbits(30)]) + (random.getrandbits(16) << 48)
         dut.base.value, dut.bursts.value = base, bursts
         dut.burst_beats.value, dut.stride_beats.value = burst, stride
         await pulse(dut, "start")
@@ -52,6 +54,61 @@ async def reads_in_order(dut, stall):
 
 
 @cocotb.test()
+async def delivers_a_beat_every_cycle(dut):
+    """Whatever the shape of the groups, with a memory that answers at once."""
+    bits = parameters()["bits"]
+    ReadMemory(dut, "memory", bits, lambda address: word_at(address, bits), 0.0)
+    data = StreamSink(dut, "data")
+    await start(dut)
+    for burst in (1, 2, 3, 8):
+        for stride in sorted({burst, burst + 1, 8} & set(range(burst, 9))):
+            data.items.clear()
+            bursts = 240 // burst
+            dut.base.value, dut.bursts.value = 4096, bursts
+            dut.burst_beats.value, dut.stride_beats.value = burst, stride
+            await pulse(dut, "start")
+            cycles = 0
+            while len(data.items) < burst * bursts:
+                await RisingEdge(dut.clk)
+                cycles += 1
+                assert cycles < 2000
+            # On the way to the first beat, and where a group is cut by a boundary of 4 KiB.
+            spare = 15 + bursts * stride * bits // 8 // 4096
+            assert cycles <= burst * bursts + spare, (burst, stride, cycles)
+
+
+@cocotb.test()
+async def never_holds_up_the_memory(dut):
+    """A taker that stops for long costs nothing but time; what is under way has its place."""
+    bits = parameters()["bits"]
+    memory = ReadMemory(dut, "memory", bits, lambda address: word_at(address, bits), 0.0)
+    data = StreamSink(dut, "data")
+    await start(dut)
+    for burst, stride in ((1, 1), (1, 4), (5, 7)):
+        data.items.clear()
+        memory.requests.clear()
+        bursts = 800 // burst
+        dut.base.value, dut.bursts.value = 0, bursts
+        dut.burst_beats.value, dut.stride_beats.value = burst, stride
+        await pulse(dut, "start")
+        for stall in (0.5, 1.0, 0.5, 1.0):
+            data.stall = stall
+            for _ in range(300):
+                await RisingEdge(dut.clk)
+                assert dut.memory__r__ready.value, "the memory was held up"
+            under_way = sum(request.beats for request in memory.requests) - len(data.items)
+            assert under_way <= FIFO_BEATS
+            assert stall < 1 or under_way > FIFO_BEATS - 64, "room is not used"
+        data.stall = 0.0
+        got = await data.receive(burst * bursts)
+        step = bits // 8
+        wanted = [(group * stride + beat) * step for group in range(bursts) for beat in range(burst)]
+        assert list(got) == [word_at(address, bits) for address in wanted]
+        for _ in range(6):
+            await RisingEdge(dut.clk)
+
+
+@cocotb.test()
 async def tells_errors(dut):
     bits = parameters()["bits"]
     memory = ReadMemory(dut, "memory", bits, lambda address: 0, 0.0)
@@ -69,4 +126,4 @@ async def tells_errors(dut):
 @pytest.mark.rtl
 @pytest.mark.parametrize("bits", [64, 512])
 def test_strided_reader(bits):
-    run_bench(StridedReader(bits), __file__, bits=bits)
+    run_bench(StridedReader(bits, fifo_beats=FIFO_BEATS), __file__, bits=bits)
