@@ -13,7 +13,8 @@ __all__ = ["ModelLoader"]
 class ModelLoader(wiring.Component):
     """Joins `WorkerConfig.weight_lines` lines to the weights of one chunk, the first line lowest.
 
-    Takes a line a cycle while chunks are taken; latency 1 cycle after the last line of a chunk.
+    Takes the lines of a chunk in as many cycles and pauses for one while the chunk is taken; latency 1 cycle after the
+    last line. The model is loaded once a run.
 
     Members
     -------
