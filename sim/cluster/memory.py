@@ -12,8 +12,12 @@ from p4sgd.sim.cluster.noise import Noise
 
 __all__ = ["SimMemory"]
 
-_REQUESTS = 8
+_REQUESTS = 64
+"""Requests of a kind that may wait: more than the default latency, so that single beats too come at full rate."""
+
 _BEATS = 16
+
+_SLAVE_ERROR = 0b10
 _DECODE_ERROR = 0b11
 
 
@@ -21,7 +25,9 @@ class SimMemory(wiring.Component):
     """An AXI4 slave that answers in order, ``latency`` cycles or more after a request, a beat a cycle at best.
 
     With ``stall`` every channel pauses at random, apart from the others. Requests beyond the memory are answered with
-    DECERR. Contents come from and go to files, see ``sim_storage.sv``.
+    DECERR; those that break a rule of AXI4 or that no master here should make, with SLVERR, so that a run that makes
+    one is void: bursts across a 4 KiB boundary, bursts that are not INCR, beats narrower than the bus, ``last`` on the
+    wrong beat of a write. Contents come from and go to files, see ``sim_storage.sv``.
 
     Parameters
     ----------
@@ -97,15 +103,24 @@ class SimMemory(wiring.Component):
 
     def _requests(self, m: Module, name: str, channel: Any, goes: Any) -> tuple[SyncFIFOBuffered, data.View, Signal]:
         """A queue of requests, each with the time from which it may be answered."""
-        layout = data.StructLayout({"addr": 64, "len": 8, "due": 16})
+        layout = data.StructLayout({"addr": 64, "len": 8, "bad": 1, "due": 16})
+        size = self._bus.size
+        page_bits = axi4.BOUNDARY.bit_length() - 1
+        last_beat = channel.payload.addr[size:page_bits] + channel.payload.len
         m.submodules[name] = queue = SyncFIFOBuffered(width=layout.size, depth=_REQUESTS)
         entry = data.View(layout, queue.w_data)
         now = Signal(16, name=f"{name}_now")
+        was_due = Signal(name=f"{name}_was_due")  # time wraps while an answer waits for its taker
         accepting = Signal(name=f"{name}_accepting")  # stays until a request comes
         m.d.sync += now.eq(now + 1)
         m.d.comb += [
             entry.addr.eq(channel.payload.addr),
             entry.len.eq(channel.payload.len),
+            entry.bad.eq(
+                (last_beat >= 1 << (page_bits - size))
+                | (channel.payload.burst != axi4.BURST_INCR)
+                | (channel.payload.size != size)
+            ),
             entry.due.eq(now + self._latency - 3),
             channel.ready.eq(accepting & queue.w_rdy),
             queue.w_en.eq(channel.valid & accepting),
@@ -116,7 +131,8 @@ class SimMemory(wiring.Component):
             m.d.sync += accepting.eq(goes)
         head = data.View(layout, queue.r_data)
         is_due = Signal(name=f"{name}_is_due")
-        m.d.comb += is_due.eq(queue.r_rdy & ~(now - head.due)[15])
+        m.d.comb += is_due.eq(queue.r_rdy & (was_due | ~(now - head.due)[15]))
+        m.d.sync += was_due.eq(is_due & ~queue.r_en)
         return queue, head, is_due
 
     def _read(self, m: Module, accept: Any, goes: Any, enable: Signal, address: Signal, read_data: Signal) -> None:
@@ -131,7 +147,7 @@ class SimMemory(wiring.Component):
         answer = data.View(layout, beats.w_data)
         fetched = Signal()  # the storage answers a cycle later
         was_last = Signal()
-        was_outside = Signal()
+        response = Signal(2)
         given = self.bus.r.valid & self.bus.r.ready
         m.d.comb += [
             enable.eq(due & goes & (room != 0)),
@@ -139,7 +155,7 @@ class SimMemory(wiring.Component):
             queue.r_en.eq(enable & last),
             answer.data.eq(read_data),
             answer.last.eq(was_last),
-            answer.resp.eq(Mux(was_outside, _DECODE_ERROR, axi4.RESPONSE_OKAY)),
+            answer.resp.eq(response),
             beats.w_en.eq(fetched),
             self.bus.r.payload.eq(data.View(layout, beats.r_data)),
             self.bus.r.valid.eq(beats.r_rdy),
@@ -148,7 +164,7 @@ class SimMemory(wiring.Component):
         m.d.sync += [
             fetched.eq(enable),
             was_last.eq(last),
-            was_outside.eq(outside),
+            response.eq(_response(outside, request.bad)),
             room.eq(room - enable + given),
         ]
         with m.If(enable):
@@ -159,6 +175,8 @@ class SimMemory(wiring.Component):
         queue, request, due = self._requests(m, "writes", self.bus.aw, accept)
         beat = Signal(8)
         outside = request.addr[self._address_bits :].any()
+        misplaced = Signal()  # a beat of this burst had a wrong `last`
+        wrong_last = self.bus.w.payload.last != (beat == request.len)
         accepting = Signal()  # stays until a beat comes
         taken = self.bus.w.valid & self.bus.w.ready
         m.d.comb += [
@@ -172,10 +190,15 @@ class SimMemory(wiring.Component):
         with m.If(self.bus.b.ready):
             m.d.sync += self.bus.b.valid.eq(0)
         with m.If(taken):
-            m.d.sync += beat.eq(beat + 1)
+            m.d.sync += [beat.eq(beat + 1), misplaced.eq(misplaced | wrong_last)]
             with m.If(self.bus.w.payload.last):
                 m.d.sync += [
                     beat.eq(0),
                     self.bus.b.valid.eq(1),
-                    self.bus.b.payload.resp.eq(Mux(outside, _DECODE_ERROR, axi4.RESPONSE_OKAY)),
+                    self.bus.b.payload.resp.eq(_response(outside, request.bad | misplaced | wrong_last)),
+                    misplaced.eq(0),
                 ]
+
+
+def _response(outside: Any, bad: Any) -> Any:
+    return Mux(outside, _DECODE_ERROR, Mux(bad, _SLAVE_ERROR, axi4.RESPONSE_OKAY))

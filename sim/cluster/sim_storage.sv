@@ -50,6 +50,8 @@ module sim_storage #(
             if ({1'b0, write_address} < first) first <= {1'b0, write_address};
             if ({1'b0, write_address} >= last) last <= {1'b0, write_address} + 1;
         end
+        // verilator lint_off BLKSEQ
+        // Files are opened, moved and closed step by step within one clock edge.
         if (load & ~loaded) begin
             file = $fopen({folder, "/", FILE}, "rb");
             if (file == 0) $fatal(1, "cannot open %s/%s", folder, FILE);
@@ -67,5 +69,6 @@ module sim_storage #(
             first <= {1'b1, {ADDRESS_BITS{1'b0}}};
             last <= 0;
         end
+        // verilator lint_on BLKSEQ
     end
 endmodule

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import cocotb
 import pytest
-from cocotb.triggers import RisingEdge
+from cocotb.triggers import ClockCycles, RisingEdge
 from support.axi import pulse
 from support.bench import run_bench, start
 from support.streams import StreamSink, StreamSource
@@ -16,10 +16,19 @@ from p4sgd.sim.cluster.memory import SimMemory
 from p4sgd.sim.cluster.protocol import memory_file, read_saved
 
 BITS, STEP, SIZE = 64, 8, 1 << 14
+LATENCY = 40
 
 
-def request(address, beats):
-    return address | beats - 1 << 64 | 3 << 72 | axi4.BURST_INCR << 75
+def request(address, beats, size=3, burst=axi4.BURST_INCR):
+    return address | beats - 1 << 64 | size << 72 | burst << 75
+
+
+def random_burst():
+    """Address and beats of a burst within 4 KiB, often one that ends at the boundary."""
+    beats = random.choice([1, 256, random.randint(1, 16)])
+    page = 4096 * random.randrange(SIZE // 4096)
+    last = 4096 - STEP * beats
+    return page + random.choice([last, STEP * random.randrange(last // STEP + 1)]), beats
 
 
 class Master:
@@ -28,9 +37,9 @@ class Master:
         self.ar = StreamSource(dut, "bus__ar", stall)
         self.b, self.r = StreamSink(dut, "bus__b", stall), StreamSink(dut, "bus__r", stall)
 
-    async def write(self, address, words, strobes=0xFF):
+    async def write(self, address, words, strobes=0xFF, requested=None):
         count = len(self.b.items) + 1
-        self.aw.send([request(address, len(words))])
+        self.aw.send([request(address, requested or len(words))])
         last = len(words) - 1
         self.w.send(word | strobes << BITS | int(i == last) << (BITS + STEP) for i, word in enumerate(words))
         return (await self.b.receive(count))[-1]
@@ -55,8 +64,7 @@ async def reads_what_was_written(dut, stall):
     await pulse(dut, "load")
     await RisingEdge(dut.clk)
     for _ in range(20):
-        beats = random.randint(1, 16)
-        address = STEP * random.randrange(SIZE // STEP - beats)
+        address, beats = random_burst()
         words = [random.getrandbits(BITS) for _ in range(beats)]
         strobes = random.choice([0xFF, random.getrandbits(STEP)])
         assert await master.write(address, words, strobes) == axi4.RESPONSE_OKAY
@@ -64,7 +72,7 @@ async def reads_what_was_written(dut, stall):
             for byte in range(STEP):
                 if strobes >> byte & 1:
                     contents[address + STEP * i + byte] = word >> 8 * byte & 0xFF
-    bursts = [(STEP * random.randrange(SIZE // STEP - 16), random.randint(1, 16)) for _ in range(40)]
+    bursts = [random_burst() for _ in range(100)]
     got = await master.read(bursts)
     expected = [
         (int.from_bytes(contents[at : at + STEP], "little"), axi4.RESPONSE_OKAY, int(beat == beats - 1))
@@ -89,8 +97,57 @@ async def answers_beyond_its_end_with_an_error(dut):
     assert await master.write(SIZE, [1]) == 3
 
 
+@cocotb.test()
+async def answers_broken_rules_with_an_error(dut):
+    master = Master(dut, 0.0)
+    dut.seed.value, dut.stall.value, dut.load.value, dut.save.value = 1, 0, 0, 0
+    await start(dut)
+    edge = 4096 - STEP
+    master.ar.send([request(edge, 2), request(0, 2, size=2), request(0, 2, burst=0), request(0, 2, burst=2)])
+    assert [item >> BITS & 3 for item in await master.r.receive(8)] == [2] * 8
+    assert [resp for _, resp, _ in await master.read([(0, 2)])] == [0, 0]
+    assert await master.write(edge, [1, 2]) == 2
+    assert await master.write(0, [1, 2]) == axi4.RESPONSE_OKAY
+    for requested, sent in ((2, 1), (1, 2), (3, 2)):  # `last` too early or too late
+        assert await master.write(0, [0] * sent, requested=requested) == 2, (requested, sent)
+    assert await master.write(0, [1, 2]) == axi4.RESPONSE_OKAY
+
+
+@cocotb.test()
+async def answers_after_its_latency_and_then_every_cycle(dut):
+    master = Master(dut, 0.0)
+    dut.seed.value, dut.stall.value, dut.load.value, dut.save.value = 1, 0, 0, 0
+    await start(dut)
+    for _ in range(5):
+        await RisingEdge(dut.clk)
+    master.ar.send([request(STEP * index, 1) for index in range(100)])
+    asked, answered = [], []
+    for cycle in range(400):
+        await RisingEdge(dut.clk)
+        if dut.bus__ar__valid.value and dut.bus__ar__ready.value:
+            asked.append(cycle)
+        if dut.bus__r__valid.value and dut.bus__r__ready.value:
+            answered.append(cycle)
+    assert len(asked) == len(answered) == 100
+    assert answered[0] - asked[0] == LATENCY
+    assert answered[-1] - answered[0] == 99, "single beats come every cycle"
+
+
+@cocotb.test()
+async def keeps_an_answer_for_as_long_as_it_takes(dut):
+    """Longer than the memory's clock of 16 bits goes without wrapping."""
+    master = Master(dut, 0.0)
+    dut.seed.value, dut.stall.value, dut.load.value, dut.save.value = 1, 0, 0, 0
+    await start(dut)
+    master.r.stall = 1.0
+    master.ar.send([request(0, 200)])
+    await ClockCycles(dut.clk, 45_000)
+    master.r.stall = 0.0
+    await master.r.receive(200, timeout_cycles=400)
+
+
 @pytest.mark.rtl
 def test_memory():
     storage = Path(memory.__file__).with_name("sim_storage.sv")
-    component = SimMemory(BITS, SIZE.bit_length() - 1, file=memory_file(0, 0), instance=1)
+    component = SimMemory(BITS, SIZE.bit_length() - 1, file=memory_file(0, 0), instance=1, latency=LATENCY)
     run_bench(component, __file__, sources=[storage])
