@@ -1,5 +1,7 @@
 """Compiled kernels for the arithmetic of the golden model, reading lines as they lie in memory.
 
+One call does all engines of a worker: with few features an engine, calls would otherwise take longer than sums.
+
 Sums are formed in float64 where it is exact, which is where every partial sum is an integer below 2^53 in magnitude:
 
 - gradients always: Σ of 8 products of a 32-bit δ and an 8-bit feature stays below 2^43;
@@ -29,9 +31,13 @@ _SPREAD = np.array([sum((byte >> bit & 1) << 8 * bit for bit in range(8)) for by
 """Byte to word: bit i becomes byte i."""
 
 
+@numba.njit(cache=True)
 def dot_is_exact(weights: FloatArray) -> bool:
     """Whether dot products with these weights are exact in float64, whatever the features."""
-    return bool(weights.size == 0 or np.abs(weights).max() * 255.0 * weights.size < 2.0**53)
+    most = 0.0
+    for weight in weights:
+        most = max(most, abs(weight))
+    return most * 255.0 * weights.size < 2.0**53
 
 
 @numba.njit(cache=True)
@@ -65,28 +71,34 @@ def _dot_int(features: Any, weights: Any) -> np.int64:
 
 @numba.njit(cache=True)
 def _forward(
-    lines: Any,
+    engines: Any,
     first: int,
     count: int,
     precision: int,
+    offset: int,
     flip: Any,
     spread: Any,
     weights: Any,
-    exact: bool,
-    correction: int,
     words: Any,
     features: Any,
     totals: Any,
 ) -> None:
-    for index in range(count):
-        rows = slice(BANKS * index, BANKS * index + BANKS)
-        _decode(lines, first + index, precision, flip, spread, words[rows])
-        for row in range(BANKS * index, BANKS * index + BANKS):
-            if exact:
-                total = np.int64(_dot_float(features[row], weights))
-            else:
-                total = _dot_int(features[row], weights)
-            totals[row] += total - correction
+    for engine, lines in enumerate(engines):
+        exact = dot_is_exact(weights[engine])
+        correction = np.int64(0)
+        if offset:
+            for weight in weights[engine]:
+                correction += np.int64(weight)
+            correction *= offset
+        for index in range(count):
+            rows = slice(BANKS * index, BANKS * index + BANKS)
+            _decode(lines, first + index, precision, flip, spread, words[engine, rows])
+            for row in range(BANKS * index, BANKS * index + BANKS):
+                if exact:
+                    total = np.int64(_dot_float(features[engine, row], weights[engine]))
+                else:
+                    total = _dot_int(features[engine, row], weights[engine])
+                totals[row] += total - correction
 
 
 def _flip(precision: int, signed: bool) -> tuple[np.uint64, int]:
@@ -96,7 +108,7 @@ def _flip(precision: int, signed: bool) -> tuple[np.uint64, int]:
 
 
 def forward(
-    lines: ByteArray,
+    engines: tuple[ByteArray, ...],
     first: int,
     count: int,
     precision: int,
@@ -105,32 +117,30 @@ def forward(
     features: ByteArray,
     totals: IntArray,
 ) -> None:
-    """Decode micro-batches of an engine and add their exact dot products to ``totals``.
+    """Decode micro-batches of a worker and add their exact dot products to ``totals``.
 
     Parameters
     ----------
-    lines
-        uint8 (T, C, S, 8, lanes/8), contiguous: the engine's memory.
+    engines
+        For each engine uint8 (T, C, S, 8, lanes/8), contiguous: its memory.
     first, count
         Micro-batches to do.
     precision, signed
         Format of the features.
     weights
-        float64 (C · lanes,), integers.
+        float64 (E, C · lanes), integers.
     features
-        uint8 (8 · count, C · lanes), contiguous; filled with the decoded features for `backward`.
+        uint8 (E, 8 · count, C · lanes), contiguous; filled with the decoded features for `backward`.
     totals
         int64 (8 · count,).
     """
     flip, offset = _flip(precision, signed)
-    exact = dot_is_exact(weights)
-    correction = offset * int(weights.astype(np.int64).sum()) if offset else 0
     words = features.view(np.uint64)
-    _forward(lines, first, count, precision, flip, _SPREAD, weights, exact, correction, words, features, totals)
+    _forward(engines, first, count, precision, offset, flip, _SPREAD, weights, words, features, totals)
 
 
 @numba.njit(cache=True, fastmath=_SUMS)
-def _backward(features: Any, deltas: Any, offset: float, scale: float, low: float, high: float, weights: Any) -> bool:
+def _descend(features: Any, deltas: Any, offset: float, scale: float, low: float, high: float, weights: Any) -> bool:
     saturated = False
     size = weights.shape[0]
     block = 1024  # stays in the first-level cache
@@ -168,6 +178,14 @@ def _backward(features: Any, deltas: Any, offset: float, scale: float, low: floa
     return saturated
 
 
+@numba.njit(cache=True)
+def _backward(features: Any, deltas: Any, offset: float, scale: float, low: float, high: float, weights: Any) -> bool:
+    saturated = False
+    for engine in range(weights.shape[0]):
+        saturated |= _descend(features[engine], deltas, offset, scale, low, high, weights[engine])
+    return saturated
+
+
 def backward(
     features: ByteArray,
     deltas: IntArray,
@@ -182,7 +200,7 @@ def backward(
     Parameters
     ----------
     features
-        uint8 (8 · M, C · lanes) from `forward`.
+        uint8 (E, 8 · M, C · lanes) from `forward`.
     deltas
         int64 (8 · M,).
     precision, signed
@@ -192,7 +210,7 @@ def backward(
     limits
         Least and largest weight.
     weights
-        float64 (C · lanes,), integers: the next weights, updated in place.
+        float64 (E, C · lanes), integers: the next weights, updated in place.
     """
     _, offset = _flip(precision, signed)
     scale = 2.0**-gradient_shift
@@ -202,27 +220,31 @@ def backward(
 
 @numba.njit(cache=True)
 def _regularize(weights: Any, shrink: float, scale: float, threshold: float) -> None:
-    for j in range(weights.shape[0]):
-        shrunk = weights[j] - np.floor(weights[j] * shrink * scale + 0.5)
-        if shrunk > 0.0:
-            weights[j] = max(shrunk - threshold, 0.0)
-        else:
-            weights[j] = min(shrunk + threshold, 0.0)
+    for engine in range(weights.shape[0]):
+        for j in range(weights.shape[1]):
+            weight = weights[engine, j]
+            shrunk = weight - np.floor(weight * shrink * scale + 0.5)
+            if shrunk > 0.0:
+                weights[engine, j] = max(shrunk - threshold, 0.0)
+            else:
+                weights[engine, j] = min(shrunk + threshold, 0.0)
 
 
 def regularize(weights: FloatArray, shrink: int, fraction: int, threshold: int) -> None:
-    """L2 shrink by ``shrink · 2^-fraction`` and L1 threshold, in place; weights are integers in float64."""
+    """L2 shrink by ``shrink · 2^-fraction`` and L1 threshold, in place; weights are float64 (E, n), integers."""
     if shrink or threshold:
         _regularize(weights, float(shrink), 2.0**-fraction, float(threshold))
 
 
-def activations(lines: ByteArray, precision: int, signed: bool, weights: FloatArray, *, block: int = 64) -> IntArray:
-    """Exact dot products of all samples of an engine's image; int64 (8 · T,). Parameters as `forward`."""
-    micro_batches = lines.shape[0]
+def activations(
+    engines: tuple[ByteArray, ...], precision: int, signed: bool, weights: FloatArray, *, block: int = 64
+) -> IntArray:
+    """Exact dot products of all samples of a worker's image; int64 (8 · T,). Parameters as `forward`."""
+    micro_batches = engines[0].shape[0]
     totals = np.zeros(BANKS * micro_batches, np.int64)
-    features = np.empty((BANKS * block, weights.size), np.uint8)
     for first in range(0, micro_batches, block):
         count = min(block, micro_batches - first)
+        features = np.empty((len(engines), BANKS * count, weights.shape[1]), np.uint8)
         part = totals[BANKS * first : BANKS * (first + count)]
-        forward(lines, first, count, precision, signed, weights, features[: BANKS * count], part)
+        forward(engines, first, count, precision, signed, weights, features, part)
     return totals

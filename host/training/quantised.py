@@ -38,9 +38,8 @@ def quantised_activations(
         layout = image.layout
         padded = np.zeros(layout.padded_features)
         padded[: layout.features] = values
-        for engine, dealt in enumerate(layout.deal(padded)):
-            total += kernels.activations(
-                image.lines(engine), features.precision, features.signed, np.ascontiguousarray(dealt, np.float64)
-            )[:samples]
+        lines = tuple(image.lines(engine) for engine in range(layout.config.engines))
+        dealt = np.ascontiguousarray(layout.deal(padded), np.float64)
+        total += kernels.activations(lines, features.precision, features.signed, dealt)[:samples]
     result: FloatArray = np.ldexp(total.astype(np.float64), -(WEIGHT.fraction + features.fraction))
     return result

@@ -1,7 +1,5 @@
 """One emulated worker."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
@@ -22,16 +20,6 @@ __all__ = ["EmulatedWorker", "Run"]
 _PAGE = 4096
 
 
-@dataclass
-class _Engine:
-    """An engine during a run. Weights are integers in float64, exact because they have 32 bits."""
-
-    lines: npt.NDArray[np.uint8]
-    weights: npt.NDArray[np.float64]
-    features: npt.NDArray[np.uint8]
-    """Decoded features of the mini-batch under way."""
-
-
 class Run:
     """A run of one worker, from its registers and memory."""
 
@@ -49,12 +37,14 @@ class Run:
         self.labels: IntArray = (
             worker.bank(worker.config.engines, spec.LABELS_ADDRESS, total * LABEL_BYTES).view("<i4").astype(np.int64)
         )
-        self._engines = []
-        for engine in range(worker.config.engines):
-            lines = worker.bank(engine, spec.lines_address(engine), int(np.prod(shape))).reshape(shape)
-            weights = worker.first_weights(engine, settings.chunks)
-            features = np.empty((settings.batch, weights.size), np.uint8)
-            self._engines.append(_Engine(lines, weights, features))
+        self._lines = tuple(
+            worker.bank(engine, spec.lines_address(engine), int(np.prod(shape))).reshape(shape)
+            for engine in range(worker.config.engines)
+        )
+        # Integers in float64, exact because they have 32 bits.
+        self._weights = worker.first_weights(settings.chunks)
+        # Decoded features of the mini-batch under way.
+        self._features = np.empty((worker.config.engines, settings.batch, self._weights.shape[1]), np.uint8)
 
     def partials(self, mini_batch: int) -> IntArray:
         """Forward pass and Round 1 of a mini-batch: (B,) partial activations."""
@@ -62,17 +52,16 @@ class Run:
         form = settings.features
         totals = np.zeros(settings.batch, np.int64)
         first = mini_batch * settings.micro_batches
-        for engine in self._engines:
-            kernels.forward(
-                engine.lines,
-                first,
-                settings.micro_batches,
-                form.precision,
-                form.signed,
-                engine.weights,
-                engine.features,
-                totals,
-            )
+        kernels.forward(
+            self._lines,
+            first,
+            settings.micro_batches,
+            form.precision,
+            form.signed,
+            self._weights,
+            self._features,
+            totals,
+        )
         return golden.partial(totals, settings, self.flags, limit=self.limit)
 
     def update(self, mini_batch: int, sums: IntArray) -> None:
@@ -82,21 +71,20 @@ class Run:
         g = golden.residual(sums, self.labels[rows], self.table, settings.label_mode, self.flags)
         deltas = golden.delta(g, settings)
         form = settings.features
-        for engine in self._engines:
-            self.flags.weight_saturated |= kernels.backward(
-                engine.features,
-                deltas,
-                form.precision,
-                form.signed,
-                settings.gradient_shift,
-                (WEIGHT.minimum, WEIGHT.maximum),
-                engine.weights,
-            )
-            kernels.regularize(engine.weights, settings.shrink, SHRINK.fraction, settings.threshold)
+        self.flags.weight_saturated |= kernels.backward(
+            self._features,
+            deltas,
+            form.precision,
+            form.signed,
+            settings.gradient_shift,
+            (WEIGHT.minimum, WEIGHT.maximum),
+            self._weights,
+        )
+        kernels.regularize(self._weights, settings.shrink, SHRINK.fraction, settings.threshold)
 
     def finish(self) -> None:
         """Leave weights, flags and control as the worker does at the end of a run."""
-        self._worker.finish([engine.weights for engine in self._engines], self.flags)
+        self._worker.finish(self._weights, self.flags)
 
 
 class EmulatedWorker:
@@ -120,7 +108,7 @@ class EmulatedWorker:
         self._slope = np.zeros(config.table_segments, np.int64)
         self._intercept = np.zeros(config.table_segments, np.int64)
         self._segment = 0
-        self._weights = [np.zeros(config.chunks * config.lanes) for _ in range(config.engines)]
+        self._weights = np.zeros((config.engines, config.chunks * config.lanes))
 
     @property
     def config(self) -> WorkerConfig:
@@ -163,22 +151,22 @@ class EmulatedWorker:
         """The loss table as it is loaded."""
         return LossTable(self.registers.get(spec.TABLE_SHIFT), self._slope.copy(), self._intercept.copy())
 
-    def first_weights(self, engine: int, chunks: int) -> npt.NDArray[np.float64]:
-        """The weights that a run begins with, as RUN.model_source says."""
+    def first_weights(self, chunks: int) -> npt.NDArray[np.float64]:
+        """The weights that a run begins with, as RUN.model_source says: (E, chunks · lanes)."""
         size = chunks * self._config.lanes
         source = self.registers.get(spec.RUN, "model_source")
         if source == ModelSource.MEMORY.value:
-            stored = self.bank(engine, spec.model_address(engine), 4 * size)
-            return stored.view("<i4").astype(np.float64)
+            stored = [self.bank(e, spec.model_address(e), 4 * size) for e in range(self._config.engines)]
+            return np.stack([part.view("<i4") for part in stored]).astype(np.float64)
         if source == ModelSource.ZERO.value:
-            return np.zeros(size)
-        return self._weights[engine][:size].copy()
+            return np.zeros((self._config.engines, size))
+        return self._weights[:, :size].copy()
 
-    def finish(self, weights: list[npt.NDArray[np.float64]], flags: golden.Flags) -> None:
+    def finish(self, weights: npt.NDArray[np.float64], flags: golden.Flags) -> None:
         """Take over the end of a run."""
-        for engine, values in enumerate(weights):
-            self._weights[engine][: values.size] = values
-            if self.registers.get(spec.RUN, "model_store"):
+        self._weights[:, : weights.shape[1]] = weights
+        if self.registers.get(spec.RUN, "model_store"):
+            for engine, values in enumerate(weights):
                 stored = values.astype("<i4").view(np.uint8)
                 self._memory[engine].write(self._address(spec.model_address(engine)), stored)
         for name, flag in vars(flags).items():

@@ -46,7 +46,7 @@ def test_dot_products_beyond_float_precision():
     weights[features:] = 0
     assert not kernels.dot_is_exact(weights)
     lines = np.ascontiguousarray(layout.pack_lines(q)[0])
-    got = kernels.activations(lines, 8, False, weights)
+    got = kernels.activations((lines,), 8, False, weights[np.newaxis])
     np.testing.assert_array_equal(got, q.sum(axis=1) * ((1 << 31) - 1))
 
 
@@ -62,10 +62,7 @@ def test_activations_of_any_planes(config, features, samples, planes, signed, se
     weights = np.zeros(layout.padded_features, np.int64)
     weights[:features] = rng.integers(-(1 << 31), 1 << 31, features)
     dealt = layout.deal(weights)
-    got = sum(
-        kernels.activations(lines[engine], precision, signed, dealt[engine].astype(np.float64), block=2)
-        for engine in range(config.engines)
-    )
+    got = kernels.activations(tuple(lines), precision, signed, dealt.astype(np.float64), block=2)
     np.testing.assert_array_equal(got[:samples], (q >> (planes - precision)) @ weights[:features])
     assert not got[samples:].any()
 
