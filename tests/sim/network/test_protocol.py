@@ -4,8 +4,8 @@ import random
 
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
+from support.forgetful import Forgetful
 
-from p4sgd.hw.spec.packet import PacketType
 from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.network.endpoint import Endpoint
 from p4sgd.sim.network.faults import Faults, StalledError, all_reduce
@@ -41,25 +41,6 @@ def run(workers, count, faults, seed, first_round=1, aggregator=Aggregator, endp
 def test_every_sum_is_right_and_in_order_and_everyone_finishes(faults, workers, seed, first_round):
     got, expected = run(workers, 30, faults, seed, first_round)
     assert got == [expected] * workers
-
-
-class Forgetful(Aggregator):
-    """The aggregator of the published prototypes: two kinds of round, told apart by nothing. Known to be wrong."""
-
-    def _partial(self, slot, packet):
-        if slot.acknowledged == self._all or slot.aggregated == 0:
-            slot.aggregated = slot.acknowledged = 0
-            slot.sums = (0,) * 8
-        slot.round = packet.round
-        if slot.aggregated & packet.bitmap:
-            return self._answer_one(PacketType.FULL, packet, slot) if slot.aggregated == self._all else None
-        slot.aggregated |= packet.bitmap
-        slot.sums = tuple(a + b for a, b in zip(slot.sums, packet.values, strict=True))
-        return self._answer_all(PacketType.FULL, packet, slot) if slot.aggregated == self._all else None
-
-    def _acknowledge(self, slot, packet):
-        slot.acknowledged |= packet.bitmap
-        return self._answer_all(PacketType.CLEAR, packet, slot) if slot.acknowledged == self._all else None
 
 
 def test_a_protocol_without_rounds_is_caught():

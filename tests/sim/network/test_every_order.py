@@ -1,0 +1,274 @@
+"""Every order of events: the protocol's state machines over a network that may do anything, state by state.
+
+The network is a set. What was sent stays in it, and any packet in it may arrive at any time: soon, late, again or
+never. So nothing has to be said of loss, repetition, delay and order; a packet that is sent again is there already.
+
+- No worker may ever be handed a wrong sum, or more sums than it asked for.
+- From every state, if all packets under way are lost, resends must lead to the end over a network that loses no more.
+"""
+
+from collections import deque
+from copy import deepcopy
+from dataclasses import dataclass, replace
+
+import pytest
+from support.forgetful import Forgetful
+
+from p4sgd.hw.spec.packet import VALUES, PacketType
+from p4sgd.sim.network.aggregator import Aggregator
+from p4sgd.sim.network.endpoint import Endpoint
+
+GROUP = 1 << 40
+
+
+class WrongSumError(Exception):
+    """A worker was handed what is no sum of all workers' partials."""
+
+
+class StuckError(Exception):
+    """A state from which resends do not lead to the end."""
+
+
+def value(shard, operation):
+    """A bit of its own for each, so that no two sets of partials have the same sum."""
+    return 1 << (4 * operation + shard)
+
+
+def name(packet):
+    """A packet in few words."""
+    sender = f" of {packet.shard}" if packet.type in (PacketType.PARTIAL, PacketType.ACK) else ""
+    return f"{packet.type.name}({packet.round}){sender}"
+
+
+class Worker(Endpoint):
+    """An endpoint that does ``operations`` operations and knows what must come of them."""
+
+    def __init__(self, operations, **who):
+        super().__init__(resend_after=0, **who)
+        self.operations = operations
+        self.begun = self.ended = 0
+
+    def begin(self):
+        """Begin the next operation, if there is one and it may begin; returns the packet."""
+        if self.begun == self.operations or not self.can_submit:
+            return None
+        self.begun += 1
+        return self.submit([value(self.shard, self.begun - 1)] * VALUES, 0)
+
+    def take(self, packet):
+        """A packet arrives; returns the answer."""
+        answer = self.receive(packet, 0)
+        while self.sums:
+            right = sum(value(shard, self.ended) for shard in range(self.workers))
+            if self.ended == self.begun or self.sums.popleft() != (right,) * VALUES:
+                raise WrongSumError(f"worker {self.shard}, operation {self.ended}: {name(packet)}")
+            self.ended += 1
+        return answer
+
+    def again(self):
+        """Returns everything that waits for an answer."""
+        return self.resend(0)
+
+    @property
+    def is_done(self):
+        return self.ended == self.operations and not self.busy
+
+
+def switch_takes(switch, packet):
+    """A packet arrives at the aggregator; returns its answer."""
+    return switch.receive(packet, packet.shard)
+
+
+@dataclass(frozen=True)
+class Machines:
+    """The aggregator and the workers: frozen, and the same objects wherever they know the same."""
+
+    switch: Aggregator
+    workers: tuple
+
+    @property
+    def are_done(self):
+        return all(worker.is_done for worker in self.workers)
+
+
+class Search:
+    """Breadth first from the beginning, over all that can happen; an error comes with the shortest way to it."""
+
+    def __init__(self, switch, workers):
+        self._machines = {}
+        self._steps = {}
+        self._live = set()
+        self._start = Machines(self._unique(switch), tuple(map(self._unique, workers)))
+
+    def _unique(self, machine):
+        machine.dropped = machine.accepted = 0  # counts change nothing
+        return self._machines.setdefault(repr(sorted(vars(machine).items())), machine)
+
+    def _step(self, do, machine, *packet):
+        """The machine after it did something, and what came of it. Machines themselves never change."""
+        key = do, machine, packet
+        if key not in self._steps:
+            after = deepcopy(machine)
+            outcome = do(after, *packet)
+            self._steps[key] = self._unique(after), outcome
+        return self._steps[key]
+
+    def _worker(self, do, machines, index, *packet):
+        worker, outcome = self._step(do, machines.workers[index], *packet)
+        workers = (*machines.workers[:index], worker, *machines.workers[index + 1 :])
+        return replace(machines, workers=workers), outcome
+
+    def _switch(self, machines, packet):
+        """Machines after a packet has come to the aggregator, and its answers: (worker, packet)."""
+        switch, answer = self._step(switch_takes, machines.switch, packet)
+        receivers = [index for index in range(len(machines.workers)) if answer and answer.ports >> index & 1]
+        return replace(machines, switch=switch), [(index, answer.packet) for index in receivers]
+
+    def _after(self, machines, network):
+        """All that can happen next: what, and the state then."""
+        for index in range(len(machines.workers)):
+            after, packet = self._worker(Worker.begin, machines, index)
+            if packet is not None:
+                yield f"{name(packet)} sent", (after, network | {(None, packet)})
+        for receiver, packet in network:
+            if receiver is None:
+                after, answers = self._switch(machines, packet)
+                # To a worker it is the same whether a packet goes to all or to it alone; so it is kept as one.
+                sent = [(index, replace(answer, shard=0, destination=GROUP)) for index, answer in answers]
+            else:
+                after, answer = self._worker(Worker.take, machines, receiver, packet)
+                sent = [(None, answer)] if answer else []
+            yield f"{name(packet)} at {'aggregator' if receiver is None else receiver}", (after, network.union(sent))
+
+    def _lap(self, machines):
+        """Every worker begins what it can and sends all again; nothing is lost."""
+        for index in range(len(machines.workers)):
+            machines, _ = self._worker(Worker.begin, machines, index)
+            machines, packets = self._worker(Worker.again, machines, index)
+            for packet in packets:
+                machines, answers = self._switch(machines, packet)
+                for receiver, answer in answers:
+                    machines, _ = self._worker(Worker.take, machines, receiver, answer)
+        return machines
+
+    def _check_end(self, machines):
+        path = []
+        while not machines.are_done and machines not in self._live:
+            if machines in path:
+                raise StuckError([worker.ended for worker in machines.workers], machines.switch.slots)
+            path.append(machines)
+            machines = self._lap(machines)
+        self._live.update(path)
+
+    def run(self):
+        """Visit every state; returns how many there are."""
+        state = self._start, frozenset()
+        way = {state: ()}
+        queue = deque([state])
+        try:
+            while queue:
+                state = queue.popleft()
+                for event, after in self._after(*state):
+                    if after not in way:
+                        way[after] = state, event
+                        queue.append(after)
+            for state in way:
+                self._check_end(state[0])
+        except (StuckError, WrongSumError) as error:
+            events = []
+            while way[state]:
+                state, event = way[state]
+                events.insert(0, event)
+            error.add_note("; ".join(["the way there", *events]))
+            raise
+        return len(way)
+
+
+def search(workers, operations, *, slots=1, first_round=1, switch=Aggregator, worker=Worker):
+    middle = switch(slots, workers, workers=workers, group_mac=GROUP)
+    middle.clear((first_round - 1) % 65536)
+    ends = [
+        worker(operations, slots=slots, shard=shard, workers=workers, first_round=first_round)
+        for shard in range(workers)
+    ]
+    return Search(middle, ends).run()
+
+
+@pytest.mark.parametrize("first_round", [1, 65534])
+@pytest.mark.parametrize(("workers", "operations", "slots"), [(1, 4, 1), (2, 5, 1), (3, 3, 1), (2, 5, 2), (3, 3, 2)])
+def test_no_order_gives_a_wrong_sum_or_puts_the_end_out_of_reach(workers, operations, slots, first_round):
+    search(workers, operations, slots=slots, first_round=first_round)
+
+
+class AddsTwice(Aggregator):
+    """Adds a partial that comes again."""
+
+    def _partial(self, slot, packet):
+        if packet.round == slot.round and slot.aggregated != self._all:
+            slot.aggregated &= ~packet.bitmap
+        return super()._partial(slot, packet)
+
+
+class TellsOnce(Aggregator):
+    """Sends FULL to all, and to nobody again."""
+
+    def _partial(self, slot, packet):
+        is_repeated = packet.round == slot.round and slot.aggregated & packet.bitmap
+        return None if is_repeated else super()._partial(slot, packet)
+
+
+class IgnoresLateAcks(Aggregator):
+    """Does not tell CLEAR to those that the others have left behind."""
+
+    def _acknowledge(self, slot, packet):
+        return super()._acknowledge(slot, packet) if packet.round == slot.round else None
+
+
+class CountsLateAcks(Aggregator):
+    """Takes an ACK of any round for one of the slot's."""
+
+    def _acknowledge(self, slot, packet):
+        return super()._acknowledge(slot, replace(packet, round=slot.round))
+
+
+class TakesAny(Worker):
+    """Does not look at the round of what it waits for."""
+
+    kind = PacketType.FULL
+
+    def receive(self, packet, now):
+        if packet.type is self.kind:
+            packet = replace(packet, round=self._round(self._slots[packet.slot]))
+        return super().receive(packet, now)
+
+
+class TakesAnyClear(TakesAny):
+    kind = PacketType.CLEAR
+
+
+class SendsAckOnce(Worker):
+    """Does not repeat its ACK."""
+
+    def resend(self, now):
+        return [packet for packet in super().resend(now) if packet.type is PacketType.PARTIAL]
+
+
+@pytest.mark.parametrize(
+    ("machine", "error"),
+    [
+        ({"switch": Forgetful}, WrongSumError),
+        ({"switch": AddsTwice}, WrongSumError),
+        ({"switch": TellsOnce}, StuckError),
+        ({"switch": IgnoresLateAcks}, StuckError),
+        ({"switch": CountsLateAcks}, StuckError),
+        ({"worker": TakesAny}, WrongSumError),
+        ({"worker": TakesAnyClear}, StuckError),
+        ({"worker": SendsAckOnce}, StuckError),
+    ],
+    ids=lambda value: next(iter(value.values())).__name__ if isinstance(value, dict) else "",
+)
+def test_a_fault_is_found(machine, error):
+    """A test of the test: one rule less, and there is an order that it fails in."""
+    with pytest.raises(error) as found:
+        search(3, 3, **machine)
+    print(found.value, *found.value.__notes__)
