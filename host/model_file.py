@@ -2,17 +2,18 @@
 
 **From integers to coefficients.** A feature x is scaled to a = (x − lowest) · scale and stored as the S-bit integer
 q = round(a · steps), with steps = 2^S − 1 unsigned and 2^(S−1) − 1 signed (at least 1). The hardware reads q as the
-number q / 2^S (or q / 2^(S−1)), so a weight w sees the *feature value*
+number q / 2^S (or q / 2^(S−1)), so a weight w sees, but for rounding, the *feature value*
 
     v = slope · x + offset,   slope = scale · steps / 2^S,   offset = −lowest · slope
 
 and z = Σ w_j · v_j = Σ coefficient_j · x_j + intercept, with coefficient = w · slope and intercept = Σ w · offset +
 w_bias · steps / 2^S. The fold makes prediction one product, for sparse rows too, which are never made dense.
 
-**Two roundings it leaves out.** The hardware saw q, not a · steps; predictions use the whole precision of x. And a run
-at P < S planes reads q *floored* to its first P bits, so it saw features that were lower, by (2^-P − 2^-S) / 2 on
-average, and fitted its weights to those. Training makes up for both in the intercept, which it fits anew on
-full-precision samples (see `p4sgd.host.training.intercept`).
+**Roundings it leaves out.** The hardware saw q, not a · steps; predictions use the whole precision of x. And a run at
+P < S planes reads q *floored* to its first P bits, so it saw features that were lower, by (2^-P − 2^-S) / 2 on average,
+and fitted its weights to those. Training makes up for both in the intercept, which it fits anew on full-precision
+samples (see `p4sgd.host.training.intercept`). For one thing it does not: one bit of a signed feature is −1 or 0, so the
+weights were fitted without positive features.
 """
 
 import json

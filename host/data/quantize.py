@@ -12,6 +12,7 @@ def steps(stored: int, signed: bool) -> int:
     """The integer of a scaled feature of 1: 2^S − 1, or 2^(S−1) − 1 when signed, but at least 1.
 
     A signed feature of one plane is −1 or 0: two's complement of one bit has no +1, so positive features become 0.
+    Training remarks on it.
     """
     return max(1, (1 << (stored - 1)) - 1) if signed else (1 << stored) - 1
 

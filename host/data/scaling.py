@@ -1,6 +1,5 @@
 """Scaling features into the range that the hardware reads: [0, 1], or [−1, 1]."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -15,8 +14,14 @@ __all__ = ["KINDS", "Scaling"]
 KINDS = ("auto", "minmax", "maxabs")
 """Ways to scale; see `Scaling.fit`."""
 
-_SMALLEST_SPAN = float(np.finfo(np.float64).smallest_normal)
-"""A column that spans less, 2.2e-308, counts as constant: the reciprocal of its span would be no float64."""
+_SMALLEST_SPAN = 2.0**-1012
+"""A column that spans no more counts as constant. A coefficient of the model is at most 256, the largest weight, times
+the reciprocal of a span, which must be a float64."""
+
+_SMALLEST_PART = 2.0**-40
+"""A column whose span is no larger a part of its largest magnitude counts as constant: it may well be rounding noise.
+Predictions of the model are a product with the raw column and an intercept, which cancel each other but for this part:
+of the 52 bits of a float64 at least 12 are left, more than a feature has in training."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,12 +52,13 @@ class Scaling:
         - ``minmax`` maps the smallest value of a column to 0 and the largest to 1: unsigned. A constant column becomes
           0 everywhere. Zeros that a sparse matrix does not store count. It is allowed for sparse matrices: a zero then
           becomes a constant of its column, but the image holds every feature anyway, and predictions fold it into the
-          intercept.
+          intercept. Rounding noise does not count: a column is constant if its values agree in 40 bits.
         - ``maxabs`` divides a column by its largest magnitude, so that 0 stays 0: signed, unless no value is negative.
+          A constant column becomes ±1, as with scikit-learn's ``MaxAbsScaler``, unless it is 0.
         - ``auto`` takes ``maxabs`` for sparse matrices and ``minmax`` for others.
 
-        Works on any finite float64; nothing overflows. A column whose span (``minmax``) or magnitude (``maxabs``) is
-        below the smallest normal float64 becomes 0.
+        Works on any finite float64; nothing overflows. A column whose span (``minmax``) or magnitude (``maxabs``) is at
+        most 2^-1012 becomes 0.
 
         Raises
         ------
@@ -72,12 +78,13 @@ class Scaling:
                 f"sample {row + 1}, feature {column + 1} is {features[row, column]}: "
                 f"features must be finite numbers; fill it in or leave the sample out"
             )
+        magnitude = np.maximum(np.abs(low), np.abs(high))
         if kind == "maxabs":
-            offset, half_span = np.zeros_like(low), np.maximum(np.abs(low), np.abs(high)) / 2
+            offset, half_span = np.zeros_like(low), magnitude / 2
         else:
             # Halves, because high − low may exceed the largest float64.
             offset, half_span = low, high / 2 - low / 2
-        constant = half_span < _SMALLEST_SPAN / 2
+        constant = half_span <= np.maximum(_SMALLEST_SPAN, _SMALLEST_PART * magnitude) / 2
         scale = np.where(constant, 0.0, 0.5 / np.where(constant, 1.0, half_span))
         return cls(kind, offset, scale, signed=kind == "maxabs" and bool((low < 0).any()))
 
@@ -100,31 +107,6 @@ class Scaling:
     def zero(self) -> npt.NDArray[np.float64]:
         """What the raw value 0 of each column becomes: float64 (features,)."""
         return _scaled(np.zeros_like(self.offset), self.offset, self.scale)
-
-    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """As plain arrays, for a file."""
-        return {
-            "kind": np.array(self.kind),
-            "offset": self.offset,
-            "scale": self.scale,
-            "signed": np.array(self.signed),
-        }
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """Undo `to_arrays`.
-
-        Raises
-        ------
-        KeyError
-            If an array is missing.
-        """
-        return cls(
-            str(arrays["kind"]),
-            np.asarray(arrays["offset"], dtype=np.float64),
-            np.asarray(arrays["scale"], dtype=np.float64),
-            bool(arrays["signed"]),
-        )
 
 
 def _scaled(

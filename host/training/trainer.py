@@ -41,6 +41,11 @@ _FLAG_REMARKS = {
     "weight_saturated": "weights were saturated at ±256: a lower learning rate or more l2 keeps them smaller",
 }
 
+_ONE_SIGNED_BIT = (
+    "one bit of a signed feature has no +1: to training, positive features are 0; "
+    "use the scaling minmax or a precision of at least 2"
+)
+
 
 def train(
     data: Dataset,
@@ -125,6 +130,8 @@ class _Training:
         if prepared.validation is not None:
             self._monitored = "validation_loss"
         form = prepared.features
+        if form.signed and form.precision == 1:
+            self._remark(_ONE_SIGNED_BIT)
         first = options.learning_rate or self._automatic_rate()
         choose_rate(first, options.batch, form)  # refuses what the hardware does not have
         self._schedule = LearningRateSchedule(

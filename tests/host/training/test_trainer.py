@@ -314,6 +314,14 @@ def test_remarks():
     assert len(set(heard)) == len(heard)
 
 
+@pytest.mark.parametrize(("precision", "signed"), [(1, True), (1, False), (2, True)])
+def test_one_signed_bit_is_told(precision, signed):
+    remarks = run(dataset(signed=signed), scaling="maxabs", precision=precision).remarks
+    assert any("positive features are 0; use the scaling minmax" in remark for remark in remarks) == (
+        precision == 1 and signed
+    )
+
+
 def test_saturation_is_told_once():
     rng = np.random.default_rng(2)
     data = Dataset(rng.random((64, 30)), rng.normal(size=64), "wild")
