@@ -85,11 +85,9 @@ def read_npz(path: Path, options: ReadOptions) -> Dataset:
     names: tuple[str, ...] = ()
     if labels.dtype.kind in "US":
         distinct, which = np.unique(labels.astype(str), return_inverse=True)
-        labels, names = encode_labels(distinct.tolist(), which, options.label_names, str(path))
+        labels, names = encode_labels(distinct.tolist(), which, str(path))
     else:
         _check_numbers(labels, f"{path}, labels")
-        if options.label_names:
-            raise UserError(f"{path}: the labels are numbers, not {', '.join(options.label_names)}")
     return _checked(Dataset(features, labels.astype(np.float64), str(path), names, labelled=bool(labelled)))
 
 

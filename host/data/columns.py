@@ -24,8 +24,6 @@ class ReadOptions:
     features
         Number of features that the samples must have. A LIBSVM file may have fewer, which are zeros then, and more,
         which are ignored.
-    label_names
-        Names of the classes if labels are texts, empty if they must be numbers, ``None`` if they may be either.
     header
         CSV: whether the first line has names; ``None`` looks whether it has anything but numbers.
     delimiter
@@ -37,7 +35,6 @@ class ReadOptions:
     label_column: str | int | None = None
     labelled: bool | None = True
     features: int | None = None
-    label_names: Sequence[str] | None = None
     header: bool | None = None
     delimiter: str | None = None
     zero_based: bool | None = None

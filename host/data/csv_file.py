@@ -64,10 +64,10 @@ def read_csv(path: Path, options: ReadOptions) -> Dataset:
     if form.columns.label is None:
         return Dataset(features, np.zeros(features.shape[0]), str(path), labelled=False)
     try:
-        labels, names = encode_labels(texts, which, options.label_names, str(path))
+        labels, names = encode_labels(texts, which, str(path))
         dataset = Dataset(features, labels, str(path), names)
     except UserError:
-        _find_label_mistake(path, form, options)
+        _find_label_mistake(path, form)
         raise
     return dataset
 
@@ -221,11 +221,10 @@ def _value(field: str, place: str) -> float:
     return value
 
 
-def _find_label_mistake(path: Path, form: _Form, options: ReadOptions) -> None:
+def _find_label_mistake(path: Path, form: _Form) -> None:
     """Raise a `UserError` that names the line of the first label that is not finite or not like the first one."""
     label = form.columns.label
     assert label is not None
-    names = options.label_names
     first: str | None = None
     for line, fields in _records(path, form):
         text = fields[label].strip()
@@ -233,9 +232,6 @@ def _find_label_mistake(path: Path, form: _Form, options: ReadOptions) -> None:
         place = f"{path}, line {line}, {form.columns[label]}"
         if value is not None and not np.isfinite(value):
             raise UserError(f"{place}: the label is {text}: it must be finite")
-        if names is not None and (text not in names if names else value is None):
-            expected = f"none of {', '.join(names)}, those of the training data" if names else "not a number"
-            raise UserError(f"{place}: the label {text!r} is {expected}")
         if first is None:
             first = text
         elif (value is None) != (number(first) is None):

@@ -14,8 +14,6 @@ MISSING = frozenset(
 )
 """Texts that stand for a value that is not there."""
 
-_SHOWN = 5
-
 
 def number(text: str) -> float | None:
     """The number that a text is, or ``None``. Underscores, which Python would take, make no number."""
@@ -26,7 +24,7 @@ def number(text: str) -> float | None:
 
 
 def encode_labels(
-    distinct: Sequence[str], which: npt.NDArray[np.intp], names: Sequence[str] | None, name: str
+    distinct: Sequence[str], which: npt.NDArray[np.intp], name: str
 ) -> tuple[npt.NDArray[np.float64], tuple[str, ...]]:
     """Labels of a text source as numbers.
 
@@ -39,9 +37,6 @@ def encode_labels(
         The distinct texts.
     which
         For each sample the index of its text.
-    names
-        Names of the classes, if they are known from other data: a text gets its place among them. Empty if labels must
-        be numbers; ``None`` if nothing is known.
     name
         Where the labels come from, for messages.
 
@@ -52,26 +47,15 @@ def encode_labels(
     Raises
     ------
     UserError
-        If some labels are numbers and others are not, or if a label does not suit ``names``.
+        If some labels are numbers and others are not.
     """
     texts = [text.strip() for text in distinct]
     numbers = [number(text) for text in texts]
     words = [text for text, value in zip(texts, numbers, strict=True) if value is None]
     if not words:
-        if names:
-            raise UserError(f"{name}: the labels are numbers, where {_listed(names)} are expected")
         return np.array(numbers, dtype=np.float64)[which], ()
-    if names is not None and not names:
-        raise UserError(f"{name}: the label {words[0]!r} is not a number")
     if len(words) < len(texts):
         raise UserError(f"{name}: the label {words[0]!r} is not a number, unlike others: put it right or leave it out")
-    known = sorted(set(words)) if names is None else list(names)
+    known = sorted(set(words))
     places = {text: place for place, text in enumerate(known)}
-    strange = [text for text in words if text not in places]
-    if strange:
-        raise UserError(f"{name}: the label {strange[0]!r} is none of {_listed(known)}, those of the training data")
     return np.array([places[text] for text in texts], dtype=np.float64)[which], tuple(known)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(repr(name) for name in names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")

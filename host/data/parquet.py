@@ -37,7 +37,7 @@ def read_parquet(path: Path, options: ReadOptions) -> Dataset:
                 kind = file.schema_arrow.field(place).type
                 if not _suits(kind, label=place == columns.label):
                     raise UserError(f"{path}, {columns[place]}: holds {kind}, not numbers")
-            return _read(file, columns, options, path)
+            return _read(file, columns, path)
     except pa.ArrowException as error:
         raise UserError(f"{path}: cannot be read as Parquet: {error}") from error
     except OSError as error:  # pyarrow says "damaged" so, too
@@ -54,7 +54,7 @@ def _suits(kind: Any, *, label: bool) -> bool:
     return numeric or (label and text)
 
 
-def _read(file: Any, columns: Columns, options: ReadOptions, path: Path) -> Dataset:
+def _read(file: Any, columns: Columns, path: Path) -> Dataset:
     import pyarrow as pa
 
     samples = file.metadata.num_rows
@@ -85,10 +85,8 @@ def _read(file: Any, columns: Columns, options: ReadOptions, path: Path) -> Data
     if pa.types.is_string(joined.type) or pa.types.is_large_string(joined.type):
         encoded = joined.combine_chunks().dictionary_encode()
         which = encoded.indices.to_numpy().astype(np.intp)
-        values, names = encode_labels(encoded.dictionary.to_pylist(), which, options.label_names, str(path))
+        values, names = encode_labels(encoded.dictionary.to_pylist(), which, str(path))
         return Dataset(features, values, str(path), names)
-    if options.label_names:
-        raise UserError(f"{path}: the labels are numbers, not {', '.join(options.label_names)}")
     return Dataset(features, _numbers(joined), str(path))
 
 

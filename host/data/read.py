@@ -1,7 +1,7 @@
 """Reading a data set from wherever it is."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from p4sgd.host.data.arrays import read_npy, read_npz
@@ -50,7 +50,6 @@ def read_dataset(
     label_column: str | int | None = None,
     labelled: bool | None = True,
     features: int | None = None,
-    label_names: Sequence[str] | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
     zero_based: bool | None = None,
@@ -65,7 +64,7 @@ def read_dataset(
         text formats also with .gz .bz2 .xz after it), else seen from the first bytes.
     file_format
         One of `FORMATS`, to override that.
-    label_column, labelled, features, label_names, header, delimiter, zero_based
+    label_column, labelled, features, header, delimiter, zero_based
         See `p4sgd.host.data.columns.ReadOptions`.
 
     Raises
@@ -73,7 +72,7 @@ def read_dataset(
     UserError
         If there is no such source or something is wrong with it; the message names file and line, or row and column.
     """
-    options = ReadOptions(label_column, labelled, features, label_names, header, delimiter, zero_based)
+    options = ReadOptions(label_column, labelled, features, header, delimiter, zero_based)
     if delimiter is not None and len(delimiter) != 1:
         raise UserError(f"the delimiter must be one character, not {delimiter!r}")
     if isinstance(source, str) and file_format is None and is_builtin(source):

@@ -54,11 +54,10 @@ def test_written_and_read(tmp_path, sparse):
         assert np.array_equal(scipy.sparse.load_npz(path).toarray(), dense)
 
 
-@pytest.mark.parametrize("names", [None, ("no", "yes")])
-def test_text_labels_in_npz(tmp_path, names):
+def test_text_labels_in_npz(tmp_path):
     path = tmp_path / "data.npz"
     np.savez(path, X=X, y=np.array(["yes", "no", "yes"]))
-    data = read_dataset(path, label_names=names)
+    data = read_dataset(path)
     assert data.labels.tolist() == [1, 0, 1]
     assert data.label_names == ("no", "yes")
 
