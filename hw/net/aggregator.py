@@ -27,7 +27,9 @@ class Aggregator(wiring.Component):
     in the 5th, or in the 4th if there was nothing to answer. Sums are 32-bit two's complement: clamped partials cannot
     wrap them, and what a faulty sender makes of them is defined all the same.
 
-    After reset and after ``clear`` all slots are made fresh, one a cycle; no packet is taken meanwhile.
+    After reset and after ``clear`` all slots are made fresh, one a cycle, whatever the state of ``rx`` and ``tx``. No
+    packet is taken meanwhile, and one that was being looked at is dropped. An answer that already waits for ``tx`` is
+    sent, in the name of the job and the address it belongs to.
 
     Parameters
     ----------
@@ -44,8 +46,10 @@ class Aggregator(wiring.Component):
     job : In(8), workers : In(6), mac : In(48), group_mac : In(48)
         The job, its number of workers, the own address, and the address for answers to all; stable.
     clear : In(1), clear_round : In(16)
-        Pulse: make all slots fresh, as if ``clear_round`` were over; workers then join at the round after it. Hold
-        ``clear_round`` until the sweep is done; 0, as after reset, if nobody wants otherwise.
+        Pulse: make all slots fresh, as if ``clear_round`` were over; workers then join at the round after it. Another
+        pulse begins anew. After reset the round is 0. The other settings may change with the pulse.
+    clearing : Out(1)
+        Slots are being made fresh: from the cycle after ``clear``, or from reset, ``slots`` cycles.
     accepted, dropped : Out(1)
         Pulses: a packet changed something or was answered; it did not.
     """
@@ -68,6 +72,7 @@ class Aggregator(wiring.Component):
                 "group_mac": In(48),
                 "clear": In(1),
                 "clear_round": In(ROUND_BITS),
+                "clearing": Out(1),
                 "accepted": Out(1),
                 "dropped": Out(1),
             }
@@ -81,6 +86,7 @@ class Aggregator(wiring.Component):
     group_mac: Signal
     clear: Signal
     clear_round: Signal
+    clearing: Signal
     accepted: Signal
     dropped: Signal
 
@@ -170,28 +176,36 @@ class Aggregator(wiring.Component):
             with m.Else():
                 m.d.comb += answer.eq(distance[-1])
 
-        # One packet after the other.
+        # After reset and `clear`: fresh slots, one a cycle.
+        fresh: Any = Signal(_STATE)  # its round is that of the last `clear`
         sweep = Signal(range(self._slots))
-        sweeping = Signal()
+        sweeping = Signal(init=1)
+        m.d.comb += self.clearing.eq(sweeping)
+        with m.If(sweeping):
+            m.d.sync += sweep.eq(sweep + 1)
+            with m.If(sweep == self._slots - 1):
+                m.d.sync += sweeping.eq(0)
+        with m.If(self.clear):
+            m.d.sync += [sweeping.eq(1), sweep.eq(0), fresh.round.eq(self.clear_round)]
+
+        # One packet after the other.
         answered = Signal(reset_less=True)
         answered_all = Signal(reset_less=True)
         sums: Any = Signal(VALUES_LAYOUT, reset_less=True)
+        keep = Signal()
         m.d.comb += [
             state_write.addr.eq(Mux(sweeping, sweep, packet.slot)),
-            state_write.data.eq(new),
+            state_write.data.eq(Mux(sweeping, fresh.as_value(), new.as_value())),
+            state_write.en.eq(sweeping | keep),
             sums_write.data.eq(new_sums),
+            sums_write.en.eq(keep & is_partial),
         ]
-        with m.If(sweeping):
-            m.d.comb += [
-                state_write.data.eq(0),
-                state_write.data.round.eq(self.clear_round),
-            ]
         frame = build(
             m,
             destination=Mux(answered_all, self.group_mac, packet.source),
-            source=self.mac,
+            source=packet.destination,
             type=Mux(answered, PacketType.FULL, PacketType.CLEAR),
-            job=self.job,
+            job=packet.job,
             slot=packet.slot,
             round=packet.round,
             shard=Mux(answered_all, 0, packet.shard),
@@ -203,24 +217,12 @@ class Aggregator(wiring.Component):
         m.d.sync += [self.accepted.eq(0), self.dropped.eq(0)]
         with m.If(self.tx.ready):
             m.d.sync += self.tx.valid.eq(0)
-        clear_wanted = Signal()
-        with m.If(self.clear):
-            m.d.sync += clear_wanted.eq(1)
         with m.FSM():
-            with m.State("SWEEP"):
-                m.d.comb += [sweeping.eq(1), state_write.en.eq(1)]
-                m.d.sync += [sweep.eq(sweep + 1), clear_wanted.eq(self.clear)]
-                with m.If(sweep == self._slots - 1):
-                    m.d.sync += sweep.eq(0)
-                    m.next = "RECEIVE"
             with m.State("RECEIVE"):
-                with m.If(clear_wanted):
-                    m.next = "SWEEP"
-                with m.Else():
-                    m.d.comb += [self.rx.ready.eq(1), check.frames.valid.eq(self.rx.valid)]
-                    m.d.sync += port.eq(self.rx.payload.port)
-                    with m.If(self.rx.valid):
-                        m.next = "LOOK"
+                m.d.comb += [self.rx.ready.eq(~sweeping), check.frames.valid.eq(self.rx.valid & ~sweeping)]
+                m.d.sync += port.eq(self.rx.payload.port)
+                with m.If(check.frames.valid):
+                    m.next = "LOOK"
             with m.State("LOOK"):
                 m.d.sync += ours.eq(
                     check.good
@@ -240,7 +242,7 @@ class Aggregator(wiring.Component):
                 m.d.sync += compare
                 m.next = "DECIDE"
             with m.State("DECIDE"):
-                m.d.comb += [state_write.en.eq(ours & store), sums_write.en.eq(ours & store & is_partial)]
+                m.d.comb += keep.eq(ours & store)
                 m.d.sync += [
                     self.accepted.eq(ours & (store | answer)),
                     self.dropped.eq(~(ours & (store | answer))),
@@ -261,4 +263,6 @@ class Aggregator(wiring.Component):
                         self.tx.payload.ports.eq(Mux(answered_all, everyone, packet.bitmap)),
                     ]
                     m.next = "RECEIVE"
+        with m.If(self.clear | sweeping):
+            m.d.sync += ours.eq(0)  # what is known of its slot is no longer true
         return m

@@ -1,13 +1,14 @@
 """The RTL aggregator against the Python one, answer for answer, over long random sequences."""
 
 import random
+from collections import deque
 from itertools import pairwise
 
 import cocotb
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 from cocotb.utils import get_sim_time
-from support.axi import PulseCounter
+from support.axi import PulseCounter, pulse
 from support.bench import parameters, run_bench, start
 from support.streams import StreamSink, StreamSource
 
@@ -15,8 +16,9 @@ from p4sgd.hw.net.aggregator import Aggregator
 from p4sgd.hw.spec.packet import Packet, PacketType
 from p4sgd.sim.network import aggregator as model
 
-SLOTS = 8
+SLOTS, JOB = 8, 7
 MAC, GROUP = 0x0250_0000_0001, 0x0150_0000_0000
+FRAME = (1 << 512) - 1
 KEEP = (1 << 64) - 1
 
 
@@ -24,14 +26,42 @@ def beat(frame: bytes, *, keep: int = KEEP, last: int = 1) -> int:
     return int.from_bytes(frame, "little") | keep << 512 | last << 576
 
 
-def random_packet(workers: int, rounds: list[int]) -> tuple[bytes, int]:
-    """A plausible packet, now and then broken in one place; rounds stay near those of the slots."""
+def new_twin() -> model.Aggregator:
+    workers = parameters()["workers"]
+    return model.Aggregator(SLOTS, workers, job=JOB, workers=workers, mac=MAC, group_mac=GROUP)
+
+
+def configure(dut) -> None:
+    dut.job.value, dut.workers.value, dut.mac.value, dut.group_mac.value = JOB, parameters()["workers"], MAC, GROUP
+    dut.clear.value = dut.clear_round.value = 0
+
+
+def next_step(slot: model.SlotState, workers: int) -> tuple[PacketType, int, list[int]]:
+    """What leads a slot on: a type, a round, and the shards it is missing from."""
+
+    def missing(bitmap: int) -> list[int]:
+        return [shard for shard in range(workers) if not bitmap >> shard & 1]
+
+    if slot.aggregated and missing(slot.aggregated):
+        return PacketType.PARTIAL, slot.round, missing(slot.aggregated)
+    if slot.aggregated and missing(slot.acknowledged):
+        return PacketType.ACK, slot.round, missing(slot.acknowledged)
+    return PacketType.PARTIAL, slot.round + 1, list(range(workers))
+
+
+def random_item(twin: model.Aggregator) -> int:
+    """A plausible packet as a payload of ``rx``, now and then broken in one place; rounds stay near the slots'."""
+    workers = twin.workers
     slot = random.randrange(SLOTS)
-    shard = random.randrange(workers)
-    near = rounds[slot] + random.choice([0, 0, 0, 0, 1, 1, -1, 2, 0x8000])
+    kind, near, shards = next_step(twin.slots[slot], workers)
+    if random.random() < 0.4:
+        kind = random.choice([PacketType.PARTIAL, PacketType.ACK])
+        near = twin.slots[slot].round + random.choice([0, 0, 0, 1, -1, 2, 0x8000])
+        shards = range(workers)
+    port = shard = random.choice(shards)
     fields = {
-        "type": random.choice([PacketType.PARTIAL, PacketType.PARTIAL, PacketType.ACK]),
-        "job": 7,
+        "type": kind,
+        "job": twin.job,
         "slot": slot,
         "round": near % 65536,
         "shard": shard,
@@ -41,7 +71,6 @@ def random_packet(workers: int, rounds: list[int]) -> tuple[bytes, int]:
         "destination": MAC,
         "source": 0x0250_0000_1000 + shard,
     }
-    port = shard
     fault = random.random()
     if fault < 0.02:
         fields["job"] = random.randrange(256)
@@ -60,47 +89,44 @@ def random_packet(workers: int, rounds: list[int]) -> tuple[bytes, int]:
     frame = bytearray(Packet(**fields).to_bytes())
     if fault > 0.97:  # anywhere, in any bit
         frame[random.randrange(6, 32)] ^= 1 << random.randrange(8)
-    return bytes(frame), port
+    return beat(bytes(frame)) | port << 577
+
+
+def answers(twin: model.Aggregator, item: int) -> list[tuple[bytes, int]]:
+    """What the model says to a payload of ``rx``: at most one frame, and its ports."""
+    answer = twin.receive_frame((item & FRAME).to_bytes(64, "little"), item >> 577)
+    return [] if answer is None else [(answer.packet.to_bytes(), answer.ports)]
+
+
+def answers_on(tx: StreamSink) -> list[tuple[bytes, int]]:
+    """What the design said."""
+    assert all(item >> 512 & KEEP == KEEP and item >> 576 & 1 for item in tx.items)
+    return [((item & FRAME).to_bytes(64, "little"), item >> 577) for item in tx.items]
 
 
 @cocotb.test()
 @cocotb.parametrize(stall=[0.0, 0.5])
 async def answers_as_the_model(dut, stall):
-    workers = parameters()["workers"]
-    rx = StreamSource(dut, "rx", stall)
-    tx = StreamSink(dut, "tx", stall)
+    configure(dut)
+    rx, tx = StreamSource(dut, "rx", stall), StreamSink(dut, "tx", stall)
     accepted, dropped = PulseCounter(dut, "accepted"), PulseCounter(dut, "dropped")
-    dut.job.value, dut.workers.value, dut.mac.value, dut.group_mac.value = 7, workers, MAC, GROUP
-    dut.clear.value = dut.clear_round.value = 0
     await start(dut)
     for clear_round in (0, 65533):
-        twin = model.Aggregator(SLOTS, workers, job=7, workers=workers, mac=MAC, group_mac=GROUP)
+        twin = new_twin()
         if clear_round:  # the first time the slots are fresh from reset
             twin.clear(clear_round)
             dut.clear_round.value = clear_round
-            dut.clear.value = 1
-        await RisingEdge(dut.clk)
-        dut.clear.value = 0
+            await pulse(dut, "clear")
         before = accepted.count, dropped.count
         tx.items.clear()
-        expected: list[tuple[bytes, int]] = []
-
-        def send(frame: bytes, port: int, twin=twin, expected=expected) -> None:
-            rx.send([beat(frame) | port << 577])
-            answer = twin.receive_frame(frame, port)
-            if answer is not None:
-                expected.append((answer.packet.to_bytes(), answer.ports))
-
+        expected = []
         for _ in range(1500):
-            send(*random_packet(workers, [slot.round for slot in twin.slots]))
+            item = random_item(twin)
+            rx.send([item])
+            expected += answers(twin, item)
         await rx.drained()
-        for _ in range(200):
-            await RisingEdge(dut.clk)
-        got = [
-            ((item & ((1 << 512) - 1)).to_bytes(64, "little"), item >> 577 & ((1 << workers) - 1)) for item in tx.items
-        ]
-        assert all(item >> 512 & KEEP == KEEP and item >> 576 & 1 for item in tx.items)
-        assert got == expected
+        await ClockCycles(dut.clk, 200)
+        assert answers_on(tx) == expected
         assert (accepted.count - before[0], dropped.count - before[1]) == (twin.accepted, twin.dropped)
         assert twin.accepted > 300
         assert all(1 <= (slot.round - clear_round) % 65536 < 1000 for slot in twin.slots)
@@ -108,17 +134,67 @@ async def answers_as_the_model(dut, stall):
 
 
 @cocotb.test()
+@cocotb.parametrize(stall=[0.0, 0.5, 0.98])
+async def clears_at_any_time(dut, stall):
+    """Between packets, under packets, while it is clearing, with answers waiting: as if the model were cleared.
+
+    A packet is decided on 3 cycles after it is taken; those on the way there are dropped. Each clear begins a new job.
+    """
+    configure(dut)
+    rx, tx = StreamSource(dut, "rx", 0.1), StreamSink(dut, "tx", stall)
+    accepted, dropped = PulseCounter(dut, "accepted"), PulseCounter(dut, "dropped")
+    await start(dut)
+    twin = new_twin()
+    expected = []
+    under_way = deque()  # packets taken, and when
+    left = SLOTS - 1  # cycles of clearing
+    sent = taken = again = 0
+    cycles = 8_000
+    for cycle in range(cycles + 1000):
+        if cycle == cycles:
+            tx.stall = 0.0
+        if cycle < cycles and sent - taken < 3:
+            rx.send([random_item(twin)])
+            sent += 1
+        await RisingEdge(dut.clk)
+        assert bool(dut.clearing.value) == (left > 0)
+        left = max(0, left - 1)
+        if under_way and under_way[0][1] == cycle - 3:
+            expected += answers(twin, under_way.popleft()[0])
+        if dut.rx__valid.value and dut.rx__ready.value:
+            assert not dut.clearing.value
+            under_way.append((int(dut.rx__payload.value), cycle))
+            taken += 1
+        if dut.clear.value:
+            again += left > 0
+            twin.clear(int(dut.clear_round.value))
+            twin.job = int(dut.job.value)
+            twin.dropped += len(under_way)
+            under_way.clear()
+            left = SLOTS
+        begins = cycle < cycles and random.random() < (0.1 if left else 0.003)
+        dut.clear.value = begins
+        dut.clear_round.value = random.randrange(65536)
+        if begins:
+            dut.job.value = random.randrange(256)
+    assert again > 3, "no clear while it is clearing"
+    assert len(expected) > 30
+    assert answers_on(tx) == expected
+    assert (accepted.count, dropped.count) == (twin.accepted, twin.dropped)
+    assert sent == taken == twin.accepted + twin.dropped
+
+
+@cocotb.test()
 async def latency(dut):
     """5 cycles from a packet to its answer, and the next packet is taken then."""
     workers = parameters()["workers"]
-    dut.job.value, dut.workers.value, dut.mac.value, dut.group_mac.value = 7, workers, MAC, GROUP
-    dut.clear.value = dut.clear_round.value = 0
+    configure(dut)
     dut.rx__valid.value, dut.tx__ready.value = 0, 1
     await start(dut)
     await ClockCycles(dut.clk, SLOTS + 1)
     taken, answered = [], []
     for shard in range(workers):
-        frame = Packet(PacketType.PARTIAL, 7, 0, 1, shard, workers, 1 << shard, (1,) * 8, MAC, shard).to_bytes()
+        frame = Packet(PacketType.PARTIAL, JOB, 0, 1, shard, workers, 1 << shard, (1,) * 8, MAC, shard).to_bytes()
         dut.rx__payload.value = beat(frame) | shard << 577
         dut.rx__valid.value = 1
         while len(taken) == shard:
@@ -141,11 +217,10 @@ async def drops_broken_frames(dut):
     rx = StreamSource(dut, "rx")
     tx = StreamSink(dut, "tx")
     dropped = PulseCounter(dut, "dropped")
-    dut.job.value, dut.workers.value, dut.mac.value, dut.group_mac.value = 7, workers, MAC, GROUP
-    dut.clear.value = dut.clear_round.value = 0
+    configure(dut)
     await start(dut)
     packets = [
-        Packet(PacketType.PARTIAL, 7, 0, 1, shard, workers, 1 << shard, (shard,) * 8, MAC, shard).to_bytes()
+        Packet(PacketType.PARTIAL, JOB, 0, 1, shard, workers, 1 << shard, (shard,) * 8, MAC, shard).to_bytes()
         for shard in range(workers)
     ]
     for shard, frame in enumerate(packets):
@@ -158,7 +233,7 @@ async def drops_broken_frames(dut):
     assert dropped.count == 2 * workers
     rx.send(beat(frame) | shard << 577 for shard, frame in enumerate(packets))
     (answer,) = await tx.receive(1)
-    full = Packet.from_bytes((answer & ((1 << 512) - 1)).to_bytes(64, "little"))
+    full = Packet.from_bytes((answer & FRAME).to_bytes(64, "little"))
     assert full.type is PacketType.FULL
     assert full.values == (sum(range(workers)),) * 8
 
