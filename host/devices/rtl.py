@@ -12,6 +12,7 @@ import numpy.typing as npt
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.registers import RegisterClient
 
 __all__ = ["RtlDevice", "RtlWorker"]
 
@@ -19,7 +20,7 @@ _SLICE_CYCLES = 200_000
 """Cycles that one request lets pass, so that a time-out is noticed within seconds."""
 
 _GROUP_MAC = 0x0100_5034_5347
-"""Address of all workers: the group bit, and "P4SG". The simulated aggregator's own address and job are 0."""
+"""Address of all workers: the group bit, and "P4SG"."""
 
 
 class RtlWorker:
@@ -44,7 +45,7 @@ class RtlWorker:
     def write_register(self, offset: int, word: int) -> None:
         """Write a word over AXI4-Lite; a start first hands the memory over, a join has the aggregator begin anew."""
         if offset == registers.JOIN.offset:
-            self._device.forget()
+            self._device.begin_job(self._index, registers.JOIN.decode(word)["round"])
         if offset == registers.CTRL.offset and registers.CTRL.decode(word)["start"]:
             self._device.before_start(self._index)
         self._device.cluster_write(self._index, offset, word)
@@ -200,9 +201,11 @@ class RtlDevice:
         """Write a register."""
         self._request("write", worker=worker, words=[[offset, word]])
 
-    def forget(self) -> None:
-        """Do what a switch's controller does before a job: make the aggregator's slots fresh."""
-        self._request("forget", cycles=self.config.slots + 16)
+    def begin_job(self, worker: int, first_round: int) -> None:
+        """Do what a switch's controller does before a job: have the aggregator begin the one this worker was told."""
+        of_worker = RegisterClient(self._workers[worker].read_register, self._workers[worker].write_register)
+        job, mac = of_worker.read(registers.JOB)["job"], of_worker.read_pair(registers.PEER_MAC)
+        self._request("begin_job", job=job, mac=mac, first_round=first_round)
 
     def before_start(self, worker: int) -> None:
         """Load what the host wrote to a worker's memory."""

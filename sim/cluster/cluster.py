@@ -12,6 +12,7 @@ from p4sgd.hw.bus.stream import connect_stream
 from p4sgd.hw.net.aggregator import Aggregator
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import LABEL_BYTES
+from p4sgd.hw.spec.packet import ROUND_BITS
 from p4sgd.hw.worker.worker import Worker
 from p4sgd.sim.cluster.link import Link
 from p4sgd.sim.cluster.memory import SimMemory
@@ -53,8 +54,10 @@ class Cluster(wiring.Component):
         Chance that a frame is lost, in 1/65536.
     job : In(8), aggregator_mac, group_mac : In(48)
         Settings of the aggregator.
-    forget : In(1)
-        Pulse: the aggregator makes all its slots fresh, for a new job.
+    forget : In(1), forget_round : In(16)
+        Pulse: the aggregator makes all its slots fresh, for a job that begins in the round after ``forget_round``.
+    clearing : Out(1)
+        It is still at it.
     load, save : In(workers · (engines + 1))
         A rising edge loads or saves a memory bank (bit worker · (engines + 1) + bank) from or to its file.
     """
@@ -78,6 +81,8 @@ class Cluster(wiring.Component):
                 "aggregator_mac": In(48),
                 "group_mac": In(48),
                 "forget": In(1),
+                "forget_round": In(ROUND_BITS),
+                "clearing": Out(1),
                 "load": In(banks),
                 "save": In(banks),
             }
@@ -94,6 +99,8 @@ class Cluster(wiring.Component):
     aggregator_mac: Signal
     group_mac: Signal
     forget: Signal
+    forget_round: Signal
+    clearing: Signal
     load: Signal
     save: Signal
 
@@ -129,6 +136,8 @@ class Cluster(wiring.Component):
             aggregator.mac.eq(self.aggregator_mac),
             aggregator.group_mac.eq(self.group_mac),
             aggregator.clear.eq(self.forget),
+            aggregator.clear_round.eq(self.forget_round),
+            self.clearing.eq(aggregator.clearing),
         ]
         return m
 

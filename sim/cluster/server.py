@@ -13,6 +13,7 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, FallingEdge, First, RisingEdge, Timer
 
+from p4sgd.hw.spec.packet import ROUND_BITS
 from p4sgd.sim.cluster.protocol import CLOCK_NS, SOCKET_VARIABLE
 
 __all__ = ["serve"]
@@ -84,12 +85,16 @@ class _Server:
         signal.value = 0
         await ClockCycles(self._dut.clk, 2)
 
-    async def forget(self, cycles: int) -> None:
-        """Have the aggregator make its slots fresh, and wait ``cycles`` for it."""
+    async def begin_job(self, job: int, mac: int, first_round: int) -> None:
+        """Have the aggregator, under this address, serve this job from this round on."""
+        self._dut.job.value, self._dut.aggregator_mac.value = job, mac
+        self._dut.forget_round.value = (first_round - 1) % (1 << ROUND_BITS)
         self._dut.forget.value = 1
         await RisingEdge(self._dut.clk)
         self._dut.forget.value = 0
-        await ClockCycles(self._dut.clk, cycles)
+        await RisingEdge(self._dut.clk)
+        while self._dut.clearing.value:
+            await RisingEdge(self._dut.clk)
 
     async def run(self, cycles: int) -> bool:
         """Let time pass until every worker is idle, ``cycles`` at most; whether they are."""

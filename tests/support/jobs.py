@@ -124,8 +124,20 @@ def _aligned(size: int) -> int:
     return -(-size // PAGE) * PAGE
 
 
-def run_on(device, job: Job, *, runs: int = 1, first_round: int = 1, resend_cycles: int = 2000):
-    """Run a job on a device; returns weights and STATUS fields of each worker, and the counters of the last run."""
+def run_on(
+    device,
+    job: Job,
+    *,
+    runs: int = 1,
+    number: int = 0,
+    first_round: int = 1,
+    aggregator_mac: int = 0,
+    resend_cycles: int = 2000,
+):
+    """Run a job, under a number, on a device.
+
+    Returns weights and STATUS fields of each worker, and the counters of the last run.
+    """
     settings = job.settings
     clients = []
     for index, worker in enumerate(device.workers):
@@ -161,9 +173,10 @@ def run_on(device, job: Job, *, runs: int = 1, first_round: int = 1, resend_cycl
             client.write(registers.TABLE_SLOPE, value=slope)
             client.write(registers.TABLE_INTERCEPT, value=intercept)
         client.write(registers.STATUS, **{field.name: 1 for field in registers.STATUS.fields})
-        client.write(registers.JOB, job=0, shard=index, workers=settings.workers)
+        client.write(registers.JOB, job=number, shard=index, workers=settings.workers)
         client.write(registers.RESEND_CYCLES, value=resend_cycles)
         client.write(registers.LOCAL_MAC[0], value=0x02000000 + index)
+        client.write_pair(registers.PEER_MAC, aggregator_mac)
         client.write(registers.JOIN, round=first_round)
     for run in range(runs):
         source = ModelSource.MEMORY if run == 0 else ModelSource.KEEP
