@@ -26,7 +26,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from p4sgd.host.data import Dataset
+from p4sgd.host.data import Dataset, FeatureSpace
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import get_loss
 from p4sgd.host.losses.labels import LabelCoding
@@ -35,7 +35,7 @@ from p4sgd.hw.spec.run import FeatureFormat
 
 __all__ = ["FORMAT_VERSION", "Model", "load_model", "save_model"]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Changes whenever a reader of the old version would misread the new."""
 
 _KIND = "p4sgd-model"
@@ -64,6 +64,8 @@ class Model:
         What the activation says about labels.
     features
         Planes and sign with which it was trained.
+    feature_names, zero_based
+        Which features the coefficients are for: see `p4sgd.host.data.FeatureSpace`.
     training
         How it was trained: options, epochs, metrics, versions; plain data.
     """
@@ -76,7 +78,14 @@ class Model:
     loss: str
     labels: LabelCoding
     features: FeatureFormat
+    feature_names: tuple[str, ...] = ()
+    zero_based: bool | None = None
     training: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def space(self) -> FeatureSpace:
+        """The features of the training data, for reading others to match."""
+        return FeatureSpace(self.coefficients.size, self.feature_names, self.zero_based)
 
     def decision_function(self, data: Dataset) -> npt.NDArray[np.float64]:
         """The activation z of every sample: float64 (samples,).
@@ -87,10 +96,12 @@ class Model:
         Raises
         ------
         UserError
-            If a dense data set has another number of features.
+            If a dense data set has another number of features, or names other features than the training data did.
         """
         known, given = self.coefficients.size, data.feature_count
         features, coefficients = data.features, self.coefficients
+        if data.feature_names and self.feature_names and data.feature_names != self.feature_names:
+            raise UserError(f"{data.name}: the features are not those that the model was trained on, in that order")
         if given != known:
             if isinstance(features, np.ndarray):
                 raise UserError(f"{data.name} has {given} features, the model was trained with {known}")
@@ -137,6 +148,8 @@ def save_model(model: Model, path: Path) -> None:
         "loss": json.dumps(model.loss),
         "labels": json.dumps(model.labels.to_json()),
         "features": json.dumps({"stored": form.stored, "precision": form.precision, "signed": form.signed}),
+        "feature_names": json.dumps(model.feature_names),
+        "zero_based": json.dumps(model.zero_based),
         "training": json.dumps(model.training),
     }
     data = save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, metadata)
@@ -179,6 +192,8 @@ def load_model(path: Path) -> Model:
             loss=loss,
             labels=LabelCoding.from_json(json.loads(metadata["labels"])),
             features=FeatureFormat(**json.loads(metadata["features"])),
+            feature_names=tuple(json.loads(metadata["feature_names"])),
+            zero_based=json.loads(metadata["zero_based"]),
             training=json.loads(metadata["training"]),
         )
         if model.coefficients.ndim != 1 or model.weights.size - model.coefficients.size not in (0, 1):

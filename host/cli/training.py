@@ -148,7 +148,7 @@ def run_training(
         training_set = read_dataset(data, **reading)
         if samples is not None and samples < training_set.samples:
             training_set = training_set.take(np.arange(samples))
-        tested = None if test is None else read_dataset(test, features=training_set.feature_count, **reading)
+        tested = None if test is None else read_dataset(test, like=training_set.space, **reading)
         chosen = config or _choose_configuration(device, training_set.feature_count + options.bias, options.workers)
         opened = open_device(device, PRESETS[chosen](), options.workers, **device_options)
     with contextlib.closing(opened):

@@ -1,7 +1,7 @@
 """Data sets: reading, splitting, scaling, quantising, making and fetching them."""
 
-from p4sgd.host.data.dataset import Dataset, Features
+from p4sgd.host.data.dataset import Dataset, Features, FeatureSpace
 from p4sgd.host.data.read import read_dataset
 from p4sgd.host.data.scaling import Scaling
 
-__all__ = ["Dataset", "Features", "Scaling", "read_dataset"]
+__all__ = ["Dataset", "FeatureSpace", "Features", "Scaling", "read_dataset"]

@@ -41,17 +41,12 @@ def read_npy(path: Path, options: ReadOptions) -> Dataset:
         raise UserError(f"{path}: must hold a matrix of samples and columns, not an array of shape {matrix.shape}")
     _check_numbers(matrix, str(path))
     columns = choose_columns(matrix.shape[1], None, options, str(path))
-    if columns.label is None:
-        features, labels = matrix, np.zeros(matrix.shape[0])
-    else:
-        labels = np.array(matrix[:, columns.label], dtype=np.float64)
-        if columns.label == matrix.shape[1] - 1:
-            features = matrix[:, :-1]
-        elif columns.label == 0:
-            features = matrix[:, 1:]
-        else:
-            features = np.delete(matrix, columns.label, axis=1)
-    return _checked(Dataset(features, labels, str(path), labelled=columns.label is not None))
+    labelled = columns.label is not None
+    labels = np.array(matrix[:, columns.label], np.float64) if labelled else np.zeros(matrix.shape[0])
+    first, end = columns.features[0], columns.features[-1] + 1
+    side_by_side = end - first == len(columns.features)
+    features = matrix[:, first:end] if side_by_side else matrix[:, columns.features]
+    return _checked(Dataset(features, labels, str(path), labelled=labelled))
 
 
 def read_npz(path: Path, options: ReadOptions) -> Dataset:
@@ -71,15 +66,11 @@ def read_npz(path: Path, options: ReadOptions) -> Dataset:
     try:
         with archive:
             features = _features(path, archive)
-            key = _find(archive, LABEL_KEYS)
-            labelled = options.labelled if options.labelled is not None else key is not None
-            if labelled and key is None:
-                raise UserError(f"{path}: has no labels: an array {_named(LABEL_KEYS)} is needed")
-            labels = archive[key] if labelled and key is not None else np.zeros(features.shape[0])
+            labels = _labels(path, archive) if options.labels_needed else np.zeros(features.shape[0])
     except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{path}: is damaged or holds something else than numbers: {error}") from error
-    if options.features is not None and features.shape[1] != options.features:
-        raise UserError(f"{path}: there are {features.shape[1]} features, {options.features} are needed")
+    if options.like is not None and features.shape[1] != options.like.count:
+        raise UserError(f"{path}: there are {features.shape[1]} features, {options.like.count} are needed")
     if labels.ndim == 2 and 1 in labels.shape:
         labels = labels.reshape(-1)
     names: tuple[str, ...] = ()
@@ -88,7 +79,7 @@ def read_npz(path: Path, options: ReadOptions) -> Dataset:
         labels, names = encode_labels(distinct.tolist(), which, str(path))
     else:
         _check_numbers(labels, f"{path}, labels")
-    return _checked(Dataset(features, labels.astype(np.float64), str(path), names, labelled=bool(labelled)))
+    return _checked(Dataset(features, labels.astype(np.float64), str(path), names, labelled=options.labels_needed))
 
 
 def _load(path: Path, *, mmap: bool) -> Any:
@@ -112,6 +103,13 @@ def _features(path: Path, archive: Mapping[str, npt.NDArray[Any]]) -> Features:
     matrix = archive[key]
     _check_numbers(matrix, f"{path}, array {key}")
     return matrix
+
+
+def _labels(path: Path, archive: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    key = _find(archive, LABEL_KEYS)
+    if key is None:
+        raise UserError(f"{path}: has no labels: an array {_named(LABEL_KEYS)} is needed")
+    return archive[key]
 
 
 def _find(archive: Mapping[str, npt.NDArray[Any]], keys: tuple[str, ...]) -> str | None:

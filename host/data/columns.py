@@ -3,12 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from p4sgd.host.data.dataset import FeatureSpace
 from p4sgd.host.errors import UserError
 
-__all__ = ["LABEL_NAMES", "Columns", "ReadOptions", "choose_columns", "describe"]
+__all__ = ["LABEL_NAMES", "Columns", "ReadOptions", "choose_columns"]
 
 LABEL_NAMES = ("label", "target", "class", "y")
 """Headers, in any case, that name the label column if nothing else does."""
+
+_SHOWN = 10
+"""Headers that a message lists."""
 
 
 @dataclass(frozen=True)
@@ -19,22 +23,24 @@ class ReadOptions:
     ----------
     label_column
         Table: header of the label column, or its number counted from 1, or from −1 at the end.
-    labelled
-        Whether the source has labels; ``None`` if that is to be seen from its width, ``features``.
-    features
-        Number of features that the samples must have. A LIBSVM file may have fewer, which are zeros then, and more,
-        which are ignored.
+    labels_needed
+        Whether labels are needed. If not, they may be missing or be anything: where they are is found out only to tell
+        them from features.
+    like
+        The features that the samples must have. A table with other names, or with another number of columns, is
+        refused; columns in another order are put into this one. A LIBSVM file may have fewer features, which are zeros
+        then, and more, which are ignored.
     header
         CSV: whether the first line has names; ``None`` looks whether it has anything but numbers.
     delimiter
         CSV: the character between fields; ``None`` looks which of comma, semicolon and tab the first line has most.
     zero_based
-        LIBSVM: whether features count from 0; ``None`` says so if there is a feature 0.
+        LIBSVM: whether features count from 0; ``None`` takes what ``like`` says, else says so if there is a feature 0.
     """
 
     label_column: str | int | None = None
-    labelled: bool | None = True
-    features: int | None = None
+    labels_needed: bool = True
+    like: FeatureSpace | None = None
     header: bool | None = None
     delimiter: str | None = None
     zero_based: bool | None = None
@@ -42,30 +48,40 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a table: their number, the label's place (from 0) or ``None``, and their names, if any."""
+    """The columns of a table.
+
+    Parameters
+    ----------
+    count
+        How many, those included that are neither feature nor label.
+    features
+        Places of the features, from 0, in the order of the features.
+    label
+        Place of the label, ``None`` if there is none or if it is not needed.
+    names
+        Headers of all columns, if there are any.
+    """
 
     count: int
+    features: tuple[int, ...]
     label: int | None
     names: tuple[str, ...] | None
 
     @property
-    def features(self) -> list[int]:
-        """Places of the feature columns, from 0."""
-        return [place for place in range(self.count) if place != self.label]
+    def feature_names(self) -> tuple[str, ...]:
+        """Headers of the features, empty if there are none."""
+        return () if self.names is None else tuple(self.names[place] for place in self.features)
 
     def __getitem__(self, place: int) -> str:
-        return describe(place, self.names)
-
-
-def describe(place: int, names: Sequence[str] | None) -> str:
-    """A column in a message: its number from 1, and its name if it has one."""
-    return f"column {place + 1}" if names is None else f"column {place + 1} ({names[place]})"
+        return _describe(place, self.names)
 
 
 def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions, source: str) -> Columns:
-    """Find the label column of a table.
+    """Find the label and the features of a table.
 
-    Without a choice it is the one column with a header of `LABEL_NAMES`, else the last.
+    Without a choice the label is the one column with a header of `LABEL_NAMES`, else the last. If the features are
+    known, their headers are none of the label's, and the one column that is left over is the label; if labels are not
+    needed and there are only as many columns as features, none is.
 
     Parameters
     ----------
@@ -81,27 +97,39 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
     Raises
     ------
     UserError
-        If there is no such column, no feature, or another number of features than was asked for.
+        If there is no such column, no feature, or if the features are not those that were asked for.
     """
     kept = None if names is None else tuple(names)
-    labelled = options.labelled
-    if labelled is None:
-        labelled = options.label_column is not None or count != options.features
-    label = _label_place(count, kept, options.label_column, source) if labelled else None
-    columns = Columns(count, label, kept)
-    features = len(columns.features)
-    if features == 0:
-        raise UserError(f"{source}: there is only a label column, no features; is the delimiter right?")
-    if options.features is not None and features != options.features:
-        beside = "" if label is None else f" beside the label ({columns[label]})"
-        raise UserError(f"{source}: there are {features} features{beside}, {options.features} are needed")
-    return columns
+    if options.label_column is None:
+        label = _find_label(count, kept, options)
+    else:
+        label = _chosen_label(count, kept, options.label_column, source)
+    features = tuple(place for place in range(count) if place != label)
+    if not features:
+        raise UserError(f"{source}: there is only a label column, no features")
+    if options.like is not None:
+        beside = "" if label is None else f" beside the label ({_describe(label, kept)})"
+        if kept is not None and options.like.names:
+            features = _in_order(features, kept, options.like.names, source, beside)
+        elif len(features) != options.like.count:
+            raise UserError(f"{source}: there are {len(features)} features{beside}, {options.like.count} are needed")
+    return Columns(count, features, label if options.labels_needed else None, kept)
 
 
-def _label_place(count: int, names: tuple[str, ...] | None, choice: str | int | None, source: str) -> int:
-    if choice is None:
-        named = [place for place, name in enumerate(names or ()) if name.strip().lower() in LABEL_NAMES]
-        return named[0] if len(named) == 1 else count - 1
+def _find_label(count: int, names: tuple[str, ...] | None, options: ReadOptions) -> int | None:
+    known = frozenset(() if options.like is None else options.like.names)
+    others = [place for place, name in enumerate(names or ()) if name not in known]
+    named = [place for place in others if names is not None and names[place].strip().lower() in LABEL_NAMES]
+    if len(named) == 1:
+        return named[0]
+    if known and len(others) == 1:
+        return others[0]
+    if not options.labels_needed and options.like is not None and count == options.like.count:
+        return None
+    return count - 1
+
+
+def _chosen_label(count: int, names: tuple[str, ...] | None, choice: str | int, source: str) -> int:
     if isinstance(choice, str):
         if names is not None and choice in names:
             if names.count(choice) > 1:
@@ -117,5 +145,29 @@ def _label_place(count: int, names: tuple[str, ...] | None, choice: str | int | 
     return choice - 1 if choice > 0 else count + choice
 
 
-def _listed(names: Sequence[str], shown: int = 10) -> str:
-    return ", ".join(names[:shown]) + (", …" if len(names) > shown else "")
+def _in_order(
+    features: tuple[int, ...], names: tuple[str, ...], wanted: tuple[str, ...], source: str, beside: str
+) -> tuple[int, ...]:
+    """Places of the features in the order in which their names are wanted; there must be no others."""
+    found = tuple(names[place] for place in features)
+    if found == wanted:
+        return features
+    places = dict(zip(found, features, strict=True))
+    missing = [name for name in wanted if name not in places]
+    if missing:
+        raise UserError(f"{source}: features are missing{beside}: {_listed(missing)}")
+    strange = sorted(places.keys() - set(wanted))
+    if strange:
+        raise UserError(f"{source}: there are features{beside} that the model does not know: {_listed(strange)}")
+    if len(places) < len(found) or len(found) != len(wanted):
+        raise UserError(f"{source}: features of the same name must be in the order of the training data")
+    return tuple(places[name] for name in wanted)
+
+
+def _describe(place: int, names: Sequence[str] | None) -> str:
+    """A column in a message: its number from 1, and its name if it has one."""
+    return f"column {place + 1}" if names is None else f"column {place + 1} ({names[place]})"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")

@@ -62,10 +62,11 @@ def read_csv(path: Path, options: ReadOptions) -> Dataset:
     if features.shape[0] == 0:
         raise UserError(f"{path}: there are no samples")
     if form.columns.label is None:
-        return Dataset(features, np.zeros(features.shape[0]), str(path), labelled=False)
+        labels = np.zeros(features.shape[0])
+        return Dataset(features, labels, str(path), labelled=False, feature_names=form.columns.feature_names)
     try:
         labels, names = encode_labels(texts, which, str(path))
-        dataset = Dataset(features, labels, str(path), names)
+        dataset = Dataset(features, labels, str(path), names, feature_names=form.columns.feature_names)
     except UserError:
         _find_label_mistake(path, form)
         raise
@@ -99,14 +100,14 @@ def _look(path: Path, options: ReadOptions) -> _Form:
         header = any(number(field) is None and field not in MISSING for field in _without_label(fields, options))
         header = header or any(field.lower() in LABEL_NAMES for field in fields)
     names = fields if header else None
+    if len(fields) == 1 and options.labels_needed:
+        raise UserError(f"{path}: there is only a label column, no features; is the delimiter right?")
     columns = choose_columns(len(fields), names, options, str(path))
     return _Form(delimiter, columns, skipped + int(header), len(raw))
 
 
 def _without_label(fields: list[str], options: ReadOptions) -> list[str]:
     """The fields that can only be numbers if the line is a sample: a text at either end may be a label."""
-    if options.labelled is False:
-        return fields
     if options.label_column is None:
         return fields[:-1]
     try:
@@ -141,7 +142,7 @@ def _read_fast(path: Path, form: _Form) -> _Table:
                 ),
                 parse_options=pa_csv.ParseOptions(delimiter=form.delimiter),
                 convert_options=pa_csv.ConvertOptions(
-                    column_types=types, null_values=list(MISSING), strings_can_be_null=True
+                    column_types=types, include_columns=list(types), null_values=list(MISSING), strings_can_be_null=True
                 ),
             )
         except pa.ArrowInvalid as error:

@@ -1,6 +1,6 @@
 """Samples with their labels, as they come from a file and before anything is scaled or quantised."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self, TypeAlias, cast
 
 import numpy as np
@@ -12,13 +12,32 @@ from p4sgd.host.errors import UserError
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["Dataset", "Features", "find_not_finite"]
+__all__ = ["Dataset", "FeatureSpace", "Features", "find_not_finite"]
 
 Features: TypeAlias = "npt.NDArray[np.float64] | npt.NDArray[np.float32] | csr_array"
 """A matrix (samples, features): a dense array, or a sparse one in CSR form that is never made dense as a whole."""
 
 _BLOCK_VALUES = 1 << 21
 """Values that are looked at in one go (16 MB of float64)."""
+
+
+@dataclass(frozen=True)
+class FeatureSpace:
+    """Which features samples have, so that other samples can be read to match.
+
+    Parameters
+    ----------
+    count
+        How many.
+    names
+        Their names, if the source has any.
+    zero_based
+        Whether a LIBSVM source counts them from 0; ``None`` if that is not known.
+    """
+
+    count: int
+    names: tuple[str, ...] = ()
+    zero_based: bool | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,13 +50,15 @@ class Dataset:
         (samples, features): float64 or float32, C-ordered or not, or a `scipy.sparse` matrix or array, which becomes a
         `csr_array` with sorted indices and no duplicates. Other numbers become float64.
     labels
-        float64 (samples,); zeros if the source has none.
+        float64 (samples,); zeros if there are none.
     name
         Where the samples come from, for messages.
     label_names
         If the labels of the source are texts: label i stands for ``label_names[i]``, in alphabetical order.
     labelled
-        Whether the source has labels.
+        Whether it has labels.
+    feature_names, zero_based
+        See `FeatureSpace`.
 
     Raises
     ------
@@ -51,6 +72,8 @@ class Dataset:
     name: str
     label_names: tuple[str, ...] = ()
     labelled: bool = True
+    feature_names: tuple[str, ...] = ()
+    zero_based: bool | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", _normal(self.features, self.name))
@@ -79,6 +102,11 @@ class Dataset:
         return int(self.features.shape[1])
 
     @property
+    def space(self) -> FeatureSpace:
+        """The features of the samples."""
+        return FeatureSpace(self.feature_count, self.feature_names, self.zero_based)
+
+    @property
     def sparse(self) -> bool:
         """Whether the features are a `csr_array`."""
         return not isinstance(self.features, np.ndarray)
@@ -91,7 +119,7 @@ class Dataset:
 
     def take(self, rows: npt.NDArray[np.intp], name: str | None = None) -> Self:
         """Some of the samples, in the given order, perhaps under another name."""
-        return type(self)(self.features[rows], self.labels[rows], name or self.name, self.label_names, self.labelled)
+        return replace(self, features=self.features[rows], labels=self.labels[rows], name=name or self.name)
 
     def split(self, fraction: float, *, seed: int, stratified: bool) -> tuple[Self, Self]:
         """Shuffle the samples and hold a part of them out.

@@ -31,42 +31,51 @@ def read_libsvm(path: Path, options: ReadOptions) -> Dataset:
     """
     from sklearn.datasets import load_svmlight_file
 
-    zero_based = "auto" if options.zero_based is None else options.zero_based
+    zero_based = options.zero_based
+    if zero_based is None and options.like is not None:
+        zero_based = options.like.zero_based
     with open_data(path) as file:
         try:
-            matrix, labels = load_svmlight_file(file, dtype=np.float64, zero_based=zero_based)
+            matrix, labels = load_svmlight_file(file, dtype=np.float64, zero_based=zero_based is not False)
         except (ValueError, OverflowError) as error:
-            _find_mistake(path, options)
+            _find_mistake(path, zero_based, options.labels_needed)
             raise UserError(f"{path}: cannot be read as LIBSVM: {error}") from error
+    if not options.labels_needed:
+        labels = np.zeros(labels.size)
     if not (np.isfinite(matrix.data).all() and np.isfinite(labels).all()):
-        _find_mistake(path, options)
+        _find_mistake(path, zero_based, options.labels_needed)
     if labels.size == 0:
         raise UserError(f"{path}: there are no samples")
-    if options.features is not None:
-        if matrix.shape[1] > options.features:
-            matrix = matrix[:, : options.features]
+    if zero_based is None and matrix.nnz:
+        zero_based = bool(matrix.indices.min() == 0)
+        if not zero_based:
+            matrix.indices -= 1
+            matrix.resize(labels.size, matrix.shape[1] - 1)
+    if options.like is not None:
+        if matrix.shape[1] > options.like.count:
+            matrix = matrix[:, : options.like.count]
         else:
-            matrix.resize(labels.size, options.features)
-    if matrix.shape[1] == 0 or (options.features is None and matrix.nnz == 0):
+            matrix.resize(labels.size, options.like.count)
+    if matrix.shape[1] == 0 or (options.like is None and matrix.nnz == 0):
         raise UserError(f"{path}: no sample has a feature")
     for part in ("indices", "indptr"):
         index = getattr(matrix, part)
         if index.size and index.max() <= np.iinfo(np.int32).max:
             setattr(matrix, part, index.astype(np.int32))  # half the memory
-    return Dataset(matrix, labels, str(path))
+    return Dataset(matrix, labels, str(path), labelled=options.labels_needed, zero_based=zero_based)
 
 
-def _find_mistake(path: Path, options: ReadOptions) -> None:
+def _find_mistake(path: Path, zero_based: bool | None, labels_needed: bool) -> None:
     """Read line by line and raise a `UserError` for the first line that is wrong, if there is one."""
-    least = 1 if options.zero_based is False else 0
+    least = 1 if zero_based is False else 0
     with open_data(path) as file:
         for line, raw in enumerate(file, 1):
-            problem = _mistake(raw, least)
+            problem = _mistake(raw, least, labels_needed)
             if problem is not None:
                 raise UserError(f"{path}, line {line}: {problem}")
 
 
-def _mistake(raw: bytes, least: int) -> str | None:
+def _mistake(raw: bytes, least: int, labels_needed: bool) -> str | None:
     """What is wrong with a line, if anything."""
     if b"\0" in raw:
         return "holds a zero byte: this is no text file"
@@ -84,7 +93,7 @@ def _mistake(raw: bytes, least: int) -> str | None:
         several = "," in label and all(number(part) is not None for part in label.split(","))
         hint = "several labels, one is needed" if several else "not a number (is this a LIBSVM file?)"
         return f"the label is {_short(label)}: {hint}"
-    if not np.isfinite(value):
+    if labels_needed and not np.isfinite(value):
         return f"the label is {label}: it must be finite"
     before = least - 1
     for item in items[1:] if items and items[0].startswith("qid") else items:
@@ -96,7 +105,8 @@ def _mistake(raw: bytes, least: int) -> str | None:
         except ValueError:
             return f"{_short(item)} does not begin with a whole number"
         if index < least:
-            return f"feature {index} is below {least}"
+            hint = ": say --zero-based if that is the first one" if index == 0 else ""
+            return f"feature {index} is below {least}{hint}"
         if index > _MAX_INDEX:
             return f"feature {index} is beyond {_MAX_INDEX}"
         if index <= before:

@@ -33,7 +33,7 @@ def read_parquet(path: Path, options: ReadOptions) -> Dataset:
         with pq.ParquetFile(path) as file:
             names = list(file.schema_arrow.names)
             columns = choose_columns(len(names), names, options, str(path))
-            for place in range(columns.count):
+            for place in _used(columns):
                 kind = file.schema_arrow.field(place).type
                 if not _suits(kind, label=place == columns.label):
                     raise UserError(f"{path}, {columns[place]}: holds {kind}, not numbers")
@@ -42,6 +42,10 @@ def read_parquet(path: Path, options: ReadOptions) -> Dataset:
         raise UserError(f"{path}: cannot be read as Parquet: {error}") from error
     except OSError as error:  # pyarrow says "damaged" so, too
         raise UserError(f"{path}: cannot be read as Parquet: {error.strerror or error}") from error
+
+
+def _used(columns: Columns) -> list[int]:
+    return [*columns.features, *([] if columns.label is None else [columns.label])]
 
 
 def _suits(kind: Any, *, label: bool) -> bool:
@@ -62,7 +66,8 @@ def _read(file: Any, columns: Columns, path: Path) -> Dataset:
     labels: list[Any] = []
     first = 0
     for batch in file.iter_batches(batch_size=max(1, _BATCH_VALUES // columns.count)):
-        for place, column in enumerate(batch.columns):
+        for place in _used(columns):
+            column = batch.column(place)
             if column.null_count:
                 row = first + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
                 raise UserError(
@@ -79,15 +84,16 @@ def _read(file: Any, columns: Columns, path: Path) -> Dataset:
         if columns.label is not None:
             labels.append(_plain(batch.column(columns.label)))
         first += batch.num_rows
+    feature_names = columns.feature_names
     if columns.label is None:
-        return Dataset(features, np.zeros(samples), str(path), labelled=False)
+        return Dataset(features, np.zeros(samples), str(path), labelled=False, feature_names=feature_names)
     joined = pa.chunked_array(labels) if labels else pa.chunked_array([pa.array([], pa.float64())])
     if pa.types.is_string(joined.type) or pa.types.is_large_string(joined.type):
         encoded = joined.combine_chunks().dictionary_encode()
         which = encoded.indices.to_numpy().astype(np.intp)
         values, names = encode_labels(encoded.dictionary.to_pylist(), which, str(path))
-        return Dataset(features, values, str(path), names)
-    return Dataset(features, _numbers(joined), str(path))
+        return Dataset(features, values, str(path), names, feature_names=feature_names)
+    return Dataset(features, _numbers(joined), str(path), feature_names=feature_names)
 
 
 def _plain(column: Any) -> Any:

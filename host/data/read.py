@@ -8,7 +8,7 @@ from p4sgd.host.data.arrays import read_npy, read_npz
 from p4sgd.host.data.builtin import BUILTIN, is_builtin, read_builtin
 from p4sgd.host.data.columns import ReadOptions
 from p4sgd.host.data.csv_file import read_csv
-from p4sgd.host.data.dataset import Dataset
+from p4sgd.host.data.dataset import Dataset, FeatureSpace
 from p4sgd.host.data.libsvm import read_libsvm
 from p4sgd.host.data.opening import SUFFIXES, check_compression, open_data, plain_name
 from p4sgd.host.data.parquet import read_parquet
@@ -48,8 +48,8 @@ def read_dataset(
     *,
     file_format: str | None = None,
     label_column: str | int | None = None,
-    labelled: bool | None = True,
-    features: int | None = None,
+    labels_needed: bool = True,
+    like: FeatureSpace | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
     zero_based: bool | None = None,
@@ -64,7 +64,7 @@ def read_dataset(
         text formats also with .gz .bz2 .xz after it), else seen from the first bytes.
     file_format
         One of `FORMATS`, to override that.
-    label_column, labelled, features, header, delimiter, zero_based
+    label_column, labels_needed, like, header, delimiter, zero_based
         See `p4sgd.host.data.columns.ReadOptions`.
 
     Raises
@@ -72,13 +72,13 @@ def read_dataset(
     UserError
         If there is no such source or something is wrong with it; the message names file and line, or row and column.
     """
-    options = ReadOptions(label_column, labelled, features, header, delimiter, zero_based)
+    options = ReadOptions(label_column, labels_needed, like, header, delimiter, zero_based)
     if delimiter is not None and len(delimiter) != 1:
         raise UserError(f"the delimiter must be one character, not {delimiter!r}")
     if isinstance(source, str) and file_format is None and is_builtin(source):
         dataset = read_builtin(source)
-        if features is not None and dataset.feature_count != features:
-            raise UserError(f"{source}: there are {dataset.feature_count} features, {features} are needed")
+        if like is not None and dataset.feature_count != like.count:
+            raise UserError(f"{source}: there are {dataset.feature_count} features, {like.count} are needed")
         return dataset
     path = Path(source)
     if not path.exists():

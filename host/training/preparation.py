@@ -81,6 +81,8 @@ class Prepared:
             loss=loss,
             labels=self.coding,
             features=self.features,
+            feature_names=self.train.feature_names,
+            zero_based=self.train.zero_based,
         )
 
 

@@ -19,7 +19,7 @@ from p4sgd.hw.spec.run import FeatureFormat
 RNG = np.random.default_rng(5)
 
 
-def model(features=4, loss="logistic", labels=None):
+def model(features=4, loss="logistic", labels=None, **more):
     return Model(
         coefficients=RNG.normal(size=features),
         intercept=0.25,
@@ -30,6 +30,7 @@ def model(features=4, loss="logistic", labels=None):
         labels=labels or LabelCoding(Task.CLASSIFICATION, (2.0, 4.0)),
         features=FeatureFormat(8, 4, signed=True),
         training={"samples": 12, "seconds": 0.5, "name": "Größe"},
+        **more,
     )
 
 
@@ -38,15 +39,18 @@ def rows(features=4, samples=20):
     return dense, np.where(dense[:, 0] > 0, 4.0, 2.0)
 
 
-def test_round_trip(tmp_path):
+@pytest.mark.parametrize(
+    "more", [{}, {"feature_names": ("a", "b", "c", "Größe")}, {"zero_based": True}, {"zero_based": False}]
+)
+def test_round_trip(tmp_path, more):
     path = tmp_path / "m.safetensors"
-    before = model()
+    before = model(**more)
     save_model(before, path)
     after = load_model(path)
     for name in ("coefficients", "weights", "slope", "offset"):
         assert np.array_equal(getattr(before, name), getattr(after, name)), name
         assert getattr(before, name).dtype == getattr(after, name).dtype
-    for name in ("intercept", "loss", "labels", "features", "training"):
+    for name in ("intercept", "loss", "labels", "features", "training", "space"):
         assert getattr(before, name) == getattr(after, name)
     assert list(tmp_path.iterdir()) == [path]
 
@@ -87,6 +91,17 @@ def test_another_number_of_features(features):
     assert trained.decision_function(Dataset(scipy.sparse.csr_matrix(dense), labels, "s")) == pytest.approx(expected)
     with pytest.raises(UserError, match=f"d has {features} features, the model was trained with 4"):
         trained.decision_function(Dataset(dense, labels, "d"))
+
+
+def test_other_features_of_the_same_number():
+    trained = model(feature_names=("a", "b", "c", "d"))
+    dense, labels = rows()
+    for names in ((), ("a", "b", "c", "d")):
+        assert trained.decision_function(Dataset(dense, labels, "rows", feature_names=names)).shape == (20,)
+    with pytest.raises(
+        UserError, match="rows: the features are not those that the model was trained on, in that order"
+    ):
+        trained.decision_function(Dataset(dense, labels, "rows", feature_names=("b", "a", "c", "d")))
 
 
 def test_regression_predicts_in_the_target_s_unit():

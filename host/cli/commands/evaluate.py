@@ -30,7 +30,7 @@ def evaluate(model: Path, data: str, as_json: bool, quiet: bool, **choices: Any)
         from p4sgd.host.training.metrics import evaluate as measure
 
         loaded = load_model(model)
-        samples = read_dataset(data, features=loaded.coefficients.size, **reading)
+        samples = read_dataset(data, like=loaded.space, **reading)
         metrics = measure(loaded, samples)
     output.document({"model": str(model), "data": data, "samples": samples.samples, **metrics})
     names = {"loss": f"{loaded.loss} loss", "r2": "R²", "mse": "mean squared error"}

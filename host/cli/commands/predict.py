@@ -49,7 +49,7 @@ def predict(
             raise UserError(
                 f"{model}: trained with the loss {loaded.loss}, which gives no probabilities; logistic does"
             )
-        samples = read_dataset(data, features=loaded.coefficients.size, labelled=None, **reading)
+        samples = read_dataset(data, like=loaded.space, labels_needed=False, **reading)
         z = loaded.decision_function(samples)
         columns = {"predictions": _labels(loaded.labels, loaded.labels.predictions(z).tolist())}
         if probabilities:

@@ -104,6 +104,46 @@ def test_labels_that_are_texts(tmp_path):
     assert document["accuracy"] == np.mean(correct)
 
 
+def test_columns_in_another_order_and_no_labels(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = rng.random((40, 3)).round(3)
+    names, labels = ["a", "b", "c"], (rows[:, 0] > rows[:, 1]).astype(int)
+
+    def table(name, columns, **more):
+        content = dict(zip(names, rows.T.tolist(), strict=True)) | {"label": labels.tolist()} | more
+        with open(tmp_path / name, "w", newline="") as file:
+            csv.writer(file).writerows([columns, *zip(*(content[column] for column in columns), strict=True)])
+        return tmp_path / name
+
+    model = tmp_path / "model"
+    train = table("train.csv", ["a", "b", "c", "label"])
+    run("train", train, "--epochs", 20, "--out", model, "--quiet", "--test", table("x.csv", ["label", "c", "b", "a"]))
+    expected = run("predict", model, train).stdout
+    assert len(set(expected.split())) == 2
+    for columns in (["c", "label", "a", "b"], ["b", "c", "a"]):
+        assert run("predict", model, table("other.csv", columns)).stdout == expected
+    assert run("predict", model, table("bare.csv", ["label", "b", "c", "a"], label=[""] * 40)).stdout == expected
+    lacking = run("predict", model, table("lacking.csv", ["a", "b", "label"]), status=2)
+    assert "features are missing beside the label (column 3 (label)): c" in lacking.stderr
+    same = json.loads(run("evaluate", model, table("x.csv", ["label", "c", "b", "a"]), "--json").stdout)
+    assert same == json.loads(run("evaluate", model, train, "--json").stdout) | {"data": str(tmp_path / "x.csv")}
+
+
+def test_features_are_counted_as_in_the_training_data(tmp_path):
+    """No sample of the test data has the first feature, so that only the training data show where counting begins."""
+    rng = np.random.default_rng(0)
+    train, test = tmp_path / "train.libsvm", tmp_path / "test.libsvm"
+    values = rng.normal(size=(40, 2))
+    train.write_text("".join(f"{int(y > 0)} 0:{x:.4f} 1:{y:.4f}\n" for x, y in values))
+    test.write_text("".join(f"{int(y > 0)} 1:{y:.4f}\n" for _, y in values))
+    model = tmp_path / "model"
+    done = run("train", train, "--epochs", 20, "--out", model, "--test", test, "--json")
+    assert json.loads(done.stdout)["epochs"][-1]["test_accuracy"] > 0.9
+    assert json.loads(run("evaluate", model, test, "--json").stdout)["accuracy"] > 0.9
+    labels = [line.split()[0] for line in test.read_text().splitlines()]
+    assert np.mean(np.array(run("predict", model, test).stdout.split()) == labels) > 0.9
+
+
 def test_regression_in_the_unit_of_the_target(tmp_path):
     model = tmp_path / "model"
     run("train", "diabetes", "--loss", "squared", "--epochs", 30, "--out", model, "--quiet")

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
 
-from p4sgd.host.data import Dataset, parquet, read_dataset
+from p4sgd.host.data import Dataset, FeatureSpace, parquet, read_dataset
 from p4sgd.host.data.synth import write_dataset
 from p4sgd.host.errors import UserError
 
@@ -32,7 +32,7 @@ def test_sparse_npz(tmp_path, form):
     scipy.sparse.save_npz(path, matrix)
     with pytest.raises(UserError, match="has no labels: an array 'labels' or 'y' is needed"):
         read_dataset(path)
-    bare = read_dataset(path, labelled=None)
+    bare = read_dataset(path, labels_needed=False)
     assert not bare.labelled
     assert isinstance(bare.features, scipy.sparse.csr_array)
     with np.load(path) as content:
@@ -83,6 +83,13 @@ def test_wrong_npz(tmp_path, arrays, message):
         read_dataset(path)
 
 
+def test_labels_of_npz_that_are_not_needed(tmp_path):
+    path = tmp_path / "data.npz"
+    np.savez(path, X=X, y=Y[:2].astype(object))
+    data = read_dataset(path, labels_needed=False)
+    assert (data.labelled, data.labels.tolist()) == (False, [0, 0, 0])
+
+
 def test_npy(tmp_path):
     path = tmp_path / "data.npy"
     np.save(path, np.column_stack([X, Y]))
@@ -94,7 +101,7 @@ def test_npy(tmp_path):
         place = choice - 1 if choice > 0 else 2
         assert chosen.labels.tolist() == np.column_stack([X, Y])[:, place].tolist()
         assert chosen.features.tolist() == np.delete(np.column_stack([X, Y]), place, axis=1).tolist()
-    assert read_dataset(path, labelled=None, features=3).features.shape == (3, 3)
+    assert read_dataset(path, labels_needed=False, like=FeatureSpace(3)).features.shape == (3, 3)
 
 
 def test_bytes_stay_small(tmp_path):

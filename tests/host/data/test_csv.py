@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p4sgd.host.data import csv_file, read_dataset
+from p4sgd.host.data import FeatureSpace, csv_file, read_dataset
 from p4sgd.host.errors import UserError
 
 HEADER = "age,height,label\n"
@@ -176,18 +176,17 @@ def test_nothing_in_it(tmp_path, content, message):
 
 def test_width_of_the_training_data(tmp_path):
     path = write(tmp_path, ROWS)
-    assert read_dataset(path, features=2).samples == 3
+    assert read_dataset(path, like=FeatureSpace(2)).samples == 3
     with pytest.raises(UserError, match=f"^{path}: there are 2 features beside the label .column 3., 3 are needed"):
-        read_dataset(path, features=3)
+        read_dataset(path, like=FeatureSpace(3))
 
 
 def test_without_labels(tmp_path):
     path = write(tmp_path, ROWS)
-    for data in (read_dataset(path, labelled=False), read_dataset(path, labelled=None, features=3)):
-        assert data.features.shape == (3, 3)
-        assert not data.labelled
-        assert data.labels.tolist() == [0, 0, 0]
-    assert read_dataset(path, labelled=None, features=2).labelled
+    data = read_dataset(path, labels_needed=False, like=FeatureSpace(3))
+    assert data.features.shape == (3, 3)
+    assert not data.labelled
+    assert data.labels.tolist() == [0, 0, 0]
 
 
 def test_header_is_forced(tmp_path):

@@ -10,7 +10,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p4sgd.host.data import Dataset, read_dataset
+from p4sgd.host.data import Dataset, FeatureSpace, read_dataset
 from p4sgd.host.data.synth import write_dataset
 from p4sgd.host.errors import UserError
 
@@ -76,12 +76,35 @@ def test_indices_from_zero_without_a_feature_zero(tmp_path):
     assert read_dataset(path, zero_based=True).features.toarray().tolist() == [[0, 0, 2]]
 
 
+def test_the_base_is_that_of_the_training_data(tmp_path):
+    """A file from 0 without a feature 0 looks like one from 1."""
+    zero = read_dataset(write(tmp_path, b"1 0:1 2:2\n", "train"))
+    one = read_dataset(write(tmp_path, b"1 1:1 3:2\n", "one"))
+    assert (zero.zero_based, one.zero_based) == (True, False)
+    assert zero.take(np.array([0])).space == zero.space
+    path = write(tmp_path, b"1 2:2\n", "test")
+    assert read_dataset(path, like=zero.space).features.toarray().tolist() == [[0, 0, 2]]
+    assert read_dataset(path, like=one.space).features.toarray().tolist() == [[0, 2, 0]]
+    assert read_dataset(path, like=zero.space, zero_based=False).features.toarray().tolist() == [[0, 2, 0]]
+    with pytest.raises(UserError, match="line 1: feature 0 is below 1: say --zero-based if that is the first one"):
+        read_dataset(tmp_path / "train", like=one.space)
+
+
+def test_labels_that_are_not_needed_may_be_anything(tmp_path):
+    path = write(tmp_path, b"nan 1:1\n0 2:1\n")
+    data = read_dataset(path, labels_needed=False)
+    assert (data.labelled, data.labels.tolist()) == (False, [0, 0])
+    path = write(tmp_path, b"nan 1:1\n0 2:nan\n")
+    with pytest.raises(UserError, match="line 2: the value of feature 2 is nan"):
+        read_dataset(path, labels_needed=False)
+
+
 def test_width_of_the_training_data(tmp_path):
     path = write(tmp_path, TEXT)
-    assert read_dataset(path, features=5).features.toarray().tolist() == [[*row, 0, 0] for row in DENSE]
-    assert read_dataset(path, features=2).features.toarray().tolist() == [row[:2] for row in DENSE]
+    assert read_dataset(path, like=FeatureSpace(5)).features.toarray().tolist() == [[*row, 0, 0] for row in DENSE]
+    assert read_dataset(path, like=FeatureSpace(2)).features.toarray().tolist() == [row[:2] for row in DENSE]
     empty = write(tmp_path, b"1\n-1\n", "labels-only")
-    assert read_dataset(empty, features=4).features.toarray().tolist() == [[0] * 4] * 2
+    assert read_dataset(empty, like=FeatureSpace(4)).features.toarray().tolist() == [[0] * 4] * 2
 
 
 @pytest.mark.parametrize(
@@ -153,6 +176,6 @@ def test_round_trip(tmp_path_factory, rows, seed):
     labels = np.random.default_rng(seed).integers(-5, 5, len(rows)).astype(float)
     path = tmp_path_factory.mktemp("round") / "data.libsvm"
     write_dataset(Dataset(scipy.sparse.csr_array(dense), labels, "x"), path)
-    again = read_dataset(path, features=13, zero_based=False)
+    again = read_dataset(path, like=FeatureSpace(13), zero_based=False)
     assert np.allclose(again.features.toarray(), dense, rtol=1e-15, atol=0)
     assert np.array_equal(again.labels, labels)

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from p4sgd.host.data import read_dataset
+from p4sgd.host.data import FeatureSpace, read_dataset
 from p4sgd.host.data.builtin import BUILTIN
 from p4sgd.host.errors import UserError
 
@@ -113,4 +113,4 @@ def test_unreadable(tmp_path, name):
 
 def test_builtin_has_the_width_it_has():
     with pytest.raises(UserError, match=r"^iris: there are 4 features, 30 are needed"):
-        read_dataset("iris", features=30)
+        read_dataset("iris", like=FeatureSpace(30))

@@ -1,0 +1,98 @@
+"""Which columns are features, in every format of tables; other data are read to match the training data."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from p4sgd.host.data import FeatureSpace, read_dataset
+from p4sgd.host.errors import UserError
+
+VALUES = {"a": [1, 2], "b": [3, 4], "c": [5, 6], "label": [0, 1], "price": [7, 8], "Y": [1, 0], "id": [100, 101]}
+
+
+@pytest.fixture(params=["csv", "parquet"])
+def table(request, tmp_path):
+    """Makes a file with some of the columns of `VALUES`."""
+
+    def make(names, **other):
+        columns = VALUES | other
+        path = tmp_path / f"{names.replace(' ', '-')}.{request.param}"
+        if request.param == "csv":
+            rows = zip(*(columns[name] for name in names.split()), strict=True)
+            path.write_text("\n".join([names.replace(" ", ","), *(",".join(map(str, row)) for row in rows)]) + "\n")
+        else:
+            pq.write_table(pa.table({name: columns[name] for name in names.split()}), path)
+        return path
+
+    return make
+
+
+def test_features_have_the_names_of_their_columns(table):
+    data = read_dataset(table("b label a"))
+    assert data.feature_names == ("b", "a")
+    assert data.space == FeatureSpace(2, ("b", "a"))
+    assert data.take(np.array([1])).space == data.space
+    assert read_dataset(table("b a"), labels_needed=False, like=FeatureSpace(2)).feature_names == ("b", "a")
+
+
+@pytest.mark.parametrize("needed", [True, False])
+@pytest.mark.parametrize("names", ["a b label", "b a label", "label b a", "b label a", "price b a", "b Y a"])
+def test_columns_in_another_order(table, names, needed):
+    """The label is found by its name, or because no feature is left for it."""
+    data = read_dataset(table(names), like=FeatureSpace(2, ("a", "b")), labels_needed=needed)
+    assert data.features.tolist() == [[1, 3], [2, 4]]
+    assert data.feature_names == ("a", "b")
+    (label,) = set(names.split()) - {"a", "b"}
+    assert data.labels.tolist() == (VALUES[label] if needed else [0, 0])
+    assert data.labelled == needed
+
+
+def test_a_feature_may_be_called_as_labels_are(table):
+    path = table("Y a price")
+    assert read_dataset(path, label_column="price").feature_names == ("Y", "a")
+    assert read_dataset(path, like=FeatureSpace(2, ("Y", "a"))).labels.tolist() == VALUES["price"]
+    assert not read_dataset(table("a Y"), like=FeatureSpace(2, ("Y", "a")), labels_needed=False).labelled
+
+
+@pytest.mark.parametrize(
+    ("names", "known", "message"),
+    [
+        ("a b label", "a b c", r"features are missing beside the label .column 3 .label..: c"),
+        ("a b c", "a b label", "features are missing beside the label .column 3 .c..: label"),
+        ("a c", "a b", "features are missing beside the label .column 2 .c..: b"),
+        ("a id b label", "a b", "there are features beside the label .column 4 .label.. that the model .* know: id"),
+        ("a b label", "", r"there are 2 features beside the label .column 3 .label.., 3 are needed"),
+    ],
+)
+def test_other_features(table, names, known, message):
+    path = table(names)
+    like = FeatureSpace(len(known.split()) or 3, tuple(known.split()))
+    for needed in (True, False):
+        with pytest.raises(UserError, match=f"^{path}: {message}$"):
+            read_dataset(path, like=like, labels_needed=needed)
+
+
+def test_features_of_the_same_name(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a,a,b,label\n1,2,3,0\n")
+    assert read_dataset(path, like=FeatureSpace(3, ("a", "a", "b"))).features.tolist() == [[1, 2, 3]]
+    with pytest.raises(UserError, match="features of the same name must be in the order of the training data"):
+        read_dataset(path, like=FeatureSpace(3, ("a", "b", "a")))
+
+
+@pytest.mark.parametrize("label", [["", "0"], ["NA", "0"], ["inf", "x"], ["x", "0"]])
+def test_labels_that_are_not_needed_may_be_anything(table, label):
+    path = table("label a b", label=label)
+    data = read_dataset(path, labels_needed=False, like=FeatureSpace(2))
+    assert (data.labelled, data.features.tolist()) == (False, [[1, 3], [2, 4]])
+    with pytest.raises(UserError, match="label"):
+        read_dataset(path)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_labels_of_a_matrix_that_are_not_needed(tmp_path, place):
+    path = tmp_path / "a.npy"
+    np.save(path, np.insert([[1.0, 3], [2, 4]], place, np.nan, axis=1))
+    data = read_dataset(path, labels_needed=False, label_column=place + 1)
+    assert (data.labelled, data.features.tolist()) == (False, [[1, 3], [2, 4]])
