@@ -19,6 +19,9 @@ from p4sgd.hw.spec.table import LossTable
 
 __all__ = ["NetworkSettings", "RunReport", "Session", "WorkerImage"]
 
+_JOBS = 256
+"""Job numbers that a packet can carry."""
+
 _PAGE = 4096
 """Images and weights begin at multiples of this, so that no burst of a reader crosses a 4 KiB boundary early."""
 
@@ -53,7 +56,8 @@ class NetworkSettings:
     Parameters
     ----------
     job
-        Job number, 0 to 255.
+        Job number, 0 to 255; ``None`` takes the next after the largest that a worker knows, so that packets of the last
+        job which are still under way are foreign to this one.
     first_round
         Round of the first AllReduce: 1 for an aggregator that is new to the job.
     resend_cycles
@@ -63,7 +67,7 @@ class NetworkSettings:
         MAC address of the aggregator.
     """
 
-    job: int = 0
+    job: int | None = None
     first_round: int = 1
     resend_cycles: int = 2500
     aggregator_mac: int = 0
@@ -295,8 +299,11 @@ class Session:
             )
 
     def _join(self, network: NetworkSettings) -> None:
+        job = network.job
+        if job is None:
+            job = (max(client.read(registers.JOB)["job"] for client in self._clients) + 1) % _JOBS
         for index, client in enumerate(self._clients):
-            client.write(registers.JOB, job=network.job, shard=index, workers=self.workers)
+            client.write(registers.JOB, job=job, shard=index, workers=self.workers)
             client.write(registers.RESEND_CYCLES, value=network.resend_cycles)
             client.write_pair(registers.LOCAL_MAC, _local_mac(index))
             client.write_pair(registers.PEER_MAC, network.aggregator_mac)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from p4sgd.hw.spec.packet import Packet
+from p4sgd.hw.spec.packet import ROUND_BITS, Packet
 from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.network.endpoint import Endpoint
 
-__all__ = ["Faults", "FaultyNetwork", "StalledError", "all_reduce"]
+__all__ = ["Faults", "FaultyCluster", "FaultyNetwork", "StalledError"]
 
 
 @dataclass(frozen=True)
@@ -85,73 +85,90 @@ class FaultyNetwork:
         action()
 
 
-def all_reduce(
-    partials: Sequence[Sequence[Sequence[int]]],
-    endpoints: Sequence[Endpoint],
-    aggregator: Aggregator,
-    faults: Faults,
-    seed: int,
-    *,
-    time_limit: int = 1_000_000,
-) -> list[list[tuple[int, ...]]]:
-    """Run a sequence of AllReduce operations to its end.
+class FaultyCluster:
+    """Workers and an aggregator with a `FaultyNetwork` between them.
+
+    What is under way when a run ends stays under way, as in a real network: it comes during the next one.
 
     Parameters
     ----------
-    partials
-        For each worker, in order, its eight partials of each operation.
     endpoints
         The workers, by shard index.
     aggregator
         With shard i on port i.
     faults, seed
         What the network does. Workers begin operations at random times, too.
-    time_limit
-        Time after which the run counts as stalled.
-
-    Returns
-    -------
-    list of lists of eight int
-        For each worker the sums that it got, in order.
-
-    Raises
-    ------
-    StalledError
-        If not every worker has all sums and an idle endpoint by ``time_limit``.
     """
-    network = FaultyNetwork(faults, seed)
-    todo = [list(worker) for worker in partials]
-    got: list[list[tuple[int, ...]]] = [[] for _ in endpoints]
 
-    def to_aggregator(packet: Packet, port: int) -> None:
-        answer = aggregator.receive(packet, port)
+    def __init__(self, endpoints: Sequence[Endpoint], aggregator: Aggregator, faults: Faults, seed: int) -> None:
+        self._endpoints = endpoints
+        self._aggregator = aggregator
+        self._network = FaultyNetwork(faults, seed)
+        self._todo: list[list[Sequence[int]]] = [[] for _ in endpoints]
+        self._got: list[list[tuple[int, ...]]] = [[] for _ in endpoints]
+        for worker in range(len(endpoints)):
+            self._work(worker)
+
+    def begin_job(self, job: int, first_round: int) -> None:
+        """Have everyone forget what it knows and serve a job from this round on."""
+        self._aggregator.job = job
+        self._aggregator.clear((first_round - 1) % (1 << ROUND_BITS))
+        for endpoint in self._endpoints:
+            endpoint.job = job
+            endpoint.join(first_round)
+
+    def all_reduce(
+        self, partials: Sequence[Sequence[Sequence[int]]], *, time_limit: int = 1_000_000
+    ) -> list[list[tuple[int, ...]]]:
+        """Run a sequence of AllReduce operations to its end.
+
+        Parameters
+        ----------
+        partials
+            For each worker, in order, its eight partials of each operation.
+        time_limit
+            Time after which the run counts as stalled.
+
+        Returns
+        -------
+        list of lists of eight int
+            For each worker the sums that it got, in order.
+
+        Raises
+        ------
+        StalledError
+            If not every worker has all sums and an idle endpoint within ``time_limit``.
+        """
+        self._todo = [list(worker) for worker in partials]
+        self._got = [[] for _ in self._endpoints]
+        begun = self._network.now
+        while any(self._todo) or any(endpoint.busy for endpoint in self._endpoints):
+            if self._network.now > begun + time_limit:
+                counts = [len(worker) for worker in self._got]
+                raise StalledError(f"after {time_limit}: {counts} of {[len(worker) for worker in partials]} sums")
+            self._network.step()
+        return self._got
+
+    def _work(self, worker: int) -> None:
+        endpoint, todo = self._endpoints[worker], self._todo[worker]
+        for packet in endpoint.resend(self._network.now):
+            self._network.send(partial(self._to_aggregator, packet, worker))
+        if todo and endpoint.can_submit:
+            first = endpoint.submit(todo.pop(0), self._network.now)
+            self._network.send(partial(self._to_aggregator, first, worker))
+        self._network.after(self._network.rng.randint(1, 10), partial(self._work, worker))
+
+    def _to_aggregator(self, packet: Packet, port: int) -> None:
+        answer = self._aggregator.receive(packet, port)
         if answer is not None:
-            for worker in range(len(endpoints)):
+            for worker in range(len(self._endpoints)):
                 if answer.ports >> worker & 1:
-                    network.send(partial(to_worker, answer.packet, worker))
+                    self._network.send(partial(self._to_worker, answer.packet, worker))
 
-    def to_worker(packet: Packet, worker: int) -> None:
-        endpoint = endpoints[worker]
-        acknowledgement = endpoint.receive(packet, network.now)
+    def _to_worker(self, packet: Packet, worker: int) -> None:
+        endpoint = self._endpoints[worker]
+        acknowledgement = endpoint.receive(packet, self._network.now)
         if acknowledgement is not None:
-            network.send(partial(to_aggregator, acknowledgement, worker))
+            self._network.send(partial(self._to_aggregator, acknowledgement, worker))
         while endpoint.sums:
-            got[worker].append(endpoint.sums.popleft())
-
-    def work(worker: int) -> None:
-        endpoint = endpoints[worker]
-        for packet in endpoint.resend(network.now):
-            network.send(partial(to_aggregator, packet, worker))
-        if todo[worker] and endpoint.can_submit:
-            first = endpoint.submit(todo[worker].pop(0), network.now)
-            network.send(partial(to_aggregator, first, worker))
-        network.after(network.rng.randint(1, 10), partial(work, worker))
-
-    for worker in range(len(endpoints)):
-        work(worker)
-    while any(todo) or any(endpoint.busy for endpoint in endpoints):
-        if network.now > time_limit:
-            counts = [len(worker) for worker in got]
-            raise StalledError(f"after {network.now}: {counts} of {[len(worker) for worker in partials]} sums")
-        network.step()
-    return got
+            self._got[worker].append(endpoint.sums.popleft())

@@ -89,6 +89,16 @@ def test_join(device):
         assert worker.pair(registers.LOCAL_MAC) == 0x025034534700 + index
 
 
+def test_every_session_is_another_job(device):
+    for worker, last in zip(device.workers, (253, 17), strict=True):
+        worker.write_register(registers.JOB.offset, registers.JOB.encode(job=last))
+        worker.writes.clear()
+    for _ in range(4):
+        Session(device)
+    for worker in device.workers:
+        assert [join["job"] for join in worker.written("JOB")] == [254, 255, 0, 1]
+
+
 def test_upload(device, images):
     session = Session(device)
     session.upload(images)

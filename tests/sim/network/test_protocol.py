@@ -8,7 +8,7 @@ from support.forgetful import Forgetful
 
 from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.network.endpoint import Endpoint
-from p4sgd.sim.network.faults import Faults, StalledError, all_reduce
+from p4sgd.sim.network.faults import Faults, FaultyCluster, StalledError
 
 SLOTS = 4
 
@@ -21,16 +21,22 @@ networks = st.builds(
 )
 
 
-def run(workers, count, faults, seed, first_round=1, aggregator=Aggregator, endpoint=Endpoint):
-    rng = random.Random(seed)
+def random_partials(rng, workers, count):
+    """Partials of each worker, and the sums of each operation."""
     partials = [[[rng.randint(-1000, 1000) for _ in range(8)] for _ in range(count)] for _ in range(workers)]
-    switch = aggregator(SLOTS, workers, workers=workers)
-    for slot in switch.slots:
-        slot.round = (first_round - 1) % 65536
-    ends = [endpoint(SLOTS, shard=shard, workers=workers, first_round=first_round) for shard in range(workers)]
-    got = all_reduce(partials, ends, switch, faults, seed, time_limit=200_000)
-    expected = [tuple(map(sum, zip(*operation, strict=True))) for operation in zip(*partials, strict=True)]
-    return got, expected
+    return partials, [tuple(map(sum, zip(*operation, strict=True))) for operation in zip(*partials, strict=True)]
+
+
+def new_cluster(workers, faults, seed, aggregator=Aggregator):
+    ends = [Endpoint(SLOTS, shard=shard, workers=workers) for shard in range(workers)]
+    return FaultyCluster(ends, aggregator(SLOTS, workers, workers=workers), faults, seed)
+
+
+def run(workers, count, faults, seed, first_round=1, aggregator=Aggregator):
+    partials, expected = random_partials(random.Random(seed), workers, count)
+    cluster = new_cluster(workers, faults, seed, aggregator)
+    cluster.begin_job(0, first_round)
+    return cluster.all_reduce(partials, time_limit=200_000), expected
 
 
 # A stalled run takes long: it is reported as found, not made smaller.
@@ -54,6 +60,31 @@ def test_a_protocol_without_rounds_is_caught():
         except StalledError:
             bad += 1
     assert bad > 10
+
+
+def wrong_jobs(numbers, seed):
+    """How many jobs, one after the other over a network that is never empty, get a wrong sum or none."""
+    rng = random.Random(seed)
+    cluster = new_cluster(3, Faults(duplication=0.3, delay=(1, 30), straggle=0.05, straggle_delay=300), seed)
+    bad = 0
+    for number in numbers:
+        partials, expected = random_partials(rng, 3, 10)
+        cluster.begin_job(number, 1)
+        try:
+            bad += cluster.all_reduce(partials, time_limit=20_000) != [expected] * 3
+        except StalledError:
+            bad += 1
+    return bad
+
+
+def test_packets_of_earlier_jobs_change_nothing():
+    for seed in range(50):
+        assert wrong_jobs(range(10), seed) == 0
+
+
+def test_two_jobs_of_one_number_are_caught():
+    """A test of the test: the numbers are what keeps jobs apart."""
+    assert sum(wrong_jobs([0] * 10, seed) for seed in range(20)) > 10
 
 
 def test_a_fresh_slot_answers_nobody():
