@@ -3,21 +3,27 @@
 Slow (about 10^5 cycles a second) and exact: what runs is what a board would run. Needs g++ and make.
 """
 
-from collections.abc import Sequence
+import math
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.errors import P4sgdError
+from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.new_file import new_file
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.registers import RegisterClient
 
-__all__ = ["RtlDevice", "RtlWorker"]
+__all__ = ["RtlDevice", "RtlWorker", "simulated_chances"]
 
 _SLICE_CYCLES = 200_000
 """Cycles that one request lets pass, so that a time-out is noticed within seconds."""
+
+_CHANCE_BITS = {"memory_stall": 8, "link_stall": 8, "link_loss": 16}
+"""Resolution of the chances of disturbances."""
 
 _GROUP_MAC = 0x0100_5034_5347
 """Address of all workers: the group bit, and "P4SG"."""
@@ -55,14 +61,14 @@ class RtlWorker:
 
         Raises
         ------
-        P4sgdError
+        UserError
             If the bank is too small.
         """
         end = address + data.size
         if end > self._device.memory_bytes:
-            raise P4sgdError(
-                f"bank {bank} of worker {self._index} needs {end} bytes, the simulated memory has "
-                f"{self._device.memory_bytes}: use fewer samples or the emulator"
+            raise UserError(
+                f"bank {bank} of worker {self._index} needs {end:,} bytes, the simulated memory has "
+                f"{self._device.memory_bytes:,}: use fewer samples or the emulator"
             )
         self._fetch(bank)
         self._place(bank, address, data.reshape(-1))
@@ -111,12 +117,14 @@ class RtlDevice:
         How many.
     seed, memory_stall, link_stall, link_loss
         Seed of the simulated disturbances, and the chance (0 to below 1) of a stall in each memory channel and cable
-        in each cycle, and of losing a frame.
+        in each cycle, and of losing a frame; see `simulated_chances`.
     waves
         Where to leave a waveform (VCD).
 
     Raises
     ------
+    UserError
+        If a chance is too small to be simulated.
     P4sgdError
         If a tool is missing, or the model cannot be built.
     """
@@ -134,22 +142,19 @@ class RtlDevice:
         link_loss: float = 0.0,
         waves: Path | None = None,
     ) -> None:
-        from p4sgd.sim.cluster.build import MEMORY_BYTES, build_cluster
+        from p4sgd.sim.cluster.build import build_cluster
         from p4sgd.sim.cluster.process import ClusterProcess
+        from p4sgd.sim.cluster.protocol import MEMORY_BITS
         from p4sgd.sim.verilator import MissingToolError, SimulationError
 
         self._errors = (MissingToolError, SimulationError)
         self.config = config
-        self.memory_bytes = MEMORY_BYTES
+        self.memory_bytes = 1 << MEMORY_BITS
         self._waves = waves
         self._started: set[int] = set()
-        settings = {
-            "seed": seed & 0xFFFFFFFF,
-            "memory_stall": _chance(memory_stall, 8),
-            "link_stall": _chance(link_stall, 8),
-            "link_loss": _chance(link_loss, 16),
-            "group_mac": _GROUP_MAC,
-        }
+        chances = {"memory_stall": memory_stall, "link_stall": link_stall, "link_loss": link_loss}
+        settings = {"seed": seed & 0xFFFFFFFF, "group_mac": _GROUP_MAC}
+        settings |= {name: round(math.ldexp(p, _CHANCE_BITS[name])) for name, p in simulated_chances(chances).items()}
         try:
             build = build_cluster(config, workers, waves=waves is not None)
             self._process = ClusterProcess(build, settings)
@@ -182,8 +187,27 @@ class RtlDevice:
                 raise P4sgdError(f"the simulated cluster was still running after {cycles:,} cycles")
 
     def close(self) -> None:
-        """End the simulator, leaving the waveform if one was wanted."""
-        self._process.close(waves=self._waves)
+        """End the simulator, leaving the waveform if one was wanted.
+
+        Raises
+        ------
+        UserError
+            If the waveform cannot be written.
+        """
+        try:
+            self._process.stop()
+            if self._waves is not None:
+                self._keep_waveform(self._waves)
+        finally:
+            self._process.close()
+
+    def _keep_waveform(self, path: Path) -> None:
+        from p4sgd.sim.cluster.protocol import WAVEFORM
+
+        written = self._process.directory / WAVEFORM
+        if written.exists():  # else the simulator has failed, which was told
+            with written.open("rb") as source, new_file(path, written.stat().st_size) as target:
+                shutil.copyfileobj(source, target)
 
     # -- for the workers -----------------------------------------------------------------------------------------
 
@@ -213,7 +237,8 @@ class RtlDevice:
 
         mask = 0
         for bank, data in self._workers[worker].hand_over():
-            data.tofile(self._process.directory / memory_file(worker, bank))
+            with new_file(self._process.directory / memory_file(worker, bank), data.size) as file:
+                file.write(data.data)
             mask |= 1 << self._bit(worker, bank)
         if mask:
             self._request("load", memories=mask)
@@ -224,13 +249,31 @@ class RtlDevice:
         from p4sgd.sim.cluster.protocol import read_saved
 
         self._request("save", memories=1 << self._bit(worker, bank))
-        return read_saved(self._process.directory, worker, bank)
+        try:
+            return read_saved(self._process.directory, worker, bank)
+        except ValueError as error:
+            raise P4sgdError(str(error)) from error
 
     def _bit(self, worker: int, bank: int) -> int:
         return worker * (self.config.engines + 1) + bank
 
 
-def _chance(probability: float, bits: int) -> int:
-    if not 0 <= probability < 1:
-        raise ValueError(f"a probability is 0 to below 1, not {probability}")
-    return int(probability * (1 << bits))
+def simulated_chances(wanted: Mapping[str, float]) -> dict[str, float]:
+    """The chances nearest to those wanted that can be simulated, by name.
+
+    Raises
+    ------
+    UserError
+        If one is not 0 but nearest to it.
+    """
+    result = {}
+    for name, chance in wanted.items():
+        bits = _CHANCE_BITS[name]
+        if not 0 <= chance < 1:
+            raise UserError(f"{name.replace('_', ' ')} must be 0 to below 1, not {chance:g}")
+        steps = min(round(math.ldexp(chance, bits)), (1 << bits) - 1)
+        if chance > 0 and steps == 0:
+            smallest = math.ldexp(1, -bits)
+            raise UserError(f"{name.replace('_', ' ')} must be 0 or at least {smallest:.3g}, not {chance:g}")
+        result[name] = math.ldexp(steps, -bits)
+    return result

@@ -4,21 +4,24 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
-from p4sgd.sim.cluster.protocol import SOCKET_VARIABLE
+from p4sgd.sim.cluster.protocol import SOCKET
 from p4sgd.sim.verilator import Build, SimulationError
 
 __all__ = ["ClusterProcess"]
 
 _START_SECONDS = 120.0
+_STOP_SECONDS = 30.0
 
 
 class ClusterProcess:
@@ -40,48 +43,60 @@ class ClusterProcess:
     """
 
     def __init__(self, build: Build, settings: Mapping[str, int]) -> None:
-        self._build = build
         self.directory = Path(tempfile.mkdtemp(prefix="p4sgd-cluster-"))
         """Scratch folder of this run: memory files, log and waveform."""
-        address = self.directory / "socket"
         self._process: subprocess.Popen[bytes] | None = None
-        self._connection: socket.socket | None = None
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(address))
-            listener.listen(1)
-            listener.settimeout(0.2)
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(build.directory), build.top, str(int(build.waves))],
-                cwd=self.directory,
-                env=os.environ | {SOCKET_VARIABLE: str(address)},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-            waited = 0.0
-            while self._connection is None:
-                try:
-                    self._connection, _ = listener.accept()
-                except TimeoutError:
-                    waited += 0.2
-                    if self._process.poll() is not None or waited > _START_SECONDS:
-                        raise self._failure("the simulator did not start") from None
-        self._connection.settimeout(None)
-        self._stream = self._connection.makefile("rw")
-        self._exchange({"settings": dict(settings)})
+        self._stream: TextIO | None = None
+        try:
+            with socket.socket(socket.AF_UNIX) as listener:
+                self._listen(listener)
+                self._process = self._spawn(build)
+                self._stream = self._accept(listener, self._process)
+            self._exchange({"settings": dict(settings)})
+        except BaseException:
+            self.close()
+            raise
+
+    def _listen(self, listener: socket.socket) -> None:
+        # Through the folder's descriptor, because an address has 107 bytes and a scratch folder may be deep.
+        folder = os.open(self.directory, os.O_RDONLY)
+        try:
+            listener.bind(f"/proc/self/fd/{folder}/{SOCKET}")
+        finally:
+            os.close(folder)
+        listener.listen(1)
+
+    def _spawn(self, build: Build) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", __name__, str(build.directory), build.top, str(int(build.waves))],
+            cwd=self.directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def _accept(self, listener: socket.socket, process: subprocess.Popen[bytes]) -> TextIO:
+        listener.settimeout(0.2)
+        give_up = time.monotonic() + _START_SECONDS
+        while True:
+            with contextlib.suppress(TimeoutError), listener.accept()[0] as connection:
+                connection.settimeout(None)
+                return connection.makefile("rw")  # keeps the connection open
+            if process.poll() is not None or time.monotonic() > give_up:
+                raise self._failure("the simulator did not start")
 
     def request(self, do: str, **arguments: Any) -> Any:
         """Have the simulator do something and return its answer."""
         return self._exchange({"do": do, **arguments})
 
     def _exchange(self, message: dict[str, Any]) -> Any:
-        try:
-            self._stream.write(json.dumps(message) + "\n")
-            self._stream.flush()
-            line = self._stream.readline()
-        except OSError:
-            line = ""
+        line = ""
+        if self._stream is not None:
+            with contextlib.suppress(OSError):
+                self._stream.write(json.dumps(message) + "\n")
+                self._stream.flush()
+                line = self._stream.readline()
         if not line:
             raise self._failure("the simulator ended unexpectedly")
         return json.loads(line)
@@ -89,28 +104,37 @@ class ClusterProcess:
     def _failure(self, what: str) -> SimulationError:
         log = self.directory / "simulation.log"
         text = log.read_text(errors="replace")[-4000:] if log.exists() else "(no log)"
-        self.close()
         return SimulationError(f"{what}:\n{text}")
 
-    def close(self, *, waves: Path | None = None) -> None:
-        """End the simulator; keep its waveform (VCD) if asked to, delete everything else."""
-        if self._connection is not None:
-            with contextlib.suppress(OSError):
-                self._stream.write('{"do": "close"}\n')
-                self._stream.flush()
-            with contextlib.suppress(OSError):
-                self._stream.close()
-            self._connection.close()
-            self._connection = None
+    def stop(self) -> None:
+        """End the simulator. Its files stay until `close`, the waveform complete."""
+        try:
+            if self._stream is not None:
+                with contextlib.suppress(OSError):
+                    self._stream.write('{"do": "close"}\n')
+                    self._stream.flush()
+                with contextlib.suppress(OSError):
+                    self._stream.close()
+                self._stream = None
+            if self._process is not None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_STOP_SECONDS)
+        finally:
+            self._kill()
+
+    def _kill(self) -> None:
+        """Kill what is left of the session: the process that was started and the simulator that it started itself."""
         if self._process is not None:
-            try:
-                self._process.wait(timeout=30)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
             self._process = None
-            if waves is not None:
-                shutil.move(self.directory / "dump.vcd", waves)
+
+    def close(self) -> None:
+        """End the simulator and delete its files, also when interrupted while waiting for its end."""
+        try:
+            self.stop()
+        finally:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def __enter__(self) -> Self:

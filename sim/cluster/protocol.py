@@ -1,17 +1,23 @@
-"""What the simulator and its client agree on."""
+"""What the simulator and its client agree on. Imports neither Amaranth nor cocotb."""
 
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["CLOCK_NS", "SOCKET_VARIABLE", "memory_file", "read_saved"]
+__all__ = ["CLOCK_NS", "MEMORY_BITS", "SOCKET", "WAVEFORM", "memory_file", "read_saved"]
 
 CLOCK_NS = 4
 """Clock period, ns: the 250 MHz that the boards aim at."""
 
-SOCKET_VARIABLE = "P4SGD_CLUSTER_SOCKET"
-"""Environment variable that tells the simulator where its client listens."""
+MEMORY_BITS = 24
+"""log2 of the bytes of every simulated memory bank."""
+
+SOCKET = "socket"
+"""Where the client listens, in the simulator's working folder."""
+
+WAVEFORM = "dump.vcd"
+"""The waveform, in the simulator's working folder."""
 
 
 def memory_file(worker: int, bank: int) -> str:
@@ -20,10 +26,26 @@ def memory_file(worker: int, bank: int) -> str:
 
 
 def read_saved(directory: Path, worker: int, bank: int) -> list[tuple[int, npt.NDArray[np.uint8]]]:
-    """What a memory bank saved: byte addresses and contents of its written words (see ``sim_storage.sv``)."""
+    """What a memory bank saved: byte addresses and contents of its written words (see ``sim_storage.sv``).
+
+    Raises
+    ------
+    ValueError
+        If the file is not whole: a simulator does not notice that the disk is full.
+    """
+    path = directory / f"{memory_file(worker, bank)}.txt"
     words = []
-    for line in (directory / f"{memory_file(worker, bank)}.txt").read_text().splitlines():
-        index, text = line.split()
-        word = np.frombuffer(bytes.fromhex(text)[::-1], np.uint8)
-        words.append((int(index, 16) * word.size, word))
+    try:
+        head, *lines, end = path.read_text().splitlines()
+        first, last = map(int, head.split())
+        for line in lines:
+            index, text = line.split()
+            word = np.frombuffer(bytes.fromhex(text)[::-1], np.uint8)
+            words.append((int(index, 16) * word.size, word))
+        whole = end == "end" and [at for at, _ in words] == [i * word.size for i, (_, word) in enumerate(words, first)]
+        whole = whole and len(words) == max(0, last - first)
+    except ValueError:
+        whole = False
+    if not whole:
+        raise ValueError(f"{path} is not whole: the disk may be full")
     return words

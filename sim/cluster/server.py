@@ -5,7 +5,6 @@ Runs as a cocotb test inside the simulator. Requests and answers are lines of JS
 """
 
 import json
-import os
 import socket
 from typing import Any
 
@@ -14,7 +13,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, FallingEdge, First, RisingEdge, Timer
 
 from p4sgd.hw.spec.packet import ROUND_BITS
-from p4sgd.sim.cluster.protocol import CLOCK_NS, SOCKET_VARIABLE
+from p4sgd.sim.cluster.protocol import CLOCK_NS, SOCKET
 
 __all__ = ["serve"]
 
@@ -110,7 +109,7 @@ async def serve(dut: Any) -> None:
     """Answer requests until the client says ``close`` or goes away."""
     Clock(dut.clk, CLOCK_NS, unit="ns").start()
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(os.environ[SOCKET_VARIABLE])
+        connection.connect(SOCKET)
         with connection.makefile("rw") as stream:
             hello = json.loads(stream.readline())
             for name, value in hello["settings"].items():

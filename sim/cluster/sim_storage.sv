@@ -1,9 +1,10 @@
 // Contents of a simulated memory bank, loaded from and saved to files while the simulation runs.
 //
 // Files lie in the folder that the plus argument +memory=<folder> names. Loading reads FILE, raw bytes from address 0 up;
-// what the file does not reach keeps its value. Saving writes FILE.txt: one line "index data", in hexadecimal, for every
-// word from the first to the last that was written through the port since the last load or save. Byte 0 of a word is its
-// lowest byte.
+// what the file does not reach keeps its value. Saving writes FILE.txt: the range of words "first last" that was written
+// through the port since the last load or save, in decimal and without the last; one line "index data", in hexadecimal,
+// for each of them; and "end". Writing reports no errors here, so the reader checks that all of it is there. Byte 0 of a
+// word is its lowest byte.
 
 module sim_storage #(
     parameter WIDTH = 64,
@@ -63,8 +64,10 @@ module sim_storage #(
         if (save & ~saved) begin
             file = $fopen({folder, "/", FILE, ".txt"}, "w");
             if (file == 0) $fatal(1, "cannot write %s/%s.txt", folder, FILE);
+            $fwrite(file, "%0d %0d\n", first, last);
             for (index = int'(first); index < int'(last); index = index + 1)
                 $fwrite(file, "%h %h\n", index, reversed(memory[index]));
+            $fwrite(file, "end\n");
             $fclose(file);
             first <= {1'b1, {ADDRESS_BITS{1'b0}}};
             last <= 0;

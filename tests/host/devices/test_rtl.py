@@ -1,0 +1,98 @@
+"""The `rtl` device around its simulator, for which a stand-in answers."""
+
+import numpy as np
+import pytest
+
+from p4sgd.host.devices import open_device
+from p4sgd.host.devices.rtl import simulated_chances
+from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.sim.cluster import build, process
+
+
+class Simulator:
+    """Answers 1 to everything; its files are what the test puts there."""
+
+    def __init__(self, _, settings):
+        self.settings = settings
+        self.stopped = self.closed = False
+
+    def request(self, do, **_):
+        return 1
+
+    def stop(self):
+        self.stopped = True
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def open_rtl(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "build_cluster", lambda *_, **__: None)
+    monkeypatch.setattr(process, "ClusterProcess", Simulator)
+    Simulator.directory = tmp_path / "scratch"
+    Simulator.directory.mkdir()
+    return lambda **options: open_device("rtl", WorkerConfig.tiny(), 1, **options)
+
+
+def test_chances_are_rounded_to_the_nearest(open_rtl):
+    device = open_rtl(memory_stall=0.003, link_stall=0.9999, link_loss=1e-5)
+    settings = device._process.settings
+    assert (settings["memory_stall"], settings["link_stall"], settings["link_loss"]) == (1, 255, 1)
+    assert simulated_chances({"memory_stall": 0.003, "link_loss": 0.25}) == {"memory_stall": 2**-8, "link_loss": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("name", "chance", "says"),
+    [
+        ("memory_stall", 0.001, "memory stall must be 0 or at least 0.00391, not 0.001"),
+        ("link_loss", 1e-6, "link loss must be 0 or at least 1.53e-05, not 1e-06"),
+        ("link_stall", 1.0, "link stall must be 0 to below 1, not 1"),
+    ],
+)
+def test_chances_that_cannot_be_simulated(open_rtl, name, chance, says):
+    with pytest.raises(UserError, match=says):
+        open_rtl(**{name: chance})
+
+
+def test_more_than_the_memory_holds(open_rtl):
+    with pytest.raises(UserError, match=r"needs 16,777,217 bytes, the simulated memory has 16,777,216: use fewer"):
+        open_rtl().workers[0].write_memory(0, 1 << 24, np.zeros(1, np.uint8))
+
+
+def test_what_was_saved_in_part_is_no_weight(open_rtl):
+    device = open_rtl()
+    worker = device.workers[0]
+    worker.write_memory(0, 0, np.arange(64, dtype=np.uint8))
+    worker.write_register(registers.CTRL.offset, registers.CTRL.encode(start=1))
+    assert (Simulator.directory / "worker0_bank0.bin").read_bytes() == bytes(range(64))
+    (Simulator.directory / "worker0_bank0.bin.txt").write_text("0 4\n00000000 0000")
+    with pytest.raises(P4sgdError, match="the disk may be full"):
+        worker.read_memory(0, 0, 64)
+
+
+def test_the_waveform_is_kept(open_rtl, tmp_path):
+    device = open_rtl(waves=tmp_path / "run.vcd")
+    (Simulator.directory / "dump.vcd").write_text("$timescale")
+    device.close()
+    assert (tmp_path / "run.vcd").read_text() == "$timescale"
+    assert device._process.stopped
+    assert device._process.closed
+
+
+@pytest.mark.parametrize("reason", ["no folder", "no waveform"])
+def test_a_waveform_that_cannot_be_kept(open_rtl, tmp_path, reason):
+    waves = tmp_path / "run.vcd"
+    waves.write_text("an older one")
+    if reason == "no folder":
+        (Simulator.directory / "dump.vcd").write_text("$timescale")
+        device = open_rtl(waves=tmp_path / "gone" / "run.vcd")
+        with pytest.raises(UserError, match="cannot write"):
+            device.close()
+    else:  # because the simulator has failed
+        device = open_rtl(waves=waves)
+        device.close()
+    assert waves.read_text() == "an older one"
+    assert device._process.closed

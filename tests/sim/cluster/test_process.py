@@ -1,0 +1,143 @@
+"""The simulator's process: however it ends, nothing of it stays. Programs of a few lines stand in for the simulator."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import pytest
+
+from p4sgd.sim.cluster import process
+from p4sgd.sim.cluster.process import ClusterProcess
+from p4sgd.sim.verilator import Build, SimulationError
+
+CONNECT = """
+import json, os, signal, socket, sys, time
+connection = socket.socket(socket.AF_UNIX)
+connection.connect("socket")
+stream = connection.makefile("rw")
+def answer(value):
+    print(json.dumps(value), file=stream, flush=True)
+    return json.loads(stream.readline() or "{}")
+stream.readline()
+"""
+OBEDIENT = (
+    CONNECT + "request = answer('ready')\nwhile request.get('do', 'close') != 'close': request = answer(os.getpid())"
+)
+HANGING = CONNECT + "answer('ready')\nanswer(os.getpid())\ntime.sleep(600)"
+DEAF = "import time\ntime.sleep(600)"
+BROKEN = "open('simulation.log', 'w').write('no licence')"
+
+
+@pytest.fixture
+def scratch(tmp_path, monkeypatch):
+    """The folder for temporary files; empty again at the end."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(process, "_STOP_SECONDS", 1.0)
+    yield tmp_path
+    assert list(tmp_path.iterdir()) == []
+
+
+def stand_in(monkeypatch, program, started=None):
+    """Have clusters start a program, by way of a parent as cocotb's runner is one."""
+    runner = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {program!r}])"
+
+    def spawn(self, build):
+        child = subprocess.Popen([sys.executable, "-c", runner], cwd=self.directory, start_new_session=True)
+        if started is not None:
+            started.append(child.pid)
+        return child
+
+    monkeypatch.setattr(ClusterProcess, "_spawn", spawn)
+    return Build(None, "cluster", False)
+
+
+def gone(pid, *, group=False):
+    """Whether a process or a group is gone; an orphan stays for a moment until it is reaped."""
+    for _ in range(50):
+        try:
+            (os.killpg if group else os.kill)(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@contextlib.contextmanager
+def interrupted_after(seconds):
+    """Ctrl-C after a while, which must get through."""
+    old = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+
+
+def test_asks_and_ends(scratch, monkeypatch):
+    with ClusterProcess(stand_in(monkeypatch, OBEDIENT), {"seed": 1}) as cluster:
+        pid = cluster.request("who")
+        assert cluster.directory.parent == scratch
+    assert gone(pid)
+    cluster.close()
+
+
+def test_a_scratch_folder_of_any_depth(scratch, monkeypatch):
+    """The address of a socket has 107 bytes."""
+    deep = scratch / ("x" * 100)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    ClusterProcess(stand_in(monkeypatch, OBEDIENT), {}).close()
+    deep.rmdir()
+
+
+def test_a_simulator_that_hangs_is_killed(scratch, monkeypatch):
+    cluster = ClusterProcess(stand_in(monkeypatch, HANGING), {})
+    pid = cluster.request("who")
+    cluster.close()
+    assert gone(pid), "the simulator itself, not just the process that started it"
+
+
+def test_ctrl_c_while_waiting_for_the_end(scratch, monkeypatch):
+    monkeypatch.setattr(process, "_STOP_SECONDS", 60.0)
+    cluster = ClusterProcess(stand_in(monkeypatch, HANGING), {})
+    pid = cluster.request("who")
+    with interrupted_after(0.5):
+        cluster.close()
+    assert gone(pid)
+
+
+def test_ctrl_c_while_starting(scratch, monkeypatch):
+    started = []
+    build = stand_in(monkeypatch, DEAF, started)
+    with interrupted_after(1.0):
+        ClusterProcess(build, {})
+    assert gone(*started, group=True)
+
+
+def test_nothing_to_start(scratch, monkeypatch):
+    def spawn(self, build):
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(ClusterProcess, "_spawn", spawn)
+    with pytest.raises(OSError, match="no more processes"):
+        ClusterProcess(Build(None, "cluster", False), {})
+
+
+def test_an_end_while_starting_shows_the_log(scratch, monkeypatch):
+    with pytest.raises(SimulationError, match=r"did not start:\nno licence"):
+        ClusterProcess(stand_in(monkeypatch, BROKEN), {})
+
+
+def test_an_end_on_the_way_leaves_the_files_until_closed(scratch, monkeypatch):
+    cluster = ClusterProcess(stand_in(monkeypatch, OBEDIENT), {})
+    os.kill(cluster.request("who"), signal.SIGKILL)
+    with pytest.raises(SimulationError, match="ended unexpectedly"):
+        cluster.request("who")
+    assert cluster.directory.is_dir(), "a waveform may be in it"
+    cluster.close()
