@@ -17,7 +17,7 @@ from p4sgd.hw.spec.registers import ModelSource, RegisterClient
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.hw.spec.table import LossTable
 
-__all__ = ["NetworkSettings", "RunReport", "Session", "WorkerImage"]
+__all__ = ["NetworkSettings", "RunReport", "Session", "WorkerImage", "bank_bytes"]
 
 _JOBS = 256
 """Job numbers that a packet can carry."""
@@ -330,6 +330,11 @@ class Session:
                 raise UserError(str(error)) from error
         if settings.workers != self.workers:
             raise P4sgdError(f"the settings are for {settings.workers} workers, the device has {self.workers}")
+
+
+def bank_bytes(layout: ImageLayout) -> int:
+    """Bytes of the fullest memory bank of a worker with an image of this shape."""
+    return max(_model_address(layout) + layout.model_bytes, layout.labels_bytes)
 
 
 def _model_address(layout: ImageLayout) -> int:

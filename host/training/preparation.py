@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.quantize import feature_values, steps
+from p4sgd.host.devices.session import bank_bytes
+from p4sgd.host.errors import UserError
 from p4sgd.host.image import Image, partition, prepare_images
 from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.losses.labels import LabelCoding
@@ -17,9 +19,10 @@ from p4sgd.host.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
+from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.run import FeatureFormat
 
-__all__ = ["Prepared", "prepare"]
+__all__ = ["Prepared", "check_memory", "prepare"]
 
 _SAMPLED_VALUES = 1 << 22
 """Features that are looked at for the mean norm of a sample."""
@@ -147,6 +150,25 @@ def prepare(
         offset=offset,
         mean_square=_mean_square(data, scaling, options.bias),
     )
+
+
+def check_memory(data: Dataset, options: TrainingOptions, config: WorkerConfig, available: int) -> None:
+    """Refuse what workers with banks of ``available`` bytes could not hold, before any work is done.
+
+    Raises
+    ------
+    UserError
+        If there are too many samples, or if data, options and configuration do not suit each other.
+    """
+    held_out = max(1, round(options.validation_fraction * data.samples)) if options.validation_fraction else 0
+    samples = -(-(data.samples - held_out) // options.batch) * options.batch
+    shards = partition(data.feature_count + int(options.bias), options.workers, config)
+    needed = max(bank_bytes(ImageLayout(config, shard.features, samples, options.stored)) for shard in shards)
+    if needed > available:
+        raise UserError(
+            f"{data.name} needs {needed:,} bytes of a worker's memory, there are {available:,}: use fewer samples, "
+            f"fewer planes or more workers, or another device"
+        )
 
 
 def _bias_value(stored: int, signed: bool) -> float:

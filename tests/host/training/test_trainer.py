@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 import scipy.sparse
 from support.bench import default_seed
+from support.recording_device import RecordingDevice, RecordingWorker
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
+from p4sgd.host.devices.session import Session
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.model_file import load_model, save_model
 from p4sgd.host.training import StopReason, TrainingOptions, train
 from p4sgd.host.training.metrics import evaluate
-from p4sgd.host.training.preparation import prepare
+from p4sgd.host.training.preparation import check_memory, prepare
 from p4sgd.host.training.quantised import quantised_activations
 from p4sgd.host.training.rate import choose_penalties, choose_rate
 from p4sgd.hw.spec.config import WorkerConfig
@@ -354,6 +356,24 @@ def test_automatic_rate_has_registers_for_everything():
 def test_data_and_options_that_do_not_suit(data, options, message):
     with pytest.raises(UserError, match=message):
         run(data, **options)
+
+
+@pytest.mark.parametrize("held_out", [0.0, 0.3])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_memory_is_checked_to_the_byte(workers, held_out, monkeypatch):
+    """What an upload and the weights take is what the check asks for."""
+    ends = []
+    monkeypatch.setattr(RecordingWorker, "write_memory", lambda _, bank, at, data: ends.append(at + data.size))
+    data = dataset(samples=500)
+    options = TrainingOptions(workers=workers, validation_fraction=held_out, precision=3, batch=24)
+    prepared = prepare(data, options, CONFIG)
+    session = Session(RecordingDevice(CONFIG, workers))
+    session.upload(prepared.images)
+    session.write_weights([np.zeros(image.layout.features, np.int64) for image in prepared.images])
+    needed = max(ends)
+    check_memory(data, options, CONFIG, needed)
+    with pytest.raises(UserError, match=f"made needs {needed:,} bytes of a worker's memory, there are"):
+        check_memory(data, options, CONFIG, needed - 1)
 
 
 def test_another_number_of_workers():
