@@ -1,6 +1,7 @@
 """The command `p4sgd`: its subcommands, and how every one of them ends."""
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +23,8 @@ __all__ = ["Application", "main"]
 class Application(click.Group):
     """A group that lists its commands in the order of use and turns every failure into one line and a status.
 
-    Exit status: 0 done, 1 a failure that is not the user's, 2 something the user can put right, 130 interrupted.
+    Exit status: 0 done, 1 a failure that is not the user's, 2 something the user can put right, 130 interrupted, by
+    Ctrl-C or by the signal with which batch systems end a program.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -51,6 +53,9 @@ class Application(click.Group):
         """Run; in stand-alone mode always ends in `SystemExit`."""
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        _open_closed_streams()
+        if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             status = super().main(args, prog_name or "p4sgd", complete_var, standalone_mode=False, **extra)
             # Flushed now and not when Python ends, so that a full disk is told and not just an exit status of 120.
@@ -61,6 +66,13 @@ class Application(click.Group):
             status = report(error, self._path(sys.argv[1:] if args is None else args))
         _drop_unwritten_output()
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def _open_closed_streams() -> None:
+    """Let output go nowhere where the shell has closed it (``>&-``), which Python shows as None."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open to the end
 
 
 def _drop_unwritten_output() -> None:

@@ -43,7 +43,7 @@ def describe(error: BaseException, command: str) -> tuple[int, str]:
     if isinstance(error, click.ClickException):
         return USER_ERROR, _one_line(error.format_message())
     if isinstance(error, KeyboardInterrupt | click.Abort):
-        return INTERRUPTED, "interrupted; nothing was written"
+        return INTERRUPTED, "interrupted"
     if isinstance(error, UserError):
         return USER_ERROR, _one_line(str(error))
     if isinstance(error, P4sgdError):
@@ -60,8 +60,12 @@ def describe(error: BaseException, command: str) -> tuple[int, str]:
 def report(error: BaseException, command: str) -> int:
     """Tell the user about an exception in a command; returns the exit status.
 
-    With ``P4SGD_DEBUG=1`` in the environment the traceback is shown too.
+    A command without the words that it needs gets its whole help. With ``P4SGD_DEBUG=1`` in the environment the
+    traceback is shown too.
     """
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return USER_ERROR
     status, line = describe(error, command)
     if os.environ.get("P4SGD_DEBUG"):
         traceback.print_exception(error, file=sys.stderr)

@@ -106,11 +106,15 @@ def run_training(
     choices: Mapping[str, Any],
     device: str,
     config: str | None,
+    out: Path | None,
     *,
     samples: int | None = None,
     **device_options: Any,
 ) -> "TrainingResult":
-    """Read the data, open the device, train, and show the epochs.
+    """Read the data, open the device, train, write the model, and show the epochs.
+
+    The model is written before anything else is done with the result: closing a device takes a while, during which
+    one may press Ctrl-C again, and whoever reads the output may have gone away.
 
     Parameters
     ----------
@@ -124,6 +128,8 @@ def run_training(
         Fields of `TrainingOptions`.
     device, config
         Names of a device and of a configuration; ``None`` chooses a configuration.
+    out
+        Model file, if one is wanted.
     samples
         How many samples to train on, the first ones; all if not given.
     device_options
@@ -141,6 +147,7 @@ def run_training(
 
         from p4sgd.host.data import read_dataset
         from p4sgd.host.devices import open_device
+        from p4sgd.host.model_file import save_model
         from p4sgd.host.training import TrainingOptions, train
         from p4sgd.hw.spec.config import PRESETS
 
@@ -150,10 +157,15 @@ def run_training(
             training_set = training_set.take(np.arange(samples))
         tested = None if test is None else read_dataset(test, like=training_set.space, **reading)
         chosen = config or _choose_configuration(device, training_set.feature_count + options.bias, options.workers)
+        if device == "rtl":
+            from p4sgd.host.training.preparation import check_memory
+            from p4sgd.sim.cluster.protocol import MEMORY_BITS
+
+            check_memory(training_set, options, PRESETS[chosen](), 1 << MEMORY_BITS)  # a simulator takes minutes
         opened = open_device(device, PRESETS[chosen](), options.workers, **device_options)
-    with contextlib.closing(opened):
-        table = EpochTable(output, options.epochs, _COLUMNS)
-        try:
+    table = EpochTable(output, options.epochs, _COLUMNS)
+    try:
+        with contextlib.closing(opened):
             with table:
                 result = train(
                     training_set,
@@ -163,9 +175,10 @@ def run_training(
                     on_epoch=lambda record: table.add(record.to_json()),
                     on_remark=output.remark,
                 )
-        finally:
-            if not output.quiet:
-                table.print()
+            if out is not None:
+                save_model(result.model, out)
+    finally:
+        table.print()
     return result
 
 
@@ -183,7 +196,7 @@ def weights_hash(result: "TrainingResult") -> str:
 
 
 def finish(output: Output, result: "TrainingResult", out: Path | None, **more: Any) -> None:
-    """Write the model, say how training went, and end with the status of an interruption if there was one.
+    """Say how training went, and end with the status of an interruption if there was one.
 
     Parameters
     ----------
@@ -192,21 +205,13 @@ def finish(output: Output, result: "TrainingResult", out: Path | None, **more: A
     result
         What training gave.
     out
-        Model file, if one is wanted.
+        File of the model, if it was written.
     more
         Further entries of the JSON document.
-
-    Raises
-    ------
-    UserError
-        If the model cannot be written.
     """
     from p4sgd.host.cli.failures import INTERRUPTED
-    from p4sgd.host.model_file import save_model
     from p4sgd.host.training import StopReason
 
-    if out is not None:
-        save_model(result.model, out)
     document = result.to_json()
     flags = Counter(flag for record in result.history for flag in record.flags)
     document |= {
@@ -223,6 +228,5 @@ def finish(output: Output, result: "TrainingResult", out: Path | None, **more: A
         done = len(result.history)
         click.echo(f"{context.command_path}: interrupted after epoch {done}; best so far: {best}; {kept}", err=True)
         raise click.exceptions.Exit(INTERRUPTED)
-    if not output.quiet:
-        early = f"stopped early after epoch {len(result.history)}; " if result.stopped is StopReason.PATIENCE else ""
-        output.say(f"{early}best model: {best}; {kept}")
+    early = f"stopped early after epoch {len(result.history)}; " if result.stopped is StopReason.PATIENCE else ""
+    output.say(f"{early}best model: {best}; {kept}")

@@ -32,10 +32,15 @@ _probability = click.FloatRange(0, 1, max_open=True)
     help="Leave a waveform (VCD): slower, and tens of kilobytes a cycle.",
 )
 @click.option(
-    "--memory-stall", type=_probability, default=0.0, help="Chance of a stall in each memory channel and cycle."
+    "--memory-stall",
+    type=_probability,
+    default=0.0,
+    help="Chance of a stall in each memory channel and cycle, in 1/256.",
 )
-@click.option("--link-stall", type=_probability, default=0.0, help="Chance of a stall on each cable and cycle.")
-@click.option("--link-loss", type=_probability, default=0.0, help="Chance that a frame is lost.")
+@click.option(
+    "--link-stall", type=_probability, default=0.0, help="Chance of a stall on each cable and cycle, in 1/256."
+)
+@click.option("--link-loss", type=_probability, default=0.0, help="Chance that a frame is lost, in 1/65536.")
 @training_options
 @reading_options
 @common_options
@@ -58,9 +63,12 @@ def simulate(
     A whole cluster is simulated: workers, aggregator, cables and memories. It does about 100,000 cycles a second.
     The weights are those of `p4sgd train`; what this adds is where the time goes, cycle by cycle.
     """
+    from p4sgd.host.devices.rtl import simulated_chances
+
     output = Output(as_json=as_json, quiet=quiet)
     check_new_file(out)
     check_new_file(waves)
+    chances = {"memory_stall": memory_stall, "link_stall": link_stall, "link_loss": link_loss}
     reading = take_reading(choices)
     result = run_training(
         output,
@@ -70,18 +78,24 @@ def simulate(
         choices,
         "rtl",
         config,
+        out,
         samples=samples,
         seed=choices["seed"],
-        memory_stall=memory_stall,
-        link_stall=link_stall,
-        link_loss=link_loss,
+        **chances,
         waves=waves,
     )
     totals = _totals(result)
     _show(output, totals)
     if waves is not None:
         output.say(f"waveform in {waves}")
-    finish(output, result, out, counters=totals, waves=None if waves is None else str(waves))
+    finish(
+        output,
+        result,
+        out,
+        counters=totals,
+        disturbances=simulated_chances(chances),
+        waves=None if waves is None else str(waves),
+    )
 
 
 def _totals(result: "TrainingResult") -> list[dict[str, int]]:

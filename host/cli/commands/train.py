@@ -40,5 +40,5 @@ def train(
     output = Output(as_json=as_json, quiet=quiet)
     check_new_file(out)
     reading = take_reading(choices)
-    result = run_training(output, data, test, reading, choices, device, config)
+    result = run_training(output, data, test, reading, choices, device, config, out)
     finish(output, result, out)

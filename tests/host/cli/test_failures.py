@@ -6,6 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from p4sgd.host.cli import main
 from p4sgd.host.cli.app import Application
 from p4sgd.host.errors import P4sgdError, UserError
 
@@ -40,7 +41,7 @@ def run(error, env=None):
         (MemoryError("8 GiB"), 1, "out of memory: 8 GiB"),
         (ZeroDivisionError("by zero"), 1, "internal error, ZeroDivisionError: by zero (P4SGD_DEBUG=1 shows where)"),
         (ValueError("no\nlog"), 1, "internal error, ValueError: no (P4SGD_DEBUG=1 shows where)"),
-        (KeyboardInterrupt(), 130, "interrupted; nothing was written"),
+        (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
 def test_one_line(error, status, line):
@@ -79,6 +80,13 @@ def test_wrong_usage_is_one_line(arguments, says):
     assert len(done.stderr.splitlines()) == 1
     assert says in done.stderr
     assert "--help)" in done.stderr
+
+
+@pytest.mark.parametrize("words", [[], ["data"]], ids=["p4sgd", "p4sgd data"])
+def test_a_command_alone_shows_its_help(words):
+    done = CliRunner().invoke(main, words)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == CliRunner().invoke(main, [*words, "--help"]).stdout
 
 
 def test_exit_statuses_pass_through():

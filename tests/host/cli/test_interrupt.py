@@ -15,12 +15,13 @@ from click.testing import CliRunner
 from p4sgd.host import training
 from p4sgd.host.cli import main
 from p4sgd.host.model_file import load_model
+from p4sgd.sim.emulator import EmulatedDevice
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
 EPOCHS = 1_000_000
 
 
-def interrupt(folder, *words):
+def interrupt(folder, *words, by=signal.SIGINT):
     """Train on a terminal until a few epochs are done, then press Ctrl-C; returns status, stdout and terminal."""
     terminal, end = pty.openpty()
     command = [PROGRAM, "train", "breast_cancer", "--epochs", str(EPOCHS), *words]
@@ -39,7 +40,7 @@ def interrupt(folder, *words):
                 break
             seen += block
             if not interrupted and re.search(rb"\D([3-9]|\d{2,})/%d" % EPOCHS, seen):
-                process.send_signal(signal.SIGINT)
+                process.send_signal(by)
                 interrupted = True
         stdout = process.communicate(timeout=60)[0].decode()
     finally:
@@ -48,8 +49,9 @@ def interrupt(folder, *words):
     return process.returncode, stdout, seen.decode(errors="replace")
 
 
-def test_the_best_model_is_kept_and_said(tmp_path):
-    status, stdout, terminal = interrupt(tmp_path, "--out", "model")
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM], ids=lambda by: by.name)
+def test_the_best_model_is_kept_and_said(tmp_path, by):
+    status, stdout, terminal = interrupt(tmp_path, "--out", "model", by=by)
     assert status == 130
     (said,) = re.findall(r"p4sgd train: (interrupted.*)\r\n", terminal)
     match = re.fullmatch(
@@ -86,5 +88,17 @@ def test_before_the_first_epoch_ends_nothing_is_written(tmp_path, monkeypatch, o
     done = CliRunner().invoke(main, ["train", "breast_cancer", "--out", str(out)])
     assert done.exit_code == 130
     assert done.stdout == ""
-    assert done.stderr.strip() == "p4sgd train: interrupted; nothing was written"
+    assert done.stderr.strip() == "p4sgd train: interrupted"
     assert [path.read_text() for path in tmp_path.iterdir()] == (["an older model"] if older else [])
+
+
+def test_ctrl_c_again_while_the_device_is_closed(tmp_path, monkeypatch):
+    """A simulator takes up to half a minute to end."""
+
+    def close(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(EmulatedDevice, "close", close)
+    done = CliRunner().invoke(main, ["train", "iris:1", "--epochs", "2", "--out", str(tmp_path / "model")])
+    assert (done.exit_code, done.stderr.strip()) == (130, "p4sgd train: interrupted")
+    assert load_model(tmp_path / "model").training["stopped"] == "epochs"

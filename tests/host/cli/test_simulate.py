@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from p4sgd.host.cli import main
 from p4sgd.host.data import read_dataset
 from p4sgd.hw.spec.registers import COUNTERS
+from p4sgd.sim.cluster import build, protocol
 
 RUN = ["digits:3", "--samples", "64", "--epochs", "2", "--precision", "3", "--config", "tiny", "--workers", "2"]
 
@@ -25,6 +26,7 @@ def test_cycles_by_cause_and_the_emulators_weights(tmp_path):
     model = tmp_path / "model"
     document = json.loads(invoke("simulate", *RUN, "--link-loss", 0.01, "--out", model, "--json").stdout)
     assert document["device"] == "rtl"
+    assert document["disturbances"] == {"memory_stall": 0, "link_stall": 0, "link_loss": 655 / 65536}
     for counters in document["counters"]:
         assert set(counters) == {name for name, _ in COUNTERS}
         causes = [value for name, value in counters.items() if name.startswith("CYCLES_")]
@@ -38,6 +40,14 @@ def test_cycles_by_cause_and_the_emulators_weights(tmp_path):
     np.savez(tmp_path / "first.npz", X=data.features[:64], y=data.labels[:64])
     words = [tmp_path / "first.npz", *RUN[3:], "--json"]
     assert json.loads(invoke("train", *words).stdout)["weights_sha256"] == document["weights_sha256"]
+
+
+def test_too_many_samples_are_refused_before_the_simulator_is_built(monkeypatch):
+    monkeypatch.setattr(protocol, "MEMORY_BITS", 12)
+    monkeypatch.setattr(build, "build_cluster", lambda *_: pytest.fail("a simulator takes minutes"))
+    done = CliRunner().invoke(main, ["simulate", "digits:3"])
+    assert done.exit_code == 2
+    assert "bytes of a worker's memory, there are 4,096: use fewer samples" in done.stderr
 
 
 @pytest.mark.rtl

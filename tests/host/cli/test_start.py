@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from p4sgd.host.cli import main
+from p4sgd.host.model_file import load_model
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
 HEAVY = {
@@ -131,3 +132,13 @@ def test_full_disk_on_standard_output(words, predict):
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=BUFFERED)
     assert done.returncode == 2
     assert done.stderr == f"p4sgd {words[0]}: No space left on device\n"
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_streams(tmp_path, closed):
+    """Output goes nowhere, the files where they should."""
+    model = tmp_path / "model"
+    command = f"{PROGRAM} train iris:1 --epochs 1 --out {model} {closed}"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert load_model(model).loss == "logistic"

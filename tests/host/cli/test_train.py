@@ -4,6 +4,10 @@ import dataclasses
 import hashlib
 import json
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +18,8 @@ from p4sgd.host.model_file import load_model
 from p4sgd.host.training import TrainingOptions
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.spec.registers import COUNTERS
+
+PROGRAM = Path(sys.executable).with_name("p4sgd")
 
 
 def run(*words, status=0):
@@ -67,10 +73,29 @@ def test_regression_shows_r2_and_no_accuracy():
     assert "accuracy" not in stdout
 
 
-def test_quiet_says_nothing(tmp_path):
-    done = run("breast_cancer", "--epochs", 1, "--quiet", "--out", tmp_path / "model")
-    assert done.output == ""
-    assert (tmp_path / "model").exists()
+def test_quiet_leaves_out_all_but_results(tmp_path):
+    words = ["breast_cancer", "--epochs", 1, "--lr", 2e-7]  # gives a remark
+    told, quiet = run(*words), run(*words, "--quiet")
+    assert told.stderr
+    assert quiet.stderr == ""
+    assert [line.split("  ")[:3] for line in quiet.stdout.splitlines()] == [
+        line.split("  ")[:3] for line in told.stdout.splitlines()
+    ]
+
+
+@pytest.mark.parametrize("gone", ["reader", "space"])
+def test_the_model_is_written_whatever_becomes_of_the_output(tmp_path, gone):
+    reader, output = os.pipe()
+    os.close(reader)
+    if gone == "space":
+        os.close(output)
+        output = os.open("/dev/full", os.O_WRONLY)
+    command = [PROGRAM, "train", "breast_cancer", "--epochs", "2", "--out", tmp_path / "model"]
+    done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(output)
+    assert load_model(tmp_path / "model").training["epoch"] == 2
+    expected = (1, "") if gone == "reader" else (2, "p4sgd train: No space left on device\n")
+    assert (done.returncode, done.stderr) == expected
 
 
 def test_json_keeps_standard_output_clean_even_with_remarks():
