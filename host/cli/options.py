@@ -88,7 +88,7 @@ def json_option(command: _Command) -> _Command:
 
 
 def quiet_option(command: _Command) -> _Command:
-    """Add ``--quiet``."""
+    """Add ``--quiet``: nothing on standard error but errors; see `p4sgd.host.cli.output`."""
     return click.option("-q", "--quiet", is_flag=True, help="No progress and no remarks, only results and errors.")(
         command
     )

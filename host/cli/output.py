@@ -26,7 +26,7 @@ class Output:
     as_json
         Standard output gets one JSON document and nothing else.
     quiet
-        No remarks and no progress.
+        No remarks and no progress: standard error gets errors and warnings only. Results are printed all the same.
     """
 
     def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:

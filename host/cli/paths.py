@@ -8,8 +8,15 @@ from p4sgd.host.errors import UserError
 __all__ = ["check_new_file"]
 
 
-def check_new_file(path: Path | None) -> None:
+def check_new_file(path: Path | None, *, special: bool = False) -> None:
     """Refuse a file that could not be written, before hours of work; ``None`` is no file and fine.
+
+    Parameters
+    ----------
+    path
+        The file to be.
+    special
+        Whether a pipe or a device, such as ``/dev/stdout``, will do.
 
     Raises
     ------
@@ -19,6 +26,8 @@ def check_new_file(path: Path | None) -> None:
     if path is None:
         return
     if path.exists() and not path.is_file():
+        if special and not path.is_dir():
+            return
         raise UserError(f"{path}: is not a file that could be written")
     if not path.parent.is_dir():
         raise UserError(f"{path}: there is no folder {path.parent}")

@@ -55,6 +55,5 @@ def generate(name: str, out: Path, ports: int, build_id: int, as_json: bool, qui
             "file_list": str(out / verilog.FILE_LIST),
         }
     )
-    if not quiet:
-        output.table(["file", "bytes"], [(file.name, f"{file.stat().st_size:,}") for file in files])
-        output.say(f"tops {verilog.WORKER_TOP} and {verilog.AGGREGATOR_TOP}; files listed in {out / verilog.FILE_LIST}")
+    output.table(["file", "bytes"], [(file.name, f"{file.stat().st_size:,}") for file in files])
+    output.say(f"tops {verilog.WORKER_TOP} and {verilog.AGGREGATOR_TOP}; files listed in {out / verilog.FILE_LIST}")

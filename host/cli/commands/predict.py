@@ -11,6 +11,7 @@ import click
 
 from p4sgd.host.cli.options import common_options
 from p4sgd.host.cli.output import Output
+from p4sgd.host.cli.paths import check_new_file
 from p4sgd.host.cli.reading import reading_options, take_reading
 from p4sgd.host.errors import UserError
 from p4sgd.host.new_file import new_file
@@ -39,6 +40,7 @@ def predict(
     --probabilities a comma and the probability of the second class follow. Labels in DATA are not used.
     """
     output = Output(as_json=as_json, quiet=quiet)
+    check_new_file(out, special=True)
     reading = take_reading(choices)
     with output.working("predicting"):
         from p4sgd.host.data import read_dataset
@@ -56,11 +58,12 @@ def predict(
             from scipy.special import expit
 
             columns["probabilities"] = expit(z).tolist()
-    output.document({"model": str(model), "data": data} | columns)
     if out is not None:
         _write(out, columns)
         output.remark(f"{samples.samples:,} predictions in {out}")
-    elif not as_json:
+    written = None if out is None else str(out)
+    output.document({"model": str(model), "data": data, "samples": samples.samples, "out": written} | columns)
+    if out is None and not as_json:
         csv.writer(sys.stdout, lineterminator="\n").writerows(zip(*columns.values(), strict=True))
 
 

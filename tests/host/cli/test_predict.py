@@ -72,8 +72,22 @@ def test_a_device_as_the_file_stays_a_device(model, tmp_path):
 
 def test_json(model):
     document = json.loads(run("predict", model, "breast_cancer", "--probabilities", "--json").stdout)
-    assert set(document) == {"model", "data", "predictions", "probabilities"}
+    assert set(document) == {"model", "data", "samples", "out", "predictions", "probabilities"}
+    assert (document["samples"], document["out"]) == (569, None)
     assert document["predictions"] == [int(line) for line in run("predict", model, "breast_cancer").stdout.split()]
+
+
+def test_json_beside_a_file(model, tmp_path):
+    out = tmp_path / "predictions.csv"
+    document = json.loads(run("predict", model, "breast_cancer", "--json", "--out", out).stdout)
+    assert document["out"] == str(out)
+    assert document["predictions"] == [int(line) for line in out.read_text().split()]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux' /dev/full")
+def test_what_cannot_be_written_is_not_announced(model, tmp_path):
+    for out in (tmp_path, tmp_path / "no" / "file", "/dev/full"):
+        assert run("predict", model, "breast_cancer", "--json", "--out", out, status=2).stdout == ""
 
 
 def test_data_without_labels(model, tmp_path):

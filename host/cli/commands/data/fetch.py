@@ -49,10 +49,9 @@ def fetch(name: str, directory: Path, sha256: str | None, as_json: bool, quiet: 
             "pinned": fetched.pinned,
         }
     )
-    if not quiet:
-        state = "fetched" if fetched.downloaded else "was there already"
-        trust = "; checksum noted, nobody has vouched for it" if fetched.pinned else "; checksum as it should be"
-        output.say(f"{fetched.path}: {state}{trust}")
+    state = "fetched" if fetched.downloaded else "was there already"
+    trust = "; checksum noted, nobody has vouched for it" if fetched.pinned else "; checksum as it should be"
+    output.say(f"{fetched.path}: {state}{trust}")
 
 
 @contextmanager

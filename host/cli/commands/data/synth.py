@@ -50,6 +50,5 @@ def synth(name: str, out: Path, seed: int, scale: float, as_json: bool, quiet: b
     output.document(
         {"name": name, "out": str(out), "samples": made.samples, "features": made.feature_count, "stored": stored}
     )
-    if not quiet:
-        kind = f"{stored:,} non-zero values" if made.sparse else "dense"
-        output.say(f"{out}: {made.samples:,} samples, {made.feature_count:,} features, {kind}")
+    kind = f"{stored:,} non-zero values" if made.sparse else "dense"
+    output.say(f"{out}: {made.samples:,} samples, {made.feature_count:,} features, {kind}")
