@@ -124,6 +124,15 @@ def test_a_run_with_a_worker_missing_is_refused():
         device.wait()
 
 
+def test_a_run_with_workers_at_each_others_ports_is_refused():
+    device, _ = prepared()
+    for worker, shard in zip(device.workers, (1, 0), strict=True):
+        client_of(worker).write(registers.JOB, job=0, shard=shard, workers=2)
+        client_of(worker).write(registers.CTRL, start=1)
+    with pytest.raises(EmulatorError, match=r"in the order of the workers, not \[1, 0\]"):
+        device.wait()
+
+
 def test_flags_stay_until_cleared():
     config = WorkerConfig.tiny()
     job = random_job(config, 1, seed=1, wild=True)
