@@ -73,8 +73,6 @@ class Endpoint(wiring.Component):
         not been taken are withdrawn.
     busy : Out(1)
         A slot waits for the network or holds sums.
-    waiting : Out(1)
-        A partial was taken whose sums have not been handed on.
     sent, resent, received, dropped : Out(1)
         Pulses: a packet was sent; it had been sent before; a frame came; it was not acted on.
     """
@@ -82,7 +80,7 @@ class Endpoint(wiring.Component):
     def __init__(self, config: WorkerConfig) -> None:
         self._slots = config.slots
         self._slot_bits = config.slot_bits
-        pulses = ("busy", "waiting", "sent", "resent", "received", "dropped")
+        pulses = ("busy", "sent", "resent", "received", "dropped")
         super().__init__(
             {
                 "partials": In(stream.Signature(VALUES_LAYOUT)),
@@ -114,7 +112,6 @@ class Endpoint(wiring.Component):
     join: Signal
     join_round: Signal
     busy: Signal
-    waiting: Signal
     sent: Signal
     resent: Signal
     received: Signal
@@ -131,21 +128,17 @@ class Endpoint(wiring.Component):
         m.d.comb += self.busy.eq(Cat(phase.as_value() for phase in phases).any() | has_sums.any())
 
         submitted = self.partials.valid & self.partials.ready
-        delivered = Signal()
-        outstanding = Signal(self._slot_bits + 1)
-        m.d.comb += self.waiting.eq(outstanding != 0)
-        m.d.sync += outstanding.eq(outstanding + submitted - delivered)
         with m.If(submitted):
             m.d.sync += [next_slot.eq(next_slot + 1), Array(phases)[next_slot].eq(SlotPhase.PARTIAL)]
             with m.If(next_slot == self._slots - 1):
                 m.d.sync += [next_round.eq(next_round + 1), last_round.eq(next_round)]
 
-        acknowledge = self._receive(m, phases, has_sums, rounds, delivered)
+        acknowledge = self._receive(m, phases, has_sums, rounds)
         self._transmit(m, phases, has_sums, rounds, acknowledge)
 
         with m.If(self.join):
             m.d.sync += [phase.eq(SlotPhase.IDLE) for phase in phases]
-            m.d.sync += [has_sums.eq(0), next_slot.eq(0), outstanding.eq(0)]
+            m.d.sync += [has_sums.eq(0), next_slot.eq(0)]
             m.d.sync += [next_round.eq(self.join_round), last_round.eq(self.join_round - 1)]
         return m
 
@@ -161,7 +154,6 @@ class Endpoint(wiring.Component):
         phases: list[Any],
         has_sums: Signal,
         rounds: _Rounds,
-        delivered: Signal,
     ) -> tuple[Signal, Signal]:
         """Build the receiver; returns the pulse and the slot of a FULL that is to be acknowledged."""
         m.submodules.check = check = FrameCheck()
@@ -221,6 +213,7 @@ class Endpoint(wiring.Component):
         free = ~self.sums.valid | self.sums.ready
         fetched = Signal()  # the memory shows the sums of slot `turn`
         straight = Signal()
+        delivered = Signal()
         m.d.comb += [
             straight.eq(full & (slot == turn) & free),
             write.addr.eq(slot),

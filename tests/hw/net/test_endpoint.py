@@ -127,7 +127,6 @@ async def sums_in_order(dut, fault, first_round):
         if not dut.busy.value:
             break
     assert not dut.busy.value
-    assert not dut.waiting.value
 
 
 @cocotb.test()
@@ -253,7 +252,6 @@ async def join_forgets(dut):
         await pulse(dut, "join")
         await ClockCycles(dut.clk, 2)
         assert not dut.busy.value
-        assert not dut.waiting.value
         assert not dut.sums__valid.value
         partials.send([0] * 3)
         await partials.drained()
@@ -264,7 +262,6 @@ async def join_forgets(dut):
         await rx.drained()
         await ClockCycles(dut.clk, 20)
         assert dut.busy.value
-        assert dut.waiting.value
         assert dut.sums__valid.value
         expected += [(PacketType.PARTIAL, slot, first_round) for slot in range(3)]
         expected += [(PacketType.ACK, slot, first_round) for slot in (0, 2)]
