@@ -1,5 +1,6 @@
 """Parquet files: a sample a row, a feature a column."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ _BATCH_VALUES = 1 << 19
 def read_parquet(path: Path, options: ReadOptions) -> Dataset:
     """Read a Parquet file as a dense data set, batch by batch.
 
-    Feature columns hold numbers or booleans; the label column may hold texts (see
-    `p4sgd.host.data.labels.encode_labels`).
+    Columns that pandas made of an index are left out. Feature columns hold numbers or booleans; the label column may
+    hold texts (see `p4sgd.host.data.labels.encode_labels`).
 
     Raises
     ------
@@ -31,17 +32,32 @@ def read_parquet(path: Path, options: ReadOptions) -> Dataset:
 
     try:
         with pq.ParquetFile(path) as file:
-            names = list(file.schema_arrow.names)
+            kept = _without_index(file.schema_arrow)
+            names = [file.schema_arrow.field(place).name for place in kept]
             columns = choose_columns(len(names), names, options, str(path))
             for place in _used(columns):
-                kind = file.schema_arrow.field(place).type
+                kind = file.schema_arrow.field(kept[place]).type
                 if not _suits(kind, label=place == columns.label):
                     raise UserError(f"{path}, {columns[place]}: holds {kind}, not numbers")
-            return _read(file, columns, path)
+            return _read(file, kept, columns, path)
     except pa.ArrowException as error:
         raise UserError(f"{path}: cannot be read as Parquet: {error}") from error
     except OSError as error:  # pyarrow says "damaged" so, too
         raise UserError(f"{path}: cannot be read as Parquet: {error.strerror or error}") from error
+
+
+def _without_index(schema: Any) -> list[int]:
+    """Places of the columns that are data: pandas stores the index of a table as columns too."""
+    try:
+        described = schema.pandas_metadata or {}
+    except ValueError:  # not pandas' after all
+        described = {}
+    index = [name for name in described.get("index_columns", ()) if isinstance(name, str)]
+    return [
+        place
+        for place, name in enumerate(schema.names)
+        if name not in index and not re.fullmatch(r"__index_level_\d+__", name)
+    ]
 
 
 def _used(columns: Columns) -> list[int]:
@@ -58,7 +74,7 @@ def _suits(kind: Any, *, label: bool) -> bool:
     return numeric or (label and text)
 
 
-def _read(file: Any, columns: Columns, path: Path) -> Dataset:
+def _read(file: Any, kept: list[int], columns: Columns, path: Path) -> Dataset:
     import pyarrow as pa
 
     samples = file.metadata.num_rows
@@ -67,7 +83,7 @@ def _read(file: Any, columns: Columns, path: Path) -> Dataset:
     first = 0
     for batch in file.iter_batches(batch_size=max(1, _BATCH_VALUES // columns.count)):
         for place in _used(columns):
-            column = batch.column(place)
+            column = batch.column(kept[place])
             if column.null_count:
                 row = first + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
                 raise UserError(
@@ -75,14 +91,14 @@ def _read(file: Any, columns: Columns, path: Path) -> Dataset:
                 )
         block = features[first : first + batch.num_rows]
         for feature, place in enumerate(columns.features):
-            block[:, feature] = _numbers(batch.column(place))
+            block[:, feature] = _numbers(batch.column(kept[place]))
         strange = find_not_finite(block)
         if strange is not None:
             row, feature = strange
             where = f"{path}, row {first + row + 1}, {columns[columns.features[feature]]}"
             raise UserError(f"{where}: the value is {block[row, feature]}: it must be finite")
         if columns.label is not None:
-            labels.append(_plain(batch.column(columns.label)))
+            labels.append(_plain(batch.column(kept[columns.label])))
         first += batch.num_rows
     feature_names = columns.feature_names
     if columns.label is None:

@@ -1,6 +1,7 @@
 """NumPy and Parquet files."""
 
 import gzip
+import json
 
 import numpy as np
 import pyarrow as pa
@@ -170,6 +171,24 @@ def test_parquet(tmp_path, monkeypatch, rows):
     expected = [numbers.astype(np.int16), (numbers / 3).astype(np.float32), numbers % 3 == 0, numbers % 7, numbers]
     assert np.array_equal(data.features, np.column_stack(expected))
     assert np.array_equal(data.labels, numbers % 2)
+
+
+@pytest.mark.parametrize("index", ["", "person", "__index_level_0__"])
+def test_the_index_of_pandas_is_no_column(tmp_path, index):
+    """As `DataFrame.to_parquet` stores it: last, under a name of its own if it has none."""
+    path = tmp_path / "data.parquet"
+    table = pa.table({"a": [1, 2], "b": [3, 4], "outcome": [0, 1], index or "__index_level_0__": [7, 8]})
+    if index:
+        table = table.replace_schema_metadata({"pandas": json.dumps({"index_columns": [index, {"kind": "range"}]})})
+    pq.write_table(table, path)
+    data = read_dataset(path)
+    assert data.feature_names == ("a", "b")
+    assert data.features.tolist() == [[1, 3], [2, 4]]
+    assert data.labels.tolist() == [0, 1]
+    pq.write_table(table.select([3, 0, 1, 2]), path)
+    assert read_dataset(path).features.tolist() == [[1, 3], [2, 4]]
+    pq.write_table(table.replace_schema_metadata({"pandas": "{"}).rename_columns(["a", "b", "outcome", "c"]), path)
+    assert read_dataset(path).labels.tolist() == [7, 8]
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
