@@ -4,7 +4,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -66,27 +66,20 @@ def read_npz(path: Path, options: ReadOptions) -> Dataset:
     try:
         with archive:
             features = _features(path, archive)
-            labels = _labels(path, archive) if options.labels_needed else np.zeros(features.shape[0])
+            labels, names = _labels(path, archive) if options.labels_needed else (np.zeros(features.shape[:1]), ())
     except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{path}: is damaged or holds something else than numbers: {error}") from error
-    if options.like is not None and features.shape[1] != options.like.count:
-        raise UserError(f"{path}: there are {features.shape[1]} features, {options.like.count} are needed")
-    if labels.ndim == 2 and 1 in labels.shape:
-        labels = labels.reshape(-1)
-    names: tuple[str, ...] = ()
-    if labels.dtype.kind in "US":
-        distinct, which = np.unique(labels.astype(str), return_inverse=True)
-        labels, names = encode_labels(distinct.tolist(), which, str(path))
-    else:
-        _check_numbers(labels, f"{path}, labels")
-    return _checked(Dataset(features, labels.astype(np.float64), str(path), names, labelled=options.labels_needed))
+    dataset = Dataset(features, labels, str(path), names, labelled=options.labels_needed)
+    if options.like is not None and dataset.feature_count != options.like.count:
+        raise UserError(f"{path}: there are {dataset.feature_count} features, {options.like.count} are needed")
+    return _checked(dataset)
 
 
 def _load(path: Path, *, mmap: bool) -> Any:
     try:
         return np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        pickled = any(words in str(error) for words in ("allow_pickle", "Object arrays", "Python objects"))
+        pickled = any(words in str(error) for words in ("Object arrays", "Python objects"))
         why = "it holds Python objects, not numbers" if pickled else "damaged, or no NumPy file"
         raise UserError(f"{path}: cannot be read as NumPy arrays: {why}") from error
     except OSError as error:
@@ -95,21 +88,44 @@ def _load(path: Path, *, mmap: bool) -> Any:
 
 def _features(path: Path, archive: Mapping[str, npt.NDArray[Any]]) -> Features:
     if "format" in archive and "shape" in archive:
-        return scipy.sparse.csr_array(scipy.sparse.load_npz(path))
+        try:
+            return cast("Features", scipy.sparse.load_npz(path))
+        except (NotImplementedError, TypeError, AttributeError, IndexError) as error:
+            raise UserError(f"{path}: holds no sparse matrix that SciPy could read: {error}") from error
     key = _find(archive, FEATURE_KEYS)
     if key is None:
         there = ", ".join(archive) or "none"
         raise UserError(f"{path}: has no features: an array {_named(FEATURE_KEYS)} is needed; there are {there}")
-    matrix = archive[key]
+    matrix = _array(path, archive, key)
     _check_numbers(matrix, f"{path}, array {key}")
     return matrix
 
 
-def _labels(path: Path, archive: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+def _labels(path: Path, archive: Mapping[str, npt.NDArray[Any]]) -> tuple[npt.NDArray[np.float64], tuple[str, ...]]:
+    """Labels as numbers, and the names of the classes if they are texts."""
     key = _find(archive, LABEL_KEYS)
     if key is None:
         raise UserError(f"{path}: has no labels: an array {_named(LABEL_KEYS)} is needed")
-    return archive[key]
+    labels = _array(path, archive, key)
+    if labels.ndim == 2 and 1 in labels.shape:
+        labels = labels.reshape(-1)
+    if labels.dtype.kind not in "US":
+        _check_numbers(labels, f"{path}, labels")
+        return labels.astype(np.float64), ()
+    distinct, which = np.unique(labels, return_inverse=True)
+    try:
+        texts = [text.decode() if isinstance(text, bytes) else text for text in distinct.tolist()]
+    except UnicodeDecodeError:
+        raise UserError(f"{path}, labels: hold bytes that are not UTF-8 text") from None
+    return encode_labels(texts, which, str(path))
+
+
+def _array(path: Path, archive: Mapping[str, npt.NDArray[Any]], key: str) -> npt.NDArray[Any]:
+    """An array of an archive; what was packed without being one comes as bytes."""
+    array: object = archive[key]
+    if not isinstance(array, np.ndarray):
+        raise UserError(f"{path}: holds {key}, but not as a NumPy array")
+    return array
 
 
 def _find(archive: Mapping[str, npt.NDArray[Any]], keys: tuple[str, ...]) -> str | None:

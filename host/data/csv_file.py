@@ -24,6 +24,7 @@ _LABEL = "label"
 _BLOCK_BYTES = 1 << 22
 _BLOCK_VALUES = 1 << 19
 _SHOWN = 30
+_NO_LABEL = "the label is missing: leave the line out"
 
 _Table: TypeAlias = tuple[npt.NDArray[np.float64], Sequence[str], npt.NDArray[np.intp]]
 """Features, distinct label texts, and the index of each sample's text."""
@@ -93,8 +94,14 @@ def _look(path: Path, options: ReadOptions) -> _Form:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UserError(f"{path}, line {skipped + 1}: is not UTF-8 text: is this a CSV file?") from None
+    place = f"{path}, line {skipped + 1}"
+    if "\r" in text.rstrip("\r\n"):
+        raise UserError(f"{place}: lines end with carriage returns alone, as on old Macs: write line feeds instead")
     delimiter = options.delimiter or max(_DELIMITERS, key=text.count)
-    fields = [field.strip() for field in next(csv.reader([text], delimiter=delimiter))]
+    reader = csv.reader([text, ""], delimiter=delimiter)
+    fields = [field.strip() for field in next(reader)]
+    if reader.line_num > 1:
+        raise UserError(f"{place}: a quoted field does not end in this line: leave line breaks out of names")
     header = options.header
     if header is None:
         header = any(number(field) is None and field not in MISSING for field in _without_label(fields, options))
@@ -196,7 +203,7 @@ def _read_slowly(path: Path, form: _Form) -> _Table:
         if label is not None:
             text = fields[label].strip()
             if text in MISSING:
-                raise UserError(f"{path}, line {line}, {columns[label]}: the label is missing: leave the line out")
+                raise UserError(f"{path}, line {line}, {columns[label]}: {_NO_LABEL}")
             which.append(texts.setdefault(text, len(texts)))
         if len(rows) * len(places) >= _BLOCK_VALUES:
             blocks.append(np.array(rows))
@@ -223,7 +230,7 @@ def _value(field: str, place: str) -> float:
 
 
 def _find_label_mistake(path: Path, form: _Form) -> None:
-    """Raise a `UserError` that names the line of the first label that is not finite or not like the first one."""
+    """Raise a `UserError` that names the line of the first label that is missing, not finite or not like the first."""
     label = form.columns.label
     assert label is not None
     first: str | None = None
@@ -231,6 +238,8 @@ def _find_label_mistake(path: Path, form: _Form) -> None:
         text = fields[label].strip()
         value = number(text)
         place = f"{path}, line {line}, {form.columns[label]}"
+        if text in MISSING:
+            raise UserError(f"{place}: {_NO_LABEL}")
         if value is not None and not np.isfinite(value):
             raise UserError(f"{place}: the label is {text}: it must be finite")
         if first is None:

@@ -168,7 +168,16 @@ def _shares(sizes: npt.NDArray[np.intp], count: int) -> list[int]:
 
 def _normal(features: Features, name: str) -> Features:
     """Features in one of the forms that `Dataset` allows."""
+    if features.ndim != 2:
+        raise UserError(f"{name}: features must be a matrix of samples and features, not of shape {features.shape}")
+    if features.dtype.kind not in "buif":
+        raise UserError(f"{name}: features must be numbers, not {features.dtype}")
     if scipy.sparse.issparse(features):
+        if hasattr(features, "check_format"):
+            try:
+                features.check_format(full_check=True)  # SciPy's products do not look: they read and write anywhere
+            except ValueError as error:
+                raise UserError(f"{name}: the sparse matrix is damaged: {error}") from error
         matrix = scipy.sparse.csr_array(features)
         if matrix.dtype not in (np.float32, np.float64):
             matrix = matrix.astype(np.float64)
@@ -178,11 +187,7 @@ def _normal(features: Features, name: str) -> Features:
             matrix.sum_duplicates()
         return matrix
     array = np.asarray(features)
-    if array.ndim != 2:
-        raise UserError(f"{name}: features must be a matrix of samples and features, not of shape {array.shape}")
     if array.dtype not in (np.float32, np.float64):
-        if array.dtype.kind not in "buif":
-            raise UserError(f"{name}: features must be numbers, not {array.dtype}")
         # exact in float32 up to 16 bits, at half the memory
         array = array.astype(np.float32 if array.dtype.itemsize <= 2 else np.float64)
     return cast("npt.NDArray[np.float64]", array)

@@ -47,9 +47,13 @@ def encode_labels(
     Raises
     ------
     UserError
-        If some labels are numbers and others are not.
+        If a label is missing, or if some are numbers and others are not.
     """
     texts = [text.strip() for text in distinct]
+    missing = [place for place, text in enumerate(texts) if text in MISSING]
+    if missing:
+        sample = int(np.flatnonzero(np.isin(which, missing))[0])
+        raise UserError(f"{name}: the label of sample {sample + 1} is missing: leave that sample out")
     numbers = [number(text) for text in texts]
     words = [text for text, value in zip(texts, numbers, strict=True) if value is None]
     if not words:

@@ -40,6 +40,8 @@ _EXTENSIONS = {
     ".pq": "parquet",
 }
 
+_DELIMITERS = "\t" + "".join(map(chr, range(0x20, 0x7F))).replace('"', "")
+
 _ITEM = re.compile(rb"\d+:\S")
 
 
@@ -73,8 +75,8 @@ def read_dataset(
         If there is no such source or something is wrong with it; the message names file and line, or row and column.
     """
     options = ReadOptions(label_column, labels_needed, like, header, delimiter, zero_based)
-    if delimiter is not None and len(delimiter) != 1:
-        raise UserError(f"the delimiter must be one character, not {delimiter!r}")
+    if delimiter is not None and (len(delimiter) != 1 or delimiter not in _DELIMITERS):
+        raise UserError(f"the delimiter must be one ASCII character and no quote, not {delimiter!r}")
     if isinstance(source, str) and file_format is None and is_builtin(source):
         dataset = read_builtin(source)
         if like is not None and dataset.feature_count != like.count:

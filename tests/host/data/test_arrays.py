@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import zipfile
 
 import numpy as np
 import pyarrow as pa
@@ -74,6 +75,12 @@ def test_text_labels_in_npz(tmp_path):
         ({"X": X.astype(str), "y": Y}, "array X: must hold numbers"),
         ({"X": X.astype(object), "y": Y}, "is damaged or holds something else than numbers"),
         ({"X": X[0], "y": Y}, "must be a matrix"),
+        ({"X": X[0, 0], "y": Y}, "must be a matrix"),
+        ({"X": X, "y": np.array(["a", "", "b"])}, "the label of sample 2 is missing: leave that sample out"),
+        ({"X": X, "y": np.array(["a", "b", " nan"])}, "the label of sample 3 is missing: leave that sample out"),
+        ({"X": X, "y": np.array([b"a", b"b", b"\xff"])}, "labels: hold bytes that are not UTF-8 text"),
+        ({"X": X, "y": np.array("a")}, "3 samples, but labels of shape"),
+        ({"format": np.array(b"lil"), "shape": np.array([3, 2]), "y": Y}, "holds no sparse matrix that SciPy could"),
         ({"X": X[:0], "y": Y[:0]}, "there are no samples"),
     ],
 )
@@ -82,6 +89,31 @@ def test_wrong_npz(tmp_path, arrays, message):
     np.savez(path, **arrays)
     with pytest.raises(UserError, match=f"^{path}.*{message}"):
         read_dataset(path)
+    if "y" not in message and "label" not in message:
+        with pytest.raises(UserError, match=f"^{path}.*{message}"):
+            read_dataset(path, labels_needed=False, like=FeatureSpace(2))
+
+
+def test_bytes_as_labels(tmp_path):
+    path = tmp_path / "data.npz"
+    np.savez(path, X=X, y=np.array(["é".encode(), b"a", b"a"]))
+    data = read_dataset(path)
+    assert (data.labels.tolist(), data.label_names) == ([1, 0, 0], ("a", "é"))
+
+
+def test_an_archive_of_other_files(tmp_path):
+    path = tmp_path / "data.npz"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("data", "hello")
+    with pytest.raises(UserError, match=f"^{path}: holds data, but not as a NumPy array"):
+        read_dataset(path)
+
+
+def test_sparse_of_one_dimension(tmp_path):
+    path = tmp_path / "data.npz"
+    scipy.sparse.save_npz(path, scipy.sparse.coo_array(Y))
+    with pytest.raises(UserError, match=r"must be a matrix .*not of shape \(3,\)"):
+        read_dataset(path, labels_needed=False, like=FeatureSpace(3))
 
 
 def test_labels_of_npz_that_are_not_needed(tmp_path):
@@ -114,11 +146,13 @@ def test_bytes_stay_small(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["data.npy", "data.npz", "data.parquet"])
-@pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04 but no more", b"PAR1 and no more PAR1"])
+@pytest.mark.parametrize(
+    "content", [b"", b"nonsense", b"1,2,3\n4,5,6\n", b"PK\x03\x04 but no more", b"PAR1 and no more PAR1"]
+)
 def test_damaged(tmp_path, name, content):
     path = tmp_path / name
     path.write_bytes(content)
-    with pytest.raises(UserError, match=f"^{path}: cannot be read"):
+    with pytest.raises(UserError, match=f"^{path}: cannot be read(?!.*Python objects)"):
         read_dataset(path)
 
 

@@ -81,7 +81,7 @@ def test_features_of_the_same_name(tmp_path):
         read_dataset(path, like=FeatureSpace(3, ("a", "b", "a")))
 
 
-@pytest.mark.parametrize("label", [["", "0"], ["NA", "0"], ["inf", "x"], ["x", "0"]])
+@pytest.mark.parametrize("label", [["", "0"], ["NA", "x"], ["inf", "x"], ["x", "0"]])
 def test_labels_that_are_not_needed_may_be_anything(table, label):
     path = table("label a b", label=label)
     data = read_dataset(path, labels_needed=False, like=FeatureSpace(2))

@@ -120,6 +120,9 @@ def test_labels_may_be_names(tmp_path):
         ("1,2,0\n3,4,inf\n", "line 2, column 3: the label is inf: it must be finite"),
         ("1,2,0\n3,4,\n", "line 2, column 3: the label is missing"),
         ("1,2,0\n3,4,NA\n", "line 2, column 3: the label is missing"),
+        ("1,2,0\n3,4, NA\n", "line 2, column 3: the label is missing: leave the line out"),
+        ("1,2,x\n3,4, NA\n5,6,y\n", "line 2, column 3: the label is missing: leave the line out"),
+        ("1,2,x\n3,4,  \n5,6,y\n", "line 2, column 3: the label is missing: leave the line out"),
     ],
 )
 def test_labels_that_do_not_fit(tmp_path, rows, message):
@@ -163,6 +166,8 @@ def test_mistakes_name_file_line_and_column(tmp_path, bad, message):
         (b"\n \n", ": the file is empty"),
         (HEADER.encode(), ": there are no samples"),
         (b"label\n1\n", ": there is only a label column, no features; is the delimiter right"),
+        (b"1,2,0\r3,4,1\r", ", line 1: lines end with carriage returns alone, as on old Macs"),
+        (b'\n"a\nb",c,label\n1,2,0\n', ", line 2: a quoted field does not end in this line"),
         (b"P\0A\0", ", line 1: holds a zero byte"),
         (b"\xff\xfea,b\n", ", line 1: is not UTF-8 text"),
         (b"a,label\n1,\xff\n", ", .*is not UTF-8 text"),
@@ -198,8 +203,10 @@ def test_header_is_forced(tmp_path):
 def test_delimiter_is_forced(tmp_path):
     path = write(tmp_path, "1|2|0\n3|4|1\n")
     assert read_dataset(path, delimiter="|").features.tolist() == [[1, 2], [3, 4]]
-    with pytest.raises(UserError, match="must be one character"):
-        read_dataset(path, delimiter="||")
+    assert read_dataset(write(tmp_path, "1 2 0\n3 4 1\n"), delimiter=" ").features.tolist() == [[1, 2], [3, 4]]
+    for wrong in ("||", "", "§", '"', "\n", "\r", "\0"):
+        with pytest.raises(UserError, match="the delimiter must be one ASCII character and no quote, not "):
+            read_dataset(path, delimiter=wrong)
 
 
 def test_many_blocks_and_long_lines(tmp_path, monkeypatch):

@@ -48,6 +48,13 @@ def test_rows_are_a_dense_block(sparse):
     assert (data.samples, data.feature_count) == (4, 3)
 
 
+def damaged(form, index):
+    """A sparse matrix with an index that it does not have, as a damaged file may have."""
+    matrix = scipy.sparse.csr_array(np.array([[1.0, 0, 2], [0, 3, 4]])).asformat(form)
+    matrix.indices[-1] = index
+    return matrix
+
+
 @pytest.mark.parametrize(
     ("features", "labels", "message"),
     [
@@ -58,6 +65,12 @@ def test_rows_are_a_dense_block(sparse):
         (np.zeros(3), np.zeros(3), "must be a matrix"),
         (np.array([["a"]]), np.zeros(1), "must be numbers"),
         (np.array([[1 + 1j]]), np.zeros(1), "must be numbers"),
+        (scipy.sparse.csr_array(np.array([[1 + 1j]])), np.zeros(1), "must be numbers, not complex128"),
+        (scipy.sparse.coo_array(np.zeros(3)), np.zeros(3), r"must be a matrix .*not of shape \(3,\)"),
+        (damaged("csr", 3), np.zeros(2), "the sparse matrix is damaged: indices must be < 3"),
+        (damaged("csc", 10**9), np.zeros(3), "the sparse matrix is damaged"),
+        (damaged("bsr", 10**9), np.zeros(2), "the sparse matrix is damaged"),
+        (damaged("csr", -1), np.zeros(2), "the sparse matrix is damaged: indices must be >= 0"),
     ],
 )
 def test_refused(features, labels, message):
