@@ -7,6 +7,7 @@ import math
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -184,7 +185,11 @@ class RtlDevice:
         while not self._request("run", cycles=_SLICE_CYCLES):
             cycles += _SLICE_CYCLES
             if cycles >= limit:
-                raise P4sgdError(f"the simulated cluster was still running after {cycles:,} cycles")
+                accepted, dropped = self._request("counts")
+                raise P4sgdError(
+                    f"the simulated cluster was still running after {cycles:,} cycles; its aggregator has taken "
+                    f"{accepted:,} packets and dropped {dropped:,}"
+                )
 
     def close(self) -> None:
         """End the simulator, leaving the waveform if one was wanted.
@@ -211,7 +216,7 @@ class RtlDevice:
 
     # -- for the workers -----------------------------------------------------------------------------------------
 
-    def _request(self, do: str, **arguments: object) -> object:
+    def _request(self, do: str, **arguments: object) -> Any:
         try:
             return self._process.request(do, **arguments)
         except self._errors as error:
@@ -219,7 +224,7 @@ class RtlDevice:
 
     def cluster_read(self, worker: int, offset: int) -> int:
         """Read a register."""
-        return int(str(self._request("read", worker=worker, offset=offset)))
+        return int(self._request("read", worker=worker, offset=offset))
 
     def cluster_write(self, worker: int, offset: int, word: int) -> None:
         """Write a register."""

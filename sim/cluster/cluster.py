@@ -58,6 +58,8 @@ class Cluster(wiring.Component):
         Pulse: the aggregator makes all its slots fresh, for a job that begins in the round after ``forget_round``.
     clearing : Out(1)
         It is still at it.
+    accepted, dropped : Out(32)
+        Packets of this job that changed something in the aggregator or were answered, and all others.
     load, save : In(workers · (engines + 1))
         A rising edge loads or saves a memory bank (bit worker · (engines + 1) + bank) from or to its file.
     """
@@ -83,6 +85,8 @@ class Cluster(wiring.Component):
                 "forget": In(1),
                 "forget_round": In(ROUND_BITS),
                 "clearing": Out(1),
+                "accepted": Out(32),
+                "dropped": Out(32),
                 "load": In(banks),
                 "save": In(banks),
             }
@@ -101,6 +105,8 @@ class Cluster(wiring.Component):
     forget: Signal
     forget_round: Signal
     clearing: Signal
+    accepted: Signal
+    dropped: Signal
     load: Signal
     save: Signal
 
@@ -139,6 +145,12 @@ class Cluster(wiring.Component):
             aggregator.clear_round.eq(self.forget_round),
             self.clearing.eq(aggregator.clearing),
         ]
+        m.d.sync += [
+            self.accepted.eq(self.accepted + aggregator.accepted),
+            self.dropped.eq(self.dropped + aggregator.dropped),
+        ]
+        with m.If(self.forget):
+            m.d.sync += [self.accepted.eq(0), self.dropped.eq(0)]
         return m
 
     def _link(self, m: Module, name: str, instance: int) -> Link:

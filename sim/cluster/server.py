@@ -95,6 +95,10 @@ class _Server:
         while self._dut.clearing.value:
             await RisingEdge(self._dut.clk)
 
+    async def counts(self) -> tuple[int, int]:
+        """Packets of this job that the aggregator has accepted, and dropped."""
+        return int(self._dut.accepted.value), int(self._dut.dropped.value)
+
     async def run(self, cycles: int) -> bool:
         """Let time pass until every worker is idle, ``cycles`` at most; whether they are."""
         await RisingEdge(self._dut.clk)

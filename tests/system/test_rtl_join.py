@@ -1,4 +1,4 @@
-"""A job may have any number, first round and aggregator's address: the simulated aggregator is told what they are."""
+"""Workers and the simulated aggregator must agree on job, first round and address; the device says if they do not."""
 
 import random
 
@@ -7,13 +7,16 @@ from support.bench import default_seed
 from support.jobs import random_job, run_on
 
 from p4sgd.host.devices.rtl import RtlDevice
+from p4sgd.host.errors import P4sgdError
+from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.registers import RegisterClient
 
 TINY = WorkerConfig.tiny()
 
 
 @pytest.mark.rtl
-def test_jobs_one_after_the_other():
+def test_any_number_round_and_address_one_after_the_other():
     seed = default_seed()
     pick = random.Random(seed)
     device = RtlDevice(TINY, 2, seed=seed, memory_stall=0.1, link_stall=0.1, link_loss=0.02)
@@ -27,5 +30,20 @@ def test_jobs_one_after_the_other():
             print(f"P4SGD_SEED={seed}, {who}, {runs} runs: {job.settings}")
             weights, _, _ = run_on(device, job, runs=runs, **who)
             assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in job.golden(runs).weights]
+    finally:
+        device.close()
+
+
+@pytest.mark.rtl
+def test_a_worker_that_nobody_hears():
+    device = RtlDevice(TINY, 2, seed=default_seed())
+    try:
+        run_on(device, random_job(TINY, 2, seed=default_seed()))
+        clients = [RegisterClient(worker.read_register, worker.write_register) for worker in device.workers]
+        clients[1].write_pair(registers.PEER_MAC, 0xBAD)
+        for client in clients:
+            client.write(registers.CTRL, start=1)
+        with pytest.raises(P4sgdError, match=r"after 200,000 cycles; .* taken [1-9][0-9,]* packets and dropped [1-9]"):
+            device.wait(0.0001)
     finally:
         device.close()
