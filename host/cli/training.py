@@ -81,12 +81,20 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
     _option("--precision", type=int, help="Bits of a feature that training reads, 1 to 8."),
     _option("--planes", type=int, help="Bits of a feature that are stored; as many as are read if not given."),
     _option("--scaling", type=NameFrom("scaling", _scalings), help="How features are scaled."),
-    _option("--bias/--no-bias", help="Whether the model has an intercept."),
+    _option("--bias/--no-bias", help="Whether training has a bias; without, no intercept is fitted."),
     _option("--positive", metavar="LABEL", help="The label that is set against the rest, if there are more than two."),
     _option("--workers", type=int, help="Workers that share the features, 1 to 32."),
     _option("--validation-fraction", type=float, help="Part of the data held out to choose the best epoch."),
-    _option("--patience", type=int, help="Stop after so many epochs without progress; never if not given."),
-    _option("--tolerance", type=float, help="Progress of the loss smaller than this counts as none."),
+    _option(
+        "--patience",
+        type=int,
+        help="Stop after so many epochs without progress, never if not given; adaptive first lowers the rate.",
+    ),
+    _option(
+        "--tolerance",
+        type=float,
+        help="Progress of the loss smaller than this counts as none, for patience and adaptive.",
+    ),
     _option("--seed", type=int, help="Seed of the shuffle and of the split."),
 )
 

@@ -4,7 +4,7 @@ Weights are fitted to features of a few bits. Rounded, and even more so floored 
 features are on average another than the real ones, and through the weights that adds up to a shift of all activations:
 on breast cancer at one bit, predictions on full-precision features are right for 51 % of the samples as they are and
 for 95 % after the shift is taken out. So the model's intercept is fitted on the training samples: one number, a convex
-problem.
+problem. A model trained without a bias gets no number fitted to the labels; the trainer takes the mean shift out.
 """
 
 from collections.abc import Callable

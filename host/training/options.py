@@ -36,7 +36,7 @@ class TrainingOptions:
     schedule
         How the learning rate goes on: one of `p4sgd.host.training.schedule.SCHEDULES`.
     power
-        Exponent of the schedule ``invscaling``.
+        Exponent of the schedule ``invscaling``; others have none.
     l2
         Strength of the L2 penalty l2/2·‖w‖², on scaled features and on the bias too.
     l1
@@ -48,7 +48,8 @@ class TrainingOptions:
     scaling
         How features are scaled: one of `p4sgd.host.data.scaling.KINDS`.
     bias
-        Whether the model has an intercept.
+        Whether training has a bias, one more feature that is the same in every sample. Without it the intercept of the
+        model is what scaling to [0, 1] and quantisation give, nothing of its own.
     positive
         The label to set against the rest, as the source has it, if a classifier's data have more than two.
     workers
@@ -56,9 +57,10 @@ class TrainingOptions:
     validation_fraction
         Part of the training set to hold out, 0 to below 1; with it the best epoch is chosen.
     patience
-        Epochs without progress after which training stops; ``None`` never stops early.
+        Epochs without progress after which training stops, or the schedule ``adaptive`` lowers the rate as long as it
+        can; ``None`` never stops early.
     tolerance
-        Progress smaller than this counts as none.
+        Progress smaller than this counts as none, for ``patience`` and for ``adaptive``.
     seed
         Seed of the shuffle and of the split.
 
@@ -115,6 +117,11 @@ class TrainingOptions:
             raise UserError(f"the validation fraction must be below 1, not {self.validation_fraction:g}")
         if self.patience is not None:
             _whole("patience", self.patience, 1)
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        if self.power != defaults["power"] and self.schedule != "invscaling":
+            raise UserError(f"power has no effect on the schedule {self.schedule}: only invscaling has one")
+        if self.tolerance != defaults["tolerance"] and self.patience is None and self.schedule != "adaptive":
+            raise UserError("tolerance has no effect without patience or the schedule adaptive")
         _whole("workers", self.workers, 1, MAX_WORKERS)
         _whole("seed", self.seed, 0)
 

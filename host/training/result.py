@@ -34,7 +34,7 @@ class EpochRecord:
         By data and name: ``train_…`` on the full-precision training samples, ``quantised_…`` on the same samples as
         the hardware saw them and with its own weights and bias, ``validation_…`` and ``test_…`` if there are such
         data, see `p4sgd.host.training.metrics.measure` for the names; and ``objective``, the train loss with the
-        penalties, if there are any.
+        penalties on the weights of features, if there are any.
     seconds
         Time of the run on the device, without metrics.
     samples_per_second

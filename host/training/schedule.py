@@ -6,11 +6,12 @@ SCHEDULES = ("constant", "invscaling", "adaptive")
 """Schedules by name, as scikit-learn calls them.
 
 constant: the first rate throughout. invscaling: first rate / epoch^power. adaptive: the rate is divided by 5 whenever
-the monitored loss has made no progress for `ADAPTIVE_EPOCHS` epochs.
+the monitored loss has made no progress for as many epochs as training is patient, else for `ADAPTIVE_EPOCHS`; a patient
+training ends when the rate can go no lower.
 """
 
 ADAPTIVE_EPOCHS = 3
-"""Epochs without progress before ``adaptive`` lowers the rate."""
+"""Epochs without progress before ``adaptive`` lowers the rate of a training that never stops early."""
 
 _ADAPTIVE_DIVISOR = 5.0
 
@@ -28,26 +29,29 @@ class LearningRateSchedule:
         Exponent of ``invscaling``.
     smallest
         Rate below which it does not go.
+    patience
+        Epochs without progress before ``adaptive`` lowers the rate; ``None`` is `ADAPTIVE_EPOCHS`.
     """
 
-    def __init__(self, name: str, first: float, power: float, smallest: float = 0.0) -> None:
+    def __init__(
+        self, name: str, first: float, power: float, smallest: float = 0.0, patience: int | None = None
+    ) -> None:
         self._name = name
         self._first = first
         self._power = power
-        self._smallest = smallest
+        self._smallest = min(smallest, first)
+        self._patience = patience or ADAPTIVE_EPOCHS
         self._divisor = 1.0
-        self._idle = 0
 
     def rate(self, epoch: int) -> float:
         """The rate of an epoch, counted from 1."""
-        if self._name == "constant":
-            return self._first
-        divisor = float(epoch) ** self._power if self._name == "invscaling" else self._divisor
-        return max(self._first / divisor, min(self._smallest, self._first))
+        # A negative power becomes 0 where a positive one would overflow.
+        factor = float(epoch) ** -self._power if self._name == "invscaling" else 1 / self._divisor
+        return max(self._first * factor, self._smallest)
 
-    def report(self, *, progress: bool) -> None:
-        """Tell whether the epoch that has ended lowered the monitored loss."""
-        self._idle = 0 if progress else self._idle + 1
-        if self._name == "adaptive" and self._idle >= ADAPTIVE_EPOCHS:
+    def lower_after(self, idle: int) -> bool:
+        """Lower the rate if it is adaptive and ``idle`` epochs without progress are enough; whether it did."""
+        lowers = self._name == "adaptive" and idle >= self._patience and self._first / self._divisor > self._smallest
+        if lowers:
             self._divisor *= _ADAPTIVE_DIVISOR
-            self._idle = 0
+        return lowers

@@ -1,7 +1,7 @@
 """The loop over epochs: run, measure, keep the best.
 
 A run of the workers is one epoch. After it the host reads the weights, folds them into a model on raw features (see
-`p4sgd.host.model_file`), fits its intercept (`p4sgd.host.training.intercept`) and measures it on full-precision
+`p4sgd.host.model_file`), corrects its intercept (`p4sgd.host.training.intercept`) and measures it on full-precision
 samples; what the hardware itself saw, features of a few bits with the bias as a feature, is measured beside it.
 """
 
@@ -135,7 +135,7 @@ class _Training:
         first = options.learning_rate or self._automatic_rate()
         choose_rate(first, options.batch, form)  # refuses what the hardware does not have
         self._schedule = LearningRateSchedule(
-            options.schedule, first, options.power, smallest_rate(options.batch, form)
+            options.schedule, first, options.power, smallest_rate(options.batch, form), options.patience
         )
 
     def run(self) -> TrainingResult:
@@ -219,13 +219,15 @@ class _Training:
         """The model that the weights stand for, and how good it is."""
         prepared, loss, coding = self._prepared, self._loss, self._prepared.coding
         model = prepared.fold(np.concatenate(weights), self._options.loss)
+        samples = prepared.train.samples
+        quantised_z = quantised_activations(prepared.images, weights, prepared.features, samples)
         train_z = model.decision_function(prepared.train)
         if self._options.bias:
             correction = fit_intercept(loss, train_z, coding.real(prepared.train_labels))
-            model = dataclasses.replace(model, intercept=model.intercept + correction)
-            train_z += correction
-        samples = prepared.train.samples
-        quantised_z = quantised_activations(prepared.images, weights, prepared.features, samples)
+        else:
+            correction = float((quantised_z - train_z).mean())
+        model = dataclasses.replace(model, intercept=model.intercept + correction)
+        train_z += correction
         measured = {
             "train": measure(loss, coding, train_z, prepared.train_labels),
             "quantised": measure(loss, coding, quantised_z, prepared.train_labels),
@@ -234,7 +236,8 @@ class _Training:
             measured[name] = measure(loss, coding, model.decision_function(data), self._held_out_labels[name])
         metrics = {f"{name}_{key}": value for name, values in measured.items() for key, value in values.items()}
         if self._penalised:
-            w = WEIGHT.to_real(np.concatenate(weights))
+            # Without the bias: its weight is not in the model, whose intercept is fitted without a penalty.
+            w = WEIGHT.to_real(np.concatenate(weights)[: prepared.train.feature_count])
             penalty = self._options.l2 / 2 * float(w @ w) + self._options.l1 * float(np.abs(w).sum())
             metrics["objective"] = metrics["train_loss"] + penalty
         return model, metrics
@@ -244,7 +247,8 @@ class _Training:
         score = metrics[self._monitored]
         progress = score < self._best_score - self._options.tolerance
         self._idle = 0 if progress else self._idle + 1
-        self._schedule.report(progress=progress)
+        if self._schedule.lower_after(self._idle):
+            self._idle = 0
         if score < self._best_score:
             self._best_score, self._best_model, self._best_epoch = score, model, epoch
 

@@ -26,6 +26,9 @@ WRONG = [
     ({"validation_fraction": 1.0}, "the validation fraction must be below 1, not 1"),
     ({"validation_fraction": -0.1}, "validation fraction must be at least 0, not -0.1"),
     ({"patience": 0}, "patience must be at least 1, not 0"),
+    ({"power": 0.7}, "power has no effect on the schedule constant: only invscaling has one"),
+    ({"power": 0.7, "schedule": "adaptive"}, "power has no effect on the schedule adaptive"),
+    ({"tolerance": 0.1}, "tolerance has no effect without patience or the schedule adaptive"),
     ({"workers": 33}, "workers must be 1 to 32, not 33"),
     ({"seed": -1}, "seed must be at least 0, not -1"),
 ]
@@ -37,6 +40,12 @@ def test_wrong(values, message):
         TrainingOptions(**values)
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
+
+
+def test_options_that_have_an_effect():
+    TrainingOptions(power=0.7, schedule="invscaling")
+    TrainingOptions(tolerance=0.1, schedule="adaptive")
+    TrainingOptions(tolerance=0.1, patience=3)
 
 
 def test_defaults_are_plain_data():

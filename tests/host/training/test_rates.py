@@ -103,24 +103,30 @@ def test_schedules():
     inverse = LearningRateSchedule("invscaling", 0.5, 0.5)
     adaptive = LearningRateSchedule("adaptive", 0.5, 0.5)
     for schedule in (constant, inverse, adaptive):
-        for _ in range(ADAPTIVE_EPOCHS - 1):
-            schedule.report(progress=False)
-        schedule.report(progress=True)
+        assert not schedule.lower_after(ADAPTIVE_EPOCHS - 1)
+    assert not constant.lower_after(ADAPTIVE_EPOCHS)
     assert [constant.rate(e) for e in (1, 4, 100)] == [0.5, 0.5, 0.5]
     assert [inverse.rate(e) for e in (1, 4, 100)] == [0.5, 0.25, 0.05]
     assert adaptive.rate(9) == 0.5
-    for _ in range(ADAPTIVE_EPOCHS):
-        adaptive.report(progress=False)
+    assert adaptive.lower_after(ADAPTIVE_EPOCHS)
     assert adaptive.rate(10) == pytest.approx(0.1)
+
+
+def test_an_adaptive_rate_is_as_patient_as_training():
+    adaptive = LearningRateSchedule("adaptive", 0.5, 0.5, patience=7)
+    assert not adaptive.lower_after(6)
+    assert adaptive.lower_after(7)
 
 
 def test_schedules_stop_at_the_smallest_rate():
     form = FeatureFormat(8, 8, False)
     smallest = smallest_rate(16, form)
     assert not choose_rate(smallest, 16, form).coarse
-    assert LearningRateSchedule("invscaling", 0.5, 9.0, smallest).rate(1000) == smallest
+    for power in (9.0, 700.0):  # the latter is beyond floating point
+        assert LearningRateSchedule("invscaling", 0.5, power, smallest).rate(1000) == smallest
     adaptive = LearningRateSchedule("adaptive", 0.5, 0.5, smallest)
-    for _ in range(100):
-        adaptive.report(progress=False)
+    lowered = [adaptive.lower_after(ADAPTIVE_EPOCHS) for _ in range(100)]
+    assert lowered[0]
+    assert not lowered[-1], "what is lowest is not lowered"
     assert adaptive.rate(101) == smallest
     assert LearningRateSchedule("constant", smallest / 2, 0.5, smallest).rate(9) == smallest / 2

@@ -19,10 +19,10 @@ from p4sgd.host.training import StopReason, TrainingOptions, train
 from p4sgd.host.training.metrics import evaluate
 from p4sgd.host.training.preparation import check_memory, prepare
 from p4sgd.host.training.quantised import quantised_activations
-from p4sgd.host.training.rate import choose_penalties, choose_rate
+from p4sgd.host.training.rate import choose_penalties, choose_rate, smallest_rate
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT
-from p4sgd.hw.spec.run import RunSettings
+from p4sgd.hw.spec.run import FeatureFormat, RunSettings
 from p4sgd.sim import golden
 
 CONFIG = WorkerConfig(engines=2, lanes=8, chunks=8, line_fifo_depth=64, slots=4, table_segments=64)
@@ -182,11 +182,12 @@ def test_objective_has_the_penalties():
     result = run(l2=0.05, l1=0.001, epochs=2, learning_rate=0.1)
     assert result.monitored == "objective"
     best = result.best.metrics
-    w = result.model.weights / 2**23
+    assert result.model.weights.size == 21
+    w = result.model.weights[:20] / 2**23  # the intercept is fitted without a penalty, so the bias has none
     penalty = 0.025 * (w**2).sum() + 0.001 * np.abs(w).sum()
     assert best["objective"] == pytest.approx(best["train_loss"] + penalty)
     free = run(epochs=2, learning_rate=0.1)
-    assert (w**2).sum() < (free.model.weights.astype(float) ** 2).sum() / 4**23
+    assert (w**2).sum() < (free.model.weights[:20].astype(float) ** 2).sum() / 4**23
 
 
 def test_the_intercept_is_the_best_one():
@@ -197,10 +198,20 @@ def test_the_intercept_is_the_best_one():
     loss = LOSSES["logistic"]
     for change in (-0.01, 0.01):
         assert loss.value(z, y).mean() < loss.value(z + change, y).mean()
-    bare = run(precision=2, planes=8, bias=False)
-    assert bare.model.weights.size == 20
-    folded = float(WEIGHT.to_real(bare.model.weights) @ bare.model.offset)
-    assert bare.model.intercept == folded, "without a bias nothing is fitted"
+
+
+@pytest.mark.parametrize("scaling", ["minmax", "maxabs"])
+@pytest.mark.parametrize(("precision", "planes"), [(1, 1), (2, 2), (2, 8)])
+def test_without_a_bias_quantisation_shifts_no_activation(precision, planes, scaling):
+    """The model is on average where the hardware was; but for that its intercept is what the scaling gives."""
+    data, options = dataset(), {"precision": precision, "planes": planes, "scaling": scaling, "bias": False}
+    result = run(data, epochs=20, **options)
+    assert result.model.weights.size == 20
+    prepared = prepare(data, TrainingOptions(**options), CONFIG)
+    weights = [result.model.weights.astype(np.int64)]
+    seen = quantised_activations(prepared.images, weights, prepared.features, data.samples)
+    assert result.model.decision_function(data).mean() == pytest.approx(seen.mean())
+    assert result.best.metrics["train_accuracy"] > result.best.metrics["quantised_accuracy"] - 0.03
 
 
 def test_same_seed_same_weights_and_other_seeds_others():
@@ -268,6 +279,16 @@ def test_adaptive_rates_fall():
     assert rates[0] == pytest.approx(15, rel=0.01)
     assert rates[-1] < rates[0] / 20
     assert sorted(rates, reverse=True) == rates
+
+
+@pytest.mark.parametrize("patience", [1, 2, 5])
+def test_patience_ends_an_adaptive_training_when_its_rate_is_lowest(patience):
+    result = run(epochs=200, schedule="adaptive", patience=patience, tolerance=100.0)
+    rates = [record.learning_rate for record in result.history]
+    assert result.stopped is StopReason.PATIENCE
+    assert rates[: patience + 2] == [rates[0]] * (patience + 1) + [pytest.approx(rates[0] / 5, rel=0.01)]
+    assert rates[-1] == pytest.approx(smallest_rate(16, FeatureFormat(8, 8, False)))
+    assert rates[-patience:] == [rates[-1]] * patience
 
 
 @pytest.mark.parametrize("epoch", [1, 3])
