@@ -60,23 +60,21 @@ def write_folder(folder: Path, files: Mapping[str, str], description: Mapping[st
     manifest = json.dumps({**description, "files": checksums}, indent=2) + "\n"
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    fresh, old = scratch / "new", scratch / "old"
     try:
-        fresh = scratch / "new"
         fresh.mkdir()
         for name, text in {**files, MANIFEST: manifest}.items():
             with (fresh / name).open("w", encoding="utf-8", newline="\n") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-        old = scratch / "old"
         if folder.exists():
             folder.rename(old)
-        try:
-            fresh.rename(folder)
-        finally:
-            if old.exists() and not folder.exists():
-                old.rename(folder)
+        fresh.rename(folder)
     finally:
+        # Wherever Ctrl-C came: the old folder goes back before the scratch folder goes, unless the new one is there.
+        if old.exists() and not folder.exists():
+            old.rename(folder)
         shutil.rmtree(scratch, ignore_errors=True)
     return [folder / name for name in (*files, MANIFEST)]
 
@@ -87,7 +85,9 @@ def check_folder(folder: Path) -> None:
     Raises
     ------
     ForeignFolderError
-        If the path is a file, or a folder that holds anything else than an earlier output.
+        If the path is a file, or a folder that holds anything else than an earlier output as it was generated.
+    OSError
+        If a file in it cannot be read.
     """
     if not folder.exists():
         return
@@ -103,3 +103,6 @@ def check_folder(folder: Path) -> None:
     strangers = sorted(present - {*known, MANIFEST})
     if strangers:
         raise ForeignFolderError(f"{folder} holds {strangers[0]}, which was not generated: name a new folder")
+    for name in sorted(present - {MANIFEST}):
+        if hashlib.sha256((folder / name).read_bytes()).hexdigest() != known[name]:
+            raise ForeignFolderError(f"{folder} holds {name}, which was changed since: name a new folder or delete it")

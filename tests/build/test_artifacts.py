@@ -91,6 +91,41 @@ def test_a_failure_changes_nothing(tmp_path, monkeypatch, step, earlier):
         assert _contents(out) == before
 
 
+@pytest.mark.parametrize("at", ["between", "new"])
+def test_ctrl_c_while_folders_are_moved(tmp_path, monkeypatch, at):
+    """Between the two renames, and in the second."""
+    out = tmp_path / "out"
+    write_folder(out, {"a": "old"}, {})
+    before = _contents(out)
+    real = Path.rename
+
+    def rename(self, target):
+        if self.name == at:
+            raise KeyboardInterrupt
+        moved = real(self, target)
+        if at == "between" and Path(target).name == "old":
+            raise KeyboardInterrupt
+        return moved
+
+    monkeypatch.setattr(Path, "rename", rename)
+    with pytest.raises(KeyboardInterrupt):
+        write_folder(out, {"a": "new"}, {})
+    assert _contents(out) == before
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_leaves_files_alone_that_were_changed(tmp_path):
+    out = tmp_path / "out"
+    write_folder(out, {"a.v": "generated", "b.v": "generated"}, {})
+    (out / "a.v").write_text("generated, and mended by hand")
+    before = _contents(out)
+    with pytest.raises(ForeignFolderError, match=r"holds a\.v, which was changed since: name a new folder"):
+        write_folder(out, {"a.v": "new"}, {})
+    assert _contents(out) == before
+    (out / "a.v").unlink()
+    write_folder(out, {"a.v": "new"}, {})
+
+
 def test_follows_a_link(tmp_path):
     real, link = tmp_path / "real", tmp_path / "link"
     real.mkdir()
