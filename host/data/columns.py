@@ -31,7 +31,8 @@ class ReadOptions:
         refused; columns in another order are put into this one. A LIBSVM file may have fewer features, which are zeros
         then, and more, which are ignored.
     header
-        CSV: whether the first line has names; ``None`` looks whether it has anything but numbers.
+        CSV: whether the first line has names; ``None`` says so if it names a label or if no feature in it is a number.
+        If that leaves doubt, the file is refused.
     delimiter
         CSV: the character between fields; ``None`` looks which of comma, semicolon and tab the first line has most.
     zero_based

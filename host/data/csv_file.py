@@ -102,10 +102,9 @@ def _look(path: Path, options: ReadOptions) -> _Form:
     fields = [field.strip() for field in next(reader)]
     if reader.line_num > 1:
         raise UserError(f"{place}: a quoted field does not end in this line: leave line breaks out of names")
-    header = options.header
+    header = _has_names(fields, options) if options.header is None else options.header
     if header is None:
-        header = any(number(field) is None and field not in MISSING for field in _without_label(fields, options))
-        header = header or any(field.lower() in LABEL_NAMES for field in fields)
+        raise UserError(f"{place}: may hold names or a sample: say --header or --no-header")
     names = fields if header else None
     if len(fields) == 1 and options.labels_needed:
         raise UserError(f"{path}: there is only a label column, no features; is the delimiter right?")
@@ -113,16 +112,25 @@ def _look(path: Path, options: ReadOptions) -> _Form:
     return _Form(delimiter, columns, skipped + int(header), len(raw))
 
 
-def _without_label(fields: list[str], options: ReadOptions) -> list[str]:
-    """The fields that can only be numbers if the line is a sample: a text at either end may be a label."""
-    if options.label_column is None:
-        return fields[:-1]
+def _has_names(fields: list[str], options: ReadOptions) -> bool | None:
+    """Whether a first line has names and is no sample, ``None`` if it may be either."""
     try:
-        place = int(options.label_column)
+        label = int(options.label_column or -1)
     except ValueError:
-        return [""] if options.label_column not in fields else fields
-    place -= int(place > 0)
-    return [field for i, field in enumerate(fields) if i not in (place, place + len(fields))]
+        if options.label_column in fields:
+            return True
+        label = -1
+    label += len(fields) if label < 0 else -1
+    features = [field for place, field in enumerate(fields) if place != label] or fields
+    numbers = [field for field in features if number(field) is not None]
+    words = [field for field in features if number(field) is None and field not in MISSING]
+    labels = {field.lower() for field in fields} & set(LABEL_NAMES)
+    counted = [str(place) for place in range(len(fields))]  # what pandas calls columns without names
+    if not numbers:
+        return bool(words or labels)
+    if labels - {"y"} or (labels and features == counted[: len(features)]):  # y may mean yes
+        return True
+    return None if words or labels or fields == counted else False
 
 
 def _read_fast(path: Path, form: _Form) -> _Table:
@@ -230,7 +238,7 @@ def _value(field: str, place: str) -> float:
 
 
 def _find_label_mistake(path: Path, form: _Form) -> None:
-    """Raise a `UserError` that names the line of the first label that is missing, not finite or not like the first."""
+    """Raise a `UserError` that names the line of the first label that may not be, or is not like the first one."""
     label = form.columns.label
     assert label is not None
     first: str | None = None

@@ -1,6 +1,7 @@
 """CSV files: headers, delimiters, label columns, and every way to get one wrong."""
 
 import bz2
+from contextlib import nullcontext as nothing
 
 import numpy as np
 import pytest
@@ -192,6 +193,42 @@ def test_without_labels(tmp_path):
     assert data.features.shape == (3, 3)
     assert not data.labelled
     assert data.labels.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("first", "choice", "header"),
+    [
+        ("1,2,M", None, False),
+        ("M,1,2", 1, False),
+        ("1,2,3", None, False),
+        ("1,,3", None, False),
+        ("?,NA,3", None, False),
+        ("a,b,c", None, True),
+        ("a,,3", None, True),
+        ("1,2,target", None, True),
+        ("id,2,target", None, True),
+        ("0,1,y", None, True),
+        ("2,a,b", "2", None),
+        ("2,a,b", "a", True),
+        ("id,2019,2020", None, None),
+        ("1,x,0", None, None),
+        ("M,1,2", None, None),
+        ("1,2,y", None, None),
+        ("0,1,2", None, None),
+        ('"0","1","2"', None, None),
+    ],
+)
+def test_header_is_seen_or_asked_for(tmp_path, first, choice, header):
+    path = write(tmp_path, f"\n{first}\n3,4,5\n6,7,8\n")
+    if header is None:
+        with pytest.raises(UserError, match="line 2: may hold names or a sample: say --header or --no-header"):
+            read_dataset(path, label_column=choice)
+        assert read_dataset(path, label_column=choice, header=True).samples == 2
+    elif header:
+        assert read_dataset(path, label_column=choice).samples == 2
+    else:
+        with pytest.raises(UserError, match=r"line [23], .*(missing|but .* before)") if first != "1,2,3" else nothing():
+            assert read_dataset(path, label_column=choice).samples == 3
 
 
 def test_header_is_forced(tmp_path):
