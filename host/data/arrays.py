@@ -12,7 +12,7 @@ import scipy.sparse
 
 from p4sgd.host.data.columns import ReadOptions, choose_columns
 from p4sgd.host.data.dataset import Dataset, Features, find_not_finite
-from p4sgd.host.data.labels import encode_labels
+from p4sgd.host.data.labels import encode_labels, real_labels
 from p4sgd.host.errors import UserError
 
 __all__ = ["FEATURE_KEYS", "LABEL_KEYS", "read_npy", "read_npz"]
@@ -42,7 +42,7 @@ def read_npy(path: Path, options: ReadOptions) -> Dataset:
     _check_numbers(matrix, str(path))
     columns = choose_columns(matrix.shape[1], None, options, str(path))
     labelled = columns.label is not None
-    labels = np.array(matrix[:, columns.label], np.float64) if labelled else np.zeros(matrix.shape[0])
+    labels = real_labels(matrix[:, columns.label], str(path)) if labelled else np.zeros(matrix.shape[0])
     first, end = columns.features[0], columns.features[-1] + 1
     side_by_side = end - first == len(columns.features)
     features = matrix[:, first:end] if side_by_side else matrix[:, columns.features]
@@ -111,7 +111,7 @@ def _labels(path: Path, archive: Mapping[str, npt.NDArray[Any]]) -> tuple[npt.ND
         labels = labels.reshape(-1)
     if labels.dtype.kind not in "US":
         _check_numbers(labels, f"{path}, labels")
-        return labels.astype(np.float64), ()
+        return real_labels(labels, str(path)), ()
     distinct, which = np.unique(labels, return_inverse=True)
     try:
         texts = [text.decode() if isinstance(text, bytes) else text for text in distinct.tolist()]

@@ -40,7 +40,7 @@ def read_builtin(source: str) -> Dataset:
     if colon:
         if name == "diabetes":
             raise UserError(f"{source}: the labels of {name} are measurements, not classes")
-        known = sorted({f"{label:g}" for label in labels})
+        known = [str(label) for label in sorted(set(bunch.target.tolist()))]
         if wanted not in known:
             raise UserError(f"{source}: {name} has no label {wanted!r}; there are {', '.join(known)}")
         labels = (labels == float(wanted)).astype(float)

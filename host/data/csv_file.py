@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from p4sgd.host.data.columns import LABEL_NAMES, Columns, ReadOptions, choose_columns
 from p4sgd.host.data.dataset import Dataset
-from p4sgd.host.data.labels import MISSING, encode_labels, number
+from p4sgd.host.data.labels import MISSING, check_exact, encode_labels, number
 from p4sgd.host.data.opening import open_data
 from p4sgd.host.errors import UserError
 
@@ -250,6 +250,7 @@ def _find_label_mistake(path: Path, form: _Form) -> None:
             raise UserError(f"{place}: {_NO_LABEL}")
         if value is not None and not np.isfinite(value):
             raise UserError(f"{place}: the label is {text}: it must be finite")
+        check_exact(text, place)
         if first is None:
             first = text
         elif (value is None) != (number(first) is None):

@@ -1,18 +1,23 @@
 """The labels of a source as numbers: read as such, or counted if they are texts."""
 
+import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.errors import UserError
 
-__all__ = ["MISSING", "encode_labels", "number"]
+__all__ = ["MISSING", "check_exact", "encode_labels", "number", "real_labels"]
 
 MISSING = frozenset(
     {"", "#N/A", "#NA", "-NaN", "-nan", "?", "N/A", "NA", "NULL", "NaN", "None", "n/a", "na", "nan", "null"}
 )
 """Texts that stand for a value that is not there."""
+
+_EXACT = 1 << 53
+"""From here on float64 does not have every whole number."""
 
 
 def number(text: str) -> float | None:
@@ -21,6 +26,32 @@ def number(text: str) -> float | None:
         return None if "_" in text else float(text)
     except ValueError:
         return None
+
+
+def real_labels(labels: npt.NDArray[Any], name: str) -> npt.NDArray[np.float64]:
+    """Numbers as float64.
+
+    Raises
+    ------
+    UserError
+        If whole numbers are so large that different ones would become the same.
+    """
+    if labels.dtype.kind in "iu" and labels.size:
+        check_exact(str(labels.min()), name)
+        check_exact(str(labels.max()), name)
+    return labels.astype(np.float64)
+
+
+def check_exact(text: str, name: str) -> None:
+    """Refuse a whole number that float64 may not tell from others; ``text`` is a number.
+
+    Raises
+    ------
+    UserError
+        If it is that large.
+    """
+    if re.fullmatch(r"[+-]?\d+", text) and abs(float(text)) >= _EXACT:
+        raise UserError(f"{name}: the label {text} is too large to be told from others: use labels below 2^53")
 
 
 def encode_labels(
@@ -47,7 +78,7 @@ def encode_labels(
     Raises
     ------
     UserError
-        If a label is missing, or if some are numbers and others are not.
+        If a label is missing, or too large a whole number, or if some are numbers and others are not.
     """
     texts = [text.strip() for text in distinct]
     missing = [place for place, text in enumerate(texts) if text in MISSING]
@@ -57,6 +88,8 @@ def encode_labels(
     numbers = [number(text) for text in texts]
     words = [text for text, value in zip(texts, numbers, strict=True) if value is None]
     if not words:
+        for text in texts:
+            check_exact(text, name)
         return np.array(numbers, dtype=np.float64)[which], ()
     if len(words) < len(texts):
         raise UserError(f"{name}: the label {words[0]!r} is not a number, unlike others: put it right or leave it out")

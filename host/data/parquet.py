@@ -8,7 +8,7 @@ import numpy as np
 
 from p4sgd.host.data.columns import Columns, ReadOptions, choose_columns
 from p4sgd.host.data.dataset import Dataset, find_not_finite
-from p4sgd.host.data.labels import encode_labels
+from p4sgd.host.data.labels import encode_labels, real_labels
 from p4sgd.host.errors import UserError
 
 __all__ = ["read_parquet"]
@@ -79,7 +79,7 @@ def _read(file: Any, kept: list[int], columns: Columns, path: Path) -> Dataset:
 
     samples = file.metadata.num_rows
     features = np.empty((samples, len(columns.features)))
-    labels: list[Any] = []
+    parts: list[Any] = []
     first = 0
     for batch in file.iter_batches(batch_size=max(1, _BATCH_VALUES // columns.count)):
         for place in _used(columns):
@@ -98,18 +98,19 @@ def _read(file: Any, kept: list[int], columns: Columns, path: Path) -> Dataset:
             where = f"{path}, row {first + row + 1}, {columns[columns.features[feature]]}"
             raise UserError(f"{where}: the value is {block[row, feature]}: it must be finite")
         if columns.label is not None:
-            labels.append(_plain(batch.column(kept[columns.label])))
+            parts.append(_plain(batch.column(kept[columns.label])))
         first += batch.num_rows
     feature_names = columns.feature_names
     if columns.label is None:
         return Dataset(features, np.zeros(samples), str(path), labelled=False, feature_names=feature_names)
-    joined = pa.chunked_array(labels) if labels else pa.chunked_array([pa.array([], pa.float64())])
+    joined = pa.chunked_array(parts) if parts else pa.chunked_array([pa.array([], pa.float64())])
     if pa.types.is_string(joined.type) or pa.types.is_large_string(joined.type):
         encoded = joined.combine_chunks().dictionary_encode()
         which = encoded.indices.to_numpy().astype(np.intp)
         values, names = encode_labels(encoded.dictionary.to_pylist(), which, str(path))
         return Dataset(features, values, str(path), names, feature_names=feature_names)
-    return Dataset(features, _numbers(joined), str(path), feature_names=feature_names)
+    labels = joined.to_numpy() if pa.types.is_integer(joined.type) else _numbers(joined)
+    return Dataset(features, real_labels(labels, str(path)), str(path), feature_names=feature_names)
 
 
 def _plain(column: Any) -> Any:

@@ -16,6 +16,9 @@ __all__ = ["LabelCoding"]
 _SHOWN = 5
 """Labels that a message lists."""
 
+_EXACT = 2.0**53
+"""Whole numbers below are shown as such."""
+
 
 @dataclass(frozen=True)
 class LabelCoding:
@@ -66,7 +69,7 @@ class LabelCoding:
         ------
         UserError
             If the labels do not suit the task: none at all, one class, more than two without ``positive``,
-            ``positive`` unknown, texts for regression.
+            ``positive`` unknown, texts for regression, numbers whose squares are beyond float64.
         """
         if not data.labelled:
             raise UserError(f"{data.name} has no labels to train on")
@@ -76,7 +79,11 @@ class LabelCoding:
                 raise UserError("a positive class makes no sense for regression: choose another loss or leave it out")
             if names:
                 raise UserError(f"{data.name}: the labels are texts ({_listed(names)}), regression needs numbers")
-            scale = float(labels.std())
+            with np.errstate(over="ignore", invalid="ignore"):
+                scale = float(labels.std())
+            if not np.isfinite(scale) or (scale == 0 and labels.min() < labels.max()):
+                largest = np.abs(labels).max()
+                raise UserError(f"{data.name}: labels reach {largest:.3g}, their squares no float64: change their unit")
             return cls(task, mean=float(labels.mean()), scale=scale if scale > 0 else 1.0)
         found = np.unique(labels)
         shown = _listed([_name(label, names) for label in found])
@@ -187,7 +194,9 @@ def _number(label: str | float, names: tuple[str, ...]) -> float | None:
 
 
 def _name(label: float, names: tuple[str, ...]) -> str:
-    return names[int(label)] if names else f"{label:g}"
+    if names:
+        return names[int(label)]
+    return str(int(label)) if abs(label) < _EXACT and float(label).is_integer() else repr(float(label))
 
 
 def _listed(labels: Sequence[str]) -> str:

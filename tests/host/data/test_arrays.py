@@ -79,6 +79,8 @@ def test_text_labels_in_npz(tmp_path):
         ({"X": X, "y": np.array(["a", "", "b"])}, "the label of sample 2 is missing: leave that sample out"),
         ({"X": X, "y": np.array(["a", "b", " nan"])}, "the label of sample 3 is missing: leave that sample out"),
         ({"X": X, "y": np.array([b"a", b"b", b"\xff"])}, "labels: hold bytes that are not UTF-8 text"),
+        ({"X": X, "y": np.array([1, 2, 2**53 + 1])}, "the label 9007199254740993 is too large to be told from others"),
+        ({"X": X, "y": np.array([1, 2, 2**64 - 1], np.uint64)}, "the label 18446744073709551615 is too large"),
         ({"X": X, "y": np.array("a")}, "3 samples, but labels of shape"),
         ({"format": np.array(b"lil"), "shape": np.array([3, 2]), "y": Y}, "holds no sparse matrix that SciPy could"),
         ({"X": X[:0], "y": Y[:0]}, "there are no samples"),
@@ -135,6 +137,14 @@ def test_npy(tmp_path):
         assert chosen.labels.tolist() == np.column_stack([X, Y])[:, place].tolist()
         assert chosen.features.tolist() == np.delete(np.column_stack([X, Y]), place, axis=1).tolist()
     assert read_dataset(path, labels_needed=False, like=FeatureSpace(3)).features.shape == (3, 3)
+
+
+def test_whole_labels_of_npy(tmp_path):
+    path = tmp_path / "data.npy"
+    np.save(path, np.array([[2**60, 2**53 - 1], [3, -(2**53) + 1]]))
+    assert read_dataset(path).labels.tolist() == [2**53 - 1, -(2**53) + 1]
+    with pytest.raises(UserError, match=f"the label {2**60} is too large"):
+        read_dataset(path, label_column=1)
 
 
 def test_bytes_stay_small(tmp_path):
@@ -242,6 +252,7 @@ def test_text_labels_in_parquet(tmp_path, kind):
         ({"a": [1, None], "label": [0, 1]}, ", row 2, column 1 .a.: the value is missing"),
         ({"a": [1.0, 2], "label": [0, None]}, ", row 2, column 2 .label.: the value is missing"),
         ({"b": [0, 1], "a": [1, np.inf], "y": [0, 1]}, ", row 2, column 2 .a.: the value is inf: it must be finite"),
+        ({"a": [1, 2], "label": [0, -(2**53)]}, ": the label -9007199254740992 is too large to be told from others"),
         ({"a": [1, 2], "label": [0, np.nan]}, ": the label of sample 2 is nan"),
         ({"label": [0, 1]}, ": there is only a label column"),
         ({"a": pa.array([], pa.float64()), "label": pa.array([], pa.float64())}, ": there are no samples"),

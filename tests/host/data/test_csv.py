@@ -118,6 +118,7 @@ def test_labels_may_be_names(tmp_path):
     ("rows", "message"),
     [
         ("1,2,0\n3,4,1\n5,6,one\n", "line 3, column 3: the label is 'one', but '0' before"),
+        ("1,2,0\n3,4,9007199254740993\n", "line 2, column 3: the label 9007199254740993 is too large to be told"),
         ("1,2,0\n3,4,inf\n", "line 2, column 3: the label is inf: it must be finite"),
         ("1,2,0\n3,4,\n", "line 2, column 3: the label is missing"),
         ("1,2,0\n3,4,NA\n", "line 2, column 3: the label is missing"),

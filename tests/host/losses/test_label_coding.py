@@ -38,6 +38,15 @@ def test_two_classes(labels):
     assert coding.name(high) == f"{high:g}"
 
 
+@pytest.mark.parametrize(
+    ("label", "shown"), [(12345678.0, "12345678"), (-0.1234567, "-0.1234567"), (1e300, "1e+300"), (0.5, "0.5")]
+)
+def test_labels_are_shown_in_full(label, shown):
+    assert classes(label, -3).name(np.float64(label)) == shown
+    with pytest.raises(UserError, match=f"3 values .*{shown.replace('+', '.')}"):
+        classes(label, -3, -4)
+
+
 @pytest.mark.parametrize("positive", [2, 2.0, "2"])
 def test_one_against_the_rest(positive):
     coding = classes(0, 1, 2, 3, positive=positive)
@@ -110,6 +119,12 @@ def test_regression_on_a_constant():
     coding = regression(7, 7, 7)
     assert coding.real(np.full(3, 7.0)).tolist() == [0, 0, 0]
     assert coding.predictions(np.zeros(1)).tolist() == [7]
+
+
+@pytest.mark.parametrize("labels", [(0, 1e200), (-1e308, 1e308, 1e308), (0, 1e-200)])
+def test_regression_on_what_has_no_squares(labels):
+    with pytest.raises(UserError, match=r"d\.csv: labels reach 1e.\d+, their squares no float64: change their unit"):
+        regression(*labels)
 
 
 def test_regression_wants_numbers():
