@@ -9,9 +9,11 @@ Sums are formed in float64 where it is exact, which is where every partial sum i
 - dot products if Σ_j max|w| · 255 < 2^53, which `dot_is_exact` checks; else they are formed in int64.
 
 An exact sum does not depend on its order, so the compiler may vectorise and the number of threads does not matter.
-Compiled code is cached beside this file by Numba; the first use on a machine takes some seconds longer.
+Compiled code is cached beside this file by Numba, or in the user's cache folder; the first use on a machine takes some
+seconds longer, and so does every use where neither can be written.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -31,7 +33,19 @@ _SPREAD = np.array([sum((byte >> bit & 1) << 8 * bit for bit in range(8)) for by
 """Byte to word: bit i becomes byte i."""
 
 
-@numba.njit(cache=True)
+def _compiled(**options: Any) -> Callable[[Any], Any]:
+    """What `numba.njit` with a cache gives, or without one where there is no folder for it."""
+
+    def compiled(function: Any) -> Any:
+        try:
+            return numba.njit(cache=True, **options)(function)
+        except RuntimeError:
+            return numba.njit(**options)(function)
+
+    return compiled
+
+
+@_compiled()
 def dot_is_exact(weights: FloatArray) -> bool:
     """Whether dot products with these weights are exact in float64, whatever the features."""
     most = 0.0
@@ -40,7 +54,7 @@ def dot_is_exact(weights: FloatArray) -> bool:
     return most * 255.0 * weights.size < 2.0**53
 
 
-@numba.njit(cache=True)
+@_compiled()
 def _decode(lines: Any, micro_batch: int, precision: int, flip: Any, spread: Any, out: Any) -> None:
     """Bytes of one micro-batch: (8, C · lanes / 8) words of 8 features, with ``flip`` inverted in each."""
     chunks, lane_bytes = lines.shape[1], lines.shape[4]
@@ -53,7 +67,7 @@ def _decode(lines: Any, micro_batch: int, precision: int, flip: Any, spread: Any
                 out[bank, chunk * lane_bytes + byte] = word ^ flip
 
 
-@numba.njit(cache=True, fastmath=_SUMS)
+@_compiled(fastmath=_SUMS)
 def _dot_float(features: Any, weights: Any) -> float:
     total = 0.0
     for j in range(weights.shape[0]):
@@ -61,7 +75,7 @@ def _dot_float(features: Any, weights: Any) -> float:
     return total
 
 
-@numba.njit(cache=True)
+@_compiled()
 def _dot_int(features: Any, weights: Any) -> np.int64:
     total = np.int64(0)
     for j in range(weights.shape[0]):
@@ -69,7 +83,7 @@ def _dot_int(features: Any, weights: Any) -> np.int64:
     return total
 
 
-@numba.njit(cache=True)
+@_compiled()
 def _forward(
     engines: Any,
     first: int,
@@ -139,7 +153,7 @@ def forward(
     _forward(engines, first, count, precision, offset, flip, _SPREAD, weights, words, features, totals)
 
 
-@numba.njit(cache=True, fastmath=_SUMS)
+@_compiled(fastmath=_SUMS)
 def _descend(features: Any, deltas: Any, offset: float, scale: float, low: float, high: float, weights: Any) -> bool:
     saturated = False
     size = weights.shape[0]
@@ -178,7 +192,7 @@ def _descend(features: Any, deltas: Any, offset: float, scale: float, low: float
     return saturated
 
 
-@numba.njit(cache=True)
+@_compiled()
 def _backward(features: Any, deltas: Any, offset: float, scale: float, low: float, high: float, weights: Any) -> bool:
     saturated = False
     for engine in range(weights.shape[0]):
@@ -218,7 +232,7 @@ def backward(
     return bool(_backward(features, deltas.astype(np.float64), float(offset), scale, low, high, weights))
 
 
-@numba.njit(cache=True)
+@_compiled()
 def _regularize(weights: Any, shrink: float, scale: float, threshold: float) -> None:
     for engine in range(weights.shape[0]):
         for j in range(weights.shape[1]):
