@@ -3,6 +3,7 @@
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,8 @@ def new_file(path: Path, size: int | None = None) -> Iterator[BinaryIO]:
     """Open a temporary file that takes the place of ``path`` at the end of the ``with`` block.
 
     The temporary file lies in the same folder, because only there the rename is atomic. If the block raises anything,
-    Ctrl-C included, it is deleted and an older file of that name stays as it was.
+    Ctrl-C included, it is deleted and an older file of that name stays as it was. The new file has the permissions of
+    the older one; a symbolic link stays, and the file that it leads to is replaced.
 
     Parameters
     ----------
@@ -37,17 +39,20 @@ def new_file(path: Path, size: int | None = None) -> Iterator[BinaryIO]:
     """
     if path.exists() and not path.is_file():
         raise UserError(f"{path}: cannot write: it is no ordinary file: choose another name")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         try:
             # "x" and not tempfile, whose files only their owner may read
             with open(temporary, "x+b") as file:
+                if target.exists():
+                    os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
                 if size:
                     _reserve(file, size)
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, path)
+            os.replace(temporary, target)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise

@@ -29,7 +29,8 @@ def check_new_file(path: Path | None, *, special: bool = False) -> None:
         if special and not path.is_dir():
             return
         raise UserError(f"{path}: is not a file that could be written")
-    if not path.parent.is_dir():
-        raise UserError(f"{path}: there is no folder {path.parent}")
-    if not os.access(path.parent, os.W_OK | os.X_OK) or (path.exists() and not os.access(path, os.W_OK)):
+    folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
+    if not folder.is_dir():
+        raise UserError(f"{path}: there is no folder {folder}")
+    if not os.access(folder, os.W_OK | os.X_OK) or (path.exists() and not os.access(path, os.W_OK)):
         raise UserError(f"{path}: no permission to write")

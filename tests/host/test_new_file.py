@@ -30,6 +30,31 @@ def test_others_may_read_it_as_the_umask_says(tmp_path):
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o666])
+def test_the_permissions_of_the_older_file_stay(tmp_path, mode):
+    path = tmp_path / "file"
+    path.write_text("old")
+    path.chmod(mode)
+    with new_file(path) as file:
+        assert stat.S_IMODE(os.fstat(file.fileno()).st_mode) == mode, "secret before anything is written"
+        file.write(b"new")
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_a_link(tmp_path, there):
+    (tmp_path / "folder").mkdir()
+    target, link = tmp_path / "folder" / "file", tmp_path / "link"
+    if there:
+        target.write_text("old")
+    link.symlink_to("folder/file")
+    with new_file(link) as file:
+        file.write(b"new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    assert [path.name for path in target.parent.iterdir()] == ["file"]
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, SystemExit])
 def test_a_failure_leaves_the_older_file(tmp_path, error):
     path = tmp_path / "file"

@@ -124,6 +124,12 @@ def test_a_model_file_that_is_no_file(tmp_path, kind):
     assert out.is_dir() if kind == "folder" else out.is_fifo()
 
 
+def test_a_link_into_a_missing_folder(tmp_path):
+    (tmp_path / "model").symlink_to("nowhere/model")
+    line = refused(tmp_path, "train", "breast_cancer", "--epochs", 1, "--out", tmp_path / "model")
+    assert line == f"{tmp_path / 'model'}: there is no folder {tmp_path / 'nowhere'}"
+
+
 @pytest.mark.parametrize(
     ("config", "features", "says"), [("tiny", 200, "128"), ("small", 2000, "1,?024"), ("tiny", 160, "worker")]
 )
