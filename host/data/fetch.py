@@ -1,8 +1,9 @@
 """Fetching original data sets from the LIBSVM data page, with checksums.
 
 The page publishes no checksums and this project claims to know none. The first download of a file is therefore trusted,
-over https, and its SHA-256 is pinned in ``checksums.json`` beside it; every later download or use of the file has to
-match. Who wants to be sure of the first one too gives the checksum.
+over https, and its SHA-256 is pinned in ``checksums.json`` beside it; whenever the file is fetched again, downloaded or
+found to be there, it has to match. Reading it as data does not compare. Who wants to be sure of the first download too
+gives the checksum.
 """
 
 import hashlib
@@ -120,9 +121,11 @@ def fetch(
         with new_file(path) as file:
             found = _download(original.url, path, file, on_progress)
             if expected and found != expected:
+                lines = f"remove its line from {directory / LOCK_FILE}"
+                origin, remedy = ("as given", "give that checksum") if sha256 else ("as before", lines)
                 raise UserError(
-                    f"{original.url}: the file has SHA-256 {found}, not {expected} as before: it was changed on the "
-                    f"way or by its owner; if you trust it, remove its line from {directory / LOCK_FILE}"
+                    f"{original.url}: the file has SHA-256 {found}, not {expected} {origin}: it was changed on the "
+                    f"way or by its owner; if you trust it, {remedy}"
                 )
     else:
         found = _checksum(path)
@@ -140,27 +143,33 @@ def _download(url: str, path: Path, file: BinaryIO, on_progress: Callable[[int, 
     """Write what a URL gives; returns its SHA-256."""
     digest = hashlib.sha256()
     done = 0
-    try:
-        with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as response:
-            length = response.headers.get("Content-Length")
-            total = int(length) if length else None
-            while block := _read(response, url, path):
-                digest.update(block)
-                file.write(block)
-                done += len(block)
-                if on_progress is not None:
-                    on_progress(done, total)
-    except urllib.error.HTTPError as error:
-        raise UserError(f"{url}: the server says {error.code} {error.reason}: {_advice(path)}") from error
-    except urllib.error.URLError as error:
-        raise UserError(f"{url}: cannot be reached ({error.reason}): {_advice(path)}") from error
+    with _open(url, path) as response:
+        length = response.headers.get("Content-Length", "")
+        total = int(length) if length.isdecimal() else None
+        while block := _read(response, url, path):
+            digest.update(block)
+            file.write(block)
+            done += len(block)
+            if on_progress is not None:
+                on_progress(done, total)
     if total is not None and done != total:
         raise UserError(f"{url}: broke off after {done} of {total} bytes: fetch it again")
     return digest.hexdigest()
 
 
+def _open(url: str, path: Path) -> http.client.HTTPResponse:
+    """Ask for a file; here and in `_read` a failure of the network is told as such, not as one of the disk."""
+    try:
+        response: http.client.HTTPResponse = urllib.request.urlopen(url, timeout=_TIMEOUT_S)
+    except urllib.error.HTTPError as error:
+        raise UserError(f"{url}: the server says {error.code} {error.reason}: {_advice(path)}") from error
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        raise UserError(f"{url}: cannot be reached ({reason}): {_advice(path)}") from error
+    return response
+
+
 def _read(response: http.client.HTTPResponse, url: str, path: Path) -> bytes:
-    """The next bytes; a failure of the network is told as such, not as one of the disk."""
     try:
         return response.read(_BLOCK)
     except (OSError, http.client.HTTPException) as error:

@@ -21,6 +21,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/missing":
             self.send_error(404)
             return
+        if self.path in ("/silent", "/nonsense"):
+            self.wfile.write(b"" if self.path == "/silent" else b"nonsense\r\n\r\n")
+            return
         self.send_response(200)
         self.send_header("Content-Length", str(len(self.server.content)))
         self.end_headers()
@@ -47,7 +50,7 @@ def server():
 def originals(server, monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     base = f"http://127.0.0.1:{server.server_port}"
-    return {name: Original(f"{base}/{name}", "a test") for name in ("good", "missing", "short")}
+    return {name: Original(f"{base}/{name}", "a test") for name in ("good", "missing", "short", "silent", "nonsense")}
 
 
 def test_first_download_is_pinned_and_kept(tmp_path, server, originals):
@@ -83,7 +86,7 @@ def test_a_file_that_changed(tmp_path, originals):
 
 
 def test_a_known_checksum(tmp_path, originals):
-    with pytest.raises(UserError, match=f"has SHA-256 {DIGEST}, not {'0' * 64}"):
+    with pytest.raises(UserError, match=f"has SHA-256 {DIGEST}, not {'0' * 64} as given: .*give that checksum$"):
         fetch("good", tmp_path, sha256="0" * 64, originals=originals)
     assert list(tmp_path.iterdir()) == []
     assert not fetch("good", tmp_path, sha256=DIGEST.upper(), originals=originals).pinned
@@ -93,8 +96,10 @@ def test_a_known_checksum(tmp_path, originals):
     ("name", "message"),
     [
         ("missing", "the server says 404 Not Found: check the network, or get the file elsewhere and put it at"),
+        ("silent", "/silent: cannot be reached .Remote end closed connection.*: check the network"),
+        ("nonsense", r"/nonsense: cannot be reached .nonsense\s*.: check the network"),
         ("short", r"broke off after \d+ of \d+ bytes|broke off"),
-        ("unknown", "there is no data set 'unknown' to fetch; there are good, missing, short"),
+        ("unknown", "there is no data set 'unknown' to fetch; there are good, missing, short, silent, nonsense"),
     ],
 )
 def test_failures_leave_nothing(tmp_path, originals, name, message):
