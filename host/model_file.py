@@ -40,6 +40,8 @@ FORMAT_VERSION = 2
 
 _KIND = "p4sgd-model"
 
+_FIRST = " (the model comes before the data)"
+
 _BLOCK_VALUES = 1 << 17
 """Values that are converted to float64 at once: 1 MB, which stays in the cache (10 MB take five times as long)."""
 
@@ -173,36 +175,55 @@ def load_model(path: Path) -> Model:
         tensors = load(data)
         metadata = _metadata(data)
     except (SafetensorError, ValueError, KeyError) as error:
-        raise UserError(f"{path}: not a model file of p4sgd, or damaged") from error
+        raise UserError(f"{path}: not a model file of p4sgd, or damaged{_FIRST}") from error
     if metadata.get("kind") != _KIND:
-        raise UserError(f"{path}: not a model file of p4sgd")
+        raise UserError(f"{path}: not a model file of p4sgd{_FIRST}")
     if metadata.get("version") != str(FORMAT_VERSION):
         raise UserError(
             f"{path}: a model file of version {metadata.get('version')}, this p4sgd reads version {FORMAT_VERSION}: "
             f"train again, or use the p4sgd that wrote it"
         )
     try:
-        loss = get_loss(json.loads(metadata["loss"])).name
         model = Model(
             coefficients=tensors["coefficients"].astype(np.float64, copy=False),
-            intercept=float(tensors["intercept"][0]),
+            intercept=tensors["intercept"].item(),
             weights=tensors["weights"].astype(np.int32, copy=False),
             slope=tensors["slope"].astype(np.float64, copy=False),
             offset=tensors["offset"].astype(np.float64, copy=False),
-            loss=loss,
+            loss=json.loads(metadata["loss"]),
             labels=LabelCoding.from_json(json.loads(metadata["labels"])),
             features=FeatureFormat(**json.loads(metadata["features"])),
             feature_names=tuple(json.loads(metadata["feature_names"])),
             zero_based=json.loads(metadata["zero_based"]),
             training=json.loads(metadata["training"]),
         )
-        if model.coefficients.ndim != 1 or model.weights.size - model.coefficients.size not in (0, 1):
-            raise ValueError("shapes do not agree")
+        _check(model)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise UserError(f"{path}: a damaged model file: {error}") from error
     return model
+
+
+def _check(model: Model) -> None:
+    """Raise a `ValueError` if the parts of a model do not go together."""
+    features = model.coefficients.size
+    shape = model.weights.shape
+    if model.coefficients.shape != (features,) or features == 0 or shape not in ((features,), (features + 1,)):
+        raise ValueError(f"coefficients of shape {model.coefficients.shape} and weights of shape {shape}")
+    if model.slope.shape != shape or model.offset.shape != shape:
+        raise ValueError("slope and offset must have the shape of the weights")
+    for name, numbers in (("coefficients", model.coefficients), ("slope", model.slope), ("offset", model.offset)):
+        if not np.isfinite(numbers).all():
+            raise ValueError(f"{name} must be finite")
+    if not np.isfinite(model.intercept):
+        raise ValueError("the intercept must be finite")
+    if get_loss(model.loss).task is not model.labels.task:
+        raise ValueError(f"the loss {model.loss} is not for {model.labels.task.value}")
+    if model.feature_names and len(model.feature_names) != features:
+        raise ValueError(f"{len(model.feature_names)} names for {features} features")
+    if model.zero_based not in (None, False, True):
+        raise ValueError(f"zero_based is {model.zero_based}")
 
 
 def _metadata(data: bytes) -> dict[str, str]:

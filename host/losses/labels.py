@@ -1,5 +1,6 @@
 """From the labels of a data set to the y of a loss, to `LABEL` integers, and back to predictions."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -51,6 +52,16 @@ class LabelCoding:
     names: tuple[str, ...] = ()
     mean: float = 0.0
     scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        numbers = (*self.classes, self.mean, self.scale, 0.0 if self.positive is None else self.positive)
+        if not all(map(math.isfinite, numbers)) or self.scale <= 0:
+            raise ValueError("labels must be finite and their scale positive")
+        count = 2 if self.task is Task.CLASSIFICATION else 0
+        if len(self.classes) != count or list(self.classes) != sorted(set(self.classes)):
+            raise ValueError(f"a {self.task.value} cannot have the classes {self.classes}")
+        if self.names and not all(label in range(len(self.names)) for label in self.classes):
+            raise ValueError(f"there are no names for the classes {self.classes}")
 
     @classmethod
     def fit(cls, task: Task, data: Dataset, positive: str | float | None = None) -> Self:

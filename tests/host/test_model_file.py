@@ -17,6 +17,7 @@ from p4sgd.host.model_file import FORMAT_VERSION, Model, load_model, save_model
 from p4sgd.hw.spec.run import FeatureFormat
 
 RNG = np.random.default_rng(5)
+LABELS = LabelCoding(Task.CLASSIFICATION, (2.0, 4.0)).to_json()
 
 
 def model(features=4, loss="logistic", labels=None, **more):
@@ -111,11 +112,12 @@ def test_regression_predicts_in_the_target_s_unit():
     assert trained.predict(data) == pytest.approx(100 + 10 * trained.decision_function(data))
 
 
-def rewrite(path, *, drop=(), **metadata):
-    """The file with other metadata or without some tensors."""
+def rewrite(path, *, drop=(), replace=None, **metadata):
+    """The file with other metadata, without some tensors, or with others."""
     data = path.read_bytes()
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
     tensors = {name: value for name, value in load(data).items() if name not in drop}
+    tensors |= replace or {}
     kept = {key: value for key, value in {**header, **metadata}.items() if value is not None}
     path.write_bytes(save(tensors, kept))
 
@@ -124,12 +126,27 @@ def rewrite(path, *, drop=(), **metadata):
     ("changes", "message"),
     [
         ({"version": "99"}, f"a model file of version 99, this p4sgd reads version {FORMAT_VERSION}: train again"),
-        ({"kind": "other"}, "not a model file of p4sgd"),
+        ({"kind": "other"}, "not a model file of p4sgd (the model comes before the data)"),
         ({"kind": None}, "not a model file of p4sgd"),
         ({"loss": '"cubic"'}, "there is no loss 'cubic'"),
         ({"labels": None}, "a damaged model file"),
         ({"labels": "{"}, "a damaged model file"),
         ({"features": '{"stored": 9, "precision": 1, "signed": false}'}, "a damaged model file"),
+        ({"labels": json.dumps({**LABELS, "classes": []})}, "a damaged model file: a classification cannot have"),
+        ({"labels": json.dumps({**LABELS, "classes": [4, 2]})}, "a damaged model file: a classification cannot have"),
+        ({"labels": json.dumps({**LABELS, "classes": [1, np.nan]})}, "a damaged model file: labels must be finite"),
+        ({"labels": json.dumps({**LABELS, "names": ["a", "b"]})}, "a damaged model file: there are no names"),
+        ({"labels": json.dumps({**LABELS, "scale": 0})}, "a damaged model file: labels must be finite"),
+        ({"labels": json.dumps({**LABELS, "task": "regression"})}, "a damaged model file: a regression cannot have"),
+        ({"loss": '"squared"'}, "a damaged model file: the loss squared is not for classification"),
+        ({"replace": {"coefficients": np.array([1, 2, np.nan, 3])}}, "a damaged model file: coefficients must be"),
+        ({"replace": {"coefficients": np.zeros((2, 2))}}, "a damaged model file: coefficients of shape"),
+        ({"replace": {"slope": np.zeros(9)}}, "a damaged model file: slope and offset must have the shape"),
+        ({"replace": {"offset": np.full(5, np.inf)}}, "a damaged model file: offset must be finite"),
+        ({"replace": {"intercept": np.array([np.nan])}}, "a damaged model file: the intercept must be finite"),
+        ({"replace": {"intercept": np.zeros(2)}}, "a damaged model file"),
+        ({"feature_names": '["a"]'}, "a damaged model file: 1 names for 4 features"),
+        ({"zero_based": "7"}, "a damaged model file: zero_based is 7"),
         ({"drop": ("weights",)}, "a damaged model file"),
         ({"drop": ("coefficients",)}, "a damaged model file"),
     ],
@@ -156,7 +173,7 @@ def test_cut_off(tmp_path, keep):
 def test_a_text_file(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("1,2,3\n" * 100)
-    with pytest.raises(UserError, match="not a model file"):
+    with pytest.raises(UserError, match=r"not a model file of p4sgd, or damaged \(the model comes before the data\)$"):
         load_model(path)
 
 
