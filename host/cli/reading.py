@@ -42,7 +42,8 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--zero-based/--one-based",
         default=None,
-        help="Number of the first feature of a LIBSVM file; if not given, 0 if there is a feature 0.",
+        help="Number of the first feature of a LIBSVM file; if not given, that of the training data, or 0 if there is "
+        "a feature 0.",
     ),
 )
 
