@@ -1,15 +1,21 @@
 """`p4sgd simulate`: a training run in RTL that counts its cycles, with the emulator's weights."""
 
+import errno
 import json
+import os
+from importlib import import_module
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from p4sgd.host import devices
 from p4sgd.host.cli import main
 from p4sgd.host.data import read_dataset
+from p4sgd.host.model_file import load_model
 from p4sgd.hw.spec.registers import COUNTERS
 from p4sgd.sim.cluster import build, protocol
+from p4sgd.sim.emulator import EmulatedDevice
 
 RUN = ["digits:3", "--samples", "64", "--epochs", "2", "--precision", "3", "--config", "tiny", "--workers", "2"]
 
@@ -48,6 +54,17 @@ def test_too_many_samples_are_refused_before_the_simulator_is_built(monkeypatch)
     done = CliRunner().invoke(main, ["simulate", "digits:3"])
     assert done.exit_code == 2
     assert "bytes of a worker's memory, there are 4,096: use fewer samples" in done.stderr
+
+
+def test_the_model_is_written_before_the_counters_are_shown(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(devices, "open_device", lambda _, config, workers, **__: EmulatedDevice(config, workers))
+    monkeypatch.setattr(import_module("p4sgd.host.cli.commands.simulate"), "_show", full)
+    done = CliRunner().invoke(main, ["simulate", *RUN, "--out", str(tmp_path / "model")])
+    assert (done.exit_code, done.stderr) == (2, "p4sgd simulate: No space left on device\n")
+    assert load_model(tmp_path / "model").training["epoch"] == 2
 
 
 @pytest.mark.rtl
