@@ -27,13 +27,15 @@ def beat(frame: bytes, *, keep: int = KEEP, last: int = 1) -> int:
 
 
 def new_twin() -> model.Aggregator:
-    workers = parameters()["workers"]
-    return model.Aggregator(SLOTS, workers, job=JOB, workers=workers, mac=MAC, group_mac=GROUP)
+    ports, workers = parameters()["ports"], parameters()["workers"]
+    return model.Aggregator(SLOTS, ports, job=JOB, workers=workers, mac=MAC, group_mac=GROUP)
 
 
-def configure(dut) -> None:
+async def begin(dut) -> None:
+    """Settings and a reset; before it, nothing may look at outputs: they may be those of the test before."""
     dut.job.value, dut.workers.value, dut.mac.value, dut.group_mac.value = JOB, parameters()["workers"], MAC, GROUP
-    dut.clear.value = dut.clear_round.value = 0
+    dut.clear.value = dut.clear_round.value = dut.rx__valid.value = 0
+    await start(dut)
 
 
 def next_step(slot: model.SlotState, workers: int) -> tuple[PacketType, int, list[int]]:
@@ -85,7 +87,7 @@ def random_item(twin: model.Aggregator) -> int:
     elif fault < 0.12:
         fields["type"] = random.choice([PacketType.FULL, PacketType.CLEAR])
     elif fault < 0.14:
-        port = random.randrange(workers)
+        port = random.randrange(parameters()["ports"])
     frame = bytearray(Packet(**fields).to_bytes())
     if fault > 0.97:  # anywhere, in any bit
         frame[random.randrange(6, 32)] ^= 1 << random.randrange(8)
@@ -107,10 +109,9 @@ def answers_on(tx: StreamSink) -> list[tuple[bytes, int]]:
 @cocotb.test()
 @cocotb.parametrize(stall=[0.0, 0.5])
 async def answers_as_the_model(dut, stall):
-    configure(dut)
+    await begin(dut)
     rx, tx = StreamSource(dut, "rx", stall), StreamSink(dut, "tx", stall)
     accepted, dropped = PulseCounter(dut, "accepted"), PulseCounter(dut, "dropped")
-    await start(dut)
     for clear_round in (0, 65533):
         twin = new_twin()
         if clear_round:  # the first time the slots are fresh from reset
@@ -120,7 +121,7 @@ async def answers_as_the_model(dut, stall):
         before = accepted.count, dropped.count
         tx.items.clear()
         expected = []
-        for _ in range(1500):
+        for _ in range(1500 + 100 * twin.workers):
             item = random_item(twin)
             rx.send([item])
             expected += answers(twin, item)
@@ -140,17 +141,16 @@ async def clears_at_any_time(dut, stall):
 
     A packet is decided on 3 cycles after it is taken; those on the way there are dropped. Each clear begins a new job.
     """
-    configure(dut)
+    await begin(dut)
     rx, tx = StreamSource(dut, "rx", 0.1), StreamSink(dut, "tx", stall)
     accepted, dropped = PulseCounter(dut, "accepted"), PulseCounter(dut, "dropped")
-    await start(dut)
     twin = new_twin()
     expected = []
     under_way = deque()  # packets taken, and when
     left = SLOTS - 1  # cycles of clearing
     sent = taken = again = 0
-    cycles = 8_000
-    for cycle in range(cycles + 1000):
+    cycles = 4_000
+    for cycle in range(cycles + 500):
         if cycle == cycles:
             tx.stall = 0.0
         if cycle < cycles and sent - taken < 3:
@@ -172,13 +172,13 @@ async def clears_at_any_time(dut, stall):
             twin.dropped += len(under_way)
             under_way.clear()
             left = SLOTS
-        begins = cycle < cycles and random.random() < (0.1 if left else 0.003)
+        begins = cycle < cycles and random.random() < (0.1 if left else 0.005)
         dut.clear.value = begins
         dut.clear_round.value = random.randrange(65536)
         if begins:
             dut.job.value = random.randrange(256)
-    assert again > 3, "no clear while it is clearing"
-    assert len(expected) > 30
+    assert again > 2, "no clear while it is clearing"
+    assert len(expected) > 10
     assert answers_on(tx) == expected
     assert (accepted.count, dropped.count) == (twin.accepted, twin.dropped)
     assert sent == taken == twin.accepted + twin.dropped
@@ -188,9 +188,8 @@ async def clears_at_any_time(dut, stall):
 async def latency(dut):
     """5 cycles from a packet to its answer, and the next packet is taken then."""
     workers = parameters()["workers"]
-    configure(dut)
-    dut.rx__valid.value, dut.tx__ready.value = 0, 1
-    await start(dut)
+    await begin(dut)
+    dut.tx__ready.value = 1
     await ClockCycles(dut.clk, SLOTS + 1)
     taken, answered = [], []
     for shard in range(workers):
@@ -214,11 +213,9 @@ async def latency(dut):
 @cocotb.test()
 async def drops_broken_frames(dut):
     workers = parameters()["workers"]
-    rx = StreamSource(dut, "rx")
-    tx = StreamSink(dut, "tx")
+    await begin(dut)
+    rx, tx = StreamSource(dut, "rx"), StreamSink(dut, "tx")
     dropped = PulseCounter(dut, "dropped")
-    configure(dut)
-    await start(dut)
     packets = [
         Packet(PacketType.PARTIAL, JOB, 0, 1, shard, workers, 1 << shard, (shard,) * 8, MAC, shard).to_bytes()
         for shard in range(workers)
@@ -239,6 +236,8 @@ async def drops_broken_frames(dut):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("workers", [1, 3])
-def test_aggregator(workers):
-    run_bench(Aggregator(SLOTS, workers), __file__, workers=workers)
+@pytest.mark.parametrize(("ports", "workers"), [(1, 1), (3, 3), (32, 32), (32, 19)])
+def test_aggregator(ports, workers):
+    # Only few rounds of many workers would end between two clears.
+    only = "answers|latency|drops" if workers > 3 else None
+    run_bench(Aggregator(SLOTS, ports), __file__, only=only, ports=ports, workers=workers)
