@@ -23,7 +23,7 @@ __all__ = ["RtlDevice", "RtlWorker", "simulated_chances"]
 _SLICE_CYCLES = 200_000
 """Cycles that one request lets pass, so that a time-out is noticed within seconds."""
 
-_CHANCE_BITS = {"memory_stall": 8, "link_stall": 8, "link_loss": 16}
+_CHANCE_BITS = {"memory_stall": 8, "link_stall": 8, "link_loss": 16, "link_duplication": 16, "link_reordering": 16}
 """Resolution of the chances of disturbances."""
 
 _GROUP_MAC = 0x0100_5034_5347
@@ -116,9 +116,9 @@ class RtlDevice:
         Size of every worker.
     workers
         How many.
-    seed, memory_stall, link_stall, link_loss
+    seed, memory_stall, link_stall, link_loss, link_duplication, link_reordering
         Seed of the simulated disturbances, and the chance (0 to below 1) of a stall in each memory channel and cable
-        in each cycle, and of losing a frame; see `simulated_chances`.
+        in each cycle, and that a frame is lost, comes twice or is overtaken; see `simulated_chances`.
     waves
         Where to leave a waveform (VCD).
 
@@ -141,6 +141,8 @@ class RtlDevice:
         memory_stall: float = 0.0,
         link_stall: float = 0.0,
         link_loss: float = 0.0,
+        link_duplication: float = 0.0,
+        link_reordering: float = 0.0,
         waves: Path | None = None,
     ) -> None:
         from p4sgd.sim.cluster.build import build_cluster
@@ -153,7 +155,13 @@ class RtlDevice:
         self.memory_bytes = 1 << MEMORY_BITS
         self._waves = waves
         self._started: set[int] = set()
-        chances = {"memory_stall": memory_stall, "link_stall": link_stall, "link_loss": link_loss}
+        chances = {
+            "memory_stall": memory_stall,
+            "link_stall": link_stall,
+            "link_loss": link_loss,
+            "link_duplication": link_duplication,
+            "link_reordering": link_reordering,
+        }
         settings = {"seed": seed & 0xFFFFFFFF, "group_mac": _GROUP_MAC}
         settings |= {name: round(math.ldexp(p, _CHANCE_BITS[name])) for name, p in simulated_chances(chances).items()}
         try:
@@ -242,8 +250,11 @@ class RtlDevice:
 
         mask = 0
         for bank, data in self._workers[worker].hand_over():
-            with new_file(self._process.directory / memory_file(worker, bank), data.size) as file:
-                file.write(data.data)
+            path = self._process.directory / memory_file(worker, bank)
+            try:
+                path.write_bytes(data.data)  # not tofile(), whose errors do not say what is wrong
+            except OSError as error:
+                raise UserError(f"{path}: cannot write: {error.strerror}") from error
             mask |= 1 << self._bit(worker, bank)
         if mask:
             self._request("load", memories=mask)

@@ -62,6 +62,14 @@ def test_more_than_the_memory_holds(open_rtl):
         open_rtl().workers[0].write_memory(0, 1 << 24, np.zeros(1, np.uint8))
 
 
+def test_memory_that_cannot_be_handed_over(open_rtl):
+    worker = open_rtl().workers[0]
+    worker.write_memory(0, 0, np.zeros(64, np.uint8))
+    (Simulator.directory / "worker0_bank0.bin").symlink_to("/dev/full")
+    with pytest.raises(UserError, match="worker0_bank0.bin: cannot write: No space left on device"):
+        worker.write_register(registers.CTRL.offset, registers.CTRL.encode(start=1))
+
+
 def test_what_was_saved_in_part_is_no_weight(open_rtl):
     device = open_rtl()
     worker = device.workers[0]
