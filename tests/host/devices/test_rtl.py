@@ -66,7 +66,7 @@ def test_memory_that_cannot_be_handed_over(open_rtl):
     worker = open_rtl().workers[0]
     worker.write_memory(0, 0, np.zeros(64, np.uint8))
     (Simulator.directory / "worker0_bank0.bin").symlink_to("/dev/full")
-    with pytest.raises(UserError, match="worker0_bank0.bin: cannot write: No space left on device"):
+    with pytest.raises(UserError, match=r"worker0_bank0\.bin: cannot write: No space left on device"):
         worker.write_register(registers.CTRL.offset, registers.CTRL.encode(start=1))
 
 
