@@ -50,8 +50,8 @@ class Cluster(wiring.Component):
         Of all random numbers; stable before reset ends.
     memory_stall, link_stall : In(8)
         Chance of a stall in each cycle and channel, in 1/256.
-    link_loss : In(16)
-        Chance that a frame is lost, in 1/65536.
+    link_loss, link_duplication, link_reordering : In(16)
+        Chance that a frame is lost, comes twice, or is overtaken by others, in 1/65536; see `Link`.
     job : In(8), aggregator_mac, group_mac : In(48)
         Settings of the aggregator.
     forget : In(1), forget_round : In(16)
@@ -79,6 +79,8 @@ class Cluster(wiring.Component):
                 "memory_stall": In(8),
                 "link_stall": In(8),
                 "link_loss": In(16),
+                "link_duplication": In(16),
+                "link_reordering": In(16),
                 "job": In(8),
                 "aggregator_mac": In(48),
                 "group_mac": In(48),
@@ -99,6 +101,8 @@ class Cluster(wiring.Component):
     memory_stall: Signal
     link_stall: Signal
     link_loss: Signal
+    link_duplication: Signal
+    link_reordering: Signal
     job: Signal
     aggregator_mac: Signal
     group_mac: Signal
@@ -155,7 +159,13 @@ class Cluster(wiring.Component):
 
     def _link(self, m: Module, name: str, instance: int) -> Link:
         m.submodules[name] = link = Link(self._delay, instance)
-        m.d.comb += [link.seed.eq(self.seed), link.loss.eq(self.link_loss), link.stall.eq(self.link_stall)]
+        m.d.comb += [
+            link.seed.eq(self.seed),
+            link.loss.eq(self.link_loss),
+            link.duplication.eq(self.link_duplication),
+            link.reordering.eq(self.link_reordering),
+            link.stall.eq(self.link_stall),
+        ]
         return link
 
     def _attach_memories(self, m: Module, index: int, worker: Worker) -> None:

@@ -1,6 +1,6 @@
-"""A cable between two ends, which may lose frames."""
+"""A cable between two ends, which may lose, repeat and reorder frames."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
@@ -10,28 +10,32 @@ from p4sgd.sim.cluster.noise import Noise
 
 __all__ = ["Link"]
 
-_DEPTH = 64
+_DEPTH = 256
 
 
 class Link(wiring.Component):
-    """Delivers frames in order, ``delay`` cycles or more after they were sent; loses some on purpose.
+    """Delivers frames ``delay`` cycles or more after they were sent; loses, repeats and reorders some on purpose::
 
-    Like a cable it is always ready: a frame that finds its buffer full is lost.
+        i ─┬─▶ in `delay` cycles ───────────▶┬─▶ o
+           └─▶ 4 to 1024 cycles later ──────▶┘
+
+    Most frames go straight on, in order. One that is to be overtaken takes the detour, one that is to come twice goes
+    both ways. Like a cable it is always ready: a frame that finds its buffer full is lost.
 
     Parameters
     ----------
     delay
         Cycles from end to end, MACs included.
     instance
-        Number of the link, for its random numbers.
+        Number of the link, below 500, for its random numbers.
 
     Members
     -------
     i : In(stream of FrameBeat)
     o : Out(stream of FrameBeat)
     seed : In(32)
-    loss : In(16)
-        Chance that a frame is lost, in 1/65536.
+    loss, duplication, reordering : In(16)
+        Chance that a frame is lost, comes twice, or takes the detour, in 1/65536. One that is lost does neither.
     stall : In(8)
         Chance that a frame waits another cycle before it is delivered, in 1/256.
     """
@@ -47,6 +51,8 @@ class Link(wiring.Component):
                 "o": Out(stream.Signature(FrameBeat)),
                 "seed": In(32),
                 "loss": In(16),
+                "duplication": In(16),
+                "reordering": In(16),
                 "stall": In(8),
             }
         )
@@ -55,28 +61,43 @@ class Link(wiring.Component):
     o: stream.Interface
     seed: Signal
     loss: Signal
+    duplication: Signal
+    reordering: Signal
     stall: Signal
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.noise = noise = Noise(self._instance)
-        m.d.comb += noise.seed.eq(self.seed)
-        entry = data.StructLayout({"beat": FrameBeat, "due": 16})
-        m.submodules.fifo = fifo = SyncFIFOBuffered(width=entry.size, depth=_DEPTH)
-        sent = data.View(entry, fifo.w_data)
-        waiting = data.View(entry, fifo.r_data)
+        m.submodules.fate = fate = Noise(500 + self._instance)
+        m.d.comb += [noise.seed.eq(self.seed), fate.seed.eq(self.seed)]
         now = Signal(16)
-        due = Signal()
         m.d.sync += now.eq(now + 1)
         # A whole frame is one beat here, so losing a beat loses a frame.
-        m.d.comb += [
-            self.i.ready.eq(1),
-            sent.beat.eq(self.i.payload),
-            sent.due.eq(now + self._delay - 1),
-            fifo.w_en.eq(self.i.valid & (noise.value[:16] >= self.loss)),
-            due.eq(fifo.r_rdy & ~(now - waiting.due)[15] & (noise.value[16:24] >= self.stall)),
-        ]
+        arrives = self.i.valid & (noise.value[:16] >= self.loss)
+        overtaken = fate.value[:16] < self.reordering
+        repeated = fate.value[16:] < self.duplication
+        soon = now + self._delay - 1
+        late = soon + 4 + (noise.value[24:] << 2)
+        straight, straight_is_due = self._path(m, "straight", arrives & ~overtaken, soon, now)
+        detour, detour_is_due = self._path(m, "detour", arrives & (overtaken | repeated), late, now)
+        goes = noise.value[16:24] >= self.stall
+        m.d.comb += self.i.ready.eq(1)
         with m.If(~self.o.valid | self.o.ready):
-            m.d.sync += [self.o.valid.eq(due), self.o.payload.eq(waiting.beat)]
-            m.d.comb += fifo.r_en.eq(due)
+            m.d.comb += [
+                straight.r_en.eq(goes & straight_is_due),
+                detour.r_en.eq(goes & detour_is_due & ~straight_is_due),
+            ]
+            m.d.sync += [
+                self.o.valid.eq(straight.r_en | detour.r_en),
+                self.o.payload.eq(Mux(straight_is_due, straight.r_data, detour.r_data)),  # the beat is the lower part
+            ]
         return m
+
+    def _path(self, m: Module, name: str, enter: Value, due: Value, now: Signal) -> tuple[SyncFIFOBuffered, Value]:
+        """A way for frames, first in, first out: the queue, and whether its next frame is due."""
+        entry = data.StructLayout({"beat": FrameBeat, "due": 16})
+        m.submodules[name] = queue = SyncFIFOBuffered(width=entry.size, depth=_DEPTH)
+        sent = data.View(entry, queue.w_data)
+        waiting = data.View(entry, queue.r_data)
+        m.d.comb += [sent.beat.eq(self.i.payload), sent.due.eq(due), queue.w_en.eq(enter)]
+        return queue, queue.r_rdy & ~(now - waiting.due)[15]

@@ -14,6 +14,10 @@ TINY = WorkerConfig.tiny()
 SMALL = WorkerConfig(engines=2, lanes=8, chunks=16, line_fifo_depth=128, slots=4, table_segments=64)
 
 
+STALLS = {"memory_stall": 0.2, "link_stall": 0.2}
+DISTURBANCES = ({}, STALLS, STALLS | {"link_loss": 0.05, "link_duplication": 0.1, "link_reordering": 0.1})
+
+
 def check(device, job, runs):
     weights, status, counters = run_on(device, job, runs=runs)
     expected = job.golden(runs)
@@ -42,8 +46,7 @@ def jobs(config, workers, seed):
 @pytest.mark.parametrize("config", [TINY, SMALL], ids=["E1", "E2"])
 def test_random_jobs(config, workers):
     seed = default_seed()
-    for number, (stall, loss) in enumerate([(0.0, 0.0), (0.2, 0.0), (0.2, 0.05)]):
-        disturbances = {"memory_stall": stall, "link_stall": stall, "link_loss": loss}
+    for number, disturbances in enumerate(DISTURBANCES):
         emulator = EmulatedDevice(config, workers)
         device = RtlDevice(config, workers, seed=seed + number, **disturbances)
         try:

@@ -1,4 +1,4 @@
-"""Link: delay, loss and order; Merge: fairness and origin."""
+"""Link: delay, loss, repetition and order; Merge: fairness and origin."""
 
 import random
 
@@ -12,10 +12,13 @@ from p4sgd.sim.cluster.link import Link
 from p4sgd.sim.cluster.merge import Merge
 
 DELAY = 20
+LATEST = DELAY + 1024 + 100
+"""Cycles until a frame has come by the detour, which gives way to those that go straight on."""
 
 
-async def configure(dut, *, loss=0, stall=0):
+async def configure(dut, *, loss=0, duplication=0, reordering=0, stall=0):
     dut.seed.value, dut.loss.value, dut.stall.value = random.getrandbits(32), loss, stall
+    dut.duplication.value, dut.reordering.value = duplication, reordering
     await start(dut)
 
 
@@ -56,6 +59,55 @@ async def loses_the_share_it_was_told(dut):
     assert 1350 < len(sink.items) < 1650  # 1500 expected, standard deviation 19
 
 
+async def arrivals(dut, count, **chances):
+    """Send frames 0, 1, …, one every 4 cycles or so; for each when it was sent, and the times at which it came."""
+    dut.i__valid.value, dut.o__ready.value = 0, 1
+    await configure(dut, **chances)
+    sent, came = [], [[] for _ in range(count)]
+    for cycle in range(4 * count + LATEST):
+        dut.i__valid.value = begins = len(sent) < count and random.random() < 0.3
+        dut.i__payload.value = len(sent)
+        if begins:
+            sent.append(cycle)
+        await RisingEdge(dut.clk)
+        if dut.o__valid.value:
+            came[int(dut.o__payload.value)].append(cycle)
+    assert len(sent) == count
+    return sent, came
+
+
+def check_share(count, of, chance):
+    """Within 6 standard deviations."""
+    assert abs(count - of * chance) <= 6 * (of * chance * (1 - chance)) ** 0.5
+
+
+@cocotb.test()
+async def repeats_the_share_it_was_told(dut):
+    sent, came = await arrivals(dut, 2000, duplication=65536 // 8)
+    check_share(sum(len(times) == 2 for times in came), 2000, 1 / 8)
+    for begun, (first, *again) in zip(sent, came, strict=True):
+        assert first == begun + DELAY
+        assert all(begun + DELAY + 4 <= time <= begun + LATEST for time in again)
+
+
+@cocotb.test()
+async def detours_the_share_it_was_told(dut):
+    sent, came = await arrivals(dut, 2000, reordering=65536 // 8)
+    assert all(len(times) == 1 for times in came), "each comes once"
+    took = [times[0] - begun for begun, times in zip(sent, came, strict=True)]
+    assert all(time == DELAY or DELAY + 4 <= time <= LATEST for time in took)
+    check_share(sum(time > DELAY for time in took), 2000, 1 / 8)
+
+
+@cocotb.test()
+async def does_all_at_once(dut):
+    sent, came = await arrivals(dut, 2000, loss=65536 // 2, duplication=65536 // 2, reordering=65536 // 2, stall=64)
+    for copies, chance in ((0, 1 / 2), (1, 3 / 8), (2, 1 / 8)):  # one that takes the detour does not come twice
+        check_share(sum(len(times) == copies for times in came), 2000, chance)
+    for begun, times in zip(sent, came, strict=True):
+        assert all(begun + DELAY <= time <= begun + LATEST for time in times)
+
+
 @cocotb.test()
 @cocotb.parametrize(stall=[0.0, 0.5])
 async def merges(dut, stall):
@@ -73,7 +125,7 @@ async def merges(dut, stall):
 
 @pytest.mark.rtl
 def test_link():
-    run_bench(Link(DELAY, 3), __file__, only="delays|keeps_order|loses")
+    run_bench(Link(DELAY, 3), __file__, only="delays|keeps_order|loses|repeats|detours|does_all")
 
 
 @pytest.mark.rtl
