@@ -1,0 +1,159 @@
+"""Noise: xorshift32, the same again from the same seed, and as likely below a bound as its users take it to be."""
+
+import random
+from functools import reduce
+from itertools import combinations, pairwise
+
+import cocotb
+import numpy as np
+import pytest
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from cocotb.triggers import ClockCycles, RisingEdge
+from support.bench import parameters, run_bench, start
+
+from p4sgd.sim.cluster.noise import Noise
+
+MASK = (1 << 32) - 1
+
+
+def xorshift(x):
+    """The generator [13, 17, 5] of the paper."""
+    x ^= x << 13 & MASK
+    x ^= x >> 17
+    return x ^ x << 5 & MASK
+
+
+class Generators(wiring.Component):
+    """Several generators with one seed."""
+
+    def __init__(self, instances):
+        self._instances = instances
+        super().__init__({"seed": In(32)} | {f"value{index}": Out(32) for index in range(len(instances))})
+
+    seed: Signal
+
+    def elaborate(self, platform):
+        m = Module()
+        for index, instance in enumerate(self._instances):
+            m.submodules[f"noise{index}"] = noise = Noise(instance)
+            m.d.comb += [noise.seed.eq(self.seed), getattr(self, f"value{index}").eq(noise.value)]
+        return m
+
+
+async def sequences(dut, seed, cycles, *, disturb=False):
+    """Values of each generator after a reset; ``disturb`` changes the seed once it is taken."""
+    dut.seed.value = seed
+    dut.rst.value = 1
+    await ClockCycles(dut.clk, random.randint(1, 3))
+    dut.rst.value = 0
+    await RisingEdge(dut.clk)  # the first cycle after reset ends
+    values: list[list[int]] = [[] for _ in parameters()["instances"]]
+    for _ in range(cycles):
+        if disturb:
+            dut.seed.value = random.getrandbits(32)
+        await RisingEdge(dut.clk)
+        for index, own in enumerate(values):
+            own.append(int(getattr(dut, f"value{index}").value))
+    return values
+
+
+def random_seed():
+    """Any seed, or one that the salt of a generator, see there, would turn into 0 or nearly so."""
+    salt = (random.choice(parameters()["instances"]) + 1) * 0x9E3779B9 & MASK
+    return random.choice([random.getrandbits(32), 0, 1, MASK, salt, salt ^ 1, salt ^ MASK])
+
+
+@cocotb.test()
+async def is_xorshift(dut):
+    dut.seed.value = 0
+    await start(dut)
+    for _ in range(20):
+        for own in await sequences(dut, random_seed(), 100):
+            assert own[0] != 0, "0 would stay 0"
+            for value, after in pairwise(own):
+                assert after == xorshift(value)
+
+
+@cocotb.test()
+async def repeats_with_its_seed(dut):
+    dut.seed.value = 0
+    await start(dut)
+    for _ in range(10):
+        seed = random_seed()
+        first = await sequences(dut, seed, 50)
+        assert await sequences(dut, seed, 50) == first
+        assert await sequences(dut, seed, 50, disturb=True) == first, "taken in the first cycle"
+        other = await sequences(dut, seed ^ 1 << random.randrange(1, 32), 50)
+        for index, own in enumerate(first):
+            assert all(a != b for a, b in zip(own, other[index], strict=True)), "another seed, another sequence"
+        for one, two in combinations(first, 2):
+            assert all(a != b for a, b in zip(one, two, strict=True)), "another generator, another sequence"
+
+
+@cocotb.test()
+async def neighbouring_seeds_differ(dut):
+    dut.seed.value = 0
+    await start(dut)
+    for _ in range(10):
+        seed = random.getrandbits(32)
+        for one, two in zip(await sequences(dut, seed, 50), await sequences(dut, seed ^ 1, 50), strict=True):
+            assert all(a != b for a, b in zip(one, two, strict=True))
+
+
+def check_share(hits, chance):
+    """Hits of a fair draw: at most 6 standard deviations from their mean, and a few more where hits are rare."""
+    mean = chance * len(hits)
+    assert abs(int(hits.sum()) - mean) <= 6 * (mean * (1 - chance)) ** 0.5 + 6 * (chance not in (0, 1)), chance
+
+
+@cocotb.test()
+async def falls_below_a_bound_as_often_as_it_should(dut):
+    """Loss takes bits 0 to 15, stalls take bytes; both compare with a setting."""
+    dut.seed.value = 0
+    await start(dut)
+    values = [np.array(own) for own in await sequences(dut, random_seed(), 20_000)]
+    for low, bits in ((0, 16), (0, 8), (8, 8), (16, 8), (24, 8)):
+        top = (1 << bits) - 1
+        draws = [own >> low & top for own in values]
+        for setting in (0, 1, top // 16, 1 << bits - 2, 1 << bits - 1, top, *random.sample(range(top), 3)):
+            chance = setting / (top + 1)
+            hits = [draw < setting for draw in draws]
+            for own in hits:
+                check_share(own, chance)
+                check_share(own[1:] & own[:-1], chance**2)  # one cycle tells nothing of the next
+            for one, two in combinations(hits, 2):
+                check_share(one & two, chance**2)  # nor one generator of another
+    for own in values:
+        for bit in range(32):
+            check_share(own >> bit & 1, 0.5)
+
+
+@pytest.mark.rtl
+def test_noise():
+    # Neighbours among them, and numbers that a cluster has: links from 0, memories from 1000.
+    instances = [0, 1, 2, 37, 1000, 1001]
+    run_bench(Generators(instances), __file__, instances=instances)
+
+
+def test_xorshift_has_the_whole_period():
+    """Every number but 0 comes before one comes again: xorshift is linear, and its order as a matrix is 2^32 − 1."""
+
+    def apply(matrix, x):
+        return reduce(lambda y, bit: y ^ matrix[bit] if x >> bit & 1 else y, range(32), 0)
+
+    def power(exponent):
+        result, square = [1 << bit for bit in range(32)], [xorshift(1 << bit) for bit in range(32)]
+        while exponent:
+            if exponent & 1:
+                result = [apply(square, column) for column in result]
+            square = [apply(square, column) for column in square]
+            exponent >>= 1
+        return result
+
+    identity = power(0)
+    primes = (3, 5, 17, 257, 65537)
+    assert np.prod(primes) == MASK
+    assert power(MASK) == identity
+    assert all(power(MASK // prime) != identity for prime in primes)
