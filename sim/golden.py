@@ -131,18 +131,20 @@ def train(
     if len(q) != settings.workers:
         raise ValueError(f"settings are for {settings.workers} workers, there are {len(q)}")
     w = [np.array(worker, dtype=np.int64) for worker in weights]
+    read = w  # what forward passes see: w, or with staleness the w of the mini-batch before
     flags = [Flags() for _ in q]
     for mini_batch in range(settings.mini_batches):
         w_next = [worker.copy() for worker in w]
         for micro_batch in range(settings.micro_batches):
             first = (mini_batch * settings.micro_batches + micro_batch) * BANKS
             rows = slice(first, first + BANKS)
-            partials = [partial(dot(q[i][rows], w[i]), settings, flags[i]) for i in range(settings.workers)]
+            partials = [partial(dot(q[i][rows], read[i]), settings, flags[i]) for i in range(settings.workers)]
             z = all_reduce(partials)
             for i in range(settings.workers):
                 g = residual(z, y[rows], table, settings.label_mode, flags[i])
                 w_next[i] = update(w_next[i], gradient(q[i][rows], delta(g, settings)), settings, flags[i])
-        w = [regularize(worker, settings) for worker in w_next]
+        updated = [regularize(worker, settings) for worker in w_next]
+        w, read = updated, w if settings.stale else updated
     return Trained(w, flags)
 
 

@@ -56,9 +56,9 @@ def dot_is_exact(weights: FloatArray) -> bool:
 
 @_compiled()
 def _decode(lines: Any, micro_batch: int, precision: int, flip: Any, spread: Any, out: Any) -> None:
-    """Bytes of one micro-batch: (8, C · lanes / 8) words of 8 features, with ``flip`` inverted in each."""
-    chunks, lane_bytes = lines.shape[1], lines.shape[4]
-    for bank in range(BANKS):
+    """One port's part of a micro-batch: (banks, C · lanes / 8) words of 8 features, with ``flip`` inverted in each."""
+    chunks, banks, lane_bytes = lines.shape[1], lines.shape[3], lines.shape[4]
+    for bank in range(banks):
         for chunk in range(chunks):
             for byte in range(lane_bytes):
                 word = np.uint64(0)
@@ -85,7 +85,7 @@ def _dot_int(features: Any, weights: Any) -> np.int64:
 
 @_compiled()
 def _forward(
-    engines: Any,
+    parts: Any,
     first: int,
     count: int,
     precision: int,
@@ -97,22 +97,26 @@ def _forward(
     features: Any,
     totals: Any,
 ) -> None:
-    for engine, lines in enumerate(engines):
+    # First all features, part by part, then the sums.
+    ports = BANKS // parts[0].shape[3]
+    for number, lines in enumerate(parts):
+        bank = number % ports * lines.shape[3]
+        for index in range(count):
+            rows = slice(BANKS * index + bank, BANKS * index + bank + lines.shape[3])
+            _decode(lines, first + index, precision, flip, spread, words[number // ports, rows])
+    for engine in range(weights.shape[0]):
         exact = dot_is_exact(weights[engine])
         correction = np.int64(0)
         if offset:
             for weight in weights[engine]:
                 correction += np.int64(weight)
             correction *= offset
-        for index in range(count):
-            rows = slice(BANKS * index, BANKS * index + BANKS)
-            _decode(lines, first + index, precision, flip, spread, words[engine, rows])
-            for row in range(BANKS * index, BANKS * index + BANKS):
-                if exact:
-                    total = np.int64(_dot_float(features[engine, row], weights[engine]))
-                else:
-                    total = _dot_int(features[engine, row], weights[engine])
-                totals[row] += total - correction
+        for row in range(BANKS * count):
+            if exact:
+                total = np.int64(_dot_float(features[engine, row], weights[engine]))
+            else:
+                total = _dot_int(features[engine, row], weights[engine])
+            totals[row] += total - correction
 
 
 def _flip(precision: int, signed: bool) -> tuple[np.uint64, int]:
@@ -122,7 +126,7 @@ def _flip(precision: int, signed: bool) -> tuple[np.uint64, int]:
 
 
 def forward(
-    engines: tuple[ByteArray, ...],
+    parts: tuple[ByteArray, ...],
     first: int,
     count: int,
     precision: int,
@@ -135,8 +139,8 @@ def forward(
 
     Parameters
     ----------
-    engines
-        For each engine uint8 (T, C, S, 8, lanes/8), contiguous: its memory.
+    parts
+        For each memory port of each engine uint8 (T, C, S, 8/ports, lanes/8), contiguous: its lines.
     first, count
         Micro-batches to do.
     precision, signed
@@ -150,7 +154,7 @@ def forward(
     """
     flip, offset = _flip(precision, signed)
     words = features.view(np.uint64)
-    _forward(engines, first, count, precision, offset, flip, _SPREAD, weights, words, features, totals)
+    _forward(parts, first, count, precision, offset, flip, _SPREAD, weights, words, features, totals)
 
 
 @_compiled(fastmath=_SUMS)
@@ -251,14 +255,14 @@ def regularize(weights: FloatArray, shrink: int, fraction: int, threshold: int) 
 
 
 def activations(
-    engines: tuple[ByteArray, ...], precision: int, signed: bool, weights: FloatArray, *, block: int = 64
+    parts: tuple[ByteArray, ...], precision: int, signed: bool, weights: FloatArray, *, block: int = 64
 ) -> IntArray:
     """Exact dot products of all samples of a worker's image; int64 (8 · T,). Parameters as `forward`."""
-    micro_batches = engines[0].shape[0]
+    micro_batches = parts[0].shape[0]
     totals = np.zeros(BANKS * micro_batches, np.int64)
     for first in range(0, micro_batches, block):
         count = min(block, micro_batches - first)
-        features = np.empty((len(engines), BANKS * count, weights.shape[1]), np.uint8)
+        features = np.empty((weights.shape[0], BANKS * count, weights.shape[1]), np.uint8)
         part = totals[BANKS * first : BANKS * (first + count)]
-        forward(engines, first, count, precision, signed, weights, features, part)
+        forward(parts, first, count, precision, signed, weights, features, part)
     return totals

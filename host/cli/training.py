@@ -84,6 +84,7 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
     _option("--bias/--no-bias", help="Whether training has a bias; without, no intercept is fitted."),
     _option("--positive", metavar="LABEL", help="The label that is set against the rest, if there are more than two."),
     _option("--workers", type=int, help="Workers that share the features, 1 to 32."),
+    _option("--staleness", type=int, help="Updates that a forward pass may lack: 0, or 1 to wait less."),
     _option("--validation-fraction", type=float, help="Part of the data held out to choose the best epoch."),
     _option(
         "--patience",

@@ -36,7 +36,7 @@ class RtlWorker:
     def __init__(self, device: "RtlDevice", index: int) -> None:
         self._device = device
         self._index = index
-        self._banks = [np.zeros(0, np.uint8) for _ in range(device.config.engines + 1)]
+        self._banks = [np.zeros(0, np.uint8) for _ in range(device.config.memories)]
         self._dirty: set[int] = set()
         self._stale: set[int] = set()
 
@@ -103,7 +103,7 @@ class RtlWorker:
         """Banks to load before a run. A run may write any engine's bank, so all are fetched anew after it."""
         banks = [(bank, self._banks[bank]) for bank in sorted(self._dirty)]
         self._dirty.clear()
-        self._stale.update(range(self.config.engines))
+        self._stale.update(self.config.model_memory(engine) for engine in range(self.config.engines))
         return banks
 
 
@@ -271,7 +271,7 @@ class RtlDevice:
             raise P4sgdError(str(error)) from error
 
     def _bit(self, worker: int, bank: int) -> int:
-        return worker * (self.config.engines + 1) + bank
+        return worker * self.config.memories + bank
 
 
 def simulated_chances(wanted: Mapping[str, float]) -> dict[str, float]:

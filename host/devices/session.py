@@ -10,7 +10,7 @@ import numpy.typing as npt
 from p4sgd.host.devices.device import Device
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec import registers
-from p4sgd.hw.spec.config import BANKS
+from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.registers import ModelSource, RegisterClient
@@ -44,8 +44,8 @@ class WorkerImage(Protocol):
         """`LABEL` integers of every sample, padding included: (8·T,)."""
         ...
 
-    def lines(self, engine: int) -> npt.NDArray[np.uint8]:
-        """The lines of an engine: uint8 (T, C, S, 8, lanes/8)."""
+    def lines(self, number: int) -> npt.NDArray[np.uint8]:
+        """What memory ``number`` = engine · ports + port holds of the lines: uint8 (T, C, S, 8/ports, lanes/8)."""
         ...
 
 
@@ -82,7 +82,7 @@ class RunReport:
     flags
         Names of the fields of STATUS that any worker has set in this run.
     counters
-        For each worker the counters of :data:`p4sgd.hw.spec.registers.COUNTERS` by name.
+        For each worker the counters of :func:`p4sgd.hw.spec.registers.counters` by name.
     """
 
     flags: frozenset[str]
@@ -113,6 +113,7 @@ class Session:
         self._device = device
         self._clients = [RegisterClient(worker.read_register, worker.write_register) for worker in device.workers]
         self._images: list[WorkerImage] = []
+        self._stale = False
         for index in range(len(self._clients)):
             self._check_identity(index)
         self._join(network or NetworkSettings())
@@ -145,17 +146,16 @@ class Session:
             raise P4sgdError("the images differ in their numbers of samples")
         for worker, client, image in zip(self._device.workers, self._clients, images, strict=True):
             layout, config = image.layout, worker.config
-            if (layout.config.engines, layout.config.lanes) != (config.engines, config.lanes):
-                raise P4sgdError(
-                    f"the image is for {layout.config.engines} engines of {layout.config.lanes} lanes, "
-                    f"the worker has {config.engines} of {config.lanes}"
-                )
+            if _shape(layout.config) != _shape(config):
+                raise P4sgdError(f"the image is for {_shape(layout.config)}, the worker has {_shape(config)}")
             for engine in range(config.engines):
-                worker.write_memory(engine, 0, image.lines(engine).reshape(-1))
-                client.write_pair(registers.lines_address(engine), 0)
+                for port in range(config.ports):
+                    number = engine * config.ports + port
+                    worker.write_memory(number, 0, image.lines(number).reshape(-1))
+                    client.write_pair(registers.lines_address(engine, port), 0)
                 client.write_pair(registers.model_address(engine), _model_address(layout))
             labels = np.ascontiguousarray(image.labels, dtype="<i4").view(np.uint8)
-            worker.write_memory(config.engines, 0, labels)
+            worker.write_memory(config.labels_memory, 0, labels)
             client.write_pair(registers.LABELS_ADDRESS, 0)
         self._images = list(images)
 
@@ -181,6 +181,7 @@ class Session:
             If the settings do not belong to what was uploaded.
         """
         self._check_settings(settings)
+        self._stale = settings.stale
         form, mode = settings.features, settings.label_mode
         for client, image in zip(self._clients, self._images, strict=True):
             client.write(registers.FORMAT, precision=form.precision, stored=form.stored, signed=int(form.signed))
@@ -210,8 +211,8 @@ class Session:
             padded = np.zeros(layout.padded_features, np.int64)
             padded[: layout.features] = values
             for engine, dealt in enumerate(layout.deal(padded)):
-                address = _model_address(layout)
-                worker.write_memory(engine, address, np.ascontiguousarray(dealt, dtype="<i4").view(np.uint8))
+                number, address = worker.config.model_memory(engine), _model_address(layout)
+                worker.write_memory(number, address, np.ascontiguousarray(dealt, dtype="<i4").view(np.uint8))
 
     # -- a run ---------------------------------------------------------------------------------------------------
 
@@ -236,7 +237,7 @@ class Session:
             if not client.read(registers.CTRL)["idle"]:
                 raise P4sgdError(f"worker {index} is busy with another run")
             client.write(registers.STATUS, **{field.name: 1 for field in registers.STATUS.fields})
-            client.write(registers.RUN, model_source=source.value, model_store=int(store))
+            client.write(registers.RUN, model_source=source.value, model_store=int(store), stale=int(self._stale))
         for client in self._clients:
             client.write(registers.CTRL, start=1)
         try:
@@ -252,8 +253,8 @@ class Session:
                 raise P4sgdError(f"worker {index} met a memory error; the weights of this run are void")
             flags |= raised
         counters = tuple(
-            {name: client.read_pair(registers.counter(name)) for name, _ in registers.COUNTERS}
-            for client in self._clients
+            {name: client.read_pair(registers.counter(name)) for name, _ in registers.counters(worker.config)}
+            for client, worker in zip(self._clients, self._device.workers, strict=True)
         )
         return RunReport(frozenset(flags), counters)
 
@@ -261,11 +262,13 @@ class Session:
         """The weights that the last run stored: for each worker int64, in the order of its image's features."""
         weights = []
         for worker, image in zip(self._device.workers, self._images, strict=True):
-            layout = image.layout
+            layout, config = image.layout, worker.config
             address = _model_address(layout)
             engines = [
-                np.ascontiguousarray(worker.read_memory(engine, address, layout.model_bytes)).view("<i4")
-                for engine in range(layout.config.engines)
+                np.ascontiguousarray(worker.read_memory(config.model_memory(engine), address, layout.model_bytes)).view(
+                    "<i4"
+                )
+                for engine in range(config.engines)
             ]
             gathered = layout.gather(np.stack(engines).astype(np.int64))
             weights.append(np.asarray(gathered[: layout.features], dtype=np.int64))
@@ -335,6 +338,11 @@ class Session:
 def bank_bytes(layout: ImageLayout) -> int:
     """Bytes of the fullest memory bank of a worker with an image of this shape."""
     return max(_model_address(layout) + layout.model_bytes, layout.labels_bytes)
+
+
+def _shape(config: WorkerConfig) -> str:
+    """What an image depends on."""
+    return f"{config.engines} engines of {config.lanes} lanes, {config.ports} memory ports each"
 
 
 def _model_address(layout: ImageLayout) -> int:

@@ -13,8 +13,8 @@ bytes  content
 20–    the JSON text: shapes, and place, type and CRC-32 of each section
 ====== ==========================================================================
 
-Sections: ``lines0`` … ``lines<E−1>`` (the engines' streams), ``labels`` (int32), ``offset`` and ``scale`` (float64):
-how the shard's features were scaled, a = (x − offset) · scale. All numbers are little-endian. See
+Sections: ``lines0`` … (one for each memory port of each engine), ``labels`` (int32), ``offset`` and ``scale``
+(float64): how the shard's features were scaled, a = (x − offset) · scale. All numbers are little-endian. See
 :mod:`p4sgd.hw.spec.image` for the order of bits.
 """
 
@@ -38,7 +38,7 @@ __all__ = ["FORMAT_VERSION", "MAGIC", "PAGE", "Image", "ImageWriter", "open_imag
 MAGIC = b"P4SGDIMG"
 """First bytes of an image file."""
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Changes whenever a reader of the old version would misread the new."""
 
 PAGE = 4096
@@ -71,8 +71,9 @@ class Image:
         int32 (8·T,): `LABEL` integers, 0 for padding.
     offset, scale
         float64 (layout.features,): scaling of each feature, a = (x − offset) · scale; both 0 for the bias.
-    engine_lines
-        For each engine its lines, uint8 (T, C, S, 8, lanes/8); a read-only map of the file if there is one.
+    port_lines
+        For each memory port of each engine its lines, uint8 (T, C, S, 8/ports, lanes/8); a read-only map of the file if
+        there is one.
     path
         The file, if there is one.
     """
@@ -87,12 +88,12 @@ class Image:
     labels: npt.NDArray[np.int32]
     offset: npt.NDArray[np.float64]
     scale: npt.NDArray[np.float64]
-    engine_lines: tuple[npt.NDArray[np.uint8], ...]
+    port_lines: tuple[npt.NDArray[np.uint8], ...]
     path: Path | None = None
 
-    def lines(self, engine: int) -> npt.NDArray[np.uint8]:
-        """The lines of an engine: uint8 (T, C, S, 8, lanes/8), C-contiguous."""
-        return self.engine_lines[engine]
+    def lines(self, number: int) -> npt.NDArray[np.uint8]:
+        """What memory ``number`` = engine · ports + port holds of the lines: uint8 (T, C, S, 8/ports, lanes/8)."""
+        return self.port_lines[number]
 
 
 class ImageWriter:
@@ -121,9 +122,9 @@ class ImageWriter:
         return _total(_header(image)["sections"])
 
     def append_lines(self, lines: npt.NDArray[np.uint8]) -> None:
-        """Append the lines of some micro-batches: uint8 (engines, T, C, S, 8, lanes/8)."""
-        for engine, part in enumerate(lines):
-            self._append(f"lines{engine}", part.reshape(-1))
+        """Append the lines of some micro-batches: uint8 (engines · ports, T, C, S, 8/ports, lanes/8)."""
+        for number, part in enumerate(lines):
+            self._append(f"lines{number}", part.reshape(-1))
 
     def finish(self) -> None:
         """Write the header."""
@@ -146,7 +147,7 @@ class ImageWriter:
 def _header(image: Image) -> dict[str, Any]:
     """The header of an image, without checksums."""
     layout = image.layout
-    lines = [f"lines{engine}" for engine in range(layout.config.engines)]
+    lines = [f"lines{number}" for number in range(layout.config.labels_memory)]
     shapes: dict[str, tuple[str, tuple[int, ...]]] = dict.fromkeys(lines, ("|u1", layout.lines_shape))
     shapes["labels"] = ("<i4", image.labels.shape)
     shapes["offset"] = shapes["scale"] = ("<f8", (layout.features,))
@@ -248,7 +249,7 @@ def open_image(path: Path, *, verify: bool = True) -> Image:
         labels=arrays["labels"].astype(np.int32, copy=False),
         offset=arrays["offset"].astype(np.float64, copy=False),
         scale=arrays["scale"].astype(np.float64, copy=False),
-        engine_lines=tuple(arrays[f"lines{engine}"] for engine in range(config.engines)),
+        port_lines=tuple(arrays[f"lines{number}"] for number in range(config.labels_memory)),
         path=path,
     )
 

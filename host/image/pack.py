@@ -27,7 +27,7 @@ def pack_lines(q: npt.NDArray[np.uint8], layout: ImageLayout) -> npt.NDArray[np.
 
     Returns
     -------
-    uint8 (engines, T, C, S, 8, lanes/8), C-contiguous, T the micro-batches of ``q``.
+    uint8 (engines · ports, T, C, S, 8/ports, lanes/8), C-contiguous, T the micro-batches of ``q``.
     """
     config = layout.config
     words = q.view(np.uint64)
@@ -39,7 +39,9 @@ def pack_lines(q: npt.NDArray[np.uint8], layout: ImageLayout) -> npt.NDArray[np.
         words ^= swapped
         swapped <<= np.uint64(shift)
         words ^= swapped
-    # bytes: (T, bank, chunk, engine, group of 8 lanes, bit of the feature)
-    planes = words.view(np.uint8).reshape(-1, BANKS, layout.chunks, config.engines, config.lanes // 8, 8)
+    # bytes: (T, port, bank of the port, chunk, engine, group of 8 lanes, bit of the feature)
+    shape = (config.ports, BANKS // config.ports, layout.chunks, config.engines, config.lanes // 8, 8)
+    planes = words.view(np.uint8).reshape(-1, *shape)
     most_significant_first = planes[..., layout.stored - 1 :: -1]
-    return np.ascontiguousarray(most_significant_first.transpose(3, 0, 2, 5, 1, 4))
+    lines = np.ascontiguousarray(most_significant_first.transpose(4, 1, 0, 3, 6, 2, 5))
+    return lines.reshape(-1, *lines.shape[2:])

@@ -104,7 +104,7 @@ def prepare_images(
             labels=padded_labels,
             offset=offset[shard.first : shard.last],
             scale=scale[shard.first : shard.last],
-            engine_lines=(),
+            port_lines=(),
         )
         for shard in shards
     ]
@@ -113,14 +113,14 @@ def prepare_images(
 
 
 def _in_memory(empty: Sequence[Image], shards: Sequence[Shard], blocks: "_Blocks") -> list[Image]:
-    lines = [np.empty((image.layout.config.engines, *image.layout.lines_shape), np.uint8) for image in empty]
+    lines = [np.empty((image.layout.config.labels_memory, *image.layout.lines_shape), np.uint8) for image in empty]
     done = 0
     for block in blocks:
         count = block.shape[0] // BANKS
         for image, shard, target in zip(empty, shards, lines, strict=True):
             target[:, done : done + count] = _pack(block, shard, image.layout)
         done += count
-    return [dataclasses.replace(image, engine_lines=tuple(each)) for image, each in zip(empty, lines, strict=True)]
+    return [dataclasses.replace(image, port_lines=tuple(each)) for image, each in zip(empty, lines, strict=True)]
 
 
 def _in_files(empty: Sequence[Image], shards: Sequence[Shard], blocks: "_Blocks", directory: Path) -> list[Image]:

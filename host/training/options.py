@@ -54,6 +54,9 @@ class TrainingOptions:
         The label to set against the rest, as the source has it, if a classifier's data have more than two.
     workers
         Workers to train on, 1 to 32.
+    staleness
+        1 lets the forward passes of a mini-batch read weights that lack the update of the one before, so that they need
+        not wait for it; 0 does not.
     validation_fraction
         Part of the training set to hold out, 0 to below 1; with it the best epoch is chosen.
     patience
@@ -84,6 +87,7 @@ class TrainingOptions:
     bias: bool = True
     positive: str | float | None = None
     workers: int = 1
+    staleness: int = 0
     validation_fraction: float = 0.0
     patience: int | None = None
     tolerance: float = 1e-4
@@ -123,6 +127,7 @@ class TrainingOptions:
         if self.tolerance != defaults["tolerance"] and self.patience is None and self.schedule != "adaptive":
             raise UserError("tolerance has no effect without patience or the schedule adaptive")
         _whole("workers", self.workers, 1, MAX_WORKERS)
+        _whole("staleness", self.staleness, 0, 1)
         _whole("seed", self.seed, 0)
 
     @property

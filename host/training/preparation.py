@@ -17,10 +17,10 @@ from p4sgd.host.losses.labels import LabelCoding
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
 from p4sgd.hw.spec.image import ImageLayout
-from p4sgd.hw.spec.run import FeatureFormat
+from p4sgd.hw.spec.run import FeatureFormat, check_capacity
 
 __all__ = ["Prepared", "check_memory", "prepare"]
 
@@ -113,7 +113,7 @@ def prepare(
     UserError
         If data, options and configuration do not suit each other.
     """
-    partition(data.feature_count + int(options.bias), options.workers, config)  # refuses before any work is done
+    _check_capacity(data, options, config)  # before any work is done
     task = get_loss(options.loss).task
     coding = LabelCoding.fit(task, data, options.positive)  # before the split, so that a message speaks of all samples
     validation = None
@@ -150,6 +150,15 @@ def prepare(
         offset=offset,
         mean_square=_mean_square(data, scaling, options.bias),
     )
+
+
+def _check_capacity(data: Dataset, options: TrainingOptions, config: WorkerConfig) -> None:
+    shards = partition(data.feature_count + int(options.bias), options.workers, config)
+    chunks = max(ImageLayout(config, shard.features, BANKS, options.stored).chunks for shard in shards)
+    try:
+        check_capacity(config, chunks, options.precision, stale=bool(options.staleness))
+    except ValueError as error:
+        raise UserError(str(error)) from error
 
 
 def check_memory(data: Dataset, options: TrainingOptions, config: WorkerConfig, available: int) -> None:

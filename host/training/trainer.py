@@ -213,6 +213,7 @@ class _Training:
             shrink=penalties.shrink,
             threshold=penalties.threshold,
             workers=self._options.workers,
+            stale=bool(self._options.staleness),
         )
 
     def _measure(self, weights: list[IntArray]) -> tuple[Model, dict[str, float]]:

@@ -5,10 +5,14 @@ from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.backward.ports import GRADIENT_BITS, GradientPort
+from p4sgd.hw.bus.stream import FlowSignature
 from p4sgd.hw.forward.adder_tree import AdderTree, tree_latency
+from p4sgd.hw.forward.horner import add_plane
+from p4sgd.hw.forward.line_position import LinePosition
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import DELTA
 
@@ -18,6 +22,8 @@ __all__ = ["Gradient"]
 class Gradient(wiring.Component):
     """``G_j = Σ_b δ_b · q[b, j]``, one plane of one chunk a cycle::
 
+        deltas ──▶ FIFO ──▶ δ of the micro-batch under way
+                              │
         line ──▶ gate: δ_b where bit (b, j) is set, else 0      on every lane j
                    │ 8 terms
                    ▼
@@ -27,8 +33,8 @@ class Gradient(wiring.Component):
                               gradients
 
     Back-to-back micro-batches lose no cycle, except that gradients of the same chunk are at least ``spacing`` cycles
-    apart, because the model cannot take them sooner.
-    Latency: `latency` cycles from the last line of a chunk to its gradients; throughput one line a cycle.
+    apart, because the model cannot take them sooner. The first line is taken `BEGIN_LATENCY` cycles after deltas came;
+    `LATENCY` cycles from the last line of a chunk to its gradients; throughput one line a cycle.
 
     Parameters
     ----------
@@ -41,17 +47,23 @@ class Gradient(wiring.Component):
     -------
     lines : In(stream of unsigned(line_bits))
         Kept lines, in the order of the forward pass.
-    deltas : In(stream of ArrayLayout(DELTA, 8))
+    deltas : In(flow of ArrayLayout(DELTA, 8))
+        At most `WorkerConfig.in_flight` may be ahead of the lines.
     precision : In(4), signed : In(1), chunks : In(17), micro_batches : In(16)
         Settings; stable. ``micro_batches`` are those of a mini-batch.
-    clear : In(1)
+    start : In(1)
         Pulse before a run, while idle.
     gradients : Out(GradientPort)
-    micro_batch_done : Out(1)
-        Pulse: the last line of a micro-batch is being taken.
+    began : Out(1)
+        Pulse: the deltas of a micro-batch were taken out of the FIFO.
     busy : Out(1)
         The deltas of a micro-batch are here and its last line has not been taken.
+    took : Out(1)
+        A line is being taken.
     """
+
+    BEGIN_LATENCY = 2
+    LATENCY = 1 + 1 + tree_latency(BANKS) + 1
 
     def __init__(self, config: WorkerConfig, *, spacing: int) -> None:
         self._config = config
@@ -59,122 +71,107 @@ class Gradient(wiring.Component):
         super().__init__(
             {
                 "lines": In(stream.Signature(config.line_bits)),
-                "deltas": In(stream.Signature(data.ArrayLayout(signed(DELTA.width), BANKS))),
+                "deltas": In(FlowSignature(data.ArrayLayout(signed(DELTA.width), BANKS))),
                 "precision": In(4),
                 "signed": In(1),
                 "chunks": In(17),
                 "micro_batches": In(16),
-                "clear": In(1),
+                "start": In(1),
                 "gradients": Out(GradientPort(config)),
-                "micro_batch_done": Out(1),
+                "began": Out(1),
                 "busy": Out(1),
+                "took": Out(1),
             }
         )
-        self.latency = 1 + tree_latency(BANKS) + 1
 
     lines: stream.Interface
-    deltas: stream.Interface
+    deltas: Any
     precision: Signal
     signed: Signal
     chunks: Signal
     micro_batches: Signal
-    clear: Signal
+    start: Signal
     gradients: Any
-    micro_batch_done: Signal
+    began: Signal
     busy: Signal
+    took: Signal
 
     def elaborate(self, platform: object) -> Module:
         config = self._config
         m = Module()
-
-        # Which line comes next.
-        plane = Signal(4)
-        chunk = Signal(17)
-        micro_batch = Signal(16)
-        last_plane = Signal()
-        last_chunk = Signal()
-        last_micro_batch = Signal()
-        taken = Signal()
+        m.submodules.position = position = LinePosition(config)
+        micro_batch_done = Signal()
         m.d.comb += [
-            last_plane.eq(plane + 1 == self.precision),
-            last_chunk.eq(chunk + 1 == self.chunks),
-            last_micro_batch.eq(micro_batch + 1 == self.micro_batches),
-            taken.eq(self.lines.valid & self.lines.ready),
-            self.micro_batch_done.eq(taken & last_plane & last_chunk),
+            position.start.eq(self.start),
+            position.step.eq(self.took),
+            position.precision.eq(self.precision),
+            position.chunks.eq(self.chunks),
+            position.micro_batches.eq(self.micro_batches),
+            self.took.eq(self.lines.valid & self.lines.ready),
+            micro_batch_done.eq(self.took & position.last_plane & position.last_chunk),
         ]
-        with m.If(self.clear):
-            m.d.sync += [plane.eq(0), chunk.eq(0), micro_batch.eq(0)]
-        with m.Elif(taken):
-            m.d.sync += plane.eq(plane + 1)
-            with m.If(last_plane):
-                m.d.sync += [plane.eq(0), chunk.eq(chunk + 1)]
-                with m.If(last_chunk):
-                    m.d.sync += [chunk.eq(0), micro_batch.eq(micro_batch + 1)]
-                    with m.If(last_micro_batch):
-                        m.d.sync += micro_batch.eq(0)
 
-        # Deltas of the micro-batch under way, and of the next one if they are early.
-        deltas = Signal(self.deltas.payload.shape(), reset_less=True)
-        early = Signal(self.deltas.payload.shape(), reset_less=True)
-        have_early = Signal()
-        came = self.deltas.valid & self.deltas.ready
-        m.d.comb += self.deltas.ready.eq(~have_early)
-        with m.If(~self.busy | self.micro_batch_done):
-            m.d.sync += [
-                deltas.eq(Mux(have_early, early, self.deltas.payload)),
-                self.busy.eq(have_early | came),
-                have_early.eq(0),
-            ]
-        with m.Elif(came):
-            m.d.sync += [early.eq(self.deltas.payload), have_early.eq(1)]
+        # Deltas wait for their lines.
+        m.submodules.waiting = waiting = SyncFIFO(width=BANKS * DELTA.width, depth=config.in_flight)
+        deltas: Any = Signal(self.deltas.payload.shape(), reset_less=True)
+        m.d.comb += [
+            waiting.w_data.eq(self.deltas.payload),
+            waiting.w_en.eq(self.deltas.valid),
+            waiting.r_en.eq(~self.busy | micro_batch_done),
+            self.began.eq(waiting.r_rdy & waiting.r_en),
+        ]
+        with m.If(waiting.r_en):
+            m.d.sync += [deltas.eq(waiting.r_data), self.busy.eq(waiting.r_rdy)]
 
         # Chunk k comes again after as many lines as a micro-batch has. If these are fewer than `spacing`, the cycles
         # that lack pass before the next micro-batch begins.
         owed = Signal(range(self._spacing))
         at_first = Signal()
         m.d.comb += [
-            at_first.eq((plane == 0) & (chunk == 0)),
+            at_first.eq(position.first_plane & position.first_chunk),
             self.lines.ready.eq(self.busy & (~at_first | (owed == 0))),
         ]
-        with m.If(taken & at_first):
+        with m.If(self.took & at_first):
             m.d.sync += owed.eq(self._spacing - 1)
-        with m.Elif((taken | at_first) & (owed != 0)):
+        with m.Elif((self.took | at_first) & (owed != 0)):
             m.d.sync += owed.eq(owed - 1)
 
-        # Gate, in step with the line's place.
-        stages = tree_latency(BANKS) + 1
-        place = data.StructLayout({"valid": 1, "first": 1, "last": 1, "final": 1, "chunk": config.chunk_bits})
+        # A line and its deltas, for one cycle: a bit has as many gates as a delta has bits.
+        line = Signal(config.line_bits, reset_less=True)
+        held: Any = Signal(self.deltas.payload.shape(), reset_less=True)
+        m.d.sync += [line.eq(self.lines.payload), held.eq(deltas)]
+
+        # The place of a line, in step with its sum.
+        stages = 2 + tree_latency(BANKS)
+        place = data.StructLayout(
+            {"valid": 1, "first": 1, "last": 1, "final": 1, "last_chunk": 1, "chunk": config.chunk_bits}
+        )
         places: list[Any] = [Signal(place, name=f"place{stage}") for stage in range(stages)]
         m.d.sync += [
-            places[0].valid.eq(taken),
-            places[0].first.eq(plane == 0),
-            places[0].last.eq(last_plane),
-            places[0].final.eq(last_micro_batch),
-            places[0].chunk.eq(chunk),
+            places[0].valid.eq(self.took),
+            places[0].first.eq(position.first_plane),
+            places[0].last.eq(position.last_plane),
+            places[0].final.eq(position.last_micro_batch),
+            places[0].last_chunk.eq(position.last_chunk),
+            places[0].chunk.eq(position.chunk),
         ]
         m.d.sync += [later.eq(earlier) for earlier, later in pairwise(places)]
-        place_out = places[-1]
-
+        now = places[-1]
         m.d.sync += [
-            self.gradients.valid.eq(place_out.valid & place_out.last),
-            self.gradients.chunk.eq(place_out.chunk),
-            self.gradients.final.eq(place_out.final),
+            self.gradients.valid.eq(now.valid & now.last),
+            self.gradients.chunk.eq(now.chunk),
+            self.gradients.final.eq(now.final),
+            self.gradients.last.eq(now.last_chunk),
         ]
+
         for lane in range(config.lanes):
             tree = AdderTree(BANKS, DELTA.width)
             m.submodules[f"tree{lane}"] = tree
             for bank in range(BANKS):
                 gated = Signal(signed(DELTA.width), name=f"gated_{lane}_{bank}", reset_less=True)
-                bit = self.lines.payload[bank * config.lanes + lane]
-                m.d.sync += gated.eq(Mux(bit, deltas[bank], 0))
+                m.d.sync += gated.eq(Mux(line[bank * config.lanes + lane], held[bank], 0))
                 m.d.comb += tree.i[bank].eq(gated)
             value = Signal(signed(GRADIENT_BITS), name=f"gradient_{lane}", reset_less=True)
-            with m.If(place_out.valid):
-                with m.If(~place_out.first):
-                    m.d.sync += value.eq((value << 1) + tree.o)
-                with m.Elif(self.signed):
-                    m.d.sync += value.eq(-tree.o)
-                with m.Else():
-                    m.d.sync += value.eq(tree.o)
+            add_plane(m, value, tree.o, enable=now.valid, first=now.first, negative=now.first & self.signed)
             m.d.comb += self.gradients.values[lane].eq(value)
         return m

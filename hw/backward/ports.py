@@ -22,6 +22,8 @@ class GradientPort(wiring.Signature):
     chunk : Out(chunk_bits)
     final : Out(1)
         This is the last micro-batch of its mini-batch.
+    last : Out(1)
+        This is the last chunk of its micro-batch.
     values : Out(ArrayLayout(signed(GRADIENT_BITS), lanes))
     """
 
@@ -31,6 +33,7 @@ class GradientPort(wiring.Signature):
                 "valid": Out(1),
                 "chunk": Out(config.chunk_bits),
                 "final": Out(1),
+                "last": Out(1),
                 "values": Out(data.ArrayLayout(signed(GRADIENT_BITS), config.lanes)),
             }
         )

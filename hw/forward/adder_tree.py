@@ -6,11 +6,15 @@ from amaranth.lib.wiring import In, Out
 
 __all__ = ["AdderTree", "tree_latency"]
 
+_RADIX = 3
+"""Numbers that one node adds. A ternary adder takes the LUTs of a binary one (UG574, "Carry Logic"; both inputs of a
+LUT pair are used), so half the nodes take half the area; and a tree has 4 levels instead of 6 for 64 terms."""
 
-def tree_latency(terms: int, *, radix: int = 3) -> int:
-    """Levels, and so cycles, of an `AdderTree`: the least n with ``radix**n >= terms``."""
+
+def tree_latency(terms: int) -> int:
+    """Levels, and so cycles, of an `AdderTree`: the least n with ``3**n >= terms``."""
     levels = 0
-    while radix**levels < terms:
+    while _RADIX**levels < terms:
         levels += 1
     return levels
 
@@ -18,7 +22,7 @@ def tree_latency(terms: int, *, radix: int = 3) -> int:
 class AdderTree(wiring.Component):
     """Exact sum of ``terms`` signed numbers, one set a cycle.
 
-    Each level adds ``radix`` numbers and ends in a register. Latency: `latency` cycles, throughput 1.
+    Each level adds three numbers and ends in a register. Latency: `latency` cycles, throughput 1.
 
     Parameters
     ----------
@@ -26,8 +30,6 @@ class AdderTree(wiring.Component):
         How many numbers, at least 1.
     width
         Signed width of each.
-    radix
-        Numbers that one node adds, 2 or 3.
 
     Members
     -------
@@ -36,13 +38,12 @@ class AdderTree(wiring.Component):
         The sum of ``i``, `latency` cycles later.
     """
 
-    def __init__(self, terms: int, width: int, *, radix: int = 3) -> None:
-        if terms < 1 or radix not in (2, 3):
-            raise ValueError(f"an adder tree needs terms ≥ 1 and radix 2 or 3, not {terms} and {radix}")
+    def __init__(self, terms: int, width: int) -> None:
+        if terms < 1:
+            raise ValueError(f"an adder tree needs terms, not {terms}")
         self.terms = terms
         self.width = width
-        self.radix = radix
-        self.latency = tree_latency(terms, radix=radix)
+        self.latency = tree_latency(terms)
         self.out_width = width + (terms - 1).bit_length()
         super().__init__({"i": In(data.ArrayLayout(signed(width), terms)), "o": Out(signed(self.out_width))})
 
@@ -54,8 +55,8 @@ class AdderTree(wiring.Component):
         level: list[Value] = [self.i[index] for index in range(self.terms)]
         for depth in range(self.latency):
             sums: list[Value] = []
-            for node, first in enumerate(range(0, len(level), self.radix)):
-                total = sum(level[first + 1 : first + self.radix], start=level[first])
+            for node, first in enumerate(range(0, len(level), _RADIX)):
+                total = sum(level[first + 1 : first + _RADIX], start=level[first])
                 register = Signal.like(total, name=f"level{depth}_{node}", reset_less=True)
                 m.d.sync += register.eq(total)
                 sums.append(register)

@@ -4,16 +4,20 @@ from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
+from p4sgd.hw.bus.stream import FlowSignature
 from p4sgd.hw.forward.accumulator import Accumulator
 from p4sgd.hw.forward.adder_tree import AdderTree, tree_latency
+from p4sgd.hw.forward.horner import add_plane
+from p4sgd.hw.forward.line_position import LinePosition
 from p4sgd.hw.model.ports import MODEL_READ_LATENCY, ReadPort
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import MAX_PRECISION, WEIGHT
 
 __all__ = ["DotProduct"]
+
+_PLACE = ("first_plane", "first_chunk", "first_micro_batch")
 
 
 class DotProduct(wiring.Component):
@@ -28,11 +32,11 @@ class DotProduct(wiring.Component):
              AdderTree ──▶ Horner: h = 2·h + sum; −sum for the first plane of signed features
                              │ after the last plane of a chunk
                              ▼
-                           Accumulator over chunks ──▶ FIFO ──▶ dots
+                           Accumulator over chunks ──▶ dots
 
-    A line is taken only when its result is sure to find room, so nothing behind stalls: the FIFO has an entry for each
-    micro-batch under way. Throughput one line a cycle, also across chunks and micro-batches. Latency: `latency` cycles
-    from the last line of a micro-batch to valid ``dots``.
+    Nothing behind a line that was taken can stall: whoever permits a micro-batch has room for its result. Throughput
+    one line a cycle, also across chunks and micro-batches. Latency: `latency` cycles from the last line of a
+    micro-batch to valid ``dots``.
 
     Members
     -------
@@ -41,100 +45,101 @@ class DotProduct(wiring.Component):
     kept : Out(stream of unsigned(line_bits))
         Every line that is taken, in the cycle in which it is taken.
     weights : Out(ReadPort)
-    dots : Out(stream of ArrayLayout(signed(dot_bits), 8))
-    precision : In(4), signed : In(1), chunks : In(17)
-        Settings; stable.
-    permit : In(1)
-        The weights of the next chunk may be read: looked at with the first plane of a chunk.
-    took_chunk : Out(1)
-        The first plane of a chunk is being taken.
-    clear : In(1)
+    dots : Out(flow of ArrayLayout(signed(dot_bits), 8))
+    precision : In(4), signed : In(1), chunks : In(17), micro_batches : In(16)
+        Settings; stable. ``micro_batches`` are those of a mini-batch.
+    start : In(1)
         Pulse before a run, while idle.
+    permit_micro_batch, permit_chunk : In(1)
+        A micro-batch may begin; the weights of the next chunk may be read. Looked at with the first plane of the first
+        chunk, and of every chunk; withdrawn only when that has been taken.
+    took : Out(1)
+        A line is being taken, whose place is:
+    first_plane, first_chunk, first_micro_batch, last_line : Out(1)
+        First of the chunk, of the micro-batch and of the mini-batch; last of the mini-batch. Of the next line while
+        none is taken.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
         self._tree_latency = tree_latency(config.lanes)
         self._chunk_bits = config.plane_sum_bits + MAX_PRECISION
-        self._results = 16
-        self.latency = MODEL_READ_LATENCY + 1 + self._tree_latency + 1 + Accumulator.LATENCY + 2
         super().__init__(
             {
                 "lines": In(stream.Signature(config.line_bits)),
                 "kept": Out(stream.Signature(config.line_bits)),
                 "weights": Out(ReadPort(config)),
-                "dots": Out(stream.Signature(data.ArrayLayout(signed(config.dot_bits), BANKS))),
+                "dots": Out(
+                    FlowSignature(data.ArrayLayout(signed(config.dot_bits), BANKS)),
+                ),
                 "precision": In(4),
                 "signed": In(1),
                 "chunks": In(17),
-                "permit": In(1),
-                "took_chunk": Out(1),
-                "clear": In(1),
+                "micro_batches": In(16),
+                "start": In(1),
+                "permit_micro_batch": In(1),
+                "permit_chunk": In(1),
+                "took": Out(1),
             }
+            | {flag: Out(1) for flag in (*_PLACE, "last_line")}
         )
 
     lines: stream.Interface
     kept: stream.Interface
     weights: Any
-    dots: stream.Interface
+    dots: Any
     precision: Signal
     signed: Signal
     chunks: Signal
-    permit: Signal
-    took_chunk: Signal
-    clear: Signal
+    micro_batches: Signal
+    start: Signal
+    permit_micro_batch: Signal
+    permit_chunk: Signal
+    took: Signal
+    first_plane: Signal
+    first_chunk: Signal
+    first_micro_batch: Signal
+    last_line: Signal
+
+    @staticmethod
+    def latency(config: WorkerConfig) -> int:
+        """Cycles from the last line of a micro-batch to its dots."""
+        return MODEL_READ_LATENCY + 1 + tree_latency(config.lanes) + 1 + Accumulator.LATENCY
 
     def elaborate(self, platform: object) -> Module:
         config = self._config
         m = Module()
-
-        # Which line comes next, and whether it may come.
-        plane = Signal(4)
-        chunk = Signal(17)
-        last_plane = Signal()
-        last_chunk = Signal()
-        taken = Signal()
-        room = Signal(range(self._results + 1), init=self._results)
+        m.submodules.position = position = LinePosition(config)
         allowed = Signal()
         m.d.comb += [
-            last_plane.eq(plane + 1 == self.precision),
-            last_chunk.eq(chunk + 1 == self.chunks),
-            allowed.eq((plane != 0) | (self.permit & ((chunk != 0) | (room != 0)))),
+            position.start.eq(self.start),
+            position.step.eq(self.took),
+            position.precision.eq(self.precision),
+            position.chunks.eq(self.chunks),
+            position.micro_batches.eq(self.micro_batches),
+            *(getattr(self, flag).eq(getattr(position, flag)) for flag in _PLACE),
+            self.last_line.eq(position.last_plane & position.last_chunk & position.last_micro_batch),
+            allowed.eq(
+                ~position.first_plane | (self.permit_chunk & (~position.first_chunk | self.permit_micro_batch)),
+            ),
             self.kept.payload.eq(self.lines.payload),
             self.kept.valid.eq(self.lines.valid & allowed),
             self.lines.ready.eq(self.kept.ready & allowed),
-            taken.eq(self.lines.valid & self.lines.ready),
-            self.took_chunk.eq(taken & (plane == 0)),
+            self.took.eq(self.lines.valid & self.lines.ready),
+            self.weights.address.eq(position.chunk),
+            self.weights.enable.eq(self.took),
         ]
-        begins = self.took_chunk & (chunk == 0)
-        ends = self.dots.valid & self.dots.ready
-        m.d.sync += room.eq(room - begins + ends)
-        with m.If(self.clear):
-            m.d.sync += [plane.eq(0), chunk.eq(0)]
-        with m.Elif(taken):
-            m.d.sync += plane.eq(plane + 1)
-            with m.If(last_plane):
-                m.d.sync += [plane.eq(0), chunk.eq(chunk + 1)]
-                with m.If(last_chunk):
-                    m.d.sync += chunk.eq(0)
 
-        # The place of a line travels with it.
-        place = data.StructLayout({"first_plane": 1, "last_plane": 1, "first_chunk": 1, "last_chunk": 1})
+        # The line, what is valid and what it is part of, in step with its weights and then with its sum.
         line = self.lines.payload
-        valid = taken
-        now: Any = Signal(place)
-        m.d.comb += [
-            now.first_plane.eq(plane == 0),
-            now.last_plane.eq(last_plane),
-            now.first_chunk.eq(chunk == 0),
-            now.last_chunk.eq(last_chunk),
-            self.weights.address.eq(chunk),
-            self.weights.enable.eq(taken),
-        ]
         for stage in range(MODEL_READ_LATENCY):
             line_later = Signal(config.line_bits, name=f"line{stage}", reset_less=True)
             m.d.sync += line_later.eq(line)
             line = line_later
+        place = data.StructLayout({"first_plane": 1, "last_plane": 1, "first_chunk": 1, "last_chunk": 1})
+        valid = self.took
+        now: Any = Signal(place)
+        m.d.comb += [now[flag].eq(getattr(position, flag)) for flag in place.members]
         for stage in range(MODEL_READ_LATENCY + 1 + self._tree_latency):
             valid_later = Signal(name=f"valid{stage}")
             now_later: Any = Signal(place, name=f"place{stage}", reset_less=True)
@@ -148,9 +153,8 @@ class DotProduct(wiring.Component):
             done_later = Signal(name=f"done{stage}")
             m.d.sync += done_later.eq(done)
             done = done_later
+        m.d.comb += self.dots.valid.eq(done)
 
-        m.submodules.results = results = SyncFIFOBuffered(width=BANKS * config.dot_bits, depth=self._results)
-        sums = data.View(self.dots.payload.shape(), results.w_data)
         for bank in range(BANKS):
             tree = AdderTree(config.lanes, WEIGHT.width)
             accumulator = Accumulator(self._chunk_bits, config.dot_bits)
@@ -161,23 +165,18 @@ class DotProduct(wiring.Component):
                 m.d.sync += gated.eq(Mux(line[bank * config.lanes + lane], self.weights.data[lane], 0))
                 m.d.comb += tree.i[lane].eq(gated)
             horner = Signal(signed(self._chunk_bits), name=f"horner_{bank}", reset_less=True)
-            with m.If(valid):
-                with m.If(~now.first_plane):
-                    m.d.sync += horner.eq((horner << 1) + tree.o)
-                with m.Elif(self.signed):
-                    m.d.sync += horner.eq(-tree.o)
-                with m.Else():
-                    m.d.sync += horner.eq(tree.o)
+            add_plane(
+                m,
+                horner,
+                tree.o,
+                enable=valid,
+                first=now.first_plane,
+                negative=now.first_plane & self.signed,
+            )
             m.d.comb += [
                 accumulator.valid.eq(chunk_done),
                 accumulator.first.eq(chunk_first),
                 accumulator.i.eq(horner),
-                sums[bank].eq(accumulator.o),
+                self.dots.payload[bank].eq(accumulator.o),
             ]
-        m.d.comb += [
-            results.w_en.eq(done),
-            self.dots.payload.eq(results.r_data),
-            self.dots.valid.eq(results.r_rdy),
-            results.r_en.eq(self.dots.ready),
-        ]
         return m

@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from p4sgd.hw.arithmetic import overflows, saturate
+from p4sgd.hw.bus.stream import FlowSignature
 from p4sgd.hw.loss.ports import TableWritePort
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import ACTIVATION, DELTA, INTERCEPT, LABEL, MARGIN, RATE_MANTISSA, RESIDUAL, SLOPE
@@ -15,30 +16,38 @@ from p4sgd.hw.spec.table import MAX_SHIFT, VALUE_FRACTION
 
 __all__ = ["LossUnit"]
 
-_STAGES = 10
 _ROUND = VALUE_FRACTION - RESIDUAL.fraction
+
+assert VALUE_FRACTION - LABEL.fraction == SLOPE.fraction > _ROUND - 1, "a label has the fraction bits of an intercept"
 
 
 class LossUnit(wiring.Component):
     """``g = s·ψ(s·z − o) − c`` and ``δ = g · mantissa`` on eight samples at once.
 
-    ψ is the loss table, one copy a bank. The stages, each ending in a register::
+    ψ is the loss table, one copy a bank. This is the way of the sums to the backward pass, so all that depends on the
+    label alone is done before the sum comes: −s·z = ~z + 1 and −s·(slope·x) = ~slope·x + x, and the +1 and the +x join
+    what is added anyway. The stages, each ending in a register::
 
-        1  z − s·o                      5  + intercept                    8  round
-        2  times s, saturate            6  times s                        9  saturate g
-        3  find and read the segment    7  − c                           10  g · mantissa
-        4  slope · x
+        label:  s    s·o' = s − o     half − c + s
+                      │                    │
+        1  x = ±z ────┴─ saturate          │
+        2  find and read the segment       + x where s = −1
+        3  ±slope                 ±intercept + …
+        4  slope · x + …
+        5  saturate g
+        6  g · mantissa
 
-    One micro-batch a cycle; `LATENCY` cycles from ``sums`` to ``deltas``, FIFO included.
+    One micro-batch every two cycles; `LATENCY` cycles from ``sums`` to ``deltas``. Nothing here waits for the backward
+    pass, which has room for the deltas of every micro-batch in flight.
 
     Members
     -------
     sums : In(stream of ArrayLayout(ACTIVATION, 8))
     labels : In(stream of ArrayLayout(LABEL, 8))
         One item each makes one item of ``deltas``.
-    deltas : Out(stream of ArrayLayout(DELTA, 8))
+    deltas : Out(flow of ArrayLayout(DELTA, 8))
     label_sign, label_offset, label_constant : In(1)
-        What the label is; see :class:`p4sgd.hw.spec.run.LabelMode`. Stable.
+        What the label is; see :class:`p4sgd.hw.spec.run.LabelMode`. Stable from before the first label comes.
     mantissa : In(8)
         Of the learning rate; stable.
     table_shift : In(5)
@@ -49,16 +58,15 @@ class LossUnit(wiring.Component):
         Pulse: a margin or a residual was saturated.
     """
 
-    LATENCY = _STAGES + 2
+    LATENCY = 6
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
-        self._depth = 16
         super().__init__(
             {
                 "sums": In(stream.Signature(data.ArrayLayout(signed(ACTIVATION.width), BANKS))),
                 "labels": In(stream.Signature(data.ArrayLayout(signed(LABEL.width), BANKS))),
-                "deltas": Out(stream.Signature(data.ArrayLayout(signed(DELTA.width), BANKS))),
+                "deltas": Out(FlowSignature(data.ArrayLayout(signed(DELTA.width), BANKS))),
                 "label_sign": In(1),
                 "label_offset": In(1),
                 "label_constant": In(1),
@@ -71,7 +79,7 @@ class LossUnit(wiring.Component):
 
     sums: stream.Interface
     labels: stream.Interface
-    deltas: stream.Interface
+    deltas: Any
     label_sign: Signal
     label_offset: Signal
     label_constant: Signal
@@ -83,76 +91,111 @@ class LossUnit(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
 
-        # Sums and labels are taken together, when the FIFO is sure to have room for the result.
-        room = Signal(range(self._depth + 1), init=self._depth)
+        # A label is prepared as soon as it is there, and waits for its sum.
+        prepared = Signal()
+        prepare = Signal()
         taken = Signal()
         m.d.comb += [
-            taken.eq(self.sums.valid & self.labels.valid & (room != 0)),
-            self.sums.ready.eq(taken),
-            self.labels.ready.eq(taken),
+            prepare.eq(self.labels.valid & ~prepared),
+            self.labels.ready.eq(~prepared),
+            taken.eq(self.sums.valid & prepared),
+            self.sums.ready.eq(prepared),
         ]
-        m.d.sync += room.eq(room - taken + (self.deltas.valid & self.deltas.ready))
+        with m.If(prepare):
+            m.d.sync += prepared.eq(1)
+        with m.Elif(taken):
+            m.d.sync += prepared.eq(0)
         valid = [taken]
-        for stage in range(_STAGES):
+        for stage in range(self.LATENCY):
             later = Signal(name=f"valid{stage}")
             m.d.sync += later.eq(valid[-1])
             valid.append(later)
 
-        m.submodules.results = results = SyncFIFOBuffered(width=BANKS * DELTA.width, depth=self._depth)
         margins = Signal(BANKS, reset_less=True)
         residuals = Signal(BANKS, reset_less=True)
-        deltas = [self._bank(m, bank, margins[bank], residuals[bank]) for bank in range(BANKS)]
+        deltas = [self._bank(m, bank, prepare, margins[bank], residuals[bank]) for bank in range(BANKS)]
         m.d.comb += [
-            self.saturated.eq((valid[2] & margins.any()) | (valid[9] & residuals.any())),
-            results.w_data.eq(Cat(deltas)),
-            results.w_en.eq(valid[-1]),
-            self.deltas.payload.eq(results.r_data),
-            self.deltas.valid.eq(results.r_rdy),
-            results.r_en.eq(self.deltas.ready),
+            self.saturated.eq((valid[1] & margins.any()) | (valid[5] & residuals.any())),
+            self.deltas.payload.eq(Cat(deltas)),
+            self.deltas.valid.eq(valid[-1]),
         ]
         return m
 
-    def _bank(self, m: Module, bank: int, margin_saturated: Value, residual_saturated: Value) -> Signal:
+    def _bank(
+        self, m: Module, bank: int, prepare: Signal, margin_saturated: Value, residual_saturated: Value
+    ) -> Signal:
         """Build one sample's pipeline; returns its delta."""
 
         def register(name: str, width: int) -> Signal:
             return Signal(signed(width), name=f"{name}_{bank}", reset_less=True)
 
-        def delay(value: Signal, cycles: int) -> Signal:
-            for cycle in range(cycles):
-                later = Signal.like(value, name=f"{value.name}_delayed{cycle}", reset_less=True)
-                m.d.sync += later.eq(value)
-                value = later
-            return value
-
-        z = self.sums.payload[bank]
+        # The label: whether s = −1; −o and −c, each with the 1 that a negation lacks.
         y = self.labels.payload[bank]
-        negative = Signal(name=f"negative_{bank}", reset_less=True)
-        distance = register("distance", ACTIVATION.width + 1)
-        constant = register("constant", LABEL.width)
-        m.d.sync += [
-            negative.eq(self.label_sign & y[-1]),
-            constant.eq(Mux(self.label_constant, y, 0)),
-        ]
-        with m.If(~self.label_offset):
-            m.d.sync += distance.eq(z)
-        with m.Elif(self.label_sign & y[-1]):
-            m.d.sync += distance.eq(z + y)
-        with m.Else():
-            m.d.sync += distance.eq(z - y)
+        z = self.sums.payload[bank]
+        negate = Signal(name=f"negate_{bank}", reset_less=True)
+        offset = register("offset", LABEL.width + 2)
+        constant = register("constant", LABEL.width + 2)
+        negative = Signal(name=f"negative_{bank}")
+        lacking = Cat(~negative, negative)  # −y + (s = −1) = ~y + 1 + (s = −1)
+        m.d.comb += negative.eq(self.label_sign & y[-1])
+        with m.If(prepare):
+            m.d.sync += [
+                negate.eq(negative),
+                offset.eq(Mux(self.label_offset, ~y, -1) + lacking),
+                constant.eq(Mux(self.label_constant, ~y, -1) + lacking),
+            ]
 
-        # s·z − o = s·(z − s·o)
-        x = Signal(signed(len(distance) + 1), name=f"x_{bank}")
-        m.d.comb += x.eq(Mux(negative, -distance, distance))
-        top = x[MARGIN.width - 1 :]
-        overflow = top.any() & ~top.all()
+        # 1: s·z − o
+        x = Signal(signed(ACTIVATION.width + 3), name=f"x_{bank}")
         margin = register("margin", MARGIN.width)
+        negate_1 = Signal(name=f"negate_1_{bank}", reset_less=True)
+        constant_1 = register("constant_1", len(constant))
+        m.d.comb += x.eq((z ^ negate.as_signed()) + offset)
         m.d.sync += [
-            margin.eq(Mux(overflow, Mux(x[-1], MARGIN.minimum, MARGIN.maximum), x)),
-            margin_saturated.eq(overflow),
+            margin.eq(saturate(x, overflows(x, MARGIN), MARGIN)),
+            margin_saturated.eq(overflows(x, MARGIN)),
+            negate_1.eq(negate),
+            constant_1.eq(constant),
         ]
 
-        # The segment, clamped to the table: all bits above the index must equal its sign.
+        # 2: the segment, and all that is added besides the table's line
+        slope, intercept = self._look_up(m, bank, margin)
+        margin_2 = register("margin_2", MARGIN.width)
+        negate_2 = Signal(name=f"negate_2_{bank}", reset_less=True)
+        half = Const(1 << (_ROUND - 1), SLOPE.fraction)
+        added = register("added", LABEL.width + 3 + SLOPE.fraction)
+        m.d.sync += [
+            margin_2.eq(margin),
+            negate_2.eq(negate_1),
+            added.eq(Cat(half, constant_1).as_signed() + Mux(negate_1, margin, 0)),
+        ]
+
+        # 3 and 4: the table's line, times s; −(a·x + b) = ~a·x + x + ~b + 1
+        line_slope = register("slope", SLOPE.width)
+        line_margin = register("margin_3", MARGIN.width)
+        line_rest = register("rest", len(added) + 1)
+        value = register("value", max(MARGIN.width + SLOPE.width, len(line_rest)) + 1)
+        m.d.sync += [
+            line_slope.eq(slope ^ negate_2.as_signed()),
+            line_margin.eq(margin_2),
+            line_rest.eq(added + ((intercept ^ negate_2.as_signed()) << SLOPE.fraction)),
+            value.eq(line_slope * line_margin + line_rest),
+        ]
+
+        # 5 and 6: the half to round by is in already
+        rounded = value[_ROUND:].as_signed()
+        residual = register("residual", RESIDUAL.width)
+        delta = register("delta", DELTA.width)
+        m.d.sync += [
+            residual.eq(saturate(rounded, overflows(rounded, RESIDUAL), RESIDUAL)),
+            residual_saturated.eq(overflows(rounded, RESIDUAL)),
+            delta.eq(residual * self.mantissa),
+        ]
+        return delta
+
+    def _look_up(self, m: Module, bank: int, margin: Signal) -> tuple[Value, Value]:
+        """Slope and intercept of the segment that ``margin`` lies in, a cycle later."""
+        # Clamped to the table: all bits above the index must equal its sign.
         bits = self._config.segment_bits
         shifted = Signal(signed(MARGIN.width), name=f"shifted_{bank}")
         outside = Signal(name=f"outside_{bank}")
@@ -179,28 +222,4 @@ class LossUnit(wiring.Component):
             write.en.eq(self.table_write.enable),
             read.addr.eq(segment),
         ]
-
-        product = register("product", MARGIN.width + SLOPE.width)
-        intercept = register("intercept", INTERCEPT.width)
-        summed = register("summed", len(product) + 1)
-        value = register("value", len(summed) + 1)
-        difference = register("difference", len(value) + 1)
-        rounded = register("rounded", len(difference) + 1 - _ROUND)
-        residual = register("residual", RESIDUAL.width)
-        delta = register("delta", DELTA.width)
-        m.d.sync += [
-            product.eq(delay(margin, 1) * read.data.slope),
-            intercept.eq(read.data.intercept),
-            summed.eq(product + (intercept << SLOPE.fraction)),
-            value.eq(Mux(delay(negative, 4), -summed, summed)),
-            difference.eq(value - (delay(constant, 5) << (VALUE_FRACTION - LABEL.fraction))),
-            rounded.eq((difference + (1 << (_ROUND - 1))) >> _ROUND),
-        ]
-        high = rounded[RESIDUAL.width - 1 :]
-        too_large = high.any() & ~high.all()
-        m.d.sync += [
-            residual.eq(Mux(too_large, Mux(rounded[-1], RESIDUAL.minimum, RESIDUAL.maximum), rounded)),
-            residual_saturated.eq(too_large),
-            delta.eq(residual * self.mantissa),
-        ]
-        return delta
+        return read.data.slope, read.data.intercept

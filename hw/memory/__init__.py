@@ -1,1 +1,1 @@
-"""Memory traffic: reading lines and labels, moving the model, keeping lines between forward and backward."""
+"""Memory traffic: reading lines and labels, moving the model."""

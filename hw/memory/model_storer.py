@@ -16,7 +16,7 @@ __all__ = ["ModelStorer"]
 class ModelStorer(wiring.Component):
     """Writes the weights of ``chunks`` chunks to memory, one AXI burst a chunk.
 
-    A chunk is `WorkerConfig.weight_lines` beats, at most 256 bytes and aligned to its size, so no burst crosses a
+    A chunk is `WorkerConfig.weight_beats` beats, at most 256 bytes and aligned to its size, so no burst crosses a
     4 KiB boundary. About 9 cycles a chunk with a memory that is always ready: the model is stored once a run.
 
     Members
@@ -37,7 +37,7 @@ class ModelStorer(wiring.Component):
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
-        self._bus = axi4.Signature(data_bits=config.line_bits, read=False)
+        self._bus = axi4.Signature(data_bits=config.port_bits, read=False)
         super().__init__(
             {
                 "memory": Out(self._bus),
@@ -60,12 +60,12 @@ class ModelStorer(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         config = self._config
-        beats = config.weight_lines
-        chunk_bytes = beats * config.line_bytes
+        beats = config.weight_beats
+        chunk_bytes = beats * config.port_bytes
         m = Module()
         chunk = Signal(17)
         address = Signal(axi4.ADDRESS_CARRY_BITS, reset_less=True)
-        word = Signal(beats * config.line_bits, reset_less=True)
+        word = Signal(beats * config.port_bits, reset_less=True)
         beat = Signal(range(beats))
         wait = Signal(range(MODEL_READ_LATENCY + 1))
         request = self.memory.aw
@@ -76,7 +76,7 @@ class ModelStorer(wiring.Component):
             request.payload.len.eq(beats - 1),
             request.payload.size.eq(self._bus.size),
             request.payload.burst.eq(axi4.BURST_INCR),
-            self.memory.w.payload.data.eq(word[: config.line_bits]),
+            self.memory.w.payload.data.eq(word[: config.port_bits]),
             self.memory.w.payload.strb.eq(~0),
             self.memory.w.payload.last.eq(beat == beats - 1),
             self.memory.b.ready.eq(1),
@@ -98,7 +98,7 @@ class ModelStorer(wiring.Component):
                 with m.If(request.ready):
                     m.d.sync += request.valid.eq(0)
                 with m.If(self.memory.w.valid & self.memory.w.ready):
-                    m.d.sync += [word.eq(word >> config.line_bits), beat.eq(beat + 1)]
+                    m.d.sync += [word.eq(word >> config.port_bits), beat.eq(beat + 1)]
                     with m.If(beat == beats - 1):
                         m.d.sync += self.memory.w.valid.eq(0)
                 with m.If(answered):

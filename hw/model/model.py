@@ -8,6 +8,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.backward.ports import GradientPort
+from p4sgd.hw.memory.ram_style import ram_style
 from p4sgd.hw.model.ports import ReadPort, weights_layout
 from p4sgd.hw.model.update import Update
 from p4sgd.hw.spec.config import WorkerConfig
@@ -27,7 +28,9 @@ class Model(wiring.Component):
                         └──────────────────────  w_next
 
     ``w`` holds the weights of the current mini-batch, which forward passes read; ``w_next`` collects updates. The last
-    update of a mini-batch (``final``) regularises and writes both, so ``w`` becomes ``w_next`` without a copy.
+    update of a mini-batch (``final``) regularises and writes both, so ``w`` becomes ``w_next`` without a copy. With
+    ``write_half`` set the final update goes to the upper half of ``w``, where it leaves weights alone that forward
+    passes still read; the reader names the half by the top bit of its address.
 
     A gradient is written `WRITE_LATENCY` cycles after it came. The same chunk must not come again within
     `UPDATE_SPACING` cycles; different chunks may come every cycle.
@@ -38,12 +41,16 @@ class Model(wiring.Component):
     gradients : In(GradientPort)
     gradient_shift : In(5), shrink : In(18), threshold : In(31)
         Settings; stable.
+    write_half : In(1)
+        Half of ``w`` that final updates go to; 0 unless the model has at most half of ``WorkerConfig.chunks``.
     load : In(stream of weights_layout)
-        Chunk 0, 1, 2, … of both memories; always ready; not while gradients are under way.
+        Chunk 0, 1, 2, … of both memories, written a cycle later; always ready; not while gradients are under way.
     load_clear : In(1)
         Pulse: the next chunk loaded is chunk 0.
     updated : Out(1)
         Pulse: a chunk of ``w`` is being written by a final gradient. A read in the next cycle or later sees it.
+    updated_last : Out(1)
+        With ``updated``: it is the last chunk, and so the end of a mini-batch.
     saturated : Out(1)
         Pulse: an update was saturated.
     """
@@ -60,9 +67,11 @@ class Model(wiring.Component):
                 "gradient_shift": In(MAX_GRADIENT_SHIFT.bit_length()),
                 "shrink": In(SHRINK.width),
                 "threshold": In(WEIGHT.width - 1),
+                "write_half": In(1),
                 "load": In(stream.Signature(weights_layout(config))),
                 "load_clear": In(1),
                 "updated": Out(1),
+                "updated_last": Out(1),
                 "saturated": Out(1),
             }
         )
@@ -72,9 +81,11 @@ class Model(wiring.Component):
     gradient_shift: Signal
     shrink: Signal
     threshold: Signal
+    write_half: Signal
     load: stream.Interface
     load_clear: Signal
     updated: Signal
+    updated_last: Signal
     saturated: Signal
 
     def elaborate(self, platform: object) -> Module:
@@ -82,8 +93,9 @@ class Model(wiring.Component):
         m = Module()
         m.submodules.update = update = Update(config.lanes)
         layout = weights_layout(config)
-        w: Memory = Memory(shape=layout, depth=config.chunks, init=[])
-        w_next: Memory = Memory(shape=layout, depth=config.chunks, init=[])
+        style = ram_style(config.chunks)
+        w: Memory = Memory(shape=layout, depth=config.chunks, init=[], attrs=style)
+        w_next: Memory = Memory(shape=layout, depth=config.chunks, init=[], attrs=style)
         m.submodules.w = w
         m.submodules.w_next = w_next
         w_write, w_read = w.write_port(), w.read_port()
@@ -107,29 +119,37 @@ class Model(wiring.Component):
 
         valid = [self.gradients.valid]
         final = [self.gradients.final]
+        last = [self.gradients.last]
         chunk = [self.gradients.chunk]
         for stage in range(1, self.WRITE_LATENCY + 1):
             # Only `valid` needs a reset: the others matter where it is set.
-            for line, reset_less in ((valid, False), (final, True), (chunk, True)):
+            for line, reset_less in ((valid, False), (final, True), (last, True), (chunk, True)):
                 later = Signal.like(line[-1], name=f"stage{stage}", reset_less=reset_less)
                 m.d.sync += later.eq(line[-1])
                 line.append(later)
 
+        # Loaded weights pass the last stage of the update.
+        loaded = Signal()
         load_chunk = Signal(config.chunk_bits)
+        m.d.sync += loaded.eq(self.load.valid)
         with m.If(self.load_clear):
             m.d.sync += load_chunk.eq(0)
-        with m.Elif(self.load.valid):
+        with m.Elif(loaded):
             m.d.sync += load_chunk.eq(load_chunk + 1)
+        half = Signal(config.chunk_bits)
         m.d.comb += [
             self.load.ready.eq(1),
+            update.load.eq(self.load.valid),
+            update.loaded.eq(self.load.payload),
             self.updated.eq(valid[-1] & final[-1]),
+            self.updated_last.eq(last[-1]),
             self.saturated.eq(valid[Update.SATURATED_LATENCY] & update.saturated),
-            w_write.en.eq(self.updated | self.load.valid),
-            next_write.en.eq(valid[-1] | self.load.valid),
+            half[-1].eq(self.write_half),
+            w_write.addr.eq(Mux(loaded, load_chunk, chunk[-1] | half)),
+            w_write.data.eq(update.updated),
+            w_write.en.eq(self.updated | loaded),
+            next_write.addr.eq(Mux(loaded, load_chunk, chunk[-1])),
+            next_write.data.eq(update.updated),
+            next_write.en.eq(valid[-1] | loaded),
         ]
-        for port in (w_write, next_write):
-            m.d.comb += [
-                port.addr.eq(Mux(self.load.valid, load_chunk, chunk[-1])),
-                port.data.eq(Mux(self.load.valid, self.load.payload, update.updated)),
-            ]
         return m

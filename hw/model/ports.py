@@ -24,7 +24,7 @@ class ReadPort(wiring.Signature):
     Members
     -------
     address : Out(chunk_bits)
-        Chunk to read.
+        Chunk to read, from the half that the top bit names where the model keeps two versions.
     enable : Out(1)
         The address is valid in this cycle.
     data : In(weights_layout)

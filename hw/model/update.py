@@ -1,9 +1,10 @@
 """Round 3: from gradients to new weights."""
 
-from amaranth.hdl import Const, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from p4sgd.hw.arithmetic import add, overflows, saturate
 from p4sgd.hw.backward.ports import GRADIENT_BITS
 from p4sgd.hw.spec.fixed import SHRINK, WEIGHT
 from p4sgd.hw.spec.run import MAX_GRADIENT_SHIFT
@@ -18,12 +19,13 @@ class Update(wiring.Component):
 
     The stages of the pipeline, each ending in a register::
 
-        1  gradient + half          5  × shrink, the weight in two halves   9  ± threshold
-        2  >> gradient_shift        6  low product + half                  10  soft threshold
-        3  w − …                    7  high + low product, >> 24
-        4  saturate                 8  w − …
+        1  >> 8, 16, 24 of gradient_shift     5  × shrink, the weight in two halves   9  ± threshold
+        2  >> 0 … 7, and the bit below        6  low product + half                  10  0 if the sign changed
+        3  w − …                              7  high + low product, >> 24
+        4  saturate                           8  w − …
 
-    Stages 5 to 10 leave the weight as it is where ``regularize`` is low: shrink and threshold count as 0 then.
+    Rounding is the bit below the last that is kept, as a carry into the subtraction. Stages 5 to 10 leave the weight as
+    it is where ``regularize`` is low: shrink and threshold count as 0 then.
 
     Members
     -------
@@ -34,15 +36,18 @@ class Update(wiring.Component):
         With the gradients: this is the end of a mini-batch.
     gradient_shift : In(5), shrink : In(18), threshold : In(31)
         Settings; stable.
+    load : In(1), loaded : In(ArrayLayout(signed(32), lanes))
+        These weights, instead of updated ones, in the next cycle.
     updated : Out(ArrayLayout(signed(32), lanes))
         New weights, `LATENCY` cycles after the gradients.
     saturated : Out(1)
-        With stage 5: a lane was saturated. Only meaningful for cycles whose gradients were.
+        A lane was saturated, `SATURATED_LATENCY` cycles after the gradients. Only meaningful for cycles whose gradients
+        were.
     """
 
     LATENCY = 10
     WEIGHTS_LATENCY = 2
-    SATURATED_LATENCY = 4
+    SATURATED_LATENCY = 5
 
     def __init__(self, lanes: int) -> None:
         self._lanes = lanes
@@ -54,6 +59,8 @@ class Update(wiring.Component):
                 "gradient_shift": In(MAX_GRADIENT_SHIFT.bit_length()),
                 "shrink": In(SHRINK.width),
                 "threshold": In(WEIGHT.width - 1),
+                "load": In(1),
+                "loaded": In(data.ArrayLayout(signed(WEIGHT.width), lanes)),
                 "updated": Out(data.ArrayLayout(signed(WEIGHT.width), lanes)),
                 "saturated": Out(1),
             }
@@ -65,14 +72,13 @@ class Update(wiring.Component):
     gradient_shift: Signal
     shrink: Signal
     threshold: Signal
+    load: Signal
+    loaded: data.View
     updated: data.View
     saturated: Signal
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        # Decoded settings and the pipelined flag, shared by all lanes.
-        half = Signal(MAX_GRADIENT_SHIFT, reset_less=True)
-        m.d.sync += half.eq((Const(1) << self.gradient_shift) >> 1)
         final = [self.regularize]
         for stage in range(1, 9):
             flag = Signal(name=f"final{stage}", reset_less=True)
@@ -84,34 +90,32 @@ class Update(wiring.Component):
             factor.eq(Mux(final[3], self.shrink, 0)),
             distance.eq(Mux(final[7], self.threshold, 0)),
         ]
-        overflows = [self._lane(m, lane, half, factor, distance) for lane in range(self._lanes)]
-        overflow = Signal(self._lanes)
-        m.d.comb += [bit.eq(value) for bit, value in zip(overflow, overflows, strict=True)]
-        m.d.comb += self.saturated.eq(overflow.any())
+        overflows = [self._lane(m, lane, factor, distance) for lane in range(self._lanes)]
+        m.d.sync += self.saturated.eq(Cat(overflows).any())
         return m
 
-    def _lane(self, m: Module, lane: int, half: Signal, factor: Signal, distance: Signal) -> Signal:
+    def _lane(self, m: Module, lane: int, factor: Signal, distance: Signal) -> Signal:
         """Build one lane; returns its overflow flag, with the register of stage 4."""
 
         def register(stage: str, width: int) -> Signal:
             return Signal(signed(width), name=f"{stage}_{lane}", reset_less=True)
 
-        rounded = register("rounded", GRADIENT_BITS + 1)
+        # One bit more at the low end: what it holds after the shift is the half to round by.
+        coarse = register("coarse", GRADIENT_BITS + 1)
         step = register("step", GRADIENT_BITS + 1)
-        moved = register("moved", GRADIENT_BITS + 2)
+        moved = register("moved", GRADIENT_BITS + 1)
         m.d.sync += [
-            rounded.eq(self.gradients[lane] + half),
-            step.eq(rounded >> self.gradient_shift),
-            moved.eq(self.weights[lane] - step),
+            coarse.eq(Cat(Const(0, 1), self.gradients[lane]).as_signed() >> (self.gradient_shift & 0b11000)),
+            step.eq(coarse >> self.gradient_shift[:3]),
+            # w − (step >> 1) − half = w + ~(step >> 1) + ~half
+            moved.eq(add(self.weights[lane], ~step[1:].as_signed(), carry=~step[0])),
         ]
         weight = register("weight", WEIGHT.width)
         overflow = Signal(name=f"overflow_{lane}", reset_less=True)
-        high = moved[WEIGHT.width - 1 :]  # all equal unless it overflows
-        m.d.sync += overflow.eq(high.any() & ~high.all())
-        with m.If(high.any() & ~high.all()):
-            m.d.sync += weight.eq(Mux(moved[-1], WEIGHT.minimum, WEIGHT.maximum))
-        with m.Else():
-            m.d.sync += weight.eq(moved)
+        m.d.sync += [
+            overflow.eq(overflows(moved, WEIGHT)),
+            weight.eq(saturate(moved, overflows(moved, WEIGHT), WEIGHT)),
+        ]
 
         # round(weight · factor / 2^24): the halves meet where no carry is lost.
         high_product = register("high_product", _HALF + SHRINK.width + 1)
@@ -132,13 +136,16 @@ class Update(wiring.Component):
             m.d.sync += later.eq(delayed[-1])
             delayed.append(later)
         shrunk = register("shrunk", WEIGHT.width)
-        below = register("below", WEIGHT.width + 1)
-        above = register("above", WEIGHT.width + 1)
+        lowered = register("lowered", WEIGHT.width)
+        negative = Signal(name=f"negative_{lane}", reset_less=True)
+        inverted = Signal(signed(WEIGHT.width), name=f"inverted_{lane}")  # −distance − 1 unless negative
+        m.d.comb += inverted.eq(Mux(shrunk[-1], distance, ~Cat(distance, 0)))
         m.d.sync += [
             shrunk.eq(delayed[-1] - shrinkage),
-            below.eq(shrunk - distance),
-            above.eq(shrunk + distance),
+            # Towards 0, which cannot overflow. It went past 0 if the sign changed.
+            lowered.eq(add(shrunk, inverted, carry=~shrunk[-1])),
+            negative.eq(shrunk[-1]),
+            # One gate a bit, loading included.
+            self.updated[lane].eq(Mux(self.load, self.loaded[lane], Mux(lowered[-1] == negative, lowered, 0))),
         ]
-        # Where the weight is above the threshold, `below` is positive; where it is under it, `above` is negative.
-        m.d.sync += self.updated[lane].eq(Mux(~below[-1], below, Mux(above[-1], above, 0)))
         return overflow

@@ -54,9 +54,10 @@ class Endpoint(wiring.Component):
     AllReduce n, counted from the join, uses slot ``n mod slots`` in round ``join_round + n div slots``. The protocol is
     that of hw/net/README.md. Fresh partials go before acknowledgements, these before resends.
 
-    Latency: 1 cycle from ``partials`` to ``tx``, 3 cycles from ``rx`` to ``sums`` in turn. The receiver never waits,
-    so it cannot be blocked by a blocked transmitter. The resend scan spends 4 cycles on a slot in use and 1 on an idle
-    one, so a packet is sent again at most 4 · slots cycles after it is due, if nothing more urgent is to be sent.
+    Latency: `TX_LATENCY` cycles from ``partials`` to ``tx``, `RX_LATENCY` cycles from ``rx`` to ``sums`` in turn. The
+    receiver never waits, so it cannot be blocked by a blocked transmitter. The resend scan spends 4 cycles on a slot in
+    use and 1 on an idle one, so a packet is sent again at most 4 · slots cycles after it is due, if nothing more urgent
+    is to be sent.
 
     Members
     -------
@@ -76,6 +77,9 @@ class Endpoint(wiring.Component):
     sent, resent, received, dropped : Out(1)
         Pulses: a packet was sent; it had been sent before; a frame came; it was not acted on.
     """
+
+    TX_LATENCY = 1
+    RX_LATENCY = 3
 
     def __init__(self, config: WorkerConfig) -> None:
         self._slots = config.slots

@@ -1,10 +1,14 @@
 """Round 1: from the dot products of all engines to partial activations."""
 
+from typing import Any
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
+from p4sgd.hw.arithmetic import overflows
+from p4sgd.hw.bus.stream import FlowSignature
 from p4sgd.hw.forward.adder_tree import AdderTree, tree_latency
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import ACTIVATION, MAX_PRECISION, WEIGHT
@@ -21,15 +25,17 @@ class PartialSum(wiring.Component):
     Sums are wider than one carry chain, so low and high halves are added apart. The stages on each bank, each ending
     in a register::
 
-        AdderTree of low halves ──▶ + half ──┐
-        AdderTree of high halves ────────────┴▶ carry ──▶ >> shift ──▶ compare with ±limit ──▶ clamp ──▶ FIFO
+        dots ──▶ register ──▶ FIFO ─┬▶ AdderTree of low halves ──▶ + half ──┐
+                                    └▶ AdderTree of high halves ────────────┴▶ carry ─┐
+                        partials ◀── FIFO ◀── clamp ◀── compare with ±limit ◀─ shift ◀┘
 
-    One micro-batch a cycle; `latency` cycles from the last engine's ``dots`` to ``partials``.
+    One micro-batch a cycle; `latency` cycles from the last engine's ``dots`` to ``partials``. Every FIFO has room for
+    all micro-batches that may be in flight, so nothing here ever waits.
 
     Members
     -------
-    dots : In(stream of ArrayLayout(signed(dot_bits), 8)).array(engines)
-        One item of each engine makes one partial.
+    dots : In(flow of ArrayLayout(signed(dot_bits), 8)).array(engines)
+        One item of each engine makes one partial. At most `WorkerConfig.in_flight` may be ahead of ``partials``.
     partials : Out(stream of ArrayLayout(ACTIVATION, 8))
     precision : In(4), signed : In(1)
         Settings; stable. The shift is 7 + precision − signed.
@@ -41,12 +47,11 @@ class PartialSum(wiring.Component):
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
-        self._depth = 8
         self._tree_latency = tree_latency(config.engines)
-        self.latency = self._tree_latency + 5 + 2
+        dots = FlowSignature(data.ArrayLayout(signed(config.dot_bits), BANKS))
         super().__init__(
             {
-                "dots": In(stream.Signature(data.ArrayLayout(signed(config.dot_bits), BANKS))).array(config.engines),
+                "dots": In(dots).array(config.engines),
                 "partials": Out(stream.Signature(data.ArrayLayout(signed(ACTIVATION.width), BANKS))),
                 "precision": In(4),
                 "signed": In(1),
@@ -55,23 +60,36 @@ class PartialSum(wiring.Component):
             }
         )
 
-    dots: list[stream.Interface]
+    dots: list[Any]
     partials: stream.Interface
     precision: Signal
     signed: Signal
     limit: Signal
     clamped: Signal
 
+    @staticmethod
+    def latency(config: WorkerConfig) -> int:
+        """Cycles from the last engine's dots to the partials."""
+        return 2 + tree_latency(config.engines) + 5 + 1
+
     def elaborate(self, platform: object) -> Module:
+        config = self._config
         m = Module()
 
-        # An item is taken from all engines at once, when the FIFO is sure to have room for the result.
-        room = Signal(range(self._depth + 1), init=self._depth)
+        # Engines are far apart on the chip and not in step.
+        queues = []
+        for index, engine in enumerate(self.dots):
+            queue = SyncFIFO(width=BANKS * config.dot_bits, depth=config.in_flight)
+            m.submodules[f"dots{index}"] = queue
+            came = Signal(name=f"came{index}")
+            dots = Signal(BANKS * config.dot_bits, name=f"dots{index}", reset_less=True)
+            m.d.sync += [came.eq(engine.valid), dots.eq(engine.payload)]
+            m.d.comb += [queue.w_en.eq(came), queue.w_data.eq(dots)]
+            queues.append(queue)
         taken = Signal()
-        m.d.comb += taken.eq(Cat(engine.valid for engine in self.dots).all() & (room != 0))
-        for engine in self.dots:
-            m.d.comb += engine.ready.eq(taken)
-        m.d.sync += room.eq(room - taken + (self.partials.valid & self.partials.ready))
+        m.d.comb += taken.eq(Cat(queue.r_rdy for queue in queues).all())
+        for queue in queues:
+            m.d.comb += queue.r_en.eq(taken)
         valid = taken
         for stage in range(self._tree_latency + 5):
             later = Signal(name=f"valid{stage}")
@@ -85,9 +103,13 @@ class PartialSum(wiring.Component):
             half.eq(Const(1 << (_BASE_SHIFT - 1)) << shift),
         ]
 
-        m.submodules.results = results = SyncFIFOBuffered(width=BANKS * ACTIVATION.width, depth=self._depth)
+        m.submodules.results = results = SyncFIFO(width=BANKS * ACTIVATION.width, depth=config.in_flight)
         clamps = Signal(BANKS, reset_less=True)
-        banks = [self._bank(m, bank, shift, half, clamps[bank]) for bank in range(BANKS)]
+        layout = data.ArrayLayout(signed(config.dot_bits), BANKS)
+        items = [data.View(layout, queue.r_data) for queue in queues]
+        banks = [
+            self._bank(m, bank, [item[bank] for item in items], shift, half, clamps[bank]) for bank in range(BANKS)
+        ]
         m.d.comb += [
             self.clamped.eq(valid & clamps.any()),
             results.w_data.eq(Cat(banks)),
@@ -98,7 +120,7 @@ class PartialSum(wiring.Component):
         ]
         return m
 
-    def _bank(self, m: Module, bank: int, shift: Signal, half: Signal, clamped: Value) -> Signal:
+    def _bank(self, m: Module, bank: int, dots: list[Value], shift: Signal, half: Signal, clamped: Value) -> Signal:
         """Build one bank; returns its partial, with ``clamped`` in the same cycle."""
         engines = self._config.engines
         high_bits = self._config.dot_bits - _LOW
@@ -106,10 +128,10 @@ class PartialSum(wiring.Component):
         highs = AdderTree(engines, high_bits)
         m.submodules[f"lows{bank}"] = lows
         m.submodules[f"highs{bank}"] = highs
-        for index, engine in enumerate(self.dots):
+        for index, dot in enumerate(dots):
             m.d.comb += [
-                lows.i[index].eq(engine.payload[bank][:_LOW]),  # unsigned
-                highs.i[index].eq(engine.payload[bank][_LOW:].as_signed()),
+                lows.i[index].eq(dot[:_LOW]),  # unsigned
+                highs.i[index].eq(dot[_LOW:].as_signed()),
             ]
         low = Signal(signed(lows.out_width + 1), name=f"low_{bank}", reset_less=True)
         high = Signal(signed(highs.out_width), name=f"high_{bank}", reset_less=True)
@@ -126,8 +148,7 @@ class PartialSum(wiring.Component):
         under = Signal(name=f"under_{bank}", reset_less=True)
         value = Signal(signed(ACTIVATION.width), name=f"value_{bank}", reset_less=True)
         narrow = rounded[: ACTIVATION.width].as_signed()
-        top = rounded[ACTIVATION.width - 1 :]
-        fits = top.all() | ~top.any()
+        fits = ~overflows(rounded, ACTIVATION)
         m.d.sync += [
             over.eq(Mux(fits, narrow > self.limit, ~rounded[-1])),
             under.eq(Mux(fits, narrow + self.limit < 0, rounded[-1])),

@@ -29,7 +29,10 @@ class WorkerConfig:
     Parameters
     ----------
     engines
-        Datapaths, each fed by a memory port of its own (E), 1 to 32.
+        Datapaths, each fed by memory ports of its own (E), 1 to 32.
+    ports
+        Memory ports of an engine, 1 or 2; each carries its part of every line. Two on a U280: a line of 512 bits at
+        250 MHz is 16 GB/s, more than the 14.4 GB/s of one pseudo-channel of its memory (PG276).
     lanes
         Features of a chunk, handled in one cycle: a power of two, 8 to 64.
     chunks
@@ -39,7 +42,8 @@ class WorkerConfig:
         the host's chosen chunks and precision (the host refuses less, it would deadlock); the network's latency in
         cycles more to run at full speed.
     slots
-        AllReduce operations in flight: a power of two, 2 to 4096.
+        AllReduce operations in flight: a power of two, 2 to 4096. Half of them wait for sums, while the other half wait
+        for the acknowledgement of theirs.
     table_segments
         Segments of the loss table: a power of two, 16 to 1024.
 
@@ -50,6 +54,7 @@ class WorkerConfig:
     """
 
     engines: int = 1
+    ports: int = 1
     lanes: int = 64
     chunks: int = 64
     line_fifo_depth: int = 1024
@@ -59,6 +64,7 @@ class WorkerConfig:
     def __post_init__(self) -> None:
         ranges = {
             "engines": (1, 32),
+            "ports": (1, 2),
             "lanes": (8, 64),
             "chunks": (2, 65536),
             "line_fifo_depth": (8, 1 << 20),
@@ -71,6 +77,11 @@ class WorkerConfig:
                 raise ValueError(f"{name} must be {low} to {high}, not {value}")
             if name != "engines" and not _is_power_of_two(value):
                 raise ValueError(f"{name} must be a power of two, not {value}")
+        if self.worker_dot_bits > 64:
+            raise ValueError(
+                f"a worker of {self.features} features has dot products of {self.worker_dot_bits} bits; "
+                f"64 bits, that is {1 << 24} features, is the most"
+            )
 
     # -- presets -------------------------------------------------------------------------------------------------
 
@@ -82,12 +93,12 @@ class WorkerConfig:
     @classmethod
     def small(cls) -> "WorkerConfig":
         """Two engines of 16 lanes, up to 1,024 features: the default of RTL simulation."""
-        return cls(engines=2, lanes=16, chunks=32, line_fifo_depth=512, slots=8)
+        return cls(engines=2, ports=2, lanes=16, chunks=32, line_fifo_depth=512, slots=8)
 
     @classmethod
     def u280(cls) -> "WorkerConfig":
         """An Alveo U280: 8 engines of 64 lanes, up to 262,144 features a worker."""
-        return cls(engines=8, lanes=64, chunks=512, line_fifo_depth=8192, slots=64)
+        return cls(engines=8, ports=2, lanes=64, chunks=512, line_fifo_depth=8192, slots=64)
 
     # -- derived sizes -------------------------------------------------------------------------------------------
 
@@ -107,9 +118,33 @@ class WorkerConfig:
         return self.line_bits // 8
 
     @property
-    def weight_lines(self) -> int:
-        """Lines that hold the weights of one chunk: 32 bits · lanes / line_bits, that is, 4."""
-        return WEIGHT.width * self.lanes // self.line_bits
+    def port_bits(self) -> int:
+        """Bits of a memory port: the part of a line that it carries."""
+        return self.line_bits // self.ports
+
+    @property
+    def port_bytes(self) -> int:
+        """Bytes of a memory port."""
+        return self.port_bits // 8
+
+    @property
+    def memories(self) -> int:
+        """Memory buffers of a worker: one for each memory port of each engine, in their order, then the labels'."""
+        return self.engines * self.ports + 1
+
+    @property
+    def labels_memory(self) -> int:
+        """Number of the memory with the labels."""
+        return self.engines * self.ports
+
+    def model_memory(self, engine: int) -> int:
+        """Number of the memory with the weights of an engine: that of its port 0."""
+        return engine * self.ports
+
+    @property
+    def weight_beats(self) -> int:
+        """Beats of a memory port that hold the weights of one chunk: 4 · ports."""
+        return WEIGHT.width * self.lanes // self.port_bits
 
     @property
     def chunk_bits(self) -> int:
@@ -120,6 +155,11 @@ class WorkerConfig:
     def slot_bits(self) -> int:
         """Bits of a slot number."""
         return _bits(self.slots)
+
+    @property
+    def in_flight(self) -> int:
+        """Micro-batches of an engine that may be between the start of their forward and of their backward pass."""
+        return self.slots // 2
 
     @property
     def segment_bits(self) -> int:

@@ -29,7 +29,8 @@ __all__ = [
 ]
 
 IntArray = npt.NDArray[np.int64]
-"""Integers of any of the formats below; 64 bits hold all of them, and every sum the design forms."""
+"""Integers of any of the formats below; 64 bits hold all of them, and every sum the design forms: the widest is a
+worker's dot product, which `WorkerConfig` keeps to 64 bits."""
 
 
 def round_half_up(value: IntArray, shift: int) -> IntArray:

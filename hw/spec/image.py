@@ -1,8 +1,9 @@
 """The memory image of a worker: where every bit of features, labels and weights lies.
 
 Engine e has a stream of lines. ``line((t·C + c)·S + k)`` is plane k (most significant first) of chunk c of micro-batch
-t; bit ``b·lanes + j`` of it belongs to lane j of sample 8t + b, bit 0 being the lowest bit of the lowest byte. Labels
-are eight little-endian int32 a micro-batch, weights one little-endian int32 a feature, chunk by chunk.
+t; bit ``b·lanes + j`` of it belongs to lane j of sample 8t + b, bit 0 being the lowest bit of the lowest byte. With
+several memory ports an engine reads an equal part of every line through each, port 0 the lowest banks. Labels are eight
+little-endian int32 a micro-batch, weights one little-endian int32 a feature, chunk by chunk, behind port 0.
 
 The features of a worker are dealt to its engines chunk by chunk: its i-th chunk of ``lanes`` features is chunk
 ``i // engines`` of engine ``i % engines``. Missing features and samples are zeros.
@@ -64,13 +65,13 @@ class ImageLayout:
 
     @property
     def lines_shape(self) -> tuple[int, int, int, int, int]:
-        """Shape of an engine's lines as bytes: (T, C, S, 8 banks, lanes / 8)."""
-        return (self.micro_batches, self.chunks, self.stored, BANKS, self.config.lanes // 8)
+        """Shape of the lines of a memory port as bytes: (T, C, S, 8 / ports banks, lanes / 8)."""
+        return (self.micro_batches, self.chunks, self.stored, BANKS // self.config.ports, self.config.lanes // 8)
 
     @property
     def lines_bytes(self) -> int:
-        """Bytes of an engine's lines."""
-        return self.micro_batches * self.chunks * self.stored * self.config.line_bytes
+        """Bytes of the lines of a memory port."""
+        return self.micro_batches * self.chunks * self.stored * self.config.port_bytes
 
     @property
     def labels_bytes(self) -> int:
@@ -83,8 +84,8 @@ class ImageLayout:
         return self.chunks * self.config.lanes * 4
 
     def line_address(self, micro_batch: int, chunk: int, plane: int) -> int:
-        """Byte offset of a line in an engine's stream."""
-        return ((micro_batch * self.chunks + chunk) * self.stored + plane) * self.config.line_bytes
+        """Byte offset of a port's part of a line."""
+        return ((micro_batch * self.chunks + chunk) * self.stored + plane) * self.config.port_bytes
 
     def deal(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """Deal the last axis (padded features) to engines: (..., padded_features) → (engines, ..., C · lanes)."""
@@ -101,7 +102,7 @@ class ImageLayout:
         return gathered.reshape(*values.shape[1:-1], self.padded_features)
 
     def pack_lines(self, q: IntArray) -> npt.NDArray[np.uint8]:
-        """The lines of all engines, by definition rather than at speed.
+        """The lines of all memory ports, by definition rather than at speed.
 
         Parameters
         ----------
@@ -110,7 +111,7 @@ class ImageLayout:
 
         Returns
         -------
-        uint8 (engines, T, C, S, 8, lanes/8), the bytes of the image in order.
+        uint8 (engines · ports, T, C, S, 8/ports, lanes/8), the bytes of the image in order.
         """
         if q.shape != (self.samples, self.features):
             raise ValueError(f"q must have shape {(self.samples, self.features)}, not {q.shape}")
@@ -120,7 +121,9 @@ class ImageLayout:
         dealt: IntArray = self.deal(padded).reshape(shape).astype(np.int64)
         planes = np.arange(self.stored - 1, -1, -1).reshape(-1, 1, 1)
         bits = (dealt.transpose(0, 1, 3, 2, 4)[:, :, :, np.newaxis] >> planes) & 1
-        return np.packbits(bits.astype(np.uint8), axis=-1, bitorder="little")
+        lines = np.packbits(bits.astype(np.uint8), axis=-1, bitorder="little")
+        parts = lines.reshape(*lines.shape[:4], self.config.ports, -1, lines.shape[5])
+        return np.ascontiguousarray(np.moveaxis(parts, 4, 1)).reshape(-1, *self.lines_shape)
 
     def unpack_lines(self, lines: npt.NDArray[np.uint8], precision: int, signed: bool) -> IntArray:
         """The features that a run at ``precision`` planes reads, undoing `pack_lines`.
@@ -128,7 +131,7 @@ class ImageLayout:
         Parameters
         ----------
         lines
-            uint8 (engines, T, C, S, 8, lanes/8).
+            uint8 (engines · ports, T, C, S, 8/ports, lanes/8).
         precision
             Planes to read (P ≤ S).
         signed
@@ -138,7 +141,9 @@ class ImageLayout:
         -------
         int64 (8·T, padded_features) of P-bit integers, padding included.
         """
-        bits = np.unpackbits(lines[:, :, :, :precision], axis=-1, bitorder="little").astype(np.int64)
+        parts = np.moveaxis(lines.reshape(self.config.engines, self.config.ports, *self.lines_shape), 1, 4)
+        whole = parts.reshape(*parts.shape[:4], BANKS, parts.shape[6])
+        bits = np.unpackbits(whole[:, :, :, :precision], axis=-1, bitorder="little").astype(np.int64)
         place = 1 << np.arange(precision - 1, -1, -1)
         if signed:
             place[0] = -place[0]

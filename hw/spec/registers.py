@@ -171,6 +171,7 @@ GEOMETRY = Register(
         Field("engines", 0, 8, _RO, "engines"),
         Field("lanes", 8, 8, _RO, "lanes of an engine"),
         Field("banks", 16, 8, _RO, "samples of a micro-batch"),
+        Field("ports", 24, 8, _RO, "memory ports of an engine"),
     ),
 )
 CHUNKS_MAX = _whole("CHUNKS_MAX", 0x024, _RO, "chunks that an engine's model memory holds")
@@ -231,6 +232,7 @@ RUN = Register(
     (
         Field("model_source", 0, 2, _RW, "first weights: 0 keep those on chip, 1 zeros, 2 the model buffers"),
         Field("model_store", 2, 1, _RW, "write the weights to the model buffers at the end"),
+        Field("stale", 3, 1, _RW, "a mini-batch's forward pass reads weights that lack one update"),
     ),
 )
 TABLE_SHIFT = _whole("TABLE_SHIFT", 0x068, _RW, "log2 of a table segment's width", bits=5)
@@ -271,6 +273,21 @@ JOIN = Register(
     "Begin a job: forget all slots; the next AllReduce is slot 0 of the round written. Only while idle",
     (Field("round", 0, 16, _STROBE, "first round, 1 for a new aggregator"),),
 )
+IN_FLIGHT = Register(
+    "IN_FLIGHT",
+    0x09C,
+    "Micro-batches of engine 0 between the start of their forward and of their backward pass",
+    (
+        Field("now", 0, 16, _RO, "in this moment"),
+        Field("most", 16, 16, _RO, "most in the last run"),
+    ),
+)
+SNAPSHOT = Register(
+    "SNAPSHOT",
+    0x0A0,
+    "Counters of a run in progress",
+    (Field("take", 0, 1, _STROBE, "a write, of whatever value, lets the counters show this moment"),),
+)
 
 COUNTERS = (
     ("CYCLES", "cycles of the last run"),
@@ -285,33 +302,68 @@ COUNTERS = (
     ("PACKETS_RECEIVED", "packets received"),
     ("PACKETS_DROPPED", "of those, malformed or stale and ignored"),
 )
-"""64-bit counters of the last run, in map order; read them while the worker is idle. The causes sum to CYCLES."""
+"""64-bit counters of a run, in map order. The causes sum to CYCLES, also in a snapshot."""
+
+ENGINE_COUNTERS = (
+    ("LINES", "lines that the engine took"),
+    ("STARVED", "cycles in which it lacked a line, as none had come from memory"),
+)
+"""64-bit counters of each engine, likewise; the name of engine e's begins with ``ENGINE<e>_``."""
 
 _COUNTER_BASE = 0x100
 _ENGINE_BASE = 0x200
-_ENGINE_STRIDE = 0x10
+_ENGINE_STRIDE = 0x40
+
+
+def counters(config: WorkerConfig) -> tuple[tuple[str, str], ...]:
+    """Names and meanings of all counters of a worker: `COUNTERS`, then each engine's `ENGINE_COUNTERS`."""
+    engines = (
+        (f"ENGINE{engine}_{name}", f"engine {engine}: {text}")
+        for engine in range(config.engines)
+        for name, text in ENGINE_COUNTERS
+    )
+    return (*COUNTERS, *engines)
 
 
 def counter(name: str) -> tuple[Register, Register]:
-    """The low and high halves of a counter, by its name in `COUNTERS`."""
+    """The low and high halves of a counter, by its name in `counters`."""
     for index, (known, text) in enumerate(COUNTERS):
         if known == name:
             return _pair(name, _COUNTER_BASE + 8 * index, Access.RO, text)
+    for index, (known, text) in enumerate(ENGINE_COUNTERS):
+        engine = name.removeprefix("ENGINE").removesuffix(f"_{known}")
+        if engine.isdecimal():
+            offset = _ENGINE_BASE + _ENGINE_STRIDE * int(engine) + 0x18 + 8 * index
+            return _pair(name, offset, Access.RO, f"engine {engine}: {text}")
     raise KeyError(f"there is no counter {name}")
 
 
-def lines_address(engine: int) -> tuple[Register, Register]:
-    """Byte address of an engine's lines, a multiple of 4096."""
+def lines_address(engine: int, port: int) -> tuple[Register, Register]:
+    """Byte address of the parts of lines that a port of an engine reads, a multiple of 4096."""
     return _pair(
-        f"LINES{engine}_ADDRESS", _ENGINE_BASE + _ENGINE_STRIDE * engine, Access.RW, f"lines of engine {engine}"
+        f"LINES{engine}_{port}_ADDRESS",
+        _ENGINE_BASE + _ENGINE_STRIDE * engine + 8 * port,
+        Access.RW,
+        f"lines of engine {engine}, port {port}",
     )
 
 
 def model_address(engine: int) -> tuple[Register, Register]:
     """Byte address of an engine's weights, a multiple of 4096."""
     return _pair(
-        f"MODEL{engine}_ADDRESS", _ENGINE_BASE + _ENGINE_STRIDE * engine + 8, Access.RW, f"weights of engine {engine}"
+        f"MODEL{engine}_ADDRESS",
+        _ENGINE_BASE + _ENGINE_STRIDE * engine + 0x10,
+        Access.RW,
+        f"weights of engine {engine}",
     )
+
+
+def _engine_registers(engine: int, ports: int) -> Iterator[Register]:
+    for port in range(ports):
+        yield from lines_address(engine, port)
+    yield from model_address(engine)
+    for name, _ in ENGINE_COUNTERS:
+        yield from counter(f"ENGINE{engine}_{name}")
 
 
 _COMMON: tuple[Register, ...] = (
@@ -346,6 +398,8 @@ _COMMON: tuple[Register, ...] = (
     *LOCAL_MAC,
     *PEER_MAC,
     JOIN,
+    IN_FLIGHT,
+    SNAPSHOT,
 )
 
 
@@ -357,7 +411,7 @@ class RegisterMap:
         registers = [
             *_COMMON,
             *(half for name, _ in COUNTERS for half in counter(name)),
-            *(half for engine in engines for half in (*lines_address(engine), *model_address(engine))),
+            *(half for engine in engines for half in _engine_registers(engine, config.ports)),
         ]
         self._by_name = {register.name: register for register in registers}
         offsets = [register.offset for register in registers]
@@ -382,7 +436,7 @@ def identity(config: WorkerConfig, build_id: int = 0) -> dict[str, int]:
         "ABI_VERSION": ABI_VERSION,
         "CONFIG_HASH": config.config_hash,
         "BUILD_ID": build_id,
-        "GEOMETRY": config.engines | config.lanes << 8 | 8 << 16,
+        "GEOMETRY": config.engines | config.lanes << 8 | 8 << 16 | config.ports << 24,
         "CHUNKS_MAX": config.chunks,
         "LINE_FIFO_DEPTH": config.line_fifo_depth,
         "SLOTS": config.slots,

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import ACTIVATION, MAX_PRECISION, RATE_MANTISSA, RESIDUAL, SHRINK, WEIGHT
 
-__all__ = ["MAX_GRADIENT_SHIFT", "MAX_WORKERS", "FeatureFormat", "LabelMode", "RunSettings", "partial_limit"]
+__all__ = [
+    "MAX_GRADIENT_SHIFT",
+    "MAX_WORKERS",
+    "FeatureFormat",
+    "LabelMode",
+    "RunSettings",
+    "check_capacity",
+    "partial_limit",
+]
 
 MAX_WORKERS = 32
 """Workers of a job: bits of the packet's bitmap."""
@@ -33,6 +41,40 @@ def partial_limit(workers: int) -> int:
     if not 1 <= workers <= MAX_WORKERS:
         raise ValueError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
     return ACTIVATION.maximum // workers
+
+
+def check_capacity(config: WorkerConfig, chunks: int, precision: int, *, stale: bool = False) -> None:
+    """Refuse what an engine has no room for.
+
+    Parameters
+    ----------
+    config
+        Configuration of the worker.
+    chunks, precision, stale
+        As in `RunSettings` and `FeatureFormat`.
+
+    Raises
+    ------
+    ValueError
+        If the model memory is too small, or if the lines of a micro-batch exceed the line FIFO: the backward pass
+        starts only after the forward pass of its micro-batch is complete, so such a run would never end.
+    """
+    if chunks > config.chunks:
+        raise ValueError(
+            f"there are {chunks} chunks an engine, this configuration holds {config.chunks}: "
+            f"use more workers or a larger configuration"
+        )
+    if stale and chunks > config.chunks // 2:
+        raise ValueError(
+            f"staleness keeps two versions of the weights: there are {chunks} chunks an engine, this configuration "
+            f"holds {config.chunks // 2} of them twice: use more workers, a larger configuration or no staleness"
+        )
+    lines = chunks * precision
+    if lines > config.line_fifo_depth:
+        raise ValueError(
+            f"a micro-batch has {lines} lines an engine ({chunks} chunks × precision {precision}), the line FIFO holds "
+            f"{config.line_fifo_depth}: use more workers, a lower precision or a larger configuration"
+        )
 
 
 @dataclass(frozen=True)
@@ -119,6 +161,9 @@ class RunSettings:
         L1: after each mini-batch |w| is lowered by this many `WEIGHT` steps, at most to 0.
     workers
         Workers of the job, for the clamp of Round 1.
+    stale
+        Bounded staleness of 1: the forward pass of mini-batch k reads the weights that mini-batch k − 1 read too, plus
+        the update of mini-batch k − 2; so it need not wait for the update of mini-batch k − 1.
 
     Raises
     ------
@@ -136,6 +181,7 @@ class RunSettings:
     shrink: int = 0
     threshold: int = 0
     workers: int = 1
+    stale: bool = False
 
     def __post_init__(self) -> None:
         ranges = {
@@ -169,23 +215,5 @@ class RunSettings:
         return partial_limit(self.workers)
 
     def check_fits(self, config: WorkerConfig) -> None:
-        """Refuse a run that a worker of this configuration cannot do.
-
-        Raises
-        ------
-        ValueError
-            If the model memory is too small, or if the lines of a micro-batch exceed the line FIFO: the backward pass
-            starts only after the forward pass of its micro-batch is complete, so such a run would never end.
-        """
-        if self.chunks > config.chunks:
-            raise ValueError(
-                f"the image has {self.chunks} chunks an engine, this configuration holds {config.chunks}: "
-                f"use more workers or a larger configuration"
-            )
-        lines = self.chunks * self.features.precision
-        if lines > config.line_fifo_depth:
-            raise ValueError(
-                f"a micro-batch has {lines} lines an engine ({self.chunks} chunks × precision "
-                f"{self.features.precision}), the line FIFO holds {config.line_fifo_depth}: "
-                f"use more workers, a lower precision or a larger configuration"
-            )
+        """Refuse a run that a worker of this configuration cannot do; see `check_capacity`."""
+        check_capacity(config, self.chunks, self.features.precision, stale=self.stale)

@@ -1,4 +1,4 @@
-"""When the forward pass may read the weights of a chunk."""
+"""When the forward pass may read the weights of a chunk, and which version of them."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
@@ -21,74 +21,86 @@ class Chaining(wiring.Component):
     Other micro-batches need no credit: their weights do not change before their own sums have come. At the end of a
     run all credits are back, which is how the worker knows that every update is done.
 
+    With ``stale`` a run begins with two credits for every chunk, so the forward pass is a mini-batch ahead and reads
+    weights that lack one update: mini-batch k reads version k − 1 (0 and 1 both read version 0). Two versions are
+    then in use, each in a half of the model memory: version v + 1 overwrites v − 1, which mini-batch v read to its end
+    before its last backward pass began.
+
     Members
     -------
-    clear : In(1)
+    start : In(1)
         Pulse before a run.
-    chunks : In(17)
-        Chunks of an engine (C).
-    micro_batches : In(16)
-        Micro-batches of a mini-batch.
-    took_chunk : In(1)
-        Pulse: the forward pass has begun a chunk.
-    updated : In(1)
+    reload : In(1)
+        Pulse: the model is being loaded or cleared, which is done to the lower half.
+    stale : In(1), chunks : In(17)
+        Settings; stable.
+    spend : In(1)
+        Pulse: the forward pass has begun a chunk in the first micro-batch of a mini-batch.
+    read_all : In(1)
+        Pulse: the forward pass has taken the last line of a mini-batch.
+    earn : In(1)
         Pulse: a chunk of the model has been written by the last backward pass of a mini-batch.
-    permit : Out(1)
-        The forward pass may begin its next chunk.
-    took_last_chunk : Out(1)
-        Pulse: it has begun the last chunk of a micro-batch.
+    earned_last : In(1)
+        With ``earn``: it was the last chunk.
+    credit : Out(1)
+        A credit is there.
     settled : Out(1)
         All credits are there: no update is outstanding.
+    read_half, write_half : Out(1)
+        Halves of the model memory for forward passes and for final updates.
+    latest_half : Out(1)
+        Where the last whole version is.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
-        self._credit_bits = config.chunk_bits + 1
+        self._credit_bits = config.chunk_bits + 2
+        inputs = ("start", "reload", "stale", "spend", "read_all", "earn", "earned_last")
+        outputs = ("credit", "settled", "read_half", "write_half", "latest_half")
         super().__init__(
-            {
-                "clear": In(1),
-                "chunks": In(17),
-                "micro_batches": In(16),
-                "took_chunk": In(1),
-                "updated": In(1),
-                "permit": Out(1),
-                "took_last_chunk": Out(1),
-                "settled": Out(1),
-            }
+            {name: In(1) for name in inputs} | {name: Out(1) for name in outputs} | {"chunks": In(17)},
         )
 
-    clear: Signal
+    start: Signal
+    reload: Signal
+    stale: Signal
     chunks: Signal
-    micro_batches: Signal
-    took_chunk: Signal
-    updated: Signal
-    permit: Signal
-    took_last_chunk: Signal
+    spend: Signal
+    read_all: Signal
+    earn: Signal
+    earned_last: Signal
+    credit: Signal
     settled: Signal
+    read_half: Signal
+    write_half: Signal
+    latest_half: Signal
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         credits = Signal(self._credit_bits)
-        chunk = Signal(17)
-        micro_batch = Signal(16)
-        first = micro_batch == 0
-        spend = self.took_chunk & first
-        last_chunk = chunk + 1 == self.chunks
-        m.d.comb += [
-            self.took_last_chunk.eq(self.took_chunk & last_chunk),
-            self.permit.eq(~first | (credits != 0)),
-            self.settled.eq(credits == self.chunks),
-        ]
-        with m.If(self.clear):
-            m.d.sync += [credits.eq(self.chunks), chunk.eq(0), micro_batch.eq(0)]
+        all_credits = Signal(self._credit_bits, reset_less=True)
+        m.d.sync += all_credits.eq(self.chunks << self.stale)
+        m.d.comb += [self.credit.eq(credits.any()), self.settled.eq(credits == all_credits)]
+        with m.If(self.start):
+            m.d.sync += credits.eq(all_credits)
+        with m.Elif(self.earn & ~self.spend):
+            m.d.sync += credits.eq(credits + 1)
+        with m.Elif(self.spend & ~self.earn):
+            m.d.sync += credits.eq(credits - 1)
+
+        first_mini_batch = Signal()
+        with m.If(self.reload):
+            m.d.sync += self.latest_half.eq(0)
+        with m.If(self.start):
+            m.d.sync += [
+                first_mini_batch.eq(1),
+                self.read_half.eq(self.latest_half),
+                self.write_half.eq(self.latest_half ^ self.stale),
+            ]
         with m.Else():
-            with m.If(self.updated & ~spend):
-                m.d.sync += credits.eq(credits + 1)
-            with m.Elif(spend & ~self.updated):
-                m.d.sync += credits.eq(credits - 1)
-            with m.If(self.took_chunk):
-                m.d.sync += chunk.eq(chunk + 1)
-                with m.If(last_chunk):
-                    m.d.sync += [chunk.eq(0), micro_batch.eq(micro_batch + 1)]
-                    with m.If(micro_batch + 1 == self.micro_batches):
-                        m.d.sync += micro_batch.eq(0)
+            with m.If(self.read_all):
+                m.d.sync += first_mini_batch.eq(0)
+                with m.If(self.stale & ~first_mini_batch):
+                    m.d.sync += self.read_half.eq(~self.read_half)
+            with m.If(self.earn & self.earned_last):
+                m.d.sync += [self.latest_half.eq(self.write_half), self.write_half.eq(self.write_half ^ self.stale)]
         return m

@@ -1,10 +1,11 @@
 """Where the cycles of a run go."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from p4sgd.hw.spec.registers import COUNTERS
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.registers import counters
 from p4sgd.hw.worker.sequencer import Phase
 
 __all__ = ["COUNTER_BITS", "Counters"]
@@ -18,75 +19,99 @@ class Counters(wiring.Component):
 
     Every cycle of a run has exactly one cause, so the causes sum to ``CYCLES``. Training cycles are judged at engine
     0's forward pass: it took a line (busy); else its last line is gone (drain); else no line was there (memory); else
-    it had to wait, for sums while no backward pass was under way (network), or for the backward pass (chaining).
+    it had to wait, for sums that had not come (network), or for the backward pass (chaining).
+
+    What is shown follows the counters while the worker is idle and stands still during a run, but for the moments of
+    ``snapshot``: all counters of one moment, however long the host takes to read them.
 
     Members
     -------
     clear : In(1)
         Pulse at the start of a run.
+    snapshot : In(1)
+        Pulse: show the counters as they are.
     phase : In(Phase)
-    took_line, lines_left, line_waiting, awaiting_sums : In(1)
-        State of engine 0.
+    took_line, lines_left, line_waiting : In(engines)
+        As in `EngineState`, of each engine.
+    awaiting_sums : In(1), in_flight : In(16)
+        As in `EngineState`, of engine 0.
     sent, resent, received, dropped : In(1)
         Pulses of the endpoint.
+    most_in_flight : Out(16)
+        Most micro-batches that engine 0 has had in flight in the run.
     <counter> : Out(48)
-        One output for each of `COUNTERS`, in lower case.
+        One output for each of `p4sgd.hw.spec.registers.counters`, in lower case.
     """
 
-    def __init__(self) -> None:
-        inputs = (
-            "clear",
-            "took_line",
-            "lines_left",
-            "line_waiting",
-            "awaiting_sums",
-            "sent",
-            "resent",
-            "received",
-            "dropped",
-        )
+    def __init__(self, config: WorkerConfig) -> None:
+        self._names = [name.lower() for name, _ in counters(config)]
+        inputs = ("clear", "snapshot", "sent", "resent", "received", "dropped")
         super().__init__(
             {name: In(1) for name in inputs}
-            | {"phase": In(Phase)}
-            | {name.lower(): Out(COUNTER_BITS) for name, _ in COUNTERS}
+            | {
+                "phase": In(Phase),
+                "took_line": In(config.engines),
+                "lines_left": In(config.engines),
+                "line_waiting": In(config.engines),
+                "awaiting_sums": In(1),
+                "in_flight": In(16),
+                "most_in_flight": Out(16),
+            }
+            | {name: Out(COUNTER_BITS) for name in self._names}
         )
 
     clear: Signal
+    snapshot: Signal
     phase: Signal
     took_line: Signal
     lines_left: Signal
     line_waiting: Signal
     awaiting_sums: Signal
+    in_flight: Signal
     sent: Signal
     resent: Signal
     received: Signal
     dropped: Signal
+    most_in_flight: Signal
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        running = self.phase != Phase.IDLE
         training = self.phase == Phase.TRAIN
-        stalled = training & ~self.took_line
-        blocked = stalled & self.lines_left & self.line_waiting
-        events = {
-            "cycles": self.phase != Phase.IDLE,
+        took_line, lines_left, line_waiting = self.took_line[0], self.lines_left[0], self.line_waiting[0]
+        stalled = training & ~took_line
+        blocked = stalled & lines_left & line_waiting
+        events: dict[str, Value] = {
+            "cycles": running,
             "cycles_model": self.phase == Phase.MODEL,
-            "cycles_busy": training & self.took_line,
-            "cycles_memory": stalled & self.lines_left & ~self.line_waiting,
+            "cycles_busy": training & took_line,
+            "cycles_memory": stalled & lines_left & ~line_waiting,
             "cycles_network": blocked & self.awaiting_sums,
             "cycles_chaining": blocked & ~self.awaiting_sums,
-            "cycles_drain": (stalled & ~self.lines_left) | (self.phase == Phase.FINISH),
-            "packets_sent": self.sent,
-            "packets_resent": self.resent,
-            "packets_received": self.received,
-            "packets_dropped": self.dropped,
+            "cycles_drain": (stalled & ~lines_left) | (self.phase == Phase.FINISH),
+            "packets_sent": running & self.sent,
+            "packets_resent": running & self.resent,
+            "packets_received": running & self.received,
+            "packets_dropped": running & self.dropped,
         }
-        for name, event in events.items():
-            count = getattr(self, name)
+        for index in range(len(self.took_line)):
+            events[f"engine{index}_lines"] = training & self.took_line[index]
+            events[f"engine{index}_starved"] = training & self.lines_left[index] & ~self.line_waiting[index]
+        show = Signal()
+        m.d.sync += show.eq(self.snapshot | ~running)
+        for name in self._names:
             # The event is registered first: the increment is then a counter and nothing else.
             happened = Signal(name=f"{name}_event")
-            m.d.sync += happened.eq(event)
+            count = Signal(COUNTER_BITS, name=f"{name}_count")
+            m.d.sync += happened.eq(events[name])
             with m.If(self.clear):
                 m.d.sync += [count.eq(0), happened.eq(0)]
             with m.Elif(happened):
                 m.d.sync += count.eq(count + 1)
+            with m.If(show):
+                m.d.sync += getattr(self, name).eq(count)
+        with m.If(self.clear):
+            m.d.sync += self.most_in_flight.eq(0)
+        with m.Elif(self.in_flight > self.most_in_flight):
+            m.d.sync += self.most_in_flight.eq(self.in_flight)
         return m

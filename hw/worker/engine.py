@@ -1,14 +1,14 @@
-"""One engine: a memory port and the datapath it feeds."""
+"""One engine: memory ports and the datapath they feed."""
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, signed
-from amaranth.lib import data, stream, wiring
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.backward.gradient import Gradient
 from p4sgd.hw.bus import axi4
-from p4sgd.hw.bus.stream import connect_stream
+from p4sgd.hw.bus.stream import FlowSignature, connect_stream
 from p4sgd.hw.forward.dot_product import DotProduct
 from p4sgd.hw.forward.line_fifo import LineFIFO
 from p4sgd.hw.memory.model_loader import ModelLoader
@@ -18,8 +18,7 @@ from p4sgd.hw.model.model import Model
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import DELTA
 from p4sgd.hw.worker.chaining import Chaining
-from p4sgd.hw.worker.settings import ENGINE_SETTINGS
-from p4sgd.hw.worker.totals import COUNT_BITS
+from p4sgd.hw.worker.settings import ENGINE_SETTINGS, EngineCommands, EngineState
 
 __all__ = ["Engine"]
 
@@ -27,97 +26,73 @@ __all__ = ["Engine"]
 class Engine(wiring.Component):
     """Reads lines and turns them into partial dot products and, when the deltas come back, into updated weights::
 
-                  ┌────────┐ lines ┌────────────┐ dots
-        memory ──▶│ reader ├──────▶│ DotProduct ├──────▶
-                  └───┬────┘       └─┬────────▲─┘
-                      │         kept │        │ w
-                      │         ┌────▼─────┐  │
-                      │         │ LineFIFO │  │
-                      │         └────┬─────┘  │
-                      │ model   ┌────▼─────┐ ┌┴──────┐
-                      │ lines   │ Gradient ├▶│ Model │
-                  ┌───▼────┐    └────▲─────┘ └▲─────┬┘
-                  │ loader ├─────────┼────────┘     │ w
-                  └────────┘         │ deltas ┌─────▼──┐
-        memory ◀─────────────────────┼────────┤ storer │
-                                     └──      └────────┘
+                     ┌─────────┐ lines ┌────────────┐ dots
+        memory(s) ──▶│ readers ├──────▶│ DotProduct ├──────▶
+                     └────┬────┘       └─┬────────▲─┘
+                          │         kept │        │ w
+                          │         ┌────▼─────┐  │
+                          │         │ LineFIFO │  │
+                          │         └────┬─────┘  │
+                          │ model   ┌────▼─────┐ ┌┴──────┐
+                          │ beats   │ Gradient ├▶│ Model │
+                      ┌───▼────┐    └────▲─────┘ └▲─────┬┘
+                      │ loader ├─────────┼────────┘     │ w
+                      └────────┘         │ deltas ┌─────▼──┐
+        memory    ◀──────────────────────┼────────┤ storer │
+                                         └──      └────────┘
 
-    Commands (``load``, ``zero``, ``train``, ``store``) are one-cycle pulses, given while ``idle``.
+    An engine is a chip region of its own: every input but those of the memory ports goes into a register and every
+    output comes out of one. A micro-batch begins only if fewer than `WorkerConfig.in_flight` others are between the
+    start of their forward pass and the start of their backward pass, so that dots and deltas always find room.
 
     Members
     -------
-    memory : Out(AXI4)
-        Data as wide as a line.
-    dots : Out(stream of ArrayLayout(signed(dot_bits), 8))
+    memory : Out(AXI4), extra_memory : Out(AXI4, read channels).array(ports − 1)
+        Port 0 and the others. Port i reads part i of every line; port 0 reads and writes the model too.
+    dots : Out(flow of ArrayLayout(signed(dot_bits), 8))
         Exact dot products, one item a micro-batch.
-    deltas : In(stream of ArrayLayout(DELTA, 8))
+    deltas : In(flow of ArrayLayout(DELTA, 8))
         Answers in the same order.
     settings : In(ENGINE_SETTINGS)
-    lines_address, model_address : In(64)
+    lines_address : In(64).array(ports), model_address : In(64)
         Byte addresses, multiples of 4096.
-    total_chunks : In(40)
-        Chunks of the run.
-    load, zero, train, store : In(1)
-    idle : Out(1)
-    weight_saturated, memory_error : Out(1)
-        Pulses.
-    took_line, lines_left, line_waiting, awaiting_sums : Out(1)
-        For the counters: a line was taken; not all lines of the run were; one is there; a micro-batch awaits its sums
-        and no backward pass is under way.
+    commands : In(EngineCommands)
+        One-cycle pulses, given while ``state.idle``, which falls at most 3 cycles later.
+    state : Out(EngineState)
     """
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
-        flags = (
-            "weight_saturated",
-            "memory_error",
-            "took_line",
-            "lines_left",
-            "line_waiting",
-            "awaiting_sums",
-        )
         super().__init__(
             {
-                "memory": Out(axi4.Signature(data_bits=config.line_bits)),
-                "dots": Out(stream.Signature(data.ArrayLayout(signed(config.dot_bits), BANKS))),
-                "deltas": In(stream.Signature(data.ArrayLayout(signed(DELTA.width), BANKS))),
+                "memory": Out(axi4.Signature(data_bits=config.port_bits)),
+                "extra_memory": Out(axi4.Signature(data_bits=config.port_bits, write=False)).array(config.ports - 1),
+                "dots": Out(FlowSignature(data.ArrayLayout(signed(config.dot_bits), BANKS))),
+                "deltas": In(FlowSignature(data.ArrayLayout(signed(DELTA.width), BANKS))),
                 "settings": In(ENGINE_SETTINGS),
-                "lines_address": In(64),
+                "lines_address": In(64).array(config.ports),
                 "model_address": In(64),
-                "total_chunks": In(COUNT_BITS),
-                "load": In(1),
-                "zero": In(1),
-                "train": In(1),
-                "store": In(1),
-                "idle": Out(1),
+                "commands": In(EngineCommands()),
+                "state": Out(EngineState(config)),
             }
-            | {name: Out(1) for name in flags}
         )
 
     memory: Any
-    dots: stream.Interface
-    deltas: stream.Interface
+    extra_memory: list[Any]
+    dots: Any
+    deltas: Any
     settings: data.View
-    lines_address: Signal
+    lines_address: list[Signal]
     model_address: Signal
-    total_chunks: Signal
-    load: Signal
-    zero: Signal
-    train: Signal
-    store: Signal
-    idle: Signal
-    weight_saturated: Signal
-    memory_error: Signal
-    took_line: Signal
-    lines_left: Signal
-    line_waiting: Signal
-    awaiting_sums: Signal
+    commands: Any
+    state: Any
 
     def elaborate(self, platform: object) -> Module:
         config = self._config
-        settings = self.settings
         m = Module()
-        m.submodules.reader = reader = StridedReader(config.line_bits)
+        readers = [StridedReader(config.port_bits, fifo_beats=512) for _ in range(config.ports)]
+        for index, reader in enumerate(readers):
+            m.submodules[f"reader{index}"] = reader
         m.submodules.forward = forward = DotProduct(config)
         m.submodules.fifo = fifo = LineFIFO(config)
         m.submodules.backward = backward = Gradient(config, spacing=Model.UPDATE_SPACING)
@@ -126,100 +101,92 @@ class Engine(wiring.Component):
         m.submodules.storer = storer = ModelStorer(config)
         m.submodules.chaining = chaining = Chaining(config)
 
-        # Memory port: the reader owns the read channels, the storer the write channels.
-        for channel, owner in (("ar", reader), ("r", reader), ("aw", storer), ("w", storer), ("b", storer)):
-            wiring.connect(m, getattr(owner.memory, channel), wiring.flipped(getattr(self.memory, channel)))
+        # From far away.
+        settings: Any = Signal(ENGINE_SETTINGS, reset_less=True)
+        lines_address = [Signal(64, name=f"lines_address{index}", reset_less=True) for index in range(config.ports)]
+        model_address = Signal(64, reset_less=True)
+        commands: Any = EngineCommands().create(path=("command",))
+        m.d.sync += [
+            settings.eq(self.settings),
+            model_address.eq(self.model_address),
+            *(here.eq(there) for here, there in zip(lines_address, self.lines_address, strict=True)),
+            *(getattr(commands, name).eq(getattr(self.commands, name)) for name in EngineCommands().members),
+            backward.deltas.valid.eq(self.deltas.valid),
+            backward.deltas.payload.eq(self.deltas.payload),
+        ]
 
         # Datapath.
         connect_stream(m, forward.kept, fifo.i)
         connect_stream(m, fifo.o, backward.lines)
         connect_stream(m, forward.dots, wiring.flipped(self.dots))
-        connect_stream(m, wiring.flipped(self.deltas), backward.deltas)
         wiring.connect(m, backward.gradients, model.gradients)
-
         m.d.comb += [
-            forward.precision.eq(settings.precision),
-            forward.signed.eq(settings.signed),
-            forward.chunks.eq(settings.chunks),
-            forward.permit.eq(chaining.permit),
-            forward.clear.eq(self.train),
-            backward.precision.eq(settings.precision),
-            backward.signed.eq(settings.signed),
-            backward.chunks.eq(settings.chunks),
-            backward.micro_batches.eq(settings.micro_batches),
-            backward.clear.eq(self.train),
+            *(unit.precision.eq(settings.precision) for unit in (forward, backward)),
+            *(unit.signed.eq(settings.signed) for unit in (forward, backward)),
+            *(unit.micro_batches.eq(settings.micro_batches) for unit in (forward, backward)),
+            *(unit.chunks.eq(settings.chunks) for unit in (forward, backward, chaining, storer)),
+            *(unit.start.eq(commands.train) for unit in (forward, backward, chaining)),
             model.gradient_shift.eq(settings.gradient_shift),
             model.shrink.eq(settings.shrink),
             model.threshold.eq(settings.threshold),
-            chaining.clear.eq(self.train),
-            chaining.chunks.eq(settings.chunks),
-            chaining.micro_batches.eq(settings.micro_batches),
-            chaining.took_chunk.eq(forward.took_chunk),
-            chaining.updated.eq(model.updated),
-            storer.chunks.eq(settings.chunks),
-            storer.base.eq(self.model_address),
-            self.weight_saturated.eq(model.saturated),
-            self.memory_error.eq(reader.error | storer.error),
+            model.write_half.eq(chaining.write_half),
+            chaining.stale.eq(settings.stale),
+            chaining.reload.eq(commands.load | commands.zero),
+            chaining.spend.eq(forward.took & forward.first_plane & forward.first_micro_batch),
+            chaining.read_all.eq(forward.took & forward.last_line),
+            chaining.earn.eq(model.updated),
+            chaining.earned_last.eq(model.updated_last),
+            forward.permit_chunk.eq(~forward.first_micro_batch | chaining.credit),
         ]
 
-        # What the reader fetches goes to the forward pass, or to the loader while the model is loaded.
-        loading = Signal()
-        storing = Signal()
-        m.d.comb += [
-            forward.lines.payload.eq(reader.data.payload),
-            loader.lines.payload.eq(reader.data.payload),
-            forward.lines.valid.eq(reader.data.valid & ~loading),
-            loader.lines.valid.eq(reader.data.valid & loading),
-            reader.data.ready.eq(Mux(loading, loader.lines.ready, forward.lines.ready)),
+        # Micro-batches whose dots or deltas may be under way.
+        in_flight = Signal(range(config.in_flight + 1))
+        begins = forward.took & forward.first_plane & forward.first_chunk
+        awaited = Signal(range(config.in_flight + 1))  # those whose deltas have not come
+        m.d.sync += [
+            in_flight.eq(in_flight + begins - backward.began),
+            awaited.eq(awaited + begins - backward.deltas.valid),
         ]
-        with m.If(self.load):
-            m.d.comb += [
-                reader.base.eq(self.model_address),
-                reader.burst_beats.eq(1),
-                reader.stride_beats.eq(1),
-                reader.bursts.eq(settings.chunks << (config.weight_lines - 1).bit_length()),
-            ]
-        with m.Else():
-            m.d.comb += [
-                reader.base.eq(self.lines_address),
-                reader.burst_beats.eq(settings.precision),
-                reader.stride_beats.eq(settings.stored),
-                reader.bursts.eq(self.total_chunks),
-            ]
-        m.d.comb += [
-            reader.start.eq(self.load | self.train),
-            model.load_clear.eq(self.load | self.zero),
-            storer.start.eq(self.store),
-        ]
+        m.d.comb += forward.permit_micro_batch.eq(in_flight != config.in_flight)
 
-        # The model is written by the loader, or cleared with zeros; it is read forward, or stored.
-        zeroing = Signal()
-        chunks_left = Signal(settings.chunks.shape())
+        self._connect_memory(m, readers, storer)
+        loading, storing, zeroing = Signal(), Signal(), Signal()
+        self._feed(m, readers, forward, loader, loading)
+        self._plan(m, readers, settings, commands, lines_address, model_address)
+
+        # The model is written by the loader, zeros included; it is read forward, or stored.
+        half = Signal(config.chunk_bits)
         m.d.comb += [
-            model.load.payload.eq(Mux(zeroing, 0, loader.chunks.payload.as_value())),
+            half[-1].eq(Mux(storing, chaining.latest_half, chaining.read_half)),
+            storer.base.eq(model_address),
+            storer.start.eq(commands.store),
+            loader.zero.eq(commands.zero),
+            model.load_clear.eq(commands.load | commands.zero),
+            model.load.payload.eq(loader.chunks.payload),
             model.load.valid.eq(zeroing | loader.chunks.valid),
-            loader.chunks.ready.eq(model.load.ready & ~zeroing),
+            loader.chunks.ready.eq(model.load.ready),
+            model.read.address.eq(Mux(storing, storer.weights.address, forward.weights.address) | half),
+            model.read.enable.eq(storer.weights.enable | forward.weights.enable),
+            forward.weights.data.eq(model.read.data),
+            storer.weights.data.eq(model.read.data),
         ]
+        chunks_left = Signal(settings.chunks.shape())
         with m.If(model.load.valid & model.load.ready):
             m.d.sync += chunks_left.eq(chunks_left - 1)
-        with m.If(storing):
-            wiring.connect(m, storer.weights, model.read)
-            m.d.comb += forward.weights.data.eq(model.read.data)
-        with m.Else():
-            wiring.connect(m, forward.weights, model.read)
-            m.d.comb += storer.weights.data.eq(model.read.data)
 
+        idle = Signal()
+        reading = Cat(reader.busy for reader in readers).any()
         with m.FSM():
             with m.State("IDLE"):
-                m.d.comb += self.idle.eq(~(self.load | self.zero | self.train | self.store))
+                m.d.comb += idle.eq(1)
                 m.d.sync += chunks_left.eq(settings.chunks)
-                with m.If(self.load):
+                with m.If(commands.load):
                     m.next = "LOAD"
-                with m.Elif(self.zero):
+                with m.Elif(commands.zero):
                     m.next = "ZERO"
-                with m.Elif(self.train):
-                    m.next = "BEGIN"
-                with m.Elif(self.store):
+                with m.Elif(commands.train):
+                    m.next = "TRAIN"
+                with m.Elif(commands.store):
                     m.next = "STORE"
             with m.State("LOAD"):
                 m.d.comb += loading.eq(1)
@@ -229,33 +196,74 @@ class Engine(wiring.Component):
                 m.d.comb += zeroing.eq(chunks_left != 0)
                 with m.If(chunks_left == 0):
                     m.next = "IDLE"
-            with m.State("BEGIN"):  # the reader is not busy before its first request
-                with m.If(forward.took_chunk):
-                    m.next = "TRAIN"
-            with m.State("TRAIN"):
-                with m.If(~reader.busy & chaining.settled):
+            with m.State("TRAIN"):  # the last line spends a credit before its reader is idle
+                with m.If(~reading & chaining.settled):
                     m.next = "IDLE"
             with m.State("STORE"):
                 m.d.comb += storing.eq(1)
                 with m.If(storer.done):
                     m.next = "IDLE"
 
-        self._observe(m, reader, forward, backward, chaining)
+        m.d.sync += [
+            self.state.idle.eq(idle),
+            self.state.weight_saturated.eq(model.saturated),
+            self.state.memory_error.eq(Cat(reader.error for reader in readers).any() | storer.error),
+            self.state.took_line.eq(forward.took),
+            self.state.lines_left.eq(reading),
+            self.state.line_waiting.eq(forward.lines.valid),
+            self.state.awaiting_sums.eq(awaited != 0),
+            self.state.in_flight.eq(in_flight),
+        ]
         return m
 
-    def _observe(
-        self, m: Module, reader: StridedReader, forward: DotProduct, backward: Gradient, chaining: Chaining
+    def _connect_memory(self, m: Module, readers: list[StridedReader], storer: ModelStorer) -> None:
+        """Readers own the read channels of their ports, the storer the write channels of port 0."""
+        for port, reader in zip((self.memory, *self.extra_memory), readers, strict=True):
+            for channel in ("ar", "r"):
+                wiring.connect(m, getattr(reader.memory, channel), wiring.flipped(getattr(port, channel)))
+        for channel in ("aw", "w", "b"):
+            wiring.connect(m, getattr(storer.memory, channel), wiring.flipped(getattr(self.memory, channel)))
+
+    @staticmethod
+    def _feed(
+        m: Module, readers: list[StridedReader], forward: DotProduct, loader: ModelLoader, loading: Signal
     ) -> None:
-        """Derive the state that the counters see."""
-        outstanding = Signal(range(self._config.line_fifo_depth + 2))  # forward passes whose deltas have not come
-        took_deltas = self.deltas.valid & self.deltas.ready
+        """What the readers fetch goes to the forward pass, or from port 0 to the loader while the model is loaded."""
+        all_valid = Cat(reader.data.valid for reader in readers).all()
         m.d.comb += [
-            self.took_line.eq(forward.lines.valid & forward.lines.ready),
-            self.lines_left.eq(reader.busy),
-            self.line_waiting.eq(forward.lines.valid),
-            self.awaiting_sums.eq((outstanding != 0) & ~backward.busy),
+            forward.lines.payload.eq(Cat(reader.data.payload for reader in readers)),
+            forward.lines.valid.eq(all_valid & ~loading),
+            loader.beats.payload.eq(readers[0].data.payload),
+            loader.beats.valid.eq(readers[0].data.valid & loading),
         ]
-        with m.If(self.train):
-            m.d.sync += outstanding.eq(0)
-        with m.Else():
-            m.d.sync += outstanding.eq(outstanding + chaining.took_last_chunk - took_deltas)
+        for reader in readers:
+            m.d.comb += reader.data.ready.eq(Mux(loading, loader.beats.ready, forward.lines.ready & all_valid))
+
+    def _plan(
+        self,
+        m: Module,
+        readers: list[StridedReader],
+        settings: Any,
+        commands: Any,
+        lines_address: list[Signal],
+        model_address: Signal,
+    ) -> None:
+        """What to read: the weights of all chunks, or the planes wanted of every chunk of the run."""
+        weight_beats_bits = (self._config.weight_beats - 1).bit_length()
+        for index, (reader, address) in enumerate(zip(readers, lines_address, strict=True)):
+            m.d.comb += [
+                reader.base.eq(address),
+                reader.burst_beats.eq(settings.precision),
+                reader.stride_beats.eq(settings.stored),
+                reader.bursts.eq(settings.total_chunks),
+                reader.start.eq(commands.train),
+            ]
+            if index == 0:
+                with m.If(commands.load):
+                    m.d.comb += [
+                        reader.base.eq(model_address),
+                        reader.burst_beats.eq(1),
+                        reader.stride_beats.eq(1),
+                        reader.bursts.eq(settings.chunks << weight_beats_bits),
+                        reader.start.eq(1),
+                    ]

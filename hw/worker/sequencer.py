@@ -26,7 +26,7 @@ class Sequencer(wiring.Component):
 
         start ─▶ count ─▶ load | zero | keep ─▶ train ─▶ finish ─▶ (store) ─▶ done
 
-    Each phase is a one-cycle command to the engines, which fall out of ``engines_idle`` in the next cycle and return
+    Each phase is a one-cycle command to the engines, which fall out of ``engines_idle`` within 3 cycles and return
     to it when they are through.
 
     Members
@@ -93,13 +93,13 @@ class Sequencer(wiring.Component):
         commands = [self.load, self.zero, self.train, self.store]
         pulses = [self.started, self.done, self.count, *commands]
         m.d.sync += [pulse.eq(0) for pulse in pulses]
-        # A command is registered and an engine answers a cycle later: wait both out before looking at idle.
-        issued = Signal(2)
+        # A command takes three cycles to show in an engine's idle: wait them out before looking at it.
+        issued = Signal(4)
         m.d.sync += issued.eq(issued >> 1)
         idle = self.engines_idle & (issued == 0)
 
         def issue(command: Signal) -> list[object]:
-            return [command.eq(1), issued.eq(0b11)]
+            return [command.eq(1), issued.eq(0b1111)]
 
         with m.FSM():
             with m.State("IDLE"):

@@ -8,7 +8,6 @@ from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus import axi4, axi4_lite
 from p4sgd.hw.bus.axi_stream import FrameBeat
-from p4sgd.hw.bus.broadcast import Broadcast
 from p4sgd.hw.bus.register_file import RegisterFile
 from p4sgd.hw.bus.stream import connect_stream
 from p4sgd.hw.loss.loss_unit import LossUnit
@@ -17,11 +16,12 @@ from p4sgd.hw.net.endpoint import Endpoint
 from p4sgd.hw.partials.partial_sum import PartialSum
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import LABEL_BYTES
-from p4sgd.hw.spec.registers import COUNTERS, RegisterMap, identity
+from p4sgd.hw.spec.registers import RegisterMap, identity
+from p4sgd.hw.spec.registers import counters as register_counters
 from p4sgd.hw.worker.counters import Counters
 from p4sgd.hw.worker.engine import Engine
 from p4sgd.hw.worker.sequencer import Phase, Sequencer
-from p4sgd.hw.worker.settings import ENGINE_SETTINGS
+from p4sgd.hw.worker.settings import ENGINE_SETTINGS, EngineCommands
 from p4sgd.hw.worker.totals import Totals
 
 __all__ = ["Worker"]
@@ -31,7 +31,7 @@ class Worker(wiring.Component):
     """Trains a shard of a model: forward, communicate, backward::
 
                      ┌──────────────┐ dots ┌────────────┐ partials ┌──────────┐  tx
-        memory[e] ◀─▶│ Engine × E   ├─────▶│ PartialSum ├─────────▶│          ├──────▶
+        memory    ◀─▶│ Engine × E   ├─────▶│ PartialSum ├─────────▶│          ├──────▶
                      │              │      └────────────┘          │ Endpoint │
                      │              │      ┌────────────┐  sums    │          │◀──────
                      │              │◀─────┤  LossUnit  │◀─────────┤          │  rx
@@ -51,7 +51,9 @@ class Worker(wiring.Component):
     control : In(AXI4-Lite)
         The registers of :mod:`p4sgd.hw.spec.registers`.
     memory : Out(AXI4).array(engines)
-        Lines and weights of each engine; data as wide as a line.
+        Port 0 of each engine: lines and weights.
+    extra_memory : Out(AXI4, read channels).array(engines · (ports − 1))
+        The other ports of each engine, engine by engine: lines.
     labels_memory : Out(AXI4, read channels)
         Labels, 256 bits wide.
     tx : Out(stream of FrameBeat), rx : In(stream of FrameBeat)
@@ -66,7 +68,10 @@ class Worker(wiring.Component):
         super().__init__(
             {
                 "control": In(axi4_lite.Signature()),
-                "memory": Out(axi4.Signature(data_bits=config.line_bits)).array(config.engines),
+                "memory": Out(axi4.Signature(data_bits=config.port_bits)).array(config.engines),
+                "extra_memory": Out(axi4.Signature(data_bits=config.port_bits, write=False)).array(
+                    config.engines * (config.ports - 1)
+                ),
                 "labels_memory": Out(axi4.Signature(data_bits=8 * LABEL_BYTES, write=False)),
                 "tx": Out(stream.Signature(FrameBeat)),
                 "rx": In(stream.Signature(FrameBeat)),
@@ -76,10 +81,18 @@ class Worker(wiring.Component):
 
     control: Any
     memory: list[Any]
+    extra_memory: list[Any]
     labels_memory: Any
     tx: stream.Interface
     rx: stream.Interface
     idle: Signal
+
+    def memory_port(self, number: int) -> Any:
+        """The port of a memory, numbered as in `WorkerConfig.memories`."""
+        if number == self._config.labels_memory:
+            return self.labels_memory
+        engine, port = divmod(number, self._config.ports)
+        return self.memory[engine] if port == 0 else self.extra_memory[engine * (self._config.ports - 1) + port - 1]
 
     def elaborate(self, platform: object) -> Module:
         config = self._config
@@ -87,21 +100,24 @@ class Worker(wiring.Component):
         m.submodules.registers = registers = RegisterFile(RegisterMap(config))
         m.submodules.sequencer = sequencer = Sequencer()
         m.submodules.totals = totals = Totals()
-        m.submodules.counters = counters = Counters()
+        m.submodules.counters = counters = Counters(config)
         m.submodules.partial_sum = partial_sum = PartialSum(config)
         m.submodules.endpoint = endpoint = Endpoint(config)
         m.submodules.loss = loss = LossUnit(config)
-        m.submodules.labels = labels = StridedReader(8 * LABEL_BYTES)
-        m.submodules.broadcast = broadcast = Broadcast(loss.deltas.payload.shape(), config.engines)
+        m.submodules.labels = labels = StridedReader(8 * LABEL_BYTES, fifo_beats=64, burst_limit=32)
         engines = [Engine(config) for _ in range(config.engines)]
         for index, engine in enumerate(engines):
             m.submodules[f"engine{index}"] = engine
 
         # The way of the data.
         for index, engine in enumerate(engines):
-            wiring.connect(m, engine.memory, wiring.flipped(self.memory[index]))
+            for port, memory in enumerate((engine.memory, *engine.extra_memory)):
+                wiring.connect(m, memory, wiring.flipped(self.memory_port(index * config.ports + port)))
             connect_stream(m, engine.dots, partial_sum.dots[index])
-            connect_stream(m, broadcast.o[index], engine.deltas)
+            m.d.comb += [
+                engine.deltas.payload.eq(loss.deltas.payload),
+                engine.deltas.valid.eq(loss.deltas.valid),
+            ]
         connect_stream(m, partial_sum.partials, endpoint.partials)
         connect_stream(m, endpoint.tx, wiring.flipped(self.tx))
         connect_stream(m, wiring.flipped(self.rx), endpoint.rx)
@@ -112,51 +128,58 @@ class Worker(wiring.Component):
             loss.labels.valid.eq(labels.data.valid),
             labels.data.ready.eq(loss.labels.ready),
         ]
-        connect_stream(m, loss.deltas, broadcast.i)
 
         wiring.connect(m, wiring.flipped(self.control), registers.bus)
         self._identify(m, registers)
         self._control(m, registers, sequencer, totals)
         self._configure_network(m, registers, endpoint)
         self._configure_arithmetic(m, registers, partial_sum, loss)
+        self._command(m, registers, sequencer, totals, engines)
+        m.d.comb += [
+            labels.start.eq(sequencer.train),
+            labels.base.eq(_address(registers, "labels_address")),
+            labels.burst_beats.eq(1),
+            labels.stride_beats.eq(1),
+            labels.bursts.eq(totals.total_micro_batches),
+            sequencer.engines_idle.eq(Cat(engine.state.idle for engine in engines).all()),
+            sequencer.network_busy.eq(endpoint.busy),
+            registers.status_partial_clamped.eq(partial_sum.clamped),
+            registers.status_residual_saturated.eq(loss.saturated),
+            registers.status_weight_saturated.eq(Cat(engine.state.weight_saturated for engine in engines).any()),
+            registers.status_memory_error.eq(
+                Cat(engine.state.memory_error for engine in engines).any() | labels.error,
+            ),
+        ]
+        self._count(m, registers, sequencer, counters, engines, endpoint)
+        return m
 
+    def _command(
+        self, m: Module, registers: RegisterFile, sequencer: Sequencer, totals: Totals, engines: list[Engine]
+    ) -> None:
+        """Settings and commands of the engines."""
         settings: Any = Signal(ENGINE_SETTINGS)
         m.d.comb += [
             settings.precision.eq(registers.format_precision),
             settings.stored.eq(registers.format_stored),
             settings.signed.eq(registers.format_signed),
             settings.chunks.eq(registers.chunks),
+            settings.total_chunks.eq(totals.total_chunks),
             settings.micro_batches.eq(registers.micro_batches),
             settings.gradient_shift.eq(registers.rate_gradient_shift),
             settings.shrink.eq(registers.shrink),
             settings.threshold.eq(registers.threshold),
-            labels.start.eq(sequencer.train),
-            labels.base.eq(Cat(registers.labels_address_low, registers.labels_address_high)),
-            labels.burst_beats.eq(1),
-            labels.stride_beats.eq(1),
-            labels.bursts.eq(totals.total_micro_batches),
+            settings.stale.eq(registers.run_stale),
         ]
         for index, engine in enumerate(engines):
             m.d.comb += [
                 engine.settings.eq(settings),
-                engine.lines_address.eq(_address(registers, f"lines{index}_address")),
                 engine.model_address.eq(_address(registers, f"model{index}_address")),
-                engine.total_chunks.eq(totals.total_chunks),
-                engine.load.eq(sequencer.load),
-                engine.zero.eq(sequencer.zero),
-                engine.train.eq(sequencer.train),
-                engine.store.eq(sequencer.store),
+                *(
+                    engine.lines_address[port].eq(_address(registers, f"lines{index}_{port}_address"))
+                    for port in range(self._config.ports)
+                ),
+                *(getattr(engine.commands, name).eq(getattr(sequencer, name)) for name in EngineCommands().members),
             ]
-        m.d.comb += [
-            sequencer.engines_idle.eq(Cat(engine.idle for engine in engines).all()),
-            sequencer.network_busy.eq(endpoint.busy),
-            registers.status_partial_clamped.eq(partial_sum.clamped),
-            registers.status_residual_saturated.eq(loss.saturated),
-            registers.status_weight_saturated.eq(Cat(engine.weight_saturated for engine in engines).any()),
-            registers.status_memory_error.eq(Cat(engine.memory_error for engine in engines).any() | labels.error),
-        ]
-        self._count(m, registers, sequencer, counters, engines[0], endpoint)
-        return m
 
     def _identify(self, m: Module, registers: RegisterFile) -> None:
         for name, word in identity(self._config, self._build_id).items():
@@ -191,7 +214,7 @@ class Worker(wiring.Component):
             endpoint.local_mac.eq(Cat(registers.local_mac_low, registers.local_mac_high)),
             endpoint.peer_mac.eq(Cat(registers.peer_mac_low, registers.peer_mac_high)),
             endpoint.resend_cycles.eq(registers.resend_cycles),
-            endpoint.join.eq(registers.join_round_strobe),
+            endpoint.join.eq(registers.join_round_strobe & self.idle),
             endpoint.join_round.eq(registers.join_round),
         ]
 
@@ -224,22 +247,27 @@ class Worker(wiring.Component):
         registers: RegisterFile,
         sequencer: Sequencer,
         counters: Counters,
-        engine: Engine,
+        engines: list[Engine],
         endpoint: Endpoint,
     ) -> None:
+        states = [engine.state for engine in engines]
         m.d.comb += [
             counters.clear.eq(sequencer.started),
+            counters.snapshot.eq(registers.snapshot_take_strobe),
             counters.phase.eq(sequencer.phase),
-            counters.took_line.eq(engine.took_line),
-            counters.lines_left.eq(engine.lines_left),
-            counters.line_waiting.eq(engine.line_waiting),
-            counters.awaiting_sums.eq(engine.awaiting_sums),
+            counters.took_line.eq(Cat(state.took_line for state in states)),
+            counters.lines_left.eq(Cat(state.lines_left for state in states)),
+            counters.line_waiting.eq(Cat(state.line_waiting for state in states)),
+            counters.awaiting_sums.eq(states[0].awaiting_sums),
+            counters.in_flight.eq(states[0].in_flight),
             counters.sent.eq(endpoint.sent),
             counters.resent.eq(endpoint.resent),
             counters.received.eq(endpoint.received),
             counters.dropped.eq(endpoint.dropped),
+            registers.in_flight_now.eq(states[0].in_flight),
+            registers.in_flight_most.eq(counters.most_in_flight),
         ]
-        for name, _ in COUNTERS:
+        for name, _ in register_counters(self._config):
             count = getattr(counters, name.lower())
             m.d.comb += [
                 getattr(registers, f"{name.lower()}_low").eq(count[:32]),

@@ -25,7 +25,7 @@ __all__ = ["Cluster"]
 class Cluster(wiring.Component):
     """``workers`` workers around one aggregator, in one clock domain::
 
-        SimMemory × (E+1) ◀─▶ Worker ── Link ──▶ ┌───────┐    ┌────────────┐
+        SimMemory × …    ◀─▶ Worker ── Link ──▶ ┌───────┐    ┌────────────┐
                                  ▲     ...       │ Merge ├───▶│ Aggregator │
                                  │               └───────┘    └─────┬──────┘
                                  └───── Link ◀── by port bitmap ────┘
@@ -60,8 +60,8 @@ class Cluster(wiring.Component):
         It is still at it.
     accepted, dropped : Out(32)
         Packets of this job that changed something in the aggregator or were answered, and all others.
-    load, save : In(workers · (engines + 1))
-        A rising edge loads or saves a memory bank (bit worker · (engines + 1) + bank) from or to its file.
+    load, save : In(workers · memories)
+        A rising edge loads or saves a memory bank (bit worker · memories + bank) from or to its file.
     """
 
     def __init__(self, config: WorkerConfig, workers: int, *, memory_bits: int = 22, delay: int = 20) -> None:
@@ -69,7 +69,7 @@ class Cluster(wiring.Component):
         self._workers = workers
         self._memory_bits = memory_bits
         self._delay = delay
-        banks = workers * (config.engines + 1)
+        banks = workers * config.memories
         super().__init__(
             {
                 "control": In(axi4_lite.Signature()).array(workers),
@@ -169,16 +169,18 @@ class Cluster(wiring.Component):
         return link
 
     def _attach_memories(self, m: Module, index: int, worker: Worker) -> None:
-        engines = self._config.engines
-        for bank in range(engines + 1):
-            number = index * (engines + 1) + bank
-            port = worker.memory[bank] if bank < engines else worker.labels_memory
-            bits = self._config.line_bits if bank < engines else 8 * LABEL_BYTES
+        config = self._config
+        for bank in range(config.memories):
+            number = index * config.memories + bank
+            labels = bank == config.labels_memory
+            port = worker.memory_port(bank)
+            bits = 8 * LABEL_BYTES if labels else config.port_bits
             m.submodules[f"memory{number}"] = memory = SimMemory(
                 bits, self._memory_bits, file=memory_file(index, bank), instance=1000 + number
             )
-            for channel in ("ar", "r") if bank == engines else ("aw", "w", "b", "ar", "r"):
-                wiring.connect(m, getattr(port, channel), getattr(memory.bus, channel))
+            for channel in ("aw", "w", "b", "ar", "r"):
+                if hasattr(port, channel):
+                    wiring.connect(m, getattr(port, channel), getattr(memory.bus, channel))
             m.d.comb += [
                 memory.seed.eq(self.seed),
                 memory.stall.eq(self.memory_stall),

@@ -33,18 +33,24 @@ class Run:
         settings = self.settings
         form = settings.features
         total = settings.micro_batches * settings.mini_batches
-        shape = (total, settings.chunks, form.stored, BANKS, worker.config.lanes // 8)
+        config = worker.config
+        shape = (total, settings.chunks, form.stored, BANKS // config.ports, config.lanes // 8)
         self.labels: IntArray = (
-            worker.bank(worker.config.engines, spec.LABELS_ADDRESS, total * LABEL_BYTES).view("<i4").astype(np.int64)
+            worker.memory(config.labels_memory, spec.LABELS_ADDRESS, total * LABEL_BYTES).view("<i4").astype(np.int64)
         )
         self._lines = tuple(
-            worker.bank(engine, spec.lines_address(engine), int(np.prod(shape))).reshape(shape)
-            for engine in range(worker.config.engines)
+            worker.memory(engine * config.ports + port, spec.lines_address(engine, port), int(np.prod(shape))).reshape(
+                shape
+            )
+            for engine in range(config.engines)
+            for port in range(config.ports)
         )
         # Integers in float64, exact because they have 32 bits.
         self._weights = worker.first_weights(settings.chunks)
+        # What forward passes read; with staleness the weights of the mini-batch before.
+        self._read = self._weights.copy() if settings.stale else self._weights
         # Decoded features of the mini-batch under way.
-        self._features = np.empty((worker.config.engines, settings.batch, self._weights.shape[1]), np.uint8)
+        self._features = np.empty((config.engines, settings.batch, self._weights.shape[1]), np.uint8)
 
     def partials(self, mini_batch: int) -> IntArray:
         """Forward pass and Round 1 of a mini-batch: (B,) partial activations."""
@@ -58,7 +64,7 @@ class Run:
             settings.micro_batches,
             form.precision,
             form.signed,
-            self._weights,
+            self._read,
             self._features,
             totals,
         )
@@ -71,6 +77,8 @@ class Run:
         g = golden.residual(sums, self.labels[rows], self.table, settings.label_mode, self.flags)
         deltas = golden.delta(g, settings)
         form = settings.features
+        if settings.stale:
+            self._read[:] = self._weights
         self.flags.weight_saturated |= kernels.backward(
             self._features,
             deltas,
@@ -104,7 +112,7 @@ class EmulatedWorker:
         self.registers = Registers(config, self._strobe)
         self.registers.set(spec.CTRL, "idle", 1)
         self.started = False
-        self._memory = [Memory(f"worker {index}, bank {bank}") for bank in range(config.engines + 1)]
+        self._memory = [Memory(f"worker {index}, memory {number}") for number in range(config.memories)]
         self._slope = np.zeros(config.table_segments, np.int64)
         self._intercept = np.zeros(config.table_segments, np.int64)
         self._segment = 0
@@ -137,7 +145,7 @@ class EmulatedWorker:
         """
         return self._memory[bank].read(address, size).copy()
 
-    def bank(self, bank: int, address: tuple[Register, Register], size: int) -> npt.NDArray[np.uint8]:
+    def memory(self, number: int, address: tuple[Register, Register], size: int) -> npt.NDArray[np.uint8]:
         """Bytes at the address that a pair of registers holds.
 
         Raises
@@ -145,7 +153,7 @@ class EmulatedWorker:
         EmulatorError
             If the address is no multiple of 4096, or not all bytes were written.
         """
-        return self._memory[bank].read(self._address(address), size)
+        return self._memory[number].read(self._address(address), size)
 
     def table(self) -> LossTable:
         """The loss table as it is loaded."""
@@ -156,7 +164,10 @@ class EmulatedWorker:
         size = chunks * self._config.lanes
         source = self.registers.get(spec.RUN, "model_source")
         if source == ModelSource.MEMORY.value:
-            stored = [self.bank(e, spec.model_address(e), 4 * size) for e in range(self._config.engines)]
+            stored = [
+                self.memory(self._config.model_memory(engine), spec.model_address(engine), 4 * size)
+                for engine in range(self._config.engines)
+            ]
             return np.stack([part.view("<i4") for part in stored]).astype(np.float64)
         if source == ModelSource.ZERO.value:
             return np.zeros((self._config.engines, size))
@@ -168,7 +179,7 @@ class EmulatedWorker:
         if self.registers.get(spec.RUN, "model_store"):
             for engine, values in enumerate(weights):
                 stored = values.astype("<i4").view(np.uint8)
-                self._memory[engine].write(self._address(spec.model_address(engine)), stored)
+                self._memory[self._config.model_memory(engine)].write(self._address(spec.model_address(engine)), stored)
         for name, flag in vars(flags).items():
             if flag:
                 self.registers.set(spec.STATUS, name, 1)
@@ -216,6 +227,7 @@ def _settings(worker: EmulatedWorker) -> tuple[RunSettings, int]:
             shrink=get(spec.SHRINK_FACTOR),
             threshold=get(spec.THRESHOLD),
             workers=get(spec.JOB, "workers"),
+            stale=bool(get(spec.RUN, "stale")),
         )
         settings.check_fits(worker.config)
     except ValueError as error:

@@ -77,7 +77,7 @@ def emulated(
         session.run(ModelSource.KEEP)
         session.read_weights()
     seconds = time.perf_counter() - begin
-    stored = sum(image.layout.lines_bytes * CONFIG.engines for image in images)
+    stored = sum(image.layout.lines_bytes * CONFIG.labels_memory for image in images)
     held = (resident_bytes() - before) / stored
     device.close()
     return data.samples * epochs / seconds, prepared, held

@@ -5,25 +5,25 @@ import pkgutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from amaranth.hdl import signed
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 
 import p4sgd.hw
 from p4sgd.hw.memory.strided_reader import StridedReader
+from p4sgd.hw.model.model import Model
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.registers import RegisterMap
 
 _CONFIG = WorkerConfig.small()
 
 EXAMPLES: dict[str, Callable[[Any], wiring.Component]] = {
-    "backward.gradient.Gradient": lambda make: make(_CONFIG, spacing=12),
-    "bus.broadcast.Broadcast": lambda make: make(data.ArrayLayout(signed(32), 8), 3),
+    "backward.gradient.Gradient": lambda make: make(_CONFIG, spacing=Model.UPDATE_SPACING),
     "bus.register_file.RegisterFile": lambda make: make(RegisterMap(_CONFIG)),
     "bus.vendor_ports.VendorPorts": lambda make: make(StridedReader(_CONFIG.line_bits), {"memory": "m_axi_gmem"}),
     "forward.accumulator.Accumulator": lambda make: make(_CONFIG.plane_sum_bits + 8, _CONFIG.dot_bits),
     "forward.adder_tree.AdderTree": lambda make: make(9, 12),
     "forward.dot_product.DotProduct": lambda make: make(_CONFIG),
     "forward.line_fifo.LineFIFO": lambda make: make(_CONFIG),
+    "forward.line_position.LinePosition": lambda make: make(_CONFIG),
     "loss.loss_unit.LossUnit": lambda make: make(_CONFIG),
     "memory.model_loader.ModelLoader": lambda make: make(_CONFIG),
     "memory.model_storer.ModelStorer": lambda make: make(_CONFIG),
@@ -35,7 +35,7 @@ EXAMPLES: dict[str, Callable[[Any], wiring.Component]] = {
     "net.receive.FrameCheck": lambda make: make(),
     "partials.partial_sum.PartialSum": lambda make: make(_CONFIG),
     "worker.chaining.Chaining": lambda make: make(_CONFIG),
-    "worker.counters.Counters": lambda make: make(),
+    "worker.counters.Counters": lambda make: make(_CONFIG),
     "worker.engine.Engine": lambda make: make(_CONFIG),
     "worker.sequencer.Sequencer": lambda make: make(),
     "worker.totals.Totals": lambda make: make(),

@@ -78,6 +78,10 @@ def random_job(
     loss: str | None = None,
     max_chunks: int = 4,
     max_mini_batches: int = 4,
+    stale: bool = False,
+    chunks: int | None = None,
+    micro_batches: int | None = None,
+    mini_batches: int | None = None,
 ) -> Job:
     """A job of random size and settings; ``wild`` drives numbers into every clamp and saturation.
 
@@ -87,8 +91,9 @@ def random_job(
     rng = np.random.default_rng(seed)
     p = precision or pick.randint(1, 8)
     form = FeatureFormat(pick.randint(p, 8), p, pick.random() < 0.5 if signed is None else signed)
-    chunks = pick.randint(1, max_chunks)
-    micro_batches, mini_batches = pick.randint(1, 4), pick.randint(1, max_mini_batches)
+    chunks = chunks or pick.randint(1, max_chunks)
+    micro_batches = micro_batches or pick.randint(1, 4)
+    mini_batches = mini_batches or pick.randint(1, max_mini_batches)
     settings = RunSettings(
         features=form,
         chunks=chunks,
@@ -100,6 +105,7 @@ def random_job(
         shrink=pick.choice([0, pick.randint(0, SHRINK.maximum)]),
         threshold=pick.choice([0, pick.randint(0, 1000)]),
         workers=workers,
+        stale=stale,
     )
     samples = BANKS * micro_batches * mini_batches
     full = chunks * config.engines * config.lanes
@@ -148,13 +154,14 @@ def run_on(
         padded = np.zeros(layout.padded_features, np.int64)
         padded[: job.weights[index].size] = job.weights[index]
         dealt = layout.deal(padded).astype("<i4")
+        for number, part in enumerate(lines):
+            worker.write_memory(number, 0, part.reshape(-1))
+            client.write_pair(registers.lines_address(*divmod(number, job.config.ports)), 0)
         for engine in range(job.config.engines):
-            worker.write_memory(engine, 0, lines[engine].reshape(-1))
             model = _aligned(layout.lines_bytes)
-            worker.write_memory(engine, model, dealt[engine].view(np.uint8))
-            client.write_pair(registers.lines_address(engine), 0)
+            worker.write_memory(job.config.model_memory(engine), model, dealt[engine].view(np.uint8))
             client.write_pair(registers.model_address(engine), model)
-        worker.write_memory(job.config.engines, 0, job.labels.astype("<i4").view(np.uint8))
+        worker.write_memory(job.config.labels_memory, 0, job.labels.astype("<i4").view(np.uint8))
         client.write_pair(registers.LABELS_ADDRESS, 0)
         form = settings.features
         client.write(registers.FORMAT, precision=form.precision, stored=form.stored, signed=int(form.signed))
@@ -181,7 +188,9 @@ def run_on(
     for run in range(runs):
         source = ModelSource.MEMORY if run == 0 else ModelSource.KEEP
         for client in clients:
-            client.write(registers.RUN, model_source=source.value, model_store=int(run == runs - 1))
+            client.write(
+                registers.RUN, model_source=source.value, model_store=int(run == runs - 1), stale=int(settings.stale)
+            )
             client.write(registers.CTRL, start=1)
         device.wait(0.004)  # a million cycles
         for client in clients:
@@ -191,12 +200,14 @@ def run_on(
     for index, (worker, client) in enumerate(zip(device.workers, clients, strict=True)):
         layout = job.layout(index)
         stored = [
-            worker.read_memory(engine, _aligned(layout.lines_bytes), layout.model_bytes).view("<i4")
+            worker.read_memory(job.config.model_memory(engine), _aligned(layout.lines_bytes), layout.model_bytes).view(
+                "<i4"
+            )
             for engine in range(job.config.engines)
         ]
         gathered = layout.gather(np.stack(stored).astype(np.int64))
         weights.append(gathered[: job.weights[index].size])
         assert not gathered[job.weights[index].size :].any(), "padding features have weights"
         status.append(client.read(registers.STATUS))
-        counters.append({name: client.read_pair(registers.counter(name)) for name, _ in registers.COUNTERS})
+        counters.append({name: client.read_pair(registers.counter(name)) for name, _ in registers.counters(job.config)})
     return weights, status, counters

@@ -27,7 +27,7 @@ class RecordingWorker:
         self.words[registers.CTRL.offset] = registers.CTRL.encode(idle=1)
         self.writes: list[Write] = []
         # what was never written is not zero on a board either
-        self.banks = [np.full(size, 0xA5, np.uint8) for _ in range(config.engines + 1)]
+        self.banks = [np.full(size, 0xA5, np.uint8) for _ in range(config.memories)]
         self.status = 0
 
     def read_register(self, offset):

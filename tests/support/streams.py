@@ -30,6 +30,11 @@ def unpack(word: int, width: int, count: int, *, signed: bool = True) -> list[in
     return values
 
 
+def _ready_of(dut: Any, name: str) -> Any:
+    """The ready signal of a stream; None where it is declared to be always ready and is no port."""
+    return getattr(dut, f"{name}__ready", None)
+
+
 class StreamSource:
     """Drives a stream into the design; ``stall`` is the chance of an idle cycle before an item."""
 
@@ -37,7 +42,7 @@ class StreamSource:
         self._clock = dut.clk
         self._payload = getattr(dut, f"{name}__payload")
         self._valid = getattr(dut, f"{name}__valid")
-        self._ready = getattr(dut, f"{name}__ready")
+        self._ready = _ready_of(dut, name)
         self._rng = rng or random
         self.stall = stall
         self._queue: deque[int] = deque()
@@ -74,11 +79,14 @@ class StreamSource:
 
     def _took(self) -> bool:
         # Sampled at the rising edge, before the design's registers change.
-        return bool(self._ready.value)
+        return self._ready is None or bool(self._ready.value)
 
 
 class StreamSink:
-    """Takes items from the design; ``stall`` is the chance of a cycle without ready. Checks the stream rules."""
+    """Takes items from the design; ``stall`` is the chance of a cycle without ready. Checks the stream rules.
+
+    A stream that is always ready has no stalls.
+    """
 
     def __init__(
         self,
@@ -92,12 +100,13 @@ class StreamSink:
         self._clock = dut.clk
         self._payload = getattr(dut, f"{name}__payload")
         self._valid = getattr(dut, f"{name}__valid")
-        self._ready = getattr(dut, f"{name}__ready")
+        self._ready = _ready_of(dut, name)
         self._rng = rng or random
         self.stall = stall
         self.items: list[int] = []
         self._on_item = on_item
-        self._ready.value = 0
+        if self._ready is not None:
+            self._ready.value = 0
         cocotb.start_soon(self._run())
 
     async def receive(self, count: int, timeout_cycles: int = 100_000) -> Sequence[int]:
@@ -111,8 +120,9 @@ class StreamSink:
     async def _run(self) -> None:
         offered: int | None = None
         while True:
-            ready = self._rng.random() >= self.stall
-            self._ready.value = int(ready)
+            ready = self._ready is None or self._rng.random() >= self.stall
+            if self._ready is not None:
+                self._ready.value = int(ready)
             await RisingEdge(self._clock)
             if self._valid.value:
                 item = int(self._payload.value)

@@ -11,7 +11,7 @@ from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.sim.emulator import EmulatedDevice
 
 TINY = WorkerConfig.tiny()
-SMALL = WorkerConfig(engines=2, lanes=8, chunks=16, line_fifo_depth=128, slots=4, table_segments=64)
+SMALL = WorkerConfig(engines=2, ports=2, lanes=8, chunks=16, line_fifo_depth=128, slots=4, table_segments=64)
 
 
 STALLS = {"memory_stall": 0.2, "link_stall": 0.2}
@@ -32,12 +32,15 @@ def check(device, job, runs):
 
 
 def jobs(config, workers, seed):
-    """Every precision, sign and loss of the list once, then a few at the limits of every number."""
+    """Every precision, sign and loss once, some with staleness, then a few at the limits of every number."""
     cases = itertools.product((1, 4, 8), (False, True), ("logistic", "hinge", "squared"))
     for number, (precision, signed, loss) in enumerate(cases):
-        yield random_job(config, workers, seed=seed + number, precision=precision, signed=signed, loss=loss)
+        stale = number % 3 == 0
+        yield random_job(
+            config, workers, seed=seed + number, precision=precision, signed=signed, loss=loss, stale=stale
+        )
     for number in range(6):
-        yield random_job(config, workers, seed=seed + 100 + number, wild=True)
+        yield random_job(config, workers, seed=seed + 100 + number, wild=True, stale=number % 2 == 0)
 
 
 @pytest.mark.rtl

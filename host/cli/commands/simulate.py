@@ -105,11 +105,12 @@ def _totals(result: "TrainingResult") -> list[dict[str, int]]:
 
 
 def _show(output: Output, totals: list[dict[str, int]]) -> None:
-    from p4sgd.hw.spec.registers import COUNTERS
+    from p4sgd.hw.spec.registers import counter
 
     workers = [f"worker {index}" for index in range(len(totals))]
     rows = []
-    for name, meaning in COUNTERS:
+    for name in totals[0]:
+        meaning = counter(name)[0].help.removesuffix(": bits 31..0")
         cells = []
         for counters in totals:
             share = f" ({counters[name] / counters['CYCLES']:6.1%})" if name.startswith("CYCLES_") else ""

@@ -13,7 +13,8 @@ from p4sgd.host import devices
 from p4sgd.host.cli import main
 from p4sgd.host.data import read_dataset
 from p4sgd.host.model_file import load_model
-from p4sgd.hw.spec.registers import COUNTERS
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.registers import counters as all_counters
 from p4sgd.sim.cluster import build, protocol
 from p4sgd.sim.emulator import EmulatedDevice
 
@@ -34,7 +35,7 @@ def test_cycles_by_cause_and_the_emulators_weights(tmp_path):
     assert document["device"] == "rtl"
     assert document["disturbances"] == {"memory_stall": 0, "link_stall": 0, "link_loss": 655 / 65536}
     for counters in document["counters"]:
-        assert set(counters) == {name for name, _ in COUNTERS}
+        assert set(counters) == {name for name, _ in all_counters(WorkerConfig.tiny())}
         causes = [value for name, value in counters.items() if name.startswith("CYCLES_")]
         assert counters["CYCLES"] == sum(causes) > 0
         assert counters["PACKETS_SENT"] >= 2 * 2 * 8, "a PARTIAL and an ACK for each of 8 micro-batches, twice"
@@ -72,7 +73,7 @@ def test_the_model_is_written_before_the_counters_are_shown(tmp_path, monkeypatc
 def test_table_and_waveform(tmp_path):
     waves = tmp_path / "run.vcd"
     stdout = invoke("simulate", *RUN, "--waves", waves).stdout
-    for name, _ in COUNTERS:
+    for name, _ in all_counters(WorkerConfig.tiny()):
         assert name.lower() in stdout
     assert "worker 1" in stdout
     assert "%" in stdout

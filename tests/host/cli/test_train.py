@@ -17,7 +17,7 @@ from p4sgd.host.cli import main
 from p4sgd.host.model_file import load_model
 from p4sgd.host.training import TrainingOptions
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
-from p4sgd.hw.spec.registers import COUNTERS
+from p4sgd.hw.spec.registers import counters
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
 
@@ -39,7 +39,7 @@ def test_json_document(tmp_path):
         for data in ("train", "quantised", "validation", "test"):
             assert math.isfinite(epoch[f"{data}_loss"])
             assert 0 <= epoch[f"{data}_accuracy"] <= 1
-        assert [set(worker) for worker in epoch["counters"]] == [{name for name, _ in COUNTERS}]
+        assert [set(worker) for worker in epoch["counters"]] == [{name for name, _ in counters(WorkerConfig.u280())}]
     assert document["epochs"][-1]["test_accuracy"] > 0.85
     assert document["device"] == "emulator"
     assert document["configuration"] == dataclasses.asdict(WorkerConfig.u280())
@@ -131,6 +131,7 @@ def test_every_training_option_is_an_option():
         "--scaling": "maxabs",
         "--positive": "1",
         "--workers": 2,
+        "--staleness": 1,
         "--validation-fraction": 0.5,
         "--patience": 9,
         "--tolerance": 0.01,

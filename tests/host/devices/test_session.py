@@ -1,5 +1,6 @@
 """A session against a device that remembers what it was told."""
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
 
-CONFIG = WorkerConfig(engines=2, lanes=8, chunks=4, line_fifo_depth=16, slots=4, table_segments=16)
+CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=4, line_fifo_depth=16, slots=4, table_segments=16)
 
 
 @dataclass
@@ -26,8 +27,8 @@ class FakeImage:
     labels: np.ndarray
     q: np.ndarray
 
-    def lines(self, engine):
-        return self.layout.pack_lines(self.q)[engine]
+    def lines(self, number):
+        return self.layout.pack_lines(self.q)[number]
 
 
 def image(rng, features, samples=48, stored=3, config=CONFIG):
@@ -104,15 +105,16 @@ def test_upload(device, images):
     session.upload(images)
     for worker, each in zip(device.workers, images, strict=True):
         layout = each.layout
-        for engine in range(2):
-            lines = worker.pair(registers.lines_address(engine))
+        for engine, port in itertools.product(range(CONFIG.engines), range(CONFIG.ports)):
+            lines = worker.pair(registers.lines_address(engine, port))
             model = worker.pair(registers.model_address(engine))
             assert lines % 4096 == model % 4096 == 0
             end = lines + layout.lines_bytes
-            assert np.array_equal(worker.banks[engine][lines:end], each.lines(engine).reshape(-1))
+            number = engine * CONFIG.ports + port
+            assert np.array_equal(worker.banks[number][lines:end], each.lines(number).reshape(-1))
             assert model >= end
         labels = worker.pair(registers.LABELS_ADDRESS)
-        found = worker.banks[2][labels : labels + 4 * 48].view("<i4")
+        found = worker.banks[CONFIG.labels_memory][labels : labels + 4 * 48].view("<i4")
         assert found.tolist() == each.labels.tolist()
 
 
@@ -178,8 +180,8 @@ def test_run(device, images):
     assert session.run(ModelSource.KEEP, store=False).flags == set(), "flags are those of the run"
     for worker in device.workers:
         assert worker.written("RUN") == [
-            {"model_source": 1, "model_store": 1},
-            {"model_source": 0, "model_store": 0},
+            {"model_source": 1, "model_store": 1, "stale": 0},
+            {"model_source": 0, "model_store": 0, "stale": 0},
         ]
 
 
@@ -245,7 +247,7 @@ def test_images_of_another_device(device, images):
     rng = np.random.default_rng(4)
     with pytest.raises(P4sgdError, match="differ in their numbers of samples"):
         session.upload([images[0], image(rng, 8, samples=8)])
-    with pytest.raises(P4sgdError, match="1 engines of 8 lanes, the worker has 2 of 8"):
+    with pytest.raises(P4sgdError, match="1 engines of 8 lanes, 1 memory ports each, the worker has 2 engines"):
         session.upload([images[0], image(rng, 8, config=WorkerConfig.tiny())])
 
 

@@ -19,7 +19,7 @@ from p4sgd.host.image import open_image, prepare_images
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL
 
-CONFIG = WorkerConfig(engines=2, lanes=8, chunks=16)
+CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=16)
 
 
 def make(rng, samples=37, features=50, *, sparse=False, negative=True, density=0.3):
@@ -35,7 +35,7 @@ def read_back(images, precision=None):
     """All workers' features as integers, without the padding of features."""
     parts = []
     for image in images:
-        lines = np.stack([image.lines(engine) for engine in range(image.layout.config.engines)])
+        lines = np.stack([image.lines(engine) for engine in range(image.layout.config.labels_memory)])
         q = image.layout.unpack_lines(lines, precision or image.layout.stored, image.signed)
         assert not q[:, image.layout.features :].any(), "missing features must be zero"
         parts.append(q[:, : image.layout.features])
@@ -114,12 +114,12 @@ def test_files_hold_the_same(prepared, tmp_path):
                 assert getattr(image, name) == getattr(here, name), name
             for name in ("labels", "offset", "scale"):
                 assert np.array_equal(getattr(image, name), getattr(here, name)), name
-            for engine in range(2):
-                lines = image.lines(engine)
+            for number in range(4):
+                lines = image.lines(number)
                 assert lines.shape == image.layout.lines_shape
                 assert lines.flags.c_contiguous
                 assert not lines.flags.writeable
-                assert np.array_equal(lines, here.lines(engine))
+                assert np.array_equal(lines, here.lines(number))
 
 
 def test_sections_are_pages(prepared):
@@ -127,7 +127,7 @@ def test_sections_are_pages(prepared):
     raw = image.path.read_bytes()
     _, _, length, _ = struct.unpack_from("<8sIII", raw)
     sections = json.loads(raw[20 : 20 + length])["sections"]
-    assert list(sections) == ["lines0", "lines1", "labels", "offset", "scale"]
+    assert list(sections) == ["lines0", "lines1", "lines2", "lines3", "labels", "offset", "scale"]
     assert all(section["offset"] % 4096 == 0 for section in sections.values())
     assert len(raw) % 4096 == 0
     begin = sections["lines1"]["offset"]
@@ -155,7 +155,7 @@ def test_damage_is_seen(prepared):
         return lambda raw: raw.__setitem__(place, value)
 
     refused("not an image file", set_byte(0, 0))
-    refused("version 9, this p4sgd reads version 1: prepare the data again", set_byte(8, 9))
+    refused("version 9, this p4sgd reads version 2: prepare the data again", set_byte(8, 9))
     refused("header is damaged", set_byte(25, whole[25] ^ 1))
     refused("header is damaged", set_byte(14, 0xFF))
     refused("lines0 is damaged", set_byte(4096, whole[4096] ^ 1))

@@ -12,6 +12,7 @@ from p4sgd.hw.spec.image import ImageLayout
 @settings(max_examples=60, deadline=None)
 @given(
     engines=st.integers(1, 3),
+    ports=st.integers(1, 2),
     lanes=st.sampled_from([8, 16, 32, 64]),
     stored=st.integers(1, 8),
     micro_batches=st.integers(1, 3),
@@ -19,8 +20,8 @@ from p4sgd.hw.spec.image import ImageLayout
     signed=st.booleans(),
     seed=st.integers(0, 1 << 30),
 )
-def test_as_defined(engines, lanes, stored, micro_batches, features, signed, seed):
-    layout = ImageLayout(WorkerConfig(engines=engines, lanes=lanes), features, 8 * micro_batches, stored)
+def test_as_defined(engines, ports, lanes, stored, micro_batches, features, signed, seed):
+    layout = ImageLayout(WorkerConfig(engines=engines, ports=ports, lanes=lanes), features, 8 * micro_batches, stored)
     low, high = (-(1 << stored - 1), 1 << stored - 1) if signed else (0, 1 << stored)
     q = np.random.default_rng(seed).integers(low, high, (8 * micro_batches, features))
     padded = np.zeros((8 * micro_batches, layout.padded_features), np.uint8)

@@ -73,7 +73,7 @@ def test_weights_are_the_golden_model_s(name, workers):
     prepared = prepare(data, options, CONFIG)
     form = prepared.features
     q = [
-        image.layout.unpack_lines(np.stack(image.engine_lines), form.precision, form.signed)[:, : image.layout.features]
+        image.layout.unpack_lines(np.stack(image.port_lines), form.precision, form.signed)[:, : image.layout.features]
         for image in prepared.images
     ]
     weights = [np.zeros(each.shape[1], np.int64) for each in q]
@@ -135,7 +135,7 @@ def test_quantised_activations_by_definition(precision, signed):
     weights = [rng.integers(-(1 << 20), 1 << 20, image.layout.features) for image in prepared.images]
     expected = np.zeros(30)
     for image, w in zip(prepared.images, weights, strict=True):
-        q = image.layout.unpack_lines(np.stack(image.engine_lines), precision, prepared.features.signed)
+        q = image.layout.unpack_lines(np.stack(image.port_lines), precision, prepared.features.signed)
         expected += q[:30, : image.layout.features] @ w
     z = quantised_activations(prepared.images, weights, prepared.features, 30)
     assert z.tolist() == (expected / 2.0 ** (WEIGHT.fraction + prepared.features.fraction)).tolist()

@@ -11,11 +11,12 @@ from support.streams import StreamSource, pack, unpack
 
 from p4sgd.hw.backward.gradient import Gradient
 from p4sgd.hw.backward.ports import GRADIENT_BITS
+from p4sgd.hw.model.model import Model
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.sim import golden
 
-SPACING = 11
+SPACING = Model.UPDATE_SPACING
 
 
 class Collector:
@@ -35,6 +36,14 @@ class Collector:
             if dut.gradients__valid.value:
                 values = unpack(int(dut.gradients__values.value), GRADIENT_BITS, self._lanes)
                 self.items.append((cycle, int(dut.gradients__chunk.value), int(dut.gradients__final.value), values))
+
+
+async def begin(dut):
+    """Start a run once the settings have been there for two cycles."""
+    for start_now in (0, 0, 1):
+        dut.start.value = start_now
+        await RisingEdge(dut.clk)
+    dut.start.value = 0
 
 
 @cocotb.test()
@@ -61,9 +70,7 @@ async def exact_gradients(dut, stall):
         words = layout.pack_lines(q)[0].reshape(-1, config.line_bytes)
         dut.precision.value, dut.signed.value = precision, int(is_signed)
         dut.chunks.value, dut.micro_batches.value = chunks, of_mini_batch
-        dut.clear.value = 1
-        await RisingEdge(dut.clk)
-        dut.clear.value = 0
+        await begin(dut)
         lines.send(int.from_bytes(word.tobytes(), "little") for word in words)
         deltas.send(pack(d[8 * t : 8 * t + 8].tolist(), 32) for t in range(micro_batches))
         for _ in range(20_000):
@@ -85,32 +92,37 @@ async def exact_gradients(dut, stall):
 
 
 @cocotb.test()
-async def tells_when_it_is_busy(dut):
+async def begins_as_soon_as_it_says(dut):
+    begin_latency, latency = parameters()["begin_latency"], parameters()["latency"]
     dut.precision.value, dut.signed.value, dut.chunks.value, dut.micro_batches.value = 3, 0, 2, 1
-    dut.lines__valid.value = 0
+    dut.lines__valid.value = 1
     dut.deltas__valid.value = 0
     await start(dut)
-    dut.clear.value = 1
-    await RisingEdge(dut.clk)
-    dut.clear.value = 0
-    dut.deltas__valid.value = 1
-    await RisingEdge(dut.clk)
-    dut.deltas__valid.value = 0
-    dut.lines__valid.value = 1
-    for line in range(6):
-        await ReadOnly()
-        assert dut.busy.value
-        assert dut.lines__ready.value
-        assert dut.micro_batch_done.value == (line == 5)
-        await RisingEdge(dut.clk)
+    await begin(dut)
     await ReadOnly()
     assert not dut.busy.value
     assert not dut.lines__ready.value
+    await RisingEdge(dut.clk)
+    seen = {"began": [], "busy": [], "took": [], "gradients__valid": []}
+    for cycle in range(40):
+        dut.deltas__valid.value = int(cycle in (0, 1))
+        await ReadOnly()
+        for name, cycles in seen.items():
+            if getattr(dut, name).value:
+                cycles.append(cycle)
+        await RisingEdge(dut.clk)
+    first = begin_latency
+    second = first + SPACING  # more than the six lines of a micro-batch
+    assert seen["took"] == [*range(first, first + 6), *range(second, second + 6)]
+    assert seen["busy"] == list(range(first, second + 6))
+    assert seen["began"] == [first - 1, first + 5]
+    assert seen["gradients__valid"] == [line + latency for line in (first + 2, first + 5, second + 2, second + 5)]
 
 
 @pytest.mark.rtl
 @pytest.mark.parametrize("lanes", [8, 16])
 def test_gradient(lanes):
-    config = WorkerConfig(engines=1, lanes=lanes, chunks=8, line_fifo_depth=128, slots=4, table_segments=64)
+    config = WorkerConfig(engines=1, lanes=lanes, chunks=8, line_fifo_depth=128, slots=32, table_segments=64)
     fields = {name: getattr(config, name) for name in config.__dataclass_fields__}
-    run_bench(Gradient(config, spacing=SPACING), __file__, config=fields)
+    component = Gradient(config, spacing=SPACING)
+    run_bench(component, __file__, config=fields, begin_latency=component.BEGIN_LATENCY, latency=component.LATENCY)

@@ -34,6 +34,14 @@ def lines_of(config, q, stored):
     return layout, [int.from_bytes(line.tobytes(), "little") for line in packed]
 
 
+async def begin(dut):
+    """Start a run once the settings have been there for two cycles."""
+    for start_now in (0, 0, 1):
+        dut.start.value = start_now
+        await RisingEdge(dut.clk)
+    dut.start.value = 0
+
+
 @cocotb.test()
 @cocotb.parametrize(stall=[0.0, 0.3])
 async def exact_dot_products(dut, stall):
@@ -42,22 +50,24 @@ async def exact_dot_products(dut, stall):
     lines = StreamSource(dut, "lines", stall)
     kept = StreamSink(dut, "kept", stall)
     dots = StreamSink(dut, "dots", stall)
-    dut.permit.value = 1
+    dut.permit_chunk.value = dut.permit_micro_batch.value = 1
     chunks: list[int] = [0] * config.chunks
     cocotb.start_soon(model_memory(dut, chunks))
     await start(dut)
 
-    async def deny():
-        """Withdraw the permit now and then, as its rule is: only with a chunk taken."""
+    async def deny(permit, *needing):
+        """Withdraw a permit now and then, as its rule is: only with a line taken that needs it."""
         while stall:
             await ReadOnly()
-            taken = bool(dut.took_chunk.value)
-            permitted = bool(dut.permit.value)
+            used = dut.took.value and all(flag.value for flag in needing)
+            permitted = bool(permit.value)
+            assert permitted or not used
             await RisingEdge(dut.clk)
-            if taken or not permitted:
-                dut.permit.value = int(random.random() > stall)
+            if used or not permitted:
+                permit.value = int(random.random() > stall)
 
-    cocotb.start_soon(deny())
+    cocotb.start_soon(deny(dut.permit_chunk, dut.first_plane))
+    cocotb.start_soon(deny(dut.permit_micro_batch, dut.first_plane, dut.first_chunk))
     sent: list[int] = []
     expected: list[int] = []
     for run in range(8):
@@ -73,10 +83,9 @@ async def exact_dot_products(dut, stall):
             chunks[chunk] = pack(w[chunk * config.lanes : (chunk + 1) * config.lanes].tolist(), 32)
         layout, words = lines_of(config, q, precision)
         assert layout.chunks == used
-        dut.precision.value, dut.signed.value, dut.chunks.value = precision, int(is_signed), used
-        dut.clear.value = 1
-        await RisingEdge(dut.clk)
-        dut.clear.value = 0
+        dut.precision.value, dut.signed.value = precision, int(is_signed)
+        dut.chunks.value, dut.micro_batches.value = used, random.randint(1, 3)
+        await begin(dut)
         lines.send(words)
         sent += words
         t = golden.dot(q, w).tolist()
@@ -91,13 +100,10 @@ async def exact_dot_products(dut, stall):
 @cocotb.test()
 async def a_line_every_cycle(dut):
     dut.kept__ready.value = 1
-    dut.dots__ready.value = 1
-    dut.permit.value = 1
-    dut.precision.value, dut.signed.value, dut.chunks.value = 2, 0, 3
+    dut.permit_chunk.value = dut.permit_micro_batch.value = 1
+    dut.precision.value, dut.signed.value, dut.chunks.value, dut.micro_batches.value = 2, 0, 3, 4
     await start(dut)
-    dut.clear.value = 1
-    await RisingEdge(dut.clk)
-    dut.clear.value = 0
+    await begin(dut)
     dut.lines__valid.value = 1
     seen = []
     for cycle in range(6 * 20 + 40):
@@ -117,4 +123,4 @@ def test_dot_product(lanes):
     config = WorkerConfig(engines=1, lanes=lanes, chunks=8, line_fifo_depth=128, slots=4, table_segments=64)
     component = DotProduct(config)
     fields = {name: getattr(config, name) for name in config.__dataclass_fields__}
-    run_bench(component, __file__, config=fields, latency=component.latency)
+    run_bench(component, __file__, config=fields, latency=DotProduct.latency(config))

@@ -37,8 +37,8 @@ async def holds_a_micro_batch_and_streams(dut):
         await RisingEdge(dut.clk)
     assert taken >= depth - 1  # one was taken while the bench started
     dut.o__ready.value = 1
-    await RisingEdge(dut.clk)
-    await RisingEdge(dut.clk)
+    for _ in range(2 * parameters()["latency"]):  # room shows after as long as a line takes
+        await RisingEdge(dut.clk)
     for cycle in range(depth):
         await ReadOnly()
         assert dut.i__ready.value, f"no room in cycle {cycle}"
@@ -48,4 +48,4 @@ async def holds_a_micro_batch_and_streams(dut):
 
 @pytest.mark.rtl
 def test_line_fifo():
-    run_bench(LineFIFO(CONFIG), __file__, depth=CONFIG.line_fifo_depth)
+    run_bench(LineFIFO(CONFIG), __file__, depth=CONFIG.line_fifo_depth, latency=LineFIFO.LATENCY)

@@ -5,7 +5,7 @@ import random
 import cocotb
 import numpy as np
 import pytest
-from cocotb.triggers import RisingEdge
+from cocotb.triggers import ClockCycles, RisingEdge
 from support.bench import parameters, run_bench, start
 from support.jobs import random_table
 from support.streams import StreamSink, StreamSource, pack, unpack
@@ -71,6 +71,35 @@ async def exact_deltas(dut, stall):
             await RisingEdge(dut.clk)
         assert (saturated > before) == expect_saturation
     assert [value for item in items for value in unpack(item, 32, 8)] == expected
+
+
+@cocotb.test()
+async def latency(dut):
+    """From sums whose labels have come to deltas, and full rate: a micro-batch every two cycles."""
+    sums, labels = StreamSource(dut, "sums"), StreamSource(dut, "labels")
+    dut.table_write__enable.value = 0
+    await start(dut)
+    taken, answered = [], []
+
+    async def watch():
+        cycle = 0
+        while True:
+            await RisingEdge(dut.clk)
+            cycle += 1
+            if dut.sums__valid.value and dut.sums__ready.value:
+                taken.append(cycle)
+            if dut.deltas__valid.value:
+                answered.append(cycle)
+
+    cocotb.start_soon(watch())
+    for burst in (1, 1, 1, 2, 5, 100):
+        for source in random.sample([sums, labels], 2):
+            source.send(random.getrandbits(256) for _ in range(burst))
+            await ClockCycles(dut.clk, random.randint(1, 5))
+        await ClockCycles(dut.clk, 3 * burst + LossUnit.LATENCY)
+    assert len(taken) == 110
+    assert answered == [cycle + LossUnit.LATENCY for cycle in taken]
+    assert taken[-1] - taken[-100] == 2 * 99
 
 
 @pytest.mark.rtl

@@ -19,13 +19,13 @@ from p4sgd.hw.spec.config import WorkerConfig
 @cocotb.parametrize(stall=[0.0, 0.4])
 async def loads(dut, stall):
     lanes = parameters()["lanes"]
-    lines = StreamSource(dut, "lines", stall)
+    beats = StreamSource(dut, "beats", stall)
     chunks = StreamSink(dut, "chunks", stall)
     await start(dut)
     rng = np.random.default_rng(random.getrandbits(32))
     w = rng.integers(-(1 << 31), 1 << 31, (20, lanes))
     memory = w.astype("<i4").tobytes()
-    lines.send(int.from_bytes(memory[at : at + lanes], "little") for at in range(0, len(memory), lanes))
+    beats.send(int.from_bytes(memory[at : at + lanes], "little") for at in range(0, len(memory), lanes))
     assert list(await chunks.receive(20)) == [pack(chunk.tolist(), 32) for chunk in w]
 
 

@@ -29,6 +29,7 @@ async def load(dut, w, lanes):
         dut.load__valid.value = 1
         await RisingEdge(dut.clk)
     dut.load__valid.value = 0
+    await RisingEdge(dut.clk)  # written a cycle later
 
 
 async def read(dut, chunk, lanes):
@@ -64,6 +65,7 @@ async def updates_at_the_closest_spacing(dut):
     dut.gradients__valid.value = 0
     dut.load__valid.value = 0
     dut.read__enable.value = 0
+    dut.write_half.value = 0
     await start(dut)
     saturated = updated = 0
 
@@ -130,6 +132,7 @@ async def updates_at_the_closest_spacing(dut):
 @cocotb.test()
 async def a_read_after_updated_sees_the_update(dut):
     lanes = parameters()["lanes"]
+    dut.gradients__valid.value = dut.load__valid.value = dut.read__enable.value = dut.write_half.value = 0
     await start(dut)
     dut.gradient_shift.value = 0
     dut.shrink.value = dut.threshold.value = 0

@@ -5,7 +5,7 @@ import random
 import cocotb
 import numpy as np
 import pytest
-from cocotb.triggers import RisingEdge
+from cocotb.triggers import ClockCycles, RisingEdge
 from support.bench import parameters, run_bench, start
 from support.streams import StreamSink, StreamSource, pack, unpack
 
@@ -67,9 +67,44 @@ async def rounds_and_clamps(dut, stall):
     assert 0 < expected_clamps == clamps
 
 
+@cocotb.test()
+async def latency(dut):
+    """From the last engine's dots to the partials."""
+    config = WorkerConfig(**parameters()["config"])
+    sources = [StreamSource(dut, f"dots__{engine}") for engine in range(config.engines)]
+    dut.precision.value, dut.signed.value, dut.limit.value = 8, 0, 1 << 20
+    dut.partials__ready.value = 1
+    await start(dut)
+    complete, answered = [], []
+
+    async def watch():
+        cycle, came = 0, [0] * config.engines
+        while True:
+            await RisingEdge(dut.clk)
+            cycle += 1
+            for engine in range(config.engines):
+                came[engine] += int(getattr(dut, f"dots__{engine}__valid").value)
+            if min(came) > len(complete):
+                complete.append(cycle)
+            if dut.partials__valid.value:
+                answered.append(cycle)
+
+    cocotb.start_soon(watch())
+    for _ in range(50):
+        for engine in random.sample(range(config.engines), config.engines):
+            sources[engine].send([random.getrandbits(8 * config.dot_bits)])
+            await ClockCycles(dut.clk, random.randint(2, 5))
+    for source in sources:  # and a micro-batch a cycle
+        source.send(random.getrandbits(8 * config.dot_bits) for _ in range(config.in_flight))
+    await ClockCycles(dut.clk, 2 * config.in_flight + parameters()["latency"] + 5)
+    assert len(complete) == 50 + config.in_flight
+    assert answered == [cycle + parameters()["latency"] for cycle in complete]
+
+
 @pytest.mark.rtl
 @pytest.mark.parametrize("engines", [1, 3])
 def test_partial_sum(engines):
-    config = WorkerConfig(engines=engines, lanes=8, chunks=65536, line_fifo_depth=128, slots=4, table_segments=64)
+    config = WorkerConfig(engines=engines, lanes=8, chunks=65536, line_fifo_depth=128, slots=64, table_segments=64)
     fields = {name: getattr(config, name) for name in config.__dataclass_fields__}
-    run_bench(PartialSum(config), __file__, config=fields)
+    component = PartialSum(config)
+    run_bench(component, __file__, config=fields, latency=component.latency(config))

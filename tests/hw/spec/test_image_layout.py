@@ -9,7 +9,7 @@ from p4sgd.hw.spec.image import ImageLayout
 
 layouts = st.builds(
     ImageLayout,
-    st.builds(WorkerConfig, engines=st.integers(1, 3), lanes=st.sampled_from([8, 16])),
+    st.builds(WorkerConfig, engines=st.integers(1, 3), ports=st.integers(1, 2), lanes=st.sampled_from([8, 16])),
     st.integers(1, 70),
     st.integers(1, 20),
     st.integers(1, 8),
@@ -23,7 +23,7 @@ def test_every_bit_is_where_the_definition_says(layout, signed, seed):
     planes, config = layout.stored, layout.config
     low, high = (-(1 << planes - 1), 1 << planes - 1) if signed else (0, 1 << planes)
     q = rng.integers(low, high, (layout.samples, layout.features))
-    memory = layout.pack_lines(q).reshape(config.engines, -1)
+    memory = layout.pack_lines(q).reshape(config.labels_memory, -1)
     assert memory.shape[1] == layout.lines_bytes
     found = 0
     for sample in range(layout.samples):
@@ -32,8 +32,8 @@ def test_every_bit_is_where_the_definition_says(layout, signed, seed):
             chunk, engine = divmod(chunk_of_worker, config.engines)
             for plane in range(planes):
                 address = layout.line_address(sample // 8, chunk, plane)
-                bit = (sample % 8) * config.lanes + lane
-                got = memory[engine, address + bit // 8] >> bit % 8 & 1
+                port, bit = divmod((sample % 8) * config.lanes + lane, config.port_bits)
+                got = memory[engine * config.ports + port, address + bit // 8] >> bit % 8 & 1
                 assert got == int(q[sample, feature]) >> (planes - 1 - plane) & 1
                 found += int(got)
     assert found == int(np.unpackbits(memory).sum()), "padding is not zero"

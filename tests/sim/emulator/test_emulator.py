@@ -16,6 +16,7 @@ from p4sgd.sim.emulator import EmulatedDevice, EmulatorError
 configs = st.builds(
     WorkerConfig,
     engines=st.integers(1, 3),
+    ports=st.integers(1, 2),
     lanes=st.sampled_from([8, 16, 64]),
     chunks=st.just(16),
     line_fifo_depth=st.just(128),
@@ -24,9 +25,9 @@ configs = st.builds(
 
 
 @settings(max_examples=60, deadline=None)
-@given(configs, st.integers(1, 5), st.integers(0, 1 << 30), st.booleans(), st.integers(1, 2))
-def test_bit_identical_to_golden(config, workers, seed, wild, runs):
-    job = random_job(config, workers, seed=seed, wild=wild)
+@given(configs, st.integers(1, 5), st.integers(0, 1 << 30), st.booleans(), st.integers(1, 2), st.booleans())
+def test_bit_identical_to_golden(config, workers, seed, wild, runs, stale):
+    job = random_job(config, workers, seed=seed, wild=wild, stale=stale)
     weights, status, _ = run_on(EmulatedDevice(config, workers), job, runs=runs)
     expected = job.golden(runs)
     for got, wanted in zip(weights, expected.weights, strict=True):
@@ -76,7 +77,7 @@ def test_identity_and_access():
     client = client_of(EmulatedDevice(config, 1).workers[0])
     assert client.read(registers.MAGIC_WORD)["value"] == registers.MAGIC
     assert client.read(registers.CONFIG_HASH)["value"] == config.config_hash
-    assert client.read(registers.GEOMETRY) == {"engines": 2, "lanes": 16, "banks": 8}
+    assert client.read(registers.GEOMETRY) == {"engines": 2, "lanes": 16, "banks": 8, "ports": 2}
     client.write(registers.MAGIC_WORD, value=0)
     assert client.read(registers.MAGIC_WORD)["value"] == registers.MAGIC
     client.write(registers.CHUNKS, value=5)

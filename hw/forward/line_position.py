@@ -1,0 +1,83 @@
+"""Where in a run the next line is."""
+
+from amaranth.hdl import Module, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from p4sgd.hw.spec.config import WorkerConfig
+
+__all__ = ["LinePosition"]
+
+
+class LinePosition(wiring.Component):
+    """Counts planes, chunks and micro-batches of the lines that go by.
+
+    The flags are registers, worked out while the line before is there, so that what depends on them costs no
+    comparison.
+
+    Members
+    -------
+    start : In(1)
+        Pulse before a run: the next line is the first.
+    step : In(1)
+        The line goes by.
+    precision : In(4), chunks : In(17), micro_batches : In(16)
+        Lines of a chunk, chunks of a micro-batch, micro-batches of a mini-batch; stable from two cycles before
+        ``start``.
+    chunk : Out(chunk_bits)
+    first_plane, last_plane, first_chunk, last_chunk, first_micro_batch, last_micro_batch : Out(1)
+        Of the chunk, of the micro-batch and of the mini-batch.
+    """
+
+    def __init__(self, config: WorkerConfig) -> None:
+        flags = ("first_plane", "last_plane", "first_chunk", "last_chunk", "first_micro_batch", "last_micro_batch")
+        super().__init__(
+            {
+                "start": In(1),
+                "step": In(1),
+                "precision": In(4),
+                "chunks": In(17),
+                "micro_batches": In(16),
+                "chunk": Out(config.chunk_bits),
+            }
+            | {flag: Out(1) for flag in flags}
+        )
+
+    start: Signal
+    step: Signal
+    precision: Signal
+    chunks: Signal
+    micro_batches: Signal
+    chunk: Signal
+    first_plane: Signal
+    last_plane: Signal
+    first_chunk: Signal
+    last_chunk: Signal
+    first_micro_batch: Signal
+    last_micro_batch: Signal
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        ends_chunk = self.step & self.last_plane
+        ends_micro_batch = ends_chunk & self.last_chunk
+        self._count(m, "plane", self.step, self.precision, self.first_plane, self.last_plane)
+        self._count(m, "chunk", ends_chunk, self.chunks, self.first_chunk, self.last_chunk)
+        self._count(
+            m, "micro_batch", ends_micro_batch, self.micro_batches, self.first_micro_batch, self.last_micro_batch
+        )
+        with m.If(self.start | ends_micro_batch):
+            m.d.sync += self.chunk.eq(0)
+        with m.Elif(ends_chunk):
+            m.d.sync += self.chunk.eq(self.chunk + 1)
+        return m
+
+    def _count(self, m: Module, name: str, step: Value, total: Signal, first: Signal, last: Signal) -> None:
+        """Count ``total`` steps again and again; ``first`` and ``last`` are flags of the count."""
+        left = Signal.like(total, name=f"{name}s_left", reset_less=True)  # after this one
+        all_left = Signal.like(total, name=f"{name}s_left_at_first", reset_less=True)
+        only_one = Signal(name=f"only_one_{name}", reset_less=True)
+        m.d.sync += [all_left.eq(total - 1), only_one.eq(total == 1)]
+        with m.If(self.start | (step & last)):
+            m.d.sync += [left.eq(all_left), first.eq(1), last.eq(only_one)]
+        with m.Elif(step):
+            m.d.sync += [left.eq(left - 1), first.eq(0), last.eq(left == 1)]

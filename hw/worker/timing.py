@@ -1,0 +1,60 @@
+"""How many cycles a worker needs, from the latencies of its parts.
+
+The cycles of a mini-batch of B samples, C chunks an engine and precision P are::
+
+    (B/8)·C·P + forward + network + backward + chaining
+
+where ``network`` are the cycles from a PARTIAL that leaves the last worker to the FULL that comes back. The first term
+is the lines that have to be read; the others pass while no line can be taken, from the last line of a mini-batch to the
+first of the next.
+"""
+
+from p4sgd.hw.backward.gradient import Gradient
+from p4sgd.hw.forward.dot_product import DotProduct
+from p4sgd.hw.loss.loss_unit import LossUnit
+from p4sgd.hw.model.model import Model
+from p4sgd.hw.net.endpoint import Endpoint
+from p4sgd.hw.partials.partial_sum import PartialSum
+from p4sgd.hw.spec.config import WorkerConfig
+
+__all__ = ["READER_LATENCY", "backward_cycles", "chaining_cycles", "forward_cycles", "mini_batch_cycles"]
+
+READER_LATENCY = 2
+"""Cycles from the last beat at a memory port to its line, before `forward_cycles` begin."""
+
+_ENGINE_REGISTER = 1
+"""The register in which an engine takes deltas."""
+
+
+def forward_cycles(config: WorkerConfig) -> int:
+    """Cycles from taking the last line of a micro-batch to its PARTIAL at the MAC."""
+    return DotProduct.latency(config) + PartialSum.latency(config) + Endpoint.TX_LATENCY
+
+
+def backward_cycles() -> int:
+    """Cycles from FULL at the MAC to the first line of the backward pass."""
+    return Endpoint.RX_LATENCY + LossUnit.LATENCY + _ENGINE_REGISTER + Gradient.BEGIN_LATENCY
+
+
+def chaining_cycles(precision: int) -> int:
+    """Cycles from the first line of the last backward pass to the first line of the next mini-batch's forward pass.
+
+    All planes of the first chunk, gradient and update, and the credit.
+    """
+    return precision - 1 + Gradient.LATENCY + Model.WRITE_LATENCY + 1
+
+
+def mini_batch_cycles(config: WorkerConfig, batch: int, chunks: int, precision: int, network: int) -> int:
+    """Cycles from mini-batch to mini-batch without staleness, if memory keeps up and no FIFO fills up.
+
+    Parameters
+    ----------
+    config
+        The worker.
+    batch, chunks, precision
+        B, C and P.
+    network
+        Cycles from PARTIAL to FULL.
+    """
+    lines = batch // 8 * max(chunks * precision, Model.UPDATE_SPACING)
+    return lines + forward_cycles(config) + network + backward_cycles() + chaining_cycles(precision)
