@@ -59,7 +59,9 @@ class Gradient(wiring.Component):
     busy : Out(1)
         The deltas of a micro-batch are here and its last line has not been taken.
     took : Out(1)
-        A line is being taken.
+        A line is being taken, whose place is:
+    first_line, last_line : Out(1)
+        First and last of the micro-batch. Of the next line while none is taken.
     """
 
     BEGIN_LATENCY = 2
@@ -81,6 +83,8 @@ class Gradient(wiring.Component):
                 "began": Out(1),
                 "busy": Out(1),
                 "took": Out(1),
+                "first_line": Out(1),
+                "last_line": Out(1),
             }
         )
 
@@ -95,6 +99,8 @@ class Gradient(wiring.Component):
     began: Signal
     busy: Signal
     took: Signal
+    first_line: Signal
+    last_line: Signal
 
     def elaborate(self, platform: object) -> Module:
         config = self._config
@@ -108,7 +114,9 @@ class Gradient(wiring.Component):
             position.chunks.eq(self.chunks),
             position.micro_batches.eq(self.micro_batches),
             self.took.eq(self.lines.valid & self.lines.ready),
-            micro_batch_done.eq(self.took & position.last_plane & position.last_chunk),
+            self.first_line.eq(position.first_plane & position.first_chunk),
+            self.last_line.eq(position.last_plane & position.last_chunk),
+            micro_batch_done.eq(self.took & self.last_line),
         ]
 
         # Deltas wait for their lines.
@@ -126,14 +134,10 @@ class Gradient(wiring.Component):
         # Chunk k comes again after as many lines as a micro-batch has. If these are fewer than `spacing`, the cycles
         # that lack pass before the next micro-batch begins.
         owed = Signal(range(self._spacing))
-        at_first = Signal()
-        m.d.comb += [
-            at_first.eq(position.first_plane & position.first_chunk),
-            self.lines.ready.eq(self.busy & (~at_first | (owed == 0))),
-        ]
-        with m.If(self.took & at_first):
+        m.d.comb += self.lines.ready.eq(self.busy & (~self.first_line | (owed == 0)))
+        with m.If(self.took & self.first_line):
             m.d.sync += owed.eq(self._spacing - 1)
-        with m.Elif((self.took | at_first) & (owed != 0)):
+        with m.Elif((self.took | self.first_line) & (owed != 0)):
             m.d.sync += owed.eq(owed - 1)
 
         # A line and its deltas, for one cycle: a bit has as many gates as a delta has bits.

@@ -17,7 +17,7 @@ from p4sgd.hw.spec.fixed import MAX_PRECISION, WEIGHT
 
 __all__ = ["DotProduct"]
 
-_PLACE = ("first_plane", "first_chunk", "first_micro_batch")
+_PLACE = ("first_plane", "first_chunk", "first_micro_batch", "last_micro_batch")
 
 
 class DotProduct(wiring.Component):
@@ -55,9 +55,11 @@ class DotProduct(wiring.Component):
         chunk, and of every chunk; withdrawn only when that has been taken.
     took : Out(1)
         A line is being taken, whose place is:
-    first_plane, first_chunk, first_micro_batch, last_line : Out(1)
+    first_plane, first_chunk, first_micro_batch, last_micro_batch : Out(1)
         First of the chunk, of the micro-batch and of the mini-batch; last of the mini-batch. Of the next line while
         none is taken.
+    last_line : Out(1)
+        Last of the micro-batch, likewise.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -99,6 +101,7 @@ class DotProduct(wiring.Component):
     first_plane: Signal
     first_chunk: Signal
     first_micro_batch: Signal
+    last_micro_batch: Signal
     last_line: Signal
 
     @staticmethod
@@ -118,7 +121,7 @@ class DotProduct(wiring.Component):
             position.chunks.eq(self.chunks),
             position.micro_batches.eq(self.micro_batches),
             *(getattr(self, flag).eq(getattr(position, flag)) for flag in _PLACE),
-            self.last_line.eq(position.last_plane & position.last_chunk & position.last_micro_batch),
+            self.last_line.eq(position.last_plane & position.last_chunk),
             allowed.eq(
                 ~position.first_plane | (self.permit_chunk & (~position.first_chunk | self.permit_micro_batch)),
             ),

@@ -51,6 +51,8 @@ class Model(wiring.Component):
         Pulse: a chunk of ``w`` is being written by a final gradient. A read in the next cycle or later sees it.
     updated_last : Out(1)
         With ``updated``: it is the last chunk, and so the end of a mini-batch.
+    wrote_first, wrote_last : Out(1)
+        Pulse: the first or the last chunk of a micro-batch is being written.
     saturated : Out(1)
         Pulse: an update was saturated.
     """
@@ -72,6 +74,8 @@ class Model(wiring.Component):
                 "load_clear": In(1),
                 "updated": Out(1),
                 "updated_last": Out(1),
+                "wrote_first": Out(1),
+                "wrote_last": Out(1),
                 "saturated": Out(1),
             }
         )
@@ -86,6 +90,8 @@ class Model(wiring.Component):
     load_clear: Signal
     updated: Signal
     updated_last: Signal
+    wrote_first: Signal
+    wrote_last: Signal
     saturated: Signal
 
     def elaborate(self, platform: object) -> Module:
@@ -143,6 +149,8 @@ class Model(wiring.Component):
             update.loaded.eq(self.load.payload),
             self.updated.eq(valid[-1] & final[-1]),
             self.updated_last.eq(last[-1]),
+            self.wrote_first.eq(valid[-1] & (chunk[-1] == 0)),
+            self.wrote_last.eq(valid[-1] & last[-1]),
             self.saturated.eq(valid[Update.SATURATED_LATENCY] & update.saturated),
             half[-1].eq(self.write_half),
             w_write.addr.eq(Mux(loaded, load_chunk, chunk[-1] | half)),

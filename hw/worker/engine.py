@@ -133,7 +133,7 @@ class Engine(wiring.Component):
             chaining.stale.eq(settings.stale),
             chaining.reload.eq(commands.load | commands.zero),
             chaining.spend.eq(forward.took & forward.first_plane & forward.first_micro_batch),
-            chaining.read_all.eq(forward.took & forward.last_line),
+            chaining.read_all.eq(forward.took & forward.last_line & forward.last_micro_batch),
             chaining.earn.eq(model.updated),
             chaining.earned_last.eq(model.updated_last),
             forward.permit_chunk.eq(~forward.first_micro_batch | chaining.credit),
@@ -214,6 +214,16 @@ class Engine(wiring.Component):
             self.state.awaiting_sums.eq(awaited != 0),
             self.state.in_flight.eq(in_flight),
         ]
+        events = {
+            "mini_batch_begins": begins & forward.first_micro_batch,
+            "forward_begins": begins,
+            "forward_ends": forward.took & forward.last_line,
+            "backward_begins": backward.took & backward.first_line,
+            "backward_ends": backward.took & backward.last_line,
+            "update_begins": model.wrote_first,
+            "update_ends": model.wrote_last,
+        }
+        m.d.sync += [getattr(self.state, name).eq(event) for name, event in events.items()]
         return m
 
     def _connect_memory(self, m: Module, readers: list[StridedReader], storer: ModelStorer) -> None:

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import Out
 
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.events import ENGINE_EVENTS
 from p4sgd.hw.worker.totals import COUNT_BITS
 
 __all__ = ["ENGINE_SETTINGS", "EngineCommands", "EngineState"]
@@ -55,6 +56,8 @@ class EngineState(wiring.Signature):
         Pulses.
     took_line, lines_left, line_waiting, awaiting_sums : Out(1)
         For the counters: a line was taken; not all lines of the run were; one is there; a micro-batch awaits its sums.
+    <event> : Out(1)
+        Pulses, one for each of `ENGINE_EVENTS`.
     in_flight : Out(range(in_flight + 1))
         Micro-batches between the start of their forward and of their backward pass.
     """
@@ -68,5 +71,6 @@ class EngineState(wiring.Signature):
             "lines_left",
             "line_waiting",
             "awaiting_sums",
+            *ENGINE_EVENTS,
         )
         super().__init__({flag: Out(1) for flag in flags} | {"in_flight": Out(range(config.in_flight + 1))})

@@ -3,7 +3,7 @@
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus import axi4, axi4_lite
@@ -15,6 +15,7 @@ from p4sgd.hw.memory.strided_reader import StridedReader
 from p4sgd.hw.net.endpoint import Endpoint
 from p4sgd.hw.partials.partial_sum import PartialSum
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.events import ENGINE_EVENTS, EVENTS
 from p4sgd.hw.spec.image import LABEL_BYTES
 from p4sgd.hw.spec.registers import RegisterMap, identity
 from p4sgd.hw.spec.registers import counters as register_counters
@@ -60,6 +61,9 @@ class Worker(wiring.Component):
         Ethernet frames to and from the MAC.
     idle : Out(1)
         No run is wanted or under way; the same as CTRL.idle.
+    events : Out(StructLayout of EVENTS)
+        A pulse for every event of :mod:`p4sgd.hw.spec.events`, a cycle later, for who wants to watch; a design that
+        leaves them open pays nothing.
     """
 
     def __init__(self, config: WorkerConfig, *, build_id: int = 0) -> None:
@@ -76,6 +80,7 @@ class Worker(wiring.Component):
                 "tx": Out(stream.Signature(FrameBeat)),
                 "rx": In(stream.Signature(FrameBeat)),
                 "idle": Out(1),
+                "events": Out(data.StructLayout(dict.fromkeys(EVENTS, 1))),
             }
         )
 
@@ -86,6 +91,7 @@ class Worker(wiring.Component):
     tx: stream.Interface
     rx: stream.Interface
     idle: Signal
+    events: data.View
 
     def memory_port(self, number: int) -> Any:
         """The port of a memory, numbered as in `WorkerConfig.memories`."""
@@ -151,6 +157,12 @@ class Worker(wiring.Component):
             ),
         ]
         self._count(m, registers, sequencer, counters, engines, endpoint)
+        m.d.comb += [self.events[name].eq(getattr(engines[0].state, name)) for name in ENGINE_EVENTS]
+        m.d.sync += [
+            self.events["partial_sent"].eq(endpoint.partials.valid & endpoint.partials.ready),
+            self.events["sums_came"].eq(loss.sums.valid & loss.sums.ready),
+            self.events["deltas_came"].eq(loss.deltas.valid),
+        ]
         return m
 
     def _command(

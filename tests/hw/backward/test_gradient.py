@@ -104,9 +104,12 @@ async def begins_as_soon_as_it_says(dut):
     assert not dut.lines__ready.value
     await RisingEdge(dut.clk)
     seen = {"began": [], "busy": [], "took": [], "gradients__valid": []}
+    places = []
     for cycle in range(40):
         dut.deltas__valid.value = int(cycle in (0, 1))
         await ReadOnly()
+        if dut.took.value:
+            places.append((int(dut.first_line.value), int(dut.last_line.value)))
         for name, cycles in seen.items():
             if getattr(dut, name).value:
                 cycles.append(cycle)
@@ -114,6 +117,7 @@ async def begins_as_soon_as_it_says(dut):
     first = begin_latency
     second = first + SPACING  # more than the six lines of a micro-batch
     assert seen["took"] == [*range(first, first + 6), *range(second, second + 6)]
+    assert places == 2 * [(1, 0), *4 * [(0, 0)], (0, 1)]
     assert seen["busy"] == list(range(first, second + 6))
     assert seen["began"] == [first - 1, first + 5]
     assert seen["gradients__valid"] == [line + latency for line in (first + 2, first + 5, second + 2, second + 5)]

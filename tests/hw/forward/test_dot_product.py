@@ -105,16 +105,19 @@ async def a_line_every_cycle(dut):
     await start(dut)
     await begin(dut)
     dut.lines__valid.value = 1
-    seen = []
+    seen, last = [], []
     for cycle in range(6 * 20 + 40):
         dut.lines__valid.value = int(cycle < 6 * 20)
         await ReadOnly()
+        if dut.took.value and dut.last_line.value:
+            last.append((cycle, int(dut.last_micro_batch.value)))
         assert dut.lines__ready.value, f"refused a line in cycle {cycle}"
         if dut.dots__valid.value:
             seen.append(cycle)
         await RisingEdge(dut.clk)
     latency = parameters()["latency"]
     assert seen == [6 * (item + 1) - 1 + latency for item in range(20)]
+    assert last == [(6 * (item + 1) - 1, int(item % 4 == 3)) for item in range(20)]
 
 
 @pytest.mark.rtl

@@ -68,11 +68,14 @@ async def updates_at_the_closest_spacing(dut):
     dut.write_half.value = 0
     await start(dut)
     saturated = updated = 0
+    wrote = [0, 0]
 
     async def count():
         nonlocal saturated, updated
         while True:
             await RisingEdge(dut.clk)
+            wrote[0] += int(dut.wrote_first.value)
+            wrote[1] += int(dut.wrote_last.value)
             saturated += int(dut.saturated.value)
             updated += int(dut.updated.value)
 
@@ -88,6 +91,7 @@ async def updates_at_the_closest_spacing(dut):
         final_writes, finals = w.copy(), 0
         w_next = w.copy()
         before = saturated, updated
+        wrote[:] = 0, 0
         # Rounds over 1 to `chunks` chunks: the same chunk comes again after exactly `spacing` cycles or more.
         order = []
         used = random.randint(1, chunks)
@@ -102,6 +106,7 @@ async def updates_at_the_closest_spacing(dut):
                 chunk, final = step
                 g = rng.integers(-(1 << bits - 1), 1 << bits - 1, lanes)
                 dut.gradients__chunk.value, dut.gradients__final.value = chunk, int(final)
+                dut.gradients__last.value = int(chunk == used - 1)
                 dut.gradients__values.value = pack(g.tolist(), GRADIENT_BITS)
                 here = slice(chunk * lanes, (chunk + 1) * lanes)
                 w_next[here] = golden.update(w_next[here], g, settings, flags)
@@ -117,6 +122,7 @@ async def updates_at_the_closest_spacing(dut):
         assert got == final_writes.tolist()
         assert (saturated > before[0]) == flags.weight_saturated
         assert updated - before[1] == finals
+        assert wrote == [5, 5], "once a round"
         # w_next shows in a last update that changes nothing but what it regularises.
         for chunk in range(chunks):
             dut.gradients__valid.value, dut.gradients__chunk.value = 1, chunk
