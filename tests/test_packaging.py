@@ -47,8 +47,8 @@ def test_every_source_file_is_in_its_place(wheel):
         assert expected - set(wheel) == set()
 
 
-def test_the_simulated_memory_is_in(wheel):
-    assert "p4sgd/sim/cluster/sim_storage.sv" in wheel
+def test_what_only_simulators_read_is_in(wheel):
+    assert {"p4sgd/sim/cluster/sim_storage.sv", "p4sgd/sim/cluster/sim_trace.sv"} <= set(wheel)
 
 
 def test_nothing_else_is_in(wheel):

@@ -5,9 +5,9 @@ Slow (about 10^5 cycles a second) and exact: what runs is what a board would run
 
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ from p4sgd.host.new_file import new_file
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.registers import RegisterClient
+
+if TYPE_CHECKING:
+    from p4sgd.sim.cluster.trace import Trace
 
 __all__ = ["RtlDevice", "RtlWorker", "simulated_chances"]
 
@@ -121,6 +124,8 @@ class RtlDevice:
         in each cycle, and that a frame is lost, comes twice or is overtaken; see `simulated_chances`.
     waves
         Where to leave a waveform (VCD).
+    on_trace
+        Called with what the workers did when, when the device is closed.
 
     Raises
     ------
@@ -144,6 +149,7 @@ class RtlDevice:
         link_duplication: float = 0.0,
         link_reordering: float = 0.0,
         waves: Path | None = None,
+        on_trace: "Callable[[Trace], None] | None" = None,
     ) -> None:
         from p4sgd.sim.cluster.build import build_cluster
         from p4sgd.sim.cluster.process import ClusterProcess
@@ -154,6 +160,8 @@ class RtlDevice:
         self.config = config
         self.memory_bytes = 1 << MEMORY_BITS
         self._waves = waves
+        self._on_trace = on_trace
+        self._failed = False
         self._started: set[int] = set()
         chances = {
             "memory_stall": memory_stall,
@@ -162,7 +170,7 @@ class RtlDevice:
             "link_duplication": link_duplication,
             "link_reordering": link_reordering,
         }
-        settings = {"seed": seed & 0xFFFFFFFF, "group_mac": _GROUP_MAC}
+        settings = {"seed": seed & 0xFFFFFFFF, "group_mac": _GROUP_MAC, "note_events": int(on_trace is not None)}
         settings |= {name: round(math.ldexp(p, _CHANCE_BITS[name])) for name, p in simulated_chances(chances).items()}
         try:
             build = build_cluster(config, workers, waves=waves is not None)
@@ -200,15 +208,19 @@ class RtlDevice:
                 )
 
     def close(self) -> None:
-        """End the simulator, leaving the waveform if one was wanted.
+        """End the simulator, leaving the waveform and handing over the trace if they were wanted.
 
         Raises
         ------
         UserError
             If the waveform cannot be written.
+        P4sgdError
+            If the trace is not whole.
         """
         try:
             self._process.stop()
+            if self._on_trace is not None and not self._failed:
+                self._hand_over_trace(self._on_trace)
             if self._waves is not None:
                 self._keep_waveform(self._waves)
         finally:
@@ -222,12 +234,22 @@ class RtlDevice:
             with written.open("rb") as source, new_file(path, written.stat().st_size) as target:
                 shutil.copyfileobj(source, target)
 
+    def _hand_over_trace(self, take: "Callable[[Trace], None]") -> None:
+        from p4sgd.sim.cluster.trace import read_trace
+
+        try:
+            trace = read_trace(self._process.directory, len(self._workers))
+        except ValueError as error:
+            raise P4sgdError(str(error)) from error
+        take(trace)
+
     # -- for the workers -----------------------------------------------------------------------------------------
 
     def _request(self, do: str, **arguments: object) -> Any:
         try:
             return self._process.request(do, **arguments)
         except self._errors as error:
+            self._failed = True  # so its trace is not whole, which need not be told too
             raise P4sgdError(str(error)) from error
 
     def cluster_read(self, worker: int, offset: int) -> int:

@@ -59,5 +59,5 @@ def build_cluster(config: WorkerConfig, workers: int, *, waves: bool = False) ->
     """
     top = "cluster"
     text = _verilog(config, workers, top)
-    storage = Path(__file__).with_name("sim_storage.sv")
-    return verilator.build(text, top, sources=[storage], waves=waves, optimize=True)
+    sources = [Path(__file__).with_name(name) for name in ("sim_storage.sv", "sim_trace.sv")]
+    return verilator.build(text, top, sources=sources, waves=waves, optimize=True)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, ClockSignal, Instance, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -11,13 +11,14 @@ from p4sgd.hw.bus.axi_stream import FrameBeat
 from p4sgd.hw.bus.stream import connect_stream
 from p4sgd.hw.net.aggregator import Aggregator
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.events import EVENTS
 from p4sgd.hw.spec.image import LABEL_BYTES
 from p4sgd.hw.spec.packet import ROUND_BITS
 from p4sgd.hw.worker.worker import Worker
 from p4sgd.sim.cluster.link import Link
 from p4sgd.sim.cluster.memory import SimMemory
 from p4sgd.sim.cluster.merge import Merge
-from p4sgd.sim.cluster.protocol import memory_file
+from p4sgd.sim.cluster.protocol import EVENTS_FILE, EVENTS_LIMIT, memory_file
 
 __all__ = ["Cluster"]
 
@@ -60,6 +61,8 @@ class Cluster(wiring.Component):
         It is still at it.
     accepted, dropped : Out(32)
         Packets of this job that changed something in the aggregator or were answered, and all others.
+    note_events : In(1)
+        Note the workers' events in a file; see ``sim_trace.sv``.
     load, save : In(workers · memories)
         A rising edge loads or saves a memory bank (bit worker · memories + bank) from or to its file.
     """
@@ -89,6 +92,7 @@ class Cluster(wiring.Component):
                 "clearing": Out(1),
                 "accepted": Out(32),
                 "dropped": Out(32),
+                "note_events": In(1),
                 "load": In(banks),
                 "save": In(banks),
             }
@@ -111,6 +115,7 @@ class Cluster(wiring.Component):
     clearing: Signal
     accepted: Signal
     dropped: Signal
+    note_events: Signal
     load: Signal
     save: Signal
 
@@ -134,6 +139,16 @@ class Cluster(wiring.Component):
                 down.i.payload.eq(aggregator.tx.payload.beat),
                 down.i.valid.eq(aggregator.tx.valid & aggregator.tx.payload.ports[index]),
             ]
+        m.submodules.notes = Instance(
+            "sim_trace",
+            p_WORKERS=self._workers,
+            p_EVENTS=len(EVENTS),
+            p_LIMIT=EVENTS_LIMIT,
+            p_FILE=EVENTS_FILE,
+            i_clk=ClockSignal(),
+            i_enable=self.note_events,
+            i_events=Cat(worker.events for worker in workers),
+        )
         m.d.comb += [
             self.all_idle.eq(self.idle.all()),
             aggregator.tx.ready.eq(1),

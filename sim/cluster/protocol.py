@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["CLOCK_NS", "MEMORY_BITS", "SOCKET", "WAVEFORM", "memory_file", "read_saved"]
+__all__ = ["CLOCK_NS", "EVENTS_FILE", "EVENTS_LIMIT", "MEMORY_BITS", "SOCKET", "WAVEFORM", "memory_file", "read_saved"]
 
 CLOCK_NS = 4
 """Clock period, ns: the 250 MHz that the boards aim at."""
@@ -18,6 +18,14 @@ SOCKET = "socket"
 
 WAVEFORM = "dump.vcd"
 """The waveform, in the simulator's working folder."""
+
+
+EVENTS_FILE = "events.txt"
+"""The events of the workers (see ``sim_trace.sv``), in the simulator's working folder."""
+
+EVENTS_LIMIT = 500_000
+"""Events that are noted, at most; those of a worker in one cycle count as one. Some 60,000 micro-batches, which make a
+trace of 40 MB: viewers in a browser take no more than a few times that."""
 
 
 def memory_file(worker: int, bank: int) -> str:

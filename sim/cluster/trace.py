@@ -1,0 +1,92 @@
+"""From the events of a simulation to what every micro-batch did when. Imports neither Amaranth nor cocotb."""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from pathlib import Path
+
+from p4sgd.hw.spec.events import EVENTS, STAGES
+from p4sgd.sim.cluster.protocol import CLOCK_NS, EVENTS_FILE, EVENTS_LIMIT
+
+__all__ = ["Interval", "Trace", "read_trace"]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A micro-batch in a stage.
+
+    Attributes
+    ----------
+    micro_batch, mini_batch
+        Numbers, from the first of the simulation on.
+    begin, end
+        First cycle of the simulation in which it was there, and the first in which it was not any more.
+    """
+
+    micro_batch: int
+    mini_batch: int
+    begin: int
+    end: int
+
+    @property
+    def cycles(self) -> int:
+        """How long it was there."""
+        return self.end - self.begin
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What happened in the workers of a simulated cluster.
+
+    Attributes
+    ----------
+    workers
+        The intervals of every worker, by stage of `STAGES`, in order.
+    whole
+        Whether the simulation had no more events than were noted.
+    """
+
+    workers: list[dict[str, list[Interval]]]
+    whole: bool
+
+
+def read_trace(directory: Path, workers: int) -> Trace:
+    """Put together what ``sim_trace.sv`` has noted in the simulator's folder.
+
+    A micro-batch that has not left a stage is not in it.
+
+    Raises
+    ------
+    ValueError
+        If the file is not whole: a simulator does not notice that the disk is full, and one that is killed may leave
+        anything.
+    """
+    path = directory / EVENTS_FILE
+    cycles: list[list[list[int]]] = [[[] for _ in EVENTS] for _ in range(workers)]
+    try:
+        *lines, end = path.read_text().splitlines()
+        for line in lines:
+            time, worker, bits = line.split()
+            happened = int(bits, 16)
+            for number, seen in enumerate(cycles[int(worker)]):
+                if happened >> number & 1:
+                    seen.append(int(time) // CLOCK_NS)
+        word, count = end.split()
+        whole = word == "end" and len(lines) == min(int(count), EVENTS_LIMIT)
+    except (OSError, ValueError, IndexError):
+        whole = False
+    if not whole:
+        raise ValueError(f"{path} is not whole: the disk may be full")
+    return Trace([_pair(dict(zip(EVENTS, seen, strict=True))) for seen in cycles], int(count) <= EVENTS_LIMIT)
+
+
+def _pair(cycles: dict[str, list[int]]) -> dict[str, list[Interval]]:
+    """The n-th first event of a stage and its n-th last event belong to micro-batch n."""
+    began = cycles["mini_batch_begins"]
+    mini_batches = [bisect_right(began, cycle) - 1 for cycle in cycles["forward_begins"]]
+    return {
+        stage: [
+            Interval(number, mini_batches[number], begin, end + 1)
+            for number, (begin, end) in enumerate(zip(cycles[first], cycles[last], strict=False))
+        ]
+        for stage, (first, last) in STAGES.items()
+    }
