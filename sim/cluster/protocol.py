@@ -25,7 +25,7 @@ EVENTS_FILE = "events.txt"
 
 EVENTS_LIMIT = 500_000
 """Events that are noted, at most; those of a worker in one cycle count as one. Some 60,000 micro-batches, which make a
-trace of 40 MB: viewers in a browser take no more than a few times that."""
+trace of 50 MB: viewers in a browser take no more than a few times that."""
 
 
 def memory_file(worker: int, bank: int) -> str:

@@ -13,6 +13,7 @@ from p4sgd.host.cli.training import finish, run_training, training_options
 
 if TYPE_CHECKING:
     from p4sgd.host.training import TrainingResult
+    from p4sgd.sim.cluster.trace import Trace
 
 __all__ = ["simulate"]
 
@@ -31,6 +32,13 @@ _probability = click.FloatRange(0, 1, max_open=True)
     metavar="FILE",
     help="Leave a waveform (VCD): slower, and tens of kilobytes a cycle.",
 )
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Leave a trace of every micro-batch (JSON), which ui.perfetto.dev shows: a kilobyte for each and worker.",
+)
+@click.option("--timeline", is_flag=True, help="Draw what worker 0 does around the second mini-batch.")
 @click.option(
     "--memory-stall",
     type=_probability,
@@ -51,6 +59,8 @@ def simulate(
     config: str | None,
     samples: int | None,
     waves: Path | None,
+    trace: Path | None,
+    timeline: bool,
     memory_stall: float,
     link_stall: float,
     link_loss: float,
@@ -63,13 +73,24 @@ def simulate(
     A whole cluster is simulated: workers, aggregator, cables and memories. It does about 100,000 cycles a second.
     The weights are those of `p4sgd train`; what this adds is where the time goes, cycle by cycle.
     """
+    from p4sgd.host.cli.timeline import draw
     from p4sgd.host.devices.rtl import simulated_chances
+    from p4sgd.host.trace_file import save_trace
 
     output = Output(as_json=as_json, quiet=quiet)
     check_new_file(out)
     check_new_file(waves)
+    check_new_file(trace)
     chances = {"memory_stall": memory_stall, "link_stall": link_stall, "link_loss": link_loss}
     reading = take_reading(choices)
+    traces: list[Trace] = []
+
+    def keep(run: "Trace") -> None:
+        """Also that of a run that fails, which shows where."""
+        if trace is not None:
+            save_trace(run, trace)
+        traces.append(run)
+
     result = run_training(
         output,
         data,
@@ -83,11 +104,18 @@ def simulate(
         seed=choices["seed"],
         **chances,
         waves=waves,
+        on_trace=keep if timeline or trace is not None else None,
     )
     totals = _totals(result)
     _show(output, totals)
+    if timeline:
+        for line in draw(traces[0]):
+            output.say(line)
     if waves is not None:
         output.say(f"waveform in {waves}")
+    if trace is not None:
+        shown = len(traces[0].workers[0]["update"])
+        output.say(f"trace in {trace}{'' if traces[0].whole else f', which ends after {shown:,} micro-batches'}")
     finish(
         output,
         result,
@@ -95,6 +123,7 @@ def simulate(
         counters=totals,
         disturbances=simulated_chances(chances),
         waves=None if waves is None else str(waves),
+        trace=None if trace is None else str(trace),
     )
 
 

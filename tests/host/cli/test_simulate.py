@@ -1,6 +1,7 @@
 """`p4sgd simulate`: a training run in RTL that counts its cycles, with the emulator's weights."""
 
 import errno
+import itertools
 import json
 import os
 from importlib import import_module
@@ -14,8 +15,10 @@ from p4sgd.host.cli import main
 from p4sgd.host.data import read_dataset
 from p4sgd.host.model_file import load_model
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.events import STAGES
 from p4sgd.hw.spec.registers import counters as all_counters
 from p4sgd.sim.cluster import build, protocol
+from p4sgd.sim.cluster.trace import Interval, Trace
 from p4sgd.sim.emulator import EmulatedDevice
 
 RUN = ["digits:3", "--samples", "64", "--epochs", "2", "--precision", "3", "--config", "tiny", "--workers", "2"]
@@ -70,9 +73,10 @@ def test_the_model_is_written_before_the_counters_are_shown(tmp_path, monkeypatc
 
 @pytest.mark.rtl
 @pytest.mark.slow
-def test_table_and_waveform(tmp_path):
-    waves = tmp_path / "run.vcd"
-    stdout = invoke("simulate", *RUN, "--waves", waves).stdout
+def test_table_waveform_and_trace(tmp_path):
+    waves, trace = tmp_path / "run.vcd", tmp_path / "run.json"
+    disturbances = ["--memory-stall", 0.1, "--link-loss", 0.05, "--batch", 32]
+    stdout = invoke("simulate", *RUN, *disturbances, "--waves", waves, "--trace", trace, "--timeline").stdout
     for name, _ in all_counters(WorkerConfig.tiny()):
         assert name.lower() in stdout
     assert "worker 1" in stdout
@@ -81,3 +85,39 @@ def test_table_and_waveform(tmp_path):
         start = file.read(100_000)
     assert "$timescale" in start
     assert "$var" in start
+
+    # 2 epochs of 64 samples are 16 micro-batches, in mini-batches of 4.
+    assert f"trace in {trace}\n" in stdout
+    assert "worker 0, mini-batch 1: " in stdout
+    events = [event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
+    for worker, stage in itertools.product((1, 2), STAGES):
+        numbers = sorted(
+            (event["args"]["micro_batch"], event["args"]["mini_batch"])
+            for event in events
+            if (event["pid"], event["cat"]) == (worker, stage)
+        )
+        assert numbers == [(number, number // 4) for number in range(16)]
+
+
+def test_a_trace_that_ends_early(tmp_path, monkeypatch):
+    class Device(EmulatedDevice):
+        def __init__(self, config, workers, *, on_trace, **_):
+            super().__init__(config, workers)
+            self._on_trace = on_trace
+
+        def close(self):
+            self._on_trace(Trace(2 * [{stage: [Interval(0, 0, 5, 6)] for stage in STAGES}], False))
+
+    monkeypatch.setattr(devices, "open_device", lambda _, *sizes, **options: Device(*sizes, **options))
+    monkeypatch.setattr(import_module("p4sgd.host.cli.commands.simulate"), "_show", lambda *_: None)
+    trace = tmp_path / "run.json"
+    assert f"trace in {trace}, which ends after 1 micro-batches" in invoke("simulate", *RUN, "--trace", trace).stdout
+    assert json.loads(invoke("simulate", *RUN, "--trace", trace, "--json").stdout)["trace"] == str(trace)
+
+
+@pytest.mark.parametrize("option", ["--trace", "--waves"])
+def test_a_file_that_cannot_be_written_is_refused_at_once(tmp_path, monkeypatch, option):
+    monkeypatch.setattr(build, "build_cluster", lambda *_: pytest.fail("a simulator takes minutes"))
+    done = CliRunner().invoke(main, ["simulate", "digits:3", option, str(tmp_path / "gone" / "file")])
+    assert done.exit_code == 2
+    assert "there is no folder" in done.stderr

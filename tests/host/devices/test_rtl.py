@@ -9,6 +9,7 @@ from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.sim.cluster import build, process
+from p4sgd.sim.verilator import SimulationError
 
 
 class Simulator:
@@ -103,4 +104,33 @@ def test_a_waveform_that_cannot_be_kept(open_rtl, tmp_path, reason):
         device = open_rtl(waves=waves)
         device.close()
     assert waves.read_text() == "an older one"
+    assert device._process.closed
+
+
+def test_the_trace_is_handed_over(open_rtl):
+    traces = []
+    device = open_rtl(on_trace=traces.append)
+    assert device._process.settings["note_events"] == 1
+    (Simulator.directory / "events.txt").write_text("end 0\n")
+    device.close()
+    assert [trace.whole for trace in traces] == [True]
+    assert open_rtl()._process.settings["note_events"] == 0, "nothing is noted for no one"
+
+
+@pytest.mark.parametrize("reason", ["full disk", "dead simulator"])
+def test_a_trace_that_is_not_whole(open_rtl, monkeypatch, reason):
+    device = open_rtl(on_trace=lambda _: pytest.fail("half a trace"))
+    (Simulator.directory / "events.txt").write_text("40 0 3\n")
+    if reason == "full disk":
+        with pytest.raises(P4sgdError, match=r"events.txt is not whole: the disk may be full"):
+            device.close()
+    else:
+
+        def dead(*_, **__):
+            raise SimulationError("the simulator ended unexpectedly")
+
+        monkeypatch.setattr(device._process, "request", dead)
+        with pytest.raises(P4sgdError, match="ended unexpectedly"):
+            device.workers[0].read_register(0)
+        device.close()  # that was told
     assert device._process.closed
