@@ -1,16 +1,26 @@
 """Amaranth to Verilog, the same bytes every time."""
 
 import os
+import re
 import warnings
 
 from amaranth.back import verilog
 from amaranth.lib import wiring
 
-__all__ = ["to_verilog"]
+__all__ = ["modules", "share_modules", "to_verilog"]
+
+_MODULE = re.compile(r"^(?:\(\* [^\n]* \*\)\n)*module +(\S+) *(\(.*?^endmodule\n)\n?", re.MULTILINE | re.DOTALL)
+"""A module with its attributes, and the empty line behind it: name, and all from its list of ports to its end."""
+
+_INSTANCE = re.compile(r"^  (\\\S+)(?= +\S+ +\($)", re.MULTILINE)
+"""An instance in a module: the name of its module, which Amaranth forms from the path to it, so that it is escaped."""
+
+_START = re.compile(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+ ")
+"""The register that starts a module's `always @*` blocks in simulation: yosys numbers them all, and needs one each."""
 
 
 def to_verilog(component: wiring.Component, name: str, *, platform: object = None) -> str:
-    """Convert a component to Verilog text.
+    """Convert a component to Verilog text, every module once.
 
     Parameters
     ----------
@@ -25,4 +35,30 @@ def to_verilog(component: wiring.Component, name: str, *, platform: object = Non
     with warnings.catch_warnings():
         warnings.simplefilter("error", category=SyntaxWarning)
         text: str = verilog.convert(component, name=name, platform=platform, emit_src=False)
-    return text
+    return share_modules(text)
+
+
+def modules(text: str) -> dict[str, str]:
+    """Modules of a Verilog text as `to_verilog` writes it: from the list of ports to the end, by name."""
+    return {match[1]: match[2] for match in _MODULE.finditer(text)}
+
+
+def share_modules(text: str) -> str:
+    r"""Replace modules that are the same by the first of them.
+
+    Amaranth writes a module for every instance, ``\top.tree0``, ``\top.tree1`` and so on. Those whose text is the same
+    become one, then those that differed only in the names of such modules, and so on up to the top, which stays.
+
+    Parameters
+    ----------
+    text
+        Verilog as yosys writes what Amaranth made.
+    """
+    text = _START.sub(r"\\$start ", text)
+    while True:
+        first: dict[str, str] = {}
+        shared = {name: first.setdefault(body, name) for name, body in modules(text).items()}
+        if len(first) == len(shared):
+            return text
+        text = _MODULE.sub(lambda match: match[0] if shared[match[1]] == match[1] else "", text)  # noqa: B023
+        text = _INSTANCE.sub(lambda match: f"  {shared.get(match[1], match[1])}", text)  # noqa: B023

@@ -1,0 +1,95 @@
+"""Modules that are the same become one, and nothing else changes."""
+
+import re
+
+from amaranth.back import verilog
+from support.components import example
+from support.yosys import run_yosys
+
+from p4sgd.hw.verilog import modules, share_modules, to_verilog
+
+PAIRS = r"""
+(* generator = "Amaranth" *)
+module top(a, b, c, d);
+  \top.left  left (
+    .a(a),
+    .b(b)
+  );
+  \top.right  \right$1  (
+    .a(c),
+    .b(d)
+  );
+endmodule
+
+(* generator = "Amaranth" *)
+module \top.left (a, b);
+  reg \$auto$verilog_backend.cc:2355:dump_module$6  = 0;
+  \top.left.leaf  leaf (
+    .a(a),
+    .b(b)
+  );
+endmodule
+
+(* generator = "Amaranth" *)
+module \top.left.leaf (a, b);
+  assign b = a;
+endmodule
+
+(* generator = "Amaranth" *)
+module \top.right (a, b);
+  reg \$auto$verilog_backend.cc:2355:dump_module$7  = 0;
+  \top.right.leaf  leaf (
+    .a(a),
+    .b(b)
+  );
+endmodule
+
+(* generator = "Amaranth" *)
+module \top.right.leaf (a, b);
+  assign b = a;
+endmodule
+"""
+
+
+def test_parents_of_shared_modules_are_shared_too():
+    shared = share_modules(PAIRS)
+    assert list(modules(shared)) == ["top", r"\top.left", r"\top.left.leaf"]
+    assert re.findall(r"^  (\S+)  (\S+) +\($", shared, re.MULTILINE) == [
+        (r"\top.left", "left"),
+        (r"\top.left", r"\right$1"),
+        (r"\top.left.leaf", "leaf"),
+    ]
+    assert share_modules(shared) == shared
+
+
+def test_modules_that_differ_stay():
+    different = PAIRS.replace("assign b = a;", "assign b = ~a;", 1)
+    assert list(modules(share_modules(different))) == list(modules(PAIRS))
+
+
+def test_an_engine_has_each_of_its_trees_once():
+    text = to_verilog(example("worker.engine.Engine"), "top")
+    names = list(modules(text))
+    assert names[0] == "top"
+    for part in (r"\top.forward.tree", r"\top.backward.tree", r"\top.forward.accumulator"):
+        assert len([name for name in names if name.startswith(part)]) == 1
+    bodies = list(modules(text).values())
+    assert len(set(bodies)) == len(bodies)
+
+
+def test_proven_equivalent(tmp_path):
+    """yosys proves every register and output of the shared design equal to the one that Amaranth wrote."""
+    gold = verilog.convert(example("forward.dot_product.DotProduct"), name="gold", emit_src=False)
+    (tmp_path / "gold.v").write_text(gold)
+    shared = share_modules(gold.replace("gold", "gate"))
+    assert shared.count("endmodule") < gold.count("endmodule")
+    (tmp_path / "gate.v").write_text(shared)
+    read = "".join(
+        f"read_verilog {top}.v; hierarchy -top {top}; proc; memory; flatten; opt_clean; design -stash {top}; "
+        for top in ("gold", "gate")
+    )
+    run_yosys(
+        f"{read} design -copy-from gold -as gold gold; design -copy-from gate -as gate gate; "
+        "equiv_make gold gate equal; hierarchy -top equal; equiv_struct; equiv_simple; equiv_status -assert",
+        tmp_path,
+    )
