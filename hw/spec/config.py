@@ -97,7 +97,27 @@ class WorkerConfig:
 
     @classmethod
     def u280(cls) -> "WorkerConfig":
-        """An Alveo U280: 8 engines of 64 lanes, up to 262,144 features a worker."""
+        """An Alveo U280: 8 engines of 64 lanes, up to 262,144 features a worker in block RAM."""
+        return cls(engines=8, ports=2, lanes=64, chunks=512, line_fifo_depth=8192, slots=64)
+
+    @classmethod
+    def u280_deep(cls) -> "WorkerConfig":
+        """An Alveo U280 with the model in UltraRAM: up to 2,097,152 features a worker at 4 planes, half at 8."""
+        return cls(engines=8, ports=2, lanes=64, chunks=4096, line_fifo_depth=16384, slots=64)
+
+    @classmethod
+    def u280_wide(cls) -> "WorkerConfig":
+        """An Alveo U280 with 16 engines on all 32 pseudo-channels of its HBM: up to 524,288 features a worker."""
+        return cls(engines=16, ports=2, lanes=64, chunks=512, line_fifo_depth=8192, slots=64)
+
+    @classmethod
+    def u50(cls) -> "WorkerConfig":
+        """An Alveo U50, with two thirds of the U280's logic and HBM of 316 GB/s: 4 engines, up to 131,072 features."""
+        return cls(engines=4, ports=2, lanes=64, chunks=512, line_fifo_depth=8192, slots=64)
+
+    @classmethod
+    def u55c(cls) -> "WorkerConfig":
+        """An Alveo U55C: the logic of the U280 with twice its HBM, so the same worker."""
         return cls(engines=8, ports=2, lanes=64, chunks=512, line_fifo_depth=8192, slots=64)
 
     # -- derived sizes -------------------------------------------------------------------------------------------
@@ -197,5 +217,9 @@ PRESETS = {
     "tiny": WorkerConfig.tiny,
     "small": WorkerConfig.small,
     "u280": WorkerConfig.u280,
+    "u280_deep": WorkerConfig.u280_deep,
+    "u280_wide": WorkerConfig.u280_wide,
+    "u50": WorkerConfig.u50,
+    "u55c": WorkerConfig.u55c,
 }
 """Configurations by the name that the command line takes."""

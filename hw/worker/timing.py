@@ -44,8 +44,10 @@ def chaining_cycles(precision: int) -> int:
     return precision - 1 + Gradient.LATENCY + Model.WRITE_LATENCY + 1
 
 
-def mini_batch_cycles(config: WorkerConfig, batch: int, chunks: int, precision: int, network: int) -> int:
-    """Cycles from mini-batch to mini-batch without staleness, if memory keeps up and no FIFO fills up.
+def mini_batch_cycles(
+    config: WorkerConfig, batch: int, chunks: int, precision: int, network: int, *, stale: bool = False
+) -> float:
+    """Cycles from mini-batch to mini-batch on average, if memory keeps up and no FIFO fills up.
 
     Parameters
     ----------
@@ -55,6 +57,9 @@ def mini_batch_cycles(config: WorkerConfig, batch: int, chunks: int, precision: 
         B, C and P.
     network
         Cycles from PARTIAL to FULL.
+    stale
+        With staleness two mini-batches are under way at once, so two pass in the time of one, or of their lines.
     """
     lines = batch // 8 * max(chunks * precision, Model.UPDATE_SPACING)
-    return lines + forward_cycles(config) + network + backward_cycles() + chaining_cycles(precision)
+    whole = lines + forward_cycles(config) + network + backward_cycles() + chaining_cycles(precision)
+    return max(lines, whole / 2) if stale else whole

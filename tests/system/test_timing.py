@@ -28,9 +28,18 @@ def test_mini_batches_take_the_cycles_of_the_formula():
     seed = default_seed()
     device = RtlDevice(CONFIG, 1, seed=seed)
     try:
-        for precision, batch in ((8, 8), (8, 16), (4, 64), (1, 128)):
+        cases = (
+            (8, 8, False),
+            (8, 16, False),
+            (4, 64, False),
+            (1, 128, False),
+            (4, 8, True),
+            (4, 16, True),
+            (8, 64, True),
+        )
+        for precision, batch, stale in cases:
             cycles, chunks = [], 32
-            for mini_batches in (2, 5):
+            for mini_batches in (4, 8):
                 job = random_job(
                     CONFIG,
                     1,
@@ -39,12 +48,15 @@ def test_mini_batches_take_the_cycles_of_the_formula():
                     chunks=chunks,
                     micro_batches=batch // 8,
                     mini_batches=mini_batches,
+                    stale=stale,
                 )
                 counters = run_on(device, job)[2][0]
                 cycles.append(np.array([counters[name] for name in ("CYCLES", "CYCLES_BUSY", "CYCLES_CHAINING")]))
-            period, busy, chaining = (cycles[1] - cycles[0]) / 3
-            assert period == mini_batch_cycles(CONFIG, batch, chunks, precision, NETWORK), (precision, batch)
+            period, busy, chaining = (cycles[1] - cycles[0]) / 4
+            expected = mini_batch_cycles(CONFIG, batch, chunks, precision, NETWORK, stale=stale)
+            assert period == expected, (precision, batch, stale)
             assert busy == batch // 8 * chunks * precision
-            assert chaining == pytest.approx(chaining_cycles(precision), abs=1)
+            if not stale:
+                assert chaining == pytest.approx(chaining_cycles(precision), abs=1)
     finally:
         device.close()

@@ -1,0 +1,66 @@
+"""Predicted time of an epoch on boards, from cycles that simulation confirms, for data of the paper's shapes.
+
+    python tests/bench/bench_epoch.py [--batch 64] [--precision 4] [--network-ns 800] [--stale]
+
+Cycles are those of `p4sgd.hw.worker.timing`, which `tests/system/test_timing.py` holds the simulated RTL to; the clock
+is 250 MHz. The network's time, from a PARTIAL that leaves the last worker to the FULL that comes back, is an assumption
+to be replaced by a measured one: 800 ns are some 400 ns through a switch and 100 ns for each of four passes of a
+100 Gbit/s MAC and its cable.
+"""
+
+import argparse
+
+from rich.console import Console
+from rich.table import Table
+
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.worker.timing import mini_batch_cycles
+
+CLOCK_NS = 4
+
+SHAPES = {
+    "gisette": (6_000, 5_000),
+    "real-sim": (72_309, 20_958),
+    "rcv1": (20_242, 47_236),
+    "300,000 features": (100_000, 300_000),
+    "1,000,000 features": (100_000, 1_000_000),
+}
+"""Samples and features."""
+
+WORKERS = (1, 2, 4, 8)
+
+
+def epoch_cycles(config: WorkerConfig, samples: int, chunks: int, options: argparse.Namespace) -> float:
+    """Cycles of an epoch, without its beginning and end."""
+    network = round(options.network_ns / CLOCK_NS)
+    cycles = mini_batch_cycles(config, options.batch, chunks, options.precision, network, stale=options.stale)
+    return -(-samples // options.batch) * cycles
+
+
+def main() -> None:
+    """Print one table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--precision", type=int, default=4)
+    parser.add_argument("--network-ns", type=float, default=800.0)
+    parser.add_argument("--stale", action="store_true")
+    options = parser.parse_args()
+    config = WorkerConfig.u280_deep()
+    table = Table(title=f"ms an epoch (scaling efficiency), u280: {vars(options)}")
+    table.add_column("data")
+    for workers in WORKERS:
+        table.add_column(f"W = {workers}", justify="right")
+    for name, (samples, features) in SHAPES.items():
+        cells = []
+        single = 0.0
+        for workers in WORKERS:
+            chunks = -(-features // (workers * config.engines * config.lanes))
+            cycles = epoch_cycles(config, samples, chunks, options)
+            single = single or cycles
+            cells.append(f"{cycles * CLOCK_NS / 1e6:,.2f} ({single / (workers * cycles):.2f})")
+        table.add_row(name, *cells)
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()
