@@ -302,6 +302,10 @@ class Session:
             )
 
     def _join(self, network: NetworkSettings) -> None:
+        # A run would never end if its worker changed jobs in it.
+        for index, client in enumerate(self._clients):
+            if not client.read(registers.CTRL)["idle"]:
+                raise P4sgdError(f"worker {index} is busy with another run")
         job = network.job
         if job is None:
             job = (max(client.read(registers.JOB)["job"] for client in self._clients) + 1) % _JOBS

@@ -15,7 +15,7 @@ from p4sgd.hw.spec.fixed import INTERCEPT, RATE_MANTISSA, SHRINK, SLOPE
 MAGIC = int.from_bytes(b"P4SG", "big")
 """First word of the identification block."""
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 """Changes whenever the meaning of an existing register does."""
 
 ADDRESS_BITS = 12
@@ -137,7 +137,7 @@ class ModelSource(Enum):
     """Where a run's first weights come from (``RUN.model_source``)."""
 
     KEEP = 0
-    """The weights that the last run left on chip."""
+    """The weights that the last run left on chip; not with more chunks than that run had."""
     ZERO = 1
     """Zeros."""
     MEMORY = 2
@@ -200,7 +200,13 @@ FORMAT = Register(
         Field("signed", 8, 1, _RW, "features are two's complement"),
     ),
 )
-CHUNKS = _whole("CHUNKS", 0x044, _RW, "chunks of each engine in the image (C), 1 to CHUNKS_MAX", bits=17)
+CHUNKS = _whole(
+    "CHUNKS",
+    0x044,
+    _RW,
+    "chunks of each engine in the image (C), 1 to CHUNKS_MAX, with RUN.stale to half of it",
+    bits=17,
+)
 MICRO_BATCHES = _whole("MICRO_BATCHES", 0x048, _RW, "micro-batches of a mini-batch (B/8)", bits=16)
 MINI_BATCHES = _whole("MINI_BATCHES", 0x04C, _RW, "mini-batches of the run")
 LABEL_MODE = Register(
@@ -230,7 +236,13 @@ RUN = Register(
     0x064,
     "What a run does besides training",
     (
-        Field("model_source", 0, 2, _RW, "first weights: 0 keep those on chip, 1 zeros, 2 the model buffers"),
+        Field(
+            "model_source",
+            0,
+            2,
+            _RW,
+            "first weights: 0 those on chip (no more chunks than the last run), 1 zeros, 2 the model buffers",
+        ),
         Field("model_store", 2, 1, _RW, "write the weights to the model buffers at the end"),
         Field("stale", 3, 1, _RW, "a mini-batch's forward pass reads weights that lack one update"),
     ),
@@ -296,7 +308,7 @@ COUNTERS = (
     ("CYCLES_NETWORK", "cycles in which it waited for sums from the network"),
     ("CYCLES_CHAINING", "cycles in which it waited for the backward pass to update the model"),
     ("CYCLES_DRAIN", "cycles after its last line until the run's end"),
-    ("CYCLES_MODEL", "cycles in which the model was loaded or stored"),
+    ("CYCLES_MODEL", "cycles in which the run was prepared, or the model loaded or stored"),
     ("PACKETS_SENT", "packets sent"),
     ("PACKETS_RESENT", "of those, sent again"),
     ("PACKETS_RECEIVED", "packets received"),

@@ -19,7 +19,8 @@ class Counters(wiring.Component):
 
     Every cycle of a run has exactly one cause, so the causes sum to ``CYCLES``. Training cycles are judged at engine
     0's forward pass: it took a line (busy); else its last line is gone (drain); else no line was there (memory); else
-    it had to wait, for sums that had not come (network), or for the backward pass (chaining).
+    it had to wait, for sums that had not come (network), or for the backward pass (chaining). The cycles before the
+    first line is asked for belong to the run's preparation (model).
 
     What is shown follows the counters while the worker is idle and stands still during a run, but for the moments of
     ``snapshot``: all counters of one moment, however long the host takes to read them.
@@ -77,13 +78,19 @@ class Counters(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         running = self.phase != Phase.IDLE
-        training = self.phase == Phase.TRAIN
+        begun = Signal()  # the engines have begun to read lines
+        training = Signal()
+        m.d.comb += training.eq((self.phase == Phase.TRAIN) & (begun | self.lines_left[0]))
+        with m.If(self.clear):
+            m.d.sync += begun.eq(0)
+        with m.Elif(training):
+            m.d.sync += begun.eq(1)
         took_line, lines_left, line_waiting = self.took_line[0], self.lines_left[0], self.line_waiting[0]
         stalled = training & ~took_line
         blocked = stalled & lines_left & line_waiting
         events: dict[str, Value] = {
             "cycles": running,
-            "cycles_model": self.phase == Phase.MODEL,
+            "cycles_model": (self.phase == Phase.MODEL) | ((self.phase == Phase.TRAIN) & ~training),
             "cycles_busy": training & took_line,
             "cycles_memory": stalled & lines_left & ~line_waiting,
             "cycles_network": blocked & self.awaiting_sums,
@@ -105,7 +112,7 @@ class Counters(wiring.Component):
             count = Signal(COUNTER_BITS, name=f"{name}_count")
             m.d.sync += happened.eq(events[name])
             with m.If(self.clear):
-                m.d.sync += [count.eq(0), happened.eq(0)]
+                m.d.sync += count.eq(0)
             with m.Elif(happened):
                 m.d.sync += count.eq(count + 1)
             with m.If(show):

@@ -149,6 +149,14 @@ class Engine(wiring.Component):
         ]
         m.d.comb += forward.permit_micro_batch.eq(in_flight != config.in_flight)
 
+        # What keeps the next line: the weights of its chunk, for which all sums of the mini-batch before must have come
+        # (of the one before that with staleness, while those of the one before may be missing), or a place, for which
+        # the backward pass waits if it does not run.
+        awaiting = Signal()
+        may_miss = Mux(settings.stale, settings.micro_batches, 0)
+        lacks_weights = forward.first_plane & ~forward.permit_chunk
+        m.d.comb += awaiting.eq(Mux(lacks_weights, awaited > may_miss, ~backward.busy))
+
         self._connect_memory(m, readers, storer)
         loading, storing, zeroing = Signal(), Signal(), Signal()
         self._feed(m, readers, forward, loader, loading)
@@ -211,7 +219,7 @@ class Engine(wiring.Component):
             self.state.took_line.eq(forward.took),
             self.state.lines_left.eq(reading),
             self.state.line_waiting.eq(forward.lines.valid),
-            self.state.awaiting_sums.eq(awaited != 0),
+            self.state.awaiting_sums.eq(awaiting),
             self.state.in_flight.eq(in_flight),
         ]
         events = {

@@ -6,7 +6,7 @@ The cycles of a mini-batch of B samples, C chunks an engine and precision P are:
 
 where ``network`` are the cycles from a PARTIAL that leaves the last worker to the FULL that comes back. The first term
 is the lines that have to be read; the others pass while no line can be taken, from the last line of a mini-batch to the
-first of the next.
+first of the next. Micro-batches of fewer than `Model.UPDATE_SPACING` lines follow each other at that distance.
 """
 
 from p4sgd.hw.backward.gradient import Gradient
@@ -60,6 +60,7 @@ def mini_batch_cycles(
     stale
         With staleness two mini-batches are under way at once, so two pass in the time of one, or of their lines.
     """
-    lines = batch // 8 * max(chunks * precision, Model.UPDATE_SPACING)
+    spacing = max(chunks * precision, Model.UPDATE_SPACING)
+    lines = chunks * precision + (batch // 8 - 1) * spacing
     whole = lines + forward_cycles(config) + network + backward_cycles() + chaining_cycles(precision)
-    return max(lines, whole / 2) if stale else whole
+    return max(batch // 8 * spacing, whole / 2) if stale else whole

@@ -116,6 +116,7 @@ class EmulatedWorker:
         self._slope = np.zeros(config.table_segments, np.int64)
         self._intercept = np.zeros(config.table_segments, np.int64)
         self._segment = 0
+        self._chunks = config.chunks  # that have weights
         self._weights = np.zeros((config.engines, config.chunks * config.lanes))
 
     @property
@@ -171,11 +172,16 @@ class EmulatedWorker:
             return np.stack([part.view("<i4") for part in stored]).astype(np.float64)
         if source == ModelSource.ZERO.value:
             return np.zeros((self._config.engines, size))
+        if chunks > self._chunks:
+            raise EmulatorError(
+                f"worker {self.index}: the weights to keep are those of {self._chunks} chunks, the run has {chunks}"
+            )
         return self._weights[:, :size].copy()
 
     def finish(self, weights: npt.NDArray[np.float64], flags: golden.Flags) -> None:
         """Take over the end of a run."""
         self._weights[:, : weights.shape[1]] = weights
+        self._chunks = weights.shape[1] // self._config.lanes
         if self.registers.get(spec.RUN, "model_store"):
             for engine, values in enumerate(weights):
                 stored = values.astype("<i4").view(np.uint8)

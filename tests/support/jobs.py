@@ -154,9 +154,9 @@ def run_on(
         padded = np.zeros(layout.padded_features, np.int64)
         padded[: job.weights[index].size] = job.weights[index]
         dealt = layout.deal(padded).astype("<i4")
-        for number, part in enumerate(lines):
-            worker.write_memory(number, 0, part.reshape(-1))
-            client.write_pair(registers.lines_address(*divmod(number, job.config.ports)), 0)
+        for memory, part in enumerate(lines):
+            worker.write_memory(memory, 0, part.reshape(-1))
+            client.write_pair(registers.lines_address(*divmod(memory, job.config.ports)), 0)
         for engine in range(job.config.engines):
             model = _aligned(layout.lines_bytes)
             worker.write_memory(job.config.model_memory(engine), model, dealt[engine].view(np.uint8))
@@ -185,6 +185,7 @@ def run_on(
         client.write(registers.LOCAL_MAC[0], value=0x02000000 + index)
         client.write_pair(registers.PEER_MAC, aggregator_mac)
         client.write(registers.JOIN, round=first_round)
+    assert all(client.read(registers.JOB)["job"] == number for client in clients)
     for run in range(runs):
         source = ModelSource.MEMORY if run == 0 else ModelSource.KEEP
         for client in clients:

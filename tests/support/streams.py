@@ -30,19 +30,19 @@ def unpack(word: int, width: int, count: int, *, signed: bool = True) -> list[in
     return values
 
 
-def _ready_of(dut: Any, name: str) -> Any:
-    """The ready signal of a stream; None where it is declared to be always ready and is no port."""
-    return getattr(dut, f"{name}__ready", None)
-
-
 class StreamSource:
-    """Drives a stream into the design; ``stall`` is the chance of an idle cycle before an item."""
+    """Drives a stream into the design; ``stall`` is the chance of an idle cycle before an item.
 
-    def __init__(self, dut: Any, name: str, stall: float = 0.0, rng: random.Random | None = None) -> None:
+    ``flow`` is for a stream that has no ready, as its sink is always ready.
+    """
+
+    def __init__(
+        self, dut: Any, name: str, stall: float = 0.0, rng: random.Random | None = None, *, flow: bool = False
+    ) -> None:
         self._clock = dut.clk
         self._payload = getattr(dut, f"{name}__payload")
         self._valid = getattr(dut, f"{name}__valid")
-        self._ready = _ready_of(dut, name)
+        self._ready = None if flow else getattr(dut, f"{name}__ready")
         self._rng = rng or random
         self.stall = stall
         self._queue: deque[int] = deque()
@@ -85,7 +85,7 @@ class StreamSource:
 class StreamSink:
     """Takes items from the design; ``stall`` is the chance of a cycle without ready. Checks the stream rules.
 
-    A stream that is always ready has no stalls.
+    ``flow`` is for a stream that has no ready, and so no stalls.
     """
 
     def __init__(
@@ -95,12 +95,15 @@ class StreamSink:
         stall: float = 0.0,
         rng: random.Random | None = None,
         on_item: Callable[[int], None] | None = None,
+        *,
+        flow: bool = False,
     ) -> None:
+        assert not (flow and stall), f"{name}: a flow cannot be stalled"
         self._name = name
         self._clock = dut.clk
         self._payload = getattr(dut, f"{name}__payload")
         self._valid = getattr(dut, f"{name}__valid")
-        self._ready = _ready_of(dut, name)
+        self._ready = None if flow else getattr(dut, f"{name}__ready")
         self._rng = rng or random
         self.stall = stall
         self.items: list[int] = []

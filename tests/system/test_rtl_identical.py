@@ -29,6 +29,10 @@ def check(device, job, runs):
     for counted in counters:
         causes = [value for name, value in counted.items() if name.startswith("CYCLES_")]
         assert counted["CYCLES"] == sum(causes)
+        if counted["CYCLES"]:  # the emulator counts nothing
+            lines = job.settings.mini_batches * job.settings.micro_batches * job.settings.chunks
+            engines = [counted[f"ENGINE{engine}_LINES"] for engine in range(job.config.engines)]
+            assert engines == [lines * job.settings.features.precision] * job.config.engines
 
 
 def jobs(config, workers, seed):

@@ -35,6 +35,26 @@ def test_any_number_round_and_address_one_after_the_other():
 
 
 @pytest.mark.rtl
+def test_a_join_in_a_run_is_ignored():
+    seed = default_seed()
+    device = RtlDevice(TINY, 2, seed=seed)
+    write = device.cluster_write
+
+    def write_and_join(worker, offset, word):
+        write(worker, offset, word)
+        if offset == registers.CTRL.offset and word:
+            write(worker, registers.JOIN.offset, registers.JOIN.encode(round=999))
+
+    try:
+        device.cluster_write = write_and_join
+        job = random_job(TINY, 2, seed=seed, mini_batches=8)
+        weights, _, _ = run_on(device, job, runs=2)
+        assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in job.golden(2).weights]
+    finally:
+        device.close()
+
+
+@pytest.mark.rtl
 def test_a_worker_that_nobody_hears():
     device = RtlDevice(TINY, 2, seed=default_seed())
     try:

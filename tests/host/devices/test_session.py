@@ -68,7 +68,7 @@ def device():
     ("register", "word", "message"),
     [
         (registers.MAGIC_WORD, 0xFFFFFFFF, "worker 1 of device recording is no P4SGD worker: .* 0xffffffff"),
-        (registers.ABI, 99, "worker 1 .* version 99 of the register map, this program needs 1: generate"),
+        (registers.ABI, 99, "worker 1 .* version 99 of the register map, this program needs [0-9]+: generate"),
         (registers.CONFIG_HASH, 5, "worker 1 .* another configuration .* 2 engines of 8 lanes"),
     ],
 )

@@ -52,7 +52,7 @@ async def exact_gradients(dut, stall):
     config = WorkerConfig(**parameters()["config"])
     rng = np.random.default_rng(random.getrandbits(32))
     lines = StreamSource(dut, "lines", stall)
-    deltas = StreamSource(dut, "deltas", stall)
+    deltas = StreamSource(dut, "deltas", stall, flow=True)
     await start(dut)
     collector = Collector(dut, config.lanes)
     for run in range(10):

@@ -49,7 +49,7 @@ async def exact_dot_products(dut, stall):
     rng = np.random.default_rng(random.getrandbits(32))
     lines = StreamSource(dut, "lines", stall)
     kept = StreamSink(dut, "kept", stall)
-    dots = StreamSink(dut, "dots", stall)
+    dots = StreamSink(dut, "dots", flow=True)
     dut.permit_chunk.value = dut.permit_micro_batch.value = 1
     chunks: list[int] = [0] * config.chunks
     cocotb.start_soon(model_memory(dut, chunks))

@@ -23,7 +23,7 @@ async def exact_deltas(dut, stall):
     rng = np.random.default_rng(random.getrandbits(32))
     sums = StreamSource(dut, "sums", stall)
     labels = StreamSource(dut, "labels", stall)
-    deltas = StreamSink(dut, "deltas", stall)
+    deltas = StreamSink(dut, "deltas", flow=True)
     saturated = 0
 
     async def count():

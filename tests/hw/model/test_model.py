@@ -156,6 +156,29 @@ async def a_read_after_updated_sees_the_update(dut):
     assert await read(dut, 0, lanes) == [7] * lanes
 
 
+@cocotb.test()
+async def the_upper_half_keeps_another_version(dut):
+    lanes, chunks = parameters()["lanes"], parameters()["chunks"]
+    dut.gradients__valid.value = dut.load__valid.value = dut.read__enable.value = dut.write_half.value = 0
+    await start(dut)
+    dut.gradient_shift.value = 0
+    dut.shrink.value = dut.threshold.value = 0
+    await load(dut, np.arange(chunks // 2 * lanes), lanes)
+    for half in (1, 0, 1):
+        dut.write_half.value = half
+        before = [await read(dut, chunk + chunks // 2 * (1 - half), lanes) for chunk in range(chunks // 2)]
+        dut.gradients__final.value, dut.gradients__values.value = 1, pack([-7] * lanes, GRADIENT_BITS)
+        for chunk in range(chunks // 2):
+            dut.gradients__valid.value, dut.gradients__chunk.value = 1, chunk
+            await RisingEdge(dut.clk)
+        dut.gradients__valid.value = 0
+        for _ in range(parameters()["spacing"]):
+            await RisingEdge(dut.clk)
+        for chunk in range(chunks // 2):
+            assert await read(dut, chunk + chunks // 2 * (1 - half), lanes) == before[chunk]
+            assert await read(dut, chunk + chunks // 2 * half, lanes) == [value + 7 for value in before[chunk]]
+
+
 @pytest.mark.rtl
 @pytest.mark.parametrize("lanes", [8, 16])
 def test_model(lanes):

@@ -19,7 +19,7 @@ from p4sgd.sim import golden
 @cocotb.parametrize(stall=[0.0, 0.4])
 async def rounds_and_clamps(dut, stall):
     config = WorkerConfig(**parameters()["config"])
-    sources = [StreamSource(dut, f"dots__{engine}", stall) for engine in range(config.engines)]
+    sources = [StreamSource(dut, f"dots__{engine}", stall, flow=True) for engine in range(config.engines)]
     sink = StreamSink(dut, "partials", stall)
     clamps = 0
 
@@ -71,7 +71,7 @@ async def rounds_and_clamps(dut, stall):
 async def latency(dut):
     """From the last engine's dots to the partials."""
     config = WorkerConfig(**parameters()["config"])
-    sources = [StreamSource(dut, f"dots__{engine}") for engine in range(config.engines)]
+    sources = [StreamSource(dut, f"dots__{engine}", flow=True) for engine in range(config.engines)]
     dut.precision.value, dut.signed.value, dut.limit.value = 8, 0, 1 << 20
     dut.partials__ready.value = 1
     await start(dut)

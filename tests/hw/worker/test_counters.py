@@ -45,15 +45,17 @@ async def one_cause_a_cycle(dut):
     for _ in range(5):
         expected = dict.fromkeys((name for name, _ in counters(config)), 0)
         most = 0
-        dut.phase.value = Phase.IDLE.value
-        dut.clear.value = 1
+        for name in (*packets, *state):
+            getattr(dut, name).value = 0
+        dut.clear.value = 1  # in the first cycle, which counts
+        dut.phase.value = Phase.MODEL.value
         await RisingEdge(dut.clk)
         dut.clear.value = 0
-        for name in packets:
-            getattr(dut, name).value = 0
-        dut.phase.value = Phase.MODEL.value
-        await RisingEdge(dut.clk)  # and nothing but this in the first cycle
-        expected["CYCLES"] = expected["CYCLES_MODEL"] = 1
+        dut.phase.value = Phase.TRAIN.value  # before the first line is asked for
+        await RisingEdge(dut.clk)
+        await RisingEdge(dut.clk)
+        expected["CYCLES"] = expected["CYCLES_MODEL"] = 3
+        begun = False
         for _ in range(300):
             phase = random.choice([Phase.MODEL, Phase.TRAIN, Phase.FINISH])
             engines = [{name: random.getrandbits(1) for name in state} for _ in range(config.engines)]
@@ -68,13 +70,15 @@ async def one_cause_a_cycle(dut):
             dut.in_flight.value = in_flight
             most = max(most, in_flight)
             await RisingEdge(dut.clk)
-            found = cause(phase, *(engines[0][name] for name in state))
+            begun |= phase is Phase.TRAIN and bool(engines[0]["lines_left"])
+            preparing = phase is Phase.TRAIN and not begun
+            found = "model" if preparing else cause(phase, *(engines[0][name] for name in state))
             expected["CYCLES"] += 1
             expected[f"CYCLES_{found.upper()}"] += 1
             for name in packets:
                 expected[f"PACKETS_{name.upper()}"] += happened[name]
             for engine, bits in enumerate(engines):
-                training = phase is Phase.TRAIN
+                training = phase is Phase.TRAIN and begun
                 expected[f"ENGINE{engine}_LINES"] += training and bits["took_line"]
                 expected[f"ENGINE{engine}_STARVED"] += training and bits["lines_left"] and not bits["line_waiting"]
         # A snapshot of the middle of the run: whole, and the same until the next.

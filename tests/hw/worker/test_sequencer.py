@@ -25,7 +25,7 @@ async def phases_in_order(dut):
         expected += ["train"] + ["store"] * store
         seen: list[str] = []
         phases: list[int] = []
-        busy = 0
+        busy = answers = 0
         counting = 0
         dut.start.value = 1
         for _ in range(1000):
@@ -44,10 +44,12 @@ async def phases_in_order(dut):
                 if getattr(dut, name).value:
                     assert busy == 0, f"{name} while the engines are busy"
                     seen.append(name)
-                    busy = random.randint(2, 10)
-            # An engine is idle in the cycle of its command and answers in the next.
+                    busy = random.randint(4, 12)
+                    answers = random.randint(0, 2)
+            # An engine stays idle for up to three cycles from its command on.
             busy = max(0, busy - 1)
-            dut.engines_idle.value = int(busy == 0)
+            dut.engines_idle.value = int(busy == 0 or answers > 0)
+            answers = max(0, answers - 1)
             if phase == Phase.FINISH.value and random.random() < 0.2:
                 dut.network_busy.value = 0
             if dut.done.value:
