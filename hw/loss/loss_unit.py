@@ -11,7 +11,17 @@ from p4sgd.hw.arithmetic import overflows, saturate
 from p4sgd.hw.bus.stream import FlowSignature
 from p4sgd.hw.loss.ports import TableWritePort
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
-from p4sgd.hw.spec.fixed import ACTIVATION, DELTA, INTERCEPT, LABEL, MARGIN, RATE_MANTISSA, RESIDUAL, SLOPE
+from p4sgd.hw.spec.fixed import (
+    ACTIVATION,
+    DELTA,
+    INTERCEPT,
+    LABEL,
+    MARGIN,
+    RATE_MANTISSA,
+    RESIDUAL,
+    SLOPE,
+    Fixed,
+)
 from p4sgd.hw.spec.table import MAX_SHIFT, VALUE_FRACTION
 
 __all__ = ["LossUnit"]
@@ -195,14 +205,14 @@ class LossUnit(wiring.Component):
 
     def _look_up(self, m: Module, bank: int, margin: Signal) -> tuple[Value, Value]:
         """Slope and intercept of the segment that ``margin`` lies in, a cycle later."""
-        # Clamped to the table: all bits above the index must equal its sign.
+        # Clamped to the table: its segments are numbered by a signed integer of so many bits.
         bits = self._config.segment_bits
         shifted = Signal(signed(MARGIN.width), name=f"shifted_{bank}")
         outside = Signal(name=f"outside_{bank}")
         segment = Signal(bits, name=f"segment_{bank}")
         m.d.comb += [
             shifted.eq(margin >> self.table_shift),
-            outside.eq(shifted[bits - 1 :].any() & ~shifted[bits - 1 :].all()),
+            outside.eq(overflows(shifted, Fixed(bits, 0))),
             segment.eq(
                 Mux(
                     outside,
