@@ -34,7 +34,7 @@ def to_verilog(component: wiring.Component, name: str, *, platform: object = Non
     os.environ.setdefault("AMARANTH_USE_YOSYS", "builtin")
     with warnings.catch_warnings():
         warnings.simplefilter("error", category=SyntaxWarning)
-        text: str = verilog.convert(component, name=name, platform=platform, emit_src=False)
+        text: str = verilog.convert(component, name=name, platform=platform, emit_src=False, strip_internal_attrs=True)
     return share_modules(text)
 
 

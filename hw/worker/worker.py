@@ -1,5 +1,6 @@
 """The worker: all that is on one FPGA, between its memory, its host and its network."""
 
+from collections.abc import Callable
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Signal
@@ -46,6 +47,8 @@ class Worker(wiring.Component):
         Size of the worker.
     build_id
         Number that the host can read back, to tell builds apart.
+    engine
+        Makes an `Engine`, or what stands for one in Verilog that is made of several designs.
 
     Members
     -------
@@ -66,9 +69,12 @@ class Worker(wiring.Component):
         leaves them open pays nothing.
     """
 
-    def __init__(self, config: WorkerConfig, *, build_id: int = 0) -> None:
+    def __init__(
+        self, config: WorkerConfig, *, build_id: int = 0, engine: Callable[[WorkerConfig], Any] = Engine
+    ) -> None:
         self._config = config
         self._build_id = build_id
+        self._engine = engine
         super().__init__(
             {
                 "control": In(axi4_lite.Signature()),
@@ -111,7 +117,7 @@ class Worker(wiring.Component):
         m.submodules.endpoint = endpoint = Endpoint(config)
         m.submodules.loss = loss = LossUnit(config)
         m.submodules.labels = labels = StridedReader(8 * LABEL_BYTES, fifo_beats=64, burst_limit=32)
-        engines = [Engine(config) for _ in range(config.engines)]
+        engines = [self._engine(config) for _ in range(config.engines)]
         for index, engine in enumerate(engines):
             m.submodules[f"engine{index}"] = engine
 
@@ -166,7 +172,7 @@ class Worker(wiring.Component):
         return m
 
     def _command(
-        self, m: Module, registers: RegisterFile, sequencer: Sequencer, totals: Totals, engines: list[Engine]
+        self, m: Module, registers: RegisterFile, sequencer: Sequencer, totals: Totals, engines: list[Any]
     ) -> None:
         """Settings and commands of the engines."""
         settings: Any = Signal(ENGINE_SETTINGS)
@@ -259,7 +265,7 @@ class Worker(wiring.Component):
         registers: RegisterFile,
         sequencer: Sequencer,
         counters: Counters,
-        engines: list[Engine],
+        engines: list[Any],
         endpoint: Endpoint,
     ) -> None:
         states = [engine.state for engine in engines]
