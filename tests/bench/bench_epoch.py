@@ -2,7 +2,7 @@
 
     python tests/bench/bench_epoch.py [--batch 64] [--precision 4] [--network-ns 800] [--stale]
 
-Cycles are those of `p4sgd.hw.worker.timing`, which `tests/system/test_timing.py` holds the simulated RTL to; the clock
+Cycles are those of `p4sgd.hw.worker.timing`, which `tests/system/test_cycles.py` holds the simulated RTL to; the clock
 is 250 MHz. The network's time, from a PARTIAL that leaves the last worker to the FULL that comes back, is an assumption
 to be replaced by a measured one: 800 ns are some 400 ns through a switch and 100 ns for each of four passes of a
 100 Gbit/s MAC and its cable.
