@@ -4,8 +4,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from p4sgd.build.devices import Device
+from p4sgd.build.netlist import Netlist
 from p4sgd.build.resources import Part, Resources, count_parts, total
 from p4sgd.build.synthesis import synthesize
 from p4sgd.build.timing import Timing, analyse
@@ -52,6 +54,20 @@ class Unit:
         }
 
 
+class _Design(NamedTuple):
+    unit: str
+    top: str
+    verilog: str
+    black_boxes: str = ""
+
+    def synthesize(self, scratch: Path, *, flat: bool) -> Netlist:
+        """Twice for each design: with its hierarchy to count its parts, without to see the paths through them."""
+        name = f"{self.top}_flat" if flat else self.top
+        netlist = synthesize(self.verilog, self.top, scratch / name, black_boxes=self.black_boxes, flat=flat)
+        (scratch / name / "netlist.json").rename(scratch / f"{name}.json")
+        return netlist
+
+
 def measure(config: WorkerConfig, unit: str) -> tuple[list[Unit], dict[str, str]]:
     """Synthesise an engine, and the rest of the worker if ``unit`` is ``worker``.
 
@@ -65,21 +81,21 @@ def measure(config: WorkerConfig, unit: str) -> tuple[list[Unit], dict[str, str]
         As :func:`p4sgd.build.synthesis.synthesize`.
     """
     if unit == "engine":
-        designs = [("engine", ENGINE, engine_verilog(config), "")]
+        designs = [_Design("engine", ENGINE, engine_verilog(config))]
     else:
         worker, engine = worker_verilog(config)
-        designs = [("engine", ENGINE, engine, ""), ("worker", WORKER_TOP, worker, engine)]
+        designs = [_Design("engine", ENGINE, engine), _Design("worker", WORKER_TOP, worker, black_boxes=engine)]
     units: list[Unit] = []
     files: dict[str, str] = {}
     boxes: dict[str, Resources] = {}
-    with TemporaryDirectory() as scratch, ThreadPoolExecutor() as pool:
-        # yosys works on one core.
-        folders = [Path(scratch, name) for name, *_ in designs]
-        netlists = pool.map(
-            lambda folder, design: synthesize(design[2], design[1], folder, black_boxes=design[3]), folders, designs
-        )
-        for (name, top, verilog, _), netlist, folder in zip(designs, netlists, folders, strict=True):
-            units.append(Unit(name, count_parts(netlist, boxes), total(netlist, boxes), analyse(netlist)))
-            boxes[top] = units[-1].total
-            files |= {f"{top}.v": verilog, f"{top}.json": (folder / "netlist.json").read_text()}
+    with TemporaryDirectory() as scratch, ThreadPoolExecutor() as pool:  # yosys works on one core
+        wholes = [pool.submit(design.synthesize, Path(scratch), flat=False) for design in designs]
+        flats = [pool.submit(design.synthesize, Path(scratch), flat=True) for design in designs]
+        for design, whole, flat in zip(designs, wholes, flats, strict=True):
+            netlist = whole.result()
+            parts, size = count_parts(netlist, boxes), total(netlist, boxes)
+            units.append(Unit(design.unit, parts, size, analyse(flat.result())))
+            boxes[design.top] = size
+            files[f"{design.top}.v"] = design.verilog
+            files |= {path.name: path.read_text() for path in Path(scratch).glob(f"{design.top}*.json")}
     return units, files

@@ -28,7 +28,7 @@ _ZERO = re.compile(r"^ +\S+\[\d+\] = \d+'h0+;\n", re.MULTILINE)
 """A word of a memory that begins as zero. yosys takes minutes to read 8,192 of them, and they cost nothing."""
 
 _SCRIPT = (
-    "{read}; synth_xilinx -family xcup -uram -noiopad -noclkbuf -top {top};"
+    "{read}; synth_xilinx {options} -family xcup -uram -noiopad -noclkbuf -top {top};"
     " attrmap -remove src; attrmap -modattr -remove src; write_json netlist.json"
 )
 
@@ -54,8 +54,8 @@ def _without_zeros(verilog: str) -> str:
     return _INITIAL.sub(lambda block: _ZERO.sub("", block[0]), verilog)
 
 
-def synthesize(verilog: str, top: str, folder: Path, *, black_boxes: str = "") -> Netlist:
-    """Map a design to the cells of an UltraScale+ FPGA, keeping its hierarchy.
+def synthesize(verilog: str, top: str, folder: Path, *, black_boxes: str = "", flat: bool = False) -> Netlist:
+    """Map a design to the cells of an UltraScale+ FPGA.
 
     Parameters
     ----------
@@ -67,6 +67,8 @@ def synthesize(verilog: str, top: str, folder: Path, *, black_boxes: str = "") -
         Scratch folder to make; holds yosys's input and output, among it ``netlist.json``.
     black_boxes
         Verilog of modules of which only the ports matter.
+    flat
+        Whether to dissolve the hierarchy first, as vendors' tools do: logic is then shortened across modules.
 
     Raises
     ------
@@ -81,7 +83,7 @@ def synthesize(verilog: str, top: str, folder: Path, *, black_boxes: str = "") -
     if black_boxes:
         (folder / "boxes.v").write_text(_without_zeros(black_boxes))
         read.insert(0, "read_verilog -lib boxes.v")
-    script = _SCRIPT.format(read="; ".join(read), top=top)
+    script = _SCRIPT.format(read="; ".join(read), top=top, options="-flatten" if flat else "")
     command = [sys.executable, "-c", _RUN, "-q", "-l", "log", "-p", script]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:

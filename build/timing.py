@@ -3,12 +3,10 @@
 Ports count as registers on both sides, and so do black boxes.
 """
 
-import itertools
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from p4sgd.build.delays import CLOCK_TO_OUT, DELAY, FLIP_FLOPS, ROUTE, SETUP, Arc, Kind, Start, ways
 from p4sgd.build.netlist import Cell, Module, Netlist
@@ -28,7 +26,7 @@ class Path(NamedTuple):
     Attributes
     ----------
     start, end
-        Names of the registers, with the instances that they are in.
+        Names of the registers, below the instances that they are in; an end's pin if it is not the data of a flip-flop.
     delay
         Nanoseconds from clock to clock.
     luts
@@ -88,68 +86,61 @@ class _State(NamedTuple):
         return 0.0 if near and inside else ROUTE
 
 
+class _Register(NamedTuple):
+    """Where a path starts or ends; named when needed, for most are not."""
+
+    cell: Cell | None
+    """None for a port."""
+    pin: str
+    """Where a path ends; the name of a port."""
+    net: int | None = None
+    """What the register goes by if it has a name: the net that it drives."""
+
+    def name(self, netlist: Netlist) -> str:
+        """The name of the register, and the pin if it is not a flip-flop's data."""
+        if self.cell is None:
+            return f"port {self.pin}"
+        known = netlist.modules[netlist.top].names.get(self.net) if self.net is not None else None
+        pin = "" if known and self.pin == "D" else f" {self.pin}"
+        return f"{known or self.cell.name}{pin}".strip()
+
+
 class _End(NamedTuple):
     net: int
     near: bool
-    name: "_Name"
-
-
-class _Name(NamedTuple):
-    """A register, named when it is needed: most are not."""
-
-    path: tuple[str, ...]
-    module: Module
-    net: int | None
-    """The net whose name is the register's; None if it goes by that of its cell."""
-    cell: Cell | None
-    """None for a port of the top."""
-    pin: str
-    """Where a path ends."""
+    register: _Register
 
 
 @dataclass
 class _Graph:
-    """A netlist with its hierarchy dissolved."""
+    """All ways of a netlist: between nets, out of registers, and into them."""
 
     arcs: dict[int, list[Arc]] = field(default_factory=lambda: defaultdict(list))
-    starts: dict[int, tuple[float, _Name]] = field(default_factory=dict)
+    starts: dict[int, tuple[float, _Register]] = field(default_factory=dict)
     ends: list[_End] = field(default_factory=list)
-    numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def add(self, netlist: Netlist, name: str, path: tuple[str, ...], nets: dict[int, int]) -> None:
-        """Add an instance of a module; ``nets`` are those of its ports, and become those of all in it."""
-        module = netlist.modules[name]
-
-        def here(net: int) -> int:
-            if net not in nets:
-                nets[net] = next(self.numbers)
-            return nets[net]
-
-        for cell in module.cells:
-            if cell.type in netlist.modules:
-                inside: dict[int, int] = {}
-                # Inputs first: an output that is the same net is a wire through the module.
-                for pin, port in sorted(netlist.modules[cell.type].ports.items(), key=lambda item: item[1].output):
-                    for net, outer in zip(port.bits, cell.pins[pin].bits, strict=True):
-                        if net is None or outer is None:
-                            continue
-                        if port.output and net in inside:
-                            self.arcs[here(outer)].append(Arc(inside[net], here(outer), Kind.WIRE, True))
-                        else:
-                            inside[net] = here(outer)
-                self.add(netlist, cell.type, (*path, cell.name), inside)
-                continue
-            register: int | None = None
+    @classmethod
+    def of(cls, top: Module) -> Self:
+        """The ways of a module without modules in it."""
+        graph = cls()
+        for name, port in top.ports.items():
+            for net in {net for net in port.bits if net is not None}:
+                if port.output:
+                    graph.ends.append(_End(net, False, _Register(None, name)))
+                else:
+                    graph.starts[net] = (CLOCK_TO_OUT, _Register(None, name))
+        for cell in top.cells:
+            driven: int | None = None
             for way in ways(cell):
                 if isinstance(way, Arc):
-                    target = here(way.target)
-                    self.arcs[target].append(Arc(here(way.source), target, way.kind, way.near))
+                    graph.arcs[way.target].append(way)
                 elif isinstance(way, Start):
-                    register = way.net
-                    self.starts[here(way.net)] = (way.delay, _Name(path, module, way.net, cell, ""))
+                    driven = way.net
+                    graph.starts[way.net] = (way.delay, _Register(cell, "", way.net))
                 else:
-                    net = register if cell.type in FLIP_FLOPS else None
-                    self.ends.append(_End(here(way.net), way.near, _Name(path, module, net, cell, way.pin)))
+                    register = _Register(cell, way.pin, driven if cell.type in FLIP_FLOPS else None)
+                    graph.ends.append(_End(way.net, way.near, register))
+        return graph
 
 
 def analyse(netlist: Netlist, count: int = 10) -> Timing:
@@ -158,48 +149,38 @@ def analyse(netlist: Netlist, count: int = 10) -> Timing:
     Parameters
     ----------
     netlist
-        The design.
+        The design, without hierarchy.
     count
         How many to give, at most. Registers whose names differ only in numbers count as one, with its longest path.
-    """
-    graph = _Graph()
-    top = netlist.modules[netlist.top]
-    nets: dict[int, int] = {}
-    graph.add(netlist, netlist.top, (), nets)
-    for name, port in top.ports.items():
-        for net in {net for net in port.bits if net in nets}:
-            label = _Name((), top, None, None, name)
-            if port.output:
-                graph.ends.append(_End(nets[net], False, label))
-            else:
-                graph.starts[nets[net]] = (CLOCK_TO_OUT, label)
-    latest = _propagate(graph)
 
-    paths: dict[str, Path] = {}
-    breaking = 0
+    Raises
+    ------
+    ValueError
+        If the netlist has modules besides the top, or a loop without a register.
+    """
+    if len(netlist.modules) != 1:
+        raise ValueError("paths are looked for in netlists without hierarchy")
+    graph = _Graph.of(netlist.modules[netlist.top])
+    latest = _propagate(graph)
     reached = [
         (latest[end.net].delay + latest[end.net].wire(end.near) + SETUP, end) for end in graph.ends if end.net in latest
     ]
+    paths: dict[str, Path] = {}
+    breaking = 0
     for delay, end in sorted(reached, key=lambda item: -item[0]):
         state = latest[end.net]
         path = Path("", "", delay, state.luts, state.multipliers, state.chains)
         breaking += not path.keeps_rule
         if len(paths) < count:
-            name = _text(end.name)
+            name = end.register.name(netlist)
             alike = re.sub(r"\d+", "#", name)
             if alike not in paths:
-                paths[alike] = path._replace(start=_start(graph, latest, end.net), end=name)
+                paths[alike] = path._replace(start=_start(graph, latest, end.net).name(netlist), end=name)
     return Timing(list(paths.values()), len(reached), breaking)
 
 
 def _propagate(graph: _Graph) -> dict[int, _State]:
-    """The latest way to each net that one leads to.
-
-    Raises
-    ------
-    ValueError
-        If there is a loop without a register.
-    """
+    """The latest way to each net that one leads to."""
     latest: dict[int, _State] = {
         net: _State(delay, None, Kind.WIRE, 0, 0, ()) for net, (delay, _) in graph.starts.items()
     }
@@ -244,15 +225,8 @@ def _step(state: _State, arc: Arc) -> _State:
     return _State(delay, arc.source, arc.kind, luts, multipliers, chains)
 
 
-def _start(graph: _Graph, latest: dict[int, _State], net: int) -> str:
+def _start(graph: _Graph, latest: dict[int, _State], net: int) -> _Register:
+    """Where the latest way to a net starts."""
     while (before := latest[net].before) is not None:
         net = before
-    return _text(graph.starts[net][1])
-
-
-def _text(name: _Name) -> str:
-    if name.cell is None:
-        return f"port {name.pin}"
-    known = name.module.names.get(name.net) if name.net is not None else None
-    text = ".".join((*name.path, known or name.cell.name))
-    return text if not name.pin or (known and name.pin == "D") else f"{text} {name.pin}"
+    return graph.starts[net][1]

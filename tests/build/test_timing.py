@@ -12,7 +12,7 @@ LUT, CARRY, DSP = (DELAY[kind] for kind in (Kind.LUT, Kind.CARRY, Kind.DSP))
 
 def longest(verilog, tmp_path):
     """The path that all registers of a design but ``x`` and ``y`` end."""
-    timing = analyse(synthesize(verilog, "top", tmp_path / "scratch"))
+    timing = analyse(synthesize(verilog, "top", tmp_path / "scratch", flat=True))
     return next(path for path in timing.paths if path.start.split("[")[0] in ("x", "y"))
 
 
@@ -33,20 +33,18 @@ def test_adder(tmp_path):
     assert path.megahertz == pytest.approx(1000 / path.delay)
 
 
-def test_through_modules(tmp_path):
-    """A LUT in each of two modules, which yosys leaves apart, and a module that is nothing but a wire."""
+def test_across_modules(tmp_path):
+    """Eleven bits need two LUTs in a row, one in each module."""
     path = longest(
         """
-        module top(input clk, input [5:0] a, output reg s);
-          reg [5:0] x;
-          wire p, q, r;
-          always @(posedge clk) begin x <= a; s <= r; end
-          gate first(.i(x), .o(p));
-          through second(.i(p), .o(q));
-          gate third(.i({q, x[4:0]}), .o(r));
+        module top(input clk, input [10:0] a, output reg s);
+          reg [10:0] x;
+          wire p, q;
+          always @(posedge clk) begin x <= a; s <= q; end
+          parity first(.i(x[5:0]), .o(p));
+          parity second(.i({p, x[10:6]}), .o(q));
         endmodule
-        module gate(input [5:0] i, output o); assign o = ^i; endmodule
-        module through(input i, output o); assign o = i; endmodule""",
+        module parity(input [5:0] i, output o); assign o = ^i; endmodule""",
         tmp_path,
     )
     assert (path.end, path.luts) == ("s", 2)
@@ -99,6 +97,12 @@ def test_black_boxes_are_registers():
     ((path),) = timing.paths
     assert (path.start, path.end, path.luts) == ("x", "b i", 1)
     assert timing.ends == 1
+
+
+def test_hierarchy_is_refused():
+    inner = Module({}, [], {})
+    with pytest.raises(ValueError, match="hierarchy"):
+        analyse(Netlist({"top": inner, "inner": inner}, "top"))
 
 
 def test_loop():

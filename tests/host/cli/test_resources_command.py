@@ -41,7 +41,9 @@ def test_report(folder):
 
 
 def test_files(folder):
-    names = {f"p4sgd_worker{end}" for end in (".v", ".json", "_engine.v", "_engine.json")}
+    names = {
+        f"p4sgd_worker{end}" for end in (".v", ".json", "_flat.json", "_engine.v", "_engine.json", "_engine_flat.json")
+    }
     assert {path.name for path in folder.iterdir()} == names | {"manifest.json", "resources.json"}
 
 
