@@ -33,12 +33,15 @@ from p4sgd.host.losses.labels import LabelCoding
 from p4sgd.host.new_file import new_file
 from p4sgd.hw.spec.run import FeatureFormat
 
-__all__ = ["FORMAT_VERSION", "Model", "load_model", "save_model"]
+__all__ = ["FORMAT_VERSION", "Model", "is_model_file", "load_model", "save_model"]
 
 FORMAT_VERSION = 2
 """Changes whenever a reader of the old version would misread the new."""
 
 _KIND = "p4sgd-model"
+
+_MAX_HEADER = 100_000_000
+"""Bytes that the header of a safetensors file may have."""
 
 _FIRST = " (the model comes before the data)"
 
@@ -157,6 +160,25 @@ def save_model(model: Model, path: Path) -> None:
     data = save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, metadata)
     with new_file(path, len(data)) as file:
         file.write(data)
+
+
+def is_model_file(path: Path) -> bool:
+    """Whether a file is a model file of p4sgd, of whatever version; only its beginning is read.
+
+    Raises
+    ------
+    UserError
+        If it cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            start = file.read(8)
+            length = min(int.from_bytes(start, "little"), _MAX_HEADER)
+            return _metadata(start + file.read(length)).get("kind") == _KIND
+    except OSError as error:
+        raise UserError(f"{path}: cannot read: {error.strerror}") from error
+    except (ValueError, AttributeError):  # no JSON, or another than that of a header
+        return False
 
 
 def load_model(path: Path) -> Model:

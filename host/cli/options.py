@@ -16,10 +16,14 @@ __all__ = [
     "configuration_option",
     "device_kind",
     "json_option",
+    "options_file",
     "quiet_option",
 ]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+_OPTIONS_FILE = "p4sgd.options_file"
 
 
 class NameFrom(click.ParamType):
@@ -110,7 +114,14 @@ def common_options(command: _Command) -> _Command:
 def _take_options_file(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
     """Make the values of an options file the command's defaults."""
     if path is not None:
+        ctx.meta[_OPTIONS_FILE] = path
         ctx.default_map = {**(ctx.default_map or {}), **_read_options(ctx, path)}
+
+
+def options_file() -> Path | None:
+    """The options file of the running command, if it has one."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(_OPTIONS_FILE)
 
 
 def _read_options(ctx: click.Context, path: Path) -> Mapping[str, Any]:

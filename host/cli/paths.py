@@ -1,11 +1,14 @@
 """Files that a command is to write, looked at before the work is done."""
 
 import os
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
+from p4sgd.host.cli.options import options_file
 from p4sgd.host.errors import UserError
 
-__all__ = ["check_new_file"]
+__all__ = ["check_apart", "check_new_file", "check_new_model"]
 
 
 def check_new_file(path: Path | None, *, special: bool = False) -> None:
@@ -34,3 +37,57 @@ def check_new_file(path: Path | None, *, special: bool = False) -> None:
         raise UserError(f"{path}: there is no folder {folder}")
     if not os.access(folder, os.W_OK | os.X_OK) or (path.exists() and not os.access(path, os.W_OK)):
         raise UserError(f"{path}: no permission to write")
+    try:
+        # Permission is not enough: to the administrator all folders seem to grant it, also /proc.
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"{path}: cannot write in {folder}: choose another folder") from error
+
+
+def check_new_model(path: Path | None) -> None:
+    """`check_new_file` for a model, which takes the place of an older model or an empty file, of nothing else.
+
+    Raises
+    ------
+    UserError
+        As `check_new_file`, or if the path is a file with something else in it.
+    """
+    from p4sgd.host.model_file import is_model_file
+
+    check_new_file(path)
+    if path is not None and path.exists() and path.stat().st_size and not is_model_file(path):
+        raise UserError(f"{path}: is there already and no model file of p4sgd: choose another name or delete it")
+
+
+def check_apart(outputs: Iterable[Path | None], inputs: Iterable[str | Path | None] = ()) -> None:
+    """Refuse to write one file twice, or over a file that is read; the options file always counts as read.
+
+    Parameters
+    ----------
+    outputs
+        Files to be written; ``None`` is none.
+    inputs
+        What is read: files, names of data sets, ``None``.
+
+    Raises
+    ------
+    UserError
+        If two paths lead to the same file, whatever they are called.
+    """
+    taken = {_file(Path(source)): "is read" for source in (*inputs, options_file()) if source is not None}
+    for path in outputs:
+        if path is None or (path.exists() and not path.is_file()):
+            continue  # a terminal may be read and written
+        if _file(path) in taken:
+            raise UserError(f"{path}: {taken[_file(path)]} by this command: choose another name for what it writes")
+        taken[_file(path)] = "is written already"
+
+
+def _file(path: Path) -> object:
+    """What two paths to one file have in common: the file if it is there, else the place where it would be."""
+    try:
+        status = path.stat()
+    except OSError:
+        return os.path.realpath(path)
+    return status.st_dev, status.st_ino

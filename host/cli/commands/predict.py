@@ -11,7 +11,7 @@ import click
 
 from p4sgd.host.cli.options import common_options
 from p4sgd.host.cli.output import Output
-from p4sgd.host.cli.paths import check_new_file
+from p4sgd.host.cli.paths import check_apart, check_new_file
 from p4sgd.host.cli.reading import reading_options, take_reading
 from p4sgd.host.errors import UserError
 from p4sgd.host.new_file import new_file
@@ -41,6 +41,7 @@ def predict(
     """
     output = Output(as_json=as_json, quiet=quiet)
     check_new_file(out, special=True)
+    check_apart([out], [model, data])
     reading = take_reading(choices)
     with output.working("predicting"):
         from p4sgd.host.data import read_dataset

@@ -7,7 +7,7 @@ import click
 
 from p4sgd.host.cli.options import common_options, configuration_option
 from p4sgd.host.cli.output import Output
-from p4sgd.host.cli.paths import check_new_file
+from p4sgd.host.cli.paths import check_apart, check_new_file, check_new_model
 from p4sgd.host.cli.reading import reading_options, take_reading
 from p4sgd.host.cli.training import finish, run_training, training_options
 
@@ -78,9 +78,10 @@ def simulate(
     from p4sgd.host.trace_file import save_trace
 
     output = Output(as_json=as_json, quiet=quiet)
-    check_new_file(out)
+    check_new_model(out)
     check_new_file(waves)
     check_new_file(trace)
+    check_apart([out, waves, trace], [data, test])
     chances = {"memory_stall": memory_stall, "link_stall": link_stall, "link_loss": link_loss}
     reading = take_reading(choices)
     traces: list[Trace] = []

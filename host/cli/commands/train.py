@@ -7,7 +7,7 @@ import click
 
 from p4sgd.host.cli.options import common_options, configuration_option, device_kind
 from p4sgd.host.cli.output import Output
-from p4sgd.host.cli.paths import check_new_file
+from p4sgd.host.cli.paths import check_apart, check_new_model
 from p4sgd.host.cli.reading import reading_options, take_reading
 from p4sgd.host.cli.training import finish, run_training, training_options
 
@@ -38,7 +38,8 @@ def train(
     DATA is a file or the name of a data set that comes with scikit-learn, such as breast_cancer.
     """
     output = Output(as_json=as_json, quiet=quiet)
-    check_new_file(out)
+    check_new_model(out)
+    check_apart([out], [data, test])
     reading = take_reading(choices)
     result = run_training(output, data, test, reading, choices, device, config, out)
     finish(output, result, out)

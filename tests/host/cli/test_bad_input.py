@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -122,6 +123,47 @@ def test_a_model_file_that_is_no_file(tmp_path, kind):
     line = refused(tmp_path, "train", "breast_cancer", "--epochs", 1, "--out", out)
     assert line == f"{out}: is not a file that could be written"
     assert out.is_dir() if kind == "folder" else out.is_fifo()
+
+
+@pytest.mark.parametrize(
+    ("words", "out"),
+    [
+        ("train data.csv --out data.csv", "data.csv"),
+        ("train data.csv --out ./link.csv", "./link.csv"),
+        ("train data.csv --test test.csv --out test.csv", "test.csv"),
+        ("simulate data.csv --waves data.csv", "data.csv"),
+        ("simulate data.csv --trace data.csv", "data.csv"),
+        ("simulate data.csv --trace new --waves ./new", "new"),
+        ("train data.csv --options run.toml --out run.toml", "run.toml"),
+        ("predict model data.csv --out data.csv", "data.csv"),
+        ("predict model data.csv --out model", "model"),
+        ("predict model data.csv --options run.toml --out run.toml", "run.toml"),
+        ("train data.csv --out notes", "notes"),
+        ("simulate data.csv --out notes", "notes"),
+        ("train data.csv --out foreign", "foreign"),
+    ],
+)
+def test_files_that_must_stay(tmp_path, monkeypatch, model, words, out):
+    """What is read stays, one file is not written twice, and a model replaces only models."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("data.csv", "test.csv"):
+        write(tmp_path, name, "1,2,0\n3,4,1\n" * 8)
+    write(tmp_path, "run.toml", "[train]\n[predict]\n")
+    write(tmp_path, "notes", "years of work")
+    write(tmp_path, "model", model.read_bytes())
+    save_file({"tensor": np.zeros(3)}, tmp_path / "foreign")
+    (tmp_path / "link.csv").symlink_to("data.csv")
+    line = refused(tmp_path, *words.split())
+    assert line.startswith(f"{Path(out)}: is ")
+    assert "choose another name" in line
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs Linux' /proc")
+def test_a_folder_that_takes_no_files(tmp_path):
+    """Seen before training, also by the administrator, whom permissions do not stop."""
+    line = refused(tmp_path, "train", "breast_cancer", "--epochs", 1, "--out", "/proc/x.model")
+    assert line.startswith("/proc/x.model: ")
+    assert "write" in line
 
 
 def test_a_link_into_a_missing_folder(tmp_path):

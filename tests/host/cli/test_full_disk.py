@@ -56,7 +56,7 @@ def model(tmp_path_factory):
 )
 def test_full_disk(tmp_path, model, words, out, older):
     if older:
-        (tmp_path / out).write_text("from before")
+        (tmp_path / out).write_bytes(model.read_bytes())  # training replaces nothing but models
     before = contents(tmp_path)
     done = run(tmp_path, *[str(model) if word == "MODEL" else word for word in words], limit=1024)
     assert done.returncode == 2, done.stderr

@@ -39,10 +39,11 @@ def synth(name: str, out: Path, seed: int, scale: float, as_json: bool, quiet: b
     with output.working(f"making {name}"):
         import numpy as np
 
-        from p4sgd.host.cli.paths import check_new_file
+        from p4sgd.host.cli.paths import check_apart, check_new_file
         from p4sgd.host.data.synth import make_dataset, write_dataset
 
         check_new_file(out)
+        check_apart([out])
         made = make_dataset(name, seed=seed, scale=scale)
         write_dataset(made, out)
     features = made.features
