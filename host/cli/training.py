@@ -72,7 +72,11 @@ def _option(*names: str, **attributes: Any) -> Callable[[_Command], _Command]:
 _OPTIONS: Sequence[Callable[[Any], Any]] = (
     _option("--loss", type=NameFrom("loss", _losses), help="Loss to minimise."),
     _option("--epochs", type=int, help="Passes over the data, at most."),
-    _option("--batch", type=int, help="Samples of a mini-batch, a multiple of 8."),
+    _option(
+        "--batch",
+        type=int,
+        help="Samples of a mini-batch, a multiple of 8; if too few are left for the last one, its update is smaller.",
+    ),
     _option("--lr", "learning_rate", type=float, help="First learning rate; chosen from the data if not given."),
     _option("--schedule", type=NameFrom("schedule", _schedules), help="How the learning rate goes on."),
     _option("--power", type=float, help="Exponent of the schedule invscaling."),

@@ -134,7 +134,9 @@ def _chosen_label(count: int, names: tuple[str, ...] | None, choice: str | int, 
     if isinstance(choice, str):
         if names is not None and choice in names:
             if names.count(choice) > 1:
-                raise UserError(f"{source}: several columns are called {choice!r}: choose the label column by number")
+                raise UserError(
+                    f"{source}: several columns are called {choice!r}: choose one with --label-column NUMBER"
+                )
             return names.index(choice)
         try:
             choice = int(choice)

@@ -230,7 +230,11 @@ def _value(field: str, place: str) -> float:
     if value is None:
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
         comma = "," in text and number(text.replace(",", ".")) is not None
-        remedy = "write a decimal point" if comma else "put it right, or choose the label column if this is the label"
+        remedy = (
+            "write a decimal point"
+            if comma
+            else "put it right, or name the label column with --label-column if this is it"
+        )
         raise UserError(f"{place}: {shown!r} is not a number: {remedy}")
     if not np.isfinite(value):
         raise UserError(f"{place}: the value is {text}: it must be finite")

@@ -107,8 +107,8 @@ class LabelCoding:
             return cls(task, (0.0, 1.0), number, names)
         if found.size > 2:
             raise UserError(
-                f"{data.name}: the labels have {found.size} values ({shown}), a classifier needs two: name one of them "
-                f"as the positive class to set it against the rest, or choose the loss squared for regression"
+                f"{data.name}: the labels have {found.size} values ({shown}), a classifier needs two: set one "
+                f"against the rest with --positive LABEL, or fit them as numbers with --loss squared"
             )
         return cls(task, (float(found[0]), float(found[1])), None, names)
 

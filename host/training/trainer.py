@@ -132,6 +132,7 @@ class _Training:
         form = prepared.features
         if form.signed and form.precision == 1:
             self._remark(_ONE_SIGNED_BIT)
+        self._tell_large_batch()
         first = options.learning_rate or self._automatic_rate()
         choose_rate(first, options.batch, form)  # refuses what the hardware does not have
         self._schedule = LearningRateSchedule(
@@ -261,6 +262,16 @@ class _Training:
             # a little below, because the rate is rounded by up to 0.4 %
             rate = min(rate, 0.99 * float(SHRINK.to_real(SHRINK.maximum)) / self._options.l2)
         return rate
+
+    def _tell_large_batch(self) -> None:
+        """A mini-batch is filled up with samples that count for nothing, but the rate is divided by all of it."""
+        batch, samples = self._options.batch, self._prepared.train.samples
+        enough = -(-samples // BANKS) * BANKS
+        if batch > enough:
+            self._remark(
+                f"a batch of {batch:,} is more than the {samples:,} samples to train on: updates are only "
+                f"{samples / batch:.2g} of their size; a batch of {enough:,} takes all samples"
+            )
 
     def _tell_flags(self, report: RunReport, epoch: int) -> None:
         for flag in sorted(report.flags):

@@ -42,7 +42,7 @@ def write(folder, name, content):
 FILES = [
     ("ragged.csv", "1,2,0\n1,2,1\n1,2\n", [], r"ragged.csv, line 3\b"),
     ("ragged-long.csv", "1,2,0\n1,2,3,1\n", [], r"line 2\b"),
-    ("word.csv", "1,2,0\n1,x,1\n", [], r"word.csv, line 2\b.*'x' is not a number"),
+    ("word.csv", "1,2,0\n1,x,1\n", [], r"word.csv, line 2\b.*'x' is not a number.*--label-column"),
     ("nan.csv", "1,2,0\n1,nan,1\n", [], r"line 2\b.*nan"),
     ("inf.csv", "1,2,0\n1,2,1\n-inf,1,0\n", [], r"line 3\b.*inf"),
     ("empty.csv", "", [], r"empty"),
@@ -52,7 +52,7 @@ FILES = [
     ("nan.libsvm", f"{GOOD}1 2:nan\n", [], r"line 41\b.*nan"),
     ("zero.libsvm", "", [], r"no samples"),
     ("one-class.libsvm", "1 1:1\n1 1:2\n", [], r"two classes"),
-    ("classes.libsvm", "1 1:1\n2 1:2\n3 1:3\n", [], r"3 values .*needs two"),
+    ("classes.libsvm", "1 1:1\n2 1:2\n3 1:3\n", [], r"3 values .*needs two.*--positive LABEL.*--loss squared"),
     ("classes.libsvm", "1 1:1\n2 1:2\n3 1:3\n", ["--loss", "hinge"], r"3 values .*needs two"),
     ("label.csv", "1,2,red\n1,3,blue\n", ["--loss", "squared"], r"regression needs numbers"),
     ("broken.libsvm.gz", gzip.compress(GOOD.encode())[:-12], [], r"broken.libsvm.gz"),

@@ -96,7 +96,7 @@ def test_label_column(tmp_path, names, choice, expected):
         (ROWS, "weight", "there is no column 'weight' for the label; the columns have no names"),
         (ROWS, 4, "must be 1 to 3, or -3 to -1, not 4"),
         (ROWS, 0, "must be 1 to 3, or -3 to -1, not 0"),
-        ("a,a,b\n1,2,3\n", "a", "several columns are called 'a': choose the label column by number"),
+        ("a,a,b\n1,2,3\n", "a", "several columns are called 'a': choose one with --label-column NUMBER"),
     ],
 )
 def test_no_such_label_column(tmp_path, text, choice, message):

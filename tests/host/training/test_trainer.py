@@ -329,6 +329,13 @@ def test_ctrl_c_during_a_run():
 # -- what the user is told -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("batch", "told"), [(96, False), (104, False), (112, True), (1024, True)])
+def test_a_batch_beyond_the_samples_is_remarked_on(batch, told):
+    """100 samples need a batch of 104 if one is to take them all."""
+    remarks = run(dataset(samples=100), batch=batch, epochs=1).remarks
+    assert any("a batch of 104 takes all samples" in remark for remark in remarks) == told
+
+
 def test_remarks():
     heard = []
     result = run(on_remark=heard.append, learning_rate=15.0, batch=8, precision=1, l2=1e-9)
