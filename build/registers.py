@@ -1,18 +1,19 @@
 """The register map as documents: Markdown for people, a C header for drivers, JSON for programs.
 
-All three come from :class:`p4sgd.hw.spec.registers.RegisterMap`, which is also what the RTL and the host use.
+All three come from :func:`p4sgd.hw.spec.registers.after_reset`: the map that the RTL and the host use too, with the
+words that identify the worker.
 """
 
 import json
 
 from p4sgd.build.marking import mark
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.registers import ABI_VERSION, MAGIC, RegisterMap
+from p4sgd.hw.spec.registers import ABI_VERSION, MAGIC, after_reset
 
 __all__ = ["c_header", "json_text", "markdown"]
 
 
-def markdown(config: WorkerConfig, command: str) -> str:
+def markdown(config: WorkerConfig, command: str, build_id: int = 0) -> str:
     """The map as a table of registers and a table of fields.
 
     Parameters
@@ -21,8 +22,10 @@ def markdown(config: WorkerConfig, command: str) -> str:
         Worker whose registers are meant: the number of engines decides the last block.
     command
         Command that makes the document, for its first line.
+    build_id
+        What the worker's BUILD_ID register gives.
     """
-    registers = list(RegisterMap(config))
+    registers = list(after_reset(config, build_id))
     lines = [
         mark("<!-- {} -->", command),
         "",
@@ -56,7 +59,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def c_header(config: WorkerConfig, command: str) -> str:
+def c_header(config: WorkerConfig, command: str, build_id: int = 0) -> str:
     """The map as preprocessor constants (C99 and C++).
 
     For each register ``P4SGD_<REGISTER>`` (byte offset) and ``…_RESET``; for each field ``…_<FIELD>_SHIFT``, ``…_BITS``
@@ -72,7 +75,7 @@ def c_header(config: WorkerConfig, command: str) -> str:
         f"#define P4SGD_CONFIG 0x{config.config_hash:08x}u",
         "",
     ]
-    for register in RegisterMap(config):
+    for register in after_reset(config, build_id):
         name = f"P4SGD_{register.name}"
         lines += [
             f"/* {register.help} */",
@@ -91,7 +94,7 @@ def c_header(config: WorkerConfig, command: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def json_text(config: WorkerConfig, command: str) -> str:
+def json_text(config: WorkerConfig, command: str, build_id: int = 0) -> str:
     """The map as JSON: all that the declaration says, and the worker's derived sizes."""
     document = {
         "generated_by": command,
@@ -118,7 +121,7 @@ def json_text(config: WorkerConfig, command: str) -> str:
                     for field in register.fields
                 ],
             }
-            for register in RegisterMap(config)
+            for register in after_reset(config, build_id)
         ],
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

@@ -83,9 +83,9 @@ def generated_files(config: WorkerConfig, command: str, *, ports: int, build_id:
     return {
         **{name: f"{first}\n{text}" for name, text in designs.items()},
         FILE_LIST: "".join(f"{name}\n" for name in designs),
-        "registers.md": registers.markdown(config, command),
-        "registers.json": registers.json_text(config, command),
-        "p4sgd_registers.h": registers.c_header(config, command),
+        "registers.md": registers.markdown(config, command, build_id),
+        "registers.json": registers.json_text(config, command, build_id),
+        "p4sgd_registers.h": registers.c_header(config, command, build_id),
         "packet.md": packet.markdown(command),
         "packet.json": packet.json_text(command),
         "p4sgd_packet.h": packet.c_header(command),

@@ -74,12 +74,22 @@ class Output:
         self.remarks.print(f"warning: {text}", markup=False)
 
     @contextlib.contextmanager
-    def working(self, what: str) -> Iterator[None]:
-        """Show on the terminal that something is being done, as long as it is."""
+    def working(self, what: str, *, told: bool = False) -> Iterator[None]:
+        """Show on the terminal that something is being done, as long as it is.
+
+        Parameters
+        ----------
+        what
+            What is being done.
+        told
+            It takes long: where there is no terminal, a remark says it once.
+        """
         if self.shows_progress:
             with self.remarks.status(what):
                 yield
         else:
+            if told:
+                self.remark(what)
             yield
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1) -> None:

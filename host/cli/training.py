@@ -155,7 +155,7 @@ def run_training(
     KeyboardInterrupt
         Before the first epoch has ended.
     """
-    with output.working("getting ready" if device == "emulator" else "getting the simulator ready, minutes at first"):
+    with output.working("getting ready"):
         import numpy as np
 
         from p4sgd.host.data import read_dataset
@@ -175,6 +175,8 @@ def run_training(
             from p4sgd.sim.cluster.protocol import MEMORY_BITS
 
             check_memory(training_set, options, PRESETS[chosen](), 1 << MEMORY_BITS)  # a simulator takes minutes
+    opening = "getting the simulator ready, minutes at first" if device == "rtl" else None
+    with output.working(opening or "getting ready", told=opening is not None):
         opened = open_device(device, PRESETS[chosen](), options.workers, **device_options)
     table = EpochTable(output, options.epochs, _COLUMNS)
     try:

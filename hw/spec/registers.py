@@ -6,7 +6,7 @@ an ``ap_ctrl_hs`` kernel (UG1393, "RTL kernel control requirements"); the identi
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from p4sgd.hw.spec.config import WorkerConfig
@@ -454,6 +454,17 @@ def identity(config: WorkerConfig, build_id: int = 0) -> dict[str, int]:
         "SLOTS": config.slots,
         "SEGMENTS": config.table_segments,
     }
+
+
+def after_reset(config: WorkerConfig, build_id: int = 0) -> Iterator[Register]:
+    """All registers of a worker as a first read finds them: what the worker drives by then is their reset value."""
+    words = identity(config, build_id) | {"CTRL": CTRL.encode(idle=1)}
+    for register in RegisterMap(config):
+        if register.name in words:
+            values = register.decode(words[register.name])
+            fields = tuple(replace(field, reset=values[field.name]) for field in register.fields)
+            register = replace(register, fields=fields)
+        yield register
 
 
 class RegisterClient:

@@ -79,7 +79,8 @@ def test_json_is_still_a_document(tmp_path):
 def test_before_the_first_epoch_ends_nothing_is_written(tmp_path, monkeypatch, older):
     out = tmp_path / "model"
     if older:
-        out.write_text("an older model")
+        assert CliRunner().invoke(main, ["train", "iris:1", "--epochs", "1", "--out", str(out)]).exit_code == 0
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
 
     def train(*_, **__):
         raise KeyboardInterrupt
@@ -89,7 +90,8 @@ def test_before_the_first_epoch_ends_nothing_is_written(tmp_path, monkeypatch, o
     assert done.exit_code == 130
     assert done.stdout == ""
     assert done.stderr.strip() == "p4sgd train: interrupted"
-    assert [path.read_text() for path in tmp_path.iterdir()] == (["an older model"] if older else [])
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert len(before) == older
 
 
 def test_ctrl_c_again_while_the_device_is_closed(tmp_path, monkeypatch):

@@ -66,9 +66,17 @@ def test_the_model_is_written_before_the_counters_are_shown(tmp_path, monkeypatc
 
     monkeypatch.setattr(devices, "open_device", lambda _, config, workers, **__: EmulatedDevice(config, workers))
     monkeypatch.setattr(import_module("p4sgd.host.cli.commands.simulate"), "_show", full)
-    done = CliRunner().invoke(main, ["simulate", *RUN, "--out", str(tmp_path / "model")])
+    done = CliRunner().invoke(main, ["simulate", *RUN, "--quiet", "--out", str(tmp_path / "model")])
     assert (done.exit_code, done.stderr) == (2, "p4sgd simulate: No space left on device\n")
     assert load_model(tmp_path / "model").training["epoch"] == 2
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_minutes_of_silence_are_announced_without_a_terminal(monkeypatch, quiet):
+    monkeypatch.setattr(devices, "open_device", lambda _, config, workers, **__: EmulatedDevice(config, workers))
+    monkeypatch.setattr(import_module("p4sgd.host.cli.commands.simulate"), "_show", lambda *_: None)
+    stderr = invoke("simulate", *RUN, "--json", *(["--quiet"] if quiet else [])).stderr
+    assert stderr.count("getting the simulator ready, minutes at first\n") == (0 if quiet else 1)
 
 
 @pytest.mark.rtl
