@@ -84,7 +84,12 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
     _option("--l1", type=float, help="Strength of the L1 penalty."),
     _option("--precision", type=int, help="Bits of a feature that training reads, 1 to 8."),
     _option("--planes", type=int, help="Bits of a feature that are stored; as many as are read if not given."),
-    _option("--scaling", type=NameFrom("scaling", _scalings), help="How features are scaled."),
+    _option(
+        "--scaling",
+        type=NameFrom("scaling", _scalings),
+        help="How features are scaled, column by column: minmax to 0 to 1, maxabs by the largest magnitude; "
+        "auto takes maxabs for sparse data and minmax for others.",
+    ),
     _option("--bias/--no-bias", help="Whether training has a bias; without, no intercept is fitted."),
     _option("--positive", metavar="LABEL", help="The label that is set against the rest, if there are more than two."),
     _option("--workers", type=int, help="Workers that share the features, 1 to 32."),
@@ -244,4 +249,5 @@ def finish(output: Output, result: "TrainingResult", out: Path | None, **more: A
         click.echo(f"{context.command_path}: interrupted after epoch {done}; best so far: {best}; {kept}", err=True)
         raise click.exceptions.Exit(INTERRUPTED)
     early = f"stopped early after epoch {len(result.history)}; " if result.stopped is StopReason.PATIENCE else ""
+    output.say(f"features scaled with {document['scaling']}")
     output.say(f"{early}best model: {best}; {kept}")

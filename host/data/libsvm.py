@@ -1,6 +1,8 @@
 """LIBSVM (svmlight) files: ``label index:value index:value …`` a line, indices ascending, usually from 1."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -22,7 +24,8 @@ def read_libsvm(path: Path, options: ReadOptions) -> Dataset:
     """Read a LIBSVM file, compressed or not; sparse from beginning to end.
 
     The work is scikit-learn's. If it refuses a line, or if a value turns out not to be finite, a second pass finds the
-    line and says what is wrong with it. Comments after ``#`` and ``qid:`` are ignored.
+    line and says what is wrong with it. Comments after ``#`` and ``qid:`` are ignored. Where labels are not needed,
+    a line may begin with its first feature.
 
     Raises
     ------
@@ -36,7 +39,8 @@ def read_libsvm(path: Path, options: ReadOptions) -> Dataset:
         zero_based = options.like.zero_based
     with open_data(path) as file:
         try:
-            matrix, labels = load_svmlight_file(file, dtype=np.float64, zero_based=zero_based is not False)
+            lines = file if options.labels_needed else _Labelled(file)
+            matrix, labels = load_svmlight_file(lines, dtype=np.float64, zero_based=zero_based is not False)
         except (ValueError, OverflowError) as error:
             _find_mistake(path, zero_based, options.labels_needed)
             raise UserError(f"{path}: cannot be read as LIBSVM: {error}") from error
@@ -65,6 +69,19 @@ def read_libsvm(path: Path, options: ReadOptions) -> Dataset:
     return Dataset(matrix, labels, str(path), labelled=options.labels_needed, zero_based=zero_based)
 
 
+class _Labelled:
+    """A file whose lines without a label get one, 0; all that scikit-learn's reader does with a file is iterate."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.read = file.read  # by which the reader knows a file
+
+    def __iter__(self) -> Iterator[bytes]:
+        for line in self._file:
+            first = line.partition(b"#")[0].split(None, 1)[:1]
+            yield b"0 " + line if first and b":" in first[0] else line
+
+
 def _find_mistake(path: Path, zero_based: bool | None, labels_needed: bool) -> None:
     """Read line by line and raise a `UserError` for the first line that is wrong, if there is one."""
     least = 1 if zero_based is False else 0
@@ -86,6 +103,8 @@ def _mistake(raw: bytes, least: int, labels_needed: bool) -> str | None:
     if not words:
         return None
     label, items = words[0], words[1:]
+    if ":" in label and not labels_needed:
+        label, items = "0", words
     if ":" in label:
         return f"begins with {_short(label)}: the label is missing"
     value = number(label)

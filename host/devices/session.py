@@ -82,7 +82,8 @@ class RunReport:
     flags
         Names of the fields of STATUS that any worker has set in this run.
     counters
-        For each worker the counters of :func:`p4sgd.hw.spec.registers.counters` by name.
+        For each worker the counters of :func:`p4sgd.hw.spec.registers.counters` by name; none if the device does not
+        count, which shows in a run that took no cycles.
     """
 
     flags: frozenset[str]
@@ -256,7 +257,8 @@ class Session:
             {name: client.read_pair(registers.counter(name)) for name, _ in registers.counters(worker.config)}
             for client, worker in zip(self._clients, self._device.workers, strict=True)
         )
-        return RunReport(frozenset(flags), counters)
+        counted = any(worker["CYCLES"] for worker in counters)
+        return RunReport(frozenset(flags), counters if counted else ())
 
     def read_weights(self) -> list[IntArray]:
         """The weights that the last run stored: for each worker int64, in the order of its image's features."""

@@ -49,6 +49,8 @@ class Prepared:
     slope, offset
         float64 (features,) or (features + 1,), the bias last with slope 0: what the hardware reads is
         slope · raw feature + offset, but for rounding.
+    scaling
+        How features were scaled: ``minmax`` or ``maxabs``.
     mean_square
         Mean squared norm of a sample's scaled features, bias included.
     """
@@ -61,6 +63,7 @@ class Prepared:
     images: Sequence[Image]
     slope: npt.NDArray[np.float64]
     offset: npt.NDArray[np.float64]
+    scaling: str
     mean_square: float
 
     def fold(self, weights: IntArray, loss: str) -> Model:
@@ -148,6 +151,7 @@ def prepare(
         images=images,
         slope=slope,
         offset=offset,
+        scaling=scaling.kind,
         mean_square=_mean_square(data, scaling, options.bias),
     )
 

@@ -42,7 +42,7 @@ class EpochRecord:
     flags
         Saturations that a worker reported: ``partial_clamped``, ``residual_saturated``, ``weight_saturated``.
     counters
-        For each worker the hardware's counters.
+        For each worker the hardware's counters; none if the device does not count.
     """
 
     epoch: int
@@ -62,7 +62,7 @@ class EpochRecord:
             "seconds": self.seconds,
             "samples_per_second": self.samples_per_second,
             "flags": list(self.flags),
-            "counters": list(self.counters),
+            "counters": list(self.counters) or None,
         }
 
 

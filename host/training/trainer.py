@@ -295,6 +295,7 @@ class _Training:
             "device": self._device.name,
             "configuration": dataclasses.asdict(config),
             "learning_rate": self._history[0].learning_rate,
+            "scaling": prepared.scaling,
             "signed": prepared.features.signed,
             "labels": prepared.coding.to_json(),
             "options": self._options.to_json(),

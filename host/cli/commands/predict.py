@@ -28,7 +28,11 @@ __all__ = ["predict"]
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE", help="File to write instead of standard output."
 )
-@click.option("--probabilities", is_flag=True, help="Add the probability of the second class (logistic models only).")
+@click.option(
+    "--probabilities",
+    is_flag=True,
+    help="Add a column with the probability of the class that a remark names (logistic models only).",
+)
 @reading_options
 @common_options
 def predict(
@@ -37,7 +41,8 @@ def predict(
     """Predict with a model, one line a sample.
 
     A line is the predicted class as the training data name it, or the target of a regression in its own unit; with
-    --probabilities a comma and the probability of the second class follow. Labels in DATA are not used.
+    --probabilities a comma and the probability of one class follow: the positive one, else the second of the two by
+    number or alphabet; a remark on standard error names it. Labels in DATA are not used and may be missing.
     """
     output = Output(as_json=as_json, quiet=quiet)
     check_new_file(out, special=True)
@@ -54,16 +59,21 @@ def predict(
             )
         samples = read_dataset(data, like=loaded.space, labels_needed=False, **reading)
         z = loaded.decision_function(samples)
+        more: dict[str, Any] = {}
         columns = {"predictions": _labels(loaded.labels, loaded.labels.predictions(z).tolist())}
         if probabilities:
             from scipy.special import expit
 
             columns["probabilities"] = expit(z).tolist()
+            (named,) = _labels(loaded.labels, [loaded.labels.classes[1]])
+            more["probabilities_of"] = named
     if out is not None:
         _write(out, columns)
         output.remark(f"{samples.samples:,} predictions in {out}")
     written = None if out is None else str(out)
-    output.document({"model": str(model), "data": data, "samples": samples.samples, "out": written} | columns)
+    if probabilities:
+        output.remark(f"probabilities are those of {more['probabilities_of']}")
+    output.document({"model": str(model), "data": data, "samples": samples.samples, "out": written} | more | columns)
     if out is None and not as_json:
         csv.writer(sys.stdout, lineterminator="\n").writerows(zip(*columns.values(), strict=True))
 

@@ -71,7 +71,8 @@ def simulate(
     """Train on the simulated Verilog and count cycles.
 
     A whole cluster is simulated: workers, aggregator, cables and memories. It does about 100,000 cycles a second.
-    The weights are those of `p4sgd train`; what this adds is where the time goes, cycle by cycle.
+    The weights are those of `p4sgd train`; what this adds is where the time goes, cycle by cycle. In the table of
+    epochs samples/s is the speed of the simulator, not of boards.
     """
     from p4sgd.host.cli.timeline import draw
     from p4sgd.host.devices.rtl import simulated_chances
@@ -140,7 +141,7 @@ def _show(output: Output, totals: list[dict[str, int]]) -> None:
     workers = [f"worker {index}" for index in range(len(totals))]
     rows = []
     for name in totals[0]:
-        meaning = counter(name)[0].help.removesuffix(": bits 31..0")
+        meaning = counter(name)[0].help.removesuffix(": bits 31..0").removesuffix(" of the last run")
         cells = []
         for counters in totals:
             share = f" ({counters[name] / counters['CYCLES']:6.1%})" if name.startswith("CYCLES_") else ""

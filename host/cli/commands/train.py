@@ -36,6 +36,10 @@ def train(
     """Train a model.
 
     DATA is a file or the name of a data set that comes with scikit-learn, such as breast_cancer.
+
+    The table has a line an epoch. Losses and accuracies are those of the model on unrounded data; the quantised loss is
+    what the device itself saw, features of --precision bits. The rate is the learning rate used, and samples/s the
+    speed of this device, without the time to measure.
     """
     output = Output(as_json=as_json, quiet=quiet)
     check_new_model(out)

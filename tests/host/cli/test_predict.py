@@ -72,7 +72,8 @@ def test_a_device_as_the_file_stays_a_device(model, tmp_path):
 
 def test_json(model):
     document = json.loads(run("predict", model, "breast_cancer", "--probabilities", "--json").stdout)
-    assert set(document) == {"model", "data", "samples", "out", "predictions", "probabilities"}
+    assert set(document) == {"model", "data", "samples", "out", "predictions", "probabilities", "probabilities_of"}
+    assert document["probabilities_of"] == 1
     assert (document["samples"], document["out"]) == (569, None)
     assert document["predictions"] == [int(line) for line in run("predict", model, "breast_cancer").stdout.split()]
 
@@ -116,6 +117,9 @@ def test_labels_that_are_texts(tmp_path):
     assert np.mean(correct) > 0.85
     document = json.loads(run("evaluate", model, tmp_path / "test.csv", "--json").stdout)
     assert document["accuracy"] == np.mean(correct)
+    done = run("predict", model, tmp_path / "test.csv", "--probabilities")
+    assert done.stderr == "probabilities are those of virginica, or so\n"
+    assert all((row[0] == names[2]) == (float(row[1]) > 0.5) for row in csv.reader(done.stdout.splitlines()))
 
 
 def test_columns_in_another_order_and_no_labels(tmp_path):

@@ -99,6 +99,18 @@ def test_labels_that_are_not_needed_may_be_anything(tmp_path):
         read_dataset(path, labels_needed=False)
 
 
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_labels_that_are_not_needed_may_be_missing(tmp_path, compress):
+    text = b"1:0.5 3:-2 # at 12:30\n  2:1e-3\n\nqid:4 1:7\n2\t1:1\n1:3\t2:4\n"
+    data = read_dataset(write(tmp_path, compress(text)), labels_needed=False)
+    assert data.features.toarray().tolist() == [*DENSE, [1, 0, 0], [3, 4, 0]]
+    with pytest.raises(UserError, match=r"line 1: begins with '1:0\.5': the label is missing"):
+        read_dataset(tmp_path / "data.libsvm")
+    path = write(tmp_path, compress(b"1:1\n2:1 1:1\n"))
+    with pytest.raises(UserError, match="line 2: feature 1 comes after feature 2"):
+        read_dataset(path, labels_needed=False)
+
+
 def test_width_of_the_training_data(tmp_path):
     path = write(tmp_path, TEXT)
     assert read_dataset(path, like=FeatureSpace(5)).features.toarray().tolist() == [[*row, 0, 0] for row in DENSE]
