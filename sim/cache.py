@@ -1,11 +1,112 @@
-"""The folder for what takes long to make and can be made again."""
+"""The folder for what takes long to make and can be made again: simulators and their Verilog.
 
+It is kept below a size: whoever adds to it removes what was used least recently. A lock on a folder says that it is in
+use, from the moment that its making begins until the process ends that uses it; a rename does not undo it.
+"""
+
+import contextlib
+import fcntl
 import os
+import secrets
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["cache_directory"]
+__all__ = ["LIMIT_BYTES", "cache_directory", "hold", "prune", "size"]
+
+LIMIT_BYTES = 5_000_000_000
+"""Size that the cache is brought down to; what is in use is kept all the same."""
+
+_held: dict[tuple[int, int], int] = {}
+"""Descriptors of what this process holds, by device and inode; they are open to its end."""
 
 
 def cache_directory() -> Path:
-    """Where simulators are kept: ``$P4SGD_CACHE``, else ``~/.cache/p4sgd``; absolute, for programs run elsewhere."""
-    return Path(os.environ.get("P4SGD_CACHE") or Path.home() / ".cache" / "p4sgd").absolute()
+    """Where simulators are kept; absolute, for programs run elsewhere.
+
+    ``$P4SGD_CACHE``, else ``p4sgd`` in ``$XDG_CACHE_HOME`` (which counts only if absolute), else in ``~/.cache``.
+    """
+    if chosen := os.environ.get("P4SGD_CACHE"):
+        return Path(chosen).absolute()
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".cache") / "p4sgd"
+
+
+def hold(path: Path) -> bool:
+    """Keep a file or folder of the cache until this process ends; False if it is not there."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    with contextlib.suppress(OSError):  # a file system without locks
+        fcntl.flock(handle, fcntl.LOCK_SH)
+    status = os.fstat(handle)
+    key = (status.st_dev, status.st_ino)
+    try:
+        there = os.stat(path)
+    except OSError:  # removed while this waited for the lock
+        there = None
+    if there is None or (there.st_dev, there.st_ino) != key:
+        os.close(handle)
+        return False
+    if key in _held:
+        os.close(handle)
+    else:
+        _held[key] = handle
+    with contextlib.suppress(OSError):
+        os.utime(path)  # used now
+    return True
+
+
+def prune(limit: int = LIMIT_BYTES) -> None:
+    """Remove what was used least recently and is not in use, until no more than ``limit`` bytes are left."""
+    entries = sorted((_used(entry), size(entry), entry) for entry in _entries())
+    total = sum(bytes_ for _, bytes_, _ in entries)
+    for _, bytes_, entry in entries:
+        if total <= limit:
+            return
+        if _remove(entry):
+            total -= bytes_
+
+
+def size(path: Path) -> int:
+    """Bytes of a file, or of all files below a folder; what goes away meanwhile counts as nothing."""
+    total = 0
+    for file in path.rglob("*") if path.is_dir() else [path]:
+        with contextlib.suppress(OSError):
+            total += file.lstat().st_size if not file.is_dir() else 0
+    return total
+
+
+def _entries() -> Iterator[Path]:
+    for kind in ("verilated", "verilog"):
+        folder = cache_directory() / kind
+        if folder.is_dir():
+            yield from folder.iterdir()
+
+
+def _used(entry: Path) -> float:
+    try:
+        return entry.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _remove(entry: Path) -> bool:
+    """Remove an entry that nobody holds; others never see half of it."""
+    try:
+        handle = os.open(entry, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        doomed = entry.rename(entry.with_name(f"removed-{secrets.token_hex(8)}"))
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    if doomed.is_dir():
+        shutil.rmtree(doomed, ignore_errors=True)
+    else:
+        doomed.unlink(missing_ok=True)
+    return True

@@ -19,7 +19,7 @@ from pathlib import Path
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import Verilator
 
-from p4sgd.sim.cache import cache_directory
+from p4sgd.sim.cache import cache_directory, hold, prune
 
 __all__ = ["Build", "MissingToolError", "SimulationError", "build", "environment", "lint"]
 
@@ -220,10 +220,11 @@ def build(
     key = hashlib.sha256(repr((texts, top, waves, arguments, tools)).encode()).hexdigest()[:24]
     target = cache_directory() / "verilated" / f"{top}-{key}"
     done = Build(target, top, waves)
-    if target.is_dir():
+    if hold(target):
         return done
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f"{top}-", dir=target.parent))
+    hold(scratch)
     try:
         design = scratch / f"{top}.v"
         design.write_text(verilog)
@@ -254,8 +255,9 @@ def build(
         try:
             scratch.rename(target)
         except OSError:  # another process was faster
-            if not target.is_dir():
+            if not hold(target):
                 raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+    prune()
     return done

@@ -15,7 +15,7 @@ from p4sgd import hw
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import to_verilog
 from p4sgd.sim import verilator
-from p4sgd.sim.cache import cache_directory
+from p4sgd.sim.cache import cache_directory, hold
 from p4sgd.sim.cluster.cluster import Cluster
 from p4sgd.sim.cluster.protocol import MEMORY_BITS
 
@@ -36,13 +36,14 @@ def _source_hash() -> str:
 def _verilog(config: WorkerConfig, workers: int, top: str) -> str:
     key = hashlib.sha256(f"{_source_hash()} {config} {workers} {MEMORY_BITS}".encode()).hexdigest()[:24]
     path = cache_directory() / "verilog" / f"{top}-{key}.v"
-    if not path.exists():
+    if not hold(path):
         text = to_verilog(Cluster(config, workers, memory_bits=MEMORY_BITS), top)
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, scratch = tempfile.mkstemp(prefix=f"{top}-", dir=path.parent)
         try:
             with open(handle, "w") as file:
                 file.write(text)
+            hold(Path(scratch))
             os.replace(scratch, path)
         finally:
             Path(scratch).unlink(missing_ok=True)

@@ -1,13 +1,15 @@
 """Simulators are kept where the user says, and apart where anything that made them differs."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.sim import verilator
-from p4sgd.sim.cache import cache_directory
+from p4sgd.sim.cache import cache_directory, hold, prune, size
 from p4sgd.sim.cluster import build as cluster
 
 
@@ -26,7 +28,53 @@ def test_a_relative_folder_is_made_absolute(tmp_path, monkeypatch):
 
 def test_the_home_folder_otherwise(monkeypatch):
     monkeypatch.setenv("P4SGD_CACHE", "")
-    assert cache_directory() == Path.home() / ".cache" / "p4sgd"
+    monkeypatch.setenv("XDG_CACHE_HOME", "/some/cache")
+    assert cache_directory() == Path("/some/cache/p4sgd")
+    for useless in ("", "relative"):
+        monkeypatch.setenv("XDG_CACHE_HOME", useless)
+        assert cache_directory() == Path.home() / ".cache" / "p4sgd"
+
+
+def entry(cache, name, age, bytes_=100):
+    """A simulator that was used so many seconds ago."""
+    folder = cache / "verilated" / name
+    (folder / "deep").mkdir(parents=True)
+    (folder / "deep" / "code").write_bytes(bytes(bytes_))
+    used = folder.stat().st_mtime - age
+    os.utime(folder, (used, used))
+    return folder
+
+
+def test_what_was_used_least_recently_goes(cache):
+    old, older, new = entry(cache, "old", 20), entry(cache, "older", 30), entry(cache, "new", 10)
+    assert size(cache) == 300
+    prune(300)
+    assert size(cache) == 300
+    prune(200)
+    assert [path.exists() for path in (older, old, new)] == [False, True, True]
+    assert hold(old), "used again"
+    prune(0)
+    assert list((cache / "verilated").iterdir()) == [old]
+    assert not hold(older)
+
+
+def test_what_another_process_uses_stays(cache):
+    """Also what it is still building, which is renamed when done."""
+    scratch = entry(cache, "scratch", 10)
+    code = (
+        "import sys; from pathlib import Path; from p4sgd.sim.cache import hold; "
+        "print(hold(Path(sys.argv[1])), flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, scratch], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "True\n"
+        done = scratch.rename(scratch.with_name("done"))
+        prune(0)
+        assert done.exists()
+        process.stdin.write("\n")
+    prune(0)
+    assert not done.exists()
 
 
 def test_other_versions_of_the_tools_make_other_simulators(cache, monkeypatch):

@@ -21,6 +21,7 @@ def info(as_json: bool) -> None:
     from p4sgd.host.cli import machine
     from p4sgd.host.devices import DEVICES
     from p4sgd.hw.spec.config import PRESETS
+    from p4sgd.sim.cache import LIMIT_BYTES, cache_directory, size
 
     output = Output(as_json=as_json)
     versions = machine.versions()
@@ -31,9 +32,12 @@ def info(as_json: bool) -> None:
         device: [finding.requirement.name for finding in missing if device in finding.requirement.devices]
         for device in DEVICES
     }
+    cache = cache_directory()
+    cached = size(cache) if cache.is_dir() else 0
     output.document(
         {
             "versions": versions,
+            "cache": {"path": str(cache), "bytes": cached},
             "cores": os.cpu_count(),
             "configurations": configurations,
             "devices": {
@@ -61,6 +65,7 @@ def info(as_json: bool) -> None:
         [(device, states[device], kind.summary) for device, kind in DEVICES.items()],
         texts=3,
     )
+    output.say(f"simulators in {cache}: {cached / 1e6:,.0f} MB, kept to {LIMIT_BYTES / 1e6:,.0f} MB")
     if missing:
         output.table(
             ["missing", "problem", "needed for", "to get it"],

@@ -21,6 +21,15 @@ def test_json():
     assert {"p4sgd", "python", "amaranth", "numpy"} <= set(document["versions"])
 
 
+def test_the_cache_and_its_size(monkeypatch, tmp_path):
+    monkeypatch.setenv("P4SGD_CACHE", str(tmp_path))
+    (tmp_path / "verilated" / "model").mkdir(parents=True)
+    (tmp_path / "verilated" / "model" / "code").write_bytes(bytes(3_000_000))
+    document = json.loads(CliRunner().invoke(main, ["info", "--json"]).stdout)
+    assert document["cache"] == {"path": str(tmp_path), "bytes": 3_000_000}
+    assert f"simulators in {tmp_path}: 3 MB" in CliRunner().invoke(main, ["info"]).stdout
+
+
 def test_tables():
     done = CliRunner().invoke(main, ["info"])
     assert done.exit_code == 0
