@@ -171,13 +171,18 @@ def _refuse_unknown_tables(command: click.Command, document: Mapping[str, Any], 
     """A file may serve several commands, but a misspelt table must not go unnoticed."""
     if not isinstance(command, click.Group):
         return
+    takers = [name for name, each in command.commands.items() if _takes_options(each)]
     for name, table in document.items():
-        if name not in command.commands:
+        if name not in takers:
             kind = "table" if isinstance(table, dict) else "key outside a table"
-            known = ", ".join(f"[{prefix}{each}]" for each in command.commands)
+            known = ", ".join(f"[{prefix}{each}]" for each in takers)
             raise UserError(f"{path}: unknown {kind} {prefix}{name}; there are {known}")
         if isinstance(table, dict):
             _refuse_unknown_tables(command.commands[name], table, path, f"{prefix}{name}.")
+
+
+def _takes_options(command: click.Command) -> bool:
+    return isinstance(command, click.Group) or any(param.name == "options" for param in command.params)
 
 
 def _key(param: click.Parameter) -> str:

@@ -6,12 +6,13 @@ found to be there, it has to match. Reading it as data does not compare. Who wan
 gives the checksum.
 """
 
+import contextlib
 import hashlib
 import http.client
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -114,11 +115,7 @@ def fetch(
     expected = (sha256 or lock.get(original.file_name) or "").lower()
     downloaded = not path.exists()
     if downloaded:
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"{directory}: cannot make the folder: {error.strerror}") from error
-        with new_file(path) as file:
+        with _folder(directory), new_file(path) as file:
             found = _download(original.url, path, file, on_progress)
             if expected and found != expected:
                 lines = f"remove its line from {directory / LOCK_FILE}"
@@ -137,6 +134,23 @@ def fetch(
         with new_file(directory / LOCK_FILE) as file:
             file.write(json.dumps(lock, indent=2, sort_keys=True).encode() + b"\n")
     return Fetched(path, found, downloaded, pinned and sha256 is None)
+
+
+@contextlib.contextmanager
+def _folder(directory: Path) -> Iterator[None]:
+    """Make a folder for the ``with`` block; if that fails, nothing of it is left."""
+    made = [folder for folder in (directory, *directory.parents) if not folder.exists()]
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{directory}: cannot make the folder: {error.strerror}") from error
+    try:
+        yield
+    except BaseException:
+        for folder in made:
+            with contextlib.suppress(OSError):  # others have put something there
+                folder.rmdir()
+        raise
 
 
 def _download(url: str, path: Path, file: BinaryIO, on_progress: Callable[[int, int | None], None] | None) -> str:

@@ -87,17 +87,22 @@ def read_dataset(
         raise UserError(f"{source}: there is no such file; built-in data sets are {', '.join(BUILTIN)}")
     if path.is_dir():
         raise UserError(f"{source}: is a folder, a file is needed")
+    guessed = False
     if file_format is None:
-        file_format = _EXTENSIONS.get(Path(plain_name(path)).suffix) or _look(path)
+        file_format = _EXTENSIONS.get(Path(plain_name(path)).suffix)
+    if file_format is None:
+        file_format, guessed = _look(path), True
     if file_format not in FORMATS:
         raise UserError(f"there is no format {file_format!r}; there are {', '.join(FORMATS)}")
     if file_format not in _COMPRESSED and path.name.lower().endswith(SUFFIXES):
         raise UserError(f"{source}: {file_format} files are read uncompressed: decompress it first")
     try:
         return FORMATS[file_format](path, options)
-    except UserError:
+    except UserError as error:
         # What damaged compression gives as text may look like the user's mistake before it is found out.
         check_compression(path)
+        if guessed:
+            raise UserError(f"{error} (it looks like {file_format}; if it is not, say so with --format)") from error
         raise
 
 
@@ -121,10 +126,10 @@ def _look(path: Path) -> str:
     if not lines:
         raise UserError(f"{path}: the file is empty")
     if b"\0" in start:
-        raise UserError(f"{path}: unknown format: formats are {', '.join(FORMATS)}")
+        raise UserError(f"{path}: unknown format: --format takes {', '.join(FORMATS)}")
     words = lines[0].split()
     if (len(words) == 1 and not re.search(rb"[,;]", words[0])) or any(_ITEM.match(word) for word in words[1:3]):
         return "libsvm"
     if any(delimiter in lines[0] for delimiter in (b",", b";", b"\t")):
         return "csv"
-    raise UserError(f"{path}: unknown format: name the file .csv, .libsvm or as it is")
+    raise UserError(f"{path}: unknown format: say which it is with --format")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from p4sgd.host.errors import UserError
-from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.spec.run import MAX_WORKERS
 
 __all__ = ["Shard", "partition"]
@@ -68,13 +68,18 @@ def partition(features: int, workers: int, config: WorkerConfig) -> list[Shard]:
     largest = max(shard.features for shard in shards)
     if largest > config.features:
         needed = -(-chunks // (config.features // config.lanes))
-        remedy = (
-            f"use at least {needed} workers or a larger configuration"
-            if needed <= MAX_WORKERS
-            else "use a larger configuration"
-        )
+        remedies = [f"at least {needed} workers"] if needed <= MAX_WORKERS else []
+        if larger := [name for name, make in PRESETS.items() if _fits(features, workers, make())]:
+            remedies.append(f"a larger configuration ({', '.join(larger)})")
         raise UserError(
-            f"{features} features over {workers} workers are up to {largest} a worker, this configuration holds "
-            f"{config.features}: {remedy}"
+            f"{features} features (with the bias) over {workers} worker{'s' if workers > 1 else ''} are up to "
+            f"{largest} a worker, this configuration holds {config.features}: "
+            f"use {' or '.join(remedies or ['fewer features'])}"
         )
     return shards
+
+
+def _fits(features: int, workers: int, config: WorkerConfig) -> bool:
+    """Whether every worker of a configuration gets a chunk, and no more than it holds."""
+    chunks = -(-features // config.lanes)
+    return workers <= chunks and -(-chunks // workers) * config.lanes <= config.features

@@ -125,7 +125,9 @@ class LabelCoding:
         labels = data.labels
         if bool(self.names) != bool(data.label_names):
             ours, theirs = ("texts", "numbers") if self.names else ("numbers", "texts")
-            raise UserError(f"{data.name}: the labels are {theirs}, those of the model are {ours}")
+            raise UserError(
+                f"{data.name}: the labels are {theirs}, those of the model are {ours}: name its classes alike"
+            )
         if data.label_names and data.label_names != self.names:
             # A name that the model does not know gets a number of its own, which is refused below if it matters.
             strange = len(self.names)

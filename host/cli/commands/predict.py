@@ -91,7 +91,12 @@ def _write(out: Path, columns: Mapping[str, list[Any]]) -> None:
     csv.writer(text, lineterminator="\n").writerows(zip(*columns.values(), strict=True))
     content = text.getvalue().encode()
     if out.exists() and not out.is_file():
-        out.write_bytes(content)
+        try:
+            out.write_bytes(content)
+        except BrokenPipeError:  # no failure: the reader has what it wanted
+            raise
+        except OSError as error:
+            raise UserError(f"{out}: cannot write: {error.strerror}") from error
     else:
         with new_file(out, len(content)) as file:
             file.write(content)

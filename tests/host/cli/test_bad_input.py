@@ -56,6 +56,7 @@ FILES = [
     ("classes.libsvm", "1 1:1\n2 1:2\n3 1:3\n", ["--loss", "hinge"], r"3 values .*needs two"),
     ("label.csv", "1,2,red\n1,3,blue\n", ["--loss", "squared"], r"regression needs numbers"),
     ("broken.libsvm.gz", gzip.compress(GOOD.encode())[:-12], [], r"broken.libsvm.gz"),
+    ("make.py", "import numpy, sys\nx = 1, 2\n", [], r"it looks like csv; if it is not, say so with --format"),
     ("text.txt", "once upon a time\n", [], r"unknown format"),
     ("binary.dat", b"\0\1\2\3" * 50, [], r"binary.dat"),
     ("broken.npz", b"PK\x03\x04broken", [], r"broken.npz"),
@@ -164,6 +165,13 @@ def test_a_folder_that_takes_no_files(tmp_path):
     line = refused(tmp_path, "train", "breast_cancer", "--epochs", 1, "--out", "/proc/x.model")
     assert line.startswith("/proc/x.model: ")
     assert "write" in line
+
+
+def test_a_table_for_a_command_that_takes_no_options_file(tmp_path):
+    write(tmp_path, "run.toml", "[info]\n")
+    line = refused(tmp_path, "train", "breast_cancer", "--options", tmp_path / "run.toml")
+    assert "unknown table info; there are [train], " in line
+    assert "[info]" not in line
 
 
 def test_a_link_into_a_missing_folder(tmp_path):

@@ -88,7 +88,9 @@ def test_json_beside_a_file(model, tmp_path):
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux' /dev/full")
 def test_what_cannot_be_written_is_not_announced(model, tmp_path):
     for out in (tmp_path, tmp_path / "no" / "file", "/dev/full"):
-        assert run("predict", model, "breast_cancer", "--json", "--out", out, status=2).stdout == ""
+        done = run("predict", model, "breast_cancer", "--json", "--out", out, status=2)
+        assert done.stdout == ""
+        assert str(out) in done.stderr
 
 
 def test_data_without_labels(model, tmp_path):

@@ -83,8 +83,8 @@ def test_format_is_forced(tmp_path):
     ("content", "message"),
     [
         (b"", "the file is empty"),
-        (b"\x7fELF\x00\x01", "unknown format: formats are libsvm"),
-        (b"some words of prose\n", "unknown format: name the file"),
+        (b"\x7fELF\x00\x01", "unknown format: --format takes libsvm"),
+        (b"some words of prose\n", "unknown format: say which it is with --format"),
     ],
 )
 def test_format_is_not_recognised(tmp_path, content, message):

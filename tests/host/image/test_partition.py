@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from p4sgd.host.errors import UserError
 from p4sgd.host.image.partition import partition
-from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 
 CONFIG = WorkerConfig(engines=2, lanes=8, chunks=4)  # 64 features a worker
 
@@ -40,8 +40,12 @@ def test_the_advice_is_right():
     with pytest.raises(UserError, match="holds 64: use at least 3 workers"):
         partition(129, 2, CONFIG)
     partition(129, 3, CONFIG)
-    with pytest.raises(UserError, match="holds 64: use a larger configuration"):
+    with pytest.raises(UserError, match=r"holds 64: use a larger configuration \(tiny, small, u280"):
         partition(64 * 32 + 1, 32, CONFIG)
+    with pytest.raises(UserError, match=r"3001 features \(with the bias\) over 1 worker are .* configuration \(u280"):
+        partition(3001, 1, PRESETS["small"]())
+    with pytest.raises(UserError, match=r"use fewer features$"):
+        partition(10**8, 32, CONFIG)
 
 
 @pytest.mark.parametrize("workers", [0, 33, -1])

@@ -102,7 +102,7 @@ def test_no_labels():
 def test_strange_labels_in_test_data():
     with pytest.raises(UserError, match=r"d\.csv: the label 5 is neither 0 nor 1"):
         classes(0, 1).labels_of(dataset(0, 5))
-    with pytest.raises(UserError, match="the labels are texts, those of the model are numbers"):
+    with pytest.raises(UserError, match="the labels are texts, those of the model are numbers: name its"):
         classes(0, 1).labels_of(dataset(0, 1, names=("a", "b")))
 
 
