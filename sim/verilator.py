@@ -33,11 +33,15 @@ class SimulationError(RuntimeError):
 
 
 class _Runner(Verilator):
-    """The cocotb runner without ``--public-flat-rw`` (a control file names the public signals instead)."""
+    """The cocotb runner without ``--public-flat-rw`` (a control file names the public signals instead).
 
-    def __init__(self, python_path: Sequence[Path] = ()) -> None:
+    ``objects`` are in the build folder already.
+    """
+
+    def __init__(self, *, python_path: Sequence[Path] = (), objects: Sequence[str] = ()) -> None:
         super().__init__()
         self._python_path = python_path
+        self._objects = objects
 
     def _set_env_test(self) -> None:
         super()._set_env_test()
@@ -45,7 +49,9 @@ class _Runner(Verilator):
         self.env["PYTHONPATH"] = os.pathsep.join(paths)
 
     def _build_command(self) -> list[list[str]]:
-        return [[word for word in command if word != "--public-flat-rw"] for command in super()._build_command()]
+        verilate, make = super()._build_command()
+        verilate = [word for word in verilate if word != "--public-flat-rw"]
+        return [verilate, make + [f"--old-file={name}" for name in self._objects]]
 
 
 def _root() -> Path:
@@ -144,7 +150,7 @@ class Build:
             If the simulator could not run, a test failed, or none ran.
         """
         work.mkdir(parents=True, exist_ok=True)
-        runner = _Runner(python_path)
+        runner = _Runner(python_path=python_path)
         log = work / "simulation.log"
         try:
             results = runner.test(
@@ -217,8 +223,8 @@ def build(
     ]
     # A model contains Verilator's run-time library and links to cocotb's, which lies in the same environment.
     tools = (extra["VERILATOR_ROOT"], version("verilator"), version("cocotb"))
-    key = hashlib.sha256(repr((texts, top, waves, arguments, tools)).encode()).hexdigest()[:24]
-    target = cache_directory() / "verilated" / f"{top}-{key}"
+    target = cache_directory() / "verilated" / f"{top}-{_key(texts, top, waves, arguments, tools)}"
+    library = cache_directory() / "verilated" / f"library-{_key(waves, arguments, tools)}"
     done = Build(target, top, waves)
     if hold(target):
         return done
@@ -231,10 +237,13 @@ def build(
         control = scratch / "public.vlt"
         control.write_text(f'`verilator_config\npublic_flat_rw -module "{top}" -var "*"\n')
         log = scratch / "build.log"
+        if library_is_known := hold(library):
+            shutil.copytree(library, scratch, dirs_exist_ok=True)
+        objects = [file.name for file in scratch.glob("*.o")]
         old = {name: os.environ.get(name) for name in extra}
         os.environ.update(extra)  # the runner reads the process' environment
         try:
-            _Runner().build(
+            _Runner(objects=objects).build(
                 sources=[control, *sources, design],
                 hdl_toplevel=top,
                 build_dir=scratch,
@@ -252,6 +261,8 @@ def build(
                     del os.environ[name]
                 else:
                     os.environ[name] = value
+        if not library_is_known:
+            _keep_library(scratch, library)
         try:
             scratch.rename(target)
         except OSError:  # another process was faster
@@ -261,3 +272,18 @@ def build(
         shutil.rmtree(scratch, ignore_errors=True)
     prune()
     return done
+
+
+def _key(*what: object) -> str:
+    return hashlib.sha256(repr(what).encode()).hexdigest()[:24]
+
+
+def _keep_library(built: Path, library: Path) -> None:
+    """Keep the objects of Verilator's run-time library: they are most of the work of building a small model."""
+    scratch = Path(tempfile.mkdtemp(prefix="library-", dir=library.parent))
+    for file in built.glob("verilated*.o"):
+        shutil.copy(file, scratch)
+    try:
+        scratch.rename(library)
+    except OSError:  # another process was faster
+        shutil.rmtree(scratch, ignore_errors=True)
