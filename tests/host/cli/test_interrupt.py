@@ -26,7 +26,9 @@ def interrupt(folder, *words, by=signal.SIGINT):
     terminal, end = pty.openpty()
     command = [PROGRAM, "train", "breast_cancer", "--epochs", str(EPOCHS), *words]
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "150", "LINES": "50"}
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=end, env=environment)
+    process = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=end, env=environment, preexec_fn=_heed_interrupts
+    )
     os.close(end)
     seen = b""
     interrupted = False
@@ -47,6 +49,11 @@ def interrupt(folder, *words, by=signal.SIGINT):
         process.kill()
         os.close(terminal)
     return process.returncode, stdout, seen.decode(errors="replace")
+
+
+def _heed_interrupts():
+    """A shell has jobs in the background ignore Ctrl-C, and what they start inherits that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM], ids=lambda by: by.name)
