@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -44,9 +44,11 @@ class Model(wiring.Component):
     write_half : In(1)
         Half of ``w`` that final updates go to; 0 unless the model has at most half of ``WorkerConfig.chunks``.
     load : In(stream of weights_layout)
-        Chunk 0, 1, 2, … of both memories, written a cycle later; always ready; not while gradients are under way.
+        Chunk 0, 1, 2, … of both memories; always ready; not while gradients are under way.
     load_clear : In(1)
-        Pulse: the next chunk loaded is chunk 0.
+        Pulse while ``load_busy`` is low: the next chunk loaded is chunk 0.
+    load_busy : Out(1)
+        A chunk was taken and is not yet written.
     updated : Out(1)
         Pulse: a chunk of ``w`` is being written by a final gradient. A read in the next cycle or later sees it.
     updated_last : Out(1)
@@ -72,6 +74,7 @@ class Model(wiring.Component):
                 "write_half": In(1),
                 "load": In(stream.Signature(weights_layout(config))),
                 "load_clear": In(1),
+                "load_busy": Out(1),
                 "updated": Out(1),
                 "updated_last": Out(1),
                 "wrote_first": Out(1),
@@ -88,6 +91,7 @@ class Model(wiring.Component):
     write_half: Signal
     load: stream.Interface
     load_clear: Signal
+    load_busy: Signal
     updated: Signal
     updated_last: Signal
     wrote_first: Signal
@@ -116,7 +120,7 @@ class Model(wiring.Component):
             next_read.en.eq(self.gradients.valid),
             update.gradients.eq(self.gradients.values),
             update.weights.eq(old),
-            update.regularize.eq(self.gradients.final),
+            update.regularize.eq(self.gradients.valid & self.gradients.final),
             update.gradient_shift.eq(self.gradient_shift),
             update.shrink.eq(self.shrink),
             update.threshold.eq(self.threshold),
@@ -134,10 +138,11 @@ class Model(wiring.Component):
                 m.d.sync += later.eq(line[-1])
                 line.append(later)
 
-        # Loaded weights pass the last stage of the update.
-        loaded = Signal()
+        # Loaded weights pass the last stages of the update.
+        loading = Signal(Update.LOAD_LATENCY)
+        loaded = loading[-1]
         load_chunk = Signal(config.chunk_bits)
-        m.d.sync += loaded.eq(self.load.valid)
+        m.d.sync += loading.eq(Cat(self.load.valid, loading))
         with m.If(self.load_clear):
             m.d.sync += load_chunk.eq(0)
         with m.Elif(loaded):
@@ -145,6 +150,7 @@ class Model(wiring.Component):
         half = Signal(config.chunk_bits)
         m.d.comb += [
             self.load.ready.eq(1),
+            self.load_busy.eq(loading.any()),
             update.load.eq(self.load.valid),
             update.loaded.eq(self.load.payload),
             self.updated.eq(valid[-1] & final[-1]),

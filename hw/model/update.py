@@ -6,12 +6,17 @@ from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.arithmetic import add, overflows, saturate
 from p4sgd.hw.backward.ports import GRADIENT_BITS
-from p4sgd.hw.spec.fixed import SHRINK, WEIGHT
+from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, Fixed
 from p4sgd.hw.spec.run import MAX_GRADIENT_SHIFT
 
 __all__ = ["Update"]
 
-_HALF = WEIGHT.width // 2
+_LOW = 17
+"""Bits of a weight that the first of two DSP48E2 multiplies: what its cascade to the second shifts by (UG579)."""
+
+_KEEP_ALL = 1 << SHRINK.fraction
+_RETAINED = Fixed(SHRINK.fraction + 1, SHRINK.fraction, signed=False)
+"""The part of a weight that is kept: 1 − shrink, up to 1."""
 
 
 class Update(wiring.Component):
@@ -19,13 +24,15 @@ class Update(wiring.Component):
 
     The stages of the pipeline, each ending in a register::
 
-        1  >> 8, 16, 24 of gradient_shift     5  × shrink, the weight in two halves   9  ± threshold
-        2  >> 0 … 7, and the bit below        6  low product + half                  10  0 if the sign changed
-        3  w − …                              7  high + low product, >> 24
-        4  saturate                           8  w − …
+        1  >> 0, 8, 16, 24 of gradient_shift     6  low bits × retained
+        2  >> 0, 2, 4, 6                         7  … + half; high bits × retained
+        3  >> 0, 1 with rounding; w − …          8  high + low, >> 24
+        4  overflow?                             9  ± threshold
+        5  saturate, or load                    10  0 if the sign changed
 
-    Rounding is the bit below the last that is kept, as a carry into the subtraction. Stages 5 to 10 leave the weight as
-    it is where ``regularize`` is low: shrink and threshold count as 0 then.
+    Rounding is the bit below the last that is kept, as a carry into the subtraction. The shrink is a multiplication by
+    what is retained, 1 − shrink: w − ⌊(w·shrink + ½) / 1⌋ = ⌊w·(1 − shrink) + ½ − 2^-24⌋ in steps of a weight, which is
+    two DSP slices and no adder beside them. Where ``regularize`` is low all is retained and the threshold counts as 0.
 
     Members
     -------
@@ -37,7 +44,8 @@ class Update(wiring.Component):
     gradient_shift : In(5), shrink : In(18), threshold : In(31)
         Settings; stable.
     load : In(1), loaded : In(ArrayLayout(signed(32), lanes))
-        These weights, instead of updated ones, in the next cycle.
+        These weights, instead of updated ones, `LOAD_LATENCY` cycles later, if ``regularize`` was low `LATENCY` cycles
+        before that.
     updated : Out(ArrayLayout(signed(32), lanes))
         New weights, `LATENCY` cycles after the gradients.
     saturated : Out(1)
@@ -48,6 +56,7 @@ class Update(wiring.Component):
     LATENCY = 10
     WEIGHTS_LATENCY = 2
     SATURATED_LATENCY = 5
+    LOAD_LATENCY = 6
 
     def __init__(self, lanes: int) -> None:
         self._lanes = lanes
@@ -84,17 +93,21 @@ class Update(wiring.Component):
             flag = Signal(name=f"final{stage}", reset_less=True)
             m.d.sync += flag.eq(final[-1])
             final.append(flag)
-        factor = Signal(SHRINK.width, reset_less=True)  # lines up with stage 4
+        shrunk = Signal(_RETAINED.width, reset_less=True)
+        low_factor = Signal(signed(_RETAINED.width + 1), reset_less=True)  # lines up with stage 5
+        high_factor = Signal.like(low_factor, reset_less=True)
         distance = Signal(WEIGHT.width - 1, reset_less=True)  # lines up with stage 8
         m.d.sync += [
-            factor.eq(Mux(final[3], self.shrink, 0)),
+            shrunk.eq(_KEEP_ALL - self.shrink),
+            low_factor.eq(Mux(final[4], shrunk, _KEEP_ALL)),
+            high_factor.eq(low_factor),
             distance.eq(Mux(final[7], self.threshold, 0)),
         ]
-        overflows = [self._lane(m, lane, factor, distance) for lane in range(self._lanes)]
+        overflows = [self._lane(m, lane, low_factor, high_factor, distance) for lane in range(self._lanes)]
         m.d.sync += self.saturated.eq(Cat(overflows).any())
         return m
 
-    def _lane(self, m: Module, lane: int, factor: Signal, distance: Signal) -> Signal:
+    def _lane(self, m: Module, lane: int, low_factor: Signal, high_factor: Signal, distance: Signal) -> Signal:
         """Build one lane; returns its overflow flag, with the register of stage 4."""
 
         def register(stage: str, width: int) -> Signal:
@@ -102,50 +115,47 @@ class Update(wiring.Component):
 
         # One bit more at the low end: what it holds after the shift is the half to round by.
         coarse = register("coarse", GRADIENT_BITS + 1)
-        step = register("step", GRADIENT_BITS + 1)
+        medium = register("medium", GRADIENT_BITS + 1)
         moved = register("moved", GRADIENT_BITS + 1)
+        step = Signal(signed(GRADIENT_BITS + 1), name=f"step_{lane}")
+        m.d.comb += step.eq(Mux(self.gradient_shift[0], medium >> 1, medium))
         m.d.sync += [
             coarse.eq(Cat(Const(0, 1), self.gradients[lane]).as_signed() >> (self.gradient_shift & 0b11000)),
-            step.eq(coarse >> self.gradient_shift[:3]),
+            medium.eq(coarse >> (self.gradient_shift & 0b00110)),
             # w − (step >> 1) − half = w + ~(step >> 1) + ~half
             moved.eq(add(self.weights[lane], ~step[1:].as_signed(), carry=~step[0])),
         ]
-        weight = register("weight", WEIGHT.width)
         overflow = Signal(name=f"overflow_{lane}", reset_less=True)
+        checked = register("checked", GRADIENT_BITS + 1)
+        weight = register("weight", WEIGHT.width)
         m.d.sync += [
             overflow.eq(overflows(moved, WEIGHT)),
-            weight.eq(saturate(moved, overflows(moved, WEIGHT), WEIGHT)),
+            checked.eq(moved),
+            weight.eq(Mux(self.load, self.loaded[lane], saturate(checked, overflow, WEIGHT))),
         ]
 
-        # round(weight · factor / 2^24): the halves meet where no carry is lost.
-        high_product = register("high_product", _HALF + SHRINK.width + 1)
-        low_product = register("low_product", _HALF + SHRINK.width + 2)
-        high_delayed = register("high_delayed", len(high_product))
-        low_rounded = register("low_rounded", len(low_product) + 1)
-        shrinkage = register("shrinkage", len(high_product) + 2)
+        product_bits = WEIGHT.width - _LOW + len(low_factor)
+        low_product = register("low_product", _LOW + 1 + len(low_factor))
+        low_sum = register("low_sum", len(low_product) + 1)
+        high_weight = register("high_weight", WEIGHT.width - _LOW)
+        high_product = register("high_product", product_bits)
+        product = register("product", product_bits + 1)
+        shrunk = product[SHRINK.fraction - _LOW :][: WEIGHT.width].as_signed()
         m.d.sync += [
-            high_product.eq(weight[_HALF:].as_signed() * factor),
-            low_product.eq(weight[:_HALF] * factor),
-            high_delayed.eq(high_product),
-            low_rounded.eq(low_product + (1 << (SHRINK.fraction - 1))),
-            shrinkage.eq((high_delayed + (low_rounded >> _HALF)) >> (SHRINK.fraction - _HALF)),
+            low_product.eq(Cat(weight[:_LOW], 0).as_signed() * low_factor),
+            low_sum.eq(low_product + ((1 << (SHRINK.fraction - 1)) - 1)),
+            high_weight.eq(weight[_LOW:]),
+            high_product.eq(high_weight * high_factor),
+            product.eq(high_product + (low_sum >> _LOW)),
         ]
-        delayed = [weight]
-        for stage in range(5, 8):
-            later = register(f"weight{stage}", WEIGHT.width)
-            m.d.sync += later.eq(delayed[-1])
-            delayed.append(later)
-        shrunk = register("shrunk", WEIGHT.width)
         lowered = register("lowered", WEIGHT.width)
         negative = Signal(name=f"negative_{lane}", reset_less=True)
         inverted = Signal(signed(WEIGHT.width), name=f"inverted_{lane}")  # −distance − 1 unless negative
         m.d.comb += inverted.eq(Mux(shrunk[-1], distance, ~Cat(distance, 0)))
         m.d.sync += [
-            shrunk.eq(delayed[-1] - shrinkage),
             # Towards 0, which cannot overflow. It went past 0 if the sign changed.
             lowered.eq(add(shrunk, inverted, carry=~shrunk[-1])),
             negative.eq(shrunk[-1]),
-            # One gate a bit, loading included.
-            self.updated[lane].eq(Mux(self.load, self.loaded[lane], Mux(lowered[-1] == negative, lowered, 0))),
+            self.updated[lane].eq(Mux(lowered[-1] == negative, lowered, 0)),
         ]
         return overflow

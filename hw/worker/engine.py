@@ -183,6 +183,7 @@ class Engine(wiring.Component):
             m.d.sync += chunks_left.eq(chunks_left - 1)
 
         idle = Signal()
+        loaded = (chunks_left == 0) & ~model.load_busy
         reading = Cat(reader.busy for reader in readers).any()
         with m.FSM():
             with m.State("IDLE"):
@@ -198,11 +199,11 @@ class Engine(wiring.Component):
                     m.next = "STORE"
             with m.State("LOAD"):
                 m.d.comb += loading.eq(1)
-                with m.If(chunks_left == 0):
+                with m.If(loaded):
                     m.next = "IDLE"
             with m.State("ZERO"):
                 m.d.comb += zeroing.eq(chunks_left != 0)
-                with m.If(chunks_left == 0):
+                with m.If(loaded):
                     m.next = "IDLE"
             with m.State("TRAIN"):  # the last line spends a credit before its reader is idle
                 with m.If(~reading & chaining.settled):

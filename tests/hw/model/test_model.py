@@ -29,7 +29,10 @@ async def load(dut, w, lanes):
         dut.load__valid.value = 1
         await RisingEdge(dut.clk)
     dut.load__valid.value = 0
-    await RisingEdge(dut.clk)  # written a cycle later
+    while True:
+        await RisingEdge(dut.clk)
+        if not dut.load_busy.value:
+            break
 
 
 async def read(dut, chunk, lanes):

@@ -72,6 +72,7 @@ async def updates_every_cycle(dut):
     thresholds = [0, 1, WEIGHT.maximum, None]
     cases = [*product(range(MAX_GRADIENT_SHIFT + 1), [None], [None]), *product([None], shrinks, thresholds)]
     random.shuffle(cases)
+    dut.load.value = 0
     await start(dut)
     saturations = 0
     for shift, shrink, threshold in cases:
@@ -116,7 +117,7 @@ async def updates_every_cycle(dut):
 async def latency(dut):
     """One gradient, alone: each result is there in its cycle and not in the ones beside it."""
     lanes = parameters()["lanes"]
-    dut.gradients.value = dut.weights.value = 0
+    dut.gradients.value = dut.weights.value = dut.load.value = 0
     dut.gradient_shift.value = dut.threshold.value = dut.regularize.value = dut.shrink.value = 0
     await start(dut)
     await ClockCycles(dut.clk, Update.LATENCY + 1)
