@@ -8,10 +8,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
+from p4sgd.hw.arithmetic import add
 from p4sgd.hw.backward.ports import GRADIENT_BITS, GradientPort
 from p4sgd.hw.bus.stream import FlowSignature
 from p4sgd.hw.forward.adder_tree import AdderTree, tree_latency
-from p4sgd.hw.forward.horner import add_plane
 from p4sgd.hw.forward.line_position import LinePosition
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import DELTA
@@ -23,11 +23,11 @@ class Gradient(wiring.Component):
     """``G_j = Σ_b δ_b · q[b, j]``, one plane of one chunk a cycle::
 
         deltas ──▶ FIFO ──▶ δ of the micro-batch under way
-                              │
+                              │ −δ for the first plane of signed features
         line ──▶ gate: δ_b where bit (b, j) is set, else 0      on every lane j
                    │ 8 terms
                    ▼
-                 AdderTree ──▶ Horner: G = 2·G + sum; −sum for the first plane of signed features
+                 AdderTree ──▶ Horner: G = 2·G + sum
                                  │ after the last plane
                                  ▼
                               gradients
@@ -48,7 +48,8 @@ class Gradient(wiring.Component):
     lines : In(stream of unsigned(line_bits))
         Kept lines, in the order of the forward pass.
     deltas : In(flow of ArrayLayout(DELTA, 8))
-        At most `WorkerConfig.in_flight` may be ahead of the lines.
+        None is the least number of `DELTA`, whose negative is not in the format: a product with the unsigned mantissa
+        of the learning rate never is. At most `WorkerConfig.in_flight` may be ahead of the lines.
     precision : In(4), signed : In(1), chunks : In(17), micro_batches : In(16)
         Settings; stable. ``micro_batches`` are those of a mini-batch.
     start : In(1)
@@ -140,10 +141,15 @@ class Gradient(wiring.Component):
         with m.Elif((self.took | self.first_line) & (owed != 0)):
             m.d.sync += owed.eq(owed - 1)
 
-        # A line and its deltas, for one cycle: a bit has as many gates as a delta has bits.
+        # A line and its deltas, for one cycle: a bit has as many gates as a delta has bits. Negation here, for all
+        # lanes, leaves a single adder for Horner's rule on each of them.
         line = Signal(config.line_bits, reset_less=True)
         held: Any = Signal(self.deltas.payload.shape(), reset_less=True)
-        m.d.sync += [line.eq(self.lines.payload), held.eq(deltas)]
+        negative = Signal()
+        m.d.comb += negative.eq(self.signed & position.first_plane)
+        m.d.sync += line.eq(self.lines.payload)
+        for bank in range(BANKS):
+            m.d.sync += held[bank].eq(add(deltas[bank] ^ negative.as_signed(), 0, carry=negative))
 
         # The place of a line, in step with its sum.
         stages = 2 + tree_latency(BANKS)
@@ -176,6 +182,7 @@ class Gradient(wiring.Component):
                 m.d.sync += gated.eq(Mux(line[bank * config.lanes + lane], held[bank], 0))
                 m.d.comb += tree.i[bank].eq(gated)
             value = Signal(signed(GRADIENT_BITS), name=f"gradient_{lane}", reset_less=True)
-            add_plane(m, value, tree.o, enable=now.valid, first=now.first, negative=now.first & self.signed)
+            with m.If(now.valid):
+                m.d.sync += value.eq(tree.o + Mux(now.first, 0, value << 1))
             m.d.comb += self.gradients.values[lane].eq(value)
         return m

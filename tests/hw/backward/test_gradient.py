@@ -63,9 +63,9 @@ async def exact_gradients(dut, stall):
         micro_batches = of_mini_batch * mini_batches
         low, high = (-(1 << precision - 1), 1 << precision - 1) if is_signed else (0, 1 << precision)
         q = rng.integers(low, high, (8 * micro_batches, chunks * config.lanes))
-        d = rng.integers(-(1 << 31), 1 << 31, 8 * micro_batches)
+        d = rng.integers(1 - (1 << 31), 1 << 31, 8 * micro_batches)
         if run == 1:
-            q[:], d[:] = (low if is_signed else high - 1), -(1 << 31)
+            q[:], d[:] = (low if is_signed else high - 1), 1 - (1 << 31)
         layout = ImageLayout(config, q.shape[1], q.shape[0], precision)
         words = layout.pack_lines(q)[0].reshape(-1, config.line_bytes)
         dut.precision.value, dut.signed.value = precision, int(is_signed)
