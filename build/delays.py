@@ -97,6 +97,13 @@ def ways(cell: Cell) -> Iterator[Arc | Start | End]:
     outputs = {pin: port for pin, port in cell.pins.items() if port.output}
     if re.fullmatch(r"LUT\d", cell.type):
         yield from _through(inputs, outputs, Kind.LUT)
+    elif cell.type == "LUT6_2":
+        table = int(cell.parameters["INIT"], 2)
+        low = table % (1 << 32)
+        for out, port in outputs.items():
+            function = table if out == "O6" else low << 32 | low
+            used = {pin: net for pin, net in inputs.items() if _depends(function, int(pin.removeprefix("I")))}
+            yield from _through(used, {out: port}, Kind.LUT)
     elif re.fullmatch(r"MUXF\d", cell.type):
         select = {"S": inputs.pop("S")}
         yield from _through(inputs, outputs, Kind.MUX, near=True)
@@ -132,6 +139,11 @@ def _starts(outputs: dict[str, Port], delay: float) -> Iterator[Start]:
 
 def _ends(inputs: dict[str, Port], *, near: str = "") -> Iterator[End]:
     return (End(net, pin, pin == near) for pin, net in _nets(inputs))
+
+
+def _depends(table: int, pin: int) -> bool:
+    """Whether an output of a LUT with six inputs, a table of 64 bits, depends on one of them."""
+    return any((table >> place ^ table >> (place ^ 1 << pin)) & 1 for place in range(64))
 
 
 def _is_register(parameter: str, value: str) -> bool:

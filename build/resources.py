@@ -49,6 +49,7 @@ _NOTHING = Resources()
 
 PRIMITIVES = {
     **{f"LUT{inputs}": _LUT for inputs in range(1, 7)},
+    "LUT6_2": _LUT,
     **dict.fromkeys(("FDRE", "FDSE", "FDCE", "FDPE"), _FF),
     # Beside the LUTs whose outputs they choose from.
     **dict.fromkeys(("MUXF7", "MUXF8", "MUXF9"), _NOTHING),
