@@ -11,8 +11,8 @@ from p4sgd.build.netlist import Netlist
 from p4sgd.build.resources import Part, Resources, count_parts, total
 from p4sgd.build.synthesis import synthesize
 from p4sgd.build.timing import Timing, analyse
-from p4sgd.build.verilog import ENGINE, WORKER_TOP, engine_verilog, worker_verilog
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.worker.verilog import ENGINE, WORKER, engine_verilog, worker_verilog
 
 __all__ = ["Unit", "measure"]
 
@@ -84,7 +84,7 @@ def measure(config: WorkerConfig, unit: str) -> tuple[list[Unit], dict[str, str]
         designs = [_Design("engine", ENGINE, engine_verilog(config))]
     else:
         worker, engine = worker_verilog(config)
-        designs = [_Design("engine", ENGINE, engine), _Design("worker", WORKER_TOP, worker, black_boxes=engine)]
+        designs = [_Design("engine", ENGINE, engine), _Design("worker", WORKER, worker, black_boxes=engine)]
     units: list[Unit] = []
     files: dict[str, str] = {}
     boxes: dict[str, Resources] = {}

@@ -4,52 +4,23 @@ from pathlib import Path
 
 from p4sgd.build import packet, registers
 from p4sgd.build.artifacts import check_folder, write_folder
-from p4sgd.build.external import External
 from p4sgd.build.marking import mark
 from p4sgd.hw.net.aggregator import Aggregator
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.spec.run import MAX_WORKERS
 from p4sgd.hw.verilog import to_verilog
-from p4sgd.hw.worker.engine import Engine
-from p4sgd.hw.worker.worker import Worker
+from p4sgd.hw.worker.verilog import WORKER, worker_verilog
 
-__all__ = [
-    "AGGREGATOR_TOP",
-    "ENGINE",
-    "FILE_LIST",
-    "WORKER_TOP",
-    "engine_verilog",
-    "generate",
-    "generated_files",
-    "worker_verilog",
-]
+__all__ = ["AGGREGATOR", "FILE_LIST", "TOPS", "generate", "generated_files"]
 
-WORKER_TOP = "p4sgd_worker"
-"""Top module of the worker, and the name of its file."""
+AGGREGATOR = "p4sgd_aggregator"
+"""Module of the aggregator, and the name of its file; the worker's is named likewise."""
 
-ENGINE = f"{WORKER_TOP}_engine"
-"""Module of an engine, in the worker's file."""
-
-AGGREGATOR_TOP = "p4sgd_aggregator"
-"""Top module of the aggregator, and the name of its file."""
+TOPS = (WORKER, AGGREGATOR)
+"""Top modules."""
 
 FILE_LIST = "files.f"
 """The Verilog files, one a line, relative to the folder: what ``-f`` or ``-F`` of a simulator or linter takes."""
-
-
-def engine_verilog(config: WorkerConfig) -> str:
-    """One engine, module `ENGINE`."""
-    return to_verilog(Engine(config), ENGINE)
-
-
-def worker_verilog(config: WorkerConfig, *, build_id: int = 0) -> tuple[str, str]:
-    """The worker in two texts: `WORKER_TOP` with instances of `ENGINE`, and `ENGINE`.
-
-    An engine that is elaborated once and not for every instance takes minutes less at the size of a board.
-    """
-    engine = Engine(config)
-    worker = Worker(config, build_id=build_id, engine=lambda _: External(engine.signature, ENGINE))
-    return to_verilog(worker, WORKER_TOP), to_verilog(engine, ENGINE)
 
 
 def generated_files(config: WorkerConfig, command: str, *, ports: int, build_id: int = 0) -> dict[str, str]:
@@ -77,8 +48,8 @@ def generated_files(config: WorkerConfig, command: str, *, ports: int, build_id:
         raise ValueError(f"build_id must be 0 to {(1 << 32) - 1}, not {build_id}")
     first = mark("// {}", command)
     designs = {
-        f"{WORKER_TOP}.v": "\n".join(worker_verilog(config, build_id=build_id)),
-        f"{AGGREGATOR_TOP}.v": to_verilog(Aggregator(config.slots, ports), AGGREGATOR_TOP),
+        f"{WORKER}.v": "\n".join(worker_verilog(config, build_id=build_id)),
+        f"{AGGREGATOR}.v": to_verilog(Aggregator(config.slots, ports), AGGREGATOR),
     }
     return {
         **{name: f"{first}\n{text}" for name, text in designs.items()},
@@ -122,6 +93,6 @@ def generate(name: str, folder: Path, *, ports: int = 8, build_id: int = 0) -> l
         "config": name,
         "sizes": config.table(),
         "config_hash": config.config_hash,
-        "tops": {WORKER_TOP: f"{WORKER_TOP}.v", AGGREGATOR_TOP: f"{AGGREGATOR_TOP}.v"},
+        "tops": {WORKER: f"{WORKER}.v", AGGREGATOR: f"{AGGREGATOR}.v"},
     }
     return write_folder(folder, files, description)

@@ -26,7 +26,33 @@ from p4sgd.hw.worker.sequencer import Phase, Sequencer
 from p4sgd.hw.worker.settings import ENGINE_SETTINGS, EngineCommands
 from p4sgd.hw.worker.totals import Totals
 
-__all__ = ["Worker"]
+__all__ = ["Worker", "memory_port", "worker_signature"]
+
+
+def worker_signature(config: WorkerConfig) -> wiring.Signature:
+    """The ports of a `Worker`."""
+    return wiring.Signature(
+        {
+            "control": In(axi4_lite.Signature()),
+            "memory": Out(axi4.Signature(data_bits=config.port_bits)).array(config.engines),
+            "extra_memory": Out(axi4.Signature(data_bits=config.port_bits, write=False)).array(
+                config.engines * (config.ports - 1)
+            ),
+            "labels_memory": Out(axi4.Signature(data_bits=8 * LABEL_BYTES, write=False)),
+            "tx": Out(stream.Signature(FrameBeat)),
+            "rx": In(stream.Signature(FrameBeat)),
+            "idle": Out(1),
+            "events": Out(data.StructLayout(dict.fromkeys(EVENTS, 1))),
+        }
+    )
+
+
+def memory_port(config: WorkerConfig, worker: Any, number: int) -> Any:
+    """The port of a memory, numbered as in `WorkerConfig.memories`, of a `Worker` or what stands for one."""
+    if number == config.labels_memory:
+        return worker.labels_memory
+    engine, port = divmod(number, config.ports)
+    return worker.memory[engine] if port == 0 else worker.extra_memory[engine * (config.ports - 1) + port - 1]
 
 
 class Worker(wiring.Component):
@@ -75,20 +101,7 @@ class Worker(wiring.Component):
         self._config = config
         self._build_id = build_id
         self._engine = engine
-        super().__init__(
-            {
-                "control": In(axi4_lite.Signature()),
-                "memory": Out(axi4.Signature(data_bits=config.port_bits)).array(config.engines),
-                "extra_memory": Out(axi4.Signature(data_bits=config.port_bits, write=False)).array(
-                    config.engines * (config.ports - 1)
-                ),
-                "labels_memory": Out(axi4.Signature(data_bits=8 * LABEL_BYTES, write=False)),
-                "tx": Out(stream.Signature(FrameBeat)),
-                "rx": In(stream.Signature(FrameBeat)),
-                "idle": Out(1),
-                "events": Out(data.StructLayout(dict.fromkeys(EVENTS, 1))),
-            }
-        )
+        super().__init__(worker_signature(config))
 
     control: Any
     memory: list[Any]
@@ -98,13 +111,6 @@ class Worker(wiring.Component):
     rx: stream.Interface
     idle: Signal
     events: data.View
-
-    def memory_port(self, number: int) -> Any:
-        """The port of a memory, numbered as in `WorkerConfig.memories`."""
-        if number == self._config.labels_memory:
-            return self.labels_memory
-        engine, port = divmod(number, self._config.ports)
-        return self.memory[engine] if port == 0 else self.extra_memory[engine * (self._config.ports - 1) + port - 1]
 
     def elaborate(self, platform: object) -> Module:
         config = self._config
@@ -124,7 +130,7 @@ class Worker(wiring.Component):
         # The way of the data.
         for index, engine in enumerate(engines):
             for port, memory in enumerate((engine.memory, *engine.extra_memory)):
-                wiring.connect(m, memory, wiring.flipped(self.memory_port(index * config.ports + port)))
+                wiring.connect(m, memory, wiring.flipped(memory_port(config, self, index * config.ports + port)))
             connect_stream(m, engine.dots, partial_sum.dots[index])
             m.d.comb += [
                 engine.deltas.payload.eq(loss.deltas.payload),

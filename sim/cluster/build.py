@@ -14,6 +14,7 @@ from pathlib import Path
 from p4sgd import hw
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import to_verilog
+from p4sgd.hw.worker.verilog import ENGINE, WORKER, worker_verilog
 from p4sgd.sim import verilator
 from p4sgd.sim.cache import cache_directory, hold
 from p4sgd.sim.cluster.cluster import Cluster
@@ -37,7 +38,7 @@ def _verilog(config: WorkerConfig, workers: int, top: str) -> str:
     key = hashlib.sha256(f"{_source_hash()} {config} {workers} {MEMORY_BITS}".encode()).hexdigest()[:24]
     path = cache_directory() / "verilog" / f"{top}-{key}.v"
     if not hold(path):
-        text = to_verilog(Cluster(config, workers, memory_bits=MEMORY_BITS), top)
+        text = "\n".join([to_verilog(Cluster(config, workers, memory_bits=MEMORY_BITS), top), *worker_verilog(config)])
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, scratch = tempfile.mkstemp(prefix=f"{top}-", dir=path.parent)
         try:
@@ -61,4 +62,4 @@ def build_cluster(config: WorkerConfig, workers: int, *, waves: bool = False) ->
     top = "cluster"
     text = _verilog(config, workers, top)
     sources = [Path(__file__).with_name(name) for name in ("sim_storage.sv", "sim_trace.sv")]
-    return verilator.build(text, top, sources=sources, waves=waves, optimize=True)
+    return verilator.build(text, top, sources=sources, waves=waves, optimize=True, apart=(WORKER, ENGINE))

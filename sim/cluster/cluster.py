@@ -1,4 +1,7 @@
-"""A whole cluster as one design: workers, aggregator, cables and memories."""
+"""A whole cluster as one design: workers, aggregator, cables and memories.
+
+The workers are instances of Verilog that is generated once, as for a board.
+"""
 
 from typing import Any
 
@@ -9,12 +12,14 @@ from amaranth.lib.wiring import In, Out
 from p4sgd.hw.bus import axi4_lite
 from p4sgd.hw.bus.axi_stream import FrameBeat
 from p4sgd.hw.bus.stream import connect_stream
+from p4sgd.hw.external import External
 from p4sgd.hw.net.aggregator import Aggregator
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.events import EVENTS
 from p4sgd.hw.spec.image import LABEL_BYTES
 from p4sgd.hw.spec.packet import ROUND_BITS
-from p4sgd.hw.worker.worker import Worker
+from p4sgd.hw.worker.verilog import WORKER
+from p4sgd.hw.worker.worker import memory_port, worker_signature
 from p4sgd.sim.cluster.link import Link
 from p4sgd.sim.cluster.memory import SimMemory
 from p4sgd.sim.cluster.merge import Merge
@@ -121,7 +126,7 @@ class Cluster(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        workers = [Worker(self._config) for _ in range(self._workers)]
+        workers: list[Any] = [External(worker_signature(self._config), WORKER) for _ in range(self._workers)]
         m.submodules.merge = merge = Merge(FrameBeat, self._workers)
         m.submodules.aggregator = aggregator = Aggregator(self._config.slots, self._workers)
         for index, worker in enumerate(workers):
@@ -183,12 +188,12 @@ class Cluster(wiring.Component):
         ]
         return link
 
-    def _attach_memories(self, m: Module, index: int, worker: Worker) -> None:
+    def _attach_memories(self, m: Module, index: int, worker: Any) -> None:
         config = self._config
         for bank in range(config.memories):
             number = index * config.memories + bank
             labels = bank == config.labels_memory
-            port = worker.memory_port(bank)
+            port = memory_port(config, worker, bank)
             bits = 8 * LABEL_BYTES if labels else config.port_bits
             m.submodules[f"memory{number}"] = memory = SimMemory(
                 bits, self._memory_bits, file=memory_file(index, bank), instance=1000 + number

@@ -8,11 +8,10 @@ import sys
 import pytest
 from support.yosys import run_yosys
 
-from p4sgd.build.verilog import AGGREGATOR_TOP, ENGINE, FILE_LIST, WORKER_TOP, generate
+from p4sgd.build.verilog import FILE_LIST, TOPS, generate
 from p4sgd.hw.spec.config import PRESETS
+from p4sgd.hw.worker.verilog import ENGINE, WORKER
 from p4sgd.sim import verilator
-
-TOPS = [WORKER_TOP, AGGREGATOR_TOP]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +61,7 @@ def test_modules_of_the_two_tops_do_not_clash(small):
 
 
 def test_one_engine_with_an_instance_for_each(small):
-    text = (small / f"{WORKER_TOP}.v").read_text()
+    text = (small / f"{WORKER}.v").read_text()
     assert len(re.findall(rf"^module {ENGINE} *\(", text, re.MULTILINE)) == 1
     assert re.findall(rf"^  {ENGINE} +(\w+) \($", text, re.MULTILINE) == ["engine0", "engine1"]
 

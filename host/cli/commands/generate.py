@@ -51,9 +51,9 @@ def generate(name: str, out: Path, ports: int, build_id: int, as_json: bool, qui
             "config": name,
             "out": str(out),
             "files": [file.name for file in files],
-            "tops": [verilog.WORKER_TOP, verilog.AGGREGATOR_TOP],
+            "tops": verilog.TOPS,
             "file_list": str(out / verilog.FILE_LIST),
         }
     )
     output.table(["file", "bytes"], [(file.name, f"{file.stat().st_size:,}") for file in files])
-    output.say(f"tops {verilog.WORKER_TOP} and {verilog.AGGREGATOR_TOP}; files listed in {out / verilog.FILE_LIST}")
+    output.say(f"tops {' and '.join(verilog.TOPS)}; files listed in {out / verilog.FILE_LIST}")
