@@ -4,14 +4,16 @@ from pathlib import Path
 
 from p4sgd.build import packet, registers
 from p4sgd.build.artifacts import check_folder, write_folder
+from p4sgd.build.devices import BOARDS, DEVICES, Device
+from p4sgd.build.floorplan import floorplan
 from p4sgd.build.marking import mark
 from p4sgd.hw.net.aggregator import Aggregator
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.spec.run import MAX_WORKERS
 from p4sgd.hw.verilog import to_verilog
-from p4sgd.hw.worker.verilog import WORKER, worker_verilog
+from p4sgd.hw.worker.verilog import ENGINE, WORKER, worker_verilog
 
-__all__ = ["AGGREGATOR", "FILE_LIST", "TOPS", "generate", "generated_files"]
+__all__ = ["AGGREGATOR", "FILE_LIST", "FLOORPLAN", "TOPS", "generate", "generated_files"]
 
 AGGREGATOR = "p4sgd_aggregator"
 """Module of the aggregator, and the name of its file; the worker's is named likewise."""
@@ -22,8 +24,13 @@ TOPS = (WORKER, AGGREGATOR)
 FILE_LIST = "files.f"
 """The Verilog files, one a line, relative to the folder: what ``-f`` or ``-F`` of a simulator or linter takes."""
 
+FLOORPLAN = f"{WORKER}_floorplan.tcl"
+"""What of the worker goes to which die of a board's FPGA, for Vivado."""
 
-def generated_files(config: WorkerConfig, command: str, *, ports: int, build_id: int = 0) -> dict[str, str]:
+
+def generated_files(
+    config: WorkerConfig, command: str, *, ports: int, build_id: int = 0, board: Device | None = None
+) -> dict[str, str]:
     """All files by name; the same arguments give the same bytes.
 
     Parameters
@@ -36,6 +43,8 @@ def generated_files(config: WorkerConfig, command: str, *, ports: int, build_id:
         Ports of the aggregator: the most workers it can join, 1 to `MAX_WORKERS`.
     build_id
         Number that the worker's BUILD_ID register gives.
+    board
+        What the worker is to be placed on, if that is known: only then there is a floor plan.
 
     Raises
     ------
@@ -47,13 +56,15 @@ def generated_files(config: WorkerConfig, command: str, *, ports: int, build_id:
     if not 0 <= build_id < 1 << 32:
         raise ValueError(f"build_id must be 0 to {(1 << 32) - 1}, not {build_id}")
     first = mark("// {}", command)
+    worker, engine = worker_verilog(config, build_id=build_id)
     designs = {
-        f"{WORKER}.v": "\n".join(worker_verilog(config, build_id=build_id)),
+        f"{WORKER}.v": f"{worker}\n{engine}",
         f"{AGGREGATOR}.v": to_verilog(Aggregator(config.slots, ports), AGGREGATOR),
     }
     return {
         **{name: f"{first}\n{text}" for name, text in designs.items()},
         FILE_LIST: "".join(f"{name}\n" for name in designs),
+        **({FLOORPLAN: floorplan(worker, WORKER, ENGINE, board, command)} if board else {}),
         "registers.md": registers.markdown(config, command, build_id),
         "registers.json": registers.json_text(config, command, build_id),
         "p4sgd_registers.h": registers.c_header(config, command, build_id),
@@ -87,7 +98,8 @@ def generate(name: str, folder: Path, *, ports: int = 8, build_id: int = 0) -> l
     config = PRESETS[name]()
     check_folder(folder)  # before the work
     command = f"p4sgd generate --config {name} --ports {ports} --build-id {build_id} --out DIR"
-    files = generated_files(config, command, ports=ports, build_id=build_id)
+    board = DEVICES[BOARDS[name]] if name in BOARDS else None
+    files = generated_files(config, command, ports=ports, build_id=build_id, board=board)
     description = {
         "generated_by": command,
         "config": name,

@@ -32,7 +32,8 @@ __all__ = ["generate"]
 def generate(name: str, out: Path, ports: int, build_id: int, as_json: bool, quiet: bool) -> None:
     """Write the Verilog of worker and aggregator.
 
-    With it come registers and packet as Markdown, C header and JSON, and a list of the files for a simulator's -F.
+    With it come registers and packet as Markdown, C header and JSON, a list of the files for a simulator's -F and, for
+    configurations of boards, a floor plan for Vivado.
     DIR is written whole or not at all. An earlier output is replaced; a folder with other files in it is refused.
     """
     output = Output(as_json=as_json, quiet=quiet)

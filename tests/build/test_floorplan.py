@@ -1,0 +1,98 @@
+"""The floor plan names what is in the Verilog, everything once, and is a script that Tcl runs."""
+
+import dataclasses
+import shutil
+import subprocess
+
+import pytest
+from support.yosys import run_yosys
+
+from p4sgd.build import verilog
+from p4sgd.build.devices import BOARDS, DEVICES
+from p4sgd.build.floorplan import deal, home
+from p4sgd.build.verilog import FLOORPLAN, generate, generated_files
+from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.worker.verilog import ENGINE, WORKER
+
+VENDOR = """
+proc create_pblock {name} {if {[info exists ::range($name)]} {error "$name is there"}; set ::range($name) {}}
+proc get_pblocks {name} {if {![info exists ::range($name)]} {error "no $name"}; return $name}
+proc resize_pblock {name option range} {if {$option ne "-add"} {error $option}; lappend ::range($name) $range}
+proc get_cells {name} {return $name}
+proc add_cells_to_pblock {name cell} {append ::cells "$::range($name) $cell\\n"}
+"""
+"""Vivado's commands: every cell is noted with the range of its pblock."""
+
+
+def evaluate(script, folder):
+    """The value of a Tcl script's last command."""
+    if program := shutil.which("tclsh"):
+        (folder / "script.tcl").write_text(f"puts [eval {{{script}}}]")
+        done = subprocess.run([program, folder / "script.tcl"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+    tkinter = pytest.importorskip("tkinter", reason="neither tclsh nor tkinter is there")
+    return tkinter.Tcl().eval(script)
+
+
+def place(script, folder, prefix=""):
+    """Cells by die as Vivado would place them."""
+    setting = f"set p4sgd_worker {prefix}\n" if prefix else ""
+    dies = {}
+    for line in evaluate(f"{VENDOR}{setting}{script}\nset ::cells", folder).split("\n"):
+        if line:
+            span, cell = line.split(" ")
+            first, last = span.split(":")
+            assert first == last
+            dies.setdefault(first, []).append(cell)
+    return dies
+
+
+@pytest.mark.parametrize(("board", "engines"), sorted({(BOARDS[name], PRESETS[name]().engines) for name in BOARDS}))
+def test_every_part_of_the_worker_once(board, engines, tmp_path):
+    """A worker with as many engines, each as small as can be: the names of its parts are the same."""
+    device = DEVICES[board]
+    config = dataclasses.replace(WorkerConfig.tiny(), engines=engines, ports=2)
+    files = generated_files(config, "p4sgd generate", ports=1, board=device)
+    dies = place(files[FLOORPLAN], tmp_path)
+
+    cells = [cell for names in dies.values() for cell in names]
+    assert len(cells) == len(set(cells))
+    (tmp_path / "worker.v").write_text(files[f"{WORKER}.v"])
+    checks = [f"select -assert-count 1 {WORKER}/c:{cell}" for cell in cells]
+    checks.append(f"select -assert-count {len(cells)} {WORKER}/c:* {WORKER}/t:$* %d")
+    placed = [sum(cell.startswith("engine") for cell in names) for names in dies.values()]
+    checks.append(f"select -assert-count {sum(placed)} {WORKER}/t:{ENGINE}")
+    run_yosys("; ".join(["read_verilog worker.v", f"hierarchy -top {WORKER}", *checks]), tmp_path)
+
+    assert sorted(dies) == [f"SLR{die}" for die in range(device.dies)]
+    assert sum(placed) == engines
+    assert max(placed) - min(placed) <= 1
+    once = {die for die, names in dies.items() if not all(cell.startswith("engine") for cell in names)}
+    assert once == {f"SLR{home(device)}"}
+
+    below = place(files[FLOORPLAN], tmp_path, "shell/worker/")
+    assert below == {die: [f"shell/worker/{cell}" for cell in names] for die, names in dies.items()}
+
+
+@pytest.mark.parametrize("device", DEVICES.values(), ids=str)
+def test_dies(device):
+    assert 0 <= device.memory_die < device.dies
+    assert 0 <= device.network_die < device.dies
+    assert max(abs(die - home(device)) for die in range(device.dies)) == 1
+    for engines in range(1, 33):
+        dealt = deal(engines, device)
+        assert [number for numbers in dealt for number in numbers] == list(range(engines))
+        counts = [len(numbers) for numbers in dealt]
+        assert counts[home(device)] == min(counts)
+        assert counts[device.memory_die] == max(counts)
+
+
+def test_only_for_boards(tmp_path, monkeypatch):
+    """`generate` writes a floor plan for configurations of boards."""
+    assert set(PRESETS) - set(BOARDS) == {"tiny", "small"}
+    generate("tiny", tmp_path / "none")
+    assert not (tmp_path / "none" / FLOORPLAN).exists()
+    monkeypatch.setattr(verilog, "BOARDS", {"tiny": "u50"})
+    generate("tiny", tmp_path / "board")
+    assert "Alveo U50" in (tmp_path / "board" / FLOORPLAN).read_text()
