@@ -1,11 +1,16 @@
-"""Cycles of a mini-batch in simulated RTL beside the least that the architecture allows.
+r"""Cycles of a mini-batch in simulated RTL beside the least that the architecture allows.
 
-    python tests/bench/bench_cycles.py [--config small] [--features 1024] [--precision 8] [--batch 8 64 …]
+    python tests/bench/bench_cycles.py [--config small] [--features 1024] [--precision 8] [--batch 8 64 …] \
+        [--stalls 0.1]
 
 The least is (B/8)·C·P cycles of lines plus what separates the last line of a mini-batch from the first of the next:
 the way of the sums (last line in, dot products, AllReduce, loss, first backward line: L) and then one chunk's way
 through gradient and update to the weights that the next line needs (K). Both follow from pairs of runs: the cycles
 that more mini-batches take are those of the steady state, without the beginning and the end of a run.
+
+With --stalls every channel of every memory port pauses in that part of all cycles, at random and apart from the others.
+The run is then simulated without stalls too; the loss is what part more cycles it takes with them. However it is run,
+the weights are compared with those of the emulator.
 """
 
 import argparse
@@ -14,13 +19,16 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from p4sgd.host.devices.rtl import RtlDevice
+from p4sgd.host.devices import Device
+from p4sgd.host.devices.rtl import RtlDevice, simulated_chances
 from p4sgd.host.devices.session import Session
 from p4sgd.host.losses import get_loss
 from p4sgd.hw.spec.config import BANKS, PRESETS, WorkerConfig
+from p4sgd.hw.spec.fixed import LABEL, IntArray
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import FeatureFormat, RunSettings
+from p4sgd.sim.emulator import EmulatedDevice
 
 
 class RandomImage:
@@ -31,12 +39,18 @@ class RandomImage:
     def __init__(self, layout: ImageLayout, seed: int) -> None:
         rng = np.random.default_rng(seed)
         self.layout = layout
-        self.labels = np.zeros(layout.micro_batches * BANKS, np.int32)
+        labels = np.random.default_rng(0).choice([-1, 1], layout.micro_batches * BANKS)  # of every worker the same
+        self.labels = (labels << LABEL.fraction).astype(np.int32)
         self._lines = [rng.integers(0, 256, layout.lines_shape, np.uint8) for _ in range(layout.config.labels_memory)]
 
     def lines(self, number: int) -> np.ndarray:
         """As of `p4sgd.host.image.Image`."""
         return self._lines[number]
+
+
+def layout_for(config: WorkerConfig, options: argparse.Namespace, batch: int) -> ImageLayout:
+    """Layout of as many mini-batches as the longer run has."""
+    return ImageLayout(config, options.features, options.mini_batches[1] * batch, options.precision)
 
 
 def settings_for(layout: ImageLayout, options: argparse.Namespace, batch: int, mini_batches: int) -> RunSettings:
@@ -54,6 +68,28 @@ def settings_for(layout: ImageLayout, options: argparse.Namespace, batch: int, m
     )
 
 
+Results = list[tuple[list[dict[str, int]], list[list[IntArray]]]]
+"""For each mini-batch size the counters of worker 0 and the weights of all, after few mini-batches and after many."""
+
+
+def run_all(device: Device, options: argparse.Namespace) -> Results:
+    """Run everything on a device."""
+    session = Session(device)
+    session.load_table(get_loss("logistic").table(device.workers[0].config.table_segments))
+    results: Results = []
+    for batch in options.batch:
+        layout = layout_for(device.workers[0].config, options, batch)
+        session.upload([RandomImage(layout, worker) for worker in range(options.workers)])
+        counters, weights = [], []
+        for mini_batches in options.mini_batches:
+            session.configure(settings_for(layout, options, batch, mini_batches))
+            counters += session.run(ModelSource.ZERO).counters[:1]
+            weights.append(session.read_weights())
+        results.append((counters, weights))
+    device.close()
+    return results
+
+
 def main() -> None:
     """Print one table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -62,37 +98,44 @@ def main() -> None:
     parser.add_argument("--precision", type=int, default=8)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--stale", action="store_true")
-    parser.add_argument("--memory-stall", type=float, default=0.0)
+    parser.add_argument("--stalls", type=float, default=0.0, help="chance of a pause in a memory channel in a cycle")
+    parser.add_argument("--seed", type=int, default=0, help="of the stalls")
     parser.add_argument("--batch", type=int, nargs="+", default=[8, 16, 64, 256])
+    parser.add_argument("--mini-batches", type=int, nargs=2, default=[2, 4], help="of the two runs of a pair")
     options = parser.parse_args()
     config: WorkerConfig = PRESETS[options.config]()
-    device = RtlDevice(config, options.workers, memory_stall=options.memory_stall)
-    session = Session(device)
+    chances = [0.0, simulated_chances({"memory_stall": options.stalls})["memory_stall"]] if options.stalls else [0.0]
+    results = [
+        run_all(RtlDevice(config, options.workers, seed=options.seed, memory_stall=chance), options)
+        for chance in chances
+    ]
+    expected = run_all(EmulatedDevice(config, options.workers), options)
     table = Table(title=f"{options}")
-    for column in ("B", "lines", "cycles", "beyond lines", "efficiency", "busy", "memory", "network", "chaining"):
+    for column in ("B", "stalls", "lines", "cycles", "beyond lines", "efficiency", "loss"):
         table.add_column(column, justify="right")
-    session.load_table(get_loss("logistic").table(config.table_segments))
-    for batch in options.batch:
-        few, many = 2, 4
-        layout = ImageLayout(config, options.features, many * batch, options.precision)
-        session.upload([RandomImage(layout, worker) for worker in range(options.workers)])
-        counted = []
-        for mini_batches in (few, many):
-            session.configure(settings_for(layout, options, batch, mini_batches))
-            counted.append(session.run(ModelSource.ZERO).counters[0])
-        period = {name: (counted[1][name] - counted[0][name]) / (many - few) for name in counted[0]}
-        lines = batch // BANKS * layout.chunks * options.precision
-        cycles = period["CYCLES"]
-        causes = [period[f"CYCLES_{name}"] for name in ("BUSY", "MEMORY", "NETWORK", "CHAINING")]
-        table.add_row(
-            str(batch),
-            str(lines),
-            f"{cycles:.1f}",
-            f"{cycles - lines:.1f}",
-            f"{lines / cycles:.4f}",
-            *(f"{value:.1f}" for value in causes),
-        )
-    device.close()
+    for column in ("busy", "memory", "network", "chaining", "weights"):
+        table.add_column(column, justify="right")
+    few, many = options.mini_batches
+    for case, batch in enumerate(options.batch):
+        lines = batch // BANKS * layout_for(config, options, batch).chunks * options.precision
+        smooth = None
+        for chance, result in zip(chances, results, strict=True):
+            (before, after), weights = result[case]
+            period = {name: (after[name] - before[name]) / (many - few) for name in after}
+            cycles = period["CYCLES"]
+            smooth = smooth or cycles
+            same = np.array_equal(weights, expected[case][1]) and np.any(weights[1])
+            table.add_row(
+                str(batch),
+                f"{chance:.2%}",
+                str(lines),
+                f"{cycles:.1f}",
+                f"{cycles - lines:.1f}",
+                f"{lines / cycles:.4f}",
+                f"{cycles / smooth - 1:.2%}",
+                *(f"{period[f'CYCLES_{name}']:.1f}" for name in ("BUSY", "MEMORY", "NETWORK", "CHAINING")),
+                "same" if same else "DIFFER",
+            )
     Console(width=140).print(table)
 
 

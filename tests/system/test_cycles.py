@@ -31,6 +31,12 @@ CASES = (
 NETWORK = 2 * 20 + 5
 """Two cables of the simulated cluster and its aggregator; one worker, so nothing waits for another."""
 
+STALLED = {64: (4, 20), 1024: (1, 3)}
+"""Mini-batches of the two runs whose difference is measured, by their size."""
+
+STALL_SEED = 1
+"""Stalls are the same every time, so that cycles are."""
+
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_way_through_the_worker_is_short(name):
@@ -68,3 +74,39 @@ def test_mini_batches_take_the_cycles_of_the_formula():
                 assert chaining == pytest.approx(chaining_cycles(precision), abs=1)
     finally:
         device.close()
+
+
+@pytest.mark.rtl
+@pytest.mark.slow
+def test_stalls_of_the_memory_cost_little_more_than_they_take():
+    """Memory ports that pause in a tenth of all cycles, each on its own, while a line needs all of them.
+
+    At best lines take 1 / 0.9 of their cycles. The queues of the readers hide that ports pause at different
+    times, and in short mini-batches readers catch up while the sums are under way.
+    """
+    cycles = {}
+    for stall in (0.0, 0.1):
+        device = RtlDevice(CONFIG, 1, seed=STALL_SEED, memory_stall=stall)
+        try:
+            for batch, counts in STALLED.items():
+                found = []
+                for mini_batches in counts:
+                    job = random_job(
+                        CONFIG,
+                        1,
+                        seed=STALL_SEED,
+                        precision=4,
+                        chunks=32,
+                        micro_batches=batch // 8,
+                        mini_batches=mini_batches,
+                    )
+                    weights, _, counters = run_on(device, job)
+                    assert weights[0].tolist() == job.golden().weights[0].tolist()
+                    found.append(counters[0]["CYCLES"])
+                cycles[batch, stall] = (found[1] - found[0]) / (counts[1] - counts[0])
+        finally:
+            device.close()
+    for batch in STALLED:
+        smooth, stalled = cycles[batch, 0.0], cycles[batch, 0.1]
+        assert smooth == mini_batch_cycles(CONFIG, batch, 32, 4, NETWORK)
+        assert smooth < stalled <= 1.12 * smooth
