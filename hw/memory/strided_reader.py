@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
@@ -11,16 +11,19 @@ from p4sgd.hw.bus import axi4
 
 __all__ = ["StridedReader"]
 
-_GROUP_BITS = 4
+_GROUP_BEATS = 8
+"""Most beats of a group."""
+
+_GROUP_BITS = _GROUP_BEATS.bit_length()
 _COUNT_BITS = 40
 
 
 class StridedReader(wiring.Component):
     """Reads ``bursts`` groups of ``burst_beats`` consecutive beats that start ``stride_beats`` beats apart.
 
-    With ``burst_beats == stride_beats`` the groups touch and are read as one sequence in long AXI bursts; else each
-    group is a burst of its own. Bursts end at 4 KiB boundaries and are at most `burst_limit` beats long. A burst is
-    requested only when the FIFO has room for all of it, so the ``r`` channel is never held up.
+    With ``burst_beats == stride_beats`` the groups touch and are read as one sequence, in AXI bursts of `burst_limit`
+    beats, or of 4 KiB if that is less; else each group is a burst of its own, or two where it crosses a 4 KiB boundary.
+    A burst is requested only when the FIFO has room for the longest of the run, so the ``r`` channel is never held up.
 
     A request takes 2 cycles to plan and issue, or 1 where it is for a group of a single beat that the next does not
     touch: so requests keep pace with data, one beat a cycle, for groups of any shape, but for a cycle or two where a
@@ -33,7 +36,8 @@ class StridedReader(wiring.Component):
     fifo_beats
         Depth of the FIFO, a power of two: beats that may be under way.
     burst_limit
-        Most beats of a burst, at most half the FIFO, so that one burst arrives while the next is requested.
+        Most beats of a burst, a power of two: at least 8, the longest group, and at most half the FIFO, so that one
+        burst arrives while the next is requested.
 
     Members
     -------
@@ -48,16 +52,17 @@ class StridedReader(wiring.Component):
         Groups to read, at least 1.
     data : Out(stream of unsigned(data_bits))
     busy : Out(1)
-        From the cycle after ``start`` until the last beat has been taken.
+        From the cycle after ``start`` until 2 cycles after the last beat has been taken.
     error : Out(1)
         Pulse: a response was not OKAY. The data go on all the same.
     """
 
     def __init__(self, data_bits: int, *, fifo_beats: int = 128, burst_limit: int = 64) -> None:
-        if fifo_beats < 8 or fifo_beats & (fifo_beats - 1):
-            raise ValueError(f"fifo_beats must be a power of two, at least 8, not {fifo_beats}")
-        if not 1 <= burst_limit <= min(fifo_beats // 2, axi4.MAX_BEATS):
-            raise ValueError(f"burst_limit must be 1 to {min(fifo_beats // 2, axi4.MAX_BEATS)}, not {burst_limit}")
+        if fifo_beats < 2 * _GROUP_BEATS or fifo_beats & (fifo_beats - 1):
+            raise ValueError(f"fifo_beats must be a power of two, at least {2 * _GROUP_BEATS}, not {fifo_beats}")
+        most = min(fifo_beats // 2, axi4.MAX_BEATS)
+        if not _GROUP_BEATS <= burst_limit <= most or burst_limit & (burst_limit - 1):
+            raise ValueError(f"burst_limit must be a power of two, {_GROUP_BEATS} to {most}, not {burst_limit}")
         self._fifo_beats = fifo_beats
         self._burst_limit = burst_limit
         self._bus = axi4.Signature(data_bits=data_bits, write=False)
@@ -88,31 +93,43 @@ class StridedReader(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         size = self._bus.size
-        page_bits = axi4.BOUNDARY.bit_length() - 1
-        page_beats = 1 << (page_bits - size)
+        page_bits = axi4.BOUNDARY.bit_length() - 1 - size
+        # Groups that touch are read as blocks: pages are multiples of them, so no boundary cuts one.
+        block = min(self._burst_limit, 1 << page_bits)
+        block_bits = block.bit_length() - 1
 
         # Addresses count in beats; what is above the carry width stays that of the base.
         address = Signal(axi4.ADDRESS_CARRY_BITS - size, reset_less=True)
         high = Signal(64 - axi4.ADDRESS_CARRY_BITS, reset_less=True)
-        group_beats = Signal(_GROUP_BITS, reset_less=True)
-        distance = Signal(_GROUP_BITS, reset_less=True)  # between starts of groups
+        group_beats = Signal(range(block + 1), reset_less=True)
+        distance = Signal(range(block + 1), reset_less=True)  # between starts of groups
+        touching = Signal(reset_less=True)
+        last_beats = Signal(range(block + 1), reset_less=True)  # of the last block
         single = Signal(reset_less=True)  # groups are single beats and do not touch
-        beats_left = Signal(_COUNT_BITS + _GROUP_BITS, reset_less=True)  # of this group
-        to_next = Signal(_GROUP_BITS, reset_less=True)  # beats to the next group; of no meaning when all are one
-        groups_left = Signal(_COUNT_BITS, reset_less=True)  # after this one
+        needed = Signal(range(block + 1), reset_less=True)  # room for a request, and for the one before if just made
         multiplier = Signal(_GROUP_BITS, reset_less=True)
         addend = Signal(_COUNT_BITS + _GROUP_BITS, reset_less=True)
+        # First the beats of the run less one; then the groups after the next one, negative when there is no next one.
+        left = Signal(signed(_COUNT_BITS + _GROUP_BITS + 1), reset_less=True)
+        last = left[-1]
+
+        # The group, and the request that is planned for it or for the part before a boundary.
+        beats_left = Signal(range(block + 1), reset_less=True)
+        to_next = Signal(range(block + 1), reset_less=True)  # beats to the next group
+        beats = Signal(range(block + 1), reset_less=True)
+        advance = Signal(range(block + 1), reset_less=True)  # beats from the request to the one after
+        ends_group = Signal(reset_less=True)
+        requested = self.memory.ar.valid & self.memory.ar.ready
 
         # Room not yet promised to a burst.
         room = Signal(range(self._fifo_beats + 1), init=self._fifo_beats)
-        beats = Signal(range(self._burst_limit + 1), reset_less=True)  # of the planned request
-        advance = Signal(range(max(self._burst_limit, 8) + 1), reset_less=True)  # beats from it to the one after
-        requested = self.memory.ar.valid & self.memory.ar.ready
-        taken = self.data.valid & self.data.ready
-        m.d.sync += room.eq(room - Mux(requested, beats, 0) + taken)
+        freed = Signal()
+        enough = room >= needed
+        m.d.sync += [
+            freed.eq(self.data.valid & self.data.ready),
+            room.eq(room - Mux(requested, beats, 0) + freed),
+        ]
 
-        generating = Signal()
-        m.d.comb += self.busy.eq(generating | (room != self._fifo_beats))
         m.d.comb += [
             self.memory.ar.payload.addr.eq(Cat(Signal(size, name="zero"), address, high)),
             self.memory.ar.payload.len.eq(beats - 1),
@@ -120,9 +137,12 @@ class StridedReader(wiring.Component):
             self.memory.ar.payload.burst.eq(axi4.BURST_INCR),
         ]
 
-        to_boundary = page_beats - address[: page_bits - size]
-        near = Signal(range(self._burst_limit + 1))
-        m.d.comb += near.eq(Mux(to_boundary < self._burst_limit, to_boundary, self._burst_limit))
+        # A boundary can cut a group in the last beats of a page: how many to it, and where the group ends from there.
+        before = address[: _GROUP_BITS - 1]
+        to_boundary = _GROUP_BEATS - before
+        end = Signal(_GROUP_BITS)
+        m.d.comb += end.eq(before + beats_left[:_GROUP_BITS])
+        cut = address[_GROUP_BITS - 1 : page_bits].all() & end[-1] & end[:-1].any()
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += [
@@ -130,46 +150,62 @@ class StridedReader(wiring.Component):
                     high.eq(self.base[axi4.ADDRESS_CARRY_BITS :]),
                     group_beats.eq(self.burst_beats),
                     distance.eq(self.stride_beats),
-                    to_next.eq(self.stride_beats),
-                    single.eq((self.burst_beats == 1) & (self.stride_beats != 1)),
-                    groups_left.eq(self.bursts - 1),
-                    beats_left.eq(self.burst_beats),
+                    touching.eq(self.burst_beats == self.stride_beats),
                     multiplier.eq(self.burst_beats),
                     addend.eq(self.bursts),
+                    left.eq(-1),
+                    self.busy.eq(self.start | (room != self._fifo_beats)),
                 ]
                 with m.If(self.start):
-                    m.d.sync += generating.eq(1)
-                    with m.If(self.burst_beats == self.stride_beats):
-                        m.d.sync += [groups_left.eq(0), beats_left.eq(0)]
-                        m.next = "MULTIPLY"
-                    with m.Else():
-                        m.next = "PLAN"
-            with m.State("MULTIPLY"):  # all groups as one: beats_left = bursts · burst_beats
+                    m.next = "SHAPE"
+            with m.State("SHAPE"):
+                m.d.sync += single.eq((group_beats == 1) & ~touching)
+                with m.If(touching):
+                    m.d.sync += [group_beats.eq(block), distance.eq(block)]
+                with m.Else():
+                    m.d.sync += multiplier.eq(1)
+                m.next = "MULTIPLY"
+            with m.State("MULTIPLY"):
                 m.d.sync += [multiplier.eq(multiplier >> 1), addend.eq(addend << 1)]
                 with m.If(multiplier[0]):
-                    m.d.sync += beats_left.eq(beats_left + addend)
+                    m.d.sync += left.eq(left + addend)
                 with m.If(multiplier == 0):
-                    m.next = "PLAN"
+                    m.next = "DIVIDE"
+            with m.State("DIVIDE"):
+                m.d.sync += [
+                    left.eq(Mux(touching, left >> block_bits, left) - 1),
+                    last_beats.eq(left[:block_bits] + 1),
+                    beats_left.eq(group_beats),
+                    to_next.eq(distance),
+                    needed.eq(Mux(single, 2, group_beats)),
+                ]
+                m.next = "PLAN"
             with m.State("PLAN"):
-                m.d.sync += [beats.eq(near), advance.eq(near)]
-                with m.If(beats_left <= near):
-                    m.d.sync += [beats.eq(beats_left), advance.eq(to_next)]
+                m.d.sync += [
+                    beats.eq(Mux(touching & last, last_beats, beats_left)),
+                    advance.eq(to_next),
+                    ends_group.eq(~cut),
+                    self.memory.ar.valid.eq(enough),
+                ]
+                with m.If(cut):
+                    m.d.sync += [beats.eq(to_boundary), advance.eq(to_boundary)]
                 m.next = "REQUEST"
             with m.State("REQUEST"):
-                # Once true it stays true: room grows only, until the request is taken.
-                m.d.comb += self.memory.ar.valid.eq(room >= beats)
+                with m.If(~self.memory.ar.valid):
+                    m.d.sync += self.memory.ar.valid.eq(enough)
                 with m.If(requested):
                     m.d.sync += [
                         address.eq(address + advance),
                         beats_left.eq(beats_left - beats),
                         to_next.eq(to_next - beats),
+                        # The plan of a single beat holds for the next one too.
+                        self.memory.ar.valid.eq(single & ~last & enough),
                     ]
-                    with m.If(beats_left == beats):
-                        m.d.sync += [groups_left.eq(groups_left - 1), beats_left.eq(group_beats), to_next.eq(distance)]
-                    with m.If((beats_left == beats) & (groups_left == 0)):
-                        m.d.sync += generating.eq(0)
+                    with m.If(ends_group):
+                        m.d.sync += [left.eq(left - 1), beats_left.eq(group_beats), to_next.eq(distance)]
+                    with m.If(ends_group & last):
                         m.next = "IDLE"
-                    with m.Elif(~single):  # else the plan holds for the next group too
+                    with m.Elif(~single):
                         m.next = "PLAN"
 
         m.submodules.fifo = fifo = SyncFIFOBuffered(width=self._bus.data_bits, depth=self._fifo_beats)
