@@ -47,18 +47,17 @@ class FrameCheck(wiring.Component):
         beat = self.frames.payload
         packet = parse(beat.data)
         inside = Signal()  # a frame has begun and not ended
-        m.d.comb += self.frames.ready.eq(1)
+        whole = Signal()
+        known = Signal()
+        m.d.comb += [self.frames.ready.eq(1), self.good.eq(whole & known)]
         m.d.sync += self.received.eq(self.frames.valid & ~inside)
         with m.If(self.frames.valid):
             m.d.sync += [
                 inside.eq(~beat.last),
                 self.packet.eq(packet),
-                self.good.eq(
-                    beat.last
-                    & (beat.keep == (1 << FRAME_BYTES) - 1)
-                    & (packet.ethertype == ETHERTYPE)
-                    & (packet.version == VERSION)
-                    & (packet.reserved == 0)
+                whole.eq(beat.last & (beat.keep == (1 << FRAME_BYTES) - 1)),
+                known.eq(
+                    (packet.ethertype == ETHERTYPE) & (packet.version == VERSION) & (packet.reserved == 0),
                 ),
             ]
         return m
