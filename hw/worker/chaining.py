@@ -79,13 +79,14 @@ class Chaining(wiring.Component):
         credits = Signal(self._credit_bits)
         all_credits = Signal(self._credit_bits, reset_less=True)
         m.d.sync += all_credits.eq(self.chunks << self.stale)
-        m.d.comb += [self.credit.eq(credits.any()), self.settled.eq(credits == all_credits)]
+        m.d.comb += self.settled.eq(credits == all_credits)
+        # What is asked for every line is a register of its own.
         with m.If(self.start):
-            m.d.sync += credits.eq(all_credits)
+            m.d.sync += [credits.eq(all_credits), self.credit.eq(1)]
         with m.Elif(self.earn & ~self.spend):
-            m.d.sync += credits.eq(credits + 1)
+            m.d.sync += [credits.eq(credits + 1), self.credit.eq(1)]
         with m.Elif(self.spend & ~self.earn):
-            m.d.sync += credits.eq(credits - 1)
+            m.d.sync += [credits.eq(credits - 1), self.credit.eq(credits != 1)]
 
         first_mini_batch = Signal()
         with m.If(self.reload):

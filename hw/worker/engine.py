@@ -153,7 +153,8 @@ class Engine(wiring.Component):
         # (of the one before that with staleness, while those of the one before may be missing), or a place, for which
         # the backward pass waits if it does not run.
         awaiting = Signal()
-        may_miss = Mux(settings.stale, settings.micro_batches, 0)
+        may_miss = Signal.like(settings.micro_batches, reset_less=True)
+        m.d.sync += may_miss.eq(Mux(settings.stale, settings.micro_batches, 0))
         lacks_weights = forward.first_plane & ~forward.permit_chunk
         m.d.comb += awaiting.eq(Mux(lacks_weights, awaited > may_miss, ~backward.busy))
 
