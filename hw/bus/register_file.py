@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from amaranth.hdl import Const, Module, Signal, ValueLike, signed, unsigned
+from amaranth.hdl import Const, Module, Signal, Value, ValueLike, signed, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -10,6 +10,9 @@ from p4sgd.hw.bus import axi4_lite
 from p4sgd.hw.spec.registers import Access, Field, Register, RegisterMap
 
 __all__ = ["RegisterFile", "member_name"]
+
+_BLOCK_BITS = 4
+"""Registers are read in blocks of so many bits of their number, for the sake of short paths."""
 
 
 def member_name(register: Register, field: Field) -> str:
@@ -21,7 +24,7 @@ def member_name(register: Register, field: Field) -> str:
 class RegisterFile(wiring.Component):
     """Holds what the host sets and shows what the worker reports.
 
-    One read and one write at a time; a read takes 3 cycles, a write 2. Unmapped offsets read as 0, writes to them and
+    One read and one write at a time; a read takes 4 cycles, a write 3. Unmapped offsets read as 0, writes to them and
     to read-only fields do nothing; every answer is OKAY. Byte strobes are obeyed for read-write fields; the other
     kinds of field act when the byte that holds their lowest bit is written.
 
@@ -70,7 +73,7 @@ class RegisterFile(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        write = Signal()  # for one cycle, with the three below
+        write = Signal()  # for one cycle: what is written is in the three below, for two cycles
         write_offset = Signal(len(self.bus.aw.payload.addr))
         write_data = Signal(axi4_lite.DATA_BITS)
         write_strobes = Signal(axi4_lite.DATA_BITS // 8)
@@ -93,8 +96,11 @@ class RegisterFile(wiring.Component):
                     ]
                 with m.If(have_address & have_data):
                     m.d.comb += write.eq(1)
-                    m.d.sync += [have_address.eq(0), have_data.eq(0), self.bus.b.valid.eq(1)]
-                    m.next = "RESPONSE"
+                    m.d.sync += [have_address.eq(0), have_data.eq(0)]
+                    m.next = "WRITE"
+            with m.State("WRITE"):  # in this cycle the one register is told that has been found
+                m.d.sync += self.bus.b.valid.eq(1)
+                m.next = "RESPONSE"
             with m.State("RESPONSE"):
                 with m.If(self.bus.b.ready):
                     m.d.sync += self.bus.b.valid.eq(0)
@@ -108,6 +114,8 @@ class RegisterFile(wiring.Component):
                     m.next = "SELECT"
             with m.State("SELECT"):
                 m.d.comb += read.eq(1)
+                m.next = "SHOW"
+            with m.State("SHOW"):
                 m.d.sync += [self.bus.r.payload.data.eq(read_data), self.bus.r.valid.eq(1)]
                 m.next = "RESPONSE"
             with m.State("RESPONSE"):
@@ -115,20 +123,38 @@ class RegisterFile(wiring.Component):
                     m.d.sync += self.bus.r.valid.eq(0)
                     m.next = "REQUEST"
 
-        words: dict[int, list[tuple[Field, ValueLike]]] = {}
+        words: dict[int, list[tuple[Field, ValueLike]]] = {}  # fields by offset / 4
         for register in self._registers:
-            written = write & (write_offset[2:] == register.offset >> 2)
+            written = Signal(name=f"{register.name.lower()}_written")
+            m.d.sync += written.eq(write & (write_offset[2:] == register.offset >> 2))
             got_read = read & (read_offset[2:] == register.offset >> 2)
             for field in register.fields:
                 name = member_name(register, field)
                 value = self._field(m, name, field, written, got_read, write_data, write_strobes)
-                words.setdefault(register.offset, []).append((field, value))
-        with m.Switch(read_offset[2:]):
-            for offset, fields in words.items():
-                with m.Case(offset >> 2):
-                    for field, value in fields:
-                        m.d.comb += read_data[field.low : field.low + field.bits].eq(value)
+                words.setdefault(register.offset >> 2, []).append((field, value))
+
+        # One of every block of words, then one of the blocks.
+        shown = {
+            block: self._show(m, read_offset[2 : 2 + _BLOCK_BITS], block, words)
+            for block in sorted({word >> _BLOCK_BITS for word in words})
+        }
+        with m.Switch(read_offset[2 + _BLOCK_BITS :]):
+            for block, value in shown.items():
+                with m.Case(block):
+                    m.d.comb += read_data.eq(value)
         return m
+
+    @staticmethod
+    def _show(m: Module, index: Value, block: int, words: dict[int, list[tuple[Field, ValueLike]]]) -> Signal:
+        """Build a block's register, which holds what a read of its word ``index`` shows; returns it."""
+        shown = Signal(axi4_lite.DATA_BITS, name=f"block{block}", reset_less=True)
+        m.d.sync += shown.eq(0)
+        with m.Switch(index):
+            for word, fields in words.items():
+                if word >> _BLOCK_BITS == block:
+                    with m.Case(word % (1 << _BLOCK_BITS)):
+                        m.d.sync += [shown[field.low : field.low + field.bits].eq(value) for field, value in fields]
+        return shown
 
     def _field(
         self,
