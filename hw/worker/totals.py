@@ -55,13 +55,15 @@ class Totals(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         factor = Signal(max(_MICRO_BITS, _CHUNK_BITS), reset_less=True)
+        exhausted = Signal()  # factor is 0, worked out while it is shifted
         addend = Signal(COUNT_BITS, reset_less=True)
-        m.d.sync += self.done.eq(0)
+        m.d.sync += [self.done.eq(0), exhausted.eq(factor[1:] == 0)]
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += [
                     factor.eq(self.micro_batches),
                     addend.eq(self.mini_batches),
+                    exhausted.eq(0),
                 ]
                 with m.If(self.start):
                     m.d.sync += self.total_micro_batches.eq(0)
@@ -70,18 +72,19 @@ class Totals(wiring.Component):
                 m.d.sync += [factor.eq(factor >> 1), addend.eq(addend << 1)]
                 with m.If(factor[0]):
                     m.d.sync += self.total_micro_batches.eq(self.total_micro_batches + addend)
-                with m.If(factor == 0):
+                with m.If(exhausted):
                     m.d.sync += [
                         factor.eq(self.chunks),
                         addend.eq(self.total_micro_batches),
                         self.total_chunks.eq(0),
+                        exhausted.eq(0),
                     ]
                     m.next = "CHUNKS"
             with m.State("CHUNKS"):
                 m.d.sync += [factor.eq(factor >> 1), addend.eq(addend << 1)]
                 with m.If(factor[0]):
                     m.d.sync += self.total_chunks.eq(self.total_chunks + addend)
-                with m.If(factor == 0):
+                with m.If(exhausted):
                     m.d.sync += self.done.eq(1)
                     m.next = "IDLE"
         return m
