@@ -26,7 +26,7 @@ def add(a: ValueLike, b: ValueLike, *, carry: ValueLike) -> Value:
 def overflows(value: Value, form: Fixed) -> Value:
     """Whether a signed value is outside a signed format: not all bits from its sign up are equal."""
     high = value[form.width - 1 :]
-    return high.any() & ~high.all()
+    return (high[1:] ^ high[:-1]).any()
 
 
 def saturate(value: Value, overflow: ValueLike, form: Fixed) -> Value:

@@ -1,6 +1,8 @@
 """Round 2: from sums and labels to deltas."""
 
-from typing import Any
+from functools import reduce
+from operator import or_
+from typing import Any, NamedTuple
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
@@ -20,7 +22,6 @@ from p4sgd.hw.spec.fixed import (
     RATE_MANTISSA,
     RESIDUAL,
     SLOPE,
-    Fixed,
 )
 from p4sgd.hw.spec.table import MAX_SHIFT, VALUE_FRACTION
 
@@ -29,6 +30,15 @@ __all__ = ["LossUnit"]
 _ROUND = VALUE_FRACTION - RESIDUAL.fraction
 
 assert VALUE_FRACTION - LABEL.fraction == SLOPE.fraction > _ROUND - 1, "a label has the fraction bits of an intercept"
+
+
+class _Shifts(NamedTuple):
+    """The width of a segment, decoded."""
+
+    here: Signal
+    """Bit i: it is 2^i; the last bit: so much that only the sign of a margin is left."""
+    beyond: Signal
+    """Bits of a margin, below its sign, that are above what the table covers: set where one differs from the sign."""
 
 
 class LossUnit(wiring.Component):
@@ -123,7 +133,8 @@ class LossUnit(wiring.Component):
 
         margins = Signal(BANKS, reset_less=True)
         residuals = Signal(BANKS, reset_less=True)
-        deltas = [self._bank(m, bank, prepare, margins[bank], residuals[bank]) for bank in range(BANKS)]
+        shifts = self._decode_shift(m)
+        deltas = [self._bank(m, bank, prepare, shifts, margins[bank], residuals[bank]) for bank in range(BANKS)]
         m.d.comb += [
             self.saturated.eq((valid[1] & margins.any()) | (valid[5] & residuals.any())),
             self.deltas.payload.eq(Cat(deltas)),
@@ -131,8 +142,25 @@ class LossUnit(wiring.Component):
         ]
         return m
 
+    def _decode_shift(self, m: Module) -> _Shifts:
+        """Once for all banks, for it is a setting."""
+        most = MARGIN.width - 1
+        shifts = _Shifts(Signal(most + 1, reset_less=True), Signal(most, reset_less=True))
+        covered = self._config.segment_bits - 1
+        m.d.sync += [
+            shifts.here.eq(Cat(*(self.table_shift == shift for shift in range(most)), self.table_shift >= most)),
+            shifts.beyond.eq(Cat(self.table_shift <= place - covered for place in range(most))),
+        ]
+        return shifts
+
     def _bank(
-        self, m: Module, bank: int, prepare: Signal, margin_saturated: Value, residual_saturated: Value
+        self,
+        m: Module,
+        bank: int,
+        prepare: Signal,
+        shifts: _Shifts,
+        margin_saturated: Value,
+        residual_saturated: Value,
     ) -> Signal:
         """Build one sample's pipeline; returns its delta."""
 
@@ -169,7 +197,7 @@ class LossUnit(wiring.Component):
         ]
 
         # 2: the segment, and all that is added besides the table's line
-        slope, intercept = self._look_up(m, bank, margin)
+        slope, intercept = self._look_up(m, bank, margin, shifts)
         margin_2 = register("margin_2", MARGIN.width)
         negate_2 = Signal(name=f"negate_2_{bank}", reset_less=True)
         half = Const(1 << (_ROUND - 1), SLOPE.fraction)
@@ -203,24 +231,15 @@ class LossUnit(wiring.Component):
         ]
         return delta
 
-    def _look_up(self, m: Module, bank: int, margin: Signal) -> tuple[Value, Value]:
+    def _look_up(self, m: Module, bank: int, margin: Signal, shifts: _Shifts) -> tuple[Value, Value]:
         """Slope and intercept of the segment that ``margin`` lies in, a cycle later."""
         # Clamped to the table: its segments are numbered by a signed integer of so many bits.
         bits = self._config.segment_bits
-        shifted = Signal(signed(MARGIN.width), name=f"shifted_{bank}")
-        outside = Signal(name=f"outside_{bank}")
+        sign = margin[-1]
+        moved = [(margin >> shift)[: bits - 1] & here.replicate(bits - 1) for shift, here in enumerate(shifts.here)]
+        outside = ((margin[:-1] ^ sign.replicate(MARGIN.width - 1)) & shifts.beyond).any()
         segment = Signal(bits, name=f"segment_{bank}")
-        m.d.comb += [
-            shifted.eq(margin >> self.table_shift),
-            outside.eq(overflows(shifted, Fixed(bits, 0))),
-            segment.eq(
-                Mux(
-                    outside,
-                    Mux(shifted[-1], 0, self._config.table_segments - 1),
-                    Cat(shifted[: bits - 1], ~shifted[bits - 1]),
-                )
-            ),
-        ]
+        m.d.comb += segment.eq(Cat(Mux(outside, ~sign.replicate(bits - 1), reduce(or_, moved)), ~sign))
         entry = data.StructLayout({"slope": signed(SLOPE.width), "intercept": signed(INTERCEPT.width)})
         table: Memory = Memory(shape=entry, depth=self._config.table_segments, init=[])
         m.submodules[f"table{bank}"] = table

@@ -4,12 +4,12 @@ from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.arithmetic import overflows
 from p4sgd.hw.bus.stream import FlowSignature
 from p4sgd.hw.forward.adder_tree import AdderTree, tree_latency
+from p4sgd.hw.partials.prompt_fifo import PromptFIFO
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import ACTIVATION, MAX_PRECISION, WEIGHT
 
@@ -79,17 +79,17 @@ class PartialSum(wiring.Component):
         # Engines are far apart on the chip and not in step.
         queues = []
         for index, engine in enumerate(self.dots):
-            queue = SyncFIFO(width=BANKS * config.dot_bits, depth=config.in_flight)
+            queue = PromptFIFO(BANKS * config.dot_bits, config.in_flight)
             m.submodules[f"dots{index}"] = queue
             came = Signal(name=f"came{index}")
             dots = Signal(BANKS * config.dot_bits, name=f"dots{index}", reset_less=True)
             m.d.sync += [came.eq(engine.valid), dots.eq(engine.payload)]
-            m.d.comb += [queue.w_en.eq(came), queue.w_data.eq(dots)]
+            m.d.comb += [queue.i.valid.eq(came), queue.i.payload.eq(dots)]
             queues.append(queue)
         taken = Signal()
-        m.d.comb += taken.eq(Cat(queue.r_rdy for queue in queues).all())
+        m.d.comb += taken.eq(Cat(queue.o.valid for queue in queues).all())
         for queue in queues:
-            m.d.comb += queue.r_en.eq(taken)
+            m.d.comb += queue.o.ready.eq(taken)
         valid = taken
         for stage in range(self._tree_latency + 5):
             later = Signal(name=f"valid{stage}")
@@ -97,43 +97,50 @@ class PartialSum(wiring.Component):
             valid = later
 
         shift = Signal(range(MAX_PRECISION + 1), reset_less=True)  # beyond _BASE_SHIFT
-        half = Signal(_BASE_SHIFT + MAX_PRECISION, reset_less=True)
+        too_little = config.engines << (_LOW - 1)  # see _bank
+        half = Signal(range(too_little + (1 << (_BASE_SHIFT + MAX_PRECISION))), reset_less=True)
+        lowest = Signal(signed(ACTIVATION.width), reset_less=True)
         m.d.sync += [
             shift.eq(self.precision - self.signed),
-            half.eq(Const(1 << (_BASE_SHIFT - 1)) << shift),
+            half.eq((Const(1 << (_BASE_SHIFT - 1)) << shift) + too_little),
+            lowest.eq(-self.limit),
         ]
 
-        m.submodules.results = results = SyncFIFO(width=BANKS * ACTIVATION.width, depth=config.in_flight)
+        m.submodules.results = results = PromptFIFO(BANKS * ACTIVATION.width, config.in_flight)
         clamps = Signal(BANKS, reset_less=True)
         layout = data.ArrayLayout(signed(config.dot_bits), BANKS)
-        items = [data.View(layout, queue.r_data) for queue in queues]
+        items = [data.View(layout, queue.o.payload) for queue in queues]
         banks = [
-            self._bank(m, bank, [item[bank] for item in items], shift, half, clamps[bank]) for bank in range(BANKS)
+            self._bank(m, bank, [item[bank] for item in items], shift, half, lowest, clamps[bank])
+            for bank in range(BANKS)
         ]
         m.d.comb += [
             self.clamped.eq(valid & clamps.any()),
-            results.w_data.eq(Cat(banks)),
-            results.w_en.eq(valid),
-            self.partials.payload.eq(results.r_data),
-            self.partials.valid.eq(results.r_rdy),
-            results.r_en.eq(self.partials.ready),
+            results.i.payload.eq(Cat(banks)),
+            results.i.valid.eq(valid),
+            self.partials.payload.eq(results.o.payload),
+            self.partials.valid.eq(results.o.valid),
+            results.o.ready.eq(self.partials.ready),
         ]
         return m
 
-    def _bank(self, m: Module, bank: int, dots: list[Value], shift: Signal, half: Signal, clamped: Value) -> Signal:
+    def _bank(
+        self, m: Module, bank: int, dots: list[Value], shift: Signal, half: Signal, lowest: Signal, clamped: Value
+    ) -> Signal:
         """Build one bank; returns its partial, with ``clamped`` in the same cycle."""
         engines = self._config.engines
         high_bits = self._config.dot_bits - _LOW
-        lows = AdderTree(engines, _LOW + 1)
+        # The tree adds signed numbers: a low half as one is 2^31 too little, which `half` makes up for.
+        lows = AdderTree(engines, _LOW)
         highs = AdderTree(engines, high_bits)
         m.submodules[f"lows{bank}"] = lows
         m.submodules[f"highs{bank}"] = highs
         for index, dot in enumerate(dots):
             m.d.comb += [
-                lows.i[index].eq(dot[:_LOW]),  # unsigned
+                lows.i[index].eq(Cat(dot[: _LOW - 1], ~dot[_LOW - 1]).as_signed()),
                 highs.i[index].eq(dot[_LOW:].as_signed()),
             ]
-        low = Signal(signed(lows.out_width + 1), name=f"low_{bank}", reset_less=True)
+        low = Signal(signed(lows.out_width + 2), name=f"low_{bank}", reset_less=True)
         high = Signal(signed(highs.out_width), name=f"high_{bank}", reset_less=True)
         total = Signal(signed(highs.out_width + 1 + _LOW), name=f"total_{bank}", reset_less=True)
         rounded = Signal(signed(len(total) - _BASE_SHIFT), name=f"rounded_{bank}", reset_less=True)
@@ -144,19 +151,24 @@ class PartialSum(wiring.Component):
             rounded.eq(total[_BASE_SHIFT:].as_signed() >> shift),
         ]
         # Where it fits the width of an activation, compare; where not, its sign says which limit it takes.
-        over = Signal(name=f"over_{bank}", reset_less=True)
-        under = Signal(name=f"under_{bank}", reset_less=True)
+        above = Signal(name=f"above_{bank}", reset_less=True)
+        below = Signal(name=f"below_{bank}", reset_less=True)
+        fits = Signal(name=f"fits_{bank}", reset_less=True)
+        negative = Signal(name=f"negative_{bank}", reset_less=True)
         value = Signal(signed(ACTIVATION.width), name=f"value_{bank}", reset_less=True)
         narrow = rounded[: ACTIVATION.width].as_signed()
-        fits = ~overflows(rounded, ACTIVATION)
         m.d.sync += [
-            over.eq(Mux(fits, narrow > self.limit, ~rounded[-1])),
-            under.eq(Mux(fits, narrow + self.limit < 0, rounded[-1])),
+            above.eq(narrow > self.limit),
+            below.eq(narrow < lowest),
+            fits.eq(~overflows(rounded, ACTIVATION)),
+            negative.eq(rounded[-1]),
             value.eq(narrow),
         ]
+        over = Mux(fits, above, ~negative)
+        under = Mux(fits, below, negative)
         partial = Signal(signed(ACTIVATION.width), name=f"partial_{bank}", reset_less=True)
         m.d.sync += [
-            partial.eq(Mux(over, self.limit, Mux(under, -self.limit, value))),
+            partial.eq(Mux(over, self.limit, Mux(under, lowest, value))),
             clamped.eq(over | under),
         ]
         return partial

@@ -34,6 +34,7 @@ EXAMPLES: dict[str, Callable[[Any], wiring.Component]] = {
     "net.endpoint.Endpoint": lambda make: make(_CONFIG),
     "net.receive.FrameCheck": lambda make: make(),
     "partials.partial_sum.PartialSum": lambda make: make(_CONFIG),
+    "partials.prompt_fifo.PromptFIFO": lambda make: make(24, 16),
     "worker.chaining.Chaining": lambda make: make(_CONFIG),
     "worker.counters.Counters": lambda make: make(_CONFIG),
     "worker.engine.Engine": lambda make: make(_CONFIG),
