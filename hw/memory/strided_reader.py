@@ -107,6 +107,7 @@ class StridedReader(wiring.Component):
         last_beats = Signal(range(block + 1), reset_less=True)  # of the last block
         single = Signal(reset_less=True)  # groups are single beats and do not touch
         needed = Signal(range(block + 1), reset_less=True)  # room for a request, and for the one before if just made
+        crosses = Signal(_GROUP_BEATS, reset_less=True)  # by its place in the last beats of a page: a group is cut
         multiplier = Signal(_GROUP_BITS, reset_less=True)
         addend = Signal(_COUNT_BITS + _GROUP_BITS, reset_less=True)
         # First the beats of the run less one; then the groups after the next one, negative when there is no next one.
@@ -137,12 +138,12 @@ class StridedReader(wiring.Component):
             self.memory.ar.payload.burst.eq(axi4.BURST_INCR),
         ]
 
-        # A boundary can cut a group in the last beats of a page: how many to it, and where the group ends from there.
-        before = address[: _GROUP_BITS - 1]
-        to_boundary = _GROUP_BEATS - before
-        end = Signal(_GROUP_BITS)
-        m.d.comb += end.eq(before + beats_left[:_GROUP_BITS])
-        cut = address[_GROUP_BITS - 1 : page_bits].all() & end[-1] & end[:-1].any()
+        # Only a group that starts in the last beats of a page can be cut.
+        place = address[: _GROUP_BITS - 1]
+        to_boundary = _GROUP_BEATS - place
+        cut = address[_GROUP_BITS - 1 : page_bits].all() & crosses.bit_select(place, 1)
+        asks = Signal()  # for a valid request in the next cycle, if there is room
+        m.d.sync += self.memory.ar.valid.eq((self.memory.ar.valid & ~self.memory.ar.ready) | (asks & enough))
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += [
@@ -178,6 +179,7 @@ class StridedReader(wiring.Component):
                     beats_left.eq(group_beats),
                     to_next.eq(distance),
                     needed.eq(Mux(single, 2, group_beats)),
+                    crosses.eq(Cat(~touching & (start + group_beats > _GROUP_BEATS) for start in range(_GROUP_BEATS))),
                 ]
                 m.next = "PLAN"
             with m.State("PLAN"):
@@ -185,21 +187,19 @@ class StridedReader(wiring.Component):
                     beats.eq(Mux(touching & last, last_beats, beats_left)),
                     advance.eq(to_next),
                     ends_group.eq(~cut),
-                    self.memory.ar.valid.eq(enough),
                 ]
+                m.d.comb += asks.eq(1)
                 with m.If(cut):
                     m.d.sync += [beats.eq(to_boundary), advance.eq(to_boundary)]
                 m.next = "REQUEST"
             with m.State("REQUEST"):
-                with m.If(~self.memory.ar.valid):
-                    m.d.sync += self.memory.ar.valid.eq(enough)
+                # The plan of a single beat holds for the next one too.
+                m.d.comb += asks.eq(~self.memory.ar.valid | (single & ~last))
                 with m.If(requested):
                     m.d.sync += [
                         address.eq(address + advance),
                         beats_left.eq(beats_left - beats),
                         to_next.eq(to_next - beats),
-                        # The plan of a single beat holds for the next one too.
-                        self.memory.ar.valid.eq(single & ~last & enough),
                     ]
                     with m.If(ends_group):
                         m.d.sync += [left.eq(left - 1), beats_left.eq(group_beats), to_next.eq(distance)]

@@ -214,7 +214,7 @@ class Endpoint(wiring.Component):
                     (heading.job == self.job)
                     & (heading.workers == self.workers)
                     & (heading.bitmap == bitmap)
-                    & (heading.slot < self._slots)
+                    & (heading.slot[self._slot_bits :] == 0)
                 ),
                 # As the rounds will be in the second stage; none is of a round that begins just now.
                 of_next_round.eq(is_next & ~new_lap),
