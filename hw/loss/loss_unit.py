@@ -29,6 +29,14 @@ __all__ = ["LossUnit"]
 
 _ROUND = VALUE_FRACTION - RESIDUAL.fraction
 
+_LUT_INPUTS = 6
+
+_TOTAL = ACTIVATION.width + 2
+"""Bits of an activation and a label together."""
+
+_EQUAL = range(MARGIN.width - 1, _TOTAL - 1, _LUT_INPUTS - 1)
+"""Where they fit `MARGIN`, all bits from its sign up are equal: so many from each of these, which is a LUT each."""
+
 assert VALUE_FRACTION - LABEL.fraction == SLOPE.fraction > _ROUND - 1, "a label has the fraction bits of an intercept"
 
 
@@ -45,12 +53,12 @@ class LossUnit(wiring.Component):
     """``g = s·ψ(s·z − o) − c`` and ``δ = g · mantissa`` on eight samples at once.
 
     ψ is the loss table, one copy a bank. This is the way of the sums to the backward pass, so all that depends on the
-    label alone is done before the sum comes: −s·z = ~z + 1 and −s·(slope·x) = ~slope·x + x, and the +1 and the +x join
-    what is added anyway. The stages, each ending in a register::
+    label alone is done before the sum comes: −(z + o) = ~(z + o − 1) and −(slope·x) = ~slope·x + x, and the −1 and the
+    +x join what is added anyway. The stages, each ending in a register::
 
-        label:  s    s·o' = s − o     half − c + s
-                      │                    │
-        1  x = ±z ────┴─ saturate          │
+        label:  s      s·(−o)         half − c + s
+                         │                 │
+        1  x = ±(z + ────┘), saturate      │
         2  find and read the segment       + x where s = −1
         3  ±slope                 ±intercept + …
         4  slope · x + …
@@ -131,12 +139,12 @@ class LossUnit(wiring.Component):
             m.d.sync += later.eq(valid[-1])
             valid.append(later)
 
-        margins = Signal(BANKS, reset_less=True)
+        margins = [Signal(len(_EQUAL), name=f"margin_saturated_{bank}", reset_less=True) for bank in range(BANKS)]
         residuals = Signal(BANKS, reset_less=True)
         shifts = self._decode_shift(m)
         deltas = [self._bank(m, bank, prepare, shifts, margins[bank], residuals[bank]) for bank in range(BANKS)]
         m.d.comb += [
-            self.saturated.eq((valid[1] & margins.any()) | (valid[5] & residuals.any())),
+            self.saturated.eq((valid[1] & Cat(margins).any()) | (valid[5] & residuals.any())),
             self.deltas.payload.eq(Cat(deltas)),
             self.deltas.valid.eq(valid[-1]),
         ]
@@ -167,11 +175,11 @@ class LossUnit(wiring.Component):
         def register(name: str, width: int) -> Signal:
             return Signal(signed(width), name=f"{name}_{bank}", reset_less=True)
 
-        # The label: whether s = −1; −o and −c, each with the 1 that a negation lacks.
+        # The label: whether s = −1; s·(−o), one less where s = −1; −c with the 1 that a negation lacks.
         y = self.labels.payload[bank]
         z = self.sums.payload[bank]
         negate = Signal(name=f"negate_{bank}", reset_less=True)
-        offset = register("offset", LABEL.width + 2)
+        offset = register("offset", LABEL.width + 1)
         constant = register("constant", LABEL.width + 2)
         negative = Signal(name=f"negative_{bank}")
         lacking = Cat(~negative, negative)  # −y + (s = −1) = ~y + 1 + (s = −1)
@@ -179,19 +187,27 @@ class LossUnit(wiring.Component):
         with m.If(prepare):
             m.d.sync += [
                 negate.eq(negative),
-                offset.eq(Mux(self.label_offset, ~y, -1) + lacking),
+                offset.eq((Mux(self.label_offset, ~y, -1) + 1) ^ negative.as_signed()),
                 constant.eq(Mux(self.label_constant, ~y, -1) + lacking),
             ]
 
-        # 1: s·z − o
-        x = Signal(signed(ACTIVATION.width + 3), name=f"x_{bank}")
+        # 1: s·z − o = s·(z + s·(−o)). The flags are kept apart and asked one after the other: one of them all would
+        # be a LUT more in a row.
+        total = Signal(signed(_TOTAL), name=f"total_{bank}")
+        differ = [Signal(name=f"differ_{bank}_{low}", attrs={"keep": 1}) for low in _EQUAL]
         margin = register("margin", MARGIN.width)
         negate_1 = Signal(name=f"negate_1_{bank}", reset_less=True)
         constant_1 = register("constant_1", len(constant))
-        m.d.comb += x.eq((z ^ negate.as_signed()) + offset)
+        m.d.comb += total.eq(z + offset)
+        for flag, low in zip(differ, _EQUAL, strict=True):
+            equal = total[low : low + _LUT_INPUTS]
+            m.d.comb += flag.eq(equal.any() & ~equal.all())
+        x: Value = total ^ negate.as_signed()
+        for flag in differ:
+            x = Mux(flag, Mux(total[-1] ^ negate, MARGIN.minimum, MARGIN.maximum), x)
         m.d.sync += [
-            margin.eq(saturate(x, overflows(x, MARGIN), MARGIN)),
-            margin_saturated.eq(overflows(x, MARGIN)),
+            margin.eq(x),
+            margin_saturated.eq(Cat(differ)),
             negate_1.eq(negate),
             constant_1.eq(constant),
         ]

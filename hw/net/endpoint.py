@@ -333,9 +333,7 @@ class Endpoint(wiring.Component):
         # the slot a cycle before the ACK is sent is soon enough: to go on takes longer.
         next_ack = Signal()
         waiting = slots.waits_for_clear
-        ack_is_due = _look_up(
-            m, "ack", next_ack, waiting, ack_slot, queue.r_data, only=queue.r_rdy, forget=self.join
-        )
+        ack_is_due = _look_up(m, "ack", next_ack, waiting, ack_slot, queue.r_data, only=queue.r_rdy, forget=self.join)
         m.d.comb += [
             queue.w_en.eq(pulse),
             queue.w_data.eq(slot),
