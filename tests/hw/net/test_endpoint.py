@@ -186,6 +186,30 @@ async def ignores_what_is_not_its_own(dut):
 
 
 @cocotb.test()
+async def acts_on_repeated_packets_once(dut):
+    """Also where one comes in the cycle after the other."""
+    await begin(dut, 1_000_000)
+    tx = StreamSink(dut, "tx")
+    rx = StreamSource(dut, "rx")
+    sums = StreamSink(dut, "sums")
+    partials = StreamSource(dut, "partials")
+    received, dropped = PulseCounter(dut, "received"), PulseCounter(dut, "dropped")
+    dut.join_round.value = 1
+    await pulse(dut, "join")
+    partials.send([0, 0])
+    await tx.receive(2)
+    for kind in (PacketType.FULL, PacketType.CLEAR):
+        rx.send(beat_of(packet_to_it(kind, slot, 1, (slot,) * 8).to_bytes()) for slot in (0, 0, 0, 1, 1, 0))
+        await rx.drained()
+        await ClockCycles(dut.clk, 20)
+    assert [unpack(item, 32, 8) for item in sums.items] == [[slot] * 8 for slot in range(2)]
+    assert (received.count, dropped.count) == (12, 8)
+    acks = [Packet.from_bytes(frame_of(item)) for item in tx.items[2:]]
+    assert [(packet.type, packet.slot) for packet in acks] == [(PacketType.ACK, slot) for slot in range(2)]
+    assert not dut.busy.value
+
+
+@cocotb.test()
 async def urgent_packets_first(dut):
     """Partials before acknowledgements before resends; a blocked transmitter does not stop the receiver."""
     await begin(dut, 50)
@@ -300,5 +324,5 @@ async def latency(dut):
 @pytest.mark.parametrize(("slots", "workers", "shard"), [(2, 1, 0), (4, 3, 1), (8, 32, 31)])
 def test_endpoint(slots, workers, shard):
     config = dataclasses.replace(WorkerConfig.tiny(), slots=slots)
-    only = "sums|ignores|resends|latency" if slots < 4 else None  # the others need four slots
+    only = "sums|ignores|acts|resends|latency" if slots < 4 else None  # the others need four slots
     run_bench(Endpoint(config), __file__, only=only, slots=slots, workers=workers, shard=shard)
