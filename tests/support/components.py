@@ -8,6 +8,7 @@ from typing import Any
 from amaranth.lib import wiring
 
 import p4sgd.hw
+from p4sgd.hw.external import External
 from p4sgd.hw.memory.strided_reader import StridedReader
 from p4sgd.hw.model.model import Model
 from p4sgd.hw.spec.config import WorkerConfig
@@ -52,9 +53,10 @@ def example(name: str) -> wiring.Component:
 
 
 def find_components() -> Iterator[str]:
-    """The dotted names below ``p4sgd.hw`` of all components that are there."""
+    """The dotted names below ``p4sgd.hw`` of all components that are there, not of what stands for one."""
     for found in pkgutil.walk_packages(p4sgd.hw.__path__, "p4sgd.hw."):
         module = importlib.import_module(found.name)
         for name, thing in vars(module).items():
-            if isinstance(thing, type) and issubclass(thing, wiring.Component) and thing.__module__ == found.name:
+            is_component = isinstance(thing, type) and issubclass(thing, wiring.Component)
+            if is_component and thing.__module__ == found.name and thing is not External:
                 yield f"{found.name}.{name}".removeprefix("p4sgd.hw.")
