@@ -147,8 +147,8 @@ class Session:
             raise P4sgdError("the images differ in their numbers of samples")
         for worker, client, image in zip(self._device.workers, self._clients, images, strict=True):
             layout, config = image.layout, worker.config
-            if _shape(layout.config) != _shape(config):
-                raise P4sgdError(f"the image is for {_shape(layout.config)}, the worker has {_shape(config)}")
+            if _shape_of(layout.config) != _shape_of(config):
+                raise P4sgdError(f"the image is for {_shape_of(layout.config)}, the worker has {_shape_of(config)}")
             for engine in range(config.engines):
                 for port in range(config.ports):
                     number = engine * config.ports + port
@@ -298,9 +298,9 @@ class Session:
             geometry = client.read(registers.GEOMETRY)
             raise P4sgdError(
                 f"worker {index} of device {self._device.name} has another configuration than asked for "
-                f"(hash {known:#010x}, not {config.config_hash:#010x}): it has {geometry['engines']} engines of "
-                f"{geometry['lanes']} lanes, asked for were {config.engines} of {config.lanes}; choose the "
-                f"configuration it was generated for"
+                f"(hash {known:#010x}, not {config.config_hash:#010x}): it has "
+                f"{_shape(geometry['engines'], geometry['lanes'], geometry['ports'])}, asked for were "
+                f"{_shape_of(config)}; choose the configuration it was generated for"
             )
 
     def _join(self, network: NetworkSettings) -> None:
@@ -346,9 +346,13 @@ def bank_bytes(layout: ImageLayout) -> int:
     return max(_model_address(layout) + layout.model_bytes, layout.labels_bytes)
 
 
-def _shape(config: WorkerConfig) -> str:
+def _shape(engines: int, lanes: int, ports: int) -> str:
     """What an image depends on."""
-    return f"{config.engines} engines of {config.lanes} lanes, {config.ports} memory ports each"
+    return f"{engines} engines of {lanes} lanes, {ports} memory ports each"
+
+
+def _shape_of(config: WorkerConfig) -> str:
+    return _shape(config.engines, config.lanes, config.ports)
 
 
 def _model_address(layout: ImageLayout) -> int:

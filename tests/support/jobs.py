@@ -16,6 +16,9 @@ from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
 from p4sgd.hw.spec.table import LossTable
 from p4sgd.sim import golden
 
+SMALL = WorkerConfig(engines=2, ports=2, lanes=8, chunks=16, line_fifo_depth=128, slots=4, table_segments=64)
+"""Several of everything that there can be several of, and few of what wraps around."""
+
 PAGE = 4096
 
 

@@ -2,14 +2,11 @@
 
 import pytest
 from support.bench import default_seed
-from support.jobs import random_job, run_on
+from support.jobs import SMALL, random_job, run_on
 
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.hw.spec import registers
-from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.registers import ModelSource, RegisterClient
-
-SMALL = WorkerConfig(engines=2, ports=2, lanes=8, chunks=16, line_fifo_depth=128, slots=4, table_segments=64)
 
 MODEL = [registers.model_address(engine) for engine in range(SMALL.engines)]
 LINES = [registers.lines_address(engine, port) for engine in range(SMALL.engines) for port in range(SMALL.ports)]

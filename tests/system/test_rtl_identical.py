@@ -4,14 +4,13 @@ import itertools
 
 import pytest
 from support.bench import default_seed
-from support.jobs import random_job, run_on
+from support.jobs import SMALL, random_job, run_on
 
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.sim.emulator import EmulatedDevice
 
 TINY = WorkerConfig.tiny()
-SMALL = WorkerConfig(engines=2, ports=2, lanes=8, chunks=16, line_fifo_depth=128, slots=4, table_segments=64)
 
 
 STALLS = {"memory_stall": 0.2, "link_stall": 0.2}
