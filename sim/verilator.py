@@ -267,6 +267,9 @@ def build(
                     os.environ[name] = value
         if not library_is_known:
             _keep_library(scratch, library)
+        for pattern in ("*.gch", "*.o", "*.a"):  # precompiled headers are a hundred times as large as the model
+            for file in scratch.glob(pattern):
+                file.unlink()
         try:
             scratch.rename(target)
         except OSError:  # another process was faster

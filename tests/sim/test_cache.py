@@ -93,6 +93,7 @@ def test_other_versions_of_the_tools_make_other_simulators(cache, monkeypatch):
 def test_verilog_is_kept_whole_or_not_at_all(cache, monkeypatch, disk):
     monkeypatch.setattr(cluster, "to_verilog", lambda *_: "module cluster; endmodule")
     monkeypatch.setattr(cluster, "Cluster", lambda *_, **__: None)
+    monkeypatch.setattr(cluster, "worker_verilog", lambda _: ())
     if disk == "full":
 
         def replace(*_):
