@@ -1,7 +1,7 @@
 """Verilog to a netlist of UltraScale+ cells, by yosys.
 
-yosys knows no places and no wires: what it maps is as large as a vendor's tool makes it, within some ten percent, and
-its paths have the cells they will have, but not their routing. It is helped where it knows the device less well than
+yosys knows no places and no wires: what it maps tells sizes, and its paths have the cells they will
+have, but not their routing. It is helped where it knows the device less well than
 vendors' tools do: sums of three numbers (``ternary_adder.v``).
 """
 

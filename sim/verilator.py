@@ -5,6 +5,7 @@ compiler flags of its ``verilated.mk``; both go into the environment here. Only 
 cocotb: making every signal of a design public doubles the build and triples the run time of a large one.
 """
 
+import contextlib
 import hashlib
 import importlib.util
 import os
@@ -288,9 +289,11 @@ def _key(*what: object) -> str:
 def _keep_library(built: Path, library: Path) -> None:
     """Keep the objects of Verilator's run-time library: they are most of the work of building a small model."""
     scratch = Path(tempfile.mkdtemp(prefix="library-", dir=library.parent))
-    for file in built.glob("verilated*.o"):
-        shutil.copy(file, scratch)
+    hold(scratch)
     try:
-        scratch.rename(library)
-    except OSError:  # another process was faster
+        for file in built.glob("verilated*.o"):
+            shutil.copy(file, scratch)
+        with contextlib.suppress(OSError):  # another process was faster
+            scratch.rename(library)
+    finally:
         shutil.rmtree(scratch, ignore_errors=True)

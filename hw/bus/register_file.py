@@ -24,7 +24,7 @@ def member_name(register: Register, field: Field) -> str:
 class RegisterFile(wiring.Component):
     """Holds what the host sets and shows what the worker reports.
 
-    One read and one write at a time; a read takes 4 cycles, a write 3. Unmapped offsets read as 0, writes to them and
+    One read and one write at a time; each takes 4 cycles. Unmapped offsets read as 0, writes to them and
     to read-only fields do nothing; every answer is OKAY. Byte strobes are obeyed for read-write fields; the other
     kinds of field act when the byte that holds their lowest bit is written.
 

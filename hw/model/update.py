@@ -31,7 +31,7 @@ class Update(wiring.Component):
         5  saturate, or load                    10  0 if the sign changed
 
     Rounding is the bit below the last that is kept, as a carry into the subtraction. The shrink is a multiplication by
-    what is retained, 1 − shrink: w − ⌊(w·shrink + ½) / 1⌋ = ⌊w·(1 − shrink) + ½ − 2^-24⌋ in steps of a weight, which is
+    what is retained, 1 − shrink: w − ⌊w·shrink + ½⌋ = ⌊w·(1 − shrink) + ½ − 2^-24⌋ in steps of a weight, which is
     two DSP slices and no adder beside them. Where ``regularize`` is low all is retained and the threshold counts as 0.
 
     Members
@@ -93,18 +93,18 @@ class Update(wiring.Component):
             flag = Signal(name=f"final{stage}", reset_less=True)
             m.d.sync += flag.eq(final[-1])
             final.append(flag)
-        shrunk = Signal(_RETAINED.width, reset_less=True)
+        retained = Signal(_RETAINED.width, reset_less=True)
         low_factor = Signal(signed(_RETAINED.width + 1), reset_less=True)  # lines up with stage 5
         high_factor = Signal.like(low_factor, reset_less=True)
         distance = Signal(WEIGHT.width - 1, reset_less=True)  # lines up with stage 8
         m.d.sync += [
-            shrunk.eq(_KEEP_ALL - self.shrink),
-            low_factor.eq(Mux(final[4], shrunk, _KEEP_ALL)),
+            retained.eq(_KEEP_ALL - self.shrink),
+            low_factor.eq(Mux(final[4], retained, _KEEP_ALL)),
             high_factor.eq(low_factor),
             distance.eq(Mux(final[7], self.threshold, 0)),
         ]
-        overflows = [self._lane(m, lane, low_factor, high_factor, distance) for lane in range(self._lanes)]
-        m.d.sync += self.saturated.eq(Cat(overflows).any())
+        overflowed = [self._lane(m, lane, low_factor, high_factor, distance) for lane in range(self._lanes)]
+        m.d.sync += self.saturated.eq(Cat(overflowed).any())
         return m
 
     def _lane(self, m: Module, lane: int, low_factor: Signal, high_factor: Signal, distance: Signal) -> Signal:

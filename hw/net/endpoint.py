@@ -74,7 +74,7 @@ class Endpoint(wiring.Component):
         Pulse: forget all slots; the next AllReduce is slot 0 of this round. With ``partials`` at rest; sums that have
         not been taken are withdrawn.
     busy : Out(1)
-        A slot waits for the network or holds sums; 2 cycles later.
+        A slot waits for the network or holds sums; up to 2 cycles later.
     sent, resent, received, dropped : Out(1)
         Pulses: a packet was sent; it had been sent before; a frame came; it was not acted on.
     """

@@ -29,6 +29,8 @@ def test_refused(tmp_path):
 
 
 def test_zeros_are_not_read():
-    """A memory's first words as the generator writes them: only zeros are left out."""
-    text = "    memory[0] = 8'h00;\n    memory[1] = 8'h10;\n"
-    assert synthesis._ZERO.sub("", text) == "    memory[1] = 8'h10;\n"
+    """A memory's first words as the generator writes them: only zeros are left out, and nothing that happens later."""
+    zero, other = "    memory[0] = 8'h00;\n", "    memory[1] = 8'h10;\n"
+    later = "  always @(posedge clk)\n    q[3] = 1'h0;\n"
+    text = f"module top;\n  initial begin\n{{}}{other}  end\n{later}endmodule\n"
+    assert synthesis._without_zeros(text.format(zero)) == text.format("")
