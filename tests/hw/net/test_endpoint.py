@@ -40,6 +40,15 @@ async def begin(dut, resend: int) -> None:
     await start(dut)
 
 
+async def begin_joined(dut, resend: int) -> tuple[StreamSink, StreamSource, StreamSink, StreamSource]:
+    """Settings, a reset and a job that begins in round 1; its streams ``tx``, ``rx``, ``sums`` and ``partials``."""
+    await begin(dut, resend)
+    streams = StreamSink(dut, "tx"), StreamSource(dut, "rx"), StreamSink(dut, "sums"), StreamSource(dut, "partials")
+    dut.join_round.value = 1
+    await pulse(dut, "join")
+    return streams
+
+
 def packet_to_it(kind: PacketType, slot: int, round: int, values=(0,) * 8) -> Packet:
     """What the aggregator sends to the endpoint alone."""
     shard, workers = parameters()["shard"], parameters()["workers"]
@@ -145,14 +154,8 @@ async def sums_in_order(dut, fault, first_round):
 async def ignores_what_is_not_its_own(dut):
     """No frame with one wrong bit changes anything: the run goes on as if it had not come."""
     workers, shard = parameters()["workers"], parameters()["shard"]
-    await begin(dut, 1_000_000)
-    tx = StreamSink(dut, "tx")
-    rx = StreamSource(dut, "rx")
-    sums = StreamSink(dut, "sums")
-    partials = StreamSource(dut, "partials")
+    tx, rx, sums, partials = await begin_joined(dut, 1_000_000)
     received, dropped = PulseCounter(dut, "received"), PulseCounter(dut, "dropped")
-    dut.join_round.value = 1
-    await pulse(dut, "join")
     partials.send([pack(range(8), 32)])
     (item,) = await tx.receive(1)
     assert Packet.from_bytes(frame_of(item)) == Packet(
@@ -188,14 +191,8 @@ async def ignores_what_is_not_its_own(dut):
 @cocotb.test()
 async def acts_on_repeated_packets_once(dut):
     """Also where one comes in the cycle after the other."""
-    await begin(dut, 1_000_000)
-    tx = StreamSink(dut, "tx")
-    rx = StreamSource(dut, "rx")
-    sums = StreamSink(dut, "sums")
-    partials = StreamSource(dut, "partials")
+    tx, rx, sums, partials = await begin_joined(dut, 1_000_000)
     received, dropped = PulseCounter(dut, "received"), PulseCounter(dut, "dropped")
-    dut.join_round.value = 1
-    await pulse(dut, "join")
     partials.send([0, 0])
     await tx.receive(2)
     for kind in (PacketType.FULL, PacketType.CLEAR):
@@ -212,14 +209,8 @@ async def acts_on_repeated_packets_once(dut):
 @cocotb.test()
 async def urgent_packets_first(dut):
     """Partials before acknowledgements before resends; a blocked transmitter does not stop the receiver."""
-    await begin(dut, 50)
-    tx = StreamSink(dut, "tx")
-    rx = StreamSource(dut, "rx")
-    sums = StreamSink(dut, "sums")
-    partials = StreamSource(dut, "partials")
+    tx, rx, sums, partials = await begin_joined(dut, 50)
     sent, resent = PulseCounter(dut, "sent"), PulseCounter(dut, "resent")
-    dut.join_round.value = 1
-    await pulse(dut, "join")
     partials.send([0, 0, 0])
     await tx.receive(3)
     tx.stall = 1.0
