@@ -31,20 +31,22 @@ class Shard:
         return self.last - self.first
 
 
-def partition(features: int, workers: int, config: WorkerConfig) -> list[Shard]:
+def partition(features: int, workers: int, config: WorkerConfig, *, bias: bool) -> list[Shard]:
     """Deal features to workers in contiguous ranges of whole chunks of ``config.lanes`` features.
 
-    Of K = ⌈features / lanes⌉ chunks worker w of W gets ⌊w·K/W⌋ up to ⌊(w+1)·K/W⌋, so that two workers differ by at most
-    one chunk.
+    Of K = ⌈(features + bias) / lanes⌉ chunks worker w of W gets ⌊w·K/W⌋ up to ⌊(w+1)·K/W⌋, so that two workers differ
+    by at most one chunk.
 
     Parameters
     ----------
     features
-        Features with the bias.
+        Features of the data.
     workers
         Workers, 1 to 32.
     config
         Their configuration.
+    bias
+        Whether a bias follows them as the last feature.
 
     Returns
     -------
@@ -57,22 +59,23 @@ def partition(features: int, workers: int, config: WorkerConfig) -> list[Shard]:
     """
     if not 1 <= workers <= MAX_WORKERS:
         raise UserError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
-    chunks = -(-features // config.lanes)
+    total = features + bias
+    named = f"{features} features{' and the bias' if bias else ''}"
+    chunks = -(-total // config.lanes)
     if chunks < workers:
         raise UserError(
-            f"{features} features (with the bias) are {chunks} chunks of {config.lanes}, too few for {workers} "
-            f"workers: use at most {chunks}"
+            f"{named} are {chunks} chunks of {config.lanes}, too few for {workers} workers: use at most {chunks}"
         )
-    edges = [worker * chunks // workers * config.lanes for worker in range(workers)] + [features]
+    edges = [worker * chunks // workers * config.lanes for worker in range(workers)] + [total]
     shards = [Shard(worker, edges[worker], edges[worker + 1]) for worker in range(workers)]
     largest = max(shard.features for shard in shards)
     if largest > config.features:
         needed = -(-chunks // (config.features // config.lanes))
         remedies = [f"at least {needed} workers"] if needed <= MAX_WORKERS else []
-        if larger := [name for name, make in PRESETS.items() if _fits(features, workers, make())]:
+        if larger := [name for name, make in PRESETS.items() if _fits(total, workers, make())]:
             remedies.append(f"a larger configuration ({', '.join(larger)})")
         raise UserError(
-            f"{features} features (with the bias) over {workers} worker{'s' if workers > 1 else ''} are up to "
+            f"{named} over {workers} worker{'s' if workers > 1 else ''} are up to "
             f"{largest} a worker, this configuration holds {config.features}: "
             f"use {' or '.join(remedies or ['fewer features'])}"
         )

@@ -86,7 +86,7 @@ def prepare_images(
         raise ValueError(f"labels {labels.shape} and scaling {scaling.scale.shape} must fit {data.features.shape}")
     if LABEL.overflows(labels):
         raise ValueError(f"labels must fit {LABEL}")
-    shards = partition(data.feature_count + int(bias), workers, config)
+    shards = partition(data.feature_count, workers, config, bias=bias)
     padded_samples = -(-data.samples // batch) * batch
     padded_labels = np.zeros(padded_samples, np.int32)
     padded_labels[: data.samples] = labels

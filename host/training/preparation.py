@@ -157,7 +157,7 @@ def prepare(
 
 
 def _check_capacity(data: Dataset, options: TrainingOptions, config: WorkerConfig) -> None:
-    shards = partition(data.feature_count + int(options.bias), options.workers, config)
+    shards = partition(data.feature_count, options.workers, config, bias=options.bias)
     chunks = max(ImageLayout(config, shard.features, BANKS, options.stored).chunks for shard in shards)
     try:
         check_capacity(config, chunks, options.precision, stale=bool(options.staleness))
@@ -175,7 +175,7 @@ def check_memory(data: Dataset, options: TrainingOptions, config: WorkerConfig, 
     """
     held_out = max(1, round(options.validation_fraction * data.samples)) if options.validation_fraction else 0
     samples = -(-(data.samples - held_out) // options.batch) * options.batch
-    shards = partition(data.feature_count + int(options.bias), options.workers, config)
+    shards = partition(data.feature_count, options.workers, config, bias=options.bias)
     needed = max(bank_bytes(ImageLayout(config, shard.features, samples, options.stored)) for shard in shards)
     if needed > available:
         raise UserError(

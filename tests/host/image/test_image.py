@@ -172,7 +172,7 @@ def test_damage_is_seen(prepared):
         ({"batch": 12}, "batch must be a multiple of 8, not 12"),
         ({"batch": 0}, "batch must be a multiple of 8"),
         ({"stored": 9}, "stored planes must be 1 to 8"),
-        ({"workers": 9}, "51 features .* too few for 9 workers: use at most 7"),
+        ({"workers": 9}, "50 features and the bias .* too few for 9 workers: use at most 7"),
     ],
 )
 def test_refused(change, message):
