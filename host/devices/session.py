@@ -348,7 +348,7 @@ def bank_bytes(layout: ImageLayout) -> int:
 
 def _shape(engines: int, lanes: int, ports: int) -> str:
     """What an image depends on."""
-    return f"{engines} engines of {lanes} lanes, {ports} memory ports each"
+    return f"engines={engines}, lanes={lanes}, ports={ports}"
 
 
 def _shape_of(config: WorkerConfig) -> str:
