@@ -42,7 +42,7 @@ def check_new_file(path: Path | None, *, special: bool = False) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise UserError(f"{path}: cannot write in {folder}: choose another folder") from error
+        raise UserError(f"{path}: cannot write in {folder} ({error.strerror}): choose another folder") from error
 
 
 def check_new_model(path: Path | None) -> None:
