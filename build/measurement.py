@@ -62,10 +62,8 @@ class _Design(NamedTuple):
 
     def synthesize(self, scratch: Path, *, flat: bool) -> Netlist:
         """Twice for each design: with its hierarchy to count its parts, without to see the paths through them."""
-        name = f"{self.top}_flat" if flat else self.top
-        netlist = synthesize(self.verilog, self.top, scratch / name, black_boxes=self.black_boxes, flat=flat)
-        (scratch / name / "netlist.json").rename(scratch / f"{name}.json")
-        return netlist
+        folder = scratch / (f"{self.top}_flat" if flat else self.top)
+        return synthesize(self.verilog, self.top, folder, black_boxes=self.black_boxes, flat=flat)
 
 
 def measure(config: WorkerConfig, unit: str) -> tuple[list[Unit], dict[str, str]]:
@@ -73,7 +71,7 @@ def measure(config: WorkerConfig, unit: str) -> tuple[list[Unit], dict[str, str]
 
     Returns
     -------
-    What was found, the engine first; and the files that it was found in, Verilog and netlists, by name.
+    What was found, the engine first; and the Verilog that it was found in, by top module.
 
     Raises
     ------
@@ -86,7 +84,6 @@ def measure(config: WorkerConfig, unit: str) -> tuple[list[Unit], dict[str, str]
         worker, engine = worker_verilog(config)
         designs = [_Design("engine", ENGINE, engine), _Design("worker", WORKER, worker, black_boxes=engine)]
     units: list[Unit] = []
-    files: dict[str, str] = {}
     boxes: dict[str, Resources] = {}
     with TemporaryDirectory() as scratch, ThreadPoolExecutor() as pool:  # yosys works on one core
         wholes = [pool.submit(design.synthesize, Path(scratch), flat=False) for design in designs]
@@ -96,6 +93,4 @@ def measure(config: WorkerConfig, unit: str) -> tuple[list[Unit], dict[str, str]
             parts, size = count_parts(netlist, boxes), total(netlist, boxes)
             units.append(Unit(design.unit, parts, size, analyse(flat.result())))
             boxes[design.top] = size
-            files[f"{design.top}.v"] = design.verilog
-            files |= {path.name: path.read_text() for path in Path(scratch).glob(f"{design.top}*.json")}
-    return units, files
+    return units, {design.top: design.verilog for design in designs}

@@ -39,7 +39,7 @@ def _boards() -> Any:
     show_default=True,
     help="FPGA to compare with.",
 )
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder for Verilog, netlists and report.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder for Verilog and report.")
 @common_options
 def resources(name: str, unit: str, board: str, out: Path | None, as_json: bool, quiet: bool) -> None:
     """Say how big the hardware is and how long its paths are.
@@ -52,6 +52,7 @@ def resources(name: str, unit: str, board: str, out: Path | None, as_json: bool,
     with output.working(f"synthesising {name}"):
         from p4sgd.build.artifacts import ForeignFolderError, check_folder, write_folder
         from p4sgd.build.devices import DEVICES
+        from p4sgd.build.marking import mark
         from p4sgd.build.measurement import measure
         from p4sgd.build.synthesis import MissingYosysError, SynthesisError
         from p4sgd.hw.spec.config import PRESETS
@@ -61,7 +62,7 @@ def resources(name: str, unit: str, board: str, out: Path | None, as_json: bool,
         try:
             if out is not None:
                 check_folder(out)  # before the work
-            units, files = measure(PRESETS[name](), unit)
+            units, designs = measure(PRESETS[name](), unit)
             document = {
                 "generated_by": command,
                 "config": name,
@@ -69,6 +70,8 @@ def resources(name: str, unit: str, board: str, out: Path | None, as_json: bool,
                 "units": [each.document(device) for each in units],
             }
             if out is not None:
+                first = mark("// {}", command)
+                files = {f"{top}.v": f"{first}\n{verilog}" for top, verilog in designs.items()}
                 files["resources.json"] = json.dumps(document, indent=2) + "\n"
                 write_folder(out, files, {"generated_by": command, "config": name})
         except (ForeignFolderError, MissingYosysError) as error:
@@ -81,7 +84,7 @@ def resources(name: str, unit: str, board: str, out: Path | None, as_json: bool,
     for each in units:
         _show(output, each, device)
     if not as_json and out is not None:
-        output.say(f"Verilog, netlists and report in {out}")
+        output.say(f"Verilog and report in {out}")
 
 
 def _show(output: Output, unit: "Unit", device: "Device") -> None:
