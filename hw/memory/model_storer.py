@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Array, Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -17,7 +17,7 @@ class ModelStorer(wiring.Component):
     """Writes the weights of ``chunks`` chunks to memory, one AXI burst a chunk.
 
     A chunk is `WorkerConfig.weight_beats` beats, at most 256 bytes and aligned to its size, so no burst crosses a
-    4 KiB boundary. About 9 cycles a chunk with a memory that is always ready: the model is stored once a run.
+    4 KiB boundary. About 10 cycles a chunk with a memory that is always ready: the model is stored once a run.
 
     Members
     -------
@@ -66,7 +66,8 @@ class ModelStorer(wiring.Component):
         chunk = Signal(17)
         address = Signal(axi4.ADDRESS_CARRY_BITS, reset_less=True)
         word = Signal(beats * config.port_bits, reset_less=True)
-        beat = Signal(range(beats))
+        beat = Signal(range(beats + 1))
+        word_beats = Array(word.word_select(number, config.port_bits) for number in range(beats))
         wait = Signal(range(MODEL_READ_LATENCY + 1))
         request = self.memory.aw
         m.d.sync += self.done.eq(0)
@@ -76,9 +77,7 @@ class ModelStorer(wiring.Component):
             request.payload.len.eq(beats - 1),
             request.payload.size.eq(self._bus.size),
             request.payload.burst.eq(axi4.BURST_INCR),
-            self.memory.w.payload.data.eq(word[: config.port_bits]),
             self.memory.w.payload.strb.eq(~0),
-            self.memory.w.payload.last.eq(beat == beats - 1),
             self.memory.b.ready.eq(1),
         ]
         answered = self.memory.b.valid
@@ -92,15 +91,19 @@ class ModelStorer(wiring.Component):
                 m.d.comb += self.weights.enable.eq(wait == MODEL_READ_LATENCY)
                 m.d.sync += [wait.eq(wait - 1), beat.eq(0)]
                 with m.If(wait == 0):
-                    m.d.sync += [word.eq(self.weights.data), request.valid.eq(1), self.memory.w.valid.eq(1)]
+                    m.d.sync += [word.eq(self.weights.data), request.valid.eq(1)]
                     m.next = "WRITE"
             with m.State("WRITE"):
                 with m.If(request.ready):
                     m.d.sync += request.valid.eq(0)
-                with m.If(self.memory.w.valid & self.memory.w.ready):
-                    m.d.sync += [word.eq(word >> config.port_bits), beat.eq(beat + 1)]
-                    with m.If(beat == beats - 1):
-                        m.d.sync += self.memory.w.valid.eq(0)
+                with m.If(~self.memory.w.valid | self.memory.w.ready):
+                    m.d.sync += [
+                        self.memory.w.payload.data.eq(word_beats[beat]),
+                        self.memory.w.payload.last.eq(beat == beats - 1),
+                        self.memory.w.valid.eq(beat != beats),
+                    ]
+                    with m.If(beat != beats):
+                        m.d.sync += beat.eq(beat + 1)
                 with m.If(answered):
                     m.d.sync += [
                         chunk.eq(chunk + 1),
