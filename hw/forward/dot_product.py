@@ -6,10 +6,10 @@ from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from p4sgd.hw.arithmetic import add
 from p4sgd.hw.bus.stream import FlowSignature
 from p4sgd.hw.forward.accumulator import Accumulator
 from p4sgd.hw.forward.adder_tree import AdderTree, tree_latency
-from p4sgd.hw.forward.horner import add_plane
 from p4sgd.hw.forward.line_position import LinePosition
 from p4sgd.hw.model.ports import MODEL_READ_LATENCY, ReadPort
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
@@ -158,6 +158,7 @@ class DotProduct(wiring.Component):
             done = done_later
         m.d.comb += self.dots.valid.eq(done)
 
+        negative = now.first_plane & self.signed
         for bank in range(BANKS):
             tree = AdderTree(config.lanes, WEIGHT.width)
             accumulator = Accumulator(self._chunk_bits, config.dot_bits)
@@ -167,15 +168,17 @@ class DotProduct(wiring.Component):
                 gated = Signal(signed(WEIGHT.width), name=f"gated_{bank}_{lane}", reset_less=True)
                 m.d.sync += gated.eq(Mux(line[bank * config.lanes + lane], self.weights.data[lane], 0))
                 m.d.comb += tree.i[lane].eq(gated)
+            # Horner's rule with a single adder: the first plane's 2·h is gated away, and a negative plane is inverted
+            # with a carry in.
             horner = Signal(signed(self._chunk_bits), name=f"horner_{bank}", reset_less=True)
-            add_plane(
-                m,
-                horner,
-                tree.o,
-                enable=valid,
-                first=now.first_plane,
-                negative=now.first_plane & self.signed,
-            )
+            doubled = Signal.like(horner, name=f"doubled_{bank}")
+            addend = Signal.like(horner, name=f"addend_{bank}")
+            m.d.comb += [
+                doubled.eq(Mux(now.first_plane, 0, horner << 1)),
+                addend.eq(tree.o ^ negative.as_signed()),
+            ]
+            with m.If(valid):
+                m.d.sync += horner.eq(add(doubled, addend, carry=negative))
             m.d.comb += [
                 accumulator.valid.eq(chunk_done),
                 accumulator.first.eq(chunk_first),
