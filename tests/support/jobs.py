@@ -13,7 +13,7 @@ from p4sgd.hw.spec.fixed import INTERCEPT, LABEL, SHRINK, SLOPE, WEIGHT, IntArra
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.registers import ModelSource, RegisterClient
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
-from p4sgd.hw.spec.table import LossTable
+from p4sgd.hw.spec.table import MAX_SHIFT, LossTable
 from p4sgd.sim import golden
 
 SMALL = WorkerConfig(engines=2, ports=2, lanes=8, chunks=16, line_fifo_depth=128, slots=4, table_segments=64)
@@ -57,7 +57,7 @@ def random_table(rng: np.random.Generator, segments: int, *, wild: bool) -> Loss
     """A sigmoid-like table, or one of arbitrary numbers."""
     if wild:
         return LossTable(
-            int(rng.integers(0, 24)),
+            int(rng.integers(0, MAX_SHIFT + 1)),
             rng.integers(SLOPE.minimum, SLOPE.maximum + 1, segments),
             rng.integers(INTERCEPT.minimum, INTERCEPT.maximum + 1, segments),
         )

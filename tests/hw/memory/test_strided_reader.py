@@ -11,8 +11,6 @@ from support.streams import StreamSink
 
 from p4sgd.hw.memory.strided_reader import StridedReader
 
-FIFO_BEATS = 128
-
 
 def word_at(address: int, bits: int) -> int:
     return random.Random(address).getrandbits(bits)
@@ -49,7 +47,7 @@ async def reads_in_order(dut, stall):
         assert sum(request.beats for request in memory.requests) == len(wanted), "read more than asked for"
         if burst == stride and len(wanted) >= 64:
             longest = max(request.beats for request in memory.requests)
-            assert longest == min(64, 4096 // step), "bursts should be long"
+            assert longest == min(parameters()["burst_limit"], 4096 // step), "bursts should be long"
     assert errors.count == 0
 
 
@@ -80,7 +78,7 @@ async def delivers_a_beat_every_cycle(dut):
 @cocotb.test()
 async def never_holds_up_the_memory(dut):
     """A taker that stops for long costs nothing but time; what is under way has its place."""
-    bits = parameters()["bits"]
+    bits, fifo_beats, burst_limit = (parameters()[name] for name in ("bits", "fifo_beats", "burst_limit"))
     memory = ReadMemory(dut, "memory", bits, lambda address: word_at(address, bits), 0.0)
     data = StreamSink(dut, "data")
     await start(dut)
@@ -97,8 +95,8 @@ async def never_holds_up_the_memory(dut):
                 await RisingEdge(dut.clk)
                 assert dut.memory__r__ready.value, "the memory was held up"
             under_way = sum(request.beats for request in memory.requests) - len(data.items)
-            assert under_way <= FIFO_BEATS
-            assert stall < 1 or under_way > FIFO_BEATS - 64, "room is not used"
+            assert under_way <= fifo_beats
+            assert stall < 1 or under_way > fifo_beats - burst_limit, "room is not used"
         data.stall = 0.0
         got = await data.receive(burst * bursts)
         step = bits // 8
@@ -124,6 +122,9 @@ async def tells_errors(dut):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("bits", [64, 512])
-def test_strided_reader(bits):
-    run_bench(StridedReader(bits, fifo_beats=FIFO_BEATS), __file__, bits=bits)
+@pytest.mark.parametrize(
+    ("bits", "fifo_beats", "burst_limit"), [(64, 64, 32), (256, 512, 64), (512, 128, 64), (64, 16, 8)]
+)
+def test_strided_reader(bits, fifo_beats, burst_limit):
+    reader = StridedReader(bits, fifo_beats=fifo_beats, burst_limit=burst_limit)
+    run_bench(reader, __file__, bits=bits, fifo_beats=fifo_beats, burst_limit=burst_limit)

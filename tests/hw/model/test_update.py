@@ -87,15 +87,22 @@ async def updates_every_cycle(dut):
         often = random.choice([0.0, 0.1, 0.5, 0.5, 0.9, 1.0])
         inputs = [random_cycle(settings, lanes) for _ in range(CYCLES)]
         finals = [random.random() < often for _ in range(CYCLES)]
+        loads = [not final and random.random() < 0.2 for final in finals]
+        loaded = [[random_weight(settings.threshold) for _ in range(lanes)] for _ in range(CYCLES)]
         expected, saturated = [], []
-        for (gradients, weights), final in zip(inputs, finals, strict=True):
+        for cycle, ((gradients, weights), final) in enumerate(zip(inputs, finals, strict=True)):
             flags = golden.Flags()
             w = golden.update(np.array(weights), np.array(gradients), settings, flags)
-            expected.append((golden.regularize(w, settings) if final else w).tolist())
+            w = golden.regularize(w, settings) if final else w
+            expected.append(loaded[cycle] if loads[cycle] else w.tolist())
             saturated.append(flags.weight_saturated)
         for cycle in range(CYCLES + Update.LATENCY):
-            # Weights come later than their gradients; neither matters in any other cycle.
+            # Weights come later than their gradients, and what is loaded later still; they matter in no other cycle.
             here, before = cycle < CYCLES, 0 <= cycle - Update.WEIGHTS_LATENCY < CYCLES
+            place = cycle - (Update.LATENCY - Update.LOAD_LATENCY)
+            load = 0 <= place < CYCLES and loads[place]
+            dut.load.value = int(load)
+            dut.loaded.value = pack(loaded[place] if load else [random_weight(0) for _ in range(lanes)], WEIGHT.width)
             gradients = inputs[cycle][0] if here else [random.randint(LOW, HIGH) for _ in range(lanes)]
             weights = inputs[cycle - Update.WEIGHTS_LATENCY][1] if before else [random_weight(0) for _ in range(lanes)]
             dut.gradients.value = pack(gradients, GRADIENT_BITS)
