@@ -16,7 +16,7 @@ from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.new_file import new_file
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.registers import RegisterClient
+from p4sgd.hw.spec.register_map import RegisterClient
 
 if TYPE_CHECKING:
     from p4sgd.sim.cluster.trace import Trace

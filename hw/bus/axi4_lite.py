@@ -4,7 +4,7 @@ from amaranth.hdl import unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from p4sgd.hw.spec.registers import ADDRESS_BITS
+from p4sgd.hw.spec.register_map import ADDRESS_BITS
 
 __all__ = ["DATA_BITS", "READ", "RESPONSE", "WRITE", "Signature"]
 

@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus import axi4_lite
-from p4sgd.hw.spec.registers import Access, Field, Register, RegisterMap
+from p4sgd.hw.spec.register_map import Access, Field, Register, RegisterMap
 
 __all__ = ["RegisterFile", "member_name"]
 

@@ -1,136 +1,23 @@
 """The register map of a worker, declared once.
 
 The AXI4-Lite register file of the RTL, the host's access, the emulated worker and the generated documents all read
-this declaration. Words are 32 bits, offsets are bytes. The first four words are the control block that Vitis fixes for
+this declaration. The first four words are the control block that Vitis fixes for
 an ``ap_ctrl_hs`` kernel (UG1393, "RTL kernel control requirements"); the identification block follows at once.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from enum import Enum
 
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import INTERCEPT, RATE_MANTISSA, SHRINK, SLOPE
+from p4sgd.hw.spec.register_map import Access, Field, Register, RegisterMap, pair, whole
 
 MAGIC = int.from_bytes(b"P4SG", "big")
 """First word of the identification block."""
 
 ABI_VERSION = 2
 """Changes whenever the meaning of an existing register does."""
-
-ADDRESS_BITS = 12
-"""Bits of an AXI4-Lite byte address: the map fits one 4 KiB page."""
-
-
-class Access(Enum):
-    """Who drives a field, and what a write does."""
-
-    RO = "read-only"
-    """The worker drives it; writes are ignored."""
-    RW = "read-write"
-    """The host sets it; it keeps its value."""
-    W1C = "write 1 to clear"
-    """The worker sets it and it stays; the host clears it by writing 1."""
-    W1S = "write 1 to set"
-    """The host sets it by writing 1; the worker clears it."""
-    RC = "read to clear"
-    """The worker sets it and it stays; reading clears it."""
-    STROBE = "write strobe"
-    """A write hands the value to the worker for one cycle; reads as 0."""
-
-
-@dataclass(frozen=True)
-class Field:
-    """A field of a register: bits ``low`` to ``low + bits - 1``."""
-
-    name: str
-    low: int
-    bits: int
-    access: Access
-    help: str
-    reset: int = 0
-    signed: bool = False
-
-    @property
-    def mask(self) -> int:
-        """The field's bits within the word."""
-        return ((1 << self.bits) - 1) << self.low
-
-    def encode(self, value: int) -> int:
-        """The value at its place in the word.
-
-        Raises
-        ------
-        ValueError
-            If the value does not fit.
-        """
-        low, high = (-(1 << self.bits - 1), (1 << self.bits - 1) - 1) if self.signed else (0, (1 << self.bits) - 1)
-        if not low <= value <= high:
-            raise ValueError(f"{self.name} must be {low} to {high}, not {value}")
-        return (value << self.low) & self.mask
-
-    def decode(self, word: int) -> int:
-        """The field's value in a word."""
-        value = (word & self.mask) >> self.low
-        if self.signed and value >> (self.bits - 1):
-            value -= 1 << self.bits
-        return value
-
-
-@dataclass(frozen=True)
-class Register:
-    """A 32-bit register, or one half of a 64-bit one."""
-
-    name: str
-    offset: int
-    help: str
-    fields: tuple[Field, ...]
-
-    def __post_init__(self) -> None:
-        used = 0
-        for field in self.fields:
-            if used & field.mask or field.mask >> 32:
-                raise ValueError(f"{self.name}.{field.name} overlaps another field or leaves the word")
-            used |= field.mask
-        if self.offset % 4 or not 0 <= self.offset < 1 << ADDRESS_BITS:
-            raise ValueError(f"{self.name} has a bad offset {self.offset:#x}")
-
-    def __getitem__(self, name: str) -> Field:
-        for field in self.fields:
-            if field.name == name:
-                return field
-        raise KeyError(f"{self.name} has no field {name}; it has {[field.name for field in self.fields]}")
-
-    def encode(self, **values: int) -> int:
-        """A word from field values; fields not named take their reset values."""
-        word = 0
-        for field in self.fields:
-            word |= field.encode(values.pop(field.name, field.reset))
-        if values:
-            raise KeyError(f"{self.name} has no field {next(iter(values))}")
-        return word
-
-    def decode(self, word: int) -> dict[str, int]:
-        """The values of all fields in a word."""
-        return {field.name: field.decode(word) for field in self.fields}
-
-    @property
-    def reset(self) -> int:
-        """The word after reset."""
-        return self.encode()
-
-
-def _whole(name: str, offset: int, access: Access, text: str, *, bits: int = 32, signed: bool = False) -> Register:
-    """A register that is a single field named ``value``."""
-    return Register(name, offset, text, (Field("value", 0, bits, access, text, signed=signed),))
-
-
-def _pair(name: str, offset: int, access: Access, text: str) -> tuple[Register, Register]:
-    """The two halves of a 64-bit register."""
-    return (
-        _whole(f"{name}_LOW", offset, access, f"{text}: bits 31..0"),
-        _whole(f"{name}_HIGH", offset + 4, access, f"{text}: bits 63..32"),
-    )
 
 
 class ModelSource(Enum):
@@ -159,10 +46,10 @@ CTRL = Register(
     ),
 )
 # 0x004, 0x008 and 0x00C are Vitis' interrupt registers; this kernel is polled and they read as 0.
-MAGIC_WORD = _whole("MAGIC", 0x010, _RO, "0x50345347, 'P4SG'")
-ABI = _whole("ABI_VERSION", 0x014, _RO, "version of this register map")
-CONFIG_HASH = _whole("CONFIG_HASH", 0x018, _RO, "hash of the worker's configuration")
-BUILD_ID = _whole("BUILD_ID", 0x01C, _RO, "number given at generation, 0 if none")
+MAGIC_WORD = whole("MAGIC", 0x010, _RO, "0x50345347, 'P4SG'")
+ABI = whole("ABI_VERSION", 0x014, _RO, "version of this register map")
+CONFIG_HASH = whole("CONFIG_HASH", 0x018, _RO, "hash of the worker's configuration")
+BUILD_ID = whole("BUILD_ID", 0x01C, _RO, "number given at generation, 0 if none")
 GEOMETRY = Register(
     "GEOMETRY",
     0x020,
@@ -174,10 +61,10 @@ GEOMETRY = Register(
         Field("ports", 24, 8, _RO, "memory ports of an engine"),
     ),
 )
-CHUNKS_MAX = _whole("CHUNKS_MAX", 0x024, _RO, "chunks that an engine's model memory holds")
-LINE_FIFO_DEPTH = _whole("LINE_FIFO_DEPTH", 0x028, _RO, "lines that an engine keeps")
-SLOTS = _whole("SLOTS", 0x02C, _RO, "AllReduce operations in flight")
-SEGMENTS = _whole("SEGMENTS", 0x030, _RO, "segments of the loss table")
+CHUNKS_MAX = whole("CHUNKS_MAX", 0x024, _RO, "chunks that an engine's model memory holds")
+LINE_FIFO_DEPTH = whole("LINE_FIFO_DEPTH", 0x028, _RO, "lines that an engine keeps")
+SLOTS = whole("SLOTS", 0x02C, _RO, "AllReduce operations in flight")
+SEGMENTS = whole("SEGMENTS", 0x030, _RO, "segments of the loss table")
 
 STATUS = Register(
     "STATUS",
@@ -200,15 +87,15 @@ FORMAT = Register(
         Field("signed", 8, 1, _RW, "features are two's complement"),
     ),
 )
-CHUNKS = _whole(
+CHUNKS = whole(
     "CHUNKS",
     0x044,
     _RW,
     "chunks of each engine in the image (C), 1 to CHUNKS_MAX, with RUN.stale to half of it",
     bits=17,
 )
-MICRO_BATCHES = _whole("MICRO_BATCHES", 0x048, _RW, "micro-batches of a mini-batch (B/8)", bits=16)
-MINI_BATCHES = _whole("MINI_BATCHES", 0x04C, _RW, "mini-batches of the run")
+MICRO_BATCHES = whole("MICRO_BATCHES", 0x048, _RW, "micro-batches of a mini-batch (B/8)", bits=16)
+MINI_BATCHES = whole("MINI_BATCHES", 0x04C, _RW, "mini-batches of the run")
 LABEL_MODE = Register(
     "LABEL_MODE",
     0x050,
@@ -228,9 +115,9 @@ RATE = Register(
         Field("gradient_shift", 8, 5, _RW, "right shift of Round 3; holds the exponent"),
     ),
 )
-SHRINK_FACTOR = _whole("SHRINK", 0x058, _RW, "L2: w -= round(w · SHRINK · 2^-24) a mini-batch", bits=SHRINK.width)
-THRESHOLD = _whole("THRESHOLD", 0x05C, _RW, "L1: soft threshold a mini-batch, in weight steps", bits=31)
-PARTIAL_LIMIT = _whole("PARTIAL_LIMIT", 0x060, _RW, "largest |partial|: floor((2^31 - 1) / workers)", bits=31)
+SHRINK_FACTOR = whole("SHRINK", 0x058, _RW, "L2: w -= round(w · SHRINK · 2^-24) a mini-batch", bits=SHRINK.width)
+THRESHOLD = whole("THRESHOLD", 0x05C, _RW, "L1: soft threshold a mini-batch, in weight steps", bits=31)
+PARTIAL_LIMIT = whole("PARTIAL_LIMIT", 0x060, _RW, "largest |partial|: floor((2^31 - 1) / workers)", bits=31)
 RUN = Register(
     "RUN",
     0x064,
@@ -247,10 +134,10 @@ RUN = Register(
         Field("stale", 3, 1, _RW, "a mini-batch's forward pass reads weights that lack one update"),
     ),
 )
-TABLE_SHIFT = _whole("TABLE_SHIFT", 0x068, _RW, "log2 of a table segment's width", bits=5)
-TABLE_INDEX = _whole("TABLE_INDEX", 0x06C, _STROBE, "segment that the next write of TABLE_INTERCEPT fills", bits=10)
-TABLE_SLOPE = _whole("TABLE_SLOPE", 0x070, _RW, "slope of that segment", bits=SLOPE.width, signed=True)
-TABLE_INTERCEPT = _whole(
+TABLE_SHIFT = whole("TABLE_SHIFT", 0x068, _RW, "log2 of a table segment's width", bits=5)
+TABLE_INDEX = whole("TABLE_INDEX", 0x06C, _STROBE, "segment that the next write of TABLE_INTERCEPT fills", bits=10)
+TABLE_SLOPE = whole("TABLE_SLOPE", 0x070, _RW, "slope of that segment", bits=SLOPE.width, signed=True)
+TABLE_INTERCEPT = whole(
     "TABLE_INTERCEPT",
     0x074,
     _STROBE,
@@ -258,7 +145,7 @@ TABLE_INTERCEPT = _whole(
     bits=INTERCEPT.width,
     signed=True,
 )
-LABELS_ADDRESS = _pair("LABELS_ADDRESS", 0x078, _RW, "byte address of the labels, a multiple of 4096")
+LABELS_ADDRESS = pair("LABELS_ADDRESS", 0x078, _RW, "byte address of the labels, a multiple of 4096")
 
 JOB = Register(
     "JOB",
@@ -270,14 +157,14 @@ JOB = Register(
         Field("workers", 16, 6, _RW, "workers of the job, 1 to 32", reset=1),
     ),
 )
-RESEND_CYCLES = _whole("RESEND_CYCLES", 0x084, _RW, "cycles without an answer after which a packet is sent again")
+RESEND_CYCLES = whole("RESEND_CYCLES", 0x084, _RW, "cycles without an answer after which a packet is sent again")
 LOCAL_MAC = (
-    _whole("LOCAL_MAC_LOW", 0x088, _RW, "the worker's MAC address: bits 31..0"),
-    _whole("LOCAL_MAC_HIGH", 0x08C, _RW, "the worker's MAC address: bits 47..32", bits=16),
+    whole("LOCAL_MAC_LOW", 0x088, _RW, "the worker's MAC address: bits 31..0"),
+    whole("LOCAL_MAC_HIGH", 0x08C, _RW, "the worker's MAC address: bits 47..32", bits=16),
 )
 PEER_MAC = (
-    _whole("PEER_MAC_LOW", 0x090, _RW, "the aggregator's MAC address: bits 31..0"),
-    _whole("PEER_MAC_HIGH", 0x094, _RW, "the aggregator's MAC address: bits 47..32", bits=16),
+    whole("PEER_MAC_LOW", 0x090, _RW, "the aggregator's MAC address: bits 31..0"),
+    whole("PEER_MAC_HIGH", 0x094, _RW, "the aggregator's MAC address: bits 47..32", bits=16),
 )
 JOIN = Register(
     "JOIN",
@@ -341,18 +228,18 @@ def counter(name: str) -> tuple[Register, Register]:
     """The low and high halves of a counter, by its name in `counters`."""
     for index, (known, text) in enumerate(COUNTERS):
         if known == name:
-            return _pair(name, _COUNTER_BASE + 8 * index, Access.RO, text)
+            return pair(name, _COUNTER_BASE + 8 * index, Access.RO, text)
     for index, (known, text) in enumerate(ENGINE_COUNTERS):
         engine = name.removeprefix("ENGINE").removesuffix(f"_{known}")
         if engine.isdecimal():
             offset = _ENGINE_BASE + _ENGINE_STRIDE * int(engine) + 0x18 + 8 * index
-            return _pair(name, offset, Access.RO, f"engine {engine}: {text}")
+            return pair(name, offset, Access.RO, f"engine {engine}: {text}")
     raise KeyError(f"there is no counter {name}")
 
 
 def lines_address(engine: int, port: int) -> tuple[Register, Register]:
     """Byte address of the parts of lines that a port of an engine reads, a multiple of 4096."""
-    return _pair(
+    return pair(
         f"LINES{engine}_{port}_ADDRESS",
         _ENGINE_BASE + _ENGINE_STRIDE * engine + 8 * port,
         Access.RW,
@@ -362,7 +249,7 @@ def lines_address(engine: int, port: int) -> tuple[Register, Register]:
 
 def model_address(engine: int) -> tuple[Register, Register]:
     """Byte address of an engine's weights, a multiple of 4096."""
-    return _pair(
+    return pair(
         f"MODEL{engine}_ADDRESS",
         _ENGINE_BASE + _ENGINE_STRIDE * engine + 0x10,
         Access.RW,
@@ -415,30 +302,16 @@ _COMMON: tuple[Register, ...] = (
 )
 
 
-class RegisterMap:
-    """All registers of a worker, in order of their offsets."""
-
-    def __init__(self, config: WorkerConfig) -> None:
-        engines = range(config.engines)
-        registers = [
+def worker_map(config: WorkerConfig) -> RegisterMap:
+    """All registers of a worker."""
+    engines = range(config.engines)
+    return RegisterMap(
+        [
             *_COMMON,
             *(half for name, _ in COUNTERS for half in counter(name)),
             *(half for engine in engines for half in _engine_registers(engine, config.ports)),
         ]
-        self._by_name = {register.name: register for register in registers}
-        offsets = [register.offset for register in registers]
-        if len(set(offsets)) != len(offsets) or len(self._by_name) != len(registers) or offsets != sorted(offsets):
-            raise AssertionError("register offsets must be unique and ascending")
-
-    def __iter__(self) -> Iterator[Register]:
-        return iter(self._by_name.values())
-
-    def __getitem__(self, name: str) -> Register:
-        return self._by_name[name]
-
-    def at(self, offset: int) -> Register | None:
-        """The register at a byte offset, if there is one."""
-        return next((register for register in self if register.offset == offset), None)
+    )
 
 
 def identity(config: WorkerConfig, build_id: int = 0) -> dict[str, int]:
@@ -459,44 +332,9 @@ def identity(config: WorkerConfig, build_id: int = 0) -> dict[str, int]:
 def after_reset(config: WorkerConfig, build_id: int = 0) -> Iterator[Register]:
     """All registers of a worker as a first read finds them: what the worker drives by then is their reset value."""
     words = identity(config, build_id) | {"CTRL": CTRL.encode(idle=1)}
-    for register in RegisterMap(config):
+    for register in worker_map(config):
         if register.name in words:
             values = register.decode(words[register.name])
             fields = tuple(replace(field, reset=values[field.name]) for field in register.fields)
             register = replace(register, fields=fields)
         yield register
-
-
-class RegisterClient:
-    """Field-wise access to registers through two functions that move words.
-
-    Parameters
-    ----------
-    read
-        ``read(offset) -> word``.
-    write
-        ``write(offset, word)``.
-    """
-
-    def __init__(self, read: Callable[[int], int], write: Callable[[int, int], None]) -> None:
-        self._read = read
-        self._write = write
-
-    def write(self, register: Register, **fields: int) -> None:
-        """Write a register; fields not named get their reset values."""
-        self._write(register.offset, register.encode(**fields))
-
-    def read(self, register: Register) -> dict[str, int]:
-        """All fields of a register."""
-        return register.decode(self._read(register.offset))
-
-    def write_pair(self, pair: tuple[Register, Register], value: int) -> None:
-        """Write both halves of a wide register."""
-        low, high = pair
-        self.write(low, value=value & 0xFFFFFFFF)
-        self.write(high, value=value >> 32)
-
-    def read_pair(self, pair: tuple[Register, Register]) -> int:
-        """Read both halves of a wide register."""
-        low, high = pair
-        return self.read(low)["value"] | self.read(high)["value"] << 32

@@ -18,8 +18,8 @@ from p4sgd.hw.partials.partial_sum import PartialSum
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.events import ENGINE_EVENTS, EVENTS
 from p4sgd.hw.spec.image import LABEL_BYTES
-from p4sgd.hw.spec.registers import RegisterMap, identity
 from p4sgd.hw.spec.registers import counters as register_counters
+from p4sgd.hw.spec.registers import identity, worker_map
 from p4sgd.hw.worker.counters import Counters
 from p4sgd.hw.worker.engine import Engine
 from p4sgd.hw.worker.sequencer import Phase, Sequencer
@@ -115,7 +115,7 @@ class Worker(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         config = self._config
         m = Module()
-        m.submodules.registers = registers = RegisterFile(RegisterMap(config))
+        m.submodules.registers = registers = RegisterFile(worker_map(config))
         m.submodules.sequencer = sequencer = Sequencer()
         m.submodules.totals = totals = Totals()
         m.submodules.counters = counters = Counters(config)
@@ -208,7 +208,7 @@ class Worker(wiring.Component):
     def _identify(self, m: Module, registers: RegisterFile) -> None:
         for name, word in identity(self._config, self._build_id).items():
             if name == "GEOMETRY":
-                fields = RegisterMap(self._config)[name].decode(word)
+                fields = worker_map(self._config)[name].decode(word)
                 m.d.comb += [getattr(registers, f"geometry_{field}").eq(value) for field, value in fields.items()]
             else:
                 m.d.comb += getattr(registers, name.lower()).eq(word)

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.registers import Access, Field, Register, RegisterMap, identity
+from p4sgd.hw.spec.register_map import Access, Field, Register
+from p4sgd.hw.spec.registers import identity, worker_map
 
 __all__ = ["Registers"]
 
@@ -20,7 +21,7 @@ class Registers:
     """
 
     def __init__(self, config: WorkerConfig, on_strobe: Callable[[Register, Field, int], None]) -> None:
-        registers = RegisterMap(config)
+        registers = worker_map(config)
         self._at = {register.offset: register for register in registers}
         self._word = {register.offset: register.reset for register in registers}
         self._on_strobe = on_strobe

@@ -7,7 +7,8 @@ from p4sgd.hw.spec import registers as spec
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import RESIDUAL, SHRINK, WEIGHT, IntArray
 from p4sgd.hw.spec.image import LABEL_BYTES
-from p4sgd.hw.spec.registers import Field, ModelSource, Register
+from p4sgd.hw.spec.register_map import Field, Register
+from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
 from p4sgd.hw.spec.table import LossTable
 from p4sgd.sim import golden, kernels

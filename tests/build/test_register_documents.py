@@ -8,7 +8,8 @@ import pytest
 
 from p4sgd.build.registers import c_header, json_text, markdown
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.registers import ABI_VERSION, MAGIC, Access, Field, Register, after_reset, identity
+from p4sgd.hw.spec.register_map import Access, Field, Register
+from p4sgd.hw.spec.registers import ABI_VERSION, MAGIC, after_reset, identity
 from p4sgd.sim.emulator.worker import EmulatedWorker
 
 CONFIGS = [WorkerConfig.tiny(), WorkerConfig.u280()]

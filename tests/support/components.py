@@ -12,13 +12,13 @@ from p4sgd.hw.external import External
 from p4sgd.hw.memory.strided_reader import StridedReader
 from p4sgd.hw.model.model import Model
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.registers import RegisterMap
+from p4sgd.hw.spec.registers import worker_map
 
 _CONFIG = WorkerConfig.small()
 
 EXAMPLES: dict[str, Callable[[Any], wiring.Component]] = {
     "backward.gradient.Gradient": lambda make: make(_CONFIG, spacing=Model.UPDATE_SPACING),
-    "bus.register_file.RegisterFile": lambda make: make(RegisterMap(_CONFIG)),
+    "bus.register_file.RegisterFile": lambda make: make(worker_map(_CONFIG)),
     "bus.vendor_ports.VendorPorts": lambda make: make(StridedReader(_CONFIG.line_bits), {"memory": "m_axi_gmem"}),
     "forward.accumulator.Accumulator": lambda make: make(_CONFIG.plane_sum_bits + 8, _CONFIG.dot_bits),
     "forward.adder_tree.AdderTree": lambda make: make(9, 12),

@@ -11,7 +11,8 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import INTERCEPT, LABEL, SHRINK, SLOPE, WEIGHT, IntArray
 from p4sgd.hw.spec.image import ImageLayout
-from p4sgd.hw.spec.registers import ModelSource, RegisterClient
+from p4sgd.hw.spec.register_map import RegisterClient
+from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
 from p4sgd.hw.spec.table import MAX_SHIFT, LossTable
 from p4sgd.sim import golden

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from p4sgd.hw.spec import registers
-from p4sgd.hw.spec.registers import RegisterMap
+from p4sgd.hw.spec.registers import worker_map
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class RecordingWorker:
 
     def __init__(self, config, size=1 << 20):
         self.config = config
-        self.map = RegisterMap(config)
+        self.map = worker_map(config)
         self.words = {self.map[name].offset: word for name, word in registers.identity(config).items()}
         self.words[registers.CTRL.offset] = registers.CTRL.encode(idle=1)
         self.writes: list[Write] = []

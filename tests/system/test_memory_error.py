@@ -6,7 +6,8 @@ from support.jobs import SMALL, random_job, run_on
 
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.hw.spec import registers
-from p4sgd.hw.spec.registers import ModelSource, RegisterClient
+from p4sgd.hw.spec.register_map import RegisterClient
+from p4sgd.hw.spec.registers import ModelSource
 
 MODEL = [registers.model_address(engine) for engine in range(SMALL.engines)]
 LINES = [registers.lines_address(engine, port) for engine in range(SMALL.engines) for port in range(SMALL.ports)]

@@ -10,7 +10,7 @@ from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.registers import RegisterClient
+from p4sgd.hw.spec.register_map import RegisterClient
 
 TINY = WorkerConfig.tiny()
 

@@ -16,7 +16,8 @@ from p4sgd.hw.bus.axi_stream import FRAME_BEAT_BYTES, FrameBeat
 from p4sgd.hw.bus.register_file import RegisterFile, member_name
 from p4sgd.hw.bus.vendor_ports import VendorPorts
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.registers import Access, RegisterMap
+from p4sgd.hw.spec.register_map import Access
+from p4sgd.hw.spec.registers import worker_map
 
 CONFIG = WorkerConfig.tiny()
 
@@ -63,7 +64,7 @@ async def frames_pass(dut, stall):
 @cocotb.parametrize(stall=[0.0, 0.5])
 async def registers_are_bytes_of_memory(dut, stall):
     """The read-write registers, seen by a master that writes any bytes and has several requests under way."""
-    registers = list(RegisterMap(CONFIG))
+    registers = list(worker_map(CONFIG))
     bus = register_master(dut, "s_axi_control", stall)
     await start(dut)
     held = [r for r in registers if all(field.access is Access.RW for field in r.fields)]
@@ -107,5 +108,5 @@ def test_frames():
 
 @pytest.mark.rtl
 def test_registers():
-    ports = VendorPorts(RegisterFile(RegisterMap(CONFIG)), {"bus": "s_axi_control"})
+    ports = VendorPorts(RegisterFile(worker_map(CONFIG)), {"bus": "s_axi_control"})
     run_bench(ports, __file__, only="registers_are_bytes_of_memory")

@@ -10,7 +10,8 @@ from support.bench import run_bench, start
 
 from p4sgd.hw.bus.register_file import RegisterFile, member_name
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.registers import Access, RegisterMap
+from p4sgd.hw.spec.register_map import Access
+from p4sgd.hw.spec.registers import worker_map
 
 CONFIG = WorkerConfig.tiny()
 
@@ -18,7 +19,7 @@ CONFIG = WorkerConfig.tiny()
 @cocotb.test()
 @cocotb.parametrize(stall=[0.0, 0.5])
 async def every_kind_of_field(dut, stall):
-    registers = list(RegisterMap(CONFIG))
+    registers = list(worker_map(CONFIG))
     master = LiteMaster(dut, "bus", stall)
     word = {register.offset: register.reset for register in registers}
     strobes: list[tuple[str, int]] = []
@@ -99,4 +100,4 @@ async def every_kind_of_field(dut, stall):
 
 @pytest.mark.rtl
 def test_register_file():
-    run_bench(RegisterFile(RegisterMap(CONFIG)), __file__)
+    run_bench(RegisterFile(worker_map(CONFIG)), __file__)

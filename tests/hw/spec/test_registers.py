@@ -6,14 +6,15 @@ from hypothesis import strategies as st
 
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
-from p4sgd.hw.spec.registers import Access, Field, Register, RegisterClient, RegisterMap
+from p4sgd.hw.spec.register_map import Access, Field, Register, RegisterClient
+from p4sgd.hw.spec.registers import worker_map
 
-every = list(RegisterMap(WorkerConfig.u280()))
+every = list(worker_map(WorkerConfig.u280()))
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_offsets_are_unique_and_within_the_page(name):
-    offsets = [register.offset for register in RegisterMap(PRESETS[name]())]
+    offsets = [register.offset for register in worker_map(PRESETS[name]())]
     assert len(set(offsets)) == len(offsets)
     assert all(offset % 4 == 0 and 0 <= offset < 4096 for offset in offsets)
 

@@ -9,7 +9,7 @@ from support.jobs import random_job, run_on
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
-from p4sgd.hw.spec.registers import RegisterClient
+from p4sgd.hw.spec.register_map import RegisterClient
 from p4sgd.sim import kernels
 from p4sgd.sim.emulator import EmulatedDevice, EmulatorError
 

@@ -1,0 +1,187 @@
+"""Registers as declarations, and access to them field by field.
+
+Words are 32 bits, offsets are bytes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["ADDRESS_BITS", "Access", "Field", "Register", "RegisterClient", "RegisterMap", "pair", "whole"]
+
+ADDRESS_BITS = 12
+"""Bits of an AXI4-Lite byte address: the map fits one 4 KiB page."""
+
+
+class Access(Enum):
+    """Who drives a field, and what a write does."""
+
+    RO = "read-only"
+    """The worker drives it; writes are ignored."""
+    RW = "read-write"
+    """The host sets it; it keeps its value."""
+    W1C = "write 1 to clear"
+    """The worker sets it and it stays; the host clears it by writing 1."""
+    W1S = "write 1 to set"
+    """The host sets it by writing 1; the worker clears it."""
+    RC = "read to clear"
+    """The worker sets it and it stays; reading clears it."""
+    STROBE = "write strobe"
+    """A write hands the value to the worker for one cycle; reads as 0."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a register: bits ``low`` to ``low + bits - 1``."""
+
+    name: str
+    low: int
+    bits: int
+    access: Access
+    help: str
+    reset: int = 0
+    signed: bool = False
+
+    @property
+    def mask(self) -> int:
+        """The field's bits within the word."""
+        return ((1 << self.bits) - 1) << self.low
+
+    def encode(self, value: int) -> int:
+        """The value at its place in the word.
+
+        Raises
+        ------
+        ValueError
+            If the value does not fit.
+        """
+        low, high = (-(1 << self.bits - 1), (1 << self.bits - 1) - 1) if self.signed else (0, (1 << self.bits) - 1)
+        if not low <= value <= high:
+            raise ValueError(f"{self.name} must be {low} to {high}, not {value}")
+        return (value << self.low) & self.mask
+
+    def decode(self, word: int) -> int:
+        """The field's value in a word."""
+        value = (word & self.mask) >> self.low
+        if self.signed and value >> (self.bits - 1):
+            value -= 1 << self.bits
+        return value
+
+
+@dataclass(frozen=True)
+class Register:
+    """A 32-bit register, or one half of a 64-bit one."""
+
+    name: str
+    offset: int
+    help: str
+    fields: tuple[Field, ...]
+
+    def __post_init__(self) -> None:
+        used = 0
+        for field in self.fields:
+            if used & field.mask or field.mask >> 32:
+                raise ValueError(f"{self.name}.{field.name} overlaps another field or leaves the word")
+            used |= field.mask
+        if self.offset % 4 or not 0 <= self.offset < 1 << ADDRESS_BITS:
+            raise ValueError(f"{self.name} has a bad offset {self.offset:#x}")
+
+    def __getitem__(self, name: str) -> Field:
+        for field in self.fields:
+            if field.name == name:
+                return field
+        raise KeyError(f"{self.name} has no field {name}; it has {[field.name for field in self.fields]}")
+
+    def encode(self, **values: int) -> int:
+        """A word from field values; fields not named take their reset values."""
+        word = 0
+        for field in self.fields:
+            word |= field.encode(values.pop(field.name, field.reset))
+        if values:
+            raise KeyError(f"{self.name} has no field {next(iter(values))}")
+        return word
+
+    def decode(self, word: int) -> dict[str, int]:
+        """The values of all fields in a word."""
+        return {field.name: field.decode(word) for field in self.fields}
+
+    @property
+    def reset(self) -> int:
+        """The word after reset."""
+        return self.encode()
+
+
+def whole(name: str, offset: int, access: Access, text: str, *, bits: int = 32, signed: bool = False) -> Register:
+    """A register that is a single field named ``value``."""
+    return Register(name, offset, text, (Field("value", 0, bits, access, text, signed=signed),))
+
+
+def pair(name: str, offset: int, access: Access, text: str) -> tuple[Register, Register]:
+    """The two halves of a 64-bit register."""
+    return (
+        whole(f"{name}_LOW", offset, access, f"{text}: bits 31..0"),
+        whole(f"{name}_HIGH", offset + 4, access, f"{text}: bits 63..32"),
+    )
+
+
+class RegisterMap:
+    """Registers in order of their offsets, by name and by offset.
+
+    Raises
+    ------
+    ValueError
+        If names or offsets are not unique, or offsets do not ascend.
+    """
+
+    def __init__(self, registers: Iterable[Register]) -> None:
+        listed = list(registers)
+        self._by_name = {register.name: register for register in listed}
+        self._by_offset = {register.offset: register for register in listed}
+        unique = len(self._by_name) == len(self._by_offset) == len(listed)
+        if not unique or list(self._by_offset) != sorted(self._by_offset):
+            raise ValueError("register names and offsets must be unique, and offsets ascending")
+
+    def __iter__(self) -> Iterator[Register]:
+        return iter(self._by_name.values())
+
+    def __getitem__(self, name: str) -> Register:
+        return self._by_name[name]
+
+    def at(self, offset: int) -> Register | None:
+        """The register at a byte offset, if there is one."""
+        return self._by_offset.get(offset)
+
+
+class RegisterClient:
+    """Field-wise access to registers through two functions that move words.
+
+    Parameters
+    ----------
+    read
+        ``read(offset) -> word``.
+    write
+        ``write(offset, word)``.
+    """
+
+    def __init__(self, read: Callable[[int], int], write: Callable[[int, int], None]) -> None:
+        self._read = read
+        self._write = write
+
+    def write(self, register: Register, **fields: int) -> None:
+        """Write a register; fields not named get their reset values."""
+        self._write(register.offset, register.encode(**fields))
+
+    def read(self, register: Register) -> dict[str, int]:
+        """All fields of a register."""
+        return register.decode(self._read(register.offset))
+
+    def write_pair(self, pair: tuple[Register, Register], value: int) -> None:
+        """Write both halves of a wide register."""
+        low, high = pair
+        self.write(low, value=value & 0xFFFFFFFF)
+        self.write(high, value=value >> 32)
+
+    def read_pair(self, pair: tuple[Register, Register]) -> int:
+        """Read both halves of a wide register."""
+        low, high = pair
+        return self.read(low)["value"] | self.read(high)["value"] << 32
