@@ -1,0 +1,129 @@
+"""The protocol in Promela, hw/net/protocol.pml, before the model checker spin: every state, and one rule less.
+
+It asks what `tests/sim/network/test_every_order.py` asks, of a model written anew from the README, and more: operations
+without end, a worker that restarts, timers that run out in any order.
+"""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+MODEL = ROOT / "hw" / "net" / "protocol.pml"
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("spin") is None, reason="spin is not installed: apt-get install spin"),
+    pytest.mark.skipif(shutil.which("gcc") is None, reason="spin needs gcc: apt-get install gcc"),
+]
+
+
+def explore(folder, defines, *options):
+    """What spin's search says of a configuration."""
+
+    def call(*command):
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    call("spin", "-a", *(f"-D{define}" for define in defines), str(MODEL))
+    # All machines are global, so there is nothing that a reduction by independent steps could leave out.
+    call("gcc", "-O2", "-DNOREDUCE", "-o", "pan", "pan.c")
+    begin = time.monotonic()
+    said = call("./pan", *options)
+    print(f"{' '.join(defines)}: {states(said)} states, {time.monotonic() - begin:.1f} s, {errors(said)} errors")
+    return said
+
+
+def states(said):
+    return int(re.search(r"(\d+) states, stored", said)[1])
+
+
+def errors(said):
+    return int(re.search(r"errors: (\d+)", said)[1])
+
+
+def assert_all_is_well(said):
+    """No error, and nothing left out: neither states nor, as in an empty model, steps."""
+    assert errors(said) == 0, said
+    for sign in ("not completed", "too small", "out of memory", "truncated", "aborting", "DBITSTATE", "Bit statespace"):
+        assert sign not in said, said
+    assert "Full statespace search" in said, said
+    unreached = re.findall(r"protocol\.pml:\d+, state \d+, (.*)", said)
+    assert set(unreached) <= {'"-end-"'}, said
+
+
+@pytest.mark.parametrize(
+    ("defines", "least"),
+    [
+        ("WORKERS=2 OPERATIONS=7", 350),
+        ("WORKERS=3 OPERATIONS=7", 1_700),
+        ("WORKERS=2 OPERATIONS=0", 500),
+        ("WORKERS=3 OPERATIONS=0", 2_500),
+        ("WORKERS=4 OPERATIONS=0 ROUNDS=4", 5_000),
+        ("WORKERS=2 OPERATIONS=5 RESTART", 8_000),
+        ("WORKERS=3 OPERATIONS=5 RESTART", 80_000),
+        ("WORKERS=4 OPERATIONS=3 RESTART", 400_000),
+        ("WORKERS=2 OPERATIONS=0 ROUNDS=4 RESTART", 10_000),
+        ("WORKERS=3 OPERATIONS=0 ROUNDS=4 RESTART", 100_000),
+    ],
+)
+def test_no_order_gives_a_wrong_sum_or_has_no_end(tmp_path, defines, least):
+    said = explore(tmp_path, defines.split(), "-a")
+    assert_all_is_well(said)
+    assert "acceptance   cycles \t+" in said
+    assert "invalid end states\t+" in said
+    assert states(said) >= least
+
+
+@pytest.mark.parametrize(("workers", "operations"), [(2, 1), (2, 5), (3, 3)])
+def test_it_visits_as_many_states_as_the_search_in_python(tmp_path, workers, operations):
+    """Two models that were written apart and allow the same steps."""
+    path = ROOT / "tests" / "sim" / "network" / "test_every_order.py"
+    spec = importlib.util.spec_from_file_location("every_order", path)
+    every_order = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(every_order)
+    said = explore(tmp_path, [f"WORKERS={workers}", f"OPERATIONS={operations}", "NO_END"])
+    assert_all_is_well(said)
+    assert states(said) == every_order.search(workers, operations)
+
+
+WRONG_SUM = ["-E"]
+"""Assertions alone."""
+STUCK = ["-a", "-A"]
+"""All but assertions."""
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize(
+    ("fault", "options"),
+    [
+        ("FORGETFUL", WRONG_SUM),
+        ("MUTANT_ADDS_TWICE", WRONG_SUM),
+        ("MUTANT_TELLS_ONCE", STUCK),
+        ("MUTANT_IGNORES_LATE_ACKS", STUCK),
+        ("MUTANT_COUNTS_LATE_ACKS", STUCK),
+        ("MUTANT_TAKES_ANY", WRONG_SUM),
+        ("MUTANT_TAKES_ANY_CLEAR", STUCK),
+        ("MUTANT_SENDS_ACK_ONCE", STUCK),
+        ("MUTANT_FORGETS_THE_WRAP", STUCK),
+        ("MUTANT_TAKES_ANY_JOB RESTART", WRONG_SUM),
+        ("MUTANT_TAKES_ANSWERS_OF_ANY_JOB RESTART", WRONG_SUM),
+    ],
+    ids=lambda value: value.split()[0] if isinstance(value, str) else "",
+)
+def test_a_fault_is_found(tmp_path, workers, fault, options):
+    """A test of the model: one rule less, and spin finds an order that it fails in."""
+    said = explore(tmp_path, [f"WORKERS={workers}", *fault.split()], *options)
+    assert errors(said) >= 1, said
+    expected = "assertion violated" if options is WRONG_SUM else "accept(ance cycle| stutter)"
+    assert re.search(f"pan:1: {expected}", said), said
+
+
+@pytest.mark.parametrize("fault", sorted(set(re.findall(r"MUTANT_[A-Z_]+[A-Z]", MODEL.read_text()))))
+def test_no_mutant_is_left_untried(fault):
+    assert f'"{fault}' in Path(__file__).read_text()
