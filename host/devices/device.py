@@ -14,8 +14,9 @@ __all__ = ["Device", "Worker"]
 class Worker(Protocol):
     """One worker: 32-bit registers (:mod:`p4sgd.hw.spec.registers`) and banks of memory.
 
-    Bank e, 0 ≤ e < engines, is the memory of engine e: its lines and its weights. Bank number ``engines`` holds the
-    labels. What was never written reads as anything at all.
+    Banks are numbered as `WorkerConfig.memories` counts them. Bank engine · ports + port is behind a port of an engine
+    and holds its part of the engine's lines, and behind port 0 the engine's weights too; the labels lie in bank
+    `WorkerConfig.labels_memory`. What was never written reads as anything at all.
     """
 
     @property
