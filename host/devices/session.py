@@ -15,7 +15,7 @@ from p4sgd.hw.spec.fixed import WEIGHT, IntArray
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.register_map import RegisterClient
 from p4sgd.hw.spec.registers import ModelSource
-from p4sgd.hw.spec.run import RunSettings
+from p4sgd.hw.spec.run import RunSettings, check_capacity
 from p4sgd.hw.spec.table import LossTable
 
 __all__ = ["NetworkSettings", "RunReport", "Session", "WorkerImage", "bank_bytes"]
@@ -173,7 +173,7 @@ class Session:
     def configure(self, settings: RunSettings) -> None:
         """Write the settings of the next runs to every worker.
 
-        A worker whose image has fewer chunks than ``settings.chunks`` uses its own number.
+        Each worker uses the number of chunks of its own image, whatever ``settings.chunks`` says.
 
         Raises
         ------
@@ -335,7 +335,7 @@ class Session:
                     f"{BANKS * layout.micro_batches}"
                 )
             try:
-                settings.check_fits(worker.config)
+                check_capacity(worker.config, layout.chunks, form.precision, stale=settings.stale)
             except ValueError as error:
                 raise UserError(str(error)) from error
         if settings.workers != self.workers:

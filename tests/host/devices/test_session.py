@@ -240,6 +240,18 @@ def test_too_many_features_for_the_workers(device):
         session.configure(settings(chunks=5, micro_batches=1, mini_batches=5))
 
 
+def test_an_image_with_more_chunks_than_the_settings(device):
+    """Each worker runs all chunks of its own image, so these must fit."""
+    rng = np.random.default_rng(5)
+    session = Session(device)
+    session.upload([image(rng, 16), image(rng, 4 * 16)])
+    with pytest.raises(UserError, match="there are 4 chunks an engine, this configuration holds 2 of them twice"):
+        session.configure(settings(chunks=2, stale=True))
+    session.upload([image(rng, 16), image(rng, 5 * 16)])
+    with pytest.raises(UserError, match="there are 5 chunks an engine"):
+        session.configure(settings(chunks=2))
+
+
 def test_images_of_another_device(device, images):
     session = Session(device)
     with pytest.raises(P4sgdError, match="1 images for 2 workers"):
