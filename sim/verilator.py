@@ -168,9 +168,11 @@ class Build:
                 waves=self.waves,
                 log_file=log,
             )
+            ran, failed = get_results(results)
         except (subprocess.CalledProcessError, RuntimeError, SystemExit) as error:
             raise SimulationError(f"the simulator failed ({error}):\n{_tail(log)}") from error
-        ran, _ = get_results(results)
+        if failed:  # the runner itself looks at them under pytest only
+            raise SimulationError(f"{failed} of {ran} tests of {test_module} failed:\n{_tail(log)}")
         if ran == 0:
             raise SimulationError(f"no test of {test_module} matches {only!r}")
         return results

@@ -1,8 +1,10 @@
 """Building simulators."""
 
+from pathlib import Path
+
 import pytest
 
-from p4sgd.sim.verilator import build
+from p4sgd.sim.verilator import Build, SimulationError, _Runner, build
 
 MODULE = "module {name} (input a, output b); assign b = ~a; endmodule"
 
@@ -21,3 +23,25 @@ def test_a_model_with_waves_has_a_library_of_its_own(tmp_path, monkeypatch):
     for waves in (False, True):
         built = build(MODULE.format(name="inverter"), "inverter", waves=waves)
         assert "-o verilated.o" in (built.directory / "build.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("results", "says"),
+    [
+        ('<testsuites><testsuite tests="3" failures="1" errors="1"/></testsuites>', "2 of 3 tests of bench failed"),
+        (None, "the simulator failed .*not found"),
+    ],
+    ids=["failures", "no results"],
+)
+def test_what_the_runner_leaves_to_its_caller(tmp_path, monkeypatch, results, says):
+    """Outside pytest the runner returns as if nothing were wrong, as this stand-in does."""
+
+    def run(self, *, results_xml, **_):
+        path = Path(results_xml)
+        if results is not None:
+            path.write_text(results)
+        return path
+
+    monkeypatch.setattr(_Runner, "test", run)
+    with pytest.raises(SimulationError, match=says):
+        Build(tmp_path, "top", waves=False).run("bench", tmp_path)
