@@ -219,10 +219,12 @@ class RtlDevice:
         """
         try:
             self._process.stop()
-            if self._on_trace is not None and not self._failed:
-                self._hand_over_trace(self._on_trace)
-            if self._waves is not None:
-                self._keep_waveform(self._waves)
+            try:
+                if self._on_trace is not None and not self._failed:
+                    self._hand_over_trace(self._on_trace)
+            finally:  # the waveform may show what is wrong with the trace
+                if self._waves is not None:
+                    self._keep_waveform(self._waves)
         finally:
             self._process.close()
 

@@ -91,6 +91,16 @@ def test_the_waveform_is_kept(open_rtl, tmp_path):
     assert device._process.closed
 
 
+def test_the_waveform_is_kept_without_a_trace(open_rtl, tmp_path):
+    device = open_rtl(waves=tmp_path / "run.vcd", on_trace=lambda _: pytest.fail("half a trace"))
+    (Simulator.directory / "events.txt").write_text("40 0 3\n")
+    (Simulator.directory / "dump.vcd").write_text("$timescale")
+    with pytest.raises(P4sgdError, match=r"events.txt is not whole"):
+        device.close()
+    assert (tmp_path / "run.vcd").read_text() == "$timescale"
+    assert device._process.closed
+
+
 @pytest.mark.parametrize("reason", ["no folder", "no waveform"])
 def test_a_waveform_that_cannot_be_kept(open_rtl, tmp_path, reason):
     waves = tmp_path / "run.vcd"
