@@ -74,9 +74,9 @@ def resources(name: str, unit: str, board: str, out: Path | None, as_json: bool,
                 files = {f"{top}.v": f"{first}\n{verilog}" for top, verilog in designs.items()}
                 files["resources.json"] = json.dumps(document, indent=2) + "\n"
                 write_folder(out, files, {"generated_by": command, "config": name})
-        except (ForeignFolderError, MissingYosysError) as error:
+        except ForeignFolderError as error:
             raise UserError(str(error)) from error
-        except SynthesisError as error:
+        except (MissingYosysError, SynthesisError) as error:
             raise P4sgdError(str(error)) from error
         except OSError as error:
             raise UserError(f"{out or 'scratch folder'}: cannot write: {error.strerror or error}") from error
