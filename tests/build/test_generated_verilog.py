@@ -9,8 +9,8 @@ import pytest
 from support.yosys import run_yosys
 
 from p4sgd.build.verilog import FILE_LIST, TOPS, generate
-from p4sgd.hw.spec.config import PRESETS
-from p4sgd.hw.worker.verilog import ENGINE, WORKER
+from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.worker.verilog import ENGINE, WORKER, worker_verilog
 from p4sgd.sim import verilator
 
 
@@ -78,6 +78,12 @@ def test_elaborates_in_verilator(small, top):
 @pytest.mark.parametrize("top", TOPS)
 def test_elaborates_in_yosys(small, top):
     run_yosys(f"read_verilog {top}.v; hierarchy -check -top {top}; proc; check -assert; stat", small)
+
+
+def test_the_worker_has_its_build_id():
+    first, second = (worker_verilog(WorkerConfig.tiny(), build_id=number) for number in (5, 6))
+    assert first[0] != second[0]
+    assert first[1] == second[1], "an engine knows no build id"
 
 
 @pytest.mark.parametrize("arguments", [{"ports": 0}, {"ports": 33}, {"build_id": -1}, {"build_id": 1 << 32}])

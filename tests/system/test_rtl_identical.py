@@ -8,6 +8,7 @@ from support.jobs import SMALL, random_job, run_on
 
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.registers import identity, worker_map
 from p4sgd.sim.emulator import EmulatedDevice
 
 TINY = WorkerConfig.tiny()
@@ -17,7 +18,7 @@ STALLS = {"memory_stall": 0.2, "link_stall": 0.2}
 DISTURBANCES = ({}, STALLS, STALLS | {"link_loss": 0.05, "link_duplication": 0.1, "link_reordering": 0.1})
 
 
-def check(device, job, runs):
+def check(device, job, runs, *, counts):
     weights, status, counters = run_on(device, job, runs=runs)
     expected = job.golden(runs)
     for worker, (got, wanted) in enumerate(zip(weights, expected.weights, strict=True)):
@@ -28,7 +29,8 @@ def check(device, job, runs):
     for counted in counters:
         causes = [value for name, value in counted.items() if name.startswith("CYCLES_")]
         assert counted["CYCLES"] == sum(causes)
-        if counted["CYCLES"]:  # the emulator counts nothing
+        assert bool(counted["CYCLES"]) == counts
+        if counts:
             lines = job.settings.mini_batches * job.settings.micro_batches * job.settings.chunks
             engines = [counted[f"ENGINE{engine}_LINES"] for engine in range(job.config.engines)]
             assert engines == [lines * job.settings.features.precision] * job.config.engines
@@ -52,14 +54,17 @@ def jobs(config, workers, seed):
 @pytest.mark.parametrize("config", [TINY, SMALL], ids=["E1", "E2"])
 def test_random_jobs(config, workers):
     seed = default_seed()
+    places = {name: worker_map(config)[name].offset for name in identity(config)}
     for number, disturbances in enumerate(DISTURBANCES):
         emulator = EmulatedDevice(config, workers)
         device = RtlDevice(config, workers, seed=seed + number, **disturbances)
         try:
+            for worker in (*device.workers, *emulator.workers):
+                assert {name: worker.read_register(offset) for name, offset in places.items()} == identity(config)
             for case, job in enumerate(jobs(config, workers, seed + 1000 * number)):
                 print(f"P4SGD_SEED={seed}, {disturbances}, case {case}: {job.settings}")
                 runs = 1 + case % 2
-                check(device, job, runs)
-                check(emulator, job, runs)
+                check(device, job, runs, counts=True)
+                check(emulator, job, runs, counts=False)
         finally:
             device.close()
