@@ -70,7 +70,7 @@ def test_bad_data(tmp_path, name, content, options, says):
     path = write(tmp_path, name, content)
     line = refused(tmp_path, "train", path, "--out", tmp_path / "model", "--json", *options)
     assert re.search(says, line), line
-    assert str(path) in line or says in (r"two classes",) or "label" in line, "the file is named"
+    assert str(path) in line, "the file is named"
 
 
 def test_arrays_that_are_not_finite(tmp_path):
@@ -190,8 +190,8 @@ def test_more_features_than_the_configuration_holds(tmp_path, config, features, 
     assert "worker" in line, f"says what to do: {line}"
 
 
-def test_a_micro_batch_beyond_the_line_fifo(tmp_path):
-    """16 chunks fit the model memory of the tiny configuration and 8 planes of them its 128 lines, but only just."""
+def test_a_micro_batch_that_just_fits_the_line_fifo(tmp_path):
+    """16 chunks fill the model memory of the tiny configuration, and 8 planes of them its line FIFO of 128 lines."""
     np.savez(tmp_path / "wide.npz", X=np.random.default_rng(0).random((16, 127)), y=np.arange(16) % 2)
     done = CliRunner().invoke(main, ["train", str(tmp_path / "wide.npz"), "--config", "tiny", "--epochs", "1"])
     assert done.exit_code == 0, done.output
