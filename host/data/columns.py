@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from p4sgd.host.data.dataset import FeatureSpace
 from p4sgd.host.errors import UserError
+from p4sgd.host.shortening import listed
 
 __all__ = ["LABEL_NAMES", "Columns", "ReadOptions", "choose_columns"]
 
@@ -141,7 +142,7 @@ def _chosen_label(count: int, names: tuple[str, ...] | None, choice: str | int, 
         try:
             choice = int(choice)
         except ValueError:
-            known = "the columns have no names" if names is None else f"there are {_listed(names)}"
+            known = "the columns have no names" if names is None else f"there are {listed(names, _SHOWN)}"
             raise UserError(f"{source}: there is no column {choice!r} for the label; {known}") from None
     if choice == 0 or abs(choice) > count:
         raise UserError(f"{source}: the label column must be 1 to {count}, or -{count} to -1, not {choice}")
@@ -158,10 +159,10 @@ def _in_order(
     places = dict(zip(found, features, strict=True))
     missing = [name for name in wanted if name not in places]
     if missing:
-        raise UserError(f"{source}: features are missing{beside}: {_listed(missing)}")
+        raise UserError(f"{source}: features are missing{beside}: {listed(missing, _SHOWN)}")
     strange = sorted(places.keys() - set(wanted))
     if strange:
-        raise UserError(f"{source}: there are features{beside} that the model does not know: {_listed(strange)}")
+        raise UserError(f"{source}: there are features{beside} that the model does not know: {listed(strange, _SHOWN)}")
     if len(places) < len(found) or len(found) != len(wanted):
         raise UserError(f"{source}: features of the same name must be in the order of the training data")
     return tuple(places[name] for name in wanted)
@@ -170,7 +171,3 @@ def _in_order(
 def _describe(place: int, names: Sequence[str] | None) -> str:
     """A column in a message: its number from 1, and its name if it has one."""
     return f"column {place + 1}" if names is None else f"column {place + 1} ({names[place]})"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")

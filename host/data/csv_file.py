@@ -16,6 +16,7 @@ from p4sgd.host.data.dataset import Dataset
 from p4sgd.host.data.labels import MISSING, check_exact, encode_labels, number
 from p4sgd.host.data.opening import open_data
 from p4sgd.host.errors import UserError
+from p4sgd.host.shortening import shortened
 
 __all__ = ["read_csv"]
 
@@ -23,7 +24,6 @@ _DELIMITERS = ",;\t"
 _LABEL = "label"
 _BLOCK_BYTES = 1 << 22
 _BLOCK_VALUES = 1 << 19
-_SHOWN = 30
 _NO_LABEL = "the label is missing: leave the line out"
 
 _Table: TypeAlias = tuple[npt.NDArray[np.float64], Sequence[str], npt.NDArray[np.intp]]
@@ -228,14 +228,13 @@ def _value(field: str, place: str) -> float:
         raise UserError(f"{place}: the value is missing{shown}: fill it in or leave the line out")
     value = number(text)
     if value is None:
-        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
         comma = "," in text and number(text.replace(",", ".")) is not None
         remedy = (
             "write a decimal point"
             if comma
             else "put it right, or name the label column with --label-column if this is it"
         )
-        raise UserError(f"{place}: {shown!r} is not a number: {remedy}")
+        raise UserError(f"{place}: {shortened(text)} is not a number: {remedy}")
     if not np.isfinite(value):
         raise UserError(f"{place}: the value is {text}: it must be finite")
     return value

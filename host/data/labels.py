@@ -9,14 +9,14 @@ import numpy.typing as npt
 
 from p4sgd.host.errors import UserError
 
-__all__ = ["MISSING", "check_exact", "encode_labels", "number", "real_labels"]
+__all__ = ["EXACT", "MISSING", "check_exact", "encode_labels", "number", "real_labels"]
 
 MISSING = frozenset(
     {"", "#N/A", "#NA", "-NaN", "-nan", "?", "N/A", "NA", "NULL", "NaN", "None", "n/a", "na", "nan", "null"}
 )
 """Texts that stand for a value that is not there."""
 
-_EXACT = 1 << 53
+EXACT = 1 << 53
 """From here on float64 does not have every whole number."""
 
 
@@ -50,7 +50,7 @@ def check_exact(text: str, name: str) -> None:
     UserError
         If it is that large.
     """
-    if re.fullmatch(r"[+-]?\d+", text) and abs(float(text)) >= _EXACT:
+    if re.fullmatch(r"[+-]?\d+", text) and abs(float(text)) >= EXACT:
         raise UserError(f"{name}: the label {text} is too large to be told from others: use labels below 2^53")
 
 

@@ -11,6 +11,7 @@ from p4sgd.host.data.dataset import Dataset
 from p4sgd.host.data.labels import number
 from p4sgd.host.data.opening import open_data
 from p4sgd.host.errors import UserError
+from p4sgd.host.shortening import shortened
 
 __all__ = ["read_libsvm"]
 
@@ -106,23 +107,23 @@ def _mistake(raw: bytes, least: int, labels_needed: bool) -> str | None:
     if ":" in label and not labels_needed:
         label, items = "0", words
     if ":" in label:
-        return f"begins with {_short(label)}: the label is missing"
+        return f"begins with {shortened(label)}: the label is missing"
     value = number(label)
     if value is None:
         several = "," in label and all(number(part) is not None for part in label.split(","))
         hint = "several labels, one is needed" if several else "not a number (is this a LIBSVM file?)"
-        return f"the label is {_short(label)}: {hint}"
+        return f"the label is {shortened(label)}: {hint}"
     if labels_needed and not np.isfinite(value):
         return f"the label is {label}: it must be finite"
     before = least - 1
     for item in items[1:] if items and items[0].startswith("qid") else items:
         text, colon, rest = item.partition(":")
         if not colon:
-            return f"{_short(item)} is not of the form index:value"
+            return f"{shortened(item)} is not of the form index:value"
         try:
             index = int(text)
         except ValueError:
-            return f"{_short(item)} does not begin with a whole number"
+            return f"{shortened(item)} does not begin with a whole number"
         if index < least:
             hint = ": say --zero-based if that is the first one" if index == 0 else ""
             return f"feature {index} is below {least}{hint}"
@@ -133,11 +134,7 @@ def _mistake(raw: bytes, least: int, labels_needed: bool) -> str | None:
         before = index
         value = number(rest)
         if value is None:
-            return f"the value of feature {index} is {_short(rest)}: not a number"
+            return f"the value of feature {index} is {shortened(rest)}: not a number"
         if not np.isfinite(value):
             return f"the value of feature {index} is {rest}: it must be finite"
     return None
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")

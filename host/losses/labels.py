@@ -1,24 +1,22 @@
 """From the labels of a data set to the y of a loss, to `LABEL` integers, and back to predictions."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from p4sgd.host.data import Dataset
+from p4sgd.host.data.labels import EXACT
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses.loss import FloatArray, Task
+from p4sgd.host.shortening import listed
 from p4sgd.hw.spec.fixed import LABEL, IntArray
 
 __all__ = ["LabelCoding"]
 
 _SHOWN = 5
 """Labels that a message lists."""
-
-_EXACT = 2.0**53
-"""Whole numbers below are shown as such."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,9 @@ class LabelCoding:
             if positive is not None:
                 raise UserError("a positive class makes no sense for regression: choose another loss or leave it out")
             if names:
-                raise UserError(f"{data.name}: the labels are texts ({_listed(names)}), regression needs numbers")
+                raise UserError(
+                    f"{data.name}: the labels are texts ({listed(names, _SHOWN)}), regression needs numbers"
+                )
             with np.errstate(over="ignore", invalid="ignore"):
                 scale = float(labels.std())
             if not np.isfinite(scale) or (scale == 0 and labels.min() < labels.max()):
@@ -97,7 +97,7 @@ class LabelCoding:
                 raise UserError(f"{data.name}: labels reach {largest:.3g}, their squares no float64: change their unit")
             return cls(task, mean=float(labels.mean()), scale=scale if scale > 0 else 1.0)
         found = np.unique(labels)
-        shown = _listed([_name(label, names) for label in found])
+        shown = listed([str(_name(label, names)) for label in found], _SHOWN)
         if found.size == 1:
             raise UserError(f"{data.name}: all labels are {shown}: a classifier needs samples of two classes")
         if positive is not None:
@@ -154,8 +154,8 @@ class LabelCoding:
         """y of each label of `labels_of` as `LABEL` integers, saturated; int64, same shape."""
         return LABEL.from_real(self.real(labels))
 
-    def name(self, label: float) -> str:
-        """A predicted label as the user knows it; with ``positive``, the number 0 or 1."""
+    def name(self, label: float) -> str | int | float:
+        """A prediction as the training data have it: a text or a number; with ``positive``, the number 0 or 1."""
         return _name(label, self.names if self.positive is None else ())
 
     def predictions(self, z: FloatArray) -> FloatArray:
@@ -206,12 +206,8 @@ def _number(label: str | float, names: tuple[str, ...]) -> float | None:
         return None
 
 
-def _name(label: float, names: tuple[str, ...]) -> str:
+def _name(label: float, names: tuple[str, ...]) -> str | int | float:
+    """A label as its source has it; whole numbers without a point."""
     if names:
         return names[int(label)]
-    return str(int(label)) if abs(label) < _EXACT and float(label).is_integer() else repr(float(label))
-
-
-def _listed(labels: Sequence[str]) -> str:
-    shown = ", ".join(labels[:_SHOWN])
-    return f"{shown}, …" if len(labels) > _SHOWN else shown
+    return int(label) if abs(label) < EXACT and float(label).is_integer() else float(label)

@@ -5,7 +5,7 @@ import io
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,9 +15,6 @@ from p4sgd.host.cli.paths import check_apart, check_new_file
 from p4sgd.host.cli.reading import reading_options, take_reading
 from p4sgd.host.errors import UserError
 from p4sgd.host.new_file import new_file
-
-if TYPE_CHECKING:
-    from p4sgd.host.losses.labels import LabelCoding
 
 __all__ = ["predict"]
 
@@ -60,13 +57,13 @@ def predict(
         samples = read_dataset(data, like=loaded.space, labels_needed=False, **reading)
         z = loaded.decision_function(samples)
         more: dict[str, Any] = {}
-        columns = {"predictions": _labels(loaded.labels, loaded.labels.predictions(z).tolist())}
+        labels = loaded.labels
+        columns: dict[str, list[Any]] = {"predictions": list(map(labels.name, labels.predictions(z).tolist()))}
         if probabilities:
             from scipy.special import expit
 
             columns["probabilities"] = expit(z).tolist()
-            (named,) = _labels(loaded.labels, [loaded.labels.classes[1]])
-            more["probabilities_of"] = named
+            more["probabilities_of"] = labels.name(labels.classes[1])
     if out is not None:
         _write(out, columns)
         output.remark(f"{samples.samples:,} predictions in {out}")
@@ -76,13 +73,6 @@ def predict(
     output.document({"model": str(model), "data": data, "samples": samples.samples, "out": written} | more | columns)
     if out is None and not as_json:
         csv.writer(sys.stdout, lineterminator="\n").writerows(zip(*columns.values(), strict=True))
-
-
-def _labels(coding: "LabelCoding", predictions: list[float]) -> list[Any]:
-    """Predictions as the training data have them: texts, or numbers, whole ones without a point."""
-    if coding.names and coding.positive is None:
-        return [coding.names[int(prediction)] for prediction in predictions]
-    return [int(prediction) if prediction.is_integer() else prediction for prediction in predictions]
 
 
 def _write(out: Path, columns: Mapping[str, list[Any]]) -> None:
