@@ -121,13 +121,17 @@ class Dataset:
         """Some of the samples, in the given order, perhaps under another name."""
         return replace(self, features=self.features[rows], labels=self.labels[rows], name=name or self.name)
 
+    def held_out(self, fraction: float) -> int:
+        """How many samples `split` holds out: whole ones, at least one."""
+        return max(1, round(fraction * self.samples))
+
     def split(self, fraction: float, *, seed: int, stratified: bool) -> tuple[Self, Self]:
         """Shuffle the samples and hold a part of them out.
 
         Parameters
         ----------
         fraction
-            Part to hold out, above 0 and below 1; rounded to whole samples, at least one.
+            Part to hold out, above 0 and below 1; see `held_out`.
         seed
             Seed of the shuffle. The same seed and data give the same split.
         stratified
@@ -144,7 +148,7 @@ class Dataset:
         """
         rng = np.random.default_rng(seed)
         order = rng.permutation(self.samples)
-        count = max(1, round(fraction * self.samples))
+        count = self.held_out(fraction)
         if not 0 < fraction < 1 or count >= self.samples:
             raise UserError(f"{self.name}: holding out {fraction:g} of {self.samples} samples leaves none of one part")
         if not stratified:

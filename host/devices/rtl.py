@@ -196,7 +196,9 @@ class RtlDevice:
             missing = sorted(set(range(len(self._workers))) - self._started)
             raise P4sgdError(f"workers {missing} were not started, so the others would wait for ever")
         self._started.clear()
-        limit = float("inf") if timeout_s is None else timeout_s * 250e6
+        from p4sgd.sim.cluster.protocol import CLOCK_NS
+
+        limit = float("inf") if timeout_s is None else timeout_s * 1e9 / CLOCK_NS
         cycles = 0
         while not self._request("run", cycles=_SLICE_CYCLES):
             cycles += _SLICE_CYCLES

@@ -235,9 +235,8 @@ class Session:
         P4sgdError
             If a worker was busy, did not end or met a memory error.
         """
-        for index, client in enumerate(self._clients):
-            if not client.read(registers.CTRL)["idle"]:
-                raise P4sgdError(f"worker {index} is busy with another run")
+        self._refuse_busy()
+        for client in self._clients:
             client.write(registers.STATUS, **{field.name: 1 for field in registers.STATUS.fields})
             client.write(registers.RUN, model_source=source.value, model_store=int(store), stale=int(self._stale))
         for client in self._clients:
@@ -304,11 +303,13 @@ class Session:
                 f"{_shape_of(config)}; choose the configuration it was generated for"
             )
 
-    def _join(self, network: NetworkSettings) -> None:
-        # A run would never end if its worker changed jobs in it.
+    def _refuse_busy(self) -> None:
         for index, client in enumerate(self._clients):
             if not client.read(registers.CTRL)["idle"]:
                 raise P4sgdError(f"worker {index} is busy with another run")
+
+    def _join(self, network: NetworkSettings) -> None:
+        self._refuse_busy()  # a run would never end if its worker changed jobs in it
         job = network.job
         if job is None:
             job = (max(client.read(registers.JOB)["job"] for client in self._clients) + 1) % _JOBS
@@ -362,5 +363,5 @@ def _model_address(layout: ImageLayout) -> int:
 
 
 def _local_mac(worker: int) -> int:
-    """A locally administered address: 02:50:34:53:47 ('P4SG') and the image."""
+    """A locally administered address: 02:50:34:53:47 ('P4SG') and the worker."""
     return 0x02 << 40 | registers.MAGIC << 8 | worker

@@ -173,7 +173,7 @@ def check_memory(data: Dataset, options: TrainingOptions, config: WorkerConfig, 
     UserError
         If there are too many samples, or if data, options and configuration do not suit each other.
     """
-    held_out = max(1, round(options.validation_fraction * data.samples)) if options.validation_fraction else 0
+    held_out = data.held_out(options.validation_fraction) if options.validation_fraction else 0
     samples = -(-(data.samples - held_out) // options.batch) * options.batch
     shards = partition(data.feature_count, options.workers, config, bias=options.bias)
     needed = max(bank_bytes(ImageLayout(config, shard.features, samples, options.stored)) for shard in shards)

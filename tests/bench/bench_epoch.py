@@ -15,8 +15,7 @@ from rich.table import Table
 
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.worker.timing import mini_batch_cycles
-
-CLOCK_NS = 4
+from p4sgd.sim.cluster.protocol import CLOCK_NS
 
 SHAPES = {
     "gisette": (6_000, 5_000),
@@ -46,7 +45,7 @@ def main() -> None:
     parser.add_argument("--stale", action="store_true")
     options = parser.parse_args()
     config = WorkerConfig.u280_deep()
-    table = Table(title=f"ms an epoch (scaling efficiency), u280: {vars(options)}")
+    table = Table(title=f"ms an epoch (scaling efficiency), u280_deep: {vars(options)}")
     table.add_column("data")
     for workers in WORKERS:
         table.add_column(f"W = {workers}", justify="right")
