@@ -7,6 +7,7 @@ for 95 % after the shift is taken out. So the model's intercept is fitted on the
 problem. A model trained without a bias gets no number fitted to the labels; the trainer takes the mean shift out.
 """
 
+import functools
 from collections.abc import Callable
 
 from p4sgd.host.losses import Loss
@@ -34,6 +35,7 @@ def fit_intercept(loss: Loss, z: FloatArray, y: FloatArray) -> float:
         What the loss takes as labels, float64 (samples,).
     """
 
+    @functools.cache  # the two searches begin at the same places
     def slope(c: float) -> float:
         return float(loss.residual(z + c, y).mean())
 

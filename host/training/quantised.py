@@ -38,7 +38,7 @@ def quantised_activations(
         layout = image.layout
         padded = np.zeros(layout.padded_features)
         padded[: layout.features] = values
-        lines = tuple(image.lines(engine) for engine in range(layout.config.labels_memory))
+        lines = tuple(image.lines(memory) for memory in range(layout.config.labels_memory))
         dealt = np.ascontiguousarray(layout.deal(padded), np.float64)
         total += kernels.activations(lines, features.precision, features.signed, dealt)[:samples]
     result: FloatArray = np.ldexp(total.astype(np.float64), -(WEIGHT.fraction + features.fraction))
