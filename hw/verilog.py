@@ -19,7 +19,7 @@ _START = re.compile(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+ ")
 """The register that starts a module's `always @*` blocks in simulation: yosys numbers them all, and needs one each."""
 
 
-def to_verilog(component: wiring.Component, name: str, *, platform: object = None) -> str:
+def to_verilog(component: wiring.Component, name: str) -> str:
     """Convert a component to Verilog text, every module once.
 
     Parameters
@@ -28,13 +28,11 @@ def to_verilog(component: wiring.Component, name: str, *, platform: object = Non
         The top level; its signature becomes the ports.
     name
         Name of the top module.
-    platform
-        Passed to ``elaborate``; None for simulation and vendor-neutral output.
     """
     os.environ.setdefault("AMARANTH_USE_YOSYS", "builtin")
     with warnings.catch_warnings():
         warnings.simplefilter("error", category=SyntaxWarning)
-        text: str = verilog.convert(component, name=name, platform=platform, emit_src=False, strip_internal_attrs=True)
+        text: str = verilog.convert(component, name=name, emit_src=False, strip_internal_attrs=True)
     return share_modules(text)
 
 

@@ -5,7 +5,7 @@ functions are written to be read; :mod:`p4sgd.sim.emulator` computes the same at
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -105,7 +105,7 @@ class Trained:
     """Result of a run: weights of each worker and the flags of each worker."""
 
     weights: list[IntArray]
-    flags: list[Flags] = field(default_factory=list)
+    flags: list[Flags]
 
 
 def train(

@@ -15,6 +15,9 @@ MAX_BEATS = 256
 BURST_INCR = 0b01
 """Burst type: consecutive addresses."""
 
+ADDRESS_BITS = 64
+"""Width of byte addresses."""
+
 ADDRESS_CARRY_BITS = 48
 """Masters count addresses in this many bits and take the rest from the base: a buffer must not cross 2^48 bytes."""
 
@@ -27,8 +30,6 @@ class Signature(wiring.Signature):
 
     Parameters
     ----------
-    address_bits
-        Width of byte addresses.
     data_bits
         Width of the data: a power of two, 8 to 1024.
     read, write
@@ -43,12 +44,11 @@ class Signature(wiring.Signature):
     r : In(stream of {data, resp, last})
     """
 
-    def __init__(self, *, address_bits: int = 64, data_bits: int, read: bool = True, write: bool = True) -> None:
+    def __init__(self, *, data_bits: int, read: bool = True, write: bool = True) -> None:
         if data_bits not in (8, 16, 32, 64, 128, 256, 512, 1024):
             raise ValueError(f"data_bits must be a power of two, 8 to 1024, not {data_bits}")
-        self.address_bits = address_bits
         self.data_bits = data_bits
-        self.request_layout = data.StructLayout({"addr": address_bits, "len": 8, "size": 3, "burst": 2})
+        self.request_layout = data.StructLayout({"addr": ADDRESS_BITS, "len": 8, "size": 3, "burst": 2})
         self.write_layout = data.StructLayout({"data": data_bits, "strb": data_bits // 8, "last": 1})
         self.response_layout = data.StructLayout({"resp": unsigned(2)})
         self.read_layout = data.StructLayout({"data": data_bits, "resp": 2, "last": 1})

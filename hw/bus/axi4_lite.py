@@ -31,8 +31,8 @@ class Signature(wiring.Signature):
     r : In(stream of READ)
     """
 
-    def __init__(self, *, address_bits: int = ADDRESS_BITS) -> None:
-        address = data.StructLayout({"addr": address_bits})
+    def __init__(self) -> None:
+        address = data.StructLayout({"addr": ADDRESS_BITS})
         super().__init__(
             {
                 "aw": Out(stream.Signature(address)),

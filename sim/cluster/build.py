@@ -18,7 +18,6 @@ from p4sgd.hw.worker.verilog import ENGINE, WORKER, worker_verilog
 from p4sgd.sim import verilator
 from p4sgd.sim.cache import cache_directory, hold
 from p4sgd.sim.cluster.cluster import Cluster
-from p4sgd.sim.cluster.protocol import MEMORY_BITS
 
 __all__ = ["build_cluster"]
 
@@ -35,10 +34,10 @@ def _source_hash() -> str:
 
 
 def _verilog(config: WorkerConfig, workers: int, top: str) -> str:
-    key = hashlib.sha256(f"{_source_hash()} {config} {workers} {MEMORY_BITS}".encode()).hexdigest()[:24]
+    key = hashlib.sha256(f"{_source_hash()} {config} {workers}".encode()).hexdigest()[:24]
     path = cache_directory() / "verilog" / f"{top}-{key}.v"
     if not hold(path):
-        text = "\n".join([to_verilog(Cluster(config, workers, memory_bits=MEMORY_BITS), top), *worker_verilog(config)])
+        text = "\n".join([to_verilog(Cluster(config, workers), top), *worker_verilog(config)])
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, scratch = tempfile.mkstemp(prefix=f"{top}-", dir=path.parent)
         try:

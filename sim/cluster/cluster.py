@@ -23,9 +23,12 @@ from p4sgd.hw.worker.worker import memory_port, worker_signature
 from p4sgd.sim.cluster.link import Link
 from p4sgd.sim.cluster.memory import SimMemory
 from p4sgd.sim.cluster.merge import Merge
-from p4sgd.sim.cluster.protocol import EVENTS_FILE, EVENTS_LIMIT, memory_file
+from p4sgd.sim.cluster.protocol import EVENTS_FILE, EVENTS_LIMIT, MEMORY_BITS, memory_file
 
 __all__ = ["Cluster"]
+
+_CABLE_CYCLES = 20
+"""Cycles from a worker to the aggregator or back, MACs included."""
 
 
 class Cluster(wiring.Component):
@@ -42,10 +45,6 @@ class Cluster(wiring.Component):
         Size of every worker.
     workers
         How many, 1 to 32.
-    memory_bits
-        log2 of the bytes of each memory bank.
-    delay
-        Cycles of a cable, MACs included.
 
     Members
     -------
@@ -72,11 +71,9 @@ class Cluster(wiring.Component):
         A rising edge loads or saves a memory bank (bit worker · memories + bank) from or to its file.
     """
 
-    def __init__(self, config: WorkerConfig, workers: int, *, memory_bits: int = 22, delay: int = 20) -> None:
+    def __init__(self, config: WorkerConfig, workers: int) -> None:
         self._config = config
         self._workers = workers
-        self._memory_bits = memory_bits
-        self._delay = delay
         banks = workers * config.memories
         super().__init__(
             {
@@ -178,7 +175,7 @@ class Cluster(wiring.Component):
         return m
 
     def _link(self, m: Module, name: str, instance: int) -> Link:
-        m.submodules[name] = link = Link(self._delay, instance)
+        m.submodules[name] = link = Link(_CABLE_CYCLES, instance)
         m.d.comb += [
             link.seed.eq(self.seed),
             link.loss.eq(self.link_loss),
@@ -196,7 +193,7 @@ class Cluster(wiring.Component):
             port = memory_port(config, worker, bank)
             bits = 8 * LABEL_BYTES if labels else config.port_bits
             m.submodules[f"memory{number}"] = memory = SimMemory(
-                bits, self._memory_bits, file=memory_file(index, bank), instance=1000 + number
+                bits, MEMORY_BITS, file=memory_file(index, bank), instance=1000 + number
             )
             for channel in ("aw", "w", "b", "ar", "r"):
                 if hasattr(port, channel):

@@ -33,8 +33,6 @@ def run_bench(
     *,
     only: str | None = None,
     sources: Sequence[Path] = (),
-    seed: int | None = None,
-    waves: bool = False,
     **parameters: Any,
 ) -> None:
     """Build ``component`` and run the cocotb tests of the test file ``file`` (pass ``__file__``) against it.
@@ -42,10 +40,10 @@ def run_bench(
     ``only`` is a regular expression: the names of the tests to run; ``sources`` are more Verilog files. A failure names
     the seed; ``P4SGD_SEED=… pytest …`` repeats it.
     """
-    seed = default_seed() if seed is None else seed
+    seed = default_seed()
     path = Path(file)
     top = "".join(c if c.isalnum() else "_" for c in type(component).__name__.lower())
-    model = verilator.build(to_verilog(component, top), top, sources=sources, waves=waves)
+    model = verilator.build(to_verilog(component, top), top, sources=sources)
     with tempfile.TemporaryDirectory() as work:
         try:
             model.run(
@@ -67,11 +65,11 @@ def parameters() -> dict[str, Any]:
     return found
 
 
-async def start(dut: Any, *, reset_cycles: int = 3) -> None:
+async def start(dut: Any) -> None:
     """Inside the simulator: start the clock (250 MHz) and reset the design."""
     Clock(dut.clk, 4, unit="ns").start()
     if hasattr(dut, "rst"):
         dut.rst.value = 1
-        await ClockCycles(dut.clk, reset_cycles)
+        await ClockCycles(dut.clk, 3)
         dut.rst.value = 0
     await RisingEdge(dut.clk)

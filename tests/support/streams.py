@@ -36,14 +36,11 @@ class StreamSource:
     ``flow`` is for a stream that has no ready, as its sink is always ready.
     """
 
-    def __init__(
-        self, dut: Any, name: str, stall: float = 0.0, rng: random.Random | None = None, *, flow: bool = False
-    ) -> None:
+    def __init__(self, dut: Any, name: str, stall: float = 0.0, *, flow: bool = False) -> None:
         self._clock = dut.clk
         self._payload = getattr(dut, f"{name}__payload")
         self._valid = getattr(dut, f"{name}__valid")
         self._ready = None if flow else getattr(dut, f"{name}__ready")
-        self._rng = rng or random
         self.stall = stall
         self._queue: deque[int] = deque()
         self._idle = Event()
@@ -62,7 +59,7 @@ class StreamSource:
 
     async def _run(self) -> None:
         while True:
-            while not self._queue or self._rng.random() < self.stall:
+            while not self._queue or random.random() < self.stall:
                 await RisingEdge(self._clock)
             self._payload.value = self._queue[0]
             self._valid.value = 1
@@ -93,7 +90,6 @@ class StreamSink:
         dut: Any,
         name: str,
         stall: float = 0.0,
-        rng: random.Random | None = None,
         on_item: Callable[[int], None] | None = None,
         *,
         flow: bool = False,
@@ -104,7 +100,6 @@ class StreamSink:
         self._payload = getattr(dut, f"{name}__payload")
         self._valid = getattr(dut, f"{name}__valid")
         self._ready = None if flow else getattr(dut, f"{name}__ready")
-        self._rng = rng or random
         self.stall = stall
         self.items: list[int] = []
         self._on_item = on_item
@@ -123,7 +118,7 @@ class StreamSink:
     async def _run(self) -> None:
         offered: int | None = None
         while True:
-            ready = self._ready is None or self._rng.random() >= self.stall
+            ready = self._ready is None or random.random() >= self.stall
             if self._ready is not None:
                 self._ready.value = int(ready)
             await RisingEdge(self._clock)
