@@ -1,7 +1,7 @@
 """Everything between a trainer and a device: images, settings, runs and weights, through registers and memory."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +15,7 @@ from p4sgd.hw.spec.fixed import WEIGHT, IntArray
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.register_map import RegisterClient
 from p4sgd.hw.spec.registers import ModelSource
-from p4sgd.hw.spec.run import RunSettings, check_capacity
+from p4sgd.hw.spec.run import RunSettings
 from p4sgd.hw.spec.table import LossTable
 
 __all__ = ["NetworkSettings", "RunReport", "Session", "WorkerImage", "bank_bytes"]
@@ -336,7 +336,7 @@ class Session:
                     f"{BANKS * layout.micro_batches}"
                 )
             try:
-                check_capacity(worker.config, layout.chunks, form.precision, stale=settings.stale)
+                replace(settings, chunks=layout.chunks).check_fits(worker.config)
             except ValueError as error:
                 raise UserError(str(error)) from error
         if settings.workers != self.workers:

@@ -8,6 +8,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus import axi4
+from p4sgd.hw.spec.run import COUNT_BITS
 
 __all__ = ["StridedReader"]
 
@@ -15,7 +16,6 @@ _GROUP_BEATS = 8
 """Most beats of a group."""
 
 _GROUP_BITS = _GROUP_BEATS.bit_length()
-_COUNT_BITS = 40
 
 
 class StridedReader(wiring.Component):
@@ -73,7 +73,7 @@ class StridedReader(wiring.Component):
                 "base": In(64),
                 "burst_beats": In(_GROUP_BITS),
                 "stride_beats": In(_GROUP_BITS),
-                "bursts": In(_COUNT_BITS),
+                "bursts": In(COUNT_BITS),
                 "data": Out(stream.Signature(data_bits)),
                 "busy": Out(1),
                 "error": Out(1),
@@ -109,9 +109,9 @@ class StridedReader(wiring.Component):
         needed = Signal(range(block + 1), reset_less=True)  # room for a request, and for the one before if just made
         crosses = Signal(_GROUP_BEATS, reset_less=True)  # by its place in the last beats of a page: a group is cut
         multiplier = Signal(_GROUP_BITS, reset_less=True)
-        addend = Signal(_COUNT_BITS + _GROUP_BITS, reset_less=True)
+        addend = Signal(COUNT_BITS + _GROUP_BITS, reset_less=True)
         # First the beats of the run less one; then the groups after the next one, negative when there is no next one.
-        left = Signal(signed(_COUNT_BITS + _GROUP_BITS + 1), reset_less=True)
+        left = Signal(signed(COUNT_BITS + _GROUP_BITS + 1), reset_less=True)
         last = left[-1]
 
         # The group, and the request that is planned for it or for the part before a boundary.

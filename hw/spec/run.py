@@ -14,7 +14,9 @@ from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import ACTIVATION, MAX_PRECISION, RATE_MANTISSA, RESIDUAL, SHRINK, WEIGHT
 
 __all__ = [
+    "COUNT_BITS",
     "MAX_GRADIENT_SHIFT",
+    "MAX_MICRO_BATCHES",
     "MAX_WORKERS",
     "FeatureFormat",
     "LabelMode",
@@ -28,6 +30,12 @@ MAX_WORKERS = 32
 
 MAX_GRADIENT_SHIFT = 31
 """Largest right shift of Round 3 that the hardware has."""
+
+MAX_MICRO_BATCHES = 65535
+"""Most micro-batches of a mini-batch."""
+
+COUNT_BITS = 40
+"""Bits in which the hardware counts the chunks of each engine over a run."""
 
 
 def partial_limit(workers: int) -> int:
@@ -186,7 +194,7 @@ class RunSettings:
     def __post_init__(self) -> None:
         ranges = {
             "chunks": (1, 65536),
-            "micro_batches": (1, 65535),
+            "micro_batches": (1, MAX_MICRO_BATCHES),
             "mini_batches": (1, (1 << 32) - 1),
             "rate_mantissa": (0, RATE_MANTISSA.maximum),
             "gradient_shift": (0, MAX_GRADIENT_SHIFT),
@@ -198,6 +206,12 @@ class RunSettings:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise ValueError(f"{name} must be {low} to {high}, not {value}")
+        total = self.chunks * self.micro_batches * self.mini_batches
+        if total >= 1 << COUNT_BITS:
+            raise ValueError(
+                f"a run of {self.mini_batches} mini-batches of {self.batch} samples with {self.chunks} chunks reads "
+                f"{total} chunks an engine, the hardware counts to 2^{COUNT_BITS} - 1: use fewer mini-batches"
+            )
 
     @property
     def batch(self) -> int:

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import Out
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.events import ENGINE_EVENTS
-from p4sgd.hw.worker.totals import COUNT_BITS
+from p4sgd.hw.spec.run import COUNT_BITS
 
 __all__ = ["ENGINE_SETTINGS", "EngineCommands", "EngineState"]
 

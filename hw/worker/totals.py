@@ -4,10 +4,9 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["COUNT_BITS", "Totals"]
+from p4sgd.hw.spec.run import COUNT_BITS
 
-COUNT_BITS = 40
-"""Bits of the number of micro-batches or chunks of a run."""
+__all__ = ["Totals"]
 
 _MICRO_BITS = 16
 _MINI_BITS = 32
@@ -26,7 +25,7 @@ class Totals(wiring.Component):
     micro_batches, mini_batches, chunks : In
         Micro-batches of a mini-batch, mini-batches of the run, chunks of an engine.
     total_micro_batches, total_chunks : Out(40)
-        Micro-batches of the run; chunks of an engine over the run. The host keeps both below 2^40.
+        Micro-batches of the run; chunks of an engine over the run. Both are below 2^40, see `RunSettings`.
     done : Out(1)
         Pulse.
     """

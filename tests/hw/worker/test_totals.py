@@ -7,7 +7,8 @@ import pytest
 from cocotb.triggers import RisingEdge
 from support.bench import run_bench, start
 
-from p4sgd.hw.worker.totals import COUNT_BITS, Totals
+from p4sgd.hw.spec.run import COUNT_BITS
+from p4sgd.hw.worker.totals import Totals
 
 
 @cocotb.test()
