@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple, Self
 
+from p4sgd.build.delays import FLIP_FLOPS
 from p4sgd.build.netlist import Netlist
 
 __all__ = ["PRIMITIVES", "Part", "Resources", "count_parts", "total"]
@@ -50,7 +51,7 @@ _NOTHING = Resources()
 PRIMITIVES = {
     **{f"LUT{inputs}": _LUT for inputs in range(1, 7)},
     "LUT6_2": _LUT,
-    **dict.fromkeys(("FDRE", "FDSE", "FDCE", "FDPE"), _FF),
+    **dict.fromkeys(FLIP_FLOPS, _FF),
     # Beside the LUTs whose outputs they choose from.
     **dict.fromkeys(("MUXF7", "MUXF8", "MUXF9"), _NOTHING),
     # The LUT that an inverter feeds does its work, and flip-flops can invert their set and reset (UG574).

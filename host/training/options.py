@@ -11,11 +11,11 @@ from p4sgd.host.losses import get_loss
 from p4sgd.host.training.schedule import SCHEDULES
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import MAX_PRECISION
-from p4sgd.hw.spec.run import MAX_WORKERS
+from p4sgd.hw.spec.run import MAX_MICRO_BATCHES, MAX_WORKERS
 
 __all__ = ["TrainingOptions"]
 
-_MAX_BATCH = BANKS * 65535
+_MAX_BATCH = BANKS * MAX_MICRO_BATCHES
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from amaranth.hdl import Cat, Const, Module, Signal, Value, signed, unsigned
 from amaranth.lib import data
 
 from p4sgd.hw.spec.packet import ETHERTYPE, FIELDS, FRAME_BYTES, VALUES, VERSION, Field
+from p4sgd.hw.spec.run import MAX_WORKERS
 
 __all__ = ["PACKET", "VALUES_LAYOUT", "build", "parse", "shard_mask"]
 
@@ -93,5 +94,5 @@ def build(m: Module, **fields: object) -> Value:
 
 
 def shard_mask(workers: Value) -> Value:
-    """The bitmap of all shards of a job: bit i is ``i < workers``, 32 bits."""
-    return Cat(Const(index) < workers for index in range(32))
+    """The bitmap of all shards of a job: bit i is ``i < workers``, `MAX_WORKERS` bits."""
+    return Cat(Const(index) < workers for index in range(MAX_WORKERS))

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from enum import Enum
 
-from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import INTERCEPT, RATE_MANTISSA, SHRINK, SLOPE
+from p4sgd.hw.spec.packet import ROUND_BITS
 from p4sgd.hw.spec.register_map import Access, Field, Register, RegisterMap, pair, whole
 
 MAGIC = int.from_bytes(b"P4SG", "big")
@@ -170,7 +171,7 @@ JOIN = Register(
     "JOIN",
     0x098,
     "Begin a job: forget all slots; the next AllReduce is slot 0 of the round written. Only while idle",
-    (Field("round", 0, 16, _STROBE, "first round, 1 for a new aggregator"),),
+    (Field("round", 0, ROUND_BITS, _STROBE, "first round, 1 for a new aggregator"),),
 )
 IN_FLIGHT = Register(
     "IN_FLIGHT",
@@ -321,7 +322,7 @@ def identity(config: WorkerConfig, build_id: int = 0) -> dict[str, int]:
         "ABI_VERSION": ABI_VERSION,
         "CONFIG_HASH": config.config_hash,
         "BUILD_ID": build_id,
-        "GEOMETRY": config.engines | config.lanes << 8 | 8 << 16 | config.ports << 24,
+        "GEOMETRY": GEOMETRY.encode(engines=config.engines, lanes=config.lanes, banks=BANKS, ports=config.ports),
         "CHUNKS_MAX": config.chunks,
         "LINE_FIFO_DEPTH": config.line_fifo_depth,
         "SLOTS": config.slots,

@@ -15,7 +15,7 @@ from p4sgd.hw.loss.loss_unit import LossUnit
 from p4sgd.hw.model.model import Model
 from p4sgd.hw.net.endpoint import Endpoint
 from p4sgd.hw.partials.partial_sum import PartialSum
-from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.config import BANKS, WorkerConfig
 
 __all__ = ["READER_LATENCY", "backward_cycles", "chaining_cycles", "forward_cycles", "mini_batch_cycles"]
 
@@ -61,6 +61,6 @@ def mini_batch_cycles(
         With staleness two mini-batches are under way at once, so two pass in the time of one, or of their lines.
     """
     spacing = max(chunks * precision, Model.UPDATE_SPACING)
-    lines = chunks * precision + (batch // 8 - 1) * spacing
+    lines = chunks * precision + (batch // BANKS - 1) * spacing
     whole = lines + forward_cycles(config) + network + backward_cycles() + chaining_cycles(precision)
-    return max(batch // 8 * spacing, whole / 2) if stale else whole
+    return max(batch // BANKS * spacing, whole / 2) if stale else whole
