@@ -8,7 +8,7 @@ from pathlib import Path
 from p4sgd.host.cli.options import options_file
 from p4sgd.host.errors import UserError
 
-__all__ = ["check_apart", "check_new_file", "check_new_model"]
+__all__ = ["check_apart", "check_new_file", "check_new_images", "check_new_model"]
 
 
 def check_new_file(path: Path | None, *, special: bool = False) -> None:
@@ -58,6 +58,28 @@ def check_new_model(path: Path | None) -> None:
     check_new_file(path)
     if path is not None and path.exists() and path.stat().st_size and not is_model_file(path):
         raise UserError(f"{path}: is there already and no model file of p4sgd: choose another name or delete it")
+
+
+def check_new_images(folder: Path | None, workers: int) -> list[Path]:
+    """`check_new_file` for the images of all workers, which take the place of older images, of nothing else.
+
+    Returns
+    -------
+    The files to be; none without a folder.
+
+    Raises
+    ------
+    UserError
+        As `check_new_file`, or if something else is in one of the files.
+    """
+    from p4sgd.host.image.file import image_file, is_image_file
+
+    files = [] if folder is None else [image_file(folder, worker) for worker in range(workers)]
+    for path in files:
+        check_new_file(path)
+        if path.exists() and path.stat().st_size and not is_image_file(path):
+            raise UserError(f"{path}: is there already and no image file of p4sgd: choose another folder or delete it")
+    return files
 
 
 def check_apart(outputs: Iterable[Path | None], inputs: Iterable[str | Path | None] = ()) -> None:

@@ -13,6 +13,7 @@ import click
 from p4sgd.host.cli.epochs import EpochTable
 from p4sgd.host.cli.options import NameFrom
 from p4sgd.host.cli.output import Output
+from p4sgd.host.cli.paths import check_apart, check_new_images
 
 if TYPE_CHECKING:
     from p4sgd.host.training import TrainingResult
@@ -127,6 +128,7 @@ def run_training(
     out: Path | None,
     *,
     samples: int | None = None,
+    images: Path | None,
     **device_options: Any,
 ) -> "TrainingResult":
     """Read the data, open the device, train, write the model, and show the epochs.
@@ -150,6 +152,8 @@ def run_training(
         Model file, if one is wanted.
     samples
         How many samples to train on, the first ones; all if not given.
+    images
+        Folder for the workers' memory images, if they are wanted as files.
     device_options
         More arguments for the device.
 
@@ -170,6 +174,7 @@ def run_training(
         from p4sgd.hw.spec.config import PRESETS
 
         options = TrainingOptions(**choices)
+        check_apart([out, *check_new_images(images, options.workers)], [data, test])
         training_set = read_dataset(data, **reading)
         if samples is not None and samples < training_set.samples:
             training_set = training_set.take(np.arange(samples))
@@ -194,6 +199,7 @@ def run_training(
                     test=tested,
                     on_epoch=lambda record: table.add(record.to_json()),
                     on_remark=output.remark,
+                    directory=images,
                 )
             if out is not None:
                 save_model(result.model, out)

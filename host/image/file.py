@@ -33,7 +33,7 @@ from p4sgd.host.errors import UserError
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
 
-__all__ = ["FORMAT_VERSION", "MAGIC", "PAGE", "Image", "ImageWriter", "open_image"]
+__all__ = ["FORMAT_VERSION", "MAGIC", "PAGE", "Image", "ImageWriter", "image_file", "is_image_file", "open_image"]
 
 MAGIC = b"P4SGDIMG"
 """First bytes of an image file."""
@@ -192,6 +192,26 @@ def _encode(header: dict[str, Any]) -> bytes:
 
 def _aligned(size: int) -> int:
     return -(-size // PAGE) * PAGE
+
+
+def image_file(folder: Path, worker: int) -> Path:
+    """Where the image of a worker lies in a folder of images."""
+    return folder / f"worker{worker}.p4sgd"
+
+
+def is_image_file(path: Path) -> bool:
+    """Whether a file is an image file of p4sgd, of whatever version; only its beginning is read.
+
+    Raises
+    ------
+    UserError
+        If it cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError as error:
+        raise UserError(f"{path}: cannot read: {error.strerror}") from error
 
 
 def open_image(path: Path, *, verify: bool = True) -> Image:

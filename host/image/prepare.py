@@ -13,7 +13,7 @@ from p4sgd.host.data.dataset import Dataset
 from p4sgd.host.data.quantize import quantize, steps
 from p4sgd.host.data.scaling import Scaling
 from p4sgd.host.errors import UserError
-from p4sgd.host.image.file import Image, ImageWriter, open_image
+from p4sgd.host.image.file import Image, ImageWriter, image_file, open_image
 from p4sgd.host.image.pack import pack_lines
 from p4sgd.host.image.partition import Shard, partition
 from p4sgd.host.new_file import new_file
@@ -65,8 +65,8 @@ def prepare_images(
     bias
         Append one more feature of a = 1, q = steps. The bit of a single signed plane then reads as −1: a bias as good.
     directory
-        Where to write one file a worker, ``worker<i>.p4sgd``; the images are maps of these files. ``None`` keeps them
-        in memory.
+        Where to write one file a worker, see `image_file`; the images are maps of these files. ``None`` keeps them in
+        memory.
 
     Returns
     -------
@@ -124,7 +124,7 @@ def _in_memory(empty: Sequence[Image], shards: Sequence[Shard], blocks: "_Blocks
 
 
 def _in_files(empty: Sequence[Image], shards: Sequence[Shard], blocks: "_Blocks", directory: Path) -> list[Image]:
-    paths = [directory / f"worker{image.worker}.p4sgd" for image in empty]
+    paths = [image_file(directory, image.worker) for image in empty]
     with contextlib.ExitStack() as files:
         writers = [
             ImageWriter(files.enter_context(new_file(path, ImageWriter.file_bytes(image))), image)

@@ -103,6 +103,7 @@ def simulate(
         config,
         out,
         samples=samples,
+        images=None,
         seed=choices["seed"],
         **chances,
         waves=waves,

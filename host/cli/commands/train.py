@@ -18,6 +18,12 @@ __all__ = ["train"]
 @click.argument("data")
 @click.option("--test", metavar="DATA", help="Data to measure every epoch on, without influence on training.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="MODEL", help="Model file to write.")
+@click.option(
+    "--images",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Keep the workers' memory images as files there, worker0.p4sgd and so on, instead of in memory.",
+)
 @click.option("--device", type=device_kind, default="emulator", show_default=True, help="What to train on.")
 @configuration_option
 @training_options
@@ -27,6 +33,7 @@ def train(
     data: str,
     test: str | None,
     out: Path | None,
+    images: Path | None,
     device: str,
     config: str | None,
     as_json: bool,
@@ -45,5 +52,5 @@ def train(
     check_new_model(out)
     check_apart([out], [data, test])
     reading = take_reading(choices)
-    result = run_training(output, data, test, reading, choices, device, config, out)
+    result = run_training(output, data, test, reading, choices, device, config, out, images=images)
     finish(output, result, out)

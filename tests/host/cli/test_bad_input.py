@@ -159,6 +159,32 @@ def test_files_that_must_stay(tmp_path, monkeypatch, model, words, out):
     assert "choose another name" in line
 
 
+@pytest.mark.parametrize(
+    ("there", "words", "says"),
+    [
+        ([], ["--images", "nowhere"], "nowhere/worker0.p4sgd: there is no folder nowhere"),
+        (["images"], ["--images", "images"], "images/worker0.p4sgd: there is no folder images"),
+        (
+            ["worker1.p4sgd"],
+            ["--images", ".", "--workers", "2"],
+            "worker1.p4sgd: is there already and no image file of p4sgd: choose another folder or delete it",
+        ),
+        (
+            [],
+            ["--images", ".", "--out", "worker0.p4sgd"],
+            "worker0.p4sgd: is written already by this command: choose another name for what it writes",
+        ),
+        ([], ["--images", ".", "--workers", "33"], "workers must be 1 to 32, not 33"),
+    ],
+    ids=["no folder", "a file", "not an image", "the model", "workers"],
+)
+def test_images_that_cannot_be_files(tmp_path, monkeypatch, there, words, says):
+    monkeypatch.chdir(tmp_path)
+    for name in there:
+        write(tmp_path, name, "years of work")
+    assert refused(tmp_path, "train", "breast_cancer", "--epochs", 1, *words) == says
+
+
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs Linux' /proc")
 def test_a_folder_that_takes_no_files(tmp_path):
     """Seen before training, also by the administrator, whom permissions do not stop."""

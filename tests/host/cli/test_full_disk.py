@@ -67,6 +67,18 @@ def test_full_disk(tmp_path, model, words, out, older):
 
 
 @pytest.mark.parametrize("older", [True, False])
+def test_full_disk_for_images(tmp_path, model, older):
+    words = ["train", "breast_cancer", "--epochs", "1", "--workers", "2", "--images", str(tmp_path)]
+    if older:
+        assert CliRunner().invoke(main, words).exit_code == 0
+    before = contents(tmp_path)
+    done = run(tmp_path, *words, limit=1 << 14)
+    assert done.returncode == 2, done.stderr
+    assert f"{tmp_path / 'worker0.p4sgd'}: cannot write: the disk is full" in done.stderr
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("older", [True, False])
 def test_full_disk_for_generated_files(tmp_path, monkeypatch, older):
     """The limit would hit yosys first, so here the disk is full when the first file is to reach it."""
     words = ["generate", "--config", "tiny", "--out", str(tmp_path / "out")]

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from p4sgd.host.cli import main
+from p4sgd.host.image import open_image
 from p4sgd.host.model_file import load_model
 from p4sgd.host.training import TrainingOptions
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
@@ -161,6 +162,20 @@ def test_options_from_a_file_equal_those_of_the_command_line(tmp_path):
     from_file = json.loads(run("--options", tmp_path / "run.toml").stdout)
     assert from_file["weights_sha256"] == json.loads(run(*words).stdout)["weights_sha256"]
     assert from_file["options"]["bias"] is False
+
+
+@pytest.mark.parametrize("from_file", [True, False])
+def test_images_as_files(tmp_path, from_file):
+    words = ["breast_cancer", "--epochs", 2, "--workers", 2, "--json"]
+    folder = tmp_path / "images"
+    folder.mkdir()
+    (tmp_path / "run.toml").write_text(f'[train]\nimages = "{folder}"\n')
+    more = ["--options", tmp_path / "run.toml"] if from_file else ["--images", folder]
+    for _ in range(2):  # the second time older images are replaced
+        document = json.loads(run(*words, *more).stdout)
+        assert sorted(path.name for path in folder.iterdir()) == ["worker0.p4sgd", "worker1.p4sgd"]
+    assert document["weights_sha256"] == json.loads(run(*words).stdout)["weights_sha256"]
+    assert [open_image(folder / f"worker{worker}.p4sgd").samples for worker in (0, 1)] == [569, 569]
 
 
 @pytest.mark.parametrize(("workers", "expected"), [(1, "u280"), (2, "small"), (4, "tiny")])
