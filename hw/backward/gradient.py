@@ -1,6 +1,5 @@
 """Backward: from deltas and kept lines to exact gradients."""
 
-from itertools import pairwise
 from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal, signed
@@ -11,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from p4sgd.hw.arithmetic import add
 from p4sgd.hw.backward.ports import GRADIENT_BITS, GradientPort
 from p4sgd.hw.bus.stream import FlowSignature
+from p4sgd.hw.delay import delayed
 from p4sgd.hw.forward.adder_tree import AdderTree, tree_latency
 from p4sgd.hw.forward.line_position import LinePosition
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
@@ -156,17 +156,16 @@ class Gradient(wiring.Component):
         place = data.StructLayout(
             {"valid": 1, "first": 1, "last": 1, "final": 1, "last_chunk": 1, "chunk": config.chunk_bits}
         )
-        places: list[Any] = [Signal(place, name=f"place{stage}") for stage in range(stages)]
+        entry: Any = Signal(place, name="place0")
         m.d.sync += [
-            places[0].valid.eq(self.took),
-            places[0].first.eq(position.first_plane),
-            places[0].last.eq(position.last_plane),
-            places[0].final.eq(position.last_micro_batch),
-            places[0].last_chunk.eq(position.last_chunk),
-            places[0].chunk.eq(position.chunk),
+            entry.valid.eq(self.took),
+            entry.first.eq(position.first_plane),
+            entry.last.eq(position.last_plane),
+            entry.final.eq(position.last_micro_batch),
+            entry.last_chunk.eq(position.last_chunk),
+            entry.chunk.eq(position.chunk),
         ]
-        m.d.sync += [later.eq(earlier) for earlier, later in pairwise(places)]
-        now = places[-1]
+        now = delayed(m, entry, stages - 1, "place")[-1]
         m.d.sync += [
             self.gradients.valid.eq(now.valid & now.last),
             self.gradients.chunk.eq(now.chunk),

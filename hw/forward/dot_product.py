@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.arithmetic import add
 from p4sgd.hw.bus.stream import FlowSignature
+from p4sgd.hw.delay import delayed
 from p4sgd.hw.forward.accumulator import Accumulator
 from p4sgd.hw.forward.adder_tree import AdderTree, tree_latency
 from p4sgd.hw.forward.line_position import LinePosition
@@ -134,29 +135,18 @@ class DotProduct(wiring.Component):
         ]
 
         # The line, what is valid and what it is part of, in step with its weights and then with its sum.
-        line = self.lines.payload
-        for stage in range(MODEL_READ_LATENCY):
-            line_later = Signal(config.line_bits, name=f"line{stage}", reset_less=True)
-            m.d.sync += line_later.eq(line)
-            line = line_later
+        line = delayed(m, self.lines.payload, MODEL_READ_LATENCY, "line", reset_less=True)[-1]
         place = data.StructLayout({"first_plane": 1, "last_plane": 1, "first_chunk": 1, "last_chunk": 1})
-        valid = self.took
-        now: Any = Signal(place)
-        m.d.comb += [now[flag].eq(getattr(position, flag)) for flag in place.members]
-        for stage in range(MODEL_READ_LATENCY + 1 + self._tree_latency):
-            valid_later = Signal(name=f"valid{stage}")
-            now_later: Any = Signal(place, name=f"place{stage}", reset_less=True)
-            m.d.sync += [valid_later.eq(valid), now_later.eq(now)]
-            valid, now = valid_later, now_later
+        here: Any = Signal(place)
+        m.d.comb += [here[flag].eq(getattr(position, flag)) for flag in place.members]
+        latency = MODEL_READ_LATENCY + 1 + self._tree_latency
+        valid = delayed(m, self.took, latency, "valid")[-1]
+        now = delayed(m, here, latency, "place", reset_less=True)[-1]
         chunk_done = Signal()
         chunk_first = Signal(reset_less=True)
         m.d.sync += [chunk_done.eq(valid & now.last_plane), chunk_first.eq(now.first_chunk)]
         done = valid & now.last_plane & now.last_chunk
-        for stage in range(1 + Accumulator.LATENCY):
-            done_later = Signal(name=f"done{stage}")
-            m.d.sync += done_later.eq(done)
-            done = done_later
-        m.d.comb += self.dots.valid.eq(done)
+        m.d.comb += self.dots.valid.eq(delayed(m, done, 1 + Accumulator.LATENCY, "done")[-1])
 
         negative = now.first_plane & self.signed
         for bank in range(BANKS):

@@ -6,6 +6,7 @@ from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from p4sgd.hw.delay import delayed
 from p4sgd.hw.memory.ram_style import ram_style
 from p4sgd.hw.spec.config import WorkerConfig
 
@@ -72,11 +73,7 @@ class LineFIFO(wiring.Component):
         ]
 
         line = Signal(width, reset_less=True)
-        coming = [fetch]
-        for stage in range(_READ_LATENCY):
-            later = Signal(name=f"coming{stage}")
-            m.d.sync += later.eq(coming[-1])
-            coming.append(later)
+        coming = delayed(m, fetch, _READ_LATENCY, "coming")
         with m.If(coming[1]):
             m.d.sync += line.eq(read.data)
         m.d.comb += [

@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.arithmetic import overflows, saturate
 from p4sgd.hw.bus.stream import FlowSignature
+from p4sgd.hw.delay import delayed
 from p4sgd.hw.loss.ports import TableWritePort
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import (
@@ -133,11 +134,7 @@ class LossUnit(wiring.Component):
             m.d.sync += prepared.eq(1)
         with m.Elif(taken):
             m.d.sync += prepared.eq(0)
-        valid = [taken]
-        for stage in range(self.LATENCY):
-            later = Signal(name=f"valid{stage}")
-            m.d.sync += later.eq(valid[-1])
-            valid.append(later)
+        valid = delayed(m, taken, self.LATENCY, "valid")
 
         margins = [Signal(len(_EQUAL), name=f"margin_saturated_{bank}", reset_less=True) for bank in range(BANKS)]
         residuals = Signal(BANKS, reset_less=True)

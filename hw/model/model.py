@@ -8,6 +8,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.backward.ports import GradientPort
+from p4sgd.hw.delay import delayed
 from p4sgd.hw.memory.ram_style import ram_style
 from p4sgd.hw.model.ports import ReadPort, weights_layout
 from p4sgd.hw.model.update import Update
@@ -127,16 +128,12 @@ class Model(wiring.Component):
         ]
         m.d.sync += old.eq(next_read.data)
 
-        valid = [self.gradients.valid]
-        final = [self.gradients.final]
-        last = [self.gradients.last]
-        chunk = [self.gradients.chunk]
-        for stage in range(1, self.WRITE_LATENCY + 1):
-            # Only `valid` needs a reset: the others matter where it is set.
-            for line, reset_less in ((valid, False), (final, True), (last, True), (chunk, True)):
-                later = Signal.like(line[-1], name=f"stage{stage}", reset_less=reset_less)
-                m.d.sync += later.eq(line[-1])
-                line.append(later)
+        # Only `valid` needs a reset: the others matter where it is set.
+        valid = delayed(m, self.gradients.valid, self.WRITE_LATENCY, "valid")
+        final, last, chunk = (
+            delayed(m, getattr(self.gradients, name), self.WRITE_LATENCY, name, reset_less=True)[-1]
+            for name in ("final", "last", "chunk")
+        )
 
         # Loaded weights pass the last stages of the update.
         loading = Signal(Update.LOAD_LATENCY)
@@ -153,16 +150,16 @@ class Model(wiring.Component):
             self.load_busy.eq(loading.any()),
             update.load.eq(self.load.valid),
             update.loaded.eq(self.load.payload),
-            self.updated.eq(valid[-1] & final[-1]),
-            self.updated_last.eq(last[-1]),
-            self.wrote_first.eq(valid[-1] & (chunk[-1] == 0)),
-            self.wrote_last.eq(valid[-1] & last[-1]),
+            self.updated.eq(valid[-1] & final),
+            self.updated_last.eq(last),
+            self.wrote_first.eq(valid[-1] & (chunk == 0)),
+            self.wrote_last.eq(valid[-1] & last),
             self.saturated.eq(valid[Update.SATURATED_LATENCY] & update.saturated),
             half[-1].eq(self.write_half),
-            w_write.addr.eq(Mux(loaded, load_chunk, chunk[-1] | half)),
+            w_write.addr.eq(Mux(loaded, load_chunk, chunk | half)),
             w_write.data.eq(update.updated),
             w_write.en.eq(self.updated | loaded),
-            next_write.addr.eq(Mux(loaded, load_chunk, chunk[-1])),
+            next_write.addr.eq(Mux(loaded, load_chunk, chunk)),
             next_write.data.eq(update.updated),
             next_write.en.eq(valid[-1] | loaded),
         ]

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.arithmetic import add, overflows, saturate
 from p4sgd.hw.backward.ports import GRADIENT_BITS
+from p4sgd.hw.delay import delayed
 from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, Fixed
 from p4sgd.hw.spec.run import MAX_GRADIENT_SHIFT
 
@@ -88,11 +89,7 @@ class Update(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        final = [self.regularize]
-        for stage in range(1, 9):
-            flag = Signal(name=f"final{stage}", reset_less=True)
-            m.d.sync += flag.eq(final[-1])
-            final.append(flag)
+        final = delayed(m, self.regularize, 7, "final", reset_less=True)
         retained = Signal(_RETAINED.width, reset_less=True)
         low_factor = Signal(signed(_RETAINED.width + 1), reset_less=True)  # lines up with stage 5
         high_factor = Signal.like(low_factor, reset_less=True)

@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.arithmetic import overflows
 from p4sgd.hw.bus.stream import FlowSignature
+from p4sgd.hw.delay import delayed
 from p4sgd.hw.forward.adder_tree import AdderTree, tree_latency
 from p4sgd.hw.partials.prompt_fifo import PromptFIFO
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
@@ -90,11 +91,7 @@ class PartialSum(wiring.Component):
         m.d.comb += taken.eq(Cat(queue.o.valid for queue in queues).all())
         for queue in queues:
             m.d.comb += queue.o.ready.eq(taken)
-        valid = taken
-        for stage in range(self._tree_latency + 5):
-            later = Signal(name=f"valid{stage}")
-            m.d.sync += later.eq(valid)
-            valid = later
+        valid = delayed(m, taken, self._tree_latency + 5, "valid")[-1]
 
         shift = Signal(range(MAX_PRECISION + 1), reset_less=True)  # beyond _BASE_SHIFT
         too_little = config.engines << (_LOW - 1)  # see _bank
