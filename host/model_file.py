@@ -23,14 +23,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
 from p4sgd.host.data import Dataset, FeatureSpace
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import get_loss
 from p4sgd.host.losses.labels import LabelCoding
-from p4sgd.host.new_file import new_file
+from p4sgd.host.tensor_file import kind_of, parse_tensors, save_tensors
 from p4sgd.hw.spec.run import FeatureFormat
 
 __all__ = ["FORMAT_VERSION", "Model", "is_model_file", "load_model", "save_model"]
@@ -39,9 +37,6 @@ FORMAT_VERSION = 2
 """Changes whenever a reader of the old version would misread the new."""
 
 _KIND = "p4sgd-model"
-
-_MAX_HEADER = 100_000_000
-"""Bytes that the header of a safetensors file may have."""
 
 _FIRST = " (the model comes before the data)"
 
@@ -157,9 +152,7 @@ def save_model(model: Model, path: Path) -> None:
         "zero_based": json.dumps(model.zero_based),
         "training": json.dumps(model.training),
     }
-    data = save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, metadata)
-    with new_file(path, len(data)) as file:
-        file.write(data)
+    save_tensors(path, tensors, metadata)
 
 
 def is_model_file(path: Path) -> bool:
@@ -170,15 +163,7 @@ def is_model_file(path: Path) -> bool:
     UserError
         If it cannot be read.
     """
-    try:
-        with open(path, "rb") as file:
-            start = file.read(8)
-            length = min(int.from_bytes(start, "little"), _MAX_HEADER)
-            return _metadata(start + file.read(length)).get("kind") == _KIND
-    except OSError as error:
-        raise UserError(f"{path}: cannot read: {error.strerror}") from error
-    except (ValueError, AttributeError):  # no JSON, or another than that of a header
-        return False
+    return kind_of(path) == _KIND
 
 
 def load_model(path: Path) -> Model:
@@ -194,9 +179,8 @@ def load_model(path: Path) -> Model:
     except OSError as error:
         raise UserError(f"{path}: cannot read the model: {error.strerror}") from error
     try:
-        tensors = load(data)
-        metadata = _metadata(data)
-    except (SafetensorError, ValueError, KeyError) as error:
+        tensors, metadata = parse_tensors(data)
+    except ValueError as error:
         raise UserError(f"{path}: not a model file of p4sgd, or damaged{_FIRST}") from error
     if metadata.get("kind") != _KIND:
         raise UserError(f"{path}: not a model file of p4sgd{_FIRST}")
@@ -246,10 +230,3 @@ def _check(model: Model) -> None:
         raise ValueError(f"{len(model.feature_names)} names for {features} features")
     if model.zero_based not in (None, False, True):
         raise ValueError(f"zero_based is {model.zero_based}")
-
-
-def _metadata(data: bytes) -> dict[str, str]:
-    """The metadata of a safetensors file: its first 8 bytes are the length of a JSON header that has them."""
-    length = int.from_bytes(data[:8], "little")
-    header: dict[str, dict[str, str]] = json.loads(data[8 : 8 + length])
-    return header.get("__metadata__", {})
