@@ -31,17 +31,30 @@ class LearningRateSchedule:
         Rate below which it does not go.
     patience
         Epochs without progress before ``adaptive`` lowers the rate; ``None`` is `ADAPTIVE_EPOCHS`.
+    divisor
+        By what ``adaptive`` has divided the first rate so far.
     """
 
     def __init__(
-        self, name: str, first: float, power: float, smallest: float = 0.0, patience: int | None = None
+        self,
+        name: str,
+        first: float,
+        power: float,
+        smallest: float = 0.0,
+        patience: int | None = None,
+        divisor: float = 1.0,
     ) -> None:
         self._name = name
         self._first = first
         self._power = power
         self._smallest = min(smallest, first)
         self._patience = patience or ADAPTIVE_EPOCHS
-        self._divisor = 1.0
+        self._divisor = divisor
+
+    @property
+    def divisor(self) -> float:
+        """By what the first rate is divided now."""
+        return self._divisor
 
     def rate(self, epoch: int) -> float:
         """The rate of an epoch, counted from 1."""

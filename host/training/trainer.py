@@ -5,21 +5,25 @@ A run of the workers is one epoch. After it the host reads the weights, folds th
 samples; what the hardware itself saw, features of a few bits with the bias as a feature, is measured beside it.
 """
 
+import copy
 import dataclasses
 import importlib.metadata
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from p4sgd.host.data import Dataset
+from p4sgd.host.data.identity import identify
 from p4sgd.host.devices import Device
 from p4sgd.host.devices.session import RunReport, Session
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.losses import Loss, get_loss
 from p4sgd.host.model_file import Model
+from p4sgd.host.training.checkpoint import Best, Checkpoint, CheckpointFile, Run, State
 from p4sgd.host.training.intercept import fit_intercept
 from p4sgd.host.training.metrics import measure
 from p4sgd.host.training.options import TrainingOptions
@@ -56,6 +60,8 @@ def train(
     on_epoch: Callable[[EpochRecord], None] | None = None,
     on_remark: Callable[[str], None] | None = None,
     directory: Path | None = None,
+    checkpoint: CheckpointFile | None = None,
+    resume: Checkpoint | None = None,
 ) -> TrainingResult:
     """Train a model.
 
@@ -75,6 +81,11 @@ def train(
         Called at once with what the user should know; all of it is in the result too.
     directory
         Where to keep the images of the workers as files; ``None`` keeps them in memory.
+    checkpoint
+        Where to keep the state after every epoch.
+    resume
+        Go on from this state: the result is that of a run that never stopped, bit for bit, but for times and counters.
+        ``on_epoch`` and ``on_remark`` hear only what is new.
 
     Returns
     -------
@@ -83,7 +94,8 @@ def train(
     Raises
     ------
     UserError
-        If data and options do not suit each other or the device is too small.
+        If data and options do not suit each other, the device is too small, the state is that of another run or cannot
+        be kept.
     P4sgdError
         If the device fails.
     KeyboardInterrupt
@@ -93,12 +105,21 @@ def train(
         raise P4sgdError(f"the options are for {options.workers} workers, the device has {len(device.workers)}")
     if test is not None and not test.sparse and test.feature_count != data.feature_count:
         raise UserError(f"{test.name} has {test.feature_count} features, {data.name} has {data.feature_count}")
-    prepared = prepare(data, options, device.workers[0].config, directory=directory)
-    return _Training(prepared, options, device, test, on_epoch, on_remark).run()
+    config = device.workers[0].config
+    keep: Callable[[State], None] | None = None
+    if checkpoint is not None or resume is not None:
+        run = Run(options, config, identify(data), None if test is None else identify(test))
+        if resume is not None:
+            resume.check(run)
+        if checkpoint is not None:
+            keep = partial(checkpoint.save, run)
+    prepared = prepare(data, options, config, directory=directory)
+    state = State() if resume is None else copy.deepcopy(resume.state)
+    return _Training(prepared, options, device, test, state, on_epoch, on_remark, keep).run()
 
 
 class _Training:
-    """State of one training run."""
+    """One training run, from the beginning or from the state that it is given."""
 
     def __init__(
         self,
@@ -106,8 +127,10 @@ class _Training:
         options: TrainingOptions,
         device: Device,
         test: Dataset | None,
+        state: State,
         on_epoch: Callable[[EpochRecord], None] | None,
         on_remark: Callable[[str], None] | None,
+        keep: Callable[[State], None] | None,
     ) -> None:
         self._prepared = prepared
         self._options = options
@@ -118,13 +141,9 @@ class _Training:
         self._held_out_labels = {name: prepared.coding.labels_of(data) for name, data in self._held_out.items()}
         self._on_epoch = on_epoch
         self._on_remark = on_remark
+        self._keep = keep
+        self._state = state
         self._loss: Loss = get_loss(options.loss)
-        self._remarks: list[str] = []
-        self._history: list[EpochRecord] = []
-        self._best_model: Model | None = None
-        self._best_epoch = 0
-        self._best_score = np.inf
-        self._idle = 0
         self._penalised = options.l2 > 0 or options.l1 > 0
         self._monitored = "objective" if self._penalised else "train_loss"
         if prepared.validation is not None:
@@ -133,10 +152,12 @@ class _Training:
         if form.signed and form.precision == 1:
             self._remark(_ONE_SIGNED_BIT)
         self._tell_large_batch()
-        first = options.learning_rate or self._automatic_rate()
+        first = state.first_rate or options.learning_rate or self._automatic_rate()
         choose_rate(first, options.batch, form)  # refuses what the hardware does not have
+        state.first_rate = first
+        smallest = smallest_rate(options.batch, form)
         self._schedule = LearningRateSchedule(
-            options.schedule, first, options.power, smallest_rate(options.batch, form), options.patience
+            options.schedule, first, options.power, smallest, options.patience, state.divisor
         )
 
     def run(self) -> TrainingResult:
@@ -144,37 +165,44 @@ class _Training:
         session = Session(self._device)
         session.upload(self._prepared.images)
         session.load_table(self._loss.table(self._device.workers[0].config.table_segments))
-        stopped = StopReason.EPOCHS
+        state, options = self._state, self._options
+        source = ModelSource.ZERO
+        if state.weights:
+            session.write_weights(state.weights)
+            source = ModelSource.MEMORY
+            self._keep_state()  # where it is to be from now on
         try:
-            for epoch in range(1, self._options.epochs + 1):
-                self._epoch(session, epoch)
-                if self._options.patience is not None and self._idle >= self._options.patience:
-                    stopped = StopReason.PATIENCE
-                    break
+            while state.epoch < options.epochs and not state.out_of_patience(options):
+                self._epoch(session, source)
+                source = ModelSource.KEEP
+            stopped = StopReason.PATIENCE if state.out_of_patience(options) else StopReason.EPOCHS
         except KeyboardInterrupt:
-            if self._best_model is None:
+            if state.best is None:
                 raise
             stopped = StopReason.INTERRUPTED
-        assert self._best_model is not None
+        assert state.best is not None
+        best = state.best
         summary = self._summary()
-        chosen = {"epoch": self._best_epoch, "stopped": stopped.value}
-        training = summary | chosen | {"metrics": self._history[self._best_epoch - 1].to_json()}
+        chosen = {"epoch": best.epoch, "stopped": stopped.value}
+        training = summary | chosen | {"metrics": state.history[best.epoch - 1].to_json()}
         training["metrics"].pop("counters")
+        model = self._prepared.fold(best.weights, options.loss)
         return TrainingResult(
-            model=dataclasses.replace(self._best_model, training=training),
-            history=tuple(self._history),
-            best_epoch=self._best_epoch,
+            model=dataclasses.replace(model, intercept=best.intercept, training=training),
+            history=tuple(state.history),
+            best_epoch=best.epoch,
             monitored=self._monitored,
             stopped=stopped,
-            remarks=tuple(self._remarks),
+            remarks=tuple(state.remarks),
             summary=summary,
         )
 
-    def _epoch(self, session: Session, epoch: int) -> None:
+    def _epoch(self, session: Session, source: ModelSource) -> None:
+        epoch = self._state.epoch + 1
         rate = choose_rate(self._schedule.rate(epoch), self._options.batch, self._prepared.features)
         session.configure(self._settings(rate))
         begin = time.perf_counter()
-        report = session.run(ModelSource.ZERO if epoch == 1 else ModelSource.KEEP)
+        report = session.run(source)
         seconds = time.perf_counter() - begin
         weights = session.read_weights()
         model, metrics = self._measure(weights)
@@ -189,8 +217,10 @@ class _Training:
             counters=report.counters,
         )
         # In this order, so that Ctrl-C in between leaves no best epoch without a record.
-        self._history.append(record)
-        self._keep(epoch, model, metrics)
+        self._state.history.append(record)
+        self._score(epoch, np.concatenate(weights), model.intercept, metrics)
+        self._state.weights = weights
+        self._keep_state()
         if self._on_epoch is not None:
             self._on_epoch(record)
 
@@ -244,15 +274,21 @@ class _Training:
             metrics["objective"] = metrics["train_loss"] + penalty
         return model, metrics
 
-    def _keep(self, epoch: int, model: Model, metrics: dict[str, float]) -> None:
-        """Keep the model if it is the best, and count epochs without progress."""
-        score = metrics[self._monitored]
-        progress = score < self._best_score - self._options.tolerance
-        self._idle = 0 if progress else self._idle + 1
-        if self._schedule.lower_after(self._idle):
-            self._idle = 0
-        if score < self._best_score:
-            self._best_score, self._best_model, self._best_epoch = score, model, epoch
+    def _score(self, epoch: int, weights: IntArray, intercept: float, metrics: dict[str, float]) -> None:
+        """Remember the model if it is the best, and count epochs without progress."""
+        state, score = self._state, metrics[self._monitored]
+        lowest = np.inf if state.best is None else state.best.score
+        progress = score < lowest - self._options.tolerance
+        state.idle = 0 if progress else state.idle + 1
+        if self._schedule.lower_after(state.idle):
+            state.idle = 0
+            state.divisor = self._schedule.divisor
+        if score < lowest:
+            state.best = Best(epoch, score, weights, intercept)
+
+    def _keep_state(self) -> None:
+        if self._keep is not None:
+            self._keep(self._state)
 
     def _automatic_rate(self) -> float:
         """The automatic rate, held low enough to have registers, also that of the L2 shrink of a mini-batch."""
@@ -275,12 +311,12 @@ class _Training:
 
     def _tell_flags(self, report: RunReport, epoch: int) -> None:
         for flag in sorted(report.flags):
-            if not any(flag in record.flags for record in self._history):
+            if not any(flag in record.flags for record in self._state.history):
                 self._remark(f"epoch {epoch}: {_FLAG_REMARKS[flag]}")
 
     def _remark(self, text: str) -> None:
-        if text not in self._remarks:
-            self._remarks.append(text)
+        if text not in self._state.remarks:
+            self._state.remarks.append(text)
             if self._on_remark is not None:
                 self._on_remark(text)
 
@@ -294,7 +330,7 @@ class _Training:
             "features": prepared.train.feature_count,
             "device": self._device.name,
             "configuration": dataclasses.asdict(config),
-            "learning_rate": self._history[0].learning_rate,
+            "learning_rate": self._state.history[0].learning_rate,
             "scaling": prepared.scaling,
             "signed": prepared.features.signed,
             "labels": prepared.coding.to_json(),

@@ -1,0 +1,313 @@
+"""Checkpoints: the state of a training run after an epoch, in a file from which it goes on as if it had never stopped.
+
+The file is written after every epoch and takes the place of the one before in one step, so that whatever becomes of the
+program there is a whole one. It has what cannot be had again from data and options; see `State`.
+"""
+
+import dataclasses
+import importlib.metadata
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from p4sgd.host.data.identity import DataIdentity
+from p4sgd.host.errors import UserError
+from p4sgd.host.tensor_file import kind_of, parse_tensors, save_tensors
+from p4sgd.host.training.options import TrainingOptions
+from p4sgd.host.training.result import EpochRecord
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.fixed import IntArray
+
+__all__ = [
+    "FORMAT_VERSION",
+    "Best",
+    "Checkpoint",
+    "CheckpointFile",
+    "Run",
+    "State",
+    "is_checkpoint_file",
+    "load_checkpoint",
+]
+
+FORMAT_VERSION = 1
+"""Changes whenever a reader of the old version would misread the new, or go on otherwise than the writer would."""
+
+_KIND = "p4sgd-checkpoint"
+
+
+@dataclass(frozen=True, eq=False)
+class Best:
+    """The best model so far.
+
+    Parameters
+    ----------
+    epoch
+        The epoch that ended with it.
+    score
+        What was monitored, after that epoch.
+    weights
+        int64 `WEIGHT` integers of all workers, one after another.
+    intercept
+        Intercept of the model on raw features, which the weights alone do not give.
+    """
+
+    epoch: int
+    score: float
+    weights: IntArray
+    intercept: float
+
+
+@dataclass(eq=False)
+class State:
+    """How far a run is: all that the rest of it depends on, besides data, options and configuration.
+
+    Parameters
+    ----------
+    weights
+        For each worker int64 `WEIGHT` integers, as they are after the last epoch; empty before the first.
+    history
+        The epochs that were completed.
+    remarks
+        What the user was told.
+    first_rate
+        The rate that the schedule began with, which may come from the data; ``None`` before that is known.
+    divisor
+        See `p4sgd.host.training.schedule.LearningRateSchedule`.
+    idle
+        Epochs without progress.
+    best
+        The best model so far.
+    """
+
+    weights: list[IntArray] = field(default_factory=list)
+    history: list[EpochRecord] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    first_rate: float | None = None
+    divisor: float = 1.0
+    idle: int = 0
+    best: Best | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The last epoch that was completed, 0 before the first."""
+        return len(self.history)
+
+    def out_of_patience(self, options: TrainingOptions) -> bool:
+        """Whether there was no progress for so long that training ends."""
+        return options.patience is not None and self.idle >= options.patience
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run is given. Runs that are given the same end with the same bits, on whatever device.
+
+    Parameters
+    ----------
+    options
+        Options; only ``epochs`` may change on the way.
+    config
+        Configuration of the workers.
+    data, test
+        What it trains on and what every epoch is measured on.
+    """
+
+    options: TrainingOptions
+    config: WorkerConfig
+    data: DataIdentity
+    test: DataIdentity | None
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """What a checkpoint file has.
+
+    Parameters
+    ----------
+    path
+        The file, for messages.
+    run
+        What the run was given.
+    origin
+        What `CheckpointFile` was given.
+    state
+        How far it was.
+    """
+
+    path: Path
+    run: Run
+    origin: Mapping[str, Any]
+    state: State
+
+    def check(self, run: Run) -> None:
+        """Refuse to go on with a run that was given something else.
+
+        Raises
+        ------
+        UserError
+            If anything but the number of epochs differs.
+        """
+        mine, anew = self.run, "or train anew without the checkpoint"
+        for what, ours, theirs in (("data", mine.data, run.data), ("test data", mine.test, run.test)):
+            if ours != theirs:
+                difference = _difference(ours, theirs)
+                raise UserError(
+                    f"{self.path}: the {what} of this checkpoint are others: {difference}: name the same, {anew}"
+                )
+        if dataclasses.replace(mine.options, epochs=run.options.epochs) != run.options:
+            raise UserError(f"{self.path}: the options of this checkpoint are others: take those, {anew}")
+        if mine.config != run.config:
+            raise UserError(f"{self.path}: the workers of this checkpoint have another configuration: take it, {anew}")
+
+
+def _difference(ours: DataIdentity | None, theirs: DataIdentity | None) -> str:
+    """In what a checkpoint's data and others differ."""
+    if ours is None or theirs is None:
+        return f"{'none' if ours is None else ours.name}, not {'none' if theirs is None else theirs.name}"
+    if (ours.samples, ours.features) == (theirs.samples, theirs.features):
+        return f"{theirs.name} has values or labels that {ours.name} had not"
+    return (
+        f"{theirs.name} has {theirs.samples:,} samples of {theirs.features:,} features, "
+        f"{ours.name} had {ours.samples:,} of {ours.features:,}"
+    )
+
+
+class CheckpointFile:
+    """The file that a run keeps its state in.
+
+    Parameters
+    ----------
+    path
+        The file to be; an older one stays until there is something to write.
+    origin
+        Plain data for whoever goes on with the run: where its data come from, what is to be written.
+    """
+
+    def __init__(self, path: Path, origin: Mapping[str, Any] | None = None) -> None:
+        self.path = path
+        self.epoch = 0
+        """The epoch of this run up to which the file goes; 0 as long as it has nothing of it."""
+        self._origin = dict(origin or {})
+        self._version = importlib.metadata.version("p4sgd")
+        self._epochs: list[bytes] = []
+
+    def save(self, run: Run, state: State) -> None:
+        """Write the file.
+
+        Raises
+        ------
+        UserError
+            If it cannot be written.
+        """
+        # Each epoch is turned into text once: a history may become long.
+        self._epochs += [json.dumps(vars(record)).encode() for record in state.history[len(self._epochs) :]]
+        tensors = {f"weights_{worker}": weights.astype(np.int32) for worker, weights in enumerate(state.weights)}
+        # Not with the other texts, whose size is limited.
+        tensors["history"] = np.frombuffer(b"\n".join(self._epochs), np.uint8)
+        scalars = {"first_rate": state.first_rate, "divisor": state.divisor, "idle": state.idle}
+        if state.best is not None:
+            tensors["best_weights"] = state.best.weights.astype(np.int32)
+            scalars |= {f"best_{name}": getattr(state.best, name) for name in ("epoch", "score", "intercept")}
+        metadata = {
+            "kind": _KIND,
+            "version": str(FORMAT_VERSION),
+            "p4sgd": self._version,
+            "run": json.dumps(dataclasses.asdict(run)),
+            "origin": json.dumps(self._origin),
+            "remarks": json.dumps(state.remarks),
+            "state": json.dumps(scalars),  # a float comes back from JSON exactly as it was
+        }
+        save_tensors(self.path, tensors, metadata)
+        self.epoch = state.epoch
+
+
+def is_checkpoint_file(path: Path) -> bool:
+    """Whether a file is a checkpoint of p4sgd, of whatever version; only its beginning is read.
+
+    Raises
+    ------
+    UserError
+        If it cannot be read.
+    """
+    return kind_of(path) == _KIND
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint.
+
+    Raises
+    ------
+    UserError
+        If it cannot be read, is no checkpoint, is damaged or of another version.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot read the checkpoint: {error.strerror}") from error
+    try:
+        tensors, metadata = parse_tensors(data)
+    except ValueError as error:
+        raise UserError(f"{path}: not a checkpoint of p4sgd, or damaged: name what --checkpoint wrote") from error
+    if metadata.get("kind") != _KIND:
+        raise UserError(f"{path}: not a checkpoint of p4sgd: name what --checkpoint wrote")
+    if metadata.get("version") != str(FORMAT_VERSION):
+        raise UserError(
+            f"{path}: a checkpoint of version {metadata.get('version')}, this p4sgd reads version {FORMAT_VERSION}: "
+            f"train anew, or use the p4sgd that wrote it"
+        )
+    try:
+        run = _run(json.loads(metadata["run"]))
+        state = _state(run.options.workers, tensors, json.loads(metadata["state"]), json.loads(metadata["remarks"]))
+        _check(run, state)
+        return Checkpoint(path, run, dict(json.loads(metadata["origin"])), state)
+    except (UserError, KeyError, IndexError, TypeError, ValueError) as error:
+        raise UserError(f"{path}: a damaged checkpoint: {error}: train anew") from error
+
+
+def _run(fields: Mapping[str, Any]) -> Run:
+    return Run(
+        options=TrainingOptions(**fields["options"]),
+        config=WorkerConfig(**fields["config"]),
+        data=DataIdentity(**fields["data"]),
+        test=None if fields["test"] is None else DataIdentity(**fields["test"]),
+    )
+
+
+def _state(workers: int, tensors: Mapping[str, Any], scalars: Mapping[str, Any], remarks: list[str]) -> State:
+    best = None
+    if "best_weights" in tensors:
+        best = Best(
+            epoch=int(scalars["best_epoch"]),
+            score=float(scalars["best_score"]),
+            weights=tensors["best_weights"].astype(np.int64),
+            intercept=float(scalars["best_intercept"]),
+        )
+    return State(
+        weights=[tensors[f"weights_{worker}"].astype(np.int64) for worker in range(workers)],
+        history=[_record(json.loads(line)) for line in tensors["history"].tobytes().splitlines()],
+        remarks=[str(remark) for remark in remarks],
+        first_rate=float(scalars["first_rate"]),
+        divisor=float(scalars["divisor"]),
+        idle=int(scalars["idle"]),
+        best=best,
+    )
+
+
+def _record(fields: Mapping[str, Any]) -> EpochRecord:
+    """A record, whose tuples JSON made lists of."""
+    return EpochRecord(**{**fields, "flags": tuple(fields["flags"]), "counters": tuple(fields["counters"])})
+
+
+def _check(run: Run, state: State) -> None:
+    """Raise a `ValueError` if the parts of a checkpoint do not go together."""
+    weights = run.data.features + run.options.bias
+    found = sum(each.size for each in state.weights)
+    if found != weights:
+        raise ValueError(f"{found} weights for {run.data.features} features")
+    if [record.epoch for record in state.history] != list(range(1, state.epoch + 1)) or not state.history:
+        raise ValueError("the epochs are not in order")
+    if state.best is not None and (state.best.weights.size != weights or not 1 <= state.best.epoch <= state.epoch):
+        raise ValueError(f"the best model is of epoch {state.best.epoch} and has {state.best.weights.size} weights")

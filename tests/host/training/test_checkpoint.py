@@ -1,0 +1,364 @@
+"""A run that goes on from a checkpoint ends as if it had never stopped, bit for bit; other files are refused."""
+
+import dataclasses
+import json
+import os
+
+import numpy as np
+import pytest
+import scipy.sparse
+from safetensors.numpy import load, save
+from support.failing_device import FailingDevice
+
+from p4sgd.host.data import Dataset
+from p4sgd.host.data.identity import identify
+from p4sgd.host.devices import open_device
+from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.tensor_file import parse_tensors
+from p4sgd.host.training import CheckpointFile, StopReason, TrainingOptions, load_checkpoint, train
+from p4sgd.host.training.checkpoint import is_checkpoint_file
+from p4sgd.hw.spec.config import WorkerConfig
+
+CONFIG = WorkerConfig(engines=2, lanes=8, chunks=8, line_fifo_depth=64, slots=4, table_segments=64)
+
+
+def dataset(regression=False, samples=96, features=40, seed=1, name="made"):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(samples, features))
+    z = x @ rng.normal(size=features) + rng.normal(size=samples) * 4
+    return Dataset(x, z if regression else np.where(z > 0, 1.0, 0.0), name)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """Options of a run, and what must have happened in it for the case to be worth its name."""
+
+    options: dict
+    happened: object = lambda result: True
+    test: bool = False
+
+    @property
+    def data(self):
+        return dataset(self.options.get("loss") == "squared")
+
+
+def best_is_inside(result):
+    return 1 < result.best_epoch < len(result.history)
+
+
+def rates(result):
+    return [record.learning_rate for record in result.history]
+
+
+CASES = {
+    "plain": Case({"epochs": 5}, test=True),
+    "hinge, stale, l2": Case({"epochs": 5, "loss": "hinge", "workers": 2, "staleness": 1, "l2": 1e-3, "batch": 32}),
+    "logistic, stale, 4 workers": Case({"epochs": 5, "workers": 4, "staleness": 1, "precision": 3}),
+    "squared, l1, invscaling": Case(
+        {"epochs": 5, "loss": "squared", "workers": 4, "l1": 1e-3, "schedule": "invscaling", "power": 0.75},
+        lambda result: len(set(rates(result))) == 5,
+    ),
+    "adaptive": Case(
+        {"epochs": 14, "schedule": "adaptive", "tolerance": 0.05, "precision": 2, "planes": 5},
+        lambda result: len(set(rates(result))) >= 4,
+    ),
+    "adaptive, stops": Case(
+        {"epochs": 60, "schedule": "adaptive", "patience": 1, "tolerance": 0.3, "workers": 2},
+        lambda result: result.stopped is StopReason.PATIENCE and len(set(rates(result))) >= 4,
+    ),
+    "patience": Case(
+        {"epochs": 60, "patience": 4, "validation_fraction": 0.3, "learning_rate": 0.5, "batch": 8, "seed": 2},
+        lambda result: result.stopped is StopReason.PATIENCE and best_is_inside(result),
+    ),
+    "best before the end": Case(
+        {"epochs": 9, "validation_fraction": 0.3, "learning_rate": 0.5, "batch": 8, "seed": 2, "workers": 2},
+        best_is_inside,
+    ),
+    "remarks": Case(
+        {"epochs": 6, "learning_rate": 60.0, "batch": 8, "l1": 1e-10, "bias": False, "loss": "squared"},
+        lambda result: len(result.remarks) >= 3 and any(record.flags for record in result.history),
+    ),
+    "remarks in later epochs": Case(
+        {"epochs": 6, "learning_rate": 4e-5, "schedule": "invscaling", "power": 1.0, "l1": 5e-4},
+        lambda result: len(result.remarks) == 6,
+    ),
+}
+
+
+def run(case, device=None, **more):
+    options = TrainingOptions(**case.options)
+    device = device or open_device("emulator", CONFIG, options.workers)
+    test = dataset(seed=7, name="test") if case.test else None
+    return train(case.data, options, device, test=test, **more)
+
+
+def outcome(result):
+    """Everything in a result but times and counters, exactly."""
+    model = result.model
+    training = {name: value for name, value in model.training.items() if name != "metrics"}
+    measured = {name: value for name, value in model.training["metrics"].items() if name in result.best.metrics}
+    return {
+        "weights": model.weights.tolist(),
+        "coefficients": model.coefficients.tolist(),
+        "intercept": model.intercept,
+        "training": training | measured,
+        "space": model.space,
+        "labels": model.labels,
+        "history": [(each.epoch, each.learning_rate, each.metrics, each.flags) for each in result.history],
+        "ends": (result.best_epoch, result.monitored, result.stopped, result.remarks, result.summary),
+    }
+
+
+def stop(case, path, epochs, **more):
+    """Train until the device fails in the epoch after so many."""
+    device = FailingDevice(CONFIG, TrainingOptions(**case.options).workers, epochs + 1)
+    with pytest.raises(P4sgdError, match="memory error"):
+        run(case, device, checkpoint=CheckpointFile(path), **more)
+
+
+# -- going on --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_after_every_epoch(name, tmp_path):
+    case = CASES[name]
+    whole = run(case)
+    assert case.happened(whole)
+    for epochs in range(1, len(whole.history)):
+        stop(case, tmp_path / "c", epochs)
+        assert os.listdir(tmp_path) == ["c"]
+        saved = load_checkpoint(tmp_path / "c")
+        assert saved.state.epoch == epochs
+        new = []
+        resumed = run(case, resume=saved, on_epoch=new.append)
+        assert outcome(resumed) == outcome(whole), f"after epoch {epochs}"
+        assert [record.epoch for record in new] == list(range(epochs + 1, len(whole.history) + 1))
+        assert resumed.history[:epochs] == tuple(saved.state.history), "times of what was done are those of then"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_failure_in_every_epoch(name, tmp_path):
+    """Each epoch is done by another cluster, and the file at the end is that of a run on one."""
+    case, path = CASES[name], tmp_path / "c"
+    whole = run(case, checkpoint=CheckpointFile(tmp_path / "whole"))
+    stop(case, path, 1)
+    for epoch in range(2, len(whole.history)):
+        stop(case, path, 1, resume=load_checkpoint(path))
+        assert load_checkpoint(path).state.epoch == epoch
+    assert outcome(run(case, checkpoint=CheckpointFile(path), resume=load_checkpoint(path))) == outcome(whole)
+    assert content(path) == content(tmp_path / "whole")
+
+
+def content(path):
+    """What a checkpoint has, but for times."""
+    tensors, metadata = parse_tensors(path.read_bytes())
+    epochs = [json.loads(line) for line in tensors.pop("history").tobytes().splitlines()]
+    epochs = [{**epoch, "seconds": 0, "samples_per_second": 0} for epoch in epochs]
+    return {name: tensor.tolist() for name, tensor in tensors.items()}, epochs, metadata
+
+
+def test_ctrl_c_in_a_resumed_run(tmp_path):
+    case, path = CASES["patience"], tmp_path / "c"
+    stop(case, path, 3)
+    device = FailingDevice(CONFIG, 1, 1, KeyboardInterrupt())
+    result = run(case, device, checkpoint=CheckpointFile(path), resume=load_checkpoint(path))
+    assert (result.stopped, len(result.history)) == (StopReason.INTERRUPTED, 3)
+    assert outcome(run(case, resume=load_checkpoint(path))) == outcome(run(case))
+
+
+@pytest.mark.parametrize("epochs", [3, 5, 9])
+def test_more_or_fewer_epochs(tmp_path, epochs):
+    case = CASES["squared, l1, invscaling"]
+    stop(case, tmp_path / "c", 3)
+    other = Case(case.options | {"epochs": epochs})
+    assert outcome(run(other, resume=load_checkpoint(tmp_path / "c"))) == outcome(run(other))
+
+
+def test_a_finished_run_goes_on(tmp_path):
+    case = CASES["adaptive"]
+    run(case, checkpoint=CheckpointFile(tmp_path / "c"))
+    saved = load_checkpoint(tmp_path / "c")
+    assert outcome(run(case, resume=saved)) == outcome(run(case)), "with nothing left to do"
+    longer = Case(case.options | {"epochs": 20})
+    assert outcome(run(longer, resume=saved)) == outcome(run(longer))
+    assert saved.state.epoch == 14, "what was read stays as it is"
+
+
+def test_another_file_has_the_state_at_once(tmp_path):
+    case = CASES["plain"]
+    stop(case, tmp_path / "a", 2)
+    file = CheckpointFile(tmp_path / "b", {"more": [1, "Größe"]})
+    with pytest.raises(P4sgdError):
+        run(case, FailingDevice(CONFIG, 1, 1), checkpoint=file, resume=load_checkpoint(tmp_path / "a"))
+    assert file.epoch == 2
+    assert load_checkpoint(tmp_path / "b").origin == {"more": [1, "Größe"]}
+    assert load_checkpoint(tmp_path / "b").state.epoch == 2
+
+
+def test_numbers_come_back_as_they_were(tmp_path):
+    """Awkward floats and the largest weights; a metric may have no value."""
+    rng = np.random.default_rng(0)
+    flat = Dataset(rng.normal(size=(40, 20)), np.full(40, 3.0), "flat")
+    options = TrainingOptions(loss="squared", epochs=2, learning_rate=0.1 + 0.2)
+    result = train(flat, options, open_device("emulator", CONFIG, 1), checkpoint=CheckpointFile(tmp_path / "c"))
+    saved = load_checkpoint(tmp_path / "c")
+    assert np.isnan(saved.state.history[0].metrics["train_r2"])
+    assert repr(saved.state.history) == repr(list(result.history))
+    assert saved.state.first_rate == 0.1 + 0.2
+    state = dataclasses.replace(saved.state, weights=[np.resize([-(1 << 31), (1 << 31) - 1], 21)], divisor=5.0**30)
+    state.best = dataclasses.replace(state.best, score=1 / 3, intercept=-5e-324)
+    CheckpointFile(tmp_path / "d").save(saved.run, state)
+    again = load_checkpoint(tmp_path / "d").state
+    assert again.weights[0].tolist() == state.weights[0].tolist()
+    assert again.weights[0].dtype == np.int64
+    assert (again.divisor, again.best.score, again.best.intercept) == (5.0**30, 1 / 3, -5e-324)
+
+
+# -- when it is written ----------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_written_before_the_first_epoch_has_ended(tmp_path):
+    (tmp_path / "c").write_text("older")
+    file = CheckpointFile(tmp_path / "c")
+    with pytest.raises(P4sgdError):
+        run(CASES["plain"], FailingDevice(CONFIG, 1, 1), checkpoint=file)
+    assert file.epoch == 0
+    assert (tmp_path / "c").read_text() == "older"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")], ids=["^C", "full"])
+def test_a_write_that_does_not_end_leaves_the_file_before(tmp_path, monkeypatch, error):
+    """In the third epoch; what is left is the checkpoint of the second, from which all goes on."""
+    case, path, calls = CASES["best before the end"], tmp_path / "c", []
+
+    def fsync(descriptor):
+        calls.append(descriptor)
+        if len(calls) == 3:
+            raise error
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    file = CheckpointFile(path)
+    if isinstance(error, OSError):
+        with pytest.raises(UserError, match=f"{path}: cannot write: the disk is full"):
+            run(case, checkpoint=file)
+    else:
+        assert run(case, checkpoint=file).stopped is StopReason.INTERRUPTED
+    assert file.epoch == load_checkpoint(path).state.epoch == 2
+    assert os.listdir(tmp_path) == ["c"]
+    assert outcome(run(case, resume=load_checkpoint(path))) == outcome(run(case))
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saved(tmp_path):
+    stop(CASES["plain"], tmp_path / "c", 2)
+    return load_checkpoint(tmp_path / "c")
+
+
+def changed(data, **more):
+    return dataclasses.replace(data, name="other", **more)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"options": {"l2": 0.5}}, "the options of this checkpoint are others"),
+        ({"options": {"seed": 9}}, "the options of this checkpoint are others"),
+        ({"config": dataclasses.replace(CONFIG, table_segments=128)}, "another configuration"),
+        ({"data": dataset(samples=90, name="short")}, "short has 90 samples of 40 features, made had 96 of 40: name"),
+        ({"data": dataset(seed=2, name="other")}, "other has values or labels that made had not: name the same"),
+        ({"test": None}, "the test data of this checkpoint are others: test, not none"),
+        ({"test": dataset(seed=8, name="t")}, "the test data .* t has values or labels that test had not"),
+    ],
+    ids=["l2", "seed", "configuration", "shape", "values", "no test data", "test data"],
+)
+def test_another_run(saved, change, says):
+    options = TrainingOptions(**CASES["plain"].options | change.get("options", {}))
+    device = open_device("emulator", change.get("config", CONFIG), 1)
+    test = change.get("test", dataset(seed=7, name="test"))
+    with pytest.raises(UserError, match=f"^{saved.path}: .*{says}"):
+        train(change.get("data", dataset()), options, device, test=test, resume=saved)
+
+
+def test_every_value_counts_for_the_identity():
+    data = dataset()
+    features, labels = data.features.copy(), data.labels.copy()
+    features[95, 39] = np.nextafter(features[95, 39], 9)
+    labels[50] = 1 - labels[50]
+    others = [
+        changed(data, features=features),
+        changed(data, labels=labels),
+        changed(data, features=data.features[:, ::-1]),
+        changed(data, features=data.features.reshape(192, 20), labels=np.repeat(data.labels, 2)),
+        changed(data, features=scipy.sparse.csr_array(data.features)),
+        changed(data, feature_names=tuple(map(str, range(40)))),
+        changed(data, label_names=("no", "yes")),
+        changed(data, zero_based=True),
+    ]
+    identities = [identify(each) for each in (data, *others)]
+    assert len(set(identities)) == len(identities)
+    assert identify(changed(data, features=np.asfortranarray(data.features))) == identities[0], "as it lies in memory"
+
+
+@pytest.mark.parametrize("part", ["data", "indices", "indptr"])
+def test_every_part_of_a_sparse_matrix_counts(part):
+    matrix = scipy.sparse.csr_array(([1.0, 2.0, 3.0], [0, 2, 1], [0, 1, 2, 3, 3]), shape=(4, 4))
+    other = matrix.copy()
+    getattr(other, part)[:] = {"data": [1, 2, 4], "indices": [0, 2, 3], "indptr": [0, 1, 2, 2, 3]}[part]
+    same, different = (Dataset(each, np.arange(4.0) % 2, "sparse") for each in (matrix, other))
+    assert identify(same) != identify(different)
+    assert identify(same) == identify(Dataset(matrix.copy(), same.labels, "moved"))
+
+
+def rewrite(path, drop=(), replace=None, **metadata):
+    tensors, texts = parse_tensors(path.read_bytes())
+    tensors = {name: tensor for name, tensor in tensors.items() if name not in drop} | (replace or {})
+    path.write_bytes(save(tensors, texts | metadata))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"kind": "p4sgd-model"}, "not a checkpoint of p4sgd: name what --checkpoint wrote"),
+        ({"version": "7"}, "a checkpoint of version 7, this p4sgd reads version 1: train anew, or use the p4sgd that"),
+        ({"run": "{}"}, "a damaged checkpoint"),
+        ({"run": "["}, "a damaged checkpoint"),
+        ({"run": "[]"}, "a damaged checkpoint"),
+        ({"state": "{}"}, "a damaged checkpoint"),
+        ({"remarks": "3"}, "a damaged checkpoint"),
+        ({"origin": "3"}, "a damaged checkpoint"),
+        ({"drop": ["weights_0"]}, "a damaged checkpoint"),
+        ({"drop": ["history"]}, "a damaged checkpoint"),
+        ({"replace": {"weights_0": np.zeros(4, np.int32)}}, "a damaged checkpoint: 4 weights for 40 features"),
+        ({"replace": {"best_weights": np.zeros(4, np.int32)}}, "a damaged checkpoint: the best model is of epoch"),
+        ({"replace": {"history": np.frombuffer(b"{}", np.uint8)}}, "a damaged checkpoint"),
+        ({"replace": {"history": np.frombuffer(b"\n", np.uint8)}}, "a damaged checkpoint"),
+    ],
+    ids=lambda value: None if isinstance(value, str) else "-".join(value),
+)
+def test_files_that_are_none(saved, changes, says):
+    rewrite(saved.path, **changes)
+    with pytest.raises(UserError) as caught:
+        load_checkpoint(saved.path)
+    assert str(caught.value).startswith(f"{saved.path}: {says}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_version_is_no_matter_for_the_kind(saved):
+    rewrite(saved.path, version="7")
+    assert is_checkpoint_file(saved.path)
+    rewrite(saved.path, kind="p4sgd-model")
+    assert not is_checkpoint_file(saved.path)
+
+
+def test_cut_off_or_no_file(saved, tmp_path):
+    content = saved.path.read_bytes()
+    load(content)
+    for keep in (0, 5, 200, -1):
+        saved.path.write_bytes(content[:keep])
+        with pytest.raises(UserError, match="not a checkpoint of p4sgd, or damaged: name what --checkpoint wrote"):
+            load_checkpoint(saved.path)
+    with pytest.raises(UserError, match="cannot read the checkpoint: No such file"):
+        load_checkpoint(tmp_path / "none")
