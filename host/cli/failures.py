@@ -58,7 +58,7 @@ def describe(error: BaseException, command: str) -> tuple[int, str]:
 
 
 def report(error: BaseException, command: str) -> int:
-    """Tell the user about an exception in a command; returns the exit status.
+    """Tell the user about an exception in a command, and its notes, a line each; returns the exit status.
 
     A command without the words that it needs gets its whole help. With ``P4SGD_DEBUG=1`` in the environment the
     traceback is shown too.
@@ -69,7 +69,8 @@ def report(error: BaseException, command: str) -> int:
     status, line = describe(error, command)
     if os.environ.get("P4SGD_DEBUG"):
         traceback.print_exception(error, file=sys.stderr)
-    click.echo(f"{command}: {line}", err=True)
+    for text in (line, *getattr(error, "__notes__", ())):
+        click.echo(f"{command}: {text}", err=True)
     return status
 
 

@@ -2,13 +2,13 @@
 
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from p4sgd.host.cli.options import options_file
 from p4sgd.host.errors import UserError
 
-__all__ = ["check_apart", "check_new_file", "check_new_images", "check_new_model"]
+__all__ = ["check_apart", "check_new_checkpoint", "check_new_file", "check_new_images", "check_new_model"]
 
 
 def check_new_file(path: Path | None, *, special: bool = False) -> None:
@@ -55,9 +55,26 @@ def check_new_model(path: Path | None) -> None:
     """
     from p4sgd.host.model_file import is_model_file
 
+    _check_replaces(path, is_model_file, "model file")
+
+
+def check_new_checkpoint(path: Path | None) -> None:
+    """`check_new_file` for a checkpoint, which takes the place of an older one or an empty file, of nothing else.
+
+    Raises
+    ------
+    UserError
+        As `check_new_file`, or if the path is a file with something else in it.
+    """
+    from p4sgd.host.training.checkpoint import is_checkpoint_file
+
+    _check_replaces(path, is_checkpoint_file, "checkpoint")
+
+
+def _check_replaces(path: Path | None, is_one: Callable[[Path], bool], kind: str) -> None:
     check_new_file(path)
-    if path is not None and path.exists() and path.stat().st_size and not is_model_file(path):
-        raise UserError(f"{path}: is there already and no model file of p4sgd: choose another name or delete it")
+    if path is not None and path.exists() and path.stat().st_size and not is_one(path):
+        raise UserError(f"{path}: is there already and no {kind} of p4sgd: choose another name or delete it")
 
 
 def check_new_images(folder: Path | None, workers: int) -> list[Path]:

@@ -4,19 +4,20 @@ import contextlib
 import dataclasses
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from p4sgd.host.cli.checkpoints import Job, how_to_go_on
 from p4sgd.host.cli.epochs import EpochTable
 from p4sgd.host.cli.options import NameFrom
 from p4sgd.host.cli.output import Output
 from p4sgd.host.cli.paths import check_apart, check_new_images
 
 if TYPE_CHECKING:
-    from p4sgd.host.training import TrainingResult
+    from p4sgd.host.training import Checkpoint, CheckpointFile, TrainingResult
 
 __all__ = ["finish", "run_training", "training_options", "weights_hash"]
 
@@ -119,16 +120,13 @@ def training_options(command: _Command) -> _Command:
 
 def run_training(
     output: Output,
-    data: str,
-    test: str | None,
-    reading: Mapping[str, Any],
-    choices: Mapping[str, Any],
-    device: str,
+    job: Job,
     config: str | None,
-    out: Path | None,
     *,
     samples: int | None = None,
-    images: Path | None,
+    images: Path | None = None,
+    checkpoint: "CheckpointFile | None" = None,
+    resume: "Checkpoint | None" = None,
     **device_options: Any,
 ) -> "TrainingResult":
     """Read the data, open the device, train, write the model, and show the epochs.
@@ -140,27 +138,25 @@ def run_training(
     ----------
     output
         Where to.
-    data, test
-        Training and test data, as the user names them.
-    reading
-        Arguments of `read_dataset`.
-    choices
-        Fields of `TrainingOptions`.
-    device, config
-        Names of a device and of a configuration; ``None`` chooses a configuration.
-    out
-        Model file, if one is wanted.
+    job
+        What to train.
+    config
+        Name of a configuration; ``None`` chooses one.
     samples
         How many samples to train on, the first ones; all if not given.
     images
         Folder for the workers' memory images, if they are wanted as files.
+    checkpoint
+        Where to keep the state after every epoch.
+    resume
+        Where to go on from, with its configuration.
     device_options
         More arguments for the device.
 
     Raises
     ------
     UserError, P4sgdError
-        As the parts.
+        As the parts; with a note of how to go on, if there is a way.
     KeyboardInterrupt
         Before the first epoch has ended.
     """
@@ -168,29 +164,37 @@ def run_training(
         import numpy as np
 
         from p4sgd.host.data import read_dataset
+        from p4sgd.host.data.identity import identify
         from p4sgd.host.devices import open_device
         from p4sgd.host.model_file import save_model
         from p4sgd.host.training import TrainingOptions, train
         from p4sgd.hw.spec.config import PRESETS
 
-        options = TrainingOptions(**choices)
-        check_apart([out, *check_new_images(images, options.workers)], [data, test])
-        training_set = read_dataset(data, **reading)
+        options = TrainingOptions(**job.choices)
+        kept = [job.out, checkpoint.path if checkpoint else None]
+        check_apart([*kept, *check_new_images(images, options.workers)], [job.data, job.test])
+        training_set = read_dataset(job.data, **job.reading)
         if samples is not None and samples < training_set.samples:
             training_set = training_set.take(np.arange(samples))
-        tested = None if test is None else read_dataset(test, like=training_set.space, **reading)
-        chosen = config or _choose_configuration(device, training_set.feature_count + options.bias, options.workers)
-        if device == "rtl":
+        if resume is not None:
+            resume.check_data(identify(training_set))  # before test data that match others, and before a simulator
+        tested = None if job.test is None else read_dataset(job.test, like=training_set.space, **job.reading)
+        if resume is not None:
+            chosen = resume.run.config
+        else:
+            features = training_set.feature_count + options.bias
+            chosen = PRESETS[config or _choose_configuration(job.device, features, options.workers)]()
+        if job.device == "rtl":
             from p4sgd.host.training.preparation import check_memory
             from p4sgd.sim.cluster.protocol import MEMORY_BITS
 
-            check_memory(training_set, options, PRESETS[chosen](), 1 << MEMORY_BITS)  # a simulator takes minutes
-    opening = "getting the simulator ready, minutes at first" if device == "rtl" else None
+            check_memory(training_set, options, chosen, 1 << MEMORY_BITS)  # a simulator takes minutes
+    opening = "getting the simulator ready, minutes at first" if job.device == "rtl" else None
     with output.working(opening or "getting ready", told=opening is not None):
-        opened = open_device(device, PRESETS[chosen](), options.workers, **device_options)
+        opened = open_device(job.device, chosen, options.workers, **device_options)
     table = EpochTable(output, options.epochs, _COLUMNS)
     try:
-        with contextlib.closing(opened):
+        with contextlib.closing(opened), _note_how_to_go_on(checkpoint, output):
             with table:
                 result = train(
                     training_set,
@@ -200,12 +204,25 @@ def run_training(
                     on_epoch=lambda record: table.add(record.to_json()),
                     on_remark=output.remark,
                     directory=images,
+                    checkpoint=checkpoint,
+                    resume=resume,
                 )
-            if out is not None:
-                save_model(result.model, out)
+            if job.out is not None:
+                save_model(result.model, job.out)
     finally:
         table.print()
     return result
+
+
+@contextlib.contextmanager
+def _note_how_to_go_on(checkpoint: "CheckpointFile | None", output: Output) -> Iterator[None]:
+    """Add to an exception what to do about it, if the checkpoint has something of this run."""
+    try:
+        yield
+    except Exception as error:
+        if checkpoint is not None and checkpoint.epoch:
+            error.add_note(how_to_go_on(checkpoint, output))
+        raise
 
 
 def _choose_configuration(device: str, features: int, workers: int) -> str:
@@ -221,7 +238,13 @@ def weights_hash(result: "TrainingResult") -> str:
     return hashlib.sha256(result.model.weights.astype("<i4").tobytes()).hexdigest()
 
 
-def finish(output: Output, result: "TrainingResult", out: Path | None, **more: Any) -> None:
+def finish(
+    output: Output,
+    result: "TrainingResult",
+    out: Path | None,
+    checkpoint: "CheckpointFile | None" = None,
+    **more: Any,
+) -> None:
     """Say how training went, and end with the status of an interruption if there was one.
 
     Parameters
@@ -232,6 +255,8 @@ def finish(output: Output, result: "TrainingResult", out: Path | None, **more: A
         What training gave.
     out
         File of the model, if it was written.
+    checkpoint
+        File of the checkpoint, if there is one.
     more
         Further entries of the JSON document.
     """
@@ -244,6 +269,7 @@ def finish(output: Output, result: "TrainingResult", out: Path | None, **more: A
         "flags": sorted(flags),
         "weights_sha256": weights_hash(result),
         "out": None if out is None else str(out),
+        "checkpoint": None if checkpoint is None else str(checkpoint.path),
     }
     output.document(document | more)
     name = result.monitored.replace("_", " ")
@@ -253,6 +279,8 @@ def finish(output: Output, result: "TrainingResult", out: Path | None, **more: A
         context = click.get_current_context()
         done = len(result.history)
         click.echo(f"{context.command_path}: interrupted after epoch {done}; best so far: {best}; {kept}", err=True)
+        if checkpoint is not None and checkpoint.epoch and done < document["options"]["epochs"]:
+            click.echo(f"{context.command_path}: {how_to_go_on(checkpoint, output)}", err=True)
         raise click.exceptions.Exit(INTERRUPTED)
     early = f"stopped early after epoch {len(result.history)}; " if result.stopped is StopReason.PATIENCE else ""
     output.say(f"features scaled with {document['scaling']}")

@@ -38,6 +38,8 @@ FORMAT_VERSION = 1
 
 _KIND = "p4sgd-checkpoint"
 
+_ANEW = "or train anew without the checkpoint"
+
 
 @dataclass(frozen=True, eq=False)
 class Best:
@@ -150,17 +152,29 @@ class Checkpoint:
         UserError
             If anything but the number of epochs differs.
         """
-        mine, anew = self.run, "or train anew without the checkpoint"
-        for what, ours, theirs in (("data", mine.data, run.data), ("test data", mine.test, run.test)):
-            if ours != theirs:
-                difference = _difference(ours, theirs)
-                raise UserError(
-                    f"{self.path}: the {what} of this checkpoint are others: {difference}: name the same, {anew}"
-                )
-        if dataclasses.replace(mine.options, epochs=run.options.epochs) != run.options:
-            raise UserError(f"{self.path}: the options of this checkpoint are others: take those, {anew}")
-        if mine.config != run.config:
-            raise UserError(f"{self.path}: the workers of this checkpoint have another configuration: take it, {anew}")
+        self.check_data(run.data)
+        self._check_same("test data", self.run.test, run.test)
+        if dataclasses.replace(self.run.options, epochs=run.options.epochs) != run.options:
+            raise UserError(f"{self.path}: the options of this checkpoint are others: take those, {_ANEW}")
+        if self.run.config != run.config:
+            raise UserError(f"{self.path}: the workers of this checkpoint have another configuration: take it, {_ANEW}")
+
+    def check_data(self, data: DataIdentity) -> None:
+        """Refuse other training data; part of `check`, for those who can do so early.
+
+        Raises
+        ------
+        UserError
+            If they differ.
+        """
+        self._check_same("data", self.run.data, data)
+
+    def _check_same(self, what: str, ours: DataIdentity | None, theirs: DataIdentity | None) -> None:
+        if ours != theirs:
+            raise UserError(
+                f"{self.path}: the {what} of this checkpoint are others: {_difference(ours, theirs)}: "
+                f"name the same, {_ANEW}"
+            )
 
 
 def _difference(ours: DataIdentity | None, theirs: DataIdentity | None) -> str:

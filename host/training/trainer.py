@@ -76,7 +76,7 @@ def train(
     test
         Samples to measure every epoch on, without any influence on training.
     on_epoch
-        Called after each epoch.
+        Called after each epoch, first for those that ``resume`` has.
     on_remark
         Called at once with what the user should know; all of it is in the result too.
     directory
@@ -85,7 +85,7 @@ def train(
         Where to keep the state after every epoch.
     resume
         Go on from this state: the result is that of a run that never stopped, bit for bit, but for times and counters.
-        ``on_epoch`` and ``on_remark`` hear only what is new.
+        Remarks that it has are not made again.
 
     Returns
     -------
@@ -171,6 +171,8 @@ class _Training:
             session.write_weights(state.weights)
             source = ModelSource.MEMORY
             self._keep_state()  # where it is to be from now on
+        for record in state.history:
+            self._tell_epoch(record)
         try:
             while state.epoch < options.epochs and not state.out_of_patience(options):
                 self._epoch(session, source)
@@ -221,8 +223,7 @@ class _Training:
         self._score(epoch, np.concatenate(weights), model.intercept, metrics)
         self._state.weights = weights
         self._keep_state()
-        if self._on_epoch is not None:
-            self._on_epoch(record)
+        self._tell_epoch(record)
 
     def _settings(self, rate: Rate) -> RunSettings:
         if rate.coarse:
@@ -313,6 +314,10 @@ class _Training:
         for flag in sorted(report.flags):
             if not any(flag in record.flags for record in self._state.history):
                 self._remark(f"epoch {epoch}: {_FLAG_REMARKS[flag]}")
+
+    def _tell_epoch(self, record: EpochRecord) -> None:
+        if self._on_epoch is not None:
+            self._on_epoch(record)
 
     def _remark(self, text: str) -> None:
         if text not in self._state.remarks:

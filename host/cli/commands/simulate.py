@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from p4sgd.host.cli.checkpoints import Job
 from p4sgd.host.cli.options import common_options, configuration_option
 from p4sgd.host.cli.output import Output
 from p4sgd.host.cli.paths import check_apart, check_new_file, check_new_model
@@ -83,7 +84,7 @@ def simulate(
     check_new_file(waves)
     check_new_file(trace)
     check_apart([out, waves, trace], [data, test])
-    chances = {"memory_stall": memory_stall, "link_stall": link_stall, "link_loss": link_loss}
+    chances: dict[str, Any] = {"memory_stall": memory_stall, "link_stall": link_stall, "link_loss": link_loss}
     reading = take_reading(choices)
     traces: list[Trace] = []
 
@@ -95,15 +96,9 @@ def simulate(
 
     result = run_training(
         output,
-        data,
-        test,
-        reading,
-        choices,
-        "rtl",
+        Job(data, test, reading, choices, "rtl", out),
         config,
-        out,
         samples=samples,
-        images=None,
         seed=choices["seed"],
         **chances,
         waves=waves,

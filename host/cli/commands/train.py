@@ -5,9 +5,10 @@ from typing import Any
 
 import click
 
+from p4sgd.host.cli.checkpoints import Job, checkpoint_options, resume_job
 from p4sgd.host.cli.options import common_options, configuration_option, device_kind
 from p4sgd.host.cli.output import Output
-from p4sgd.host.cli.paths import check_apart, check_new_model
+from p4sgd.host.cli.paths import check_apart, check_new_checkpoint, check_new_model
 from p4sgd.host.cli.reading import reading_options, take_reading
 from p4sgd.host.cli.training import finish, run_training, training_options
 
@@ -15,7 +16,7 @@ __all__ = ["train"]
 
 
 @click.command()
-@click.argument("data")
+@click.argument("data", required=False)
 @click.option("--test", metavar="DATA", help="Data to measure every epoch on, without influence on training.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="MODEL", help="Model file to write.")
 @click.option(
@@ -24,16 +25,19 @@ __all__ = ["train"]
     metavar="DIR",
     help="Keep the workers' memory images as files there, worker0.p4sgd and so on, instead of in memory.",
 )
+@checkpoint_options
 @click.option("--device", type=device_kind, default="emulator", show_default=True, help="What to train on.")
 @configuration_option
 @training_options
 @reading_options
 @common_options
 def train(
-    data: str,
+    data: str | None,
     test: str | None,
     out: Path | None,
     images: Path | None,
+    checkpoint: Path | None,
+    resume: Path | None,
     device: str,
     config: str | None,
     as_json: bool,
@@ -42,15 +46,32 @@ def train(
 ) -> None:
     """Train a model.
 
-    DATA is a file or the name of a data set that comes with scikit-learn, such as breast_cancer.
+    DATA is a file or the name of a data set that comes with scikit-learn, such as breast_cancer. With --resume it is
+    that of the checkpoint, wherever it is now.
 
     The table has a line an epoch. Losses and accuracies are those of the model on unrounded data; the quantised loss is
     what the device itself saw, features of --precision bits. The rate is the learning rate used, and samples/s the
     speed of this device, without the time to measure.
     """
     output = Output(as_json=as_json, quiet=quiet)
-    check_new_model(out)
-    check_apart([out], [data, test])
-    reading = take_reading(choices)
-    result = run_training(output, data, test, reading, choices, device, config, out, images=images)
-    finish(output, result, out)
+    job = Job(data or "", test, take_reading(choices), choices, device, out)
+    saved = None
+    if resume is not None:
+        with output.working("getting ready"):
+            from p4sgd.host.training import load_checkpoint
+
+            saved = load_checkpoint(resume)
+        job = resume_job(saved, job, config)
+        checkpoint = checkpoint or resume
+    elif data is None:
+        raise click.MissingParameter(param_hint="'DATA'", param_type="argument")
+    check_new_model(job.out)
+    check_new_checkpoint(checkpoint)
+    check_apart([job.out, checkpoint], [job.data, job.test])
+    file = None
+    if checkpoint is not None:
+        from p4sgd.host.training import CheckpointFile
+
+        file = CheckpointFile(checkpoint, job.origin())
+    result = run_training(output, job, config, images=images, checkpoint=file, resume=saved)
+    finish(output, result, job.out, file)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from support.bench import default_seed
+from support.failing_device import FailingDevice
 from support.recording_device import RecordingDevice, RecordingWorker
 
 from p4sgd.host.data import Dataset
@@ -303,27 +304,12 @@ def test_ctrl_c_after_an_epoch_keeps_what_there_is(epoch):
     assert result.model.weights.tolist() == run(epochs=result.best_epoch).model.weights.tolist()
 
 
-class Interrupted:
-    """An emulator that is interrupted in one of its runs."""
-
-    def __init__(self, run):
-        self.device = open_device("emulator", CONFIG, 1)
-        self.name, self.workers, self.close = "emulator", self.device.workers, self.device.close
-        self.run = run
-
-    def wait(self, timeout_s=None):
-        self.run -= 1
-        if self.run == 0:
-            raise KeyboardInterrupt
-        self.device.wait(timeout_s)
-
-
 def test_ctrl_c_during_a_run():
-    result = run(device=Interrupted(3))
+    result = run(device=FailingDevice(CONFIG, 1, 3, KeyboardInterrupt()))
     assert result.stopped is StopReason.INTERRUPTED
     assert len(result.history) == 2
     with pytest.raises(KeyboardInterrupt):
-        run(device=Interrupted(1))
+        run(device=FailingDevice(CONFIG, 1, 1, KeyboardInterrupt()))
 
 
 # -- what the user is told -------------------------------------------------------------------------------------------

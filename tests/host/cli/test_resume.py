@@ -1,0 +1,344 @@
+"""`p4sgd train --checkpoint` and `--resume`: whatever stops a run, it goes on to the same document and model."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from safetensors.numpy import save
+from support.failing_device import FailingDevice
+
+from p4sgd.host import devices
+from p4sgd.host.cli import main
+from p4sgd.host.data import read_dataset
+from p4sgd.host.model_file import load_model
+from p4sgd.host.tensor_file import parse_tensors
+from p4sgd.host.training import load_checkpoint
+
+PROGRAM = Path(sys.executable).with_name("p4sgd")
+RUN = ["breast_cancer", "--epochs", "5", "--batch", "32", "--test", "breast_cancer"]
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*words, status=0):
+    done = CliRunner().invoke(main, ["train", *map(str, words)], prog_name="p4sgd")
+    assert done.exit_code == status, done.output
+    return done
+
+
+def document(*words):
+    """What `--json` says, but for times, counters and the names of files."""
+    found = json.loads(run(*words, "--json").stdout)
+    for epoch in found["epochs"]:
+        for name in ("seconds", "samples_per_second", "counters"):
+            del epoch[name]
+    for name in ("out", "checkpoint"):
+        del found[name]
+    return found
+
+
+def fail(monkeypatch, epoch, *words, error=None):
+    """A run whose device fails in an epoch; returns what is said on standard error."""
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            devices, "open_device", lambda name, config, workers: FailingDevice(config, workers, epoch, error)
+        )
+        done = run(*words, status=1 if error is None else 130)
+    assert "Traceback" not in done.output
+    return done.stderr.splitlines()
+
+
+def refused(*words):
+    """The one line that a refused command says; nothing is changed."""
+    before = {path: path.read_bytes() for path in Path().iterdir()}
+    done = run(*words, status=2)
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert {path: path.read_bytes() for path in Path().iterdir()} == before
+    return line.removeprefix("p4sgd train: ")
+
+
+# -- what stops a run ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--workers", 2, "--staleness", 1, "--loss", "hinge", "--l2", 1e-3],
+        ["--workers", 4, "--schedule", "adaptive", "--tolerance", 0.05, "--precision", 3, "--validation-fraction", 0.2],
+    ],
+    ids=["plain", "stale", "adaptive"],
+)
+def test_a_failed_worker(monkeypatch, words):
+    words = [*RUN, *map(str, words)]
+    whole = document(*words, "--out", "whole")
+    for epoch in range(2, 6):
+        said = fail(monkeypatch, epoch, *words, "--checkpoint", "a file", "--out", "model")
+        assert said[-2:] == [
+            "p4sgd train: worker 0 met a memory error",
+            f"p4sgd train: a file goes up to epoch {epoch - 1}; to go on from there: p4sgd train --resume 'a file'",
+        ]
+        assert not Path("model").exists()
+        assert document("--resume", "a file") == whole
+        model, expected = load_model(Path("model")), load_model(Path("whole"))
+        assert model.weights.tolist() == expected.weights.tolist()
+        assert model.coefficients.tolist() == expected.coefficients.tolist()
+        assert model.intercept == expected.intercept
+        Path("model").unlink()
+
+
+def test_the_command_that_is_told_works(monkeypatch):
+    (said,) = fail(monkeypatch, 3, *RUN, "--checkpoint", "it's", "--json", "--quiet")[-1:]
+    command = shlex.split(said.partition("to go on from there: ")[2])
+    assert command == ["p4sgd", "train", "--resume", "it's", "--json", "--quiet"]
+    done = run(*command[2:])
+    assert json.loads(done.stdout)["checkpoint"] == "it's"
+    assert done.stderr == ""
+
+
+def test_a_failure_in_the_first_epoch_has_nothing_to_go_on_from(monkeypatch):
+    run(*RUN, "--checkpoint", "c")
+    before = Path("c").read_bytes()
+    assert fail(monkeypatch, 1, *RUN, "--seed", 3, "--checkpoint", "c") == ["p4sgd train: worker 0 met a memory error"]
+    assert Path("c").read_bytes() == before, "of an older run, of which nothing is said"
+
+
+def test_a_resumed_run_that_fails_at_once(monkeypatch):
+    fail(monkeypatch, 3, *RUN, "--checkpoint", "a")
+    said = fail(monkeypatch, 1, "--resume", "a", "--checkpoint", "b", "--epochs", 7)
+    assert said[-1].endswith("b goes up to epoch 2; to go on from there: p4sgd train --resume b")
+    assert document("--resume", "b") == document(*RUN, "--epochs", 7)
+
+
+def test_a_full_disk(monkeypatch):
+    calls = []
+
+    def fsync(descriptor):
+        calls.append(descriptor)
+        if len(calls) > 2:
+            raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        said = run(*RUN, "--checkpoint", "c", status=2).stderr.splitlines()
+    assert "c: cannot write: the disk is full" in said[0]
+    assert said[1].endswith("c goes up to epoch 2; to go on from there: p4sgd train --resume c")
+    assert document("--resume", "c") == document(*RUN)
+
+
+def test_ctrl_c(monkeypatch):
+    whole = document(*RUN)
+    said = fail(monkeypatch, 4, *RUN, "--checkpoint", "c", "--out", "model", error=KeyboardInterrupt())
+    assert re.match("p4sgd train: interrupted after epoch 3; best so far: .*; kept in model", said[-2])
+    assert said[-1] == "p4sgd train: c goes up to epoch 3; to go on from there: p4sgd train --resume c"
+    assert load_model(Path("model")).training["epoch"] == 3
+    said = fail(monkeypatch, 1, "--resume", "c", error=KeyboardInterrupt())
+    assert "interrupted after epoch 3; best so far" in said[-2], "in the first epoch that is new"
+    assert document("--resume", "c") == whole
+    assert load_model(Path("model")).training["epoch"] == whole["best_epoch"]
+
+
+def test_a_killed_program():
+    """Killed again and again, wherever it is, until it is done."""
+    words = ["breast_cancer", "--epochs", "120", "--schedule", "adaptive", "--tolerance", "0.003", "--batch", "8"]
+    whole = document(*words)
+    command, done, kills = [PROGRAM, "train", *words, "--checkpoint", "c", "--quiet"], 0, 0
+    while done < 120:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        try:
+            while process.poll() is None and (
+                not Path("c").exists() or load_checkpoint(Path("c")).state.epoch < done + 50
+            ):
+                time.sleep(0.001)
+            process.send_signal(signal.SIGKILL)
+        finally:
+            process.kill()
+            error = process.communicate(timeout=60)[1]
+        assert process.returncode in (0, -signal.SIGKILL), error
+        kills += process.returncode != 0
+        done = load_checkpoint(Path("c")).state.epoch
+        command = [PROGRAM, "train", "--resume", "c", "--quiet"]
+    assert kills >= 2
+    assert document("--resume", "c", "--out", "model") == whole
+
+
+@pytest.mark.rtl
+@pytest.mark.slow
+def test_on_the_simulated_verilog(monkeypatch):
+    """With staleness, where two versions of the weights are in use: what is loaded is what would have been kept."""
+    rng = np.random.default_rng(0)
+    np.savez("small.npz", X=rng.normal(size=(64, 20)), y=np.arange(64) % 2)
+    words = ["small.npz", "--epochs", 4, "--precision", 3, "--config", "tiny", "--workers", 2, "--staleness", 1]
+    whole = document(*words)
+    fail(monkeypatch, 3, *words, "--checkpoint", "c")
+    rtl = document("--resume", "c", "--device", "rtl")
+    assert (whole.pop("device"), rtl.pop("device")) == ("emulator", "rtl")
+    assert rtl == whole
+
+
+# -- what may change -------------------------------------------------------------------------------------------------
+
+
+def test_the_table_has_every_epoch(monkeypatch):
+    fail(monkeypatch, 4, *RUN, "--checkpoint", "c")
+    lines = run("--resume", "c").stdout.splitlines()
+    assert [line.split()[0] for line in lines if line.split()[:1] and line.split()[0].isdigit()] == list("12345")
+
+
+def test_remarks_are_told_once(monkeypatch):
+    words = ["breast_cancer", "--lr", "2e-7", "--epochs", "3"]
+    remarks = document(*words)["remarks"]
+    assert len(remarks) == 1
+    assert fail(monkeypatch, 3, *words, "--checkpoint", "c")[0] == remarks[0]
+    done = run("--resume", "c", "--json")
+    assert (done.stderr, json.loads(done.stdout)["remarks"]) == ("", remarks)
+
+
+@pytest.mark.parametrize("epochs", [4, 9])
+def test_more_or_fewer_epochs(monkeypatch, epochs):
+    fail(monkeypatch, 4, *RUN, "--checkpoint", "c")
+    assert document("--resume", "c", "--epochs", epochs) == document(*RUN, "--epochs", epochs)
+    assert load_checkpoint(Path("c")).run.options.epochs == epochs
+
+
+def test_options_that_agree_are_no_contradiction(monkeypatch):
+    Path("run.toml").write_text('train = { data = "breast_cancer", batch = 32, bias = false, positive = "1" }\n')
+    words = ["--options", "run.toml", "--epochs", 4, "--config", "small", "--lr", 0.5]
+    fail(monkeypatch, 2, *words, "--checkpoint", "c")
+    assert document(*words, "--resume", "c") == document(*words)
+
+
+def test_data_that_have_moved(monkeypatch):
+    rows = np.random.default_rng(1).normal(size=(40, 4))
+    text = "".join(f"{'ab'[int(row[0] > 0)]};{';'.join(map(repr, row.tolist()))}\n" for row in rows)
+    Path("first").write_text(text)
+    words = ["--format", "csv", "--label-column", 1, "--delimiter", ";", "--no-header", "--epochs", 3]
+    whole = document("first", "--test", "first", *words)
+    fail(monkeypatch, 2, "first", "--test", "first", *words, "--checkpoint", "c")
+    Path("first").rename("second.csv")
+    assert refused("--resume", "c") == "c: its data first are not there: name them: p4sgd train --resume c DATA"
+    assert "name them: p4sgd train --resume c --test DATA" in refused("--resume", "c", "second.csv")
+    resumed = document("--resume", "c", "second.csv", "--test", "second.csv")
+    assert (whole.pop("data"), resumed.pop("data")) == ("first", "second.csv")
+    assert resumed == whole
+
+
+def test_a_finished_run(monkeypatch):
+    whole = document(*RUN, "--checkpoint", "c")
+    expected = "c: all 5 epochs are done, nothing is left to do: --epochs with a larger number trains on, --out MODEL"
+    assert refused("--resume", "c").startswith(expected)
+    assert refused("--resume", "c", "--epochs", 5, "--device", "rtl").startswith(expected)
+    assert refused("--resume", "c", "--epochs", 3) == "c: 5 epochs are done, --epochs 3 is less: give a larger number"
+    assert document("--resume", "c", "--out", "model") == whole, "the model may be all that is wanted"
+    assert load_model(Path("model")).training["epoch"] == whole["best_epoch"]
+    assert refused("--resume", "c").startswith(expected)
+    Path("model").unlink()
+    run("--resume", "c")
+    assert Path("model").exists(), "it was to be written there"
+    assert document("--resume", "c", "--epochs", 7) == document(*RUN, "--epochs", 7)
+
+
+def test_a_run_that_stopped_early():
+    run("breast_cancer", "--epochs", 50, "--patience", 2, "--tolerance", 0.01, "--checkpoint", "c")
+    says = (
+        r"c: this run stopped early after epoch (\d+), nothing is left to do: .* train anew with more than --patience 2"
+    )
+    assert re.match(says, refused("--resume", "c"))
+    assert re.match(says, refused("--resume", "c", "--epochs", 500))
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkpoint(monkeypatch):
+    fail(monkeypatch, 3, *RUN, "--lr", 0.5, "--config", "small", "--checkpoint", "c")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--lr", 0.25], "began with --lr 0.5, not with --lr 0.25: leave that out, or train anew without --resume"),
+        (["--patience", 4], "began without --patience, not with --patience 4: leave that out"),
+        (["--no-bias"], "began with --bias, not with --no-bias: leave that out"),
+        (["--workers", 2], "began with --workers 1, not with --workers 2"),
+        (["--options", "more.toml"], "began with --l2 0.0, not with --l2 0.5"),
+        (["--config", "tiny"], "have another configuration than tiny: leave --config out"),
+        (["digits:3"], "digits:3 has 1,797 samples of 64 features, breast_cancer had 569 of 30: name the same"),
+        (["changed.npz"], "changed.npz has values or labels that breast_cancer had not: name the same"),
+        (["--test", "changed.npz"], "the test data .* changed.npz has values or labels that breast_cancer had not"),
+        (["none.csv"], "none.csv: there is no such file"),
+        (["--epochs", 0], "epochs"),
+        (["--checkpoint", "text"], "text: is there already and no checkpoint of p4sgd: choose another name"),
+        (["--out", "c"], "c: is there already and no model file of p4sgd"),
+        (["--out", "new", "--checkpoint", "new"], "new: is written already by this command"),
+        (["--checkpoint", "nowhere/c"], "nowhere/c: there is no folder nowhere"),
+    ],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
+)
+def test_contradictions(checkpoint, words, says):
+    data = read_dataset("breast_cancer")
+    features = data.features.copy()
+    features[500, 20] += 1
+    np.savez("changed.npz", X=features, y=data.labels)
+    Path("text").write_text("some text")
+    Path("more.toml").write_text("[train]\nl2 = 0.5\n")
+    line = refused("--resume", "c", *words)
+    assert re.search(says, line), line
+
+
+def test_files_that_are_no_checkpoints(checkpoint):
+    run("breast_cancer", "--epochs", 1, "--out", "model")
+    Path("text").write_text("1,2,3\n")
+    content = Path("c").read_bytes()
+    Path("cut").write_bytes(content[:-9])
+    tensors, metadata = parse_tensors(content)
+    Path("later").write_bytes(save(tensors, metadata | {"version": "99"}))
+    Path("library").write_bytes(save(tensors, metadata | {"origin": "{}"}))
+    assert refused("--resume", "model") == "model: not a checkpoint of p4sgd: name what --checkpoint wrote"
+    for name in ("text", "cut"):
+        assert refused("--resume", name).startswith(f"{name}: not a checkpoint of p4sgd, or damaged: name what")
+    assert refused("--resume", "later").startswith(
+        "later: a checkpoint of version 99, this p4sgd reads version 1: train"
+    )
+    assert refused("--resume", "none") == "none: cannot read the checkpoint: No such file or directory"
+    assert refused("--resume", ".").startswith(".: cannot read the checkpoint")
+    assert refused("--resume", "library").startswith("library: it does not say where its data are: name them")
+    done = CliRunner().invoke(main, ["predict", "c", "breast_cancer"])
+    assert (done.exit_code, "c: not a model file of p4sgd" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--checkpoint", "text"], "text: is there already and no checkpoint of p4sgd"),
+        (["--checkpoint", "model", "--out", "other"], "model: is there already and no checkpoint of p4sgd"),
+        (["--checkpoint", "c", "--out", "c"], "c: is there already and no model file"),
+        (["--checkpoint", "new", "--out", "new"], "new: is written already"),
+    ],
+)
+def test_checkpoints_that_would_overwrite(checkpoint, words, says):
+    run("breast_cancer", "--epochs", 1, "--out", "model")
+    Path("text").write_text("1,2,3\n")
+    assert refused(*RUN, *words).startswith(says)
+
+
+def test_data_are_needed_without_a_checkpoint():
+    assert refused("--epochs", 2) == "Missing argument 'DATA'. (see p4sgd train --help)"
+
+
+def test_without_a_checkpoint_there_is_no_hint(monkeypatch):
+    assert fail(monkeypatch, 2, *RUN) == ["p4sgd train: worker 0 met a memory error"]
