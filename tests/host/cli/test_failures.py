@@ -49,6 +49,13 @@ def test_one_line(error, status, line):
     assert (done.exit_code, done.stderr.strip()) == (status, f"p4sgd fail: {line}")
 
 
+def test_notes_follow_a_line_each():
+    error = P4sgdError("it failed")
+    error.add_note("go on")
+    done = run(error)
+    assert (done.exit_code, done.stderr) == (1, "p4sgd fail: it failed\np4sgd fail: go on\n")
+
+
 def test_debug_shows_the_traceback():
     done = run(ZeroDivisionError("by zero"), env={"P4SGD_DEBUG": "1"})
     assert done.exit_code == 1

@@ -6,12 +6,10 @@ import os
 
 import numpy as np
 import pytest
-import scipy.sparse
 from safetensors.numpy import load, save
 from support.failing_device import FailingDevice
 
 from p4sgd.host.data import Dataset
-from p4sgd.host.data.identity import identify
 from p4sgd.host.devices import open_device
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.tensor_file import parse_tensors
@@ -257,10 +255,6 @@ def saved(tmp_path):
     return load_checkpoint(tmp_path / "c")
 
 
-def changed(data, **more):
-    return dataclasses.replace(data, name="other", **more)
-
-
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -280,36 +274,6 @@ def test_another_run(saved, change, says):
     test = change.get("test", dataset(seed=7, name="test"))
     with pytest.raises(UserError, match=f"^{saved.path}: .*{says}"):
         train(change.get("data", dataset()), options, device, test=test, resume=saved)
-
-
-def test_every_value_counts_for_the_identity():
-    data = dataset()
-    features, labels = data.features.copy(), data.labels.copy()
-    features[95, 39] = np.nextafter(features[95, 39], 9)
-    labels[50] = 1 - labels[50]
-    others = [
-        changed(data, features=features),
-        changed(data, labels=labels),
-        changed(data, features=data.features[:, ::-1]),
-        changed(data, features=data.features.reshape(192, 20), labels=np.repeat(data.labels, 2)),
-        changed(data, features=scipy.sparse.csr_array(data.features)),
-        changed(data, feature_names=tuple(map(str, range(40)))),
-        changed(data, label_names=("no", "yes")),
-        changed(data, zero_based=True),
-    ]
-    identities = [identify(each) for each in (data, *others)]
-    assert len(set(identities)) == len(identities)
-    assert identify(changed(data, features=np.asfortranarray(data.features))) == identities[0], "as it lies in memory"
-
-
-@pytest.mark.parametrize("part", ["data", "indices", "indptr"])
-def test_every_part_of_a_sparse_matrix_counts(part):
-    matrix = scipy.sparse.csr_array(([1.0, 2.0, 3.0], [0, 2, 1], [0, 1, 2, 3, 3]), shape=(4, 4))
-    other = matrix.copy()
-    getattr(other, part)[:] = {"data": [1, 2, 4], "indices": [0, 2, 3], "indptr": [0, 1, 2, 2, 3]}[part]
-    same, different = (Dataset(each, np.arange(4.0) % 2, "sparse") for each in (matrix, other))
-    assert identify(same) != identify(different)
-    assert identify(same) == identify(Dataset(matrix.copy(), same.labels, "moved"))
 
 
 def rewrite(path, drop=(), replace=None, **metadata):
