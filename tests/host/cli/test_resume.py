@@ -221,6 +221,22 @@ def test_options_that_agree_are_no_contradiction(monkeypatch):
     assert document(*words, "--resume", "c") == document(*words)
 
 
+def test_the_device_is_that_of_the_checkpoint_or_another(monkeypatch):
+    """A stand-in for both: nothing is simulated."""
+    fail(monkeypatch, 2, *RUN, "--device", "rtl", "--checkpoint", "c")
+    opened = []
+
+    def open_device(name, config, workers):
+        opened.append(name)
+        return FailingDevice(config, workers, 1)
+
+    monkeypatch.setattr(devices, "open_device", open_device)
+    run("--resume", "c", status=1)
+    run("--resume", "c", "--device", "emulator", status=1)
+    run("--resume", "c", status=1)
+    assert opened == ["rtl", "emulator", "emulator"], "the last one given"
+
+
 def test_data_that_have_moved(monkeypatch):
     rows = np.random.default_rng(1).normal(size=(40, 4))
     text = "".join(f"{'ab'[int(row[0] > 0)]};{';'.join(map(repr, row.tolist()))}\n" for row in rows)
