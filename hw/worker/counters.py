@@ -1,17 +1,15 @@
 """Where the cycles of a run go."""
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from p4sgd.hw.bus.event_counters import COUNTER_BITS, EventCounters
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.registers import counters
 from p4sgd.hw.worker.sequencer import Phase
 
-__all__ = ["COUNTER_BITS", "Counters"]
-
-COUNTER_BITS = 48
-"""Width of a counter: 13 days at 250 MHz."""
+__all__ = ["Counters"]
 
 
 class Counters(wiring.Component):
@@ -106,17 +104,13 @@ class Counters(wiring.Component):
             events[f"engine{index}_starved"] = training & self.lines_left[index] & ~self.line_waiting[index]
         show = Signal()
         m.d.sync += show.eq(self.snapshot | ~running)
-        for name in self._names:
-            # The event is registered first: the increment is then a counter and nothing else.
-            happened = Signal(name=f"{name}_event")
-            count = Signal(COUNTER_BITS, name=f"{name}_count")
-            m.d.sync += happened.eq(events[name])
-            with m.If(self.clear):
-                m.d.sync += count.eq(0)
-            with m.Elif(happened):
-                m.d.sync += count.eq(count + 1)
-            with m.If(show):
-                m.d.sync += getattr(self, name).eq(count)
+        m.submodules.counts = counts = EventCounters(len(self._names))
+        m.d.comb += [
+            counts.events.eq(Cat(events[name] for name in self._names)),
+            counts.clear.eq(self.clear),
+            counts.show.eq(show),
+            *(getattr(self, name).eq(shown) for name, shown in zip(self._names, counts.shown, strict=True)),
+        ]
         with m.If(self.clear):
             m.d.sync += self.most_in_flight.eq(0)
         with m.Elif(self.in_flight > self.most_in_flight):
