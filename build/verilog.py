@@ -7,9 +7,9 @@ from p4sgd.build.artifacts import check_folder, write_folder
 from p4sgd.build.devices import BOARDS, DEVICES, Device
 from p4sgd.build.floorplan import floorplan
 from p4sgd.build.marking import mark
-from p4sgd.hw.net.aggregator import Aggregator
+from p4sgd.hw.aggregator.aggregator import Aggregator
+from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
-from p4sgd.hw.spec.run import MAX_WORKERS
 from p4sgd.hw.verilog import to_verilog
 from p4sgd.hw.worker.verilog import ENGINE, WORKER, worker_verilog
 
@@ -36,30 +36,30 @@ def generated_files(
     Parameters
     ----------
     config
-        Size of the worker; the aggregator gets as many slots.
+        Size of the worker.
     command
         Command that makes the files, for their first lines.
     ports
-        Ports of the aggregator: the most workers it can join, 1 to `MAX_WORKERS`.
+        Ethernet ports of the aggregator; a port may have any number of workers behind it.
     build_id
-        Number that the worker's BUILD_ID register gives.
+        Number that the BUILD_ID registers of worker and aggregator give.
     board
-        What the worker is to be placed on, if that is known: only then there is a floor plan.
+        What the worker is to be placed on, if that is known: only then there is a floor plan, and an aggregator of full
+        size. Else the aggregator has as many slots as the worker.
 
     Raises
     ------
     ValueError
         If ``ports`` or ``build_id`` is outside its range.
     """
-    if not 1 <= ports <= MAX_WORKERS:
-        raise ValueError(f"ports must be 1 to {MAX_WORKERS}, not {ports}")
+    aggregator = AggregatorConfig(ports=ports) if board else AggregatorConfig(slots=config.slots, jobs=2, ports=ports)
     if not 0 <= build_id < 1 << 32:
         raise ValueError(f"build_id must be 0 to {(1 << 32) - 1}, not {build_id}")
     first = mark("// {}", command)
     worker, engine = worker_verilog(config, build_id=build_id)
     designs = {
         f"{WORKER}.v": f"{worker}\n{engine}",
-        f"{AGGREGATOR}.v": to_verilog(Aggregator(config.slots, ports), AGGREGATOR),
+        f"{AGGREGATOR}.v": to_verilog(Aggregator(aggregator, build_id=build_id), AGGREGATOR),
     }
     return {
         **{name: f"{first}\n{text}" for name, text in designs.items()},
@@ -74,7 +74,7 @@ def generated_files(
     }
 
 
-def generate(name: str, folder: Path, *, ports: int = 8, build_id: int = 0) -> list[Path]:
+def generate(name: str, folder: Path, *, ports: int = 1, build_id: int = 0) -> list[Path]:
     """Write everything for a preset to a folder, whole or not at all; returns the files.
 
     Parameters

@@ -14,8 +14,10 @@ import numpy.typing as npt
 
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.new_file import new_file
+from p4sgd.host.switch.fpga import FpgaAggregator
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.register_map import RegisterClient
 
 if TYPE_CHECKING:
@@ -170,7 +172,7 @@ class RtlDevice:
             "link_duplication": link_duplication,
             "link_reordering": link_reordering,
         }
-        settings = {"seed": seed & 0xFFFFFFFF, "group_mac": _GROUP_MAC, "note_events": int(on_trace is not None)}
+        settings = {"seed": seed & 0xFFFFFFFF, "note_events": int(on_trace is not None)}
         settings |= {name: round(math.ldexp(p, _CHANCE_BITS[name])) for name, p in simulated_chances(chances).items()}
         try:
             build = build_cluster(config, workers, waves=waves is not None)
@@ -178,6 +180,11 @@ class RtlDevice:
         except self._errors as error:
             raise P4sgdError(str(error)) from error
         self._workers = [RtlWorker(self, index) for index in range(workers)]
+        self.aggregator = FpgaAggregator(
+            lambda offset: self.cluster_read(workers, offset),
+            lambda offset, word: self.cluster_write(workers, offset, word),
+        )
+        """The one between them; worker i is behind its port i."""
 
     @property
     def workers(self) -> Sequence[RtlWorker]:
@@ -203,10 +210,15 @@ class RtlDevice:
         while not self._request("run", cycles=_SLICE_CYCLES):
             cycles += _SLICE_CYCLES
             if cycles >= limit:
-                accepted, dropped = self._request("counts")
+                counted = self.aggregator.counters()
+                dropped = [
+                    f"{counted[f'DROPPED_{drop.name}']:,} {drop.help}"
+                    for drop in Drop
+                    if counted[f"DROPPED_{drop.name}"]
+                ]
                 raise P4sgdError(
                     f"the simulated cluster was still running after {cycles:,} cycles; its aggregator has taken "
-                    f"{accepted:,} packets and dropped {dropped:,}"
+                    f"{counted['JOB0_ACCEPTED']:,} packets and dropped {' and '.join(dropped) or 'none'}"
                 )
 
     def close(self) -> None:
@@ -258,17 +270,27 @@ class RtlDevice:
 
     def cluster_read(self, worker: int, offset: int) -> int:
         """Read a register."""
-        return int(self._request("read", worker=worker, offset=offset))
+        return int(self._request("read", index=worker, offset=offset))
 
     def cluster_write(self, worker: int, offset: int, word: int) -> None:
         """Write a register."""
-        self._request("write", worker=worker, words=[[offset, word]])
+        self._request("write", index=worker, offset=offset, word=word)
 
     def begin_job(self, worker: int, first_round: int) -> None:
         """Do what a switch's controller does before a job: have the aggregator begin the one this worker was told."""
         of_worker = RegisterClient(self._workers[worker].read_register, self._workers[worker].write_register)
-        job, mac = of_worker.read(registers.JOB)["job"], of_worker.read_pair(registers.PEER_MAC)
-        self._request("begin_job", job=job, mac=mac, first_round=first_round)
+        who = of_worker.read(registers.JOB)
+        self.aggregator.end(0)
+        self.aggregator.set_mac(of_worker.read_pair(registers.PEER_MAC))
+        self.aggregator.set_member(0, who["shard"], mac=of_worker.read_pair(registers.LOCAL_MAC), port=worker)
+        self.aggregator.begin(
+            0,
+            number=who["job"],
+            workers=who["workers"],
+            group_mac=_GROUP_MAC,
+            ports=(1 << len(self._workers)) - 1,
+            first_round=first_round,
+        )
 
     def before_start(self, worker: int) -> None:
         """Load what the host wrote to a worker's memory."""

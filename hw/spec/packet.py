@@ -9,13 +9,18 @@ from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import NamedTuple
 
+from p4sgd.hw.spec.drop import Drop
+
 __all__ = [
+    "BROADCAST",
     "ETHERTYPE",
     "FIELDS",
     "FRAME_BYTES",
+    "GROUP_BIT",
     "ROUND_BITS",
     "VALUES",
     "VERSION",
+    "EchoValue",
     "Field",
     "MalformedPacketError",
     "Packet",
@@ -30,6 +35,12 @@ ETHERTYPE = 0x88B5
 
 VERSION = 1
 """Version of this packet format."""
+
+BROADCAST = (1 << 48) - 1
+"""Address of everybody; a probe may be sent there."""
+
+GROUP_BIT = 40
+"""Bit of a MAC address, as a number, that marks a group (IEEE 802)."""
 
 VALUES = 8
 """Integers a packet carries, one for each sample of a micro-batch."""
@@ -49,6 +60,36 @@ class PacketType(IntEnum):
     """Worker to aggregator: I have the sums."""
     CLEAR = 4
     """Aggregator to workers: all have the sums, the slot is free for the next round."""
+    PROBE = 5
+    """Worker to aggregator: what do you think of me and this slot?"""
+    ECHO = 6
+    """Aggregator to worker: that."""
+
+
+class EchoValue(IntEnum):
+    """What the values of ECHO are; the others are 0. A probe's value 0 is a number of the sender's choice.
+
+    ``round`` and ``bitmap`` of ECHO are the slot's round, and the shards whose partials it has. They and ACKNOWLEDGED
+    are 0 where there is no such slot. PROBE and ECHO have this layout in every version of the format, so that versions
+    which cannot work together can say so.
+    """
+
+    NUMBER = 0
+    """The probe's number."""
+    VERDICT = 1
+    """Bitmap of checks that packets like the probe fail: :data:`p4sgd.hw.spec.drop.VERDICT`."""
+    PORT = 2
+    """The port that the probe came in through."""
+    ACKNOWLEDGED = 3
+    """Shards that have acknowledged the slot's sums."""
+    WORKERS = 4
+    """The job's number of workers; 0 if there is no such job."""
+    SLOTS = 5
+    """Slots of a job."""
+    MAC_HIGH = 6
+    """Address that the probe's shard should have, bits 47..32; 0 if there is no such shard."""
+    MAC_LOW = 7
+    """Bits 31..0 of it."""
 
 
 class Field(NamedTuple):
@@ -76,13 +117,13 @@ FIELDS = _layout(
     ("source", 48, "source MAC address"),
     ("ethertype", 16, "0x88B5, local experimental"),
     ("version", 4, "packet format version, 1"),
-    ("type", 4, "1 PARTIAL, 2 FULL, 3 ACK, 4 CLEAR"),
+    ("type", 4, "1 PARTIAL, 2 FULL, 3 ACK, 4 CLEAR, 5 PROBE, 6 ECHO"),
     ("job", 8, "job number"),
     ("slot", 16, "slot of the AllReduce operation"),
     ("round", ROUND_BITS, "how often the slot has been used, modulo 2^16"),
     ("shard", 8, "shard index of the worker (0 when sent by the aggregator to all)"),
     ("workers", 8, "workers in the job"),
-    ("bitmap", 32, "shards: the sender's bit (PARTIAL, ACK), all that count (FULL, CLEAR)"),
+    ("bitmap", 32, "shards: the sender's bit (PARTIAL, ACK, PROBE), all that count (FULL, CLEAR), those heard (ECHO)"),
     ("reserved", 48, "0"),
     *((f"value{i}", 32, f"activation of sample {i}, int32") for i in range(VALUES)),
 )
@@ -90,7 +131,11 @@ FIELDS = _layout(
 
 
 class MalformedPacketError(ValueError):
-    """Bytes that are no packet of this format."""
+    """Bytes that are no packet of this format; ``reason`` is the first thing wrong with them."""
+
+    def __init__(self, reason: Drop, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -107,6 +152,7 @@ class Packet:
     values: tuple[int, ...] = (0,) * VALUES
     destination: int = 0
     source: int = 0
+    version: int = VERSION
 
     def __post_init__(self) -> None:
         if len(self.values) != VALUES:
@@ -121,7 +167,7 @@ class Packet:
             If a value does not fit its field.
         """
         known = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "values"}
-        known |= {"ethertype": ETHERTYPE, "version": VERSION, "reserved": 0}
+        known |= {"ethertype": ETHERTYPE, "reserved": 0}
         known |= {f"value{i}": value for i, value in enumerate(self.values)}
         frame = 0
         for name, _, bits, _ in FIELDS:
@@ -140,20 +186,27 @@ class Packet:
         Raises
         ------
         MalformedPacketError
-            If the length, EtherType, version, type or reserved bytes are not this format's.
+            If length, EtherType, version, reserved bytes or type are not this format's, looked at in this order. The
+            version of probes and their echoes may be any.
         """
         if len(frame) != FRAME_BYTES:
-            raise MalformedPacketError(f"a frame has {FRAME_BYTES} bytes, not {len(frame)}")
+            reason = Drop.RUNT if len(frame) < FRAME_BYTES else Drop.LONG
+            raise MalformedPacketError(reason, f"a frame has {FRAME_BYTES} bytes, not {len(frame)}")
         number = int.from_bytes(frame, "big")
         total = FRAME_BYTES * 8
         got = {name: number >> (total - offset - bits) & ((1 << bits) - 1) for name, offset, bits, _ in FIELDS}
-        for name, expected in (("ethertype", ETHERTYPE), ("version", VERSION), ("reserved", 0)):
+        any_version = got["type"] in (PacketType.PROBE, PacketType.ECHO)
+        for reason, name, expected in (
+            (Drop.ETHERTYPE, "ethertype", ETHERTYPE),
+            (Drop.VERSION, "version", got["version"] if any_version else VERSION),
+            (Drop.RESERVED, "reserved", 0),
+        ):
             if got[name] != expected:
-                raise MalformedPacketError(f"{name} is {got[name]:#x}, not {expected:#x}")
+                raise MalformedPacketError(reason, f"{name} is {got[name]:#x}, not {expected:#x}")
         try:
             kind = PacketType(got["type"])
         except ValueError:
-            raise MalformedPacketError(f"type {got['type']} is unknown") from None
+            raise MalformedPacketError(Drop.TYPE, f"type {got['type']} is unknown") from None
         values = tuple((got[f"value{i}"] ^ 1 << 31) - (1 << 31) for i in range(VALUES))
-        names = ("job", "slot", "round", "shard", "workers", "bitmap", "destination", "source")
+        names = ("job", "slot", "round", "shard", "workers", "bitmap", "destination", "source", "version")
         return cls(type=kind, values=values, **{name: got[name] for name in names})

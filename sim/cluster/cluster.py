@@ -9,15 +9,15 @@ from amaranth.hdl import Cat, ClockSignal, Instance, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.bus import axi4_lite
 from p4sgd.hw.bus.axi_stream import FrameBeat
 from p4sgd.hw.bus.stream import connect_stream
 from p4sgd.hw.external import External
-from p4sgd.hw.net.aggregator import Aggregator
+from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.events import EVENTS
 from p4sgd.hw.spec.image import LABEL_BYTES
-from p4sgd.hw.spec.packet import ROUND_BITS
 from p4sgd.hw.worker.verilog import WORKER
 from p4sgd.hw.worker.worker import memory_port, worker_signature
 from p4sgd.sim.cluster.link import Link
@@ -39,6 +39,8 @@ class Cluster(wiring.Component):
                                  │               └───────┘    └─────┬──────┘
                                  └───── Link ◀── by port bitmap ────┘
 
+    Worker i is behind port i of the aggregator.
+
     Parameters
     ----------
     config
@@ -48,7 +50,7 @@ class Cluster(wiring.Component):
 
     Members
     -------
-    control : In(AXI4-Lite).array(workers)
+    control : In(AXI4-Lite).array(workers), aggregator_control : In(AXI4-Lite)
     idle : Out(workers), all_idle : Out(1)
         Workers without a run; for a simulator that waits without looking at every clock edge.
     seed : In(32)
@@ -57,14 +59,6 @@ class Cluster(wiring.Component):
         Chance of a stall in each cycle and channel, in 1/256.
     link_loss, link_duplication, link_reordering : In(16)
         Chance that a frame is lost, comes twice, or is overtaken by others, in 1/65536; see `Link`.
-    job : In(8), aggregator_mac, group_mac : In(48)
-        Settings of the aggregator.
-    forget : In(1), forget_round : In(16)
-        Pulse: the aggregator makes all its slots fresh, for a job that begins in the round after ``forget_round``.
-    clearing : Out(1)
-        It is still at it.
-    accepted, dropped : Out(32)
-        Packets of this job that changed something in the aggregator or were answered, and all others.
     note_events : In(1)
         Note the workers' events in a file; see ``sim_trace.sv``.
     load, save : In(workers · memories)
@@ -78,6 +72,7 @@ class Cluster(wiring.Component):
         super().__init__(
             {
                 "control": In(axi4_lite.Signature()).array(workers),
+                "aggregator_control": In(axi4_lite.Signature()),
                 "idle": Out(workers),
                 "all_idle": Out(1),
                 "seed": In(32),
@@ -86,14 +81,6 @@ class Cluster(wiring.Component):
                 "link_loss": In(16),
                 "link_duplication": In(16),
                 "link_reordering": In(16),
-                "job": In(8),
-                "aggregator_mac": In(48),
-                "group_mac": In(48),
-                "forget": In(1),
-                "forget_round": In(ROUND_BITS),
-                "clearing": Out(1),
-                "accepted": Out(32),
-                "dropped": Out(32),
                 "note_events": In(1),
                 "load": In(banks),
                 "save": In(banks),
@@ -101,6 +88,7 @@ class Cluster(wiring.Component):
         )
 
     control: list[Any]
+    aggregator_control: Any
     idle: Signal
     all_idle: Signal
     seed: Signal
@@ -109,14 +97,6 @@ class Cluster(wiring.Component):
     link_loss: Signal
     link_duplication: Signal
     link_reordering: Signal
-    job: Signal
-    aggregator_mac: Signal
-    group_mac: Signal
-    forget: Signal
-    forget_round: Signal
-    clearing: Signal
-    accepted: Signal
-    dropped: Signal
     note_events: Signal
     load: Signal
     save: Signal
@@ -125,7 +105,10 @@ class Cluster(wiring.Component):
         m = Module()
         workers: list[Any] = [External(worker_signature(self._config), WORKER) for _ in range(self._workers)]
         m.submodules.merge = merge = Merge(FrameBeat, self._workers)
-        m.submodules.aggregator = aggregator = Aggregator(self._config.slots, self._workers)
+        m.submodules.aggregator = aggregator = Aggregator(
+            AggregatorConfig(slots=self._config.slots, jobs=1, ports=self._workers)
+        )
+        wiring.connect(m, wiring.flipped(self.aggregator_control), aggregator.control)
         for index, worker in enumerate(workers):
             m.submodules[f"worker{index}"] = worker
             wiring.connect(m, wiring.flipped(self.control[index]), worker.control)
@@ -158,20 +141,7 @@ class Cluster(wiring.Component):
             aggregator.rx.payload.port.eq(merge.o.payload.port),
             aggregator.rx.valid.eq(merge.o.valid),
             merge.o.ready.eq(aggregator.rx.ready),
-            aggregator.job.eq(self.job),
-            aggregator.workers.eq(self._workers),
-            aggregator.mac.eq(self.aggregator_mac),
-            aggregator.group_mac.eq(self.group_mac),
-            aggregator.clear.eq(self.forget),
-            aggregator.clear_round.eq(self.forget_round),
-            self.clearing.eq(aggregator.clearing),
         ]
-        m.d.sync += [
-            self.accepted.eq(self.accepted + aggregator.accepted),
-            self.dropped.eq(self.dropped + aggregator.dropped),
-        ]
-        with m.If(self.forget):
-            m.d.sync += [self.accepted.eq(0), self.dropped.eq(0)]
         return m
 
     def _link(self, m: Module, name: str, instance: int) -> Link:

@@ -12,19 +12,17 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, FallingEdge, First, RisingEdge, Timer
 
-from p4sgd.hw.spec.packet import ROUND_BITS
 from p4sgd.sim.cluster.protocol import CLOCK_NS, SOCKET
 
 __all__ = ["serve"]
 
 
 class AxiLiteMaster:
-    """Single reads and writes on a worker's AXI4-Lite port."""
+    """Single reads and writes on an AXI4-Lite port."""
 
-    def __init__(self, dut: Any, worker: int) -> None:
+    def __init__(self, dut: Any, port: str) -> None:
         def channel(name: str) -> dict[str, Any]:
-            prefix = f"control__{worker}__{name}"
-            return {part: getattr(dut, f"{prefix}__{part}") for part in ("payload", "valid", "ready")}
+            return {part: getattr(dut, f"{port}__{name}__{part}") for part in ("payload", "valid", "ready")}
 
         self._clock = dut.clk
         self._aw, self._w, self._b = channel("aw"), channel("w"), channel("b")
@@ -63,14 +61,15 @@ class AxiLiteMaster:
 class _Server:
     def __init__(self, dut: Any) -> None:
         self._dut = dut
-        self._masters = [AxiLiteMaster(dut, worker) for worker in range(len(dut.idle))]
+        ports = [f"control__{worker}" for worker in range(len(dut.idle))]
+        self._masters = [AxiLiteMaster(dut, port) for port in (*ports, "aggregator_control")]
 
-    async def write(self, worker: int, words: list[list[int]]) -> None:
-        for offset, word in words:
-            await self._masters[worker].write(offset, word)
+    async def write(self, index: int, offset: int, word: int) -> None:
+        """Write a register of a worker, or of the aggregator: it comes after the last worker."""
+        await self._masters[index].write(offset, word)
 
-    async def read(self, worker: int, offset: int) -> int:
-        return await self._masters[worker].read(offset)
+    async def read(self, index: int, offset: int) -> int:
+        return await self._masters[index].read(offset)
 
     async def load(self, memories: int) -> None:
         await self._trigger(self._dut.load, memories)
@@ -83,21 +82,6 @@ class _Server:
         await ClockCycles(self._dut.clk, 2)
         signal.value = 0
         await ClockCycles(self._dut.clk, 2)
-
-    async def begin_job(self, job: int, mac: int, first_round: int) -> None:
-        """Have the aggregator, under this address, serve this job from this round on."""
-        self._dut.job.value, self._dut.aggregator_mac.value = job, mac
-        self._dut.forget_round.value = (first_round - 1) % (1 << ROUND_BITS)
-        self._dut.forget.value = 1
-        await RisingEdge(self._dut.clk)
-        self._dut.forget.value = 0
-        await RisingEdge(self._dut.clk)
-        while self._dut.clearing.value:
-            await RisingEdge(self._dut.clk)
-
-    async def counts(self) -> tuple[int, int]:
-        """Packets of this job that the aggregator has accepted, and dropped."""
-        return int(self._dut.accepted.value), int(self._dut.dropped.value)
 
     async def run(self, cycles: int) -> bool:
         """Let time pass until every worker is idle, ``cycles`` at most; whether they are."""

@@ -1,10 +1,20 @@
 """The aggregator's side of the AllReduce protocol, packet by packet."""
 
+from collections import Counter
 from dataclasses import dataclass
 
-from p4sgd.hw.spec.packet import ROUND_BITS, VALUES, MalformedPacketError, Packet, PacketType
+from p4sgd.hw.spec.drop import VERDICT, Drop
+from p4sgd.hw.spec.packet import (
+    BROADCAST,
+    ROUND_BITS,
+    VALUES,
+    EchoValue,
+    MalformedPacketError,
+    Packet,
+    PacketType,
+)
 
-__all__ = ["Aggregator", "Answer", "SlotState"]
+__all__ = ["Aggregator", "Answer", "Job", "Member", "SlotState"]
 
 _ROUNDS = 1 << ROUND_BITS
 
@@ -12,6 +22,42 @@ _ROUNDS = 1 << ROUND_BITS
 def _wrap(value: int) -> int:
     """Two's complement, 32 bits. Clamped partials never wrap; what a faulty sender sums up to is defined too."""
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A worker of a job: its address, and the aggregator's port that it is behind."""
+
+    mac: int
+    port: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """Workers that sum up together.
+
+    Attributes
+    ----------
+    number
+        What their packets call it, 0 to 255.
+    members
+        Its workers by shard index, 1 to 32.
+    group_mac
+        Address of all of them, for answers to all.
+    ports
+        Bitmap of the ports that an answer to all leaves through. Through one with a switch behind it, which knows the
+        group, one frame reaches many.
+    """
+
+    number: int
+    members: tuple[Member, ...]
+    group_mac: int
+    ports: int
+
+    @property
+    def everyone(self) -> int:
+        """Bitmap of all shards."""
+        return (1 << len(self.members)) - 1
 
 
 @dataclass
@@ -24,7 +70,7 @@ class SlotState:
         Round that the slot carries.
     aggregated
         Bitmap of the shards whose partials are in ``sums``. Empty only in a fresh slot: one that has carried nothing
-        yet, which counts as round 0 (or the one it was cleared to), done by all, with no sums to answer with.
+        yet, which counts as the round before the job's first, done by all, with no sums to answer with.
     acknowledged
         Bitmap of the shards that have acknowledged the sums.
     sums
@@ -46,132 +92,195 @@ class Answer:
 
 
 class Aggregator:
-    """Sums partials slot by slot and answers; the same state machine as :class:`p4sgd.hw.net.aggregator.Aggregator`.
+    """Sums partials slot by slot and answers; the same state machine as :class:`p4sgd.hw.aggregator.Aggregator`.
 
     Parameters
     ----------
     slots
-        AllReduce operations in flight.
-    ports
-        Ports; shard i of the job is on port i.
-    job, workers
-        The job, and how many workers it has (1 to 32).
+        AllReduce operations that a job has in flight.
+    jobs
+        Jobs at a time.
     mac
         Own address: packets to any other are dropped.
-    group_mac
-        Address of all workers, for answers to all.
 
     Attributes
     ----------
-    slots : list of SlotState
-    accepted, dropped : int
-        Packets that changed something or were answered, and all others.
+    slots : list of lists of SlotState
+        Of each job.
+    accepted : int
+        Packets that changed something or were answered.
+    drops : Counter of Drop
+        All others.
+    job_accepted, job_dropped : Counter of int
+        Likewise by place, of packets for this address that bear the number of the job there.
     """
 
-    def __init__(
-        self, slots: int, ports: int, *, job: int = 0, workers: int, mac: int = 0, group_mac: int = 1 << 40
-    ) -> None:
-        self.job = job
-        self.workers = workers
+    def __init__(self, slots: int, *, jobs: int = 1, mac: int = 0) -> None:
         self.mac = mac
-        self.group_mac = group_mac
-        self._ports = ports
         self._slots = slots
+        self._jobs: list[Job | None] = [None] * jobs
+        self.slots = [[SlotState() for _ in range(slots)] for _ in range(jobs)]
         self.accepted = 0
-        self.dropped = 0
-        self.clear()
+        self.drops: Counter[Drop] = Counter()
+        self.job_accepted: Counter[int] = Counter()
+        self.job_dropped: Counter[int] = Counter()
 
-    def clear(self, clear_round: int = 0) -> None:
-        """Make every slot fresh, as if ``clear_round`` were over: workers join at the round after it."""
-        self.slots = [SlotState(round=clear_round) for _ in range(self._slots)]
+    def begin(self, index: int, job: Job, first_round: int = 1) -> None:
+        """Serve a job in place ``index``, from this round on: all its slots are fresh.
+
+        Raises
+        ------
+        ValueError
+            If a job of this number is being served in another place.
+        """
+        if any(other and other.number == job.number for place, other in enumerate(self._jobs) if place != index):
+            raise ValueError(f"job {job.number} is being served already")
+        self._jobs[index] = job
+        self.slots[index] = [SlotState(round=(first_round - 1) % _ROUNDS) for _ in range(self._slots)]
+
+    def end(self, index: int) -> None:
+        """Serve the job in place ``index`` no longer."""
+        self._jobs[index] = None
 
     def receive_frame(self, frame: bytes, port: int) -> Answer | None:
         """Act on the bytes of a frame; what is no packet is dropped."""
         try:
             packet = Packet.from_bytes(frame)
-        except MalformedPacketError:
-            self.dropped += 1
+        except MalformedPacketError as error:
+            self.drops[self._drop_malformed(frame, error)] += 1
             return None
         return self.receive(packet, port)
 
     def receive(self, packet: Packet, port: int) -> Answer | None:
         """Act on a packet that came in through ``port``; at most one packet goes out."""
-        if not self._is_ours(packet, port):
-            self.dropped += 1
+        is_probe = packet.type is PacketType.PROBE
+        if packet.destination != self.mac and not (is_probe and packet.destination == BROADCAST):
+            self.drops[Drop.ADDRESS] += 1
             return None
-        slot = self.slots[packet.slot]
-        before = (slot.round, slot.aggregated, slot.acknowledged)
-        act = self._partial if packet.type is PacketType.PARTIAL else self._acknowledge
-        answer = act(slot, packet)
-        if answer is None and before == (slot.round, slot.aggregated, slot.acknowledged):
-            self.dropped += 1
+        if packet.type not in (PacketType.PARTIAL, PacketType.ACK, PacketType.PROBE):
+            self.drops[Drop.TYPE] += 1
+            return None
+        place = next((place for place, job in enumerate(self._jobs) if job and job.number == packet.job), None)
+        outcome = self._act(packet, port, place)
+        if isinstance(outcome, Drop):
+            self.drops[outcome] += 1
         else:
             self.accepted += 1
-        return answer
+        if place is not None:
+            (self.job_dropped if isinstance(outcome, Drop) else self.job_accepted)[place] += 1
+        return None if isinstance(outcome, Drop) else outcome
 
-    @property
-    def _all(self) -> int:
-        return (1 << self.workers) - 1
+    def _drop_malformed(self, frame: bytes, error: MalformedPacketError) -> Drop:
+        """A type that nobody knows is told last, as any other that is not for here."""
+        is_for_here = int.from_bytes(frame[:6], "big") == self.mac
+        return Drop.ADDRESS if error.reason is Drop.TYPE and not is_for_here else error.reason
 
-    def _is_ours(self, packet: Packet, port: int) -> bool:
-        return (
-            packet.type in (PacketType.PARTIAL, PacketType.ACK)
-            and packet.destination == self.mac
-            and packet.job == self.job
-            and packet.workers == self.workers
-            and packet.slot < self._slots
-            and packet.shard < self.workers
-            and packet.bitmap == 1 << packet.shard
-            and packet.shard == port
-        )
+    def _act(self, packet: Packet, port: int, place: int | None) -> Answer | Drop | None:
+        """The answer, None where a packet is taken without one, or why it is not taken."""
+        job = None if place is None else self._jobs[place]
+        failed = self._failed_checks(packet, port, job)
+        slot = SlotState() if place is None or Drop.SLOT in failed else self.slots[place][packet.slot]
+        if packet.type is PacketType.PROBE:
+            return self._echo(packet, port, job, slot, failed)
+        if failed:
+            return failed[0]
+        assert job is not None
+        act = self._partial if packet.type is PacketType.PARTIAL else self._acknowledge
+        return act(slot, packet, job)
 
-    def _partial(self, slot: SlotState, packet: Packet) -> Answer | None:
+    def _failed_checks(self, packet: Packet, port: int, job: Job | None) -> list[Drop]:
+        """What of `VERDICT` a packet fails, in this order."""
+        if job is None:
+            return [Drop.JOB]
+        failed = []
+        if packet.workers != len(job.members):
+            failed.append(Drop.WORKERS)
+        is_shard = packet.shard < len(job.members)
+        if not is_shard or packet.bitmap != 1 << packet.shard:
+            failed.append(Drop.SHARD)
+        if packet.slot >= self._slots:
+            failed.append(Drop.SLOT)
+        if Drop.SHARD not in failed and Member(packet.source, port) != job.members[packet.shard]:
+            failed.append(Drop.SOURCE)
+        return failed
+
+    def _partial(self, slot: SlotState, packet: Packet, job: Job) -> Answer | Drop | None:
         if packet.round == (slot.round + 1) % _ROUNDS:
             slot.round = packet.round
             slot.aggregated = packet.bitmap
             slot.acknowledged = 0
             slot.sums = packet.values
         elif packet.round != slot.round or slot.aggregated == 0:
-            return None
+            return Drop.STALE
         elif slot.aggregated & packet.bitmap:
-            return self._answer_one(PacketType.FULL, packet, slot) if slot.aggregated == self._all else None
+            complete = slot.aggregated == job.everyone
+            return self._answer_one(PacketType.FULL, packet, slot, job) if complete else Drop.DUPLICATE
         else:
             slot.aggregated |= packet.bitmap
             slot.sums = tuple(_wrap(a + b) for a, b in zip(slot.sums, packet.values, strict=True))
-        return self._answer_all(PacketType.FULL, packet, slot) if slot.aggregated == self._all else None
+        return self._answer_all(PacketType.FULL, packet, slot, job) if slot.aggregated == job.everyone else None
 
-    def _acknowledge(self, slot: SlotState, packet: Packet) -> Answer | None:
+    def _acknowledge(self, slot: SlotState, packet: Packet, job: Job) -> Answer | Drop | None:
         if slot.aggregated == 0:
-            return None
+            return Drop.STALE
         if packet.round != slot.round:
             is_before = (packet.round - slot.round) % _ROUNDS >= _ROUNDS // 2
-            return self._answer_one(PacketType.CLEAR, packet, slot) if is_before else None
-        if slot.aggregated != self._all:
-            return None
+            return self._answer_one(PacketType.CLEAR, packet, slot, job) if is_before else Drop.STALE
+        if slot.aggregated != job.everyone:
+            return Drop.STALE
         is_repeated = slot.acknowledged & packet.bitmap
         slot.acknowledged |= packet.bitmap
-        if slot.acknowledged != self._all:
-            return None
+        if slot.acknowledged != job.everyone:
+            return Drop.DUPLICATE if is_repeated else None
         answer = self._answer_one if is_repeated else self._answer_all
-        return answer(PacketType.CLEAR, packet, slot)
+        return answer(PacketType.CLEAR, packet, slot, job)
 
-    def _answer_all(self, kind: PacketType, packet: Packet, slot: SlotState) -> Answer:
-        reply = self._reply(kind, packet, slot, shard=0, destination=self.group_mac)
-        return Answer(reply, self._all & ((1 << self._ports) - 1))
+    def _echo(self, packet: Packet, port: int, job: Job | None, slot: SlotState, failed: list[Drop]) -> Answer:
+        known = {Drop.JOB, Drop.SHARD}.isdisjoint(failed)
+        mac = job.members[packet.shard].mac if job and known else 0
+        values = {
+            EchoValue.NUMBER: packet.values[0],
+            EchoValue.VERDICT: sum(1 << VERDICT.index(check) for check in failed),
+            EchoValue.PORT: port,
+            EchoValue.ACKNOWLEDGED: slot.acknowledged,
+            EchoValue.WORKERS: len(job.members) if job else 0,
+            EchoValue.SLOTS: self._slots,
+            EchoValue.MAC_HIGH: mac >> 32,
+            EchoValue.MAC_LOW: mac & 0xFFFFFFFF,
+        }
+        reply = Packet(
+            type=PacketType.ECHO,
+            job=packet.job,
+            slot=packet.slot,
+            round=slot.round,
+            shard=packet.shard,
+            workers=packet.workers,
+            bitmap=slot.aggregated,
+            values=tuple(_wrap(values[name]) for name in EchoValue),
+            destination=packet.source,
+            source=self.mac,
+        )
+        return Answer(reply, 1 << port)
 
-    def _answer_one(self, kind: PacketType, packet: Packet, slot: SlotState) -> Answer:
-        reply = self._reply(kind, packet, slot, shard=packet.shard, destination=packet.source)
-        return Answer(reply, packet.bitmap)
+    def _answer_all(self, kind: PacketType, packet: Packet, slot: SlotState, job: Job) -> Answer:
+        return Answer(self._reply(kind, packet, slot, job, shard=0, destination=job.group_mac), job.ports)
 
-    def _reply(self, kind: PacketType, packet: Packet, slot: SlotState, *, shard: int, destination: int) -> Packet:
+    def _answer_one(self, kind: PacketType, packet: Packet, slot: SlotState, job: Job) -> Answer:
+        member = job.members[packet.shard]
+        reply = self._reply(kind, packet, slot, job, shard=packet.shard, destination=member.mac)
+        return Answer(reply, 1 << member.port)
+
+    def _reply(
+        self, kind: PacketType, packet: Packet, slot: SlotState, job: Job, *, shard: int, destination: int
+    ) -> Packet:
         return Packet(
             type=kind,
-            job=self.job,
+            job=packet.job,
             slot=packet.slot,
             round=packet.round,
             shard=shard,
-            workers=self.workers,
-            bitmap=self._all,
+            workers=packet.workers,
+            bitmap=job.everyone,
             values=slot.sums if kind is PacketType.FULL else (0,) * VALUES,
             destination=destination,
             source=self.mac,

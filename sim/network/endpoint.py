@@ -1,13 +1,14 @@
 """The worker's side of the AllReduce protocol, packet by packet."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from p4sgd.hw.spec.packet import ROUND_BITS, VALUES, MalformedPacketError, Packet, PacketType
+from p4sgd.hw.spec.drop import Drop
+from p4sgd.hw.spec.packet import GROUP_BIT, ROUND_BITS, VALUES, MalformedPacketError, Packet, PacketType
 
-__all__ = ["Endpoint", "SlotPhase"]
+__all__ = ["Endpoint", "GivenUp", "SlotPhase"]
 
 
 class SlotPhase(Enum):
@@ -25,11 +26,22 @@ class SlotPhase(Enum):
 class _Slot:
     phase: SlotPhase = SlotPhase.IDLE
     number: int = 0
-    """Number of the AllReduce that the slot carries, counted from the join."""
+    """Number of the AllReduce that the slot carries or carried last, counted from the join; below 0 if none yet."""
     values: tuple[int, ...] = (0,) * VALUES
     sums: tuple[int, ...] | None = None
     """Sums that have come before their turn."""
     sent_at: int = 0
+    resends: int = 0
+    """How often the packet of this phase has been sent again."""
+
+
+@dataclass(frozen=True)
+class GivenUp:
+    """A slot that has waited too long: the first one, and what it waited for."""
+
+    slot: int
+    round: int
+    phase: SlotPhase
 
 
 class Endpoint:
@@ -49,13 +61,21 @@ class Endpoint:
         Round of the first AllReduce: 1 for a fresh aggregator.
     resend_after
         Time without an answer after which a packet is sent again.
+    doublings
+        How often this time doubles for a slot that goes without an answer, 0 to 15.
+    resends
+        How often a packet is sent again before the endpoint gives up; 0 for ever.
 
     Attributes
     ----------
     sums : deque of tuples of eight int
         Sums in the order of the partials; the owner takes them from the left.
-    dropped : int
+    drops : Counter of Drop
         Packets that were not acted on.
+    given_up : GivenUp or None
+        Why the endpoint has stopped: then no slot is in use, and none will be until the next join.
+    echo : Packet or None
+        The last answer to a probe.
     """
 
     def __init__(
@@ -69,6 +89,8 @@ class Endpoint:
         peer_mac: int = 0,
         first_round: int = 1,
         resend_after: int = 100,
+        doublings: int = 0,
+        resends: int = 0,
     ) -> None:
         self.job = job
         self.shard = shard
@@ -76,23 +98,27 @@ class Endpoint:
         self.local_mac = local_mac
         self.peer_mac = peer_mac
         self.resend_after = resend_after
+        self.doublings = doublings
+        self.resends = resends
         self._count = slots
-        self.dropped = 0
+        self.drops: Counter[Drop] = Counter()
+        self.echo: Packet | None = None
         self.join(first_round)
 
     def join(self, first_round: int) -> None:
         """Forget all slots; the next AllReduce is slot 0 of ``first_round``."""
         self._first_round = first_round
-        self._slots = [_Slot() for _ in range(self._count)]
+        self._slots = [_Slot(number=index - self._count) for index in range(self._count)]
         self._submitted = 0
         self._delivered = 0
         self.sums: deque[tuple[int, ...]] = deque()
+        self.given_up: GivenUp | None = None
 
     @property
     def can_submit(self) -> bool:
         """Whether the next slot is free: its last round is cleared, and its sums are handed on."""
         slot = self._slots[self._submitted % self._count]
-        return slot.phase is SlotPhase.IDLE and slot.sums is None
+        return self.given_up is None and slot.phase is SlotPhase.IDLE and slot.sums is None
 
     @property
     def busy(self) -> bool:
@@ -118,49 +144,104 @@ class Endpoint:
         """Act on the bytes of a frame; what is no packet is dropped."""
         try:
             packet = Packet.from_bytes(frame)
-        except MalformedPacketError:
-            self.dropped += 1
+        except MalformedPacketError as error:
+            self.drops[self._drop_malformed(frame, error)] += 1
             return None
         return self.receive(packet, now)
 
     def receive(self, packet: Packet, now: int) -> Packet | None:
         """Act on a packet; returns the acknowledgement to send, if there is one."""
-        slot = self._slots[packet.slot] if packet.slot < self._count else _Slot()
-        waits_for = {PacketType.FULL: SlotPhase.PARTIAL, PacketType.CLEAR: SlotPhase.ACK}.get(packet.type)
-        if not self._is_ours(packet) or slot.phase is not waits_for or packet.round != self._round(slot):
-            self.dropped += 1
+        drop = self._check(packet)
+        if drop is not None:
+            self.drops[drop] += 1
             return None
+        if packet.type is PacketType.ECHO:
+            self.echo = packet
+            return None
+        slot = self._slots[packet.slot]
         if packet.type is PacketType.CLEAR:
             slot.phase = SlotPhase.IDLE
             return None
         slot.phase = SlotPhase.ACK
         slot.sums = packet.values
         slot.sent_at = now
+        slot.resends = 0
         self._deliver()
         return self._packet(packet.slot)
 
+    def probe(self, slot: int, number: int, destination: int | None = None) -> Packet:
+        """A packet that asks the aggregator, or whoever has the address, about this worker and a slot."""
+        return Packet(
+            type=PacketType.PROBE,
+            job=self.job,
+            slot=slot,
+            round=0,
+            shard=self.shard,
+            workers=self.workers,
+            bitmap=1 << self.shard,
+            values=(number, *[0] * (VALUES - 1)),
+            destination=self.peer_mac if destination is None else destination,
+            source=self.local_mac,
+        )
+
     def resend(self, now: int) -> list[Packet]:
-        """Packets that have waited for an answer for ``resend_after`` and are due again."""
+        """Packets that have waited for an answer for too long and are due again; none once a slot has given up."""
         due = []
         for index, slot in enumerate(self._slots):
-            if slot.phase is not SlotPhase.IDLE and now - slot.sent_at >= self.resend_after:
-                slot.sent_at = now
-                due.append(self._packet(index))
+            wait = self.resend_after << min(slot.resends, self.doublings)
+            if slot.phase is SlotPhase.IDLE or now - slot.sent_at < wait:
+                continue
+            if self.resends and slot.resends == self.resends:
+                self._give_up(GivenUp(index, self._round(slot), slot.phase))
+                return []
+            slot.sent_at = now
+            slot.resends = min(slot.resends + 1, max(self.resends, self.doublings))  # what is above makes no difference
+            due.append(self._packet(index))
         return due
+
+    def _give_up(self, reason: GivenUp) -> None:
+        self.given_up = reason
+        self.sums.clear()
+        for slot in self._slots:
+            slot.phase, slot.sums = SlotPhase.IDLE, None
 
     def _round(self, slot: _Slot) -> int:
         return (self._first_round + slot.number // self._count) % (1 << ROUND_BITS)
 
-    def _is_ours(self, packet: Packet) -> bool:
-        is_to_all = bool(packet.destination >> 40 & 1) and packet.shard == 0  # the group bit of the address
-        is_to_me = packet.destination == self.local_mac and packet.shard == self.shard
-        return (
-            (is_to_all or is_to_me)
-            and packet.source == self.peer_mac
-            and packet.job == self.job
-            and packet.workers == self.workers
-            and packet.bitmap == (1 << self.workers) - 1
-        )
+    def _drop_malformed(self, frame: bytes, error: MalformedPacketError) -> Drop:
+        """A type that nobody knows is told last, as any other that is not for here."""
+        is_for_here = self._is_for_here(int.from_bytes(frame[:6], "big"))
+        return Drop.ADDRESS if error.reason is Drop.TYPE and not is_for_here else error.reason
+
+    def _is_for_here(self, destination: int) -> bool:
+        return destination == self.local_mac or bool(destination >> GROUP_BIT & 1)
+
+    def _check(self, packet: Packet) -> Drop | None:
+        """The first check that a packet fails."""
+        is_to_all = bool(packet.destination >> GROUP_BIT & 1)
+        if not self._is_for_here(packet.destination):
+            return Drop.ADDRESS
+        if packet.type is PacketType.ECHO:
+            return Drop.ADDRESS if is_to_all else None
+        if packet.type not in (PacketType.FULL, PacketType.CLEAR):
+            return Drop.TYPE
+        if packet.job != self.job:
+            return Drop.JOB
+        if packet.workers != self.workers:
+            return Drop.WORKERS
+        if packet.shard != (0 if is_to_all else self.shard) or packet.bitmap != (1 << self.workers) - 1:
+            return Drop.SHARD
+        if packet.slot >= self._count:
+            return Drop.SLOT
+        if packet.source != self.peer_mac:
+            return Drop.SOURCE
+        return self._check_slot(packet, self._slots[packet.slot])
+
+    def _check_slot(self, packet: Packet, slot: _Slot) -> Drop | None:
+        if packet.round != self._round(slot):
+            return Drop.STALE
+        waits_for = SlotPhase.PARTIAL if packet.type is PacketType.FULL else SlotPhase.ACK
+        return None if slot.phase is waits_for else Drop.DUPLICATE
 
     def _deliver(self) -> None:
         while self._delivered < self._submitted:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from p4sgd.hw.spec.packet import ROUND_BITS, Packet
-from p4sgd.sim.network.aggregator import Aggregator
+from p4sgd.hw.spec.packet import GROUP_BIT, Packet
+from p4sgd.sim.network.aggregator import Aggregator, Job, Member
 from p4sgd.sim.network.endpoint import Endpoint
 
 __all__ = ["Faults", "FaultyCluster", "FaultyNetwork", "StalledError"]
@@ -111,8 +111,9 @@ class FaultyCluster:
 
     def begin_job(self, job: int, first_round: int) -> None:
         """Have everyone forget what it knows and serve a job from this round on."""
-        self._aggregator.job = job
-        self._aggregator.clear((first_round - 1) % (1 << ROUND_BITS))
+        members = tuple(Member(endpoint.local_mac, port) for port, endpoint in enumerate(self._endpoints))
+        everyone = (1 << len(members)) - 1
+        self._aggregator.begin(0, Job(job, members, 1 << GROUP_BIT, everyone), first_round)
         for endpoint in self._endpoints:
             endpoint.job = job
             endpoint.join(first_round)

@@ -11,13 +11,24 @@ import p4sgd.hw
 from p4sgd.hw.external import External
 from p4sgd.hw.memory.strided_reader import StridedReader
 from p4sgd.hw.model.model import Model
+from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.registers import worker_map
 
 _CONFIG = WorkerConfig.small()
 
+_AGGREGATOR = AggregatorConfig(slots=16, jobs=2, ports=8)
+
 EXAMPLES: dict[str, Callable[[Any], wiring.Component]] = {
+    "aggregator.admission.Admission": lambda make: make(_AGGREGATOR),
+    "aggregator.aggregator.Aggregator": lambda make: make(_AGGREGATOR),
+    "aggregator.answers.Answers": lambda make: make(_AGGREGATOR),
+    "aggregator.keeper.Keeper": lambda make: make(_AGGREGATOR),
+    "aggregator.read_modify_write.ReadModifyWrite": lambda make: make(24, 16),
+    "aggregator.slot_table.SlotTable": lambda make: make(_AGGREGATOR),
+    "aggregator.sum_table.SumTable": lambda make: make(_AGGREGATOR),
     "backward.gradient.Gradient": lambda make: make(_CONFIG, spacing=Model.UPDATE_SPACING),
+    "bus.event_counters.EventCounters": lambda make: make(5),
     "bus.register_file.RegisterFile": lambda make: make(worker_map(_CONFIG)),
     "bus.vendor_ports.VendorPorts": lambda make: make(StridedReader(_CONFIG.line_bits), {"memory": "m_axi_gmem"}),
     "forward.accumulator.Accumulator": lambda make: make(_CONFIG.plane_sum_bits + 8, _CONFIG.dot_bits),
@@ -31,7 +42,6 @@ EXAMPLES: dict[str, Callable[[Any], wiring.Component]] = {
     "memory.strided_reader.StridedReader": lambda make: make(_CONFIG.line_bits),
     "model.model.Model": lambda make: make(_CONFIG),
     "model.update.Update": lambda make: make(_CONFIG.lanes),
-    "net.aggregator.Aggregator": lambda make: make(_CONFIG.slots, 8),
     "net.endpoint.Endpoint": lambda make: make(_CONFIG),
     "net.receive.FrameCheck": lambda make: make(),
     "partials.partial_sum.PartialSum": lambda make: make(_CONFIG),

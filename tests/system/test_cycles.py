@@ -6,6 +6,7 @@ from support.bench import default_seed
 from support.jobs import random_job, run_on
 
 from p4sgd.host.devices.rtl import RtlDevice
+from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.model.model import Model
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.worker.timing import READER_LATENCY, backward_cycles, chaining_cycles, forward_cycles, mini_batch_cycles
@@ -28,7 +29,7 @@ CASES = (
 )
 """Chunks, precision, mini-batch, staleness."""
 
-NETWORK = 2 * 20 + 5
+NETWORK = 2 * 20 + Aggregator.LATENCY
 """Two cables of the simulated cluster and its aggregator; one worker, so nothing waits for another."""
 
 STALLED = {64: (4, 20), 1024: (1, 3)}

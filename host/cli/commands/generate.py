@@ -17,16 +17,16 @@ __all__ = ["generate"]
 @click.option(
     "--ports",
     type=click.IntRange(1, 32),
-    default=8,
+    default=1,
     show_default=True,
-    help="Ports of the aggregator: the most workers it can join.",
+    help="Ethernet ports of the aggregator; one may have a switch with many workers behind it.",
 )
 @click.option(
     "--build-id",
     type=click.IntRange(0, (1 << 32) - 1),
     default=0,
     show_default=True,
-    help="Number that the worker's BUILD_ID register gives.",
+    help="Number that the BUILD_ID registers give.",
 )
 @common_options
 def generate(name: str, out: Path, ports: int, build_id: int, as_json: bool, quiet: bool) -> None:

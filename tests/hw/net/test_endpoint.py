@@ -14,7 +14,7 @@ from support.streams import StreamSink, StreamSource, pack, unpack
 from p4sgd.hw.net.endpoint import Endpoint
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.packet import Packet, PacketType
-from p4sgd.sim.network.aggregator import Aggregator
+from p4sgd.sim.network.aggregator import Aggregator, Job, Member
 from p4sgd.sim.network.endpoint import Endpoint as EndpointModel
 
 JOB = 9
@@ -62,8 +62,11 @@ class Lab:
         slots, workers, self.shard = (parameters()[name] for name in ("slots", "workers", "shard"))
         self.dut = dut
         self.fault = fault
-        self.aggregator = Aggregator(slots, workers, job=JOB, workers=workers, mac=MAC, group_mac=GROUP)
-        self.aggregator.clear((first_round - 1) % 65536)
+        self.workers = workers
+        self.aggregator = Aggregator(slots, mac=MAC)
+        macs = [LOCAL if shard == self.shard else LOCAL + 1 + shard for shard in range(workers)]
+        members = tuple(Member(mac, port) for port, mac in enumerate(macs))
+        self.aggregator.begin(0, Job(JOB, members, GROUP, (1 << workers) - 1), first_round)
         self.others = {
             shard: EndpointModel(
                 slots,
@@ -98,7 +101,7 @@ class Lab:
         answer = self.aggregator.receive_frame(frame, port)
         if answer is None:
             return
-        for shard in range(self.aggregator.workers):
+        for shard in range(self.workers):
             if answer.ports >> shard & 1:
                 self._after(lambda shard=shard: self._at_worker(answer.packet.to_bytes(), shard))
 

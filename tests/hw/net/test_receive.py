@@ -9,6 +9,7 @@ from support.bench import run_bench, start
 
 from p4sgd.hw.net.packet import PACKET
 from p4sgd.hw.net.receive import FrameCheck
+from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.packet import ETHERTYPE, FIELDS, FRAME_BYTES, VERSION, MalformedPacketError, Packet, PacketType
 
 KEEP = (1 << FRAME_BYTES) - 1
@@ -29,13 +30,13 @@ def to_bytes(fields):
     return number.to_bytes(FRAME_BYTES, "big")
 
 
-def well_formed(fields):
-    """As the codec sees it, apart from the type: who takes the packet looks at that."""
+def fault_of(fields):
+    """As the codec sees it, apart from types that it does not know: who takes the packet looks at that."""
     try:
-        Packet.from_bytes(to_bytes(fields | {"type": PacketType.PARTIAL}))
-    except MalformedPacketError:
-        return False
-    return True
+        Packet.from_bytes(to_bytes(fields))
+    except MalformedPacketError as error:
+        return None if error.reason is Drop.TYPE else error.reason
+    return None
 
 
 def beat(fields, *, keep=KEEP, last=1):
@@ -53,7 +54,7 @@ def parsed(word):
 
 
 class Watch:
-    """Notes each received frame as ``(good, fields)``; checks in every cycle what must hold in every cycle."""
+    """Notes each received frame as ``(fault, fields)``, None being no fault; checks what must hold in every cycle."""
 
     def __init__(self, dut):
         self.items = []
@@ -73,7 +74,8 @@ class Watch:
             assert dut.received.value == begins[-LATENCY], f"{LATENCY} cycle after a frame has begun"
             shown = bool(dut.good.value), int(dut.packet.value)
             if dut.received.value:
-                self.items.append((shown[0], parsed(shown[1])))
+                fault = None if shown[0] else Drop(int(dut.drop.value))
+                self.items.append((fault, parsed(shown[1])))
                 self.cycles.append(cycle)
             elif not beats[-LATENCY]:  # inside of a longer frame, `good` means nothing
                 assert shown == held or held is None, "packet and good stay"
@@ -97,14 +99,15 @@ class Bench:
     def add(self, fields):
         """A frame of one whole beat."""
         self._beats.append(beat(fields))
-        self._expected.append((well_formed(fields), fields))
+        self._expected.append((fault_of(fields), fields))
 
     def add_frame(self, beats, keep):
-        """A frame of any length: each of its beats would be well-formed if it were alone and ``keep`` whole."""
+        """A frame of any length, well-formed but for that if it were one beat and ``keep`` whole."""
         frame = [random_fields() for _ in range(beats)]
         self._beats += [beat(fields, last=0) for fields in frame[:-1]]
         self._beats.append(beat(frame[-1], keep=keep))
-        self._expected.append((beats == 1 and keep == KEEP, frame[0]))
+        fault = Drop.LONG if beats > 1 else Drop.RUNT if keep != KEEP else None
+        self._expected.append((fault, frame[0]))
 
     async def run(self):
         """Send all and check; returns the cycles in which frames were received."""
@@ -120,7 +123,7 @@ class Bench:
         for _ in range(LATENCY + 5):
             await self._idle()
         assert watch.items == self._expected
-        assert 0 < sum(good for good, _ in self._expected) < len(self._expected)
+        assert len({fault for fault, _ in self._expected}) > 1
         return watch.cycles
 
     async def _idle(self):

@@ -65,8 +65,8 @@ def test_broken_frames_are_refused(byte, what):
 
 def test_unknown_types_and_lengths_are_refused():
     frame = bytearray(Packet(PacketType.ACK, 0, 0, 0, 0, 1, 1).to_bytes())
-    frame[14] = 0x15
-    with pytest.raises(MalformedPacketError, match="type 5"):
+    frame[14] = 0x17
+    with pytest.raises(MalformedPacketError, match="type 7"):
         Packet.from_bytes(bytes(frame))
     with pytest.raises(MalformedPacketError, match="64 bytes"):
         Packet.from_bytes(bytes(63))

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 import pytest
 from support.forgetful import Forgetful
 
+from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.packet import VALUES, PacketType
-from p4sgd.sim.network.aggregator import Aggregator
+from p4sgd.sim.network.aggregator import Aggregator, Job, Member
 from p4sgd.sim.network.endpoint import Endpoint
 
 GROUP = 1 << 40
@@ -101,7 +102,8 @@ class Search:
         self._start = Machines(self._unique(switch), tuple(map(self._unique, workers)))
 
     def _unique(self, machine):
-        machine.dropped = machine.accepted = 0  # counts change nothing
+        machine.drops.clear()  # counts change nothing
+        machine.accepted = 0
         return self._machines.setdefault(repr(sorted(vars(machine).items())), machine)
 
     def _step(self, do, machine, *packet):
@@ -155,7 +157,7 @@ class Search:
         path = []
         while not machines.are_done and machines not in self._live:
             if machines in path:
-                raise StuckError([worker.ended for worker in machines.workers], machines.switch.slots)
+                raise StuckError([worker.ended for worker in machines.workers], machines.switch.slots[0])
             path.append(machines)
             machines = self._lap(machines)
         self._live.update(path)
@@ -185,8 +187,9 @@ class Search:
 
 
 def search(workers, operations, *, slots=1, first_round=1, switch=Aggregator, worker=Worker):
-    middle = switch(slots, workers, workers=workers, group_mac=GROUP)
-    middle.clear((first_round - 1) % 65536)
+    middle = switch(slots)
+    everyone = (1 << workers) - 1
+    middle.begin(0, Job(0, tuple(Member(0, port) for port in range(workers)), GROUP, everyone), first_round)
     ends = [
         worker(operations, slots=slots, shard=shard, workers=workers, first_round=first_round)
         for shard in range(workers)
@@ -203,32 +206,32 @@ def test_no_order_gives_a_wrong_sum_or_puts_the_end_out_of_reach(workers, operat
 class AddsTwice(Aggregator):
     """Adds a partial that comes again."""
 
-    def _partial(self, slot, packet):
-        if packet.round == slot.round and slot.aggregated != self._all:
+    def _partial(self, slot, packet, job):
+        if packet.round == slot.round and slot.aggregated != job.everyone:
             slot.aggregated &= ~packet.bitmap
-        return super()._partial(slot, packet)
+        return super()._partial(slot, packet, job)
 
 
 class TellsOnce(Aggregator):
     """Sends FULL to all, and to nobody again."""
 
-    def _partial(self, slot, packet):
+    def _partial(self, slot, packet, job):
         is_repeated = packet.round == slot.round and slot.aggregated & packet.bitmap
-        return None if is_repeated else super()._partial(slot, packet)
+        return Drop.DUPLICATE if is_repeated else super()._partial(slot, packet, job)
 
 
 class IgnoresLateAcks(Aggregator):
     """Does not tell CLEAR to those that the others have left behind."""
 
-    def _acknowledge(self, slot, packet):
-        return super()._acknowledge(slot, packet) if packet.round == slot.round else None
+    def _acknowledge(self, slot, packet, job):
+        return super()._acknowledge(slot, packet, job) if packet.round == slot.round else Drop.STALE
 
 
 class CountsLateAcks(Aggregator):
     """Takes an ACK of any round for one of the slot's."""
 
-    def _acknowledge(self, slot, packet):
-        return super()._acknowledge(slot, replace(packet, round=slot.round))
+    def _acknowledge(self, slot, packet, job):
+        return super()._acknowledge(slot, replace(packet, round=slot.round), job)
 
 
 class TakesAny(Worker):

@@ -6,7 +6,8 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from support.forgetful import Forgetful
 
-from p4sgd.sim.network.aggregator import Aggregator
+from p4sgd.hw.spec.drop import Drop
+from p4sgd.sim.network.aggregator import Aggregator, Job, Member
 from p4sgd.sim.network.endpoint import Endpoint
 from p4sgd.sim.network.faults import Faults, FaultyCluster, StalledError
 
@@ -29,7 +30,7 @@ def random_partials(rng, workers, count):
 
 def new_cluster(workers, faults, seed, aggregator=Aggregator):
     ends = [Endpoint(SLOTS, shard=shard, workers=workers) for shard in range(workers)]
-    return FaultyCluster(ends, aggregator(SLOTS, workers, workers=workers), faults, seed)
+    return FaultyCluster(ends, aggregator(SLOTS), faults, seed)
 
 
 def run(workers, count, faults, seed, first_round=1, aggregator=Aggregator):
@@ -87,23 +88,30 @@ def test_two_jobs_of_one_number_are_caught():
     assert sum(wrong_jobs([0] * 10, seed) for seed in range(20)) > 10
 
 
+def new_switch(workers):
+    """With a job that begins in round 1."""
+    switch = Aggregator(SLOTS)
+    switch.begin(0, Job(0, tuple(Member(0, port) for port in range(workers)), 1 << 40, (1 << workers) - 1))
+    return switch
+
+
 def test_a_fresh_slot_answers_nobody():
-    switch = Aggregator(SLOTS, 2, workers=2)
+    switch = new_switch(2)
     end = Endpoint(SLOTS, shard=0, workers=2, first_round=0)
     assert switch.receive(end.submit([0] * 8, 0), 0) is None  # round 0 counts as over
-    assert switch.slots[0].aggregated == 0
-    assert switch.dropped == 1
+    assert switch.slots[0][0].aggregated == 0
+    assert switch.drops == {Drop.STALE: 1}
 
 
 def test_malformed_frames_change_nothing():
     rng = random.Random(1)
-    switch = Aggregator(SLOTS, 2, workers=2)
+    switch = new_switch(2)
     end = Endpoint(SLOTS, shard=0, workers=2)
     end.submit([1] * 8, 0)
     for _ in range(5000):
         frame = rng.randbytes(64)
         assert switch.receive_frame(frame, 0) is None
         assert end.receive_frame(frame, 0) is None
-    assert switch.dropped == end.dropped == 5000
-    assert all(slot.aggregated == 0 for slot in switch.slots)
+    assert switch.drops.total() == end.drops.total() == 5000
+    assert all(slot.aggregated == 0 for slot in switch.slots[0])
     assert not end.sums

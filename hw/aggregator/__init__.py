@@ -1,0 +1,1 @@
+"""The aggregator as hardware: adds up the partials of several jobs, a packet a cycle."""

@@ -1,0 +1,193 @@
+"""The aggregator: ports, registers, and the way of a packet between them."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from p4sgd.hw.aggregator.admission import Admission
+from p4sgd.hw.aggregator.answers import Answers
+from p4sgd.hw.aggregator.keeper import Keeper
+from p4sgd.hw.aggregator.ports import JOB
+from p4sgd.hw.aggregator.slot_table import SlotTable
+from p4sgd.hw.aggregator.sum_table import SumTable
+from p4sgd.hw.bus import axi4_lite
+from p4sgd.hw.bus.axi_stream import FrameBeat
+from p4sgd.hw.bus.event_counters import EventCounters
+from p4sgd.hw.bus.register_file import RegisterFile
+from p4sgd.hw.delay import delayed
+from p4sgd.hw.spec.aggregator import GEOMETRY, AggregatorConfig, aggregator_map, counters, identity
+from p4sgd.hw.spec.drop import Drop
+
+__all__ = ["Aggregator"]
+
+
+class Aggregator(wiring.Component):
+    """Adds up the partials of several jobs' workers and answers; a packet in and a packet out in every cycle::
+
+        control ─▶ RegisterFile ─▶ Keeper
+                        │ jobs       │ fresh slots
+        rx ─────▶ Admission ────▶ SlotTable ──▶ SumTable ──▶ Answers ──▶ tx
+                  is it a packet  what comes    the sums     a frame
+                  of a job here?  of it?
+
+    The state machine is that of hw/net/README.md, the registers are those of :mod:`p4sgd.hw.spec.aggregator`. An answer
+    leaves `LATENCY` cycles after its packet came, if those before it have left. Jobs share nothing but the way: each
+    has slots of its own, and a packet reaches them only if its number, shard, MAC address and port are those of a
+    worker of the job.
+
+    Parameters
+    ----------
+    config
+        Size of the aggregator.
+    build_id
+        Number that the host can read back, to tell builds apart.
+
+    Members
+    -------
+    control : In(AXI4-Lite)
+    rx : In(stream of {beat: FrameBeat, port})
+        Always ready.
+    tx : Out(stream of {beat: FrameBeat, ports})
+        ``ports`` is the bitmap of the ports that a frame leaves through.
+    """
+
+    LATENCY = Admission.ITEM_LATENCY + SlotTable.LATENCY + 1 + Answers.LATENCY
+
+    def __init__(self, config: AggregatorConfig, *, build_id: int = 0) -> None:
+        self._config = config
+        self._build_id = build_id
+        super().__init__(
+            {
+                "control": In(axi4_lite.Signature()),
+                "rx": In(stream.Signature(data.StructLayout({"beat": FrameBeat, "port": config.port_bits}))),
+                "tx": Out(stream.Signature(data.StructLayout({"beat": FrameBeat, "ports": config.ports}))),
+            }
+        )
+
+    control: Any
+    rx: stream.Interface
+    tx: stream.Interface
+
+    def elaborate(self, platform: object) -> Module:
+        config = self._config
+        m = Module()
+        m.submodules.registers = registers = RegisterFile(aggregator_map(config))
+        m.submodules.keeper = keeper = Keeper(config)
+        m.submodules.admission = admission = Admission(config)
+        m.submodules.slots = slots = SlotTable(config)
+        m.submodules.sums = sums = SumTable(config)
+        m.submodules.answers = answers = Answers(config)
+        mac = Cat(registers.mac_low, registers.mac_high)
+        wiring.connect(m, wiring.flipped(self.control), registers.bus)
+        wiring.connect(m, wiring.flipped(self.rx), admission.rx)
+        wiring.connect(m, answers.tx, wiring.flipped(self.tx))
+        wiring.connect(m, keeper.own, admission.own)
+
+        # Slots come first, their sums a cycle later; what is known of the packet waits for them.
+        address = delayed(m, admission.item.address, 1, "address", reset_less=True)[1]
+        admitted = delayed(m, admission.admitted, 3, "admitted", reset_less=True)
+        outcome = delayed(m, slots.outcome, 1, "outcome", reset_less=True)[1]
+        state = delayed(m, slots.state, 1, "state", reset_less=True)[1]
+        m.d.comb += [
+            admission.mac.eq(mac),
+            slots.item.eq(admission.item),
+            slots.ours.eq(admission.admitted.ours),
+            sums.address.eq(address),
+            sums.values.eq(admitted[2].packet["values"]),
+            sums.begins.eq(slots.outcome.begins),
+            sums.joins.eq(slots.outcome.joins),
+            answers.mac.eq(mac),
+            answers.admitted.eq(admitted[3]),
+            answers.outcome.eq(outcome),
+            answers.state.eq(state),
+            answers.sums.eq(sums.sums),
+        ]
+        self._control(m, registers, keeper, admission, slots)
+        self._count(m, registers, admitted[3], outcome, answers.overrun)
+        return m
+
+    def _control(
+        self, m: Module, registers: RegisterFile, keeper: Keeper, admission: Admission, slots: SlotTable
+    ) -> None:
+        config = self._config
+        words = identity(config, self._build_id)
+        size = GEOMETRY.decode(words.pop("GEOMETRY"))
+        m.d.comb += [getattr(registers, f"geometry_{field}").eq(value) for field, value in size.items()]
+        m.d.comb += [getattr(registers, name.lower()).eq(word) for name, word in words.items()]
+        for place, job in enumerate(admission.jobs):
+            settings = {
+                "serving": keeper.serving[place],
+                "number": getattr(registers, f"job{place}_number"),
+                "workers": getattr(registers, f"job{place}_workers"),
+                "group_mac": Cat(
+                    getattr(registers, f"job{place}_group_mac_low"), getattr(registers, f"job{place}_group_mac_high")
+                ),
+                "ports": getattr(registers, f"job{place}_ports"),
+            }
+            m.d.comb += [job[name].eq(settings[name]) for name in JOB.members]
+
+        def address(slot: Value, place: Value) -> Value:
+            return Cat(slot, place[: config.job_bits])
+
+        looked = delayed(m, keeper.looked, 1 + SlotTable.LATENCY, "looked")[-1]
+        with m.If(looked):
+            m.d.sync += [
+                registers.slot_round_round.eq(slots.state.round),
+                registers.slot_aggregated.eq(slots.state.aggregated),
+                registers.slot_acknowledged.eq(slots.state.acknowledged),
+                registers.slot_round_ready.eq(1),
+            ]
+        with m.If(registers.look_slot_strobe):
+            m.d.sync += registers.slot_round_ready.eq(0)
+        m.d.comb += [
+            keeper.begin.eq(registers.begin_place_strobe),
+            keeper.first_round.eq(registers.begin_round),
+            keeper.end.eq(registers.end_place_strobe),
+            keeper.place.eq(Mux(registers.end_place_strobe, registers.end_place, registers.begin_place)),
+            keeper.look.eq(registers.look_slot_strobe),
+            keeper.look_address.eq(address(registers.look_slot[: config.slot_bits], registers.look_place)),
+            registers.jobs_running.eq(keeper.serving),
+            registers.jobs_clearing.eq(keeper.clearing),
+            admission.members.valid.eq(registers.member_shard_strobe),
+            admission.members.payload.address.eq(address(registers.member_shard, registers.member_place)),
+            admission.members.payload.member.mac.eq(Cat(registers.member_mac_low, registers.member_mac_high)),
+            admission.members.payload.member.port.eq(registers.member_port),
+        ]
+
+    def _count(self, m: Module, registers: RegisterFile, packet: Any, outcome: Any, overrun: Signal) -> None:
+        answered = outcome.full | outcome.clear
+        taken = outcome.begins | outcome.joins | outcome.acknowledges | answered
+        accepted = taken | packet.probe
+        drop = Signal(Drop)
+        dropped = Signal()
+        m.d.comb += [drop.eq(packet.drop), dropped.eq(packet.arrived & ~accepted)]
+        with m.If(packet.ours):
+            m.d.comb += drop.eq(Drop.DUPLICATE)
+            with m.If(outcome.stale):
+                m.d.comb += drop.eq(Drop.STALE)
+        events: dict[str, Value] = {
+            "FRAMES": packet.arrived,
+            "PARTIALS": outcome.begins | outcome.joins,
+            "ACKS": outcome.acknowledges,
+            "FULLS_TO_ALL": outcome.full & outcome.to_all,
+            "FULLS_TO_ONE": outcome.full & ~outcome.to_all,
+            "CLEARS_TO_ALL": outcome.clear & outcome.to_all,
+            "CLEARS_TO_ONE": outcome.clear & ~outcome.to_all,
+            "ECHOES": packet.probe,
+            "OVERRUNS": overrun,
+        }
+        events |= {f"DROPPED_{known.name}": dropped & (drop == known) for known in Drop}
+        for place in range(self._config.jobs):
+            here = packet.has_job & (packet.place == place)
+            events |= {f"JOB{place}_ACCEPTED": here & accepted, f"JOB{place}_DROPPED": here & dropped}
+        names = [name for name, _ in counters(self._config)]
+        m.submodules.counters = counts = EventCounters(len(names))
+        m.d.comb += [
+            counts.events.eq(Cat(events[name] for name in names)),
+            counts.show.eq(registers.snapshot_take_strobe),
+        ]
+        for name, shown in zip(names, counts.shown, strict=True):
+            low, high = getattr(registers, f"{name.lower()}_low"), getattr(registers, f"{name.lower()}_high")
+            m.d.comb += Cat(low, high).eq(shown)

@@ -1,0 +1,129 @@
+"""From what comes of packets to frames."""
+
+from typing import Any
+
+from amaranth.hdl import Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from p4sgd.hw.aggregator.ports import MAC_BITS, OUTCOME, STATE, admitted
+from p4sgd.hw.bus.axi_stream import FrameBeat
+from p4sgd.hw.net.packet import VALUES_LAYOUT, build, shard_mask
+from p4sgd.hw.partials.prompt_fifo import PromptFIFO
+from p4sgd.hw.spec.aggregator import AggregatorConfig
+from p4sgd.hw.spec.drop import VERDICT, Drop
+from p4sgd.hw.spec.packet import FRAME_BYTES, EchoValue, PacketType
+
+__all__ = ["Answers"]
+
+_DEPTH = 64
+"""Answers that may wait. A packet has at most one, so only a way out that is slower than the way in fills the queue."""
+
+
+class Answers(wiring.Component):
+    """Builds answers and queues them. One that finds the queue full is lost, as on any cable.
+
+    Members
+    -------
+    mac : In(48)
+        The aggregator's address.
+    admitted : In(admitted(config)), outcome : In(OUTCOME), state : In(STATE), sums : In(VALUES_LAYOUT)
+        A packet, what comes of it, its slot before it, and the sums after it.
+    tx : Out(stream of {beat: FrameBeat, ports})
+        `LATENCY` cycles later. ``ports`` is the bitmap of the ports that a frame leaves through.
+    overrun : Out(1)
+        Pulse: an answer is lost.
+    """
+
+    LATENCY = 2
+
+    def __init__(self, config: AggregatorConfig) -> None:
+        self._config = config
+        super().__init__(
+            {
+                "mac": In(MAC_BITS),
+                "admitted": In(admitted(config)),
+                "outcome": In(OUTCOME),
+                "state": In(STATE),
+                "sums": In(VALUES_LAYOUT),
+                "tx": Out(stream.Signature(data.StructLayout({"beat": FrameBeat, "ports": config.ports}))),
+                "overrun": Out(1),
+            }
+        )
+
+    mac: Signal
+    admitted: Any
+    outcome: Any
+    state: Any
+    sums: Any
+    tx: stream.Interface
+    overrun: Signal
+
+    def elaborate(self, platform: object) -> Module:
+        config = self._config
+        m = Module()
+        about, outcome = self.admitted, self.outcome
+        packet = about.packet
+        failed = {check: about.verdict[bit] for bit, check in enumerate(VERDICT)}
+        has_slot = about.has_job & ~failed[Drop.SLOT]
+        has_shard = about.has_job & ~failed[Drop.SHARD]
+        to_all = outcome.to_all & ~about.probe
+
+        echo: Any = Signal(VALUES_LAYOUT)
+        values: Any = Signal(VALUES_LAYOUT)
+        m.d.comb += [
+            echo[EchoValue.NUMBER].eq(packet["values"][0]),
+            echo[EchoValue.VERDICT].eq(about.verdict),
+            echo[EchoValue.PORT].eq(about.port),
+            echo[EchoValue.ACKNOWLEDGED].eq(Mux(has_slot, self.state.acknowledged, 0)),
+            echo[EchoValue.WORKERS].eq(Mux(about.has_job, about.job.workers, 0)),
+            echo[EchoValue.SLOTS].eq(config.slots),
+            echo[EchoValue.MAC_HIGH].eq(Mux(has_shard, about.member.mac >> 32, 0)),
+            echo[EchoValue.MAC_LOW].eq(Mux(has_shard, about.member.mac[:32], 0)),
+        ]
+        with m.If(about.probe):
+            m.d.comb += values.eq(echo)
+        with m.Elif(outcome.full):
+            m.d.comb += values.eq(self.sums)
+        frame = build(
+            m,
+            destination=Mux(to_all, about.job.group_mac, packet.source),
+            source=self.mac,
+            type=Mux(about.probe, PacketType.ECHO, Mux(outcome.full, PacketType.FULL, PacketType.CLEAR)),
+            job=packet.job,
+            slot=packet.slot,
+            round=Mux(about.probe, Mux(has_slot, self.state.round, 0), packet.round),
+            shard=Mux(to_all, 0, packet.shard),
+            workers=packet.workers,
+            bitmap=Mux(about.probe, Mux(has_slot, self.state.aggregated, 0), shard_mask(about.job.workers)),
+            values=values,
+        )
+        layout = data.StructLayout({"frame": 8 * FRAME_BYTES, "ports": config.ports})
+        answer: Any = Signal(layout)
+        m.submodules.queue = queue = PromptFIFO(layout.size, _DEPTH)
+        waiting: Any = data.View(layout, queue.o.payload)
+        room = Signal(range(_DEPTH + 1), init=_DEPTH)
+        has_room = Signal(init=1)  # a cycle late, and so for one item less
+        asks = about.probe | outcome.full | outcome.clear
+        enters = asks & has_room
+        m.d.comb += [
+            answer.frame.eq(frame),
+            answer.ports.eq(Mux(to_all, about.job.ports, Const(1) << about.port)),
+            queue.i.payload.eq(answer),
+            queue.i.valid.eq(enters),
+            queue.o.ready.eq(~self.tx.valid | self.tx.ready),
+            self.overrun.eq(asks & ~has_room),
+        ]
+        m.d.sync += [
+            room.eq(room - enters + (queue.o.valid & queue.o.ready)),
+            has_room.eq(room > 1),
+        ]
+        with m.If(queue.o.ready):
+            m.d.sync += [
+                self.tx.valid.eq(queue.o.valid),
+                self.tx.payload.beat.data.eq(waiting.frame),
+                self.tx.payload.beat.keep.eq((1 << FRAME_BYTES) - 1),
+                self.tx.payload.beat.last.eq(1),
+                self.tx.payload.ports.eq(waiting.ports),
+            ]
+        return m

@@ -1,0 +1,262 @@
+"""The aggregator: its size and its registers."""
+
+from dataclasses import dataclass
+
+from p4sgd.hw.spec.drop import Drop
+from p4sgd.hw.spec.packet import ROUND_BITS
+from p4sgd.hw.spec.register_map import Access, Field, Register, RegisterMap, pair, whole
+from p4sgd.hw.spec.run import MAX_WORKERS
+
+__all__ = ["MAX_JOBS", "MAX_PORTS", "AggregatorConfig", "aggregator_map", "counter", "counters", "job_registers"]
+
+MAX_JOBS = 8
+"""Most jobs at a time, for which the register map has room."""
+
+MAX_PORTS = 32
+"""Most ports: a job has a bitmap of them, of 32 bits."""
+
+MAGIC = int.from_bytes(b"P4AG", "big")
+"""First word of the identification block."""
+
+ABI_VERSION = 1
+"""Changes whenever the meaning of an existing register does."""
+
+
+@dataclass(frozen=True)
+class AggregatorConfig:
+    """Size of an aggregator.
+
+    Parameters
+    ----------
+    slots
+        AllReduce operations that each job has in flight, a power of two, 2 to 65536.
+    jobs
+        Jobs at a time, a power of two, 1 to `MAX_JOBS`.
+    ports
+        Ethernet ports, 1 to 32. A port may have a whole network of workers behind it.
+
+    Raises
+    ------
+    ValueError
+        If one is outside its range.
+    """
+
+    slots: int = 4096
+    jobs: int = 4
+    ports: int = 1
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("slots", 2, 1 << 16), ("jobs", 1, MAX_JOBS)):
+            value = getattr(self, name)
+            if not low <= value <= high or value & (value - 1):
+                raise ValueError(f"{name} must be a power of two, {low} to {high}, not {value}")
+        if not 1 <= self.ports <= MAX_PORTS:
+            raise ValueError(f"ports must be 1 to {MAX_PORTS}, not {self.ports}")
+
+    @property
+    def slot_bits(self) -> int:
+        """Bits of a slot number."""
+        return (self.slots - 1).bit_length()
+
+    @property
+    def job_bits(self) -> int:
+        """Bits of a job's place; 0 if there is only one."""
+        return (self.jobs - 1).bit_length()
+
+    @property
+    def port_bits(self) -> int:
+        """Bits of a port number, at least 1."""
+        return max(1, (self.ports - 1).bit_length())
+
+
+_RO, _RW, _STROBE = Access.RO, Access.RW, Access.STROBE
+
+IDENTITY = (
+    whole("MAGIC", 0x010, _RO, "0x50344147, 'P4AG'"),
+    whole("ABI_VERSION", 0x014, _RO, "version of this register map"),
+    whole("BUILD_ID", 0x018, _RO, "number given at generation, 0 if none"),
+)
+GEOMETRY = Register(
+    "GEOMETRY",
+    0x01C,
+    "Size of the aggregator",
+    (
+        Field("jobs", 0, 8, _RO, "jobs at a time"),
+        Field("ports", 8, 8, _RO, "Ethernet ports"),
+    ),
+)
+SLOTS = whole("SLOTS", 0x020, _RO, "slots of each job")
+MAC = (
+    whole("MAC_LOW", 0x024, _RW, "the aggregator's MAC address: bits 31..0"),
+    whole("MAC_HIGH", 0x028, _RW, "the aggregator's MAC address: bits 47..32", bits=16),
+)
+
+MEMBER_MAC = (
+    whole("MEMBER_MAC_LOW", 0x030, _RW, "a worker's MAC address: bits 31..0"),
+    whole("MEMBER_MAC_HIGH", 0x034, _RW, "a worker's MAC address: bits 47..32", bits=16),
+)
+MEMBER = Register(
+    "MEMBER",
+    0x038,
+    "A write notes the worker of this address and port in a job that is not running",
+    (
+        Field("place", 0, 3, _STROBE, "place of the job"),
+        Field("shard", 8, 5, _STROBE, "the worker's shard"),
+        Field("port", 16, 5, _STROBE, "port that it is behind"),
+    ),
+)
+BEGIN = Register(
+    "BEGIN",
+    0x040,
+    "A write makes all slots of a job fresh, and then serves it; not while another is made so",
+    (
+        Field("place", 0, 3, _STROBE, "place of the job"),
+        Field("round", 16, ROUND_BITS, _STROBE, "round that its workers begin with"),
+    ),
+)
+END = Register(
+    "END",
+    0x044,
+    "A write ends a job: its packets are dropped from then on",
+    (Field("place", 0, 3, _STROBE, "place of the job"),),
+)
+JOBS = Register(
+    "JOBS",
+    0x048,
+    "What becomes of the jobs",
+    (
+        Field("running", 0, MAX_JOBS, _RO, "bitmap of those that are served"),
+        Field("clearing", 31, 1, _RO, "the slots of one are being made fresh"),
+    ),
+)
+LOOK = Register(
+    "LOOK",
+    0x050,
+    "A write has the state of a slot shown in the registers below",
+    (
+        Field("place", 0, 3, _STROBE, "place of the job"),
+        Field("slot", 16, 16, _STROBE, "slot"),
+    ),
+)
+SLOT_ROUND = Register(
+    "SLOT_ROUND",
+    0x054,
+    "Of the slot looked at",
+    (
+        Field("round", 0, ROUND_BITS, _RO, "its round"),
+        Field("ready", 31, 1, _RO, "it is shown; 0 for some cycles after LOOK is written"),
+    ),
+)
+SLOT_AGGREGATED = whole("SLOT_AGGREGATED", 0x058, _RO, "shards whose partials the slot looked at has; 0 if it is fresh")
+SLOT_ACKNOWLEDGED = whole("SLOT_ACKNOWLEDGED", 0x05C, _RO, "shards that have acknowledged its sums")
+SNAPSHOT = Register(
+    "SNAPSHOT",
+    0x060,
+    "Counters",
+    (Field("take", 0, 1, _STROBE, "a write, of whatever value, lets the counters show this moment"),),
+)
+
+_JOB_BASE = 0x080
+_JOB_STRIDE = 0x10
+
+
+def job_registers(place: int) -> tuple[Register, Register, Register, Register]:
+    """Settings of the job in a place, stable while it runs: JOB, GROUP_MAC (low and high), PORTS."""
+    base = _JOB_BASE + _JOB_STRIDE * place
+    job = Register(
+        f"JOB{place}",
+        base,
+        f"The job in place {place}; no two that run have the same number",
+        (
+            Field("number", 0, 8, _RW, "its number in packets"),
+            Field("workers", 8, 6, _RW, f"its workers, 1 to {MAX_WORKERS}", reset=1),
+        ),
+    )
+    return (
+        job,
+        whole(f"JOB{place}_GROUP_MAC_LOW", base + 4, _RW, "MAC address of all its workers: bits 31..0"),
+        whole(f"JOB{place}_GROUP_MAC_HIGH", base + 8, _RW, "MAC address of all its workers: bits 47..32", bits=16),
+        whole(f"JOB{place}_PORTS", base + 12, _RW, "bitmap of the ports that answers to all leave through"),
+    )
+
+
+COUNTERS = (
+    ("FRAMES", "frames that came in"),
+    ("PARTIALS", "PARTIAL that were added"),
+    ("ACKS", "ACK that were new"),
+    ("FULLS_TO_ALL", "FULL sent to all"),
+    ("FULLS_TO_ONE", "FULL sent to one worker again"),
+    ("CLEARS_TO_ALL", "CLEAR sent to all"),
+    ("CLEARS_TO_ONE", "CLEAR sent to one worker again"),
+    ("ECHOES", "ECHO sent"),
+    ("OVERRUNS", "answers that were lost because the way out was blocked"),
+    *((f"DROPPED_{drop.name}", f"frames dropped: {drop.help}") for drop in Drop),
+)
+"""64-bit counters since reset, in map order."""
+
+JOB_COUNTERS = (
+    ("ACCEPTED", "packets that changed something or were answered"),
+    ("DROPPED", "packets that bore its number and were dropped"),
+)
+"""64-bit counters of each job, likewise; the name of job i's begins with ``JOB<i>_``."""
+
+_COUNTER_BASE = 0x200
+_JOB_COUNTER_BASE = 0x400
+
+
+def counters(config: AggregatorConfig) -> tuple[tuple[str, str], ...]:
+    """Names and meanings of all counters: `COUNTERS`, then each job's `JOB_COUNTERS`."""
+    jobs = (
+        (f"JOB{place}_{name}", f"job in place {place}: {text}")
+        for place in range(config.jobs)
+        for name, text in JOB_COUNTERS
+    )
+    return (*COUNTERS, *jobs)
+
+
+def counter(name: str) -> tuple[Register, Register]:
+    """The low and high halves of a counter, by its name in `counters`."""
+    for index, (known, text) in enumerate(COUNTERS):
+        if known == name:
+            return pair(name, _COUNTER_BASE + 8 * index, _RO, text)
+    for index, (known, text) in enumerate(JOB_COUNTERS):
+        place = name.removeprefix("JOB").removesuffix(f"_{known}")
+        if place.isdecimal():
+            offset = _JOB_COUNTER_BASE + 8 * (len(JOB_COUNTERS) * int(place) + index)
+            return pair(name, offset, _RO, f"job in place {place}: {text}")
+    raise KeyError(f"there is no counter {name}")
+
+
+def aggregator_map(config: AggregatorConfig) -> RegisterMap:
+    """All registers of an aggregator."""
+    return RegisterMap(
+        [
+            *IDENTITY,
+            GEOMETRY,
+            SLOTS,
+            *MAC,
+            *MEMBER_MAC,
+            MEMBER,
+            BEGIN,
+            END,
+            JOBS,
+            LOOK,
+            SLOT_ROUND,
+            SLOT_AGGREGATED,
+            SLOT_ACKNOWLEDGED,
+            SNAPSHOT,
+            *(register for place in range(config.jobs) for register in job_registers(place)),
+            *(half for name, _ in counters(config) for half in counter(name)),
+        ]
+    )
+
+
+def identity(config: AggregatorConfig, build_id: int = 0) -> dict[str, int]:
+    """The words of the identification block by register name."""
+    return {
+        "MAGIC": MAGIC,
+        "ABI_VERSION": ABI_VERSION,
+        "BUILD_ID": build_id,
+        "GEOMETRY": GEOMETRY.encode(jobs=config.jobs, ports=config.ports),
+        "SLOTS": config.slots,
+    }

@@ -1,0 +1,405 @@
+"""The RTL aggregator against the Python one, answer for answer and counter for counter, over long random sequences."""
+
+import random
+from itertools import pairwise
+
+import cocotb
+import pytest
+from cocotb.triggers import ClockCycles, RisingEdge
+from cocotb.utils import get_sim_time
+from support.axi import LiteMaster
+from support.bench import parameters, run_bench, start
+from support.streams import StreamSink, StreamSource
+
+from p4sgd.hw.aggregator.aggregator import Aggregator
+from p4sgd.hw.spec import aggregator as registers
+from p4sgd.hw.spec.aggregator import AggregatorConfig
+from p4sgd.hw.spec.drop import Drop
+from p4sgd.hw.spec.packet import BROADCAST, Packet, PacketType
+from p4sgd.hw.spec.register_map import RegisterClient
+from p4sgd.sim.network import aggregator as model
+from p4sgd.sim.network.aggregator import Job, Member
+
+MAC = 0x0250_0000_0001
+FRAME = (1 << 512) - 1
+KEEP = (1 << 64) - 1
+
+
+def beat(frame: bytes, port: int, *, keep: int = KEEP, last: int = 1) -> int:
+    """A payload of ``rx``."""
+    return int.from_bytes(frame, "little") | keep << 512 | last << 576 | port << 577
+
+
+class Host:
+    """Sets the aggregator up through its registers."""
+
+    def __init__(self, dut, config: AggregatorConfig, stall: float = 0.0) -> None:
+        self.config = config
+        self._master = LiteMaster(dut, "control", stall)
+
+    async def write(self, *writes) -> None:
+        """Registers with their fields, in order."""
+        words = []
+        client = RegisterClient(lambda offset: 0, lambda offset, word: words.append((offset, word)))
+        for register, fields in writes:
+            client.write(register, **fields)
+        for offset, word in words:
+            await self._master.write(offset, word)
+
+    async def read(self, register) -> dict[str, int]:
+        return register.decode(await self._master.read(register.offset))
+
+    async def set_mac(self) -> None:
+        low, high = registers.MAC
+        await self.write((low, {"value": MAC & 0xFFFFFFFF}), (high, {"value": MAC >> 32}))
+
+    async def begin(self, place: int, job: Job, first_round: int) -> None:
+        """Have a job served; returns when it is."""
+        settings, group_low, group_high, ports = registers.job_registers(place)
+        await self.write((registers.END, {"place": place}))
+        for shard, member in enumerate(job.members):
+            await self.write(
+                (registers.MEMBER_MAC[0], {"value": member.mac & 0xFFFFFFFF}),
+                (registers.MEMBER_MAC[1], {"value": member.mac >> 32}),
+                (registers.MEMBER, {"place": place, "shard": shard, "port": member.port}),
+            )
+        await self.write(
+            (settings, {"number": job.number, "workers": len(job.members)}),
+            (group_low, {"value": job.group_mac & 0xFFFFFFFF}),
+            (group_high, {"value": job.group_mac >> 32}),
+            (ports, {"value": job.ports}),
+            (registers.BEGIN, {"place": place, "round": first_round}),
+        )
+        while (await self.read(registers.JOBS))["clearing"]:
+            pass
+        assert (await self.read(registers.JOBS))["running"] >> place & 1
+
+    async def counters(self) -> dict[str, int]:
+        """All counters of one moment."""
+        await self.write((registers.SNAPSHOT, {}))
+        found = {}
+        for name, _ in registers.counters(self.config):
+            low, high = registers.counter(name)
+            found[name] = (await self.read(low))["value"] | (await self.read(high))["value"] << 32
+        return found
+
+    async def look(self, place: int, slot: int) -> tuple[int, int, int]:
+        """Round and bitmaps of a slot."""
+        await self.write((registers.LOOK, {"place": place, "slot": slot}))
+        while not (shown := await self.read(registers.SLOT_ROUND))["ready"]:
+            pass
+        bitmaps = [await self.read(r) for r in (registers.SLOT_AGGREGATED, registers.SLOT_ACKNOWLEDGED)]
+        return shown["round"], *(bitmap["value"] for bitmap in bitmaps)
+
+
+def config_of_bench() -> AggregatorConfig:
+    return AggregatorConfig(**{name: parameters()[name] for name in ("slots", "jobs", "ports")})
+
+
+def random_job(config: AggregatorConfig, place: int) -> Job:
+    """Members have addresses of their own, but may share ports."""
+    workers = min(parameters()["workers"], 32)
+    members = tuple(
+        Member(0x0250_0000_1000 + 64 * place + shard, random.randrange(config.ports)) for shard in range(workers)
+    )
+    ports = 0
+    for known in members:
+        ports |= 1 << known.port
+    return Job(3 * place + 7, members, 0x0150_0000_0000 + place, ports)
+
+
+class Twin:
+    """The model, its jobs, and packets that fit them."""
+
+    def __init__(self, config: AggregatorConfig) -> None:
+        self.config = config
+        self.model = model.Aggregator(config.slots, jobs=config.jobs, mac=MAC)
+        self.jobs = [random_job(config, place) for place in range(config.jobs)]
+        self.hot = random.sample(range(config.slots), min(config.slots, 4))  # most packets are of these slots
+        self.expected: list[tuple[bytes, int]] = []
+
+    def take(self, payload: int) -> None:
+        """What the model says to a payload of ``rx``."""
+        frame = (payload & FRAME).to_bytes(64, "little")
+        if payload >> 512 & KEEP != KEEP:
+            frame = frame[:-1]
+        answer = self.model.receive_frame(frame, payload >> 577)
+        if answer is not None:
+            self.expected.append((answer.packet.to_bytes(), answer.ports))
+
+    def next_step(self, place: int, slot: int) -> tuple[PacketType, int, list[int]]:
+        """What leads a slot on: a type, a round, and the shards it is missing from."""
+        state, job = self.model.slots[place][slot], self.jobs[place]
+
+        def missing(bitmap: int) -> list[int]:
+            return [shard for shard in range(len(job.members)) if not bitmap >> shard & 1]
+
+        if state.aggregated and missing(state.aggregated):
+            return PacketType.PARTIAL, state.round, missing(state.aggregated)
+        if state.aggregated and missing(state.acknowledged):
+            return PacketType.ACK, state.round, missing(state.acknowledged)
+        return PacketType.PARTIAL, state.round + 1, list(range(len(job.members)))
+
+    def random_payload(self, places: range | None = None) -> int:
+        """A plausible packet, now and then broken in one place; rounds stay near the slots'."""
+        place = random.choice(places or range(self.config.jobs))
+        job = self.jobs[place]
+        slot = random.choice(self.hot) if random.random() < 0.9 else random.randrange(self.config.slots)
+        kind, near, shards = self.next_step(place, slot)
+        if random.random() < 0.3:
+            kind = random.choice([PacketType.PARTIAL, PacketType.ACK])
+            near = self.model.slots[place][slot].round + random.choice([0, 0, 0, 1, -1, 2, 0x7FFF, 0x8000])
+            shards = range(len(job.members))
+        shard = random.choice(shards)
+        if random.random() < 0.05:
+            kind = PacketType.PROBE
+        port = job.members[shard].port
+        fields = {
+            "type": kind,
+            "job": job.number,
+            "slot": slot,
+            "round": near % 65536,
+            "shard": shard,
+            "workers": len(job.members),
+            "bitmap": 1 << shard,
+            "values": tuple(random.randint(-(1 << 31), (1 << 31) - 1) for _ in range(8)),
+            "destination": random.choice([MAC, BROADCAST]) if kind is PacketType.PROBE else MAC,
+            "source": job.members[shard].mac,
+        }
+        keep, fault = KEEP, random.random()
+        wrong = {
+            "job": random.randrange(256),
+            "workers": random.randrange(1, 40),
+            "shard": random.randrange(256),
+            "slot": random.choice([self.config.slots % 65536, 65535, random.randrange(65536)]),
+            "bitmap": random.choice([random.getrandbits(32), 1 << random.randrange(32)]),
+            "destination": random.choice([BROADCAST, random.getrandbits(48)]),
+            "source": random.choice([random.getrandbits(48), job.members[-1].mac, fields["source"] ^ 1]),
+            "type": random.choice(list(PacketType)),
+            "version": random.randrange(16),
+        }
+        if fault < 0.18:
+            for name in random.sample(sorted(wrong), random.choice([1, 1, 1, 2])):
+                fields[name] = wrong[name]
+        elif fault < 0.20:
+            port = random.randrange(self.config.ports)
+        elif fault < 0.21:
+            keep = KEEP >> 1
+        frame = bytearray(Packet(**fields).to_bytes())
+        if fault > 0.97:  # anywhere, in any bit
+            frame[random.randrange(6, 32)] ^= 1 << random.randrange(8)
+        return beat(bytes(frame), port, keep=keep)
+
+    def counters(self) -> dict[str, int]:
+        """Those of the model's counters that the design has too."""
+        found = {f"DROPPED_{drop.name}": self.model.drops[drop] for drop in Drop}
+        for place in range(self.config.jobs):
+            found[f"JOB{place}_ACCEPTED"] = self.model.job_accepted[place]
+            found[f"JOB{place}_DROPPED"] = self.model.job_dropped[place]
+        return found
+
+
+def answers_on(tx: StreamSink) -> list[tuple[bytes, int]]:
+    """What the design said."""
+    assert all(item >> 512 & KEEP == KEEP and item >> 576 & 1 for item in tx.items)
+    return [((item & FRAME).to_bytes(64, "little"), item >> 577) for item in tx.items]
+
+
+def assert_same(got: list[tuple[bytes, int]], expected: list[tuple[bytes, int]]) -> None:
+    """Compare answers; the first that differs is shown as a packet."""
+    for index, (mine, its) in enumerate(zip(got, expected, strict=False)):
+        assert mine == its, (index, Packet.from_bytes(mine[0]), mine[1], Packet.from_bytes(its[0]), its[1])
+    assert len(got) == len(expected)
+
+
+async def begin(dut, stall: float = 0.0) -> tuple[Host, Twin, StreamSource, StreamSink]:
+    config = config_of_bench()
+    dut.rx__valid.value = 0
+    rx, tx, host = StreamSource(dut, "rx", stall), StreamSink(dut, "tx"), Host(dut, config)
+    await start(dut)
+    await host.set_mac()
+    return host, Twin(config), rx, tx
+
+
+@cocotb.test()
+@cocotb.parametrize(stall=[0.0, 0.5])
+async def answers_as_the_model(dut, stall):
+    """Jobs come and go; packets come back to back, most of them for the same few slots."""
+    host, twin, rx, tx = await begin(dut, stall)
+    for era in range(4):
+        for place, job in enumerate(twin.jobs):
+            if era == 0 or random.random() < 0.5:
+                first_round = random.choice([1, 65530, 32767])
+                await host.begin(place, job, first_round)
+                twin.model.begin(place, job, first_round)
+            elif random.random() < 0.3:
+                await host.write((registers.END, {"place": place}))
+                twin.model.end(place)
+        payloads = []
+        for _ in range(parameters()["packets"]):
+            payloads.append(twin.random_payload())
+            twin.take(payloads[-1])
+        rx.send(payloads)
+        await rx.drained()
+        await ClockCycles(dut.clk, 100)
+        assert_same(answers_on(tx), twin.expected)
+        for place in range(twin.config.jobs):
+            for slot in twin.hot:
+                state = twin.model.slots[place][slot]
+                assert await host.look(place, slot) == (state.round, state.aggregated, state.acknowledged)
+    counted = await host.counters()
+    assert counted.items() >= twin.counters().items()
+    assert counted["FRAMES"] == 4 * parameters()["packets"]
+    assert counted["OVERRUNS"] == 0
+    kinds = [Packet.from_bytes(frame) for frame, _ in twin.expected]
+    for kind, all_name, one_name in (
+        (PacketType.FULL, "FULLS_TO_ALL", "FULLS_TO_ONE"),
+        (PacketType.CLEAR, "CLEARS_TO_ALL", "CLEARS_TO_ONE"),
+    ):
+        groups = [packet.destination >> 40 & 1 for packet in kinds if packet.type is kind]
+        assert (counted[all_name], counted[one_name]) == (sum(groups), len(groups) - sum(groups))
+        assert sum(groups) > 5
+    assert counted["ECHOES"] == sum(packet.type is PacketType.ECHO for packet in kinds) > 5
+    assert counted["PARTIALS"] + counted["ACKS"] > 100
+    rare = {Drop.LONG} | ({Drop.DUPLICATE} if parameters()["workers"] == 1 else set())
+    assert all(twin.model.drops[drop] for drop in set(Drop) - rare), twin.model.drops
+
+
+@cocotb.test()
+async def a_packet_a_cycle(dut):
+    """Both ways at once, for thousands of packets, also when all are for one slot; 10 cycles from one to the other."""
+    host, twin, rx, tx = await begin(dut)
+    job = twin.jobs[0]
+    await host.begin(0, job, 1)
+    twin.model.begin(0, job, 1)
+    slots = twin.config.slots
+
+    def packet(kind, slot, number, shard):
+        who = job.members[shard]
+        size = len(job.members)
+        return beat(
+            Packet(kind, job.number, slot, number, shard, size, 1 << shard, (shard,) * 8, MAC, who.mac).to_bytes(),
+            who.port,
+        )
+
+    everyone = range(len(job.members))
+    # Repeated partials of complete slots: an answer for every packet.
+    payloads = [packet(PacketType.PARTIAL, slot, 1, shard) for slot in (0, slots - 1) for shard in everyone]
+    repeats = [
+        packet(PacketType.PARTIAL, random.choice([0, 0, slots - 1]), 1, random.choice(everyone)) for _ in range(10_000)
+    ]
+    payloads += repeats
+    for payload in payloads:
+        twin.take(payload)
+    sent, came = [], []
+
+    async def watch():
+        while True:
+            await RisingEdge(dut.clk)
+            now = get_sim_time("ns") // 4
+            if dut.rx__valid.value:
+                sent.append(now)
+            if dut.tx__valid.value:
+                came.append(now)
+
+    cocotb.start_soon(watch())
+    rx.send(payloads)
+    await rx.drained()
+    await ClockCycles(dut.clk, 20)
+    assert_same(answers_on(tx), twin.expected)
+    assert {later - earlier for earlier, later in pairwise(sent)} == {1}
+    assert [later - earlier for earlier, later in pairwise(came[-len(repeats) :])] == [1] * (len(repeats) - 1)
+    assert came[-1] - sent[-1] == Aggregator.LATENCY == 10
+
+
+@cocotb.test()
+async def a_job_that_begins_disturbs_no_other(dut):
+    """Slots of one job are made fresh, again and again, while packets of another come back to back."""
+    host, twin, rx, tx = await begin(dut, 0.2)
+    if twin.config.jobs < 2:
+        return
+    for place in (0, 1):
+        await host.begin(place, twin.jobs[place], 1)
+        twin.model.begin(place, twin.jobs[place], 1)
+    number = twin.jobs[1].number
+    payloads = []
+    while len(payloads) < 4000:
+        payload = twin.random_payload(range(1))
+        if payload >> 8 * 15 & 255 != number:  # job 1 gets no packets, not even wrong ones
+            twin.take(payload)
+            payloads.append(payload)
+    rx.send(payloads)
+    begun = 0
+    while len(tx.items) < len(twin.expected) // 2:
+        await host.write((registers.BEGIN, {"place": 1, "round": random.randrange(65536)}))
+        while (await host.read(registers.JOBS))["clearing"]:
+            pass
+        begun += 1
+    assert begun > 3
+    await rx.drained()
+    await ClockCycles(dut.clk, 20)
+    assert_same(answers_on(tx), twin.expected)
+
+
+@cocotb.test()
+async def a_blocked_way_out_loses_answers_and_nothing_else(dut):
+    host, twin, rx, tx = await begin(dut)
+    await host.begin(0, twin.jobs[0], 1)
+    twin.model.begin(0, twin.jobs[0], 1)
+    tx.stall = 1.0
+    await ClockCycles(dut.clk, 2)
+    payloads = []
+    while len(twin.expected) < 200:
+        payloads.append(twin.random_payload(range(1)))
+        twin.take(payloads[-1])
+    rx.send(payloads)
+    await rx.drained()
+    await ClockCycles(dut.clk, 20)
+    tx.stall = 0.3
+    await ClockCycles(dut.clk, 500)
+    lost = (await host.counters())["OVERRUNS"]
+    got = answers_on(tx)
+    assert len(got) + lost == len(twin.expected)
+    assert 60 <= len(got) <= 70
+    assert_same(got, twin.expected[: len(got)])
+    for slot in twin.hot:
+        state = twin.model.slots[0][slot]
+        assert await host.look(0, slot) == (state.round, state.aggregated, state.acknowledged)
+
+
+@cocotb.test()
+async def drops_broken_frames(dut):
+    """Runts, and frames of several beats, each of which alone would be a packet."""
+    host, twin, rx, tx = await begin(dut)
+    job = twin.jobs[0]
+    await host.begin(0, job, 1)
+    workers = len(job.members)
+    frames = [
+        (Packet(PacketType.PARTIAL, job.number, 0, 1, shard, workers, 1 << shard, (shard,) * 8, MAC, who.mac), who.port)
+        for shard, who in enumerate(job.members)
+    ]
+    for packet, port in frames:
+        frame = packet.to_bytes()
+        rx.send([beat(frame, port, keep=KEEP >> 1)])
+        rx.send([beat(frame, port, last=0), beat(frame, port, last=0), beat(frame, port)])
+    await rx.drained()
+    await ClockCycles(dut.clk, 20)
+    assert not tx.items
+    counted = await host.counters()
+    assert (counted["DROPPED_RUNT"], counted["DROPPED_LONG"], counted["FRAMES"]) == (workers, workers, 2 * workers)
+    assert await host.look(0, 0) == (0, 0, 0)
+    rx.send(beat(packet.to_bytes(), port) for packet, port in frames)
+    (answer,) = await tx.receive(1)
+    full = Packet.from_bytes((answer & FRAME).to_bytes(64, "little"))
+    assert full.type is PacketType.FULL
+    assert full.values == (sum(range(workers)),) * 8
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize(
+    ("slots", "jobs", "ports", "workers", "packets"),
+    [(8, 1, 1, 1, 1500), (16, 2, 3, 3, 3000), (64, 4, 32, 32, 6000), (4, 8, 2, 5, 3000)],
+)
+def test_aggregator(slots, jobs, ports, workers, packets):
+    config = AggregatorConfig(slots=slots, jobs=jobs, ports=ports)
+    run_bench(Aggregator(config), __file__, slots=slots, jobs=jobs, ports=ports, workers=workers, packets=packets)
