@@ -1,5 +1,6 @@
 """The aggregator: its size and its registers."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from p4sgd.hw.spec.drop import Drop
@@ -7,7 +8,16 @@ from p4sgd.hw.spec.packet import ROUND_BITS
 from p4sgd.hw.spec.register_map import Access, Field, Register, RegisterMap, pair, whole
 from p4sgd.hw.spec.run import MAX_WORKERS
 
-__all__ = ["MAX_JOBS", "MAX_PORTS", "AggregatorConfig", "aggregator_map", "counter", "counters", "job_registers"]
+__all__ = [
+    "MAX_JOBS",
+    "MAX_PORTS",
+    "AggregatorConfig",
+    "after_reset",
+    "aggregator_map",
+    "counter",
+    "counters",
+    "job_registers",
+]
 
 MAX_JOBS = 8
 """Most jobs at a time, for which the register map has room."""
@@ -260,3 +270,8 @@ def identity(config: AggregatorConfig, build_id: int = 0) -> dict[str, int]:
         "GEOMETRY": GEOMETRY.encode(jobs=config.jobs, ports=config.ports),
         "SLOTS": config.slots,
     }
+
+
+def after_reset(config: AggregatorConfig, build_id: int = 0) -> Iterator[Register]:
+    """All registers of an aggregator as a first read finds them."""
+    return aggregator_map(config).after_reset(identity(config, build_id))

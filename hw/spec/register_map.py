@@ -3,8 +3,8 @@
 Words are 32 bits, offsets are bytes.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 
 __all__ = ["ADDRESS_BITS", "Access", "Field", "Register", "RegisterClient", "RegisterMap", "pair", "whole"]
@@ -146,6 +146,13 @@ class RegisterMap:
 
     def __getitem__(self, name: str) -> Register:
         return self._by_name[name]
+
+    def after_reset(self, words: Mapping[str, int]) -> Iterator[Register]:
+        """All registers as a first read finds them: ``words`` by register name are driven by then."""
+        for register in self:
+            values = register.decode(words[register.name]) if register.name in words else {}
+            fields = tuple(replace(field, reset=values.get(field.name, field.reset)) for field in register.fields)
+            yield replace(register, fields=fields)
 
     def at(self, offset: int) -> Register | None:
         """The register at a byte offset, if there is one."""

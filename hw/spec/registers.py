@@ -6,7 +6,6 @@ an ``ap_ctrl_hs`` kernel (UG1393, "RTL kernel control requirements"); the identi
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from enum import Enum
 
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
@@ -332,10 +331,4 @@ def identity(config: WorkerConfig, build_id: int = 0) -> dict[str, int]:
 
 def after_reset(config: WorkerConfig, build_id: int = 0) -> Iterator[Register]:
     """All registers of a worker as a first read finds them: what the worker drives by then is their reset value."""
-    words = identity(config, build_id) | {"CTRL": CTRL.encode(idle=1)}
-    for register in worker_map(config):
-        if register.name in words:
-            values = register.decode(words[register.name])
-            fields = tuple(replace(field, reset=values[field.name]) for field in register.fields)
-            register = replace(register, fields=fields)
-        yield register
+    return worker_map(config).after_reset(identity(config, build_id) | {"CTRL": CTRL.encode(idle=1)})

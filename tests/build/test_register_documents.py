@@ -6,13 +6,31 @@ import subprocess
 
 import pytest
 
-from p4sgd.build.registers import c_header, json_text, markdown
+from p4sgd.build.registers import RegisterDocuments, aggregator_documents, worker_documents
+from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.register_map import Access, Field, Register
-from p4sgd.hw.spec.registers import ABI_VERSION, MAGIC, after_reset, identity
+from p4sgd.hw.spec.registers import MAGIC
 from p4sgd.sim.emulator.worker import EmulatedWorker
 
-CONFIGS = [WorkerConfig.tiny(), WorkerConfig.u280()]
+COMMAND = "p4sgd generate --config tiny"
+
+CONFIGS = pytest.mark.parametrize("config", [WorkerConfig.tiny(), WorkerConfig.u280()], ids=["tiny", "u280"])
+
+MAPS = pytest.mark.parametrize(
+    "documents",
+    [
+        worker_documents(WorkerConfig.tiny()),
+        worker_documents(WorkerConfig.u280()),
+        aggregator_documents(AggregatorConfig()),
+        aggregator_documents(AggregatorConfig(slots=16, jobs=1, ports=32)),
+    ],
+    ids=["tiny", "u280", "aggregator", "small aggregator"],
+)
+
+MAKERS = pytest.mark.parametrize(
+    "make", [RegisterDocuments.markdown, RegisterDocuments.c_header, RegisterDocuments.json_text]
+)
 
 
 def compiled_constants(header, directory):
@@ -31,12 +49,15 @@ def compiled_constants(header, directory):
     return {name: int(value) for name, value in (line.split() for line in out.splitlines())}
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=["tiny", "u280"])
-def test_c_header_compiles_to_the_map(config, tmp_path):
-    got = compiled_constants(c_header(config, "p4sgd generate"), tmp_path)
-    expected = {"P4SGD_MAGIC_WORD": MAGIC, "P4SGD_ABI": ABI_VERSION, "P4SGD_CONFIG": config.config_hash}
-    for register in after_reset(config):
-        name = f"P4SGD_{register.name}"
+@MAPS
+def test_c_header_compiles_to_the_map(documents, tmp_path):
+    prefix = documents.prefix
+    got = compiled_constants(documents.c_header(COMMAND), tmp_path)
+    expected = {f"{prefix}_MAGIC_WORD": documents.magic, f"{prefix}_ABI": documents.abi_version}
+    if documents.config_hash is not None:
+        expected[f"{prefix}_CONFIG"] = documents.config_hash
+    for register in documents.registers:
+        name = f"{prefix}_{register.name}"
         expected |= {name: register.offset, f"{name}_RESET": register.encode()}
         for field in register.fields:
             part = f"{name}_{field.name.upper()}"
@@ -44,9 +65,9 @@ def test_c_header_compiles_to_the_map(config, tmp_path):
     assert got == expected
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=["tiny", "u280"])
-def test_json_rebuilds_the_map(config):
-    document = json.loads(json_text(config, "p4sgd generate"))
+@MAPS
+def test_json_rebuilds_the_map(documents):
+    document = json.loads(documents.json_text(COMMAND))
     rebuilt = [
         Register(
             register["name"],
@@ -56,17 +77,22 @@ def test_json_rebuilds_the_map(config):
         )
         for register in document["registers"]
     ]
-    assert rebuilt == list(after_reset(config))
-    assert [register["reset"] for register in document["registers"]] == [r.reset for r in after_reset(config)]
+    assert rebuilt == documents.registers
+    assert [register["reset"] for register in document["registers"]] == [r.reset for r in documents.registers]
+    assert (document["magic"], document["abi_version"]) == (documents.magic, documents.abi_version)
+
+
+@CONFIGS
+def test_json_rebuilds_the_configuration(config):
+    document = json.loads(worker_documents(config).json_text(COMMAND))
     assert WorkerConfig(**{k: document["config"][k] for k in WorkerConfig.__dataclass_fields__}) == config
-    assert (document["magic"], document["abi_version"]) == (MAGIC, ABI_VERSION)
     assert document["config_hash"] == config.config_hash
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=["tiny", "u280"])
-def test_markdown_has_every_register_and_field_once(config):
-    text = markdown(config, "p4sgd generate")
-    for register in after_reset(config):
+@MAPS
+def test_markdown_has_every_register_and_field_once(documents):
+    text = documents.markdown(COMMAND)
+    for register in documents.registers:
         assert text.count(f"| `0x{register.offset:03x}` | `{register.name}` |") == 1
         for field in register.fields:
             assert len(re.findall(rf"^\| `{register.name}` \| [\d:]+ \| `{field.name}` \|", text, re.MULTILINE)) == 1
@@ -74,28 +100,32 @@ def test_markdown_has_every_register_and_field_once(config):
     assert {len(re.split(r"(?<!\\)\|", row)) for row in rows} == {6, 8}, "a cell's text has broken a table"
 
 
-@pytest.mark.parametrize("make", [markdown, c_header])
-def test_first_line_names_the_command(make):
-    first = make(WorkerConfig.tiny(), "p4sgd generate --config tiny").splitlines()[0]
-    assert "`p4sgd generate --config tiny`" in first
+@MAPS
+@MAKERS
+def test_documents_name_the_command(make, documents):
+    first, second = make(documents, COMMAND).splitlines()[:2]
+    assert COMMAND in (second if first == "{" else first)
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=["tiny", "u280"])
+@CONFIGS
 def test_documents_give_what_a_worker_reads_after_reset(config):
     """As an emulated worker, which no one has written to, answers."""
     worker = EmulatedWorker(config, 0)
-    document = json.loads(json_text(config, "p4sgd generate"))
+    documents = worker_documents(config)
+    document = json.loads(documents.json_text(COMMAND))
     reset = {register["name"]: register["reset"] for register in document["registers"]}
     assert reset == {register["name"]: worker.read_register(register["offset"]) for register in document["registers"]}
     assert (reset["MAGIC"], reset["SLOTS"]) == (MAGIC, config.slots)
-    assert f"`MAGIC` | `0x{MAGIC:08x}` |" in markdown(config, "p4sgd generate")
-    assert f"#define P4SGD_MAGIC_RESET 0x{MAGIC:08x}u" in c_header(config, "p4sgd generate")
+    assert f"`MAGIC` | `0x{MAGIC:08x}` |" in documents.markdown(COMMAND)
+    assert f"#define P4SGD_MAGIC_RESET 0x{MAGIC:08x}u" in documents.c_header(COMMAND)
 
 
-@pytest.mark.parametrize("make", [markdown, c_header, json_text])
-def test_documents_give_the_build_id(make):
-    config = WorkerConfig.tiny()
-    number = identity(config, build_id=0x1234ABCD)["BUILD_ID"]
-    shown = str(number) if make is json_text else "0x1234abcd"
-    assert shown in make(config, "p4sgd generate", build_id=number)
-    assert shown not in make(config, "p4sgd generate")
+@MAKERS
+@pytest.mark.parametrize(
+    ("documents", "config"), [(worker_documents, WorkerConfig.tiny()), (aggregator_documents, AggregatorConfig())]
+)
+def test_documents_give_the_build_id(make, documents, config):
+    number = 0x1234ABCD
+    shown = str(number) if make is RegisterDocuments.json_text else "0x1234abcd"
+    assert shown in make(documents(config, number), COMMAND)
+    assert shown not in make(documents(config), COMMAND)
