@@ -6,6 +6,7 @@ Slow (about 10^5 cycles a second) and exact: what runs is what a board would run
 import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -180,16 +181,20 @@ class RtlDevice:
         except self._errors as error:
             raise P4sgdError(str(error)) from error
         self._workers = [RtlWorker(self, index) for index in range(workers)]
-        self.aggregator = FpgaAggregator(
-            lambda offset: self.cluster_read(workers, offset),
-            lambda offset, word: self.cluster_write(workers, offset, word),
-        )
-        """The one between them; worker i is behind its port i."""
 
     @property
     def workers(self) -> Sequence[RtlWorker]:
         """The workers, by shard index."""
         return self._workers
+
+    @cached_property
+    def aggregator(self) -> FpgaAggregator:
+        """The one between the workers; worker i is behind its port i."""
+        index = len(self._workers)
+        return FpgaAggregator(
+            lambda offset: self.cluster_read(index, offset),
+            lambda offset, word: self.cluster_write(index, offset, word),
+        )
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Simulate until every worker is idle.
