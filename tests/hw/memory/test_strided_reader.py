@@ -85,13 +85,13 @@ async def never_holds_up_the_memory(dut):
     for burst, stride in ((1, 1), (1, 4), (5, 7)):
         data.items.clear()
         memory.requests.clear()
-        bursts = 800 // burst
+        bursts = (6 * fifo_beats + 100) // burst
         dut.base.value, dut.bursts.value = 0, bursts
         dut.burst_beats.value, dut.stride_beats.value = burst, stride
         await pulse(dut, "start")
         for stall in (0.5, 1.0, 0.5, 1.0):
             data.stall = stall
-            for _ in range(300):
+            for _ in range(2 * fifo_beats + 40):
                 await RisingEdge(dut.clk)
                 assert dut.memory__r__ready.value, "the memory was held up"
             under_way = sum(request.beats for request in memory.requests) - len(data.items)
