@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+from collections import Counter
 from itertools import pairwise
 
 import cocotb
@@ -13,7 +14,8 @@ from support.streams import StreamSink, StreamSource, pack, unpack
 
 from p4sgd.hw.net.endpoint import Endpoint
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.packet import Packet, PacketType
+from p4sgd.hw.spec.drop import Drop
+from p4sgd.hw.spec.packet import BROADCAST, Packet, PacketType
 from p4sgd.sim.network.aggregator import Aggregator, Job, Member
 from p4sgd.sim.network.endpoint import Endpoint as EndpointModel
 
@@ -31,18 +33,19 @@ def beat_of(frame: bytes) -> int:
     return int.from_bytes(frame, "little") | KEEP << 512 | 1 << 576
 
 
-async def begin(dut, resend: int) -> None:
+async def begin(dut, resend: int, *, doublings: int = 0, limit: int = 0) -> None:
     """Settings and a reset; before it, nothing may look at outputs: they may be those of the test before."""
     who = parameters()
     dut.job.value, dut.shard.value, dut.workers.value = JOB, who["shard"], who["workers"]
     dut.local_mac.value, dut.peer_mac.value, dut.resend_cycles.value = LOCAL, MAC, resend
-    dut.join.value = dut.rx__valid.value = dut.partials__valid.value = 0
+    dut.doublings.value, dut.resend_limit.value = doublings, limit
+    dut.join.value = dut.rx__valid.value = dut.partials__valid.value = dut.probe__valid.value = 0
     await start(dut)
 
 
-async def begin_joined(dut, resend: int) -> tuple[StreamSink, StreamSource, StreamSink, StreamSource]:
+async def begin_joined(dut, resend: int, **settings: int) -> tuple[StreamSink, StreamSource, StreamSink, StreamSource]:
     """Settings, a reset and a job that begins in round 1; its streams ``tx``, ``rx``, ``sums`` and ``partials``."""
-    await begin(dut, resend)
+    await begin(dut, resend, **settings)
     streams = StreamSink(dut, "tx"), StreamSource(dut, "rx"), StreamSink(dut, "sums"), StreamSource(dut, "partials")
     dut.join_round.value = 1
     await pulse(dut, "join")
@@ -153,42 +156,72 @@ async def sums_in_order(dut, fault, first_round):
     assert not dut.busy.value
 
 
+class DropCounter:
+    """Counts what is dropped, by reason."""
+
+    def __init__(self, dut) -> None:
+        self.drops = Counter()
+        self._dut = dut
+        cocotb.start_soon(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            await RisingEdge(self._dut.clk)
+            if self._dut.dropped.value:
+                self.drops[Drop(int(self._dut.drop.value))] += 1
+
+
 @cocotb.test()
 async def ignores_what_is_not_its_own(dut):
     """No frame with one wrong bit changes anything: the run goes on as if it had not come."""
-    workers, shard = parameters()["workers"], parameters()["shard"]
+    workers, shard, slots = (parameters()[name] for name in ("workers", "shard", "slots"))
     tx, rx, sums, partials = await begin_joined(dut, 1_000_000)
-    received, dropped = PulseCounter(dut, "received"), PulseCounter(dut, "dropped")
+    received, dropped, echoes = PulseCounter(dut, "received"), DropCounter(dut), PulseCounter(dut, "echo__valid")
+    twin = EndpointModel(slots, job=JOB, shard=shard, workers=workers, local_mac=LOCAL, peer_mac=MAC)
     partials.send([pack(range(8), 32)])
+    twin.submit(range(8), 0)
     (item,) = await tx.receive(1)
     assert Packet.from_bytes(frame_of(item)) == Packet(
         PacketType.PARTIAL, JOB, 0, 1, shard, workers, 1 << shard, tuple(range(8)), destination=MAC, source=LOCAL
     )
     good = packet_to_it(PacketType.FULL, 0, 1, tuple(range(8))).to_bytes()
-    bits = range(shard == 0, 32 * 8)  # every bit of the header; the first is the group bit: to all, if shard is 0
-    for bit in bits:
-        bad = bytearray(good)
-        bad[bit // 8] ^= 1 << bit % 8
-        rx.send([beat_of(bytes(bad))])
+    echo = packet_to_it(PacketType.ECHO, 0, 1, tuple(range(8))).to_bytes()
+    frames = []
+    for _ in range(20):  # bits of the header; the first is the group bit: to all, which is right if shard is 0
+        frames += [flipped(good, bit) for bit in range(shard == 0, 32 * 8)]
+        frames += [flipped(echo, bit) for bit in range(shard == 0, 32 * 8) if bit // 8 != 14]
+        frames += [flipped(flipped(good, random.randrange(1, 256)), random.randrange(1, 256)) for _ in range(100)]
+    random.shuffle(frames)
+    frames = [frame for frame in frames if not is_due(frame, good)]
+    for frame in frames:
+        rx.send([beat_of(frame)])
+        assert twin.receive_frame(frame, 0) is None
     rx.send([beat_of(good) & ~(1 << 576), beat_of(good)])  # a frame of two beats
     rx.send([beat_of(good) & ~(1 << 575)])  # a runt
+    twin.drops[Drop.LONG] += 1
+    twin.drops[Drop.RUNT] += 1
     await rx.drained()
-    for _ in range(10):
-        await RisingEdge(dut.clk)
+    await ClockCycles(dut.clk, 10)
     assert not sums.items
-    assert received.count == dropped.count == len(bits) + 2
-    rx.send([beat_of(good)])
+    assert received.count == len(frames) + 2
+    assert dropped.drops == twin.drops
+    assert dropped.drops.keys() == set(Drop) - {Drop.DUPLICATE}
+    assert echoes.count == received.count - twin.drops.total() > 0
+    rx.send([beat_of(good)] * 2)
     assert list(await sums.receive(1)) == [pack(range(8), 32)]
-    for _ in range(10):
-        await RisingEdge(dut.clk)
-    assert dropped.count == len(bits) + 2
+    await ClockCycles(dut.clk, 10)
+    assert dropped.drops == twin.drops + Counter({Drop.DUPLICATE: 1})
     assert Packet.from_bytes(frame_of(tx.items[1])).type is PacketType.ACK
-    rx.send([beat_of(good)])  # again: stale now
-    await rx.drained()
-    for _ in range(10):
-        await RisingEdge(dut.clk)
-    assert dropped.count == len(bits) + 3
     assert len(sums.items) == 1
+
+
+def flipped(frame: bytes, bit: int) -> bytes:
+    return frame[: bit // 8] + bytes([frame[bit // 8] ^ 1 << bit % 8]) + frame[bit // 8 + 1 :]
+
+
+def is_due(frame: bytes, good: bytes) -> bool:
+    """Whether it is the good one again, or the same to all."""
+    return frame == good or (frame[0] & 1 and frame[14:] == good[14:] and parameters()["shard"] == 0)
 
 
 @cocotb.test()
@@ -241,24 +274,152 @@ async def urgent_packets_first(dut):
 
 
 @cocotb.test()
-async def resends_when_due(dut):
-    """Not before ``resend_cycles`` have gone, and at most a scan later: 4 cycles a slot in use, 1 an idle one."""
+@cocotb.parametrize(doublings=[0, 3])
+async def resends_when_due(dut, doublings):
+    """Not before it is time, and at most a scan later: 5 cycles a slot in use, 1 an idle one. Then anew for the ACK."""
     resend = 100
-    await begin(dut, resend)
+    await begin(dut, resend, doublings=doublings)
     times = []
     cycle = 0
     tx = StreamSink(dut, "tx", on_item=lambda item: times.append(cycle))
-    partials = StreamSource(dut, "partials")
+    rx, partials = StreamSource(dut, "rx"), StreamSource(dut, "partials")
+    dut.sums__ready.value = 1
     dut.join_round.value = 1
     await pulse(dut, "join")
     partials.send([0])
-    for _ in range(20 * resend):
+    count = 0
+    for kind in (PacketType.PARTIAL, PacketType.ACK):
+        while len(times) < count + 8:
+            await RisingEdge(dut.clk)
+            cycle += 1
+        gaps = [later - earlier for earlier, later in pairwise(times[count:])]
+        for number, gap in enumerate(gaps):
+            wait = resend << min(number, doublings)
+            assert wait <= gap <= wait + parameters()["slots"] + 6, gaps
+        packets = {Packet.from_bytes(frame_of(item)) for item in tx.items[count:]}
+        assert {packet.type for packet in packets} == {kind}
+        assert len(packets) == 1
+        count = len(times)
+        rx.send([beat_of(packet_to_it(PacketType.FULL, 0, 1).to_bytes())])
+
+
+@cocotb.test()
+async def gives_up(dut):
+    """After so many resends; it is told which slot and why, nothing more is sent, and a join makes all well."""
+    limit, resend = 3, 60
+    tx, rx, _, partials = await begin_joined(dut, resend, limit=limit)
+    first_round = 1
+    for phase in (PacketType.PARTIAL, PacketType.ACK):
+        sent_before = len(tx.items)
+        partials.send([pack([slot] * 8, 32) for slot in range(3)])
+        await tx.receive(sent_before + 3)
+        answers = [0, 1, 2] if phase is PacketType.ACK else [0, 2]
+        rx.send(beat_of(packet_to_it(PacketType.FULL, slot, first_round).to_bytes()) for slot in answers)
+        cleared = [0, 2]
+        await rx.drained()
+        await ClockCycles(dut.clk, 20)
+        rx.send(beat_of(packet_to_it(PacketType.CLEAR, slot, first_round).to_bytes()) for slot in cleared)
+        for _ in range((limit + 2) * (resend + 40)):
+            await RisingEdge(dut.clk)
+            if dut.given_up.value:
+                break
+        assert dut.given_up.value
+        assert int(dut.given_up_slot.value) == 1
+        assert int(dut.given_up_round.value) == first_round
+        assert bool(dut.given_up_partial.value) == (phase is PacketType.PARTIAL)
+        await ClockCycles(dut.clk, 5)
+        packets = [Packet.from_bytes(frame_of(item)) for item in tx.items[sent_before:]]
+        assert sum((packet.type, packet.slot) == (phase, 1) for packet in packets) == 1 + limit
+        assert not dut.busy.value
+        count = len(tx.items)
+        partials.send([0])
+        rx.send([beat_of(packet_to_it(PacketType.FULL, 1, first_round).to_bytes())])
+        await ClockCycles(dut.clk, 5 * resend)
+        assert len(tx.items) == count, "it has given up"
+        assert dut.given_up.value
+        first_round = 77
+        dut.join_round.value = first_round
+        await pulse(dut, "join")
+        await ClockCycles(dut.clk, 3)
+        assert not dut.given_up.value
+        packet = Packet.from_bytes(frame_of((await tx.receive(count + 1))[-1]))  # the partial that waited
+        assert (packet.type, packet.slot, packet.round) == (PacketType.PARTIAL, 0, first_round)
+        dut.join_round.value = first_round
+        await pulse(dut, "join")
+        await ClockCycles(dut.clk, 5)
+
+
+@cocotb.test()
+async def probes(dut):
+    """A probe says who the worker is, and its echo is handed on whatever job, version or sender it is of."""
+    shard, workers, slots = (parameters()[name] for name in ("shard", "workers", "slots"))
+    tx, rx, _, _ = await begin_joined(dut, 1_000_000)
+    probe, echo = StreamSource(dut, "probe"), StreamSink(dut, "echo", flow=True)
+    dropped = PulseCounter(dut, "dropped")
+    twin = EndpointModel(slots, job=JOB, shard=shard, workers=workers, local_mac=LOCAL, peer_mac=MAC)
+    expected = []
+    for number in range(20):
+        slot, broadcast = random.getrandbits(16), random.getrandbits(1)
+        probe.send([slot | number << 16 | broadcast << 24])
+        packet = Packet.from_bytes(frame_of((await tx.receive(number + 1))[-1]))
+        assert packet == twin.probe(slot, number, BROADCAST if broadcast else None)
+        values = tuple(random.randint(-(1 << 31), (1 << 31) - 1) for _ in range(8))
+        answer = dataclasses.replace(
+            packet_to_it(PacketType.ECHO, random.getrandbits(16), random.getrandbits(16), values),
+            job=random.getrandbits(8),
+            shard=random.getrandbits(8),
+            workers=random.getrandbits(8),
+            bitmap=random.getrandbits(32),
+            source=random.getrandbits(48),
+            version=random.getrandbits(4),
+        )
+        rx.send([beat_of(answer.to_bytes())])
+        await echo.receive(number + 1)
+        words = [(answer.version, 4), (answer.source, 48), (answer.round, 16), (answer.bitmap, 32)]
+        words += [(value & 0xFFFFFFFF, 32) for value in values]
+        payload = position = 0
+        for word, bits in words:
+            payload |= word << position
+            position += bits
+        expected.append(payload)
+    assert echo.items == expected
+    assert dropped.count == 0
+    assert not dut.busy.value
+
+
+@cocotb.test()
+async def a_packet_a_cycle_each_way(dut):
+    """PARTIAL and ACK leave, FULL and CLEAR come, back to back, for ten thousand AllReduces."""
+    count = 10_000
+    await begin(dut, 1_000_000)
+    rx, sums, partials = StreamSource(dut, "rx"), StreamSink(dut, "sums"), StreamSource(dut, "partials")
+    sent, came = [], []
+    cycle = 0
+
+    def answer(item: int) -> None:
+        packet = Packet.from_bytes(frame_of(item))
+        kind = PacketType.FULL if packet.type is PacketType.PARTIAL else PacketType.CLEAR
+        rx.send([beat_of(packet_to_it(kind, packet.slot, packet.round, packet.values).to_bytes())])
+        sent.append(cycle)
+
+    tx = StreamSink(dut, "tx", on_item=answer)
+    dut.join_round.value = 1
+    await pulse(dut, "join")
+    partials.send(pack([number] * 8, 32) for number in range(count))
+    while len(sums.items) < count or len(tx.items) < 2 * count or rx_waits(rx):
         await RisingEdge(dut.clk)
         cycle += 1
-    gaps = [later - earlier for earlier, later in pairwise(times)]
-    assert len(gaps) > 15
-    assert all(resend <= gap <= resend + parameters()["slots"] + 5 for gap in gaps), gaps
-    assert len(set(tx.items)) == 1
+        if dut.rx__valid.value:
+            came.append(cycle)
+    assert sums.items == [pack([number] * 8, 32) for number in range(count)]
+    for cycles in (sent, came):
+        assert len(cycles) == 2 * count
+        assert cycles[-1] - cycles[0] < 2 * count + 40, "there were pauses"
+    assert sent[-1] - came[0] > 2 * count - 40, "both ways at once"
+
+
+def rx_waits(rx: StreamSource) -> bool:
+    return bool(rx._queue)
 
 
 @cocotb.test()
@@ -315,8 +476,10 @@ async def latency(dut):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize(("slots", "workers", "shard"), [(2, 1, 0), (4, 3, 1), (8, 32, 31)])
+@pytest.mark.parametrize(("slots", "workers", "shard"), [(2, 1, 0), (4, 3, 1), (8, 32, 31), (32, 2, 1)])
 def test_endpoint(slots, workers, shard):
     config = dataclasses.replace(WorkerConfig.tiny(), slots=slots)
-    only = "sums|ignores|acts|resends|latency" if slots < 4 else None  # the others need four slots
+    # What is left out needs four slots, or enough of them to cover the way to the aggregator and back.
+    few = "sums|ignores|acts|resends|probes|latency"
+    only = few if slots < 4 else f"{few}|urgent|gives|join" if slots < 32 else "sums|cycle"
     run_bench(Endpoint(config), __file__, only=only, slots=slots, workers=workers, shard=shard)

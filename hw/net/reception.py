@@ -1,0 +1,194 @@
+"""What comes to a worker: frames, checked down to the slot they are for."""
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from p4sgd.hw.bus.axi_stream import FrameBeat
+from p4sgd.hw.bus.stream import FlowSignature, connect_stream
+from p4sgd.hw.net.packet import VALUES_LAYOUT, parse, shard_mask
+from p4sgd.hw.net.receive import FrameCheck
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.drop import Drop
+from p4sgd.hw.spec.packet import GROUP_BIT, ROUND_BITS, PacketType
+
+__all__ = ["ECHO", "WORKER", "Reception", "in_last_lap"]
+
+WORKER = data.StructLayout({"job": 8, "shard": 5, "workers": 6, "local_mac": 48, "peer_mac": 48})
+"""Who a worker is, and the aggregator's address; stable after the join."""
+
+ECHO = data.StructLayout({"version": 4, "source": 48, "round": ROUND_BITS, "aggregated": 32, "values": VALUES_LAYOUT})
+"""What an aggregator answers to a probe; `EchoValue` says what the values are."""
+
+
+def in_last_lap(slot: Value, next_slot: Value) -> Value:
+    """Whether a slot has not been used in the round of the next partial, which is for ``next_slot``."""
+    return slot >= next_slot
+
+
+class Reception(wiring.Component):
+    """Finds FULL and CLEAR of the right slot, round and phase, a frame a cycle; always ready.
+
+    Members
+    -------
+    rx : In(stream of FrameBeat)
+    worker : In(WORKER)
+    next_slot : In(slot_bits), next_round, last_round : In(16)
+        Slot and round of the next partial, and the round before.
+    new_lap : In(1)
+        In the next cycle they are of slot 0 and of a new round.
+    waits_for_full, waits_for_clear : In(slots)
+        What the slots wait for.
+    forget : In(1)
+        Pulse: what has come is of the past.
+    coming : Out(slot_bits)
+        Slot of what is told in the next cycle.
+    full, clear : Out(1), slot : Out(slot_bits), values : Out(VALUES_LAYOUT)
+        Pulses, `LATENCY` cycles after a frame: its slot has what it waits for.
+    echo : Out(flow of ECHO)
+        Then, too: an aggregator has answered a probe.
+    received, dropped : Out(1), drop : Out(Drop)
+        Pulses, in the same cycle: a frame has come; it is none of these, and why.
+    """
+
+    LATENCY = 2
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._slot_bits = config.slot_bits
+        super().__init__(
+            {
+                "rx": In(stream.Signature(FrameBeat)),
+                "worker": In(WORKER),
+                "next_slot": In(config.slot_bits),
+                "next_round": In(ROUND_BITS),
+                "last_round": In(ROUND_BITS),
+                "new_lap": In(1),
+                "waits_for_full": In(config.slots),
+                "waits_for_clear": In(config.slots),
+                "forget": In(1),
+                "coming": Out(config.slot_bits),
+                "full": Out(1),
+                "clear": Out(1),
+                "slot": Out(config.slot_bits),
+                "values": Out(VALUES_LAYOUT),
+                "echo": Out(FlowSignature(ECHO)),
+                "received": Out(1),
+                "dropped": Out(1),
+                "drop": Out(Drop),
+            }
+        )
+
+    rx: stream.Interface
+    worker: Any
+    next_slot: Signal
+    next_round: Signal
+    last_round: Signal
+    new_lap: Signal
+    waits_for_full: Signal
+    waits_for_clear: Signal
+    forget: Signal
+    coming: Signal
+    full: Signal
+    clear: Signal
+    slot: Signal
+    values: Any
+    echo: Any
+    received: Signal
+    dropped: Signal
+    drop: Signal
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.check = check = FrameCheck()
+        connect_stream(m, wiring.flipped(self.rx), check.frames)
+
+        # First stage, in step with the check: what concerns the job and the rounds but no slot.
+        worker = self.worker
+        heading = parse(self.rx.payload.data)
+        to_all = heading.destination[GROUP_BIT]
+        bitmap = Signal.like(heading.bitmap, reset_less=True)
+        m.d.sync += bitmap.eq(shard_mask(worker.workers))
+        is_next = heading.round == self.next_round
+        first = {
+            "is_full": heading.type == PacketType.FULL,
+            "is_clear": heading.type == PacketType.CLEAR,
+            "is_echo": heading.type == PacketType.ECHO,
+            "to_all": to_all,
+            "to_here": heading.destination == worker.local_mac,
+            "of_job": heading.job == worker.job,
+            "of_workers": heading.workers == worker.workers,
+            "of_shard": heading.shard == Mux(to_all, 0, worker.shard),
+            "of_everyone": heading.bitmap == bitmap,
+            "has_slot": heading.slot[self._slot_bits :] == 0,
+            "from_peer": heading.source == worker.peer_mac,
+            # As the rounds will be in the second stage; none is of a round that begins just now.
+            "of_next_round": is_next & ~self.new_lap,
+            "of_last_round": Mux(self.new_lap, is_next, heading.round == self.last_round),
+        }
+        seen = {name: Signal(name=name, reset_less=True) for name in first}
+        with m.If(self.rx.valid):
+            m.d.sync += [seen[name].eq(answer) for name, answer in first.items()]
+
+        # Second stage: is it for here, and what does its slot wait for?
+        packet = check.packet
+        m.d.comb += self.coming.eq(packet.slot[: self._slot_bits])
+        right_round = Mux(in_last_lap(self.coming, self.next_slot), seen["of_last_round"], seen["of_next_round"])
+        is_work = seen["is_full"] | seen["is_clear"]
+        failed = {
+            Drop.ADDRESS: Mux(seen["to_all"], seen["is_echo"], ~seen["to_here"]),
+            Drop.TYPE: ~is_work & ~seen["is_echo"],
+            Drop.JOB: is_work & ~seen["of_job"],
+            Drop.WORKERS: is_work & ~seen["of_workers"],
+            Drop.SHARD: is_work & ~(seen["of_shard"] & seen["of_everyone"]),
+            Drop.SLOT: is_work & ~seen["has_slot"],
+            Drop.SOURCE: is_work & ~seen["from_peer"],
+            Drop.STALE: is_work & ~right_round,
+        }
+        passes = Signal()
+        arrived = Signal()
+        due_full = Signal(reset_less=True)
+        due_clear = Signal(reset_less=True)
+        repeated = Signal(reset_less=True)  # the packet just before, of the same slot, has changed it: drop this one
+        m.d.comb += passes.eq(check.good & ~_any(failed.values()))
+        m.d.sync += [
+            arrived.eq(check.received & ~self.forget),
+            due_full.eq(passes & seen["is_full"] & self.waits_for_full.bit_select(self.coming, 1)),
+            due_clear.eq(passes & seen["is_clear"] & self.waits_for_clear.bit_select(self.coming, 1)),
+            repeated.eq((self.full | self.clear) & (self.coming == self.slot)),
+            self.echo.valid.eq(check.received & passes & seen["is_echo"]),
+            self.slot.eq(self.coming),
+            self.values.eq(packet["values"]),
+            self.drop.eq(Drop.DUPLICATE),
+        ]
+        for reason in reversed(failed):
+            with m.If(failed[reason]):
+                m.d.sync += self.drop.eq(reason)
+        with m.If(~check.good):
+            m.d.sync += self.drop.eq(check.drop)
+        with m.If(check.received & passes & seen["is_echo"]):
+            m.d.sync += [
+                self.echo.payload.version.eq(packet.version),
+                self.echo.payload.source.eq(packet.source),
+                self.echo.payload.round.eq(packet.round),
+                self.echo.payload.aggregated.eq(packet.bitmap),
+                self.echo.payload["values"].eq(packet["values"]),
+            ]
+
+        # Third stage: what it does.
+        m.d.comb += [
+            self.full.eq(arrived & due_full & ~repeated),
+            self.clear.eq(arrived & due_clear & ~repeated),
+            self.received.eq(arrived),
+            self.dropped.eq(arrived & ~self.full & ~self.clear & ~self.echo.valid),
+        ]
+        return m
+
+
+def _any(bits: Any) -> Value:
+    result: Value | None = None
+    for bit in bits:
+        result = bit if result is None else result | bit
+    assert result is not None
+    return result
