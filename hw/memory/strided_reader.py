@@ -50,6 +50,8 @@ class StridedReader(wiring.Component):
         Beats of a group and between starts of groups; 1 ≤ burst_beats ≤ stride_beats ≤ 8.
     bursts : In(40)
         Groups to read, at least 1.
+    stop : In(1)
+        Pulse: request no more. What is under way still comes, and must be taken.
     data : Out(stream of unsigned(data_bits))
     busy : Out(1)
         From the cycle after ``start`` until 2 cycles after the last beat has been taken.
@@ -74,6 +76,7 @@ class StridedReader(wiring.Component):
                 "burst_beats": In(_GROUP_BITS),
                 "stride_beats": In(_GROUP_BITS),
                 "bursts": In(COUNT_BITS),
+                "stop": In(1),
                 "data": Out(stream.Signature(data_bits)),
                 "busy": Out(1),
                 "error": Out(1),
@@ -86,6 +89,7 @@ class StridedReader(wiring.Component):
     burst_beats: Signal
     stride_beats: Signal
     bursts: Signal
+    stop: Signal
     data: stream.Interface
     busy: Signal
     error: Signal
@@ -144,8 +148,12 @@ class StridedReader(wiring.Component):
         cut = address[_GROUP_BITS - 1 : page_bits].all() & crosses.bit_select(place, 1)
         asks = Signal()  # for a valid request in the next cycle, if there is room
         m.d.sync += self.memory.ar.valid.eq((self.memory.ar.valid & ~self.memory.ar.ready) | (asks & enough))
+        stopping = Signal()
+        with m.If(self.stop):
+            m.d.sync += stopping.eq(1)
         with m.FSM():
             with m.State("IDLE"):
+                m.d.sync += stopping.eq(0)
                 m.d.sync += [
                     address.eq(self.base[size : axi4.ADDRESS_CARRY_BITS]),
                     high.eq(self.base[axi4.ADDRESS_CARRY_BITS :]),
@@ -166,11 +174,15 @@ class StridedReader(wiring.Component):
                 with m.Else():
                     m.d.sync += multiplier.eq(1)
                 m.next = "MULTIPLY"
+                with m.If(stopping):
+                    m.next = "IDLE"
             with m.State("MULTIPLY"):
                 m.d.sync += [multiplier.eq(multiplier >> 1), addend.eq(addend << 1)]
                 with m.If(multiplier[0]):
                     m.d.sync += left.eq(left + addend)
-                with m.If(multiplier == 0):
+                with m.If(stopping):
+                    m.next = "IDLE"
+                with m.Elif(multiplier == 0):
                     m.next = "DIVIDE"
             with m.State("DIVIDE"):
                 m.d.sync += [
@@ -188,13 +200,13 @@ class StridedReader(wiring.Component):
                     advance.eq(to_next),
                     ends_group.eq(~cut),
                 ]
-                m.d.comb += asks.eq(1)
+                m.d.comb += asks.eq(~stopping)
                 with m.If(cut):
                     m.d.sync += [beats.eq(to_boundary), advance.eq(to_boundary)]
                 m.next = "REQUEST"
             with m.State("REQUEST"):
                 # The plan of a single beat holds for the next one too.
-                m.d.comb += asks.eq(~self.memory.ar.valid | (single & ~last))
+                m.d.comb += asks.eq((~self.memory.ar.valid | (single & ~last)) & ~stopping)
                 with m.If(requested):
                     m.d.sync += [
                         address.eq(address + advance),
@@ -207,6 +219,8 @@ class StridedReader(wiring.Component):
                         m.next = "IDLE"
                     with m.Elif(~single):
                         m.next = "PLAN"
+                with m.If(stopping & (requested | ~self.memory.ar.valid)):  # an offer is not withdrawn
+                    m.next = "IDLE"
 
         m.submodules.fifo = fifo = SyncFIFOBuffered(width=self._bus.data_bits, depth=self._fifo_beats)
         m.d.comb += [

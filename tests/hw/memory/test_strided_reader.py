@@ -4,7 +4,7 @@ import random
 
 import cocotb
 import pytest
-from cocotb.triggers import RisingEdge
+from cocotb.triggers import ClockCycles, RisingEdge
 from support.axi import PulseCounter, ReadMemory, pulse
 from support.bench import parameters, run_bench, start
 from support.streams import StreamSink
@@ -24,6 +24,7 @@ async def reads_in_order(dut, stall):
     memory = ReadMemory(dut, "memory", bits, lambda address: word_at(address, bits), stall)
     data = StreamSink(dut, "data", stall)
     errors = PulseCounter(dut, "error")
+    dut.stop.value = 0
     await start(dut)
     for case in range(12):
         data.items.clear()
@@ -104,6 +105,44 @@ async def never_holds_up_the_memory(dut):
         assert list(got) == [word_at(address, bits) for address in wanted]
         for _ in range(6):
             await RisingEdge(dut.clk)
+
+
+@cocotb.test()
+@cocotb.parametrize(stall=[0.0, 0.5])
+async def stops_at_any_time(dut, stall):
+    """What was requested comes, nothing else; then it is idle, and its next run is right."""
+    bits = parameters()["bits"]
+    step = bits // 8
+    memory = ReadMemory(dut, "memory", bits, lambda address: word_at(address, bits), stall)
+    data = StreamSink(dut, "data", stall)
+    await start(dut)
+    early = 0
+    for case in range(30):
+        burst = random.randint(1, 8)
+        stride = burst if case % 3 == 0 else random.randint(burst, 8)
+        for bursts, stops in ((300, True), (random.randint(1, 20), False)):
+            data.items.clear()
+            memory.requests.clear()
+            base = 4096 * random.getrandbits(20)
+            dut.base.value, dut.bursts.value = base, bursts
+            dut.burst_beats.value, dut.stride_beats.value = burst, stride
+            await pulse(dut, "start")
+            if stops:
+                await ClockCycles(dut.clk, random.choice([random.randint(0, 15), random.randint(15, 300)]))
+                await pulse(dut, "stop")
+            for _ in range(20_000):
+                await RisingEdge(dut.clk)
+                if not dut.busy.value:
+                    break
+            assert not dut.busy.value
+            under_way = sum(request.beats for request in memory.requests)
+            wanted = [base + (group * stride + beat) * step for group in range(bursts) for beat in range(burst)]
+            assert len(data.items) == under_way
+            assert data.items == [word_at(address, bits) for address in wanted[:under_way]]
+            assert stops or under_way == len(wanted)
+            early += under_way < len(wanted)
+            await ClockCycles(dut.clk, 5)
+    assert early > 10
 
 
 @cocotb.test()
