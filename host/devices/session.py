@@ -1,5 +1,6 @@
 """Everything between a trainer and a device: images, settings, runs and weights, through registers and memory."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -8,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.devices.device import Device
+from p4sgd.host.devices.diagnosis import explain_network_error
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
@@ -64,6 +66,9 @@ class NetworkSettings:
     resend_cycles
         Cycles after which a packet without answer is sent again: by default 10 µs at 250 MHz, several times the way
         through a switch and back.
+    doublings, resends
+        How often this time doubles, and how many resends there are before a worker gives up; 0 for any number. By
+        default a worker waits for the others for 160 ms at 250 MHz.
     aggregator_mac
         MAC address of the aggregator.
     """
@@ -71,6 +76,8 @@ class NetworkSettings:
     job: int | None = None
     first_round: int = 1
     resend_cycles: int = 2500
+    doublings: int = 6
+    resends: int = 255
     aggregator_mac: int = 0
 
 
@@ -233,7 +240,8 @@ class Session:
         Raises
         ------
         P4sgdError
-            If a worker was busy, did not end or met a memory error.
+            If a worker was busy, did not end, met a memory error or gave up waiting for the network. Whatever happens,
+            no worker is left running.
         """
         self._refuse_busy()
         for client in self._clients:
@@ -243,8 +251,13 @@ class Session:
             client.write(registers.CTRL, start=1)
         try:
             self._device.wait(timeout_s)
-        except RuntimeError as error:  # of a device that cannot know the errors of the host
-            raise P4sgdError(f"device {self._device.name}: {error}") from error
+        except BaseException as error:
+            self._abort()
+            if isinstance(error, RuntimeError):  # of a device that cannot know the errors of the host
+                raise P4sgdError(f"device {self._device.name}: {error}") from error
+            raise
+        if any(client.read(registers.STATUS)["network_error"] for client in self._clients):
+            raise P4sgdError(f"{explain_network_error(self._clients)}; the weights of this run are void")
         flags: set[str] = set()
         for index, client in enumerate(self._clients):
             if not client.read(registers.CTRL)["done"]:
@@ -303,6 +316,12 @@ class Session:
                 f"{_shape_of(config)}; choose the configuration it was generated for"
             )
 
+    def _abort(self) -> None:
+        """Have every worker end its run, as far as it can be reached."""
+        for client in self._clients:
+            with contextlib.suppress(P4sgdError, RuntimeError):
+                client.write(registers.ABORT, abort=1)
+
     def _refuse_busy(self) -> None:
         for index, client in enumerate(self._clients):
             if not client.read(registers.CTRL)["idle"]:
@@ -316,6 +335,7 @@ class Session:
         for index, client in enumerate(self._clients):
             client.write(registers.JOB, job=job, shard=index, workers=self.workers)
             client.write(registers.RESEND_CYCLES, value=network.resend_cycles)
+            client.write(registers.RESEND, limit=network.resends, doublings=network.doublings)
             client.write_pair(registers.LOCAL_MAC, _local_mac(index))
             client.write_pair(registers.PEER_MAC, network.aggregator_mac)
             client.write(registers.JOIN, round=network.first_round)

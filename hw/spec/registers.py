@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from enum import Enum
 
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
+from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.fixed import INTERCEPT, RATE_MANTISSA, SHRINK, SLOPE
 from p4sgd.hw.spec.packet import ROUND_BITS
 from p4sgd.hw.spec.register_map import Access, Field, Register, RegisterMap, pair, whole
@@ -16,7 +17,7 @@ from p4sgd.hw.spec.register_map import Access, Field, Register, RegisterMap, pai
 MAGIC = int.from_bytes(b"P4SG", "big")
 """First word of the identification block."""
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 """Changes whenever the meaning of an existing register does."""
 
 
@@ -75,6 +76,8 @@ STATUS = Register(
         Field("residual_saturated", 1, 1, _W1C, "Round 2 saturated a margin or a residual"),
         Field("weight_saturated", 2, 1, _W1C, "Round 3 saturated a weight"),
         Field("memory_error", 3, 1, _W1C, "a memory response was an error; the run's result is void"),
+        Field("network_error", 4, 1, _W1C, "the network did not answer, see GIVEN_UP; the run's result is void"),
+        Field("aborted", 5, 1, _W1C, "the host ended the run; its result is void"),
     ),
 )
 FORMAT = Register(
@@ -187,6 +190,75 @@ SNAPSHOT = Register(
     "Counters of a run in progress",
     (Field("take", 0, 1, _STROBE, "a write, of whatever value, lets the counters show this moment"),),
 )
+RESEND = Register(
+    "RESEND",
+    0x0A4,
+    "Resends of a packet that goes without an answer; RESEND_CYCLES · 2^doublings is below 2^31",
+    (
+        Field("limit", 0, 8, _RW, "how many there are before the worker gives up; 0: any number"),
+        Field("doublings", 8, 4, _RW, "how often the time between them doubles"),
+    ),
+)
+GIVEN_UP = Register(
+    "GIVEN_UP",
+    0x0A8,
+    "Since the last join; the worker asks the aggregator about the slot, see ECHO",
+    (
+        Field("slot", 0, 12, _RO, "slot that went without an answer"),
+        Field("partial", 12, 1, _RO, "to its PARTIAL; else to its ACK"),
+        Field("given_up", 13, 1, _RO, "there is one; no packet but probes is sent until the next join"),
+        Field("round", 16, ROUND_BITS, _RO, "its round"),
+    ),
+)
+ABORT = Register(
+    "ABORT",
+    0x0AC,
+    "Ends a run as soon as memory allows",
+    (Field("abort", 0, 1, _STROBE, "a write, of whatever value, ends it"),),
+)
+PROBE = Register(
+    "PROBE",
+    0x0B0,
+    "A write sends a probe",
+    (
+        Field("slot", 0, 16, _STROBE, "slot to ask about"),
+        Field("number", 16, 8, _STROBE, "number of the probe; that after GIVEN_UP has 0"),
+        Field("broadcast", 24, 1, _STROBE, "to any aggregator; else to that of PEER_MAC"),
+    ),
+)
+ECHO = Register(
+    "ECHO",
+    0x0B4,
+    "Answer to the last probe",
+    (
+        Field("number", 0, 8, _RO, "number of the probe"),
+        Field("verdict", 8, 8, _RO, "checks failed: bit 0 job, 1 workers, 2 shard, 3 slot, 4 source"),
+        Field("port", 16, 8, _RO, "the aggregator's port that it came in through"),
+        Field("version", 24, 4, _RO, "the aggregator's version of the packet"),
+        Field("came", 31, 1, _RO, "the answer is there"),
+    ),
+)
+ECHO_JOB = Register(
+    "ECHO_JOB",
+    0x0B8,
+    "Likewise",
+    (
+        Field("round", 0, ROUND_BITS, _RO, "round of the slot"),
+        Field("workers", 16, 8, _RO, "workers of the job; 0 if there is no such job"),
+    ),
+)
+ECHO_AGGREGATED = whole("ECHO_AGGREGATED", 0x0BC, _RO, "shards whose partials the slot has")
+ECHO_ACKNOWLEDGED = whole("ECHO_ACKNOWLEDGED", 0x0C0, _RO, "shards that have acknowledged its sums")
+ECHO_SLOTS = whole("ECHO_SLOTS", 0x0C4, _RO, "slots of a job")
+ECHO_SOURCE = (
+    whole("ECHO_SOURCE_LOW", 0x0C8, _RO, "the aggregator's own MAC address: bits 31..0"),
+    whole("ECHO_SOURCE_HIGH", 0x0CC, _RO, "the aggregator's own MAC address: bits 47..32", bits=16),
+)
+ECHO_EXPECTED = (
+    whole("ECHO_EXPECTED_LOW", 0x0D0, _RO, "MAC address that this shard should have: bits 31..0"),
+    whole("ECHO_EXPECTED_HIGH", 0x0D4, _RO, "MAC address that this shard should have: bits 47..32", bits=16),
+)
+ECHO_CYCLES = whole("ECHO_CYCLES", 0x0D8, _RO, "cycles from the probe to the answer")
 
 COUNTERS = (
     ("CYCLES", "cycles of the last run"),
@@ -199,7 +271,8 @@ COUNTERS = (
     ("PACKETS_SENT", "packets sent"),
     ("PACKETS_RESENT", "of those, sent again"),
     ("PACKETS_RECEIVED", "packets received"),
-    ("PACKETS_DROPPED", "of those, malformed or stale and ignored"),
+    ("PACKETS_DROPPED", "of those, not acted on"),
+    *((f"DROPPED_{drop.name}", f"packets dropped: {drop.help}") for drop in Drop),
 )
 """64-bit counters of a run, in map order. The causes sum to CYCLES, also in a snapshot."""
 
@@ -299,6 +372,18 @@ _COMMON: tuple[Register, ...] = (
     JOIN,
     IN_FLIGHT,
     SNAPSHOT,
+    RESEND,
+    GIVEN_UP,
+    ABORT,
+    PROBE,
+    ECHO,
+    ECHO_JOB,
+    ECHO_AGGREGATED,
+    ECHO_ACKNOWLEDGED,
+    ECHO_SLOTS,
+    *ECHO_SOURCE,
+    *ECHO_EXPECTED,
+    ECHO_CYCLES,
 )
 
 

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.event_counters import COUNTER_BITS, EventCounters
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.registers import counters
 from p4sgd.hw.worker.sequencer import Phase
 
@@ -34,8 +35,8 @@ class Counters(wiring.Component):
         As in `EngineState`, of each engine.
     awaiting_sums : In(1), in_flight : In(16)
         As in `EngineState`, of engine 0.
-    sent, resent, received, dropped : In(1)
-        Pulses of the endpoint.
+    sent, resent, received, dropped : In(1), drop : In(Drop)
+        Pulses of the endpoint, and why a packet was dropped.
     most_in_flight : Out(16)
         Most micro-batches that engine 0 has had in flight in the run.
     <counter> : Out(48)
@@ -49,6 +50,7 @@ class Counters(wiring.Component):
             {name: In(1) for name in inputs}
             | {
                 "phase": In(Phase),
+                "drop": In(Drop),
                 "took_line": In(config.engines),
                 "lines_left": In(config.engines),
                 "line_waiting": In(config.engines),
@@ -71,6 +73,7 @@ class Counters(wiring.Component):
     resent: Signal
     received: Signal
     dropped: Signal
+    drop: Signal
     most_in_flight: Signal
 
     def elaborate(self, platform: object) -> Module:
@@ -99,6 +102,8 @@ class Counters(wiring.Component):
             "packets_received": running & self.received,
             "packets_dropped": running & self.dropped,
         }
+        for drop in Drop:
+            events[f"dropped_{drop.name.lower()}"] = running & self.dropped & (self.drop == drop)
         for index in range(len(self.took_line)):
             events[f"engine{index}_lines"] = training & self.took_line[index]
             events[f"engine{index}_starved"] = training & self.lines_left[index] & ~self.line_waiting[index]

@@ -159,8 +159,8 @@ class Engine(wiring.Component):
         m.d.comb += awaiting.eq(Mux(lacks_weights, awaited > may_miss, ~backward.busy))
 
         self._connect_memory(m, readers, storer)
-        loading, storing, zeroing = Signal(), Signal(), Signal()
-        self._feed(m, readers, forward, loader, loading)
+        loading, storing, zeroing, aborting = Signal(), Signal(), Signal(), Signal()
+        self._feed(m, readers, forward, loader, loading, aborting)
         self._plan(m, readers, settings, commands, lines_address, model_address)
 
         # The model is written by the loader, zeros included; it is read forward, or stored.
@@ -200,18 +200,26 @@ class Engine(wiring.Component):
                     m.next = "STORE"
             with m.State("LOAD"):
                 m.d.comb += loading.eq(1)
-                with m.If(loaded):
+                with m.If(commands.abort):
+                    m.next = "ABORT"
+                with m.Elif(loaded):
                     m.next = "IDLE"
             with m.State("ZERO"):
                 m.d.comb += zeroing.eq(chunks_left != 0)
                 with m.If(loaded):
                     m.next = "IDLE"
             with m.State("TRAIN"):  # the last line spends a credit before its reader is idle
-                with m.If(~reading & chaining.settled):
+                with m.If(commands.abort):
+                    m.next = "ABORT"
+                with m.Elif(~reading & chaining.settled):
                     m.next = "IDLE"
             with m.State("STORE"):
                 m.d.comb += storing.eq(1)
                 with m.If(storer.done):
+                    m.next = "IDLE"
+            with m.State("ABORT"):
+                m.d.comb += aborting.eq(1)
+                with m.If(~reading & ~commands.abort):
                     m.next = "IDLE"
 
         m.d.sync += [
@@ -246,18 +254,24 @@ class Engine(wiring.Component):
 
     @staticmethod
     def _feed(
-        m: Module, readers: list[StridedReader], forward: DotProduct, loader: ModelLoader, loading: Signal
+        m: Module,
+        readers: list[StridedReader],
+        forward: DotProduct,
+        loader: ModelLoader,
+        loading: Signal,
+        aborting: Signal,
     ) -> None:
-        """What the readers fetch goes to the forward pass, or from port 0 to the loader while the model is loaded."""
+        """What the readers fetch goes to the forward pass, from port 0 to the loader while it loads, or away."""
         all_valid = Cat(reader.data.valid for reader in readers).all()
         m.d.comb += [
             forward.lines.payload.eq(Cat(reader.data.payload for reader in readers)),
-            forward.lines.valid.eq(all_valid & ~loading),
+            forward.lines.valid.eq(all_valid & ~loading & ~aborting),
             loader.beats.payload.eq(readers[0].data.payload),
             loader.beats.valid.eq(readers[0].data.valid & loading),
         ]
         for reader in readers:
-            m.d.comb += reader.data.ready.eq(Mux(loading, loader.beats.ready, forward.lines.ready & all_valid))
+            taken = Mux(loading, loader.beats.ready, forward.lines.ready & all_valid)
+            m.d.comb += reader.data.ready.eq(taken | aborting)
 
     def _plan(
         self,
@@ -277,6 +291,7 @@ class Engine(wiring.Component):
                 reader.stride_beats.eq(settings.stored),
                 reader.bursts.eq(settings.total_chunks),
                 reader.start.eq(commands.train),
+                reader.stop.eq(commands.abort),
             ]
             if index == 0:
                 with m.If(commands.load):

@@ -18,16 +18,17 @@ class Phase(enum.Enum, shape=2):
     TRAIN = 2
     """Lines are being taken, or updates are outstanding."""
     FINISH = 3
-    """Training is over; the network has acknowledgements to collect."""
+    """Training is over; the network has acknowledgements to collect, or what is left of a run is thrown away."""
 
 
 class Sequencer(wiring.Component):
     """Takes a run through its phases::
 
         start ─▶ count ─▶ load | zero | keep ─▶ train ─▶ finish ─▶ (store) ─▶ done
+                              └───────────┴────────┴─▶ abort ─▶ reset ────────▲
 
     Each phase is a one-cycle command to the engines, which fall out of ``engines_idle`` within 3 cycles and return
-    to it when they are through.
+    to it when they are through. A run that is aborted leaves nothing but the reset that all its parts get.
 
     Members
     -------
@@ -45,8 +46,14 @@ class Sequencer(wiring.Component):
         Whether to store the model.
     count : Out(1), counted : In(1)
         Pulses to and from `Totals`.
-    load, zero, train, store : Out(1)
-        Commands to the engines.
+    end_early : In(1)
+        Level: end the run as soon as memory allows; a store is completed first, and what was stored is good.
+    load, zero, train, store, give_up : Out(1)
+        Commands to the engines; the last is their ``abort``.
+    aborting : Out(1), reset : Out(1)
+        What comes from memory goes away; then, all that takes part in training is reset.
+    labels_idle : In(1)
+        So is the reader of labels.
     engines_idle : In(1)
         All engines are idle.
     network_busy : In(1)
@@ -68,6 +75,11 @@ class Sequencer(wiring.Component):
                 "zero": Out(1),
                 "train": Out(1),
                 "store": Out(1),
+                "end_early": In(1),
+                "give_up": Out(1),
+                "aborting": Out(1),
+                "reset": Out(1),
+                "labels_idle": In(1),
                 "engines_idle": In(1),
                 "network_busy": In(1),
             }
@@ -85,12 +97,17 @@ class Sequencer(wiring.Component):
     zero: Signal
     train: Signal
     store: Signal
+    end_early: Signal
+    give_up: Signal
+    aborting: Signal
+    reset: Signal
+    labels_idle: Signal
     engines_idle: Signal
     network_busy: Signal
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        commands = [self.load, self.zero, self.train, self.store]
+        commands = [self.load, self.zero, self.train, self.store, self.give_up]
         pulses = [self.started, self.done, self.count, *commands]
         m.d.sync += [pulse.eq(0) for pulse in pulses]
         # A command takes three cycles to show in an engine's idle: wait them out before looking at it.
@@ -118,16 +135,25 @@ class Sequencer(wiring.Component):
                     m.next = "MODEL"
             with m.State("MODEL"):
                 m.d.comb += self.phase.eq(Phase.MODEL)
-                with m.If(idle):
+                with m.If(self.end_early & (issued == 0)):
+                    m.d.sync += issue(self.give_up)
+                    m.next = "ABORT"
+                with m.Elif(idle):
                     m.d.sync += issue(self.train)
                     m.next = "TRAIN"
             with m.State("TRAIN"):
                 m.d.comb += self.phase.eq(Phase.TRAIN)
-                with m.If(idle):
+                with m.If(self.end_early & (issued == 0)):
+                    m.d.sync += issue(self.give_up)
+                    m.next = "ABORT"
+                with m.Elif(idle):
                     m.next = "FINISH"
             with m.State("FINISH"):
                 m.d.comb += self.phase.eq(Phase.FINISH)
-                with m.If(~self.network_busy):
+                with m.If(self.end_early):
+                    m.d.sync += issue(self.give_up)
+                    m.next = "ABORT"
+                with m.Elif(~self.network_busy):
                     with m.If(self.model_store):
                         m.d.sync += issue(self.store)
                         m.next = "STORE"
@@ -138,5 +164,15 @@ class Sequencer(wiring.Component):
                 m.d.comb += self.phase.eq(Phase.MODEL)
                 with m.If(idle):
                     m.d.sync += self.done.eq(1)
+                    m.next = "IDLE"
+            with m.State("ABORT"):
+                m.d.comb += [self.phase.eq(Phase.FINISH), self.aborting.eq(1)]
+                with m.If(idle & self.labels_idle):
+                    m.d.sync += [self.reset.eq(1), issued.eq(0b1111)]
+                    m.next = "RESET"
+            with m.State("RESET"):
+                m.d.comb += self.phase.eq(Phase.FINISH)
+                with m.If(issued == 0):
+                    m.d.sync += [self.reset.eq(0), self.done.eq(1)]
                     m.next = "IDLE"
         return m

@@ -39,10 +39,12 @@ class EngineCommands(wiring.Signature):
         Do the run.
     store : Out(1)
         Write the model to memory.
+    abort : Out(1)
+        Give up what was begun, but not a store; idle when nothing more will come from memory. Then a reset must follow.
     """
 
     def __init__(self) -> None:
-        super().__init__({name: Out(1) for name in ("load", "zero", "train", "store")})
+        super().__init__({name: Out(1) for name in ("load", "zero", "train", "store", "abort")})
 
 
 class EngineState(wiring.Signature):

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -14,10 +14,12 @@ from p4sgd.hw.bus.stream import connect_stream
 from p4sgd.hw.loss.loss_unit import LossUnit
 from p4sgd.hw.memory.strided_reader import StridedReader
 from p4sgd.hw.net.endpoint import Endpoint
+from p4sgd.hw.net.prober import Prober
 from p4sgd.hw.partials.partial_sum import PartialSum
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.events import ENGINE_EVENTS, EVENTS
 from p4sgd.hw.spec.image import LABEL_BYTES
+from p4sgd.hw.spec.packet import EchoValue
 from p4sgd.hw.spec.registers import counters as register_counters
 from p4sgd.hw.spec.registers import identity, worker_map
 from p4sgd.hw.worker.counters import Counters
@@ -117,15 +119,32 @@ class Worker(wiring.Component):
         m = Module()
         m.submodules.registers = registers = RegisterFile(worker_map(config))
         m.submodules.sequencer = sequencer = Sequencer()
-        m.submodules.totals = totals = Totals()
         m.submodules.counters = counters = Counters(config)
-        m.submodules.partial_sum = partial_sum = PartialSum(config)
         m.submodules.endpoint = endpoint = Endpoint(config)
-        m.submodules.loss = loss = LossUnit(config)
-        m.submodules.labels = labels = StridedReader(8 * LABEL_BYTES, fifo_beats=64, burst_limit=32)
+        m.submodules.prober = prober = Prober(config)
+        totals = Totals()
+        partial_sum = PartialSum(config)
+        loss = LossUnit(config)
+        labels = StridedReader(8 * LABEL_BYTES, fifo_beats=64, burst_limit=32)
         engines = [self._engine(config) for _ in range(config.engines)]
-        for index, engine in enumerate(engines):
-            m.submodules[f"engine{index}"] = engine
+
+        # What takes part in training has a reset of its own, by which a run that is aborted ends.
+        m.domains.training = ClockDomain("training")
+        m.d.comb += [
+            ClockSignal("training").eq(ClockSignal()),
+            ResetSignal("training").eq(ResetSignal() | sequencer.reset),
+        ]
+        parts: dict[str, Any] = {"totals": totals, "partial_sum": partial_sum, "loss": loss, "labels": labels}
+        parts |= {f"engine{index}": engine for index, engine in enumerate(engines)}
+        for name, part in parts.items():
+            m.submodules[name] = DomainRenamer("training")(part)
+
+        # The host's wish to end a run lasts until it has ended; a run whose packets nobody answers ends itself.
+        aborting = Signal()
+        with m.If(self.idle):
+            m.d.sync += aborting.eq(0)
+        with m.Elif(registers.abort_abort_strobe):
+            m.d.sync += aborting.eq(1)
 
         # The way of the data.
         for index, engine in enumerate(engines):
@@ -144,13 +163,13 @@ class Worker(wiring.Component):
         m.d.comb += [  # 32 bytes of memory are eight labels
             loss.labels.payload.eq(labels.data.payload),
             loss.labels.valid.eq(labels.data.valid),
-            labels.data.ready.eq(loss.labels.ready),
+            labels.data.ready.eq(loss.labels.ready | sequencer.aborting),
         ]
 
         wiring.connect(m, wiring.flipped(self.control), registers.bus)
         self._identify(m, registers)
         self._control(m, registers, sequencer, totals)
-        self._configure_network(m, registers, endpoint)
+        self._configure_network(m, registers, endpoint, prober)
         self._configure_arithmetic(m, registers, partial_sum, loss)
         self._command(m, registers, sequencer, totals, engines)
         m.d.comb += [
@@ -160,7 +179,12 @@ class Worker(wiring.Component):
             labels.stride_beats.eq(1),
             labels.bursts.eq(totals.total_micro_batches),
             sequencer.engines_idle.eq(Cat(engine.state.idle for engine in engines).all()),
+            labels.stop.eq(sequencer.give_up),
+            sequencer.labels_idle.eq(~labels.busy),
             sequencer.network_busy.eq(endpoint.busy),
+            sequencer.end_early.eq(endpoint.given_up | aborting),
+            registers.status_network_error.eq(endpoint.given_up & ~self.idle),
+            registers.status_aborted.eq(registers.abort_abort_strobe & ~self.idle),
             registers.status_partial_clamped.eq(partial_sum.clamped),
             registers.status_residual_saturated.eq(loss.saturated),
             registers.status_weight_saturated.eq(Cat(engine.state.weight_saturated for engine in engines).any()),
@@ -202,7 +226,10 @@ class Worker(wiring.Component):
                     engine.lines_address[port].eq(_address(registers, f"lines{index}_{port}_address"))
                     for port in range(self._config.ports)
                 ),
-                *(getattr(engine.commands, name).eq(getattr(sequencer, name)) for name in EngineCommands().members),
+                *(
+                    getattr(engine.commands, name).eq(getattr(sequencer, "give_up" if name == "abort" else name))
+                    for name in EngineCommands().members
+                ),
             ]
 
     def _identify(self, m: Module, registers: RegisterFile) -> None:
@@ -230,7 +257,39 @@ class Worker(wiring.Component):
             sequencer.counted.eq(totals.done),
         ]
 
-    def _configure_network(self, m: Module, registers: RegisterFile, endpoint: Endpoint) -> None:
+    def _configure_network(self, m: Module, registers: RegisterFile, endpoint: Endpoint, prober: Prober) -> None:
+        connect_stream(m, prober.probe, endpoint.probe)
+        connect_stream(m, endpoint.echo, prober.echo)
+        answer = prober.answer
+        values = answer["values"]
+        m.d.comb += [
+            endpoint.resend_limit.eq(registers.resend_limit),
+            endpoint.doublings.eq(registers.resend_doublings),
+            prober.given_up.eq(endpoint.given_up),
+            prober.given_up_slot.eq(endpoint.given_up_slot),
+            prober.ask.eq(registers.probe_slot_strobe),
+            prober.question.slot.eq(registers.probe_slot),
+            prober.question.number.eq(registers.probe_number),
+            prober.question.broadcast.eq(registers.probe_broadcast),
+            registers.given_up_slot.eq(endpoint.given_up_slot),
+            registers.given_up_partial.eq(endpoint.given_up_partial),
+            registers.given_up_given_up.eq(endpoint.given_up),
+            registers.given_up_round.eq(endpoint.given_up_round),
+            registers.echo_number.eq(values[EchoValue.NUMBER]),
+            registers.echo_verdict.eq(values[EchoValue.VERDICT]),
+            registers.echo_port.eq(values[EchoValue.PORT]),
+            registers.echo_version.eq(answer.version),
+            registers.echo_came.eq(prober.came),
+            registers.echo_job_round.eq(answer.round),
+            registers.echo_job_workers.eq(values[EchoValue.WORKERS]),
+            registers.echo_aggregated.eq(answer.aggregated),
+            registers.echo_acknowledged.eq(values[EchoValue.ACKNOWLEDGED]),
+            registers.echo_slots.eq(values[EchoValue.SLOTS]),
+            Cat(registers.echo_source_low, registers.echo_source_high).eq(answer.source),
+            registers.echo_expected_low.eq(values[EchoValue.MAC_LOW]),
+            registers.echo_expected_high.eq(values[EchoValue.MAC_HIGH]),
+            registers.echo_cycles.eq(prober.cycles),
+        ]
         m.d.comb += [
             endpoint.job.eq(registers.job_job),
             endpoint.shard.eq(registers.job_shard),
@@ -288,6 +347,7 @@ class Worker(wiring.Component):
             counters.resent.eq(endpoint.resent),
             counters.received.eq(endpoint.received),
             counters.dropped.eq(endpoint.dropped),
+            counters.drop.eq(endpoint.drop),
             registers.in_flight_now.eq(states[0].in_flight),
             registers.in_flight_most.eq(counters.most_in_flight),
         ]

@@ -93,10 +93,14 @@ class ClusterProcess:
     def _exchange(self, message: dict[str, Any]) -> Any:
         line = ""
         if self._stream is not None:
-            with contextlib.suppress(OSError):
-                self._stream.write(json.dumps(message) + "\n")
-                self._stream.flush()
-                line = self._stream.readline()
+            try:
+                with contextlib.suppress(OSError):
+                    self._stream.write(json.dumps(message) + "\n")
+                    self._stream.flush()
+                    line = self._stream.readline()
+            except BaseException:  # the answer would be taken for that to the next request
+                self._hang_up()
+                raise
         if not line:
             raise self._failure("the simulator ended unexpectedly")
         return json.loads(line)
@@ -106,6 +110,13 @@ class ClusterProcess:
         text = log.read_text(errors="replace")[-4000:] if log.exists() else "(no log)"
         return SimulationError(f"{what}:\n{text}")
 
+    def _hang_up(self) -> None:
+        """End the connection; the simulator ends when it sees that."""
+        if self._stream is not None:
+            with contextlib.suppress(OSError):
+                self._stream.close()
+            self._stream = None
+
     def stop(self) -> None:
         """End the simulator. Its files stay until `close`, the waveform complete."""
         try:
@@ -113,9 +124,7 @@ class ClusterProcess:
                 with contextlib.suppress(OSError):
                     self._stream.write('{"do": "close"}\n')
                     self._stream.flush()
-                with contextlib.suppress(OSError):
-                    self._stream.close()
-                self._stream = None
+                self._hang_up()
             if self._process is not None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(_STOP_SECONDS)

@@ -20,7 +20,7 @@ WAIVERS = {
         # warning is about inputs.
         r".* \| (?!input)"
         # Components without registers, or without any that are reset.
-        r"|Signal is not used: '(clk|rst)'"
+        r"|Signal is not used: '(\w+_)?(clk|rst)'"
         # Addresses are multiples of a beat or of 4096, so their low bits are not looked at.
         r"|Bits of signal are not used: '(\w+_)?(base|address)'\[(\d|1[01]):0\]"
     ),

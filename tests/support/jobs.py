@@ -143,6 +143,7 @@ def run_on(
     first_round: int = 1,
     aggregator_mac: int = 0,
     resend_cycles: int = 2000,
+    resends: int = 0,
 ):
     """Run a job, under a number, on a device.
 
@@ -186,6 +187,7 @@ def run_on(
         client.write(registers.STATUS, **{field.name: 1 for field in registers.STATUS.fields})
         client.write(registers.JOB, job=number, shard=index, workers=settings.workers)
         client.write(registers.RESEND_CYCLES, value=resend_cycles)
+        client.write(registers.RESEND, limit=resends, doublings=2)
         client.write(registers.LOCAL_MAC[0], value=0x02000000 + index)
         client.write_pair(registers.PEER_MAC, aggregator_mac)
         client.write(registers.JOIN, round=first_round)

@@ -13,8 +13,9 @@ from p4sgd.hw.worker.sequencer import Phase, Sequencer
 
 @cocotb.test()
 async def phases_in_order(dut):
+    dut.end_early.value = 0
     await start(dut)
-    dut.engines_idle.value = 1
+    dut.engines_idle.value = dut.labels_idle.value = 1
     for _ in range(40):
         source = random.choice(list(ModelSource))
         store = random.getrandbits(1)
@@ -67,6 +68,50 @@ async def phases_in_order(dut):
         for _ in range(3):
             await RisingEdge(dut.clk)
         assert dut.phase.value == Phase.IDLE.value
+
+
+@cocotb.test()
+async def ends_early(dut):
+    """An abort at any time ends in a reset and done, but for one that comes to a store."""
+    await start(dut)
+    dut.engines_idle.value = dut.labels_idle.value = 1
+    dut.model_store.value, dut.model_source.value = 1, ModelSource.MEMORY.value
+    resets = 0
+    for _ in range(60):
+        dut.end_early.value, dut.network_busy.value, dut.start.value = 0, 1, 1
+        patience = random.randint(0, 60)
+        seen: list[str] = []
+        busy = labels = counting = 0
+        for cycle in range(400):
+            await RisingEdge(dut.clk)
+            if dut.started.value:
+                dut.start.value = 0
+            for name in ("load", "train", "store", "give_up", "reset", "done"):
+                if getattr(dut, name).value and seen[-1:] != [name]:
+                    seen.append(name)
+                    if name in ("load", "train", "store", "give_up"):
+                        busy = random.randint(4, 12)
+                    if name == "give_up":
+                        labels = random.randint(0, 30)
+                    if name == "reset":
+                        assert busy == labels == 0
+            counting = 3 if dut.count.value else max(0, counting - 1)
+            dut.counted.value = int(counting == 1)
+            busy, labels = max(0, busy - 1), max(0, labels - 1)
+            dut.engines_idle.value, dut.labels_idle.value = int(busy == 0), int(labels == 0)
+            if cycle == 30:
+                dut.network_busy.value = 0
+            if cycle == patience:
+                dut.end_early.value = 1
+            if dut.done.value:
+                break
+        assert seen[-1] == "done"
+        assert ("give_up" in seen) == ("reset" in seen)
+        assert "store" not in seen or "give_up" not in seen
+        resets += "reset" in seen
+        dut.end_early.value = 0
+        await RisingEdge(dut.clk)
+    assert 10 < resets < 60
 
 
 @pytest.mark.rtl

@@ -1,0 +1,67 @@
+"""Why workers gave up waiting for the network."""
+
+from collections.abc import Sequence
+
+from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.drop import VERDICT
+from p4sgd.hw.spec.register_map import RegisterClient
+
+__all__ = ["explain_network_error"]
+
+_READS = 1000
+"""How often to look for an echo: it comes within microseconds or not at all."""
+
+
+def explain_network_error(clients: Sequence[RegisterClient]) -> str:
+    """What the workers that have given up know of it, in one line.
+
+    Each has asked the aggregator about the slot that went without an answer. What comes back says which shards are
+    missing there, or what is wrong with the worker's own settings.
+
+    Parameters
+    ----------
+    clients
+        The workers, by shard index.
+    """
+    missing: dict[int, list[int]] = {}
+    where = ""
+    for index, client in enumerate(clients):
+        reason = client.read(registers.GIVEN_UP)
+        if not reason["given_up"]:
+            continue
+        echo = _wait_for_echo(client)
+        if echo is None:
+            missing.setdefault(index, [])  # those that were heard know better
+            continue
+        failed = [check for bit, check in enumerate(VERDICT) if echo["verdict"] >> bit & 1]
+        if failed:
+            return f"the aggregator drops what worker {index} sends: it is {failed[0].help}"
+        here = f"slot {reason['slot']}, round {reason['round']}"
+        come = client.read(registers.ECHO_AGGREGATED if reason["partial"] else registers.ECHO_ACKNOWLEDGED)["value"]
+        if client.read(registers.ECHO_JOB)["round"] != reason["round"]:
+            return f"the aggregator is not in the round of worker {index} ({here}): begin the job anew"
+        where = where or here
+        for shard in range(client.read(registers.JOB)["workers"]):
+            if not come >> shard & 1:
+                missing.setdefault(shard, []).append(index)
+    heard = {shard: waiting for shard, waiting in missing.items() if waiting}
+    if heard:
+        names = ", ".join(map(str, sorted(heard)))
+        waiting = ", ".join(map(str, sorted({index for indices in heard.values() for index in indices})))
+        return f"worker {names} no longer answers: worker {waiting} waited for it in vain ({where})"
+    if missing:
+        names = ", ".join(map(str, sorted(missing)))
+        return (
+            f"the aggregator does not answer worker {names}, not even a probe: its address is wrong, it does not run, "
+            "or a link is down"
+        )
+    return "a worker gave up waiting for the network"
+
+
+def _wait_for_echo(client: RegisterClient) -> dict[str, int] | None:
+    """The answer to the probe that a worker sends when it gives up; None if there is none."""
+    for _ in range(_READS):
+        echo = client.read(registers.ECHO)
+        if echo["came"]:
+            return echo
+    return None

@@ -1,0 +1,86 @@
+"""Asking an aggregator what it thinks, and keeping what it says."""
+
+from typing import Any
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from p4sgd.hw.bus.stream import FlowSignature
+from p4sgd.hw.net.endpoint import PROBE
+from p4sgd.hw.net.reception import ECHO
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.packet import EchoValue
+
+__all__ = ["Prober"]
+
+_TIME_BITS = 32
+
+
+class Prober(wiring.Component):
+    """Sends a probe when the host asks for one, and when the endpoint gives up: about the slot that it gave up.
+
+    Members
+    -------
+    ask : In(1), question : In(PROBE)
+        Pulse: the host's.
+    given_up : In(1), given_up_slot : In(slot_bits)
+        As the endpoint says.
+    probe : Out(stream of PROBE), echo : In(flow of ECHO)
+        To and from the endpoint.
+    came : Out(1)
+        There is an answer to the last question.
+    answer : Out(ECHO)
+        It; else that to an earlier one.
+    cycles : Out(32)
+        Cycles from the probe's way out to its answer.
+    """
+
+    def __init__(self, config: WorkerConfig) -> None:
+        super().__init__(
+            {
+                "ask": In(1),
+                "question": In(PROBE),
+                "given_up": In(1),
+                "given_up_slot": In(config.slot_bits),
+                "probe": Out(stream.Signature(PROBE)),
+                "echo": In(FlowSignature(ECHO)),
+                "came": Out(1),
+                "answer": Out(ECHO),
+                "cycles": Out(_TIME_BITS),
+            }
+        )
+
+    ask: Signal
+    question: Any
+    given_up: Signal
+    given_up_slot: Signal
+    probe: stream.Interface
+    echo: Any
+    came: Signal
+    answer: Any
+    cycles: Signal
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        had_given_up = Signal()
+        cycles = Signal(_TIME_BITS)
+        right = self.echo.payload["values"][EchoValue.NUMBER] == self.probe.payload.number
+        m.d.sync += [had_given_up.eq(self.given_up), cycles.eq(cycles + 1)]
+        with m.If(self.probe.valid & self.probe.ready):
+            m.d.sync += [self.probe.valid.eq(0), cycles.eq(0)]
+        with m.If(self.echo.valid & right & ~self.came):
+            m.d.sync += [self.came.eq(1), self.answer.eq(self.echo.payload), self.cycles.eq(cycles)]
+        # One that waits to be sent is not exchanged for another.
+        with m.If(~self.probe.valid):
+            with m.If(self.ask):
+                m.d.sync += [self.probe.valid.eq(1), self.probe.payload.eq(self.question), self.came.eq(0)]
+            with m.Elif(self.given_up & ~had_given_up):
+                m.d.sync += [
+                    self.probe.valid.eq(1),
+                    self.probe.payload.slot.eq(self.given_up_slot),
+                    self.probe.payload.number.eq(0),
+                    self.probe.payload.broadcast.eq(0),
+                    self.came.eq(0),
+                ]
+        return m
