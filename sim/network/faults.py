@@ -1,175 +1,204 @@
-"""A network with faults, and AllReduce operations across it."""
+"""What a network and its workers may do wrong: chances of it, and a line that does it to packets."""
 
-import heapq
 import random
-from collections.abc import Callable, Sequence
+from collections import Counter
 from dataclasses import dataclass
-from functools import partial
 
-from p4sgd.hw.spec.packet import GROUP_BIT, Packet
-from p4sgd.sim.network.aggregator import Aggregator, Job, Member
-from p4sgd.sim.network.endpoint import Endpoint
+__all__ = ["Bursts", "Faults", "Line", "Pauses", "Restart", "Schedule", "between"]
 
-__all__ = ["Faults", "FaultyCluster", "FaultyNetwork", "StalledError"]
+
+def between(rng: random.Random, bounds: tuple[int, int]) -> int:
+    """A random number within both bounds; several times as fast as `randint`."""
+    low, high = bounds
+    return low + int(rng.random() * (high - low + 1))
+
+
+def _check_chances(faults: object, *names: str) -> None:
+    for name in names:
+        if not 0 <= getattr(faults, name) < 1:
+            raise ValueError(f"{name} must be 0 to below 1, not {getattr(faults, name)}")
+
+
+def _check_bounds(name: str, bounds: tuple[int, int]) -> None:
+    if not 0 < bounds[0] <= bounds[1]:
+        raise ValueError(f"{name} must be two ascending positive numbers, not {bounds}")
+
+
+@dataclass(frozen=True)
+class Bursts:
+    """Loss in bursts: a line is in a good state or in a bad one, and may change before each packet (Gilbert-Elliott).
+
+    Attributes
+    ----------
+    begin, end
+        Chance that a good state turns bad, and a bad one good.
+    loss
+        Chance that a packet is lost in a bad state.
+    """
+
+    begin: float
+    end: float
+    loss: float = 0.9
+
+    def __post_init__(self) -> None:
+        _check_chances(self, "begin", "end", "loss")
+        if self.begin and not self.end:
+            raise ValueError("end must be above 0: a burst without an end is a broken line")
 
 
 @dataclass(frozen=True)
 class Faults:
-    """What the network does to every packet, independently of all others.
+    """What happens to packets in one direction.
 
     Attributes
     ----------
     loss
-        Chance that a packet is lost.
+        Chance that a packet is lost, independently of all others.
+    bursts
+        Loss that is not independent, besides.
+    corruption
+        Chance that bits of a packet flip. The MAC drops such a frame, so it is lost too, and counted apart: CRC-32 sees
+        any four flipped bits in a frame of this size, and all within 32 bits of each other. Errors that it misses are
+        not modelled.
     duplication
-        Chance that it comes twice; either may be lost, and both are delayed on their own.
+        Chance that a packet comes twice; either may be lost, and both are delayed on their own.
     delay
         Shortest and longest time a packet takes: the wider apart, the more packets overtake each other.
+    in_order
+        Whether packets wait for those before them instead: then ``delay`` is jitter only.
     straggle
-        Chance that it takes ``straggle_delay`` longer.
+        Chance that a packet takes ``straggle_delay`` longer.
     straggle_delay
         Time, in the unit of ``delay``.
     """
 
     loss: float = 0.0
+    bursts: Bursts | None = None
+    corruption: float = 0.0
     duplication: float = 0.0
     delay: tuple[int, int] = (10, 10)
+    in_order: bool = False
     straggle: float = 0.0
     straggle_delay: int = 1000
 
     def __post_init__(self) -> None:
-        for name in ("loss", "duplication", "straggle"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be 0 to below 1, not {getattr(self, name)}")
-        if not 0 < self.delay[0] <= self.delay[1]:
-            raise ValueError(f"delay must be two ascending positive numbers, not {self.delay}")
-
-    def arrivals(self, rng: random.Random) -> list[int]:
-        """After how much time each copy of a packet arrives; empty if it is lost."""
-        copies = 2 if rng.random() < self.duplication else 1
-        times = []
-        for _ in range(copies):
-            late = self.straggle_delay if rng.random() < self.straggle else 0
-            if rng.random() >= self.loss:
-                times.append(rng.randint(*self.delay) + late)
-        return times
+        _check_chances(self, "loss", "corruption", "duplication", "straggle")
+        _check_bounds("delay", self.delay)
 
 
-class StalledError(RuntimeError):
-    """Workers are still waiting after the time in which all should have finished."""
+@dataclass(frozen=True)
+class Pauses:
+    """Workers that stop now and then, each at its own times: they send nothing, and what arrives waits for them.
+
+    Attributes
+    ----------
+    every
+        Shortest and longest time from one pause to the next.
+    length
+        Shortest and longest pause.
+    """
+
+    every: tuple[int, int]
+    length: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        _check_bounds("every", self.every)
+        _check_bounds("length", self.length)
 
 
-class FaultyNetwork:
-    """Events in order of time; packets among them suffer `Faults`. The same seed gives the same run."""
+@dataclass(frozen=True)
+class Restart:
+    """A worker forgets everything, and some time later the host begins the job anew.
 
-    def __init__(self, faults: Faults, seed: int) -> None:
-        self.faults = faults
-        self.rng = random.Random(seed)
-        self.now = 0
-        self._events: list[tuple[int, int, Callable[[], None]]] = []
-        self._scheduled = 0
+    Attributes
+    ----------
+    worker
+        Shard index.
+    time
+        When, from the beginning.
+    notice
+        Time until the host has noticed; the others work on, as far as they can.
+    """
 
-    def after(self, delay: int, action: Callable[[], None]) -> None:
-        """Have something happen ``delay`` from now. Events of one time happen in the order they were scheduled."""
-        self._scheduled += 1
-        heapq.heappush(self._events, (self.now + delay, self._scheduled, action))
-
-    def send(self, deliver: Callable[[], None]) -> None:
-        """Send a packet: ``deliver`` happens for each copy that arrives."""
-        for delay in self.faults.arrivals(self.rng):
-            self.after(delay, deliver)
-
-    def step(self) -> None:
-        """Go to the next event and let it happen."""
-        self.now, _, action = heapq.heappop(self._events)
-        action()
+    worker: int
+    time: int
+    notice: int
 
 
-class FaultyCluster:
-    """Workers and an aggregator with a `FaultyNetwork` between them.
+@dataclass(frozen=True)
+class Schedule:
+    """All that goes wrong in a cluster.
 
-    What is under way when a run ends stays under way, as in a real network: it comes during the next one.
+    Attributes
+    ----------
+    up, down
+        On the way from a worker to the aggregator, and back.
+    pauses
+        Of the workers.
+    restarts
+        In order of time; one that is due while another is going on comes after it.
+    """
+
+    up: Faults = Faults()
+    down: Faults = Faults()
+    pauses: Pauses | None = None
+    restarts: tuple[Restart, ...] = ()
+
+
+class Line:
+    """One direction of one worker's cable, with `Faults`.
 
     Parameters
     ----------
-    endpoints
-        The workers, by shard index.
-    aggregator
-        With shard i on port i.
-    faults, seed
-        What the network does. Workers begin operations at random times, too.
+    faults
+        What it does.
+    rng
+        Where it draws from.
+    counts
+        Where it counts packets ``sent``, and ``duplicated``, ``corrupted``, ``lost`` and ``reordered`` copies of them.
     """
 
-    def __init__(self, endpoints: Sequence[Endpoint], aggregator: Aggregator, faults: Faults, seed: int) -> None:
-        self._endpoints = endpoints
-        self._aggregator = aggregator
-        self._network = FaultyNetwork(faults, seed)
-        self._todo: list[list[Sequence[int]]] = [[] for _ in endpoints]
-        self._got: list[list[tuple[int, ...]]] = [[] for _ in endpoints]
-        for worker in range(len(endpoints)):
-            self._work(worker)
+    def __init__(self, faults: Faults, rng: random.Random, counts: Counter[str]) -> None:
+        self._faults = faults
+        self._rng = rng
+        self._counts = counts
+        self._is_bad = False
+        self._latest = 0
 
-    def begin_job(self, job: int, first_round: int) -> None:
-        """Have everyone forget what it knows and serve a job from this round on."""
-        members = tuple(Member(endpoint.local_mac, port) for port, endpoint in enumerate(self._endpoints))
-        everyone = (1 << len(members)) - 1
-        self._aggregator.begin(0, Job(job, members, 1 << GROUP_BIT, everyone), first_round)
-        for endpoint in self._endpoints:
-            endpoint.job = job
-            endpoint.join(first_round)
+    def arrivals(self, now: int) -> list[int]:
+        """When each copy of a packet that is sent now arrives; empty if it is lost."""
+        self._counts["sent"] += 1
+        copies = 1
+        if self._rng.random() < self._faults.duplication:
+            self._counts["duplicated"] += 1
+            copies = 2
+        return [self._arrival(now) for _ in range(copies) if not self._is_lost()]
 
-    def all_reduce(
-        self, partials: Sequence[Sequence[Sequence[int]]], *, time_limit: int = 1_000_000
-    ) -> list[list[tuple[int, ...]]]:
-        """Run a sequence of AllReduce operations to its end.
+    def _is_lost(self) -> bool:
+        faults, draw = self._faults, self._rng.random
+        chance = faults.loss
+        if faults.bursts is not None:
+            if draw() < (faults.bursts.end if self._is_bad else faults.bursts.begin):
+                self._is_bad = not self._is_bad
+            if self._is_bad:
+                chance += (1 - chance) * faults.bursts.loss
+        if draw() < chance:
+            self._counts["lost"] += 1
+            return True
+        if draw() < faults.corruption:
+            self._counts["corrupted"] += 1
+            return True
+        return False
 
-        Parameters
-        ----------
-        partials
-            For each worker, in order, its eight partials of each operation.
-        time_limit
-            Time after which the run counts as stalled.
-
-        Returns
-        -------
-        list of lists of eight int
-            For each worker the sums that it got, in order.
-
-        Raises
-        ------
-        StalledError
-            If not every worker has all sums and an idle endpoint within ``time_limit``.
-        """
-        self._todo = [list(worker) for worker in partials]
-        self._got = [[] for _ in self._endpoints]
-        begun = self._network.now
-        while any(self._todo) or any(endpoint.busy for endpoint in self._endpoints):
-            if self._network.now > begun + time_limit:
-                counts = [len(worker) for worker in self._got]
-                raise StalledError(f"after {time_limit}: {counts} of {[len(worker) for worker in partials]} sums")
-            self._network.step()
-        return self._got
-
-    def _work(self, worker: int) -> None:
-        endpoint, todo = self._endpoints[worker], self._todo[worker]
-        for packet in endpoint.resend(self._network.now):
-            self._network.send(partial(self._to_aggregator, packet, worker))
-        if todo and endpoint.can_submit:
-            first = endpoint.submit(todo.pop(0), self._network.now)
-            self._network.send(partial(self._to_aggregator, first, worker))
-        self._network.after(self._network.rng.randint(1, 10), partial(self._work, worker))
-
-    def _to_aggregator(self, packet: Packet, port: int) -> None:
-        answer = self._aggregator.receive(packet, port)
-        if answer is not None:
-            for worker in range(len(self._endpoints)):
-                if answer.ports >> worker & 1:
-                    self._network.send(partial(self._to_worker, answer.packet, worker))
-
-    def _to_worker(self, packet: Packet, worker: int) -> None:
-        endpoint = self._endpoints[worker]
-        acknowledgement = endpoint.receive(packet, self._network.now)
-        if acknowledgement is not None:
-            self._network.send(partial(self._to_aggregator, acknowledgement, worker))
-        while endpoint.sums:
-            self._got[worker].append(endpoint.sums.popleft())
+    def _arrival(self, now: int) -> int:
+        faults = self._faults
+        time = now + between(self._rng, faults.delay)
+        if faults.straggle and self._rng.random() < faults.straggle:
+            time += faults.straggle_delay
+        if time >= self._latest:
+            self._latest = time
+        elif faults.in_order:
+            return self._latest
+        else:
+            self._counts["reordered"] += 1
+        return time

@@ -1,0 +1,212 @@
+"""AllReduce operations of workers and an aggregator across a network with faults."""
+
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from p4sgd.hw.spec.packet import GROUP_BIT, Packet
+from p4sgd.sim.network.aggregator import Aggregator, Job, Member
+from p4sgd.sim.network.endpoint import Endpoint
+from p4sgd.sim.network.events import Events
+from p4sgd.sim.network.faults import Line, Restart, Schedule, between
+
+__all__ = ["FaultyCluster", "StalledError"]
+
+_JOBS = 256
+"""Job numbers."""
+
+_SUBMIT = (1, 10)
+"""Bounds of the time that a worker takes to begin an operation."""
+
+
+class StalledError(RuntimeError):
+    """Workers are still waiting after the time in which all should have finished."""
+
+
+class FaultyCluster:
+    """Workers and an aggregator with faulty lines between them. The same seed gives the same run.
+
+    What is under way when a run ends stays under way, as in a real network: it comes during the next one.
+
+    Parameters
+    ----------
+    endpoints
+        The workers, by shard index.
+    aggregator
+        With shard i on port i.
+    schedule, seed
+        What goes wrong. Workers begin operations and look at their timers at random times, too.
+
+    Attributes
+    ----------
+    counts : Counter of str
+        What became of packets (see `Line`), and how many were ``resent``.
+    discarded : list of (operation, eight int)
+        Sums that a worker had got when a restart had it do the operation again.
+    """
+
+    def __init__(self, endpoints: Sequence[Endpoint], aggregator: Aggregator, schedule: Schedule, seed: int) -> None:
+        self.counts: Counter[str] = Counter()
+        self.discarded: list[tuple[int, tuple[int, ...]]] = []
+        self._endpoints = endpoints
+        self._aggregator = aggregator
+        self._schedule = schedule
+        self._rng = random.Random(seed)
+        self._events = Events()
+        self._up = [Line(schedule.up, self._rng, self.counts) for _ in endpoints]
+        self._down = [Line(schedule.down, self._rng, self.counts) for _ in endpoints]
+        self._job = self._first_round = 0
+        self._partials: Sequence[Sequence[Sequence[int]]] = [()] * len(endpoints)
+        self._todo: list[deque[Sequence[int]]] = [deque() for _ in endpoints]
+        self._got: list[list[tuple[int, ...]]] = [[] for _ in endpoints]
+        self._missing = 0
+        self._goes_on_at = [0] * len(endpoints)
+        self._restarting: int | None = None
+        for worker in range(len(endpoints)):
+            self._time(worker)
+            if schedule.pauses is not None:
+                self._after(schedule.pauses.every, partial(self._pause, worker))
+
+    def begin_job(self, job: int, first_round: int) -> None:
+        """Have everyone forget what it knows and serve a job from this round on."""
+        self._job, self._first_round = job, first_round
+        members = tuple(Member(endpoint.local_mac, port) for port, endpoint in enumerate(self._endpoints))
+        everyone = (1 << len(members)) - 1
+        self._aggregator.begin(0, Job(job, members, 1 << GROUP_BIT, everyone), first_round)
+        for endpoint in self._endpoints:
+            endpoint.job = job
+            endpoint.join(first_round)
+
+    def all_reduce(
+        self, partials: Sequence[Sequence[Sequence[int]]], *, time_limit: int = 1_000_000
+    ) -> list[list[tuple[int, ...]]]:
+        """Run a sequence of AllReduce operations to its end.
+
+        Parameters
+        ----------
+        partials
+            For each worker, in order, its eight partials of each operation.
+        time_limit
+            Time after which the run counts as stalled.
+
+        Returns
+        -------
+        list of lists of eight int
+            For each worker the sums that it got, in order.
+
+        Raises
+        ------
+        StalledError
+            If not every worker has all sums and an idle endpoint within ``time_limit``.
+        """
+        self._partials = partials
+        self._got = [[] for _ in self._endpoints]
+        self._begin_at(0)
+        begun = self._events.now
+        restarts = deque(self._schedule.restarts)
+        while self._missing or self._restarting is not None or any(endpoint.busy for endpoint in self._endpoints):
+            if self._events.now > begun + time_limit:
+                counts = [len(worker) for worker in self._got]
+                raise StalledError(f"after {time_limit}: {counts} of {[len(worker) for worker in partials]} sums")
+            if restarts and self._restarting is None and self._events.now >= begun + restarts[0].time:
+                self._restart(restarts.popleft())
+            self._events.step()
+        return self._got
+
+    def _after(self, bounds: tuple[int, int], action: Callable[[], None]) -> None:
+        self._events.at(self._events.now + between(self._rng, bounds), action)
+
+    def _waits(self, worker: int, action: Callable[[], None]) -> bool:
+        """Whether a worker is paused; then it does this when it goes on."""
+        time = self._goes_on_at[worker]
+        if time <= self._events.now:
+            return False
+        self._events.at(time, action)
+        return True
+
+    # -- operations ----------------------------------------------------------------------------------------------
+
+    def _begin_at(self, operation: int) -> None:
+        """Have all workers do the operations from this one on."""
+        self._todo = [deque(worker[operation:]) for worker in self._partials]
+        self._missing = sum(map(len, self._todo))
+        for worker in range(len(self._endpoints)):
+            self._after(_SUBMIT, partial(self._submit, worker))
+
+    def _submit(self, worker: int) -> None:
+        """Begin the next operation if there is a slot for it; where there is none, CLEAR or sums call again."""
+        endpoint, todo = self._endpoints[worker], self._todo[worker]
+        if not todo or not endpoint.can_submit or worker == self._restarting:
+            return
+        if self._waits(worker, partial(self._submit, worker)):
+            return
+        self._send_up(endpoint.submit(todo.popleft(), self._events.now), worker)
+        self._after(_SUBMIT, partial(self._submit, worker))
+
+    def _time(self, worker: int) -> None:
+        """Look at the timers of a worker."""
+        if self._waits(worker, partial(self._time, worker)):
+            return
+        endpoint = self._endpoints[worker]
+        due = endpoint.resend(self._events.now)
+        self.counts["resent"] += len(due)
+        for packet in due:
+            self._send_up(packet, worker)
+        self._after((1, endpoint.resend_after), partial(self._time, worker))
+
+    # -- packets -------------------------------------------------------------------------------------------------
+
+    def _send_up(self, packet: Packet, worker: int) -> None:
+        for time in self._up[worker].arrivals(self._events.now):
+            self._events.at(time, partial(self._to_aggregator, packet, worker))
+
+    def _to_aggregator(self, packet: Packet, port: int) -> None:
+        answer = self._aggregator.receive(packet, port)
+        if answer is None:
+            return
+        for worker, line in enumerate(self._down):
+            if answer.ports >> worker & 1:
+                for time in line.arrivals(self._events.now):
+                    self._events.at(time, partial(self._to_worker, answer.packet, worker))
+
+    def _to_worker(self, packet: Packet, worker: int) -> None:
+        if self._waits(worker, partial(self._to_worker, packet, worker)):
+            return
+        endpoint = self._endpoints[worker]
+        acknowledgement = endpoint.receive(packet, self._events.now)
+        if acknowledgement is not None:
+            self._send_up(acknowledgement, worker)
+        while endpoint.sums:
+            self._got[worker].append(endpoint.sums.popleft())
+            self._missing -= 1
+        if self._todo[worker] and endpoint.can_submit:
+            self._after(_SUBMIT, partial(self._submit, worker))
+
+    # -- faults of workers ---------------------------------------------------------------------------------------
+
+    def _pause(self, worker: int) -> None:
+        assert self._schedule.pauses is not None
+        self.counts["pauses"] += 1
+        length = between(self._rng, self._schedule.pauses.length)
+        self._goes_on_at[worker] = self._events.now + length
+        every = self._schedule.pauses.every
+        self._after((length + every[0], length + every[1]), partial(self._pause, worker))
+
+    def _restart(self, restart: Restart) -> None:
+        """As after power-up: the worker belongs to job 0, and has begun nothing."""
+        self.counts["restarts"] += 1
+        self._restarting = restart.worker
+        self._endpoints[restart.worker].job = 0
+        self._endpoints[restart.worker].join(0)
+        self._events.at(self._events.now + restart.notice, self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        """What the host does then: a new job does again what not all have done. Old packets are still under way."""
+        self._restarting = None
+        done = min(map(len, self._got))
+        for got in self._got:
+            self.discarded += enumerate(got[done:], done)
+            del got[done:]
+        self.begin_job((self._job + 1) % _JOBS, self._first_round)
+        self._begin_at(done)
