@@ -21,7 +21,7 @@ _SUBMIT = (1, 10)
 
 
 class StalledError(RuntimeError):
-    """Workers are still waiting after the time in which all should have finished."""
+    """Workers have waited for longer than any fault explains."""
 
 
 class FaultyCluster:
@@ -42,12 +42,15 @@ class FaultyCluster:
     ----------
     counts : Counter of str
         What became of packets (see `Line`), and how many were ``resent``.
+    got : list of lists of eight int
+        For each worker the sums that it has got in this run, in order.
     discarded : list of (operation, eight int)
         Sums that a worker had got when a restart had it do the operation again.
     """
 
     def __init__(self, endpoints: Sequence[Endpoint], aggregator: Aggregator, schedule: Schedule, seed: int) -> None:
         self.counts: Counter[str] = Counter()
+        self.got: list[list[tuple[int, ...]]] = [[] for _ in endpoints]
         self.discarded: list[tuple[int, tuple[int, ...]]] = []
         self._endpoints = endpoints
         self._aggregator = aggregator
@@ -59,8 +62,8 @@ class FaultyCluster:
         self._job = self._first_round = 0
         self._partials: Sequence[Sequence[Sequence[int]]] = [()] * len(endpoints)
         self._todo: list[deque[Sequence[int]]] = [deque() for _ in endpoints]
-        self._got: list[list[tuple[int, ...]]] = [[] for _ in endpoints]
         self._missing = 0
+        self._progress_at = 0
         self._goes_on_at = [0] * len(endpoints)
         self._restarting: int | None = None
         for worker in range(len(endpoints)):
@@ -88,7 +91,7 @@ class FaultyCluster:
         partials
             For each worker, in order, its eight partials of each operation.
         time_limit
-            Time after which the run counts as stalled.
+            Time without a new sum, or an end, after which the run counts as stalled.
 
         Returns
         -------
@@ -98,21 +101,22 @@ class FaultyCluster:
         Raises
         ------
         StalledError
-            If not every worker has all sums and an idle endpoint within ``time_limit``.
+            If workers wait for more than ``time_limit``.
         """
         self._partials = partials
-        self._got = [[] for _ in self._endpoints]
+        self.got = [[] for _ in self._endpoints]
         self._begin_at(0)
-        begun = self._events.now
+        begun = self._progress_at = self._events.now
         restarts = deque(self._schedule.restarts)
         while self._missing or self._restarting is not None or any(endpoint.busy for endpoint in self._endpoints):
-            if self._events.now > begun + time_limit:
-                counts = [len(worker) for worker in self._got]
-                raise StalledError(f"after {time_limit}: {counts} of {[len(worker) for worker in partials]} sums")
+            if self._events.now > self._progress_at + time_limit:
+                counts = [len(worker) for worker in self.got]
+                wanted = [len(worker) for worker in partials]
+                raise StalledError(f"nothing new in {time_limit}: {counts} of {wanted} sums")
             if restarts and self._restarting is None and self._events.now >= begun + restarts[0].time:
                 self._restart(restarts.popleft())
             self._events.step()
-        return self._got
+        return self.got
 
     def _after(self, bounds: tuple[int, int], action: Callable[[], None]) -> None:
         self._events.at(self._events.now + between(self._rng, bounds), action)
@@ -178,8 +182,9 @@ class FaultyCluster:
         if acknowledgement is not None:
             self._send_up(acknowledgement, worker)
         while endpoint.sums:
-            self._got[worker].append(endpoint.sums.popleft())
+            self.got[worker].append(endpoint.sums.popleft())
             self._missing -= 1
+            self._progress_at = self._events.now
         if self._todo[worker] and endpoint.can_submit:
             self._after(_SUBMIT, partial(self._submit, worker))
 
@@ -204,8 +209,8 @@ class FaultyCluster:
     def _begin_anew(self) -> None:
         """What the host does then: a new job does again what not all have done. Old packets are still under way."""
         self._restarting = None
-        done = min(map(len, self._got))
-        for got in self._got:
+        done = min(map(len, self.got))
+        for got in self.got:
             self.discarded += enumerate(got[done:], done)
             del got[done:]
         self.begin_job((self._job + 1) % _JOBS, self._first_round)

@@ -155,7 +155,7 @@ class Line:
     rng
         Where it draws from.
     counts
-        Where it counts packets ``sent``, and ``duplicated``, ``corrupted``, ``lost`` and ``reordered`` copies of them.
+        Where it counts ``packets``, and ``duplicated``, ``corrupted``, ``lost`` and ``reordered`` copies of them.
     """
 
     def __init__(self, faults: Faults, rng: random.Random, counts: Counter[str]) -> None:
@@ -167,7 +167,7 @@ class Line:
 
     def arrivals(self, now: int) -> list[int]:
         """When each copy of a packet that is sent now arrives; empty if it is lost."""
-        self._counts["sent"] += 1
+        self._counts["packets"] += 1
         copies = 1
         if self._rng.random() < self._faults.duplication:
             self._counts["duplicated"] += 1

@@ -43,7 +43,7 @@ def run(schedule, seed=1, workers=3, operations=40, **limits):
 def test_a_good_line_takes_its_time_and_no_more():
     came, counts = pass_through(Faults(delay=(7, 7)))
     assert came == [[1000 * number + 7] for number in range(COUNT)]
-    assert counts == {"sent": COUNT}
+    assert counts == {"packets": COUNT}
 
 
 @pytest.mark.parametrize(("name", "fate"), [("loss", "lost"), ("corruption", "corrupted")])
@@ -51,7 +51,7 @@ def test_loses_the_share_it_was_told(name, fate):
     came, counts = pass_through(Faults(**{name: 0.1}))
     check_share(counts[fate], 0.1)
     assert sum(map(len, came)) == COUNT - counts[fate]
-    assert set(counts) == {"sent", fate}
+    assert set(counts) == {"packets", fate}
 
 
 def test_repeats_the_share_it_was_told():
@@ -82,7 +82,7 @@ def test_a_wide_delay_reorders_and_jitter_does_not():
     times = [time for (time,) in came]
     assert times == sorted(times)
     assert all(10 <= time - 5 * number <= 50 for number, time in enumerate(times))
-    assert counts == {"sent": COUNT}
+    assert counts == {"packets": COUNT}
 
 
 def test_stragglers_are_late():

@@ -1,0 +1,116 @@
+r"""The AllReduce protocol in Python against networks and workers with random faults, many thousand times.
+
+    python tests/campaign/protocol.py [--runs 100000] [--seed 0] [--jobs 2] [--variant forgetful] [--only SEED]
+
+Each run draws a cluster and all that goes wrong in it. It must finish, and every worker must get every sum right.
+The protocol without round numbers (forgetful) must not survive this: it shows that the campaign would see a mistake.
+"""
+
+import argparse
+import random
+import sys
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+from p4sgd.hw.spec.packet import ROUND_BITS, VALUES
+from p4sgd.sim.network.aggregator import Aggregator
+from p4sgd.sim.network.cluster import FaultyCluster, StalledError
+from p4sgd.sim.network.endpoint import Endpoint
+from p4sgd.sim.network.faults import Bursts, Faults, Pauses, Restart, Schedule
+
+sys.path.append(str(Path(__file__).parents[1]))  # as pytest does
+
+from campaign.runner import Outcome, add_options, report
+from support.forgetful import Forgetful
+
+VARIANTS = {"p4sgd": Aggregator, "forgetful": Forgetful}
+
+FIGURES = (
+    *("sums", "packets", "lost", "corrupted", "duplicated", "reordered", "resent", "pauses", "restarts"),
+    *("wrong sums", "stalls"),
+)
+
+PATIENCE = 200_000
+"""Time without a sum that no faults drawn here explain: over a hundred resends, all of them lost."""
+
+
+def maybe(rng: random.Random, most: float) -> float:
+    """A chance that is 0 in half of all runs."""
+    return rng.choice([0.0, rng.uniform(0, most)])
+
+
+def random_bursts(rng: random.Random) -> Bursts:
+    """Bad for up to a tenth of all packets, two to five in a row on average."""
+    share, end = rng.uniform(0, 0.1), rng.uniform(0.2, 0.5)
+    return Bursts(begin=end * share / (1 - share), end=end, loss=rng.uniform(0.5, 0.95))
+
+
+def random_faults(rng: random.Random) -> Faults:
+    """Of one direction."""
+    return Faults(
+        loss=maybe(rng, 0.1),
+        bursts=rng.choice([None, random_bursts(rng)]),
+        corruption=maybe(rng, 0.02),
+        duplication=maybe(rng, 0.1),
+        delay=rng.choice([(10, 10), (1, 30), (1, 100), (50, 300)]),
+        in_order=rng.random() < 0.2,
+        straggle=maybe(rng, 0.02),
+        straggle_delay=rng.randint(100, 3000),
+    )
+
+
+def random_schedule(rng: random.Random, workers: int) -> Schedule:
+    """Pauses in a third of all runs, one restart or two in a fifth."""
+    every, length = rng.randint(200, 2000), rng.randint(50, 1000)
+    pauses = Pauses((every, 2 * every), (length, 2 * length))
+    restarts = sorted(rng.randint(50, 3000) for _ in range(rng.randint(1, 2)))
+    return Schedule(
+        up=random_faults(rng),
+        down=random_faults(rng),
+        pauses=pauses if rng.random() < 1 / 3 else None,
+        restarts=tuple(Restart(rng.randrange(workers), time, rng.randint(1, 1000)) for time in restarts)
+        if rng.random() < 1 / 5
+        else (),
+    )
+
+
+def run(seed: int, variant: str = "p4sgd") -> Outcome:
+    """One run of 20 to 30 operations."""
+    rng = random.Random(seed)
+    workers, slots, count = rng.randint(2, 8), rng.randint(1, 8), rng.randint(20, 30)
+    schedule = random_schedule(rng, workers)
+    timing = {"resend_after": rng.randint(50, 400), "doublings": rng.randint(0, 2)}
+    ends = [Endpoint(slots, shard=shard, workers=workers, **timing) for shard in range(workers)]
+    partials = [[rng.choices(range(-(1 << 20), 1 << 20), k=VALUES) for _ in range(count)] for _ in ends]
+    expected = [tuple(map(sum, zip(*operation, strict=True))) for operation in zip(*partials, strict=True)]
+    cluster = FaultyCluster(ends, VARIANTS[variant](slots), schedule, rng.getrandbits(32))
+    near_wrap = (1 << ROUND_BITS) - rng.randint(1, 1 + count // slots)
+    cluster.begin_job(rng.randrange(1, 256), rng.choice([1, near_wrap]))
+    stall = ""
+    try:
+        cluster.all_reduce(partials, time_limit=PATIENCE)
+    except StalledError as error:
+        stall = str(error)
+    checked = [*cluster.discarded, *(pair for got in cluster.got for pair in enumerate(got))]
+    wrong = sum(sums != expected[operation] for operation, sums in checked)
+    counts = cluster.counts + Counter({"sums": len(checked), "wrong sums": wrong, "stalls": int(bool(stall))})
+    if not wrong and not stall:
+        return Outcome(seed, counts)
+    return Outcome(
+        seed, counts, f"{wrong} wrong sums, {stall or 'no stall'}: {workers} workers, {slots} slots, {schedule}"
+    )
+
+
+def main() -> int:
+    """Run it and print one table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_options(parser, runs=100_000)
+    parser.add_argument("--variant", choices=VARIANTS, default="p4sgd", help="of the aggregator")
+    options = parser.parse_args()
+    command = f"python tests/campaign/protocol.py --variant {options.variant}"
+    return report(partial(run, variant=options.variant), options, command, FIGURES)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""A small part of the campaign on the protocol in Python, and of the same on one that is known to be wrong."""
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from campaign.protocol import FIGURES, run
+from support.bench import default_seed
+
+FAILURES = ("wrong sums", "stalls")
+
+
+def test_every_run_ends_with_every_sum_right():
+    seed = default_seed() << 10
+    outcomes = [run(number) for number in range(seed, seed + 300)]
+    failed = [f"{outcome.failure}: --only {outcome.seed}" for outcome in outcomes if outcome.failure]
+    assert not failed, "\n".join(failed)
+    counts = sum((outcome.counts for outcome in outcomes), Counter())
+    assert {name for name in FIGURES if counts[name]} == {*FIGURES} - {*FAILURES}, "each fault, and no failure"
+
+
+def test_a_protocol_without_rounds_is_caught():
+    outcomes = [run(seed, "forgetful") for seed in range(40)]
+    counts = sum((outcome.counts for outcome in outcomes), Counter())
+    assert counts["wrong sums"] > 10
+    assert counts["stalls"] > 10
+    assert sum(bool(outcome.failure) for outcome in outcomes) > 20
+
+
+def script(*options):
+    command = [sys.executable, Path(__file__).with_name("protocol.py"), *map(str, options)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_script_fails_where_a_run_does_and_says_which():
+    assert script("--runs", 10).returncode == 0
+    failed = script("--runs", 6, "--variant", "forgetful")
+    assert failed.returncode == 1, failed.stderr
+    told, seed = re.search(r"(.*)\n  again: python .* --only (\d+)", failed.stdout).groups()
+    again = script("--only", seed, "--variant", "forgetful")
+    assert told in again.stdout
