@@ -29,8 +29,11 @@ __all__ = ["RtlDevice", "RtlWorker", "simulated_chances"]
 _SLICE_CYCLES = 200_000
 """Cycles that one request lets pass, so that a time-out is noticed within seconds."""
 
-_CHANCE_BITS = {"memory_stall": 8, "link_stall": 8, "link_loss": 16, "link_duplication": 16, "link_reordering": 16}
-"""Resolution of the chances of disturbances."""
+_CYCLE_BITS = {"memory_stall": 8, "link_stall": 8, "worker_pause": 16}
+"""Resolution of the chances of each cycle."""
+
+_LINK_BITS = 16
+"""Resolution of the chances of frames."""
 
 _GROUP_MAC = 0x0100_5034_5347
 """Address of all workers: the group bit, and "P4SG"."""
@@ -122,13 +125,14 @@ class RtlDevice:
         Size of every worker.
     workers
         How many.
-    seed, memory_stall, link_stall, link_loss, link_duplication, link_reordering
-        Seed of the simulated disturbances, and the chance (0 to below 1) of a stall in each memory channel and cable
-        in each cycle, and that a frame is lost, comes twice or is overtaken; see `simulated_chances`.
+    seed
+        Of the simulated disturbances.
     waves
         Where to leave a waveform (VCD).
     on_trace
         Called with what the workers did when, when the device is closed.
+    chances
+        Of disturbances, as `disturb` takes them.
 
     Raises
     ------
@@ -146,13 +150,9 @@ class RtlDevice:
         workers: int,
         *,
         seed: int = 0,
-        memory_stall: float = 0.0,
-        link_stall: float = 0.0,
-        link_loss: float = 0.0,
-        link_duplication: float = 0.0,
-        link_reordering: float = 0.0,
         waves: Path | None = None,
         on_trace: "Callable[[Trace], None] | None" = None,
+        **chances: float,
     ) -> None:
         from p4sgd.sim.cluster.build import build_cluster
         from p4sgd.sim.cluster.process import ClusterProcess
@@ -166,15 +166,7 @@ class RtlDevice:
         self._on_trace = on_trace
         self._failed = False
         self._started: set[int] = set()
-        chances = {
-            "memory_stall": memory_stall,
-            "link_stall": link_stall,
-            "link_loss": link_loss,
-            "link_duplication": link_duplication,
-            "link_reordering": link_reordering,
-        }
-        settings = {"seed": seed & 0xFFFFFFFF, "note_events": int(on_trace is not None)}
-        settings |= {name: round(math.ldexp(p, _CHANCE_BITS[name])) for name, p in simulated_chances(chances).items()}
+        settings = {"seed": seed & 0xFFFFFFFF, "note_events": int(on_trace is not None), **_inputs(chances)}
         try:
             build = build_cluster(config, workers, waves=waves is not None)
             self._process = ClusterProcess(build, settings)
@@ -195,6 +187,23 @@ class RtlDevice:
             lambda offset: self.cluster_read(index, offset),
             lambda offset, word: self.cluster_write(index, offset, word),
         )
+
+    def disturb(self, **chances: float) -> None:
+        """Disturb memories, cables and workers from now on, with the chances that are given and nothing else.
+
+        Parameters
+        ----------
+        chances
+            0 to below 1, of ``memory_stall``, ``link_stall`` and ``worker_pause`` in each memory channel, cable or
+            worker and cycle, and of what ``link_loss`` and the like do to frames (see `p4sgd.sim.cluster.link`):
+            ``up_loss`` on the way from the workers only, ``down_loss`` on the way to them.
+
+        Raises
+        ------
+        UserError
+            If a chance is too small to be simulated.
+        """
+        self._request("set", **_inputs(chances))
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Simulate until every worker is idle.
@@ -327,6 +336,25 @@ class RtlDevice:
         return worker * self.config.memories + bank
 
 
+def _inputs(chances: Mapping[str, float]) -> dict[str, int]:
+    """Inputs of the cluster for chances of disturbances; what is both of a link and of a direction is the latter's."""
+    from p4sgd.sim.cluster.protocol import DIRECTIONS, LINK_CHANCES
+
+    ways = [(direction, name) for direction in DIRECTIONS for name in LINK_CHANCES]
+    known = {*_CYCLE_BITS, *(f"{way}_{name}" for way in ("link", *DIRECTIONS) for name in LINK_CHANCES)}
+    if not chances.keys() <= known:
+        raise TypeError(f"no such chances: {sorted(chances.keys() - known)}")
+    steps = {name: round(math.ldexp(p, _bits(name))) for name, p in simulated_chances(chances).items()}
+    inputs = {name: steps.get(name, 0) for name in _CYCLE_BITS}
+    for direction, name in ways:
+        inputs[f"{direction}_{name}"] = steps.get(f"{direction}_{name}", steps.get(f"link_{name}", 0))
+    return inputs
+
+
+def _bits(chance: str) -> int:
+    return _CYCLE_BITS.get(chance, _LINK_BITS)
+
+
 def simulated_chances(wanted: Mapping[str, float]) -> dict[str, float]:
     """The chances nearest to those wanted that can be simulated, by name.
 
@@ -337,7 +365,7 @@ def simulated_chances(wanted: Mapping[str, float]) -> dict[str, float]:
     """
     result = {}
     for name, chance in wanted.items():
-        bits = _CHANCE_BITS[name]
+        bits = _bits(name)
         if not 0 <= chance < 1:
             raise UserError(f"{name.replace('_', ' ')} must be 0 to below 1, not {chance:g}")
         steps = min(round(math.ldexp(chance, bits)), (1 << bits) - 1)

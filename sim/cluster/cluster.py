@@ -23,12 +23,23 @@ from p4sgd.hw.worker.worker import memory_port, worker_signature
 from p4sgd.sim.cluster.link import Link
 from p4sgd.sim.cluster.memory import SimMemory
 from p4sgd.sim.cluster.merge import Merge
-from p4sgd.sim.cluster.protocol import EVENTS_FILE, EVENTS_LIMIT, MEMORY_BITS, memory_file
+from p4sgd.sim.cluster.pause import Pause
+from p4sgd.sim.cluster.protocol import (
+    DIRECTIONS,
+    EVENTS_FILE,
+    EVENTS_LIMIT,
+    LINK_CHANCES,
+    MEMORY_BITS,
+    memory_file,
+)
 
 __all__ = ["Cluster"]
 
 _CABLE_CYCLES = 20
 """Cycles from a worker to the aggregator or back, MACs included."""
+
+_PAUSES = 5000
+"""Number of the first worker's generator of pauses; those before are taken by memories and links."""
 
 
 class Cluster(wiring.Component):
@@ -57,8 +68,10 @@ class Cluster(wiring.Component):
         Of all random numbers; stable before reset ends.
     memory_stall, link_stall : In(8)
         Chance of a stall in each cycle and channel, in 1/256.
-    link_loss, link_duplication, link_reordering : In(16)
-        Chance that a frame is lost, comes twice, or is overtaken by others, in 1/65536; see `Link`.
+    up_…, down_… : In(16)
+        Chances of the links from the workers, and to them, in 1/65536: those of `LINK_CHANCES`; see `Link`.
+    worker_pause : In(16)
+        Chance that a worker pauses, in each cycle, in 1/65536: both its links hold what is on them; see `Pause`.
     note_events : In(1)
         Note the workers' events in a file; see ``sim_trace.sv``.
     load, save : In(workers · memories)
@@ -78,13 +91,12 @@ class Cluster(wiring.Component):
                 "seed": In(32),
                 "memory_stall": In(8),
                 "link_stall": In(8),
-                "link_loss": In(16),
-                "link_duplication": In(16),
-                "link_reordering": In(16),
+                "worker_pause": In(16),
                 "note_events": In(1),
                 "load": In(banks),
                 "save": In(banks),
             }
+            | {f"{direction}_{name}": In(16) for direction in DIRECTIONS for name in LINK_CHANCES}
         )
 
     control: list[Any]
@@ -94,9 +106,7 @@ class Cluster(wiring.Component):
     seed: Signal
     memory_stall: Signal
     link_stall: Signal
-    link_loss: Signal
-    link_duplication: Signal
-    link_reordering: Signal
+    worker_pause: Signal
     note_events: Signal
     load: Signal
     save: Signal
@@ -115,10 +125,12 @@ class Cluster(wiring.Component):
             m.d.comb += self.idle[index].eq(worker.idle)
             self._attach_memories(m, index, worker)
 
-            up = self._link(m, f"up{index}", 2 * index)
+            m.submodules[f"pause{index}"] = pause = Pause(_PAUSES + index)
+            m.d.comb += [pause.seed.eq(self.seed), pause.chance.eq(self.worker_pause)]
+            up = self._link(m, "up", index, pause.paused)
             connect_stream(m, worker.tx, up.i)
             connect_stream(m, up.o, merge.i[index])
-            down = self._link(m, f"down{index}", 2 * index + 1)
+            down = self._link(m, "down", index, pause.paused)
             connect_stream(m, down.o, worker.rx)
             m.d.comb += [  # a link is always ready
                 down.i.payload.eq(aggregator.tx.payload.beat),
@@ -144,15 +156,11 @@ class Cluster(wiring.Component):
         ]
         return m
 
-    def _link(self, m: Module, name: str, instance: int) -> Link:
-        m.submodules[name] = link = Link(_CABLE_CYCLES, instance)
-        m.d.comb += [
-            link.seed.eq(self.seed),
-            link.loss.eq(self.link_loss),
-            link.duplication.eq(self.link_duplication),
-            link.reordering.eq(self.link_reordering),
-            link.stall.eq(self.link_stall),
-        ]
+    def _link(self, m: Module, direction: str, worker: int, hold: Signal) -> Link:
+        instance = 2 * worker + DIRECTIONS.index(direction)
+        m.submodules[f"{direction}{worker}"] = link = Link(_CABLE_CYCLES, instance)
+        m.d.comb += [link.seed.eq(self.seed), link.stall.eq(self.link_stall), link.hold.eq(hold)]
+        m.d.comb += [getattr(link, name).eq(getattr(self, f"{direction}_{name}")) for name in LINK_CHANCES]
         return link
 
     def _attach_memories(self, m: Module, index: int, worker: Any) -> None:

@@ -1,4 +1,4 @@
-"""A cable between two ends, which may lose, repeat and reorder frames."""
+"""A cable between two ends, which may lose, repeat, reorder and hold frames."""
 
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
@@ -7,10 +7,14 @@ from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.axi_stream import FrameBeat
 from p4sgd.sim.cluster.noise import Noise
+from p4sgd.sim.cluster.protocol import LINK_CHANCES
 
 __all__ = ["Link"]
 
 _DEPTH = 256
+
+_WEATHER = 4000
+"""Number of the first link's generator for bursts; those before are taken by links and memories."""
 
 
 class Link(wiring.Component):
@@ -36,8 +40,13 @@ class Link(wiring.Component):
     seed : In(32)
     loss, duplication, reordering : In(16)
         Chance that a frame is lost, comes twice, or takes the detour, in 1/65536. One that is lost does neither.
+    burst_begin, burst_end, burst_loss : In(16)
+        Chance that a burst begins, or ends, before a frame; within one frames are lost with the last chance instead of
+        ``loss`` (Gilbert-Elliott).
     stall : In(8)
         Chance that a frame waits another cycle before it is delivered, in 1/256.
+    hold : In(1)
+        Deliver nothing, but what was being delivered.
     """
 
     def __init__(self, delay: int, instance: int) -> None:
@@ -50,11 +59,10 @@ class Link(wiring.Component):
                 "i": In(stream.Signature(FrameBeat)),
                 "o": Out(stream.Signature(FrameBeat)),
                 "seed": In(32),
-                "loss": In(16),
-                "duplication": In(16),
-                "reordering": In(16),
                 "stall": In(8),
+                "hold": In(1),
             }
+            | {name: In(16) for name in LINK_CHANCES}
         )
 
     i: stream.Interface
@@ -63,24 +71,33 @@ class Link(wiring.Component):
     loss: Signal
     duplication: Signal
     reordering: Signal
+    burst_begin: Signal
+    burst_end: Signal
+    burst_loss: Signal
     stall: Signal
+    hold: Signal
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.noise = noise = Noise(self._instance)
         m.submodules.fate = fate = Noise(500 + self._instance)
-        m.d.comb += [noise.seed.eq(self.seed), fate.seed.eq(self.seed)]
+        m.submodules.weather = weather = Noise(_WEATHER + self._instance)
+        m.d.comb += [noise.seed.eq(self.seed), fate.seed.eq(self.seed), weather.seed.eq(self.seed)]
         now = Signal(16)
         m.d.sync += now.eq(now + 1)
+        bad = Signal()  # in the last frame
+        is_bad = bad ^ (weather.value[:16] < Mux(bad, self.burst_end, self.burst_begin))
+        with m.If(self.i.valid):
+            m.d.sync += bad.eq(is_bad)
         # A whole frame is one beat here, so losing a beat loses a frame.
-        arrives = self.i.valid & (noise.value[:16] >= self.loss)
+        arrives = self.i.valid & (noise.value[:16] >= Mux(is_bad, self.burst_loss, self.loss))
         overtaken = fate.value[:16] < self.reordering
         repeated = fate.value[16:] < self.duplication
         soon = now + self._delay - 1
         late = soon + 4 + (noise.value[24:] << 2)
         straight, straight_is_due = self._path(m, "straight", arrives & ~overtaken, soon, now)
         detour, detour_is_due = self._path(m, "detour", arrives & (overtaken | repeated), late, now)
-        goes = noise.value[16:24] >= self.stall
+        goes = (noise.value[16:24] >= self.stall) & ~self.hold
         m.d.comb += self.i.ready.eq(1)
         with m.If(~self.o.valid | self.o.ready):
             m.d.comb += [

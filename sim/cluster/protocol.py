@@ -5,13 +5,30 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["CLOCK_NS", "EVENTS_FILE", "EVENTS_LIMIT", "MEMORY_BITS", "SOCKET", "WAVEFORM", "memory_file", "read_saved"]
+__all__ = [
+    "CLOCK_NS",
+    "DIRECTIONS",
+    "EVENTS_FILE",
+    "EVENTS_LIMIT",
+    "LINK_CHANCES",
+    "MEMORY_BITS",
+    "SOCKET",
+    "WAVEFORM",
+    "memory_file",
+    "read_saved",
+]
 
 CLOCK_NS = 4
 """Clock period, ns: the 250 MHz that the boards aim at."""
 
 MEMORY_BITS = 24
 """log2 of the bytes of every simulated memory bank."""
+
+DIRECTIONS = ("up", "down")
+"""From a worker to the aggregator, and back."""
+
+LINK_CHANCES = ("loss", "duplication", "reordering", "burst_begin", "burst_end", "burst_loss")
+"""Chances of a link, in 1/65536; the cluster has an input for each in each direction: ``up_loss`` and so on."""
 
 SOCKET = "socket"
 """Where the client listens, in the simulator's working folder."""

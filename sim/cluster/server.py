@@ -71,6 +71,12 @@ class _Server:
     async def read(self, index: int, offset: int) -> int:
         return await self._masters[index].read(offset)
 
+    async def set(self, **inputs: int) -> None:
+        """Change inputs of the cluster, all at once."""
+        for name, value in inputs.items():
+            getattr(self._dut, name).value = value
+        await RisingEdge(self._dut.clk)
+
     async def load(self, memories: int) -> None:
         await self._trigger(self._dut.load, memories)
 

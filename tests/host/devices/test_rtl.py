@@ -41,8 +41,28 @@ def open_rtl(tmp_path, monkeypatch):
 def test_chances_are_rounded_to_the_nearest(open_rtl):
     device = open_rtl(memory_stall=0.003, link_stall=0.9999, link_loss=1e-5)
     settings = device._process.settings
-    assert (settings["memory_stall"], settings["link_stall"], settings["link_loss"]) == (1, 255, 1)
+    assert {name: steps for name, steps in settings.items() if steps} == {
+        "memory_stall": 1,
+        "link_stall": 255,
+        "up_loss": 1,
+        "down_loss": 1,
+    }
     assert simulated_chances({"memory_stall": 0.003, "link_loss": 0.25}) == {"memory_stall": 2**-8, "link_loss": 0.25}
+
+
+def test_a_direction_has_chances_of_its_own(open_rtl):
+    settings = open_rtl(link_loss=0.5, down_loss=0.25, up_burst_begin=0.125, worker_pause=2**-16)._process.settings
+    assert {name: steps for name, steps in settings.items() if steps} == {
+        "up_loss": 1 << 15,
+        "down_loss": 1 << 14,
+        "up_burst_begin": 1 << 13,
+        "worker_pause": 1,
+    }
+
+
+def test_chances_that_there_are_not(open_rtl):
+    with pytest.raises(TypeError, match=r"\['link_pause'\]"):
+        open_rtl(link_pause=0.1)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
-"""Link: delay, loss, repetition and order; Merge: fairness and origin."""
+"""Link: delay, loss, repetition, order and holding; Merge: fairness and origin."""
 
 import random
+from itertools import pairwise
 
 import cocotb
 import pytest
@@ -10,15 +11,18 @@ from support.streams import StreamSink, StreamSource
 
 from p4sgd.sim.cluster.link import Link
 from p4sgd.sim.cluster.merge import Merge
+from p4sgd.sim.cluster.protocol import LINK_CHANCES
 
 DELAY = 20
 LATEST = DELAY + 1024 + 100
 """Cycles until a frame has come by the detour, which gives way to those that go straight on."""
 
 
-async def configure(dut, *, loss=0, duplication=0, reordering=0, stall=0):
-    dut.seed.value, dut.loss.value, dut.stall.value = random.getrandbits(32), loss, stall
-    dut.duplication.value, dut.reordering.value = duplication, reordering
+async def configure(dut, **inputs):
+    known = dict.fromkeys((*LINK_CHANCES, "stall", "hold"), 0)
+    assert inputs.keys() <= known.keys()
+    for name, value in (known | inputs | {"seed": random.getrandbits(32)}).items():
+        getattr(dut, name).value = value
     await start(dut)
 
 
@@ -109,6 +113,47 @@ async def does_all_at_once(dut):
 
 
 @cocotb.test()
+async def loses_in_bursts(dut):
+    """Bursts begin before one frame in 64 and end before one in 8, so a ninth of all frames is in one."""
+    _, came = await arrivals(dut, 4000, burst_begin=65536 // 64, burst_end=65536 // 8, burst_loss=65535)
+    lost = [not times for times in came]
+    # Neighbours are alike, so there are fewer draws than frames, by (1 + r) / (1 − r) where r = 1 − 1/64 − 1/8.
+    assert abs(sum(lost) - 4000 / 9) <= 6 * (4000 * 8 / 81 * 13.2) ** 0.5
+    after = [now for before, now in pairwise(lost) if before]
+    check_share(sum(after), len(after), 7 / 8)
+    after = [now for before, now in pairwise(lost) if not before]
+    check_share(sum(after), len(after), 1 / 64)
+
+
+@cocotb.test()
+async def loses_with_the_chance_of_the_burst_within_one(dut):
+    """A burst that begins at once and does not end."""
+    _, came = await arrivals(dut, 2000, loss=65535, burst_begin=65535, burst_loss=65536 // 4)
+    check_share(sum(not times for times in came), 2000, 1 / 4)
+
+
+@cocotb.test()
+async def holds_what_is_on_it(dut):
+    source, sink = StreamSource(dut, "i", 0.7), StreamSink(dut, "o")
+    await configure(dut)
+    items = [random.getrandbits(577) for _ in range(600)]
+    source.send(items)
+    for _ in range(5):
+        dut.hold.value = 0
+        for _ in range(random.randint(50, 200)):
+            await RisingEdge(dut.clk)
+        dut.hold.value = 1
+        for _ in range(3):
+            await RisingEdge(dut.clk)
+        begun = len(sink.items)
+        for _ in range(random.randint(100, 500)):
+            await RisingEdge(dut.clk)
+        assert len(sink.items) == begun < 600
+    dut.hold.value = 0
+    assert list(await sink.receive(600)) == items
+
+
+@cocotb.test()
 @cocotb.parametrize(stall=[0.0, 0.5])
 async def merges(dut, stall):
     count = parameters()["count"]
@@ -125,7 +170,7 @@ async def merges(dut, stall):
 
 @pytest.mark.rtl
 def test_link():
-    run_bench(Link(DELAY, 3), __file__, only="delays|keeps_order|loses|repeats|detours|does_all")
+    run_bench(Link(DELAY, 3), __file__, only="delays|keeps_order|loses|repeats|detours|does_all|holds")
 
 
 @pytest.mark.rtl

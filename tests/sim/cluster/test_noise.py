@@ -132,8 +132,9 @@ async def falls_below_a_bound_as_often_as_it_should(dut):
 
 @pytest.mark.rtl
 def test_noise():
-    # Neighbours among them, and numbers that a cluster has: links from 0, memories from 1000.
-    instances = [0, 1, 2, 37, 1000, 1001]
+    # Neighbours among them, and numbers that a cluster has: links from 0, 500 and 4000, memories from 1000, pauses from
+    # 5000.
+    instances = [0, 1, 37, 500, 1000, 1001, 4000, 5000]
     run_bench(Generators(instances), __file__, instances=instances)
 
 
