@@ -21,7 +21,7 @@ from p4sgd.sim.network.faults import Bursts, Faults, Pauses, Restart, Schedule
 
 sys.path.append(str(Path(__file__).parents[1]))  # as pytest does
 
-from campaign.runner import Outcome, add_options, report
+from campaign.runner import Outcome, add_options, maybe, report
 from support.forgetful import Forgetful
 
 VARIANTS = {"p4sgd": Aggregator, "forgetful": Forgetful}
@@ -33,11 +33,6 @@ FIGURES = (
 
 PATIENCE = 200_000
 """Time without a sum that no faults drawn here explain: over a hundred resends, all of them lost."""
-
-
-def maybe(rng: random.Random, most: float) -> float:
-    """A chance that is 0 in half of all runs."""
-    return rng.choice([0.0, rng.uniform(0, most)])
 
 
 def random_bursts(rng: random.Random) -> Bursts:
@@ -94,7 +89,9 @@ def run(seed: int, variant: str = "p4sgd") -> Outcome:
         stall = str(error)
     checked = [*cluster.discarded, *(pair for got in cluster.got for pair in enumerate(got))]
     wrong = sum(sums != expected[operation] for operation, sums in checked)
-    counts = cluster.counts + Counter({"sums": len(checked), "wrong sums": wrong, "stalls": int(bool(stall))})
+    counts = cluster.counts + Counter(
+        {"runs": 1, "sums": len(checked), "wrong sums": wrong, "stalls": int(bool(stall))}
+    )
     if not wrong and not stall:
         return Outcome(seed, counts)
     return Outcome(

@@ -1,6 +1,7 @@
-"""Runs by the thousands, each from a seed of its own, on several processes; what came of them in figures."""
+"""Runs by the thousands, each or a few from a seed of their own, on several processes; what came of them in figures."""
 
 import argparse
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -12,15 +13,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 _SHOWN = 10
-"""Failed runs that are told one by one."""
+"""Failures that are told one by one."""
 
 _CHUNK = 20
-"""Most runs that a process takes at a time."""
+"""Most seeds that a process takes at a time."""
 
 
 @dataclass
 class Outcome:
-    """What came of one run: its seed, figures, and in words what went wrong; empty if nothing did."""
+    """What came of a seed: figures, ``runs`` among them, and in words what went wrong; empty if nothing did."""
 
     seed: int
     counts: Counter[str]
@@ -35,23 +36,27 @@ class Figures:
     failed: list[Outcome] = field(default_factory=list)
 
 
+def maybe(rng: random.Random, most: float) -> float:
+    """A chance that is 0 in half of all runs."""
+    return rng.choice([0.0, rng.uniform(0, most)])
+
+
 def add_options(parser: argparse.ArgumentParser, runs: int) -> None:
     """The options of every campaign."""
     parser.add_argument("--runs", type=int, default=runs, help="how many (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the first; each has the next (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="the first (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
-    parser.add_argument("--only", type=int, metavar="SEED", help="repeat the run of this seed")
+    parser.add_argument("--only", type=int, metavar="SEED", help="repeat what this seed does")
 
 
 def collect(
     run: Callable[[int], Outcome], seeds: Iterable[int], *, jobs: int, note: Callable[[Outcome, Figures], None]
 ) -> Figures:
-    """Run all seeds; ``note`` is called after each."""
+    """Run from all seeds; ``note`` is called after each."""
     seeds = list(seeds)
     figures = Figures()
     with get_context("fork").Pool(jobs) as pool:
         for outcome in pool.imap_unordered(run, seeds, chunksize=max(1, min(_CHUNK, len(seeds) // (4 * jobs)))):
-            figures.counts["runs"] += 1
             figures.counts += outcome.counts
             if outcome.failure:
                 figures.failed.append(outcome)
@@ -59,20 +64,23 @@ def collect(
     return figures
 
 
-def report(run: Callable[[int], Outcome], options: argparse.Namespace, command: str, names: Iterable[str]) -> int:
+def report(
+    run: Callable[[int], Outcome], options: argparse.Namespace, command: str, names: Iterable[str], *, batch: int = 1
+) -> int:
     """Run a campaign and print its progress, the failures with what repeats them, and the figures of these names.
 
-    Returns the exit status: 1 if any run failed.
+    ``run`` does ``batch`` runs. Returns the exit status: 1 if any failed.
     """
     console = Console()
-    seeds = range(options.seed, options.seed + options.runs) if options.only is None else [options.only]
+    count = -(-options.runs // batch)
+    seeds = range(options.seed, options.seed + count) if options.only is None else [options.only]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     begin = time.perf_counter()
     with Progress(*columns, console=console) as progress:
-        task = progress.add_task("runs", total=len(seeds))
+        task = progress.add_task("runs", total=len(seeds) * batch)
 
         def note(outcome: Outcome, figures: Figures) -> None:
-            progress.advance(task)
+            progress.advance(task, batch)
             if outcome.failure and len(figures.failed) <= _SHOWN:
                 progress.console.print(f"{outcome.failure}\n  again: {command} --only {outcome.seed}", soft_wrap=True)
 
@@ -81,6 +89,6 @@ def report(run: Callable[[int], Outcome], options: argparse.Namespace, command: 
     table.columns[1].justify = "right"
     for name in ("runs", *names):
         table.add_row(name, f"{figures.counts[name]:,}")
-    table.add_row("failed runs", f"{len(figures.failed):,}")
+    table.add_row("failed seeds", f"{len(figures.failed):,}")
     console.print(table)
     return int(bool(figures.failed))

@@ -1,0 +1,120 @@
+r"""Trainings on the RTL cluster with random faults of network, workers and memories: the weights must be exact.
+
+    python tests/campaign/cluster.py [--runs 1000] [--seed 0] [--jobs 2] [--only SEED]
+
+A seed stands for one simulated cluster and a few trainings on it, one after the other, each with faults of its own:
+frames of one may still be under way in the next. All weights must be those of the golden model, bit for bit.
+"""
+
+import argparse
+import random
+import sys
+from collections import Counter
+from pathlib import Path
+
+from p4sgd.host.devices.rtl import RtlDevice
+from p4sgd.host.errors import P4sgdError
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.packet import ROUND_BITS
+
+sys.path.append(str(Path(__file__).parents[1]))  # as pytest does
+
+from campaign.runner import Outcome, add_options, maybe, report
+from support.jobs import Job, random_job, run_on
+
+CONFIG = WorkerConfig.tiny()
+TRAININGS = 10
+"""Of each seed; to start a simulator takes as long as several."""
+
+FIGURES = (
+    *("sums", "cycles", "packets", "resent", "dropped by workers", "dropped by aggregator"),
+    *("with loss", "with bursts", "with duplication", "with reordering", "with pauses"),
+    *("wrong weights", "stalls"),
+)
+
+LEAST = 2**-16
+"""Least chance of a frame's fate that can be simulated."""
+
+
+def random_direction(rng: random.Random) -> dict[str, float]:
+    """Chances of frames in one direction; bursts are bad for up to a tenth of all frames."""
+    chances = {"loss": maybe(rng, 0.1), "duplication": maybe(rng, 0.1), "reordering": maybe(rng, 0.2)}
+    if rng.random() < 0.5:
+        share, end = rng.uniform(0.01, 0.1), rng.uniform(0.2, 0.5)
+        chances |= {"burst_begin": end * share / (1 - share), "burst_end": end, "burst_loss": rng.uniform(0.5, 0.95)}
+    return {name: chance for name, chance in chances.items() if chance >= LEAST}
+
+
+def random_chances(rng: random.Random) -> dict[str, float]:
+    """Chances of all disturbances; pauses, of 2,000 cycles on average, in a third of all trainings."""
+    chances = {f"{way}_{name}": chance for way in ("up", "down") for name, chance in random_direction(rng).items()}
+    chances |= {name: rng.choice([0.0, rng.uniform(0.01, 0.3)]) for name in ("link_stall", "memory_stall")}
+    if rng.random() < 1 / 3:
+        chances["worker_pause"] = rng.uniform(1 / 10_000, 1 / 1_000)
+    return chances
+
+
+def train(device: RtlDevice, job: Job, **options: int) -> tuple[Counter[str], str]:
+    """One training: its figures, and in words what went wrong."""
+    try:
+        weights, _, counted = run_on(device, job, **options)
+    except P4sgdError as error:
+        return Counter({"stalls": 1}), str(error)
+    wrong = sum(got.tolist() != wanted.tolist() for got, wanted in zip(weights, job.golden().weights, strict=True))
+    counts = Counter(
+        {
+            "sums": job.settings.mini_batches * job.settings.micro_batches * len(weights),
+            "cycles": max(worker["CYCLES"] for worker in counted),
+            "packets": sum(worker["PACKETS_SENT"] + worker["PACKETS_RESENT"] for worker in counted),
+            "resent": sum(worker["PACKETS_RESENT"] for worker in counted),
+            "dropped by workers": sum(worker["PACKETS_DROPPED"] for worker in counted),
+            "wrong weights": wrong,
+        }
+    )
+    return counts, f"wrong weights of {wrong} workers" if wrong else ""
+
+
+def faults_of(chances: dict[str, float]) -> Counter[str]:
+    """Which faults a training has."""
+    names = {"loss", "bursts", "duplication", "reordering", "pauses"}
+    suffixes = {"bursts": "burst_begin", "pauses": "worker_pause"}
+    return Counter(f"with {name}" for name in names if any(c.endswith(suffixes.get(name, f"_{name}")) for c in chances))
+
+
+def run(seed: int) -> Outcome:
+    """Trainings on one cluster, until one fails."""
+    rng = random.Random(seed)
+    workers, number = rng.randint(2, 3), rng.randrange(256)
+    counts: Counter[str] = Counter()
+    device = RtlDevice(CONFIG, workers, seed=seed)
+    try:
+        for training in range(TRAININGS):
+            chances = random_chances(rng)
+            job = random_job(CONFIG, workers, seed=rng.getrandbits(32), stale=rng.random() < 0.3)
+            options = {
+                "number": (number + training) % 256,
+                "first_round": rng.choice([1, (1 << ROUND_BITS) - rng.randint(1, 3)]),
+                "resend_cycles": rng.randint(300, 2000),
+            }
+            device.disturb(**chances)
+            counted, failure = train(device, job, **options)
+            counts += counted + faults_of(chances) + Counter(runs=1)
+            if failure:
+                what = f"training {training} of {workers} workers, {options}, {chances}"
+                return Outcome(seed, counts, f"{failure}: {what}: {job.settings}")
+        dropped = device.aggregator.counters()
+        counts["dropped by aggregator"] += sum(n for name, n in dropped.items() if name.startswith("DROPPED_"))
+    finally:
+        device.close()
+    return Outcome(seed, counts)
+
+
+def main() -> int:
+    """Run it and print one table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_options(parser, runs=1000)
+    return report(run, parser.parse_args(), "python tests/campaign/cluster.py", FIGURES, batch=TRAININGS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
