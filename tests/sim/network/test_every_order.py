@@ -7,7 +7,7 @@ never. So nothing has to be said of loss, repetition, delay and order; a packet 
 - From every state, if all packets under way are lost, resends must lead to the end over a network that loses no more.
 """
 
-from collections import deque
+from collections import Counter, deque
 from copy import deepcopy
 from dataclasses import dataclass, replace
 
@@ -102,7 +102,9 @@ class Search:
         self._start = Machines(self._unique(switch), tuple(map(self._unique, workers)))
 
     def _unique(self, machine):
-        machine.drops.clear()  # counts change nothing
+        for count in vars(machine).values():  # counts change nothing
+            if isinstance(count, Counter):
+                count.clear()
         machine.accepted = 0
         return self._machines.setdefault(repr(sorted(vars(machine).items())), machine)
 
