@@ -58,7 +58,7 @@ def test_a_missing_worker_is_named_and_the_next_run_is_right(stall):
     device = RtlDevice(TINY, 3, seed=seed, memory_stall=stall, link_stall=stall)
     try:
         for number in range(6):
-            job = random_job(TINY, 3, seed=seed + number, mini_batches=12)
+            job = random_job(TINY, 3, seed=seed + number, mini_batches=30)  # 3,000 cycles or more: network's way alone
             cycles = pick.randrange(1, 1500)
             print(f"P4SGD_SEED={seed}, worker 2 is lost after {cycles} cycles of {job.settings}")
             # Nobody hears it any more.
@@ -121,7 +121,7 @@ def test_the_reason_is_found(fault, says):
     seed = default_seed()
     device = RtlDevice(TINY, 2, seed=seed)
     try:
-        status = run_into(device, random_job(TINY, 2, seed=seed, mini_batches=12), 200, lambda: fault(device))
+        status = run_into(device, random_job(TINY, 2, seed=seed, mini_batches=30), 200, lambda: fault(device))
         assert any(flags["network_error"] for flags in status)
         assert explain_network_error(clients_of(device)).startswith(says)
     finally:
