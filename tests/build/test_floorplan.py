@@ -9,10 +9,11 @@ from support.yosys import run_yosys
 
 from p4sgd.build import verilog
 from p4sgd.build.devices import BOARDS, DEVICES
-from p4sgd.build.floorplan import deal, home
-from p4sgd.build.verilog import FLOORPLAN, generate, generated_files
+from p4sgd.build.floorplan import deal, floorplan, home
+from p4sgd.build.verilog import FLOORPLAN, generate
+from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
-from p4sgd.hw.worker.verilog import ENGINE, WORKER
+from p4sgd.hw.worker.verilog import ENGINE, WORKER, worker_verilog
 
 VENDOR = """
 proc create_pblock {name} {if {[info exists ::range($name)]} {error "$name is there"}; set ::range($name) {}}
@@ -53,12 +54,13 @@ def test_every_part_of_the_worker_once(board, engines, tmp_path):
     """A worker with as many engines, each as small as can be: the names of its parts are the same."""
     device = DEVICES[board]
     config = dataclasses.replace(WorkerConfig.tiny(), engines=engines, ports=2)
-    files = generated_files(config, "p4sgd generate", ports=1, board=device)
-    dies = place(files[FLOORPLAN], tmp_path)
+    worker, engine = worker_verilog(config)
+    plan = floorplan(worker, WORKER, ENGINE, device, "p4sgd generate")
+    dies = place(plan, tmp_path)
 
     cells = [cell for names in dies.values() for cell in names]
     assert len(cells) == len(set(cells))
-    (tmp_path / "worker.v").write_text(files[f"{WORKER}.v"])
+    (tmp_path / "worker.v").write_text(f"{worker}\n{engine}")
     checks = [f"select -assert-count 1 {WORKER}/c:{cell}" for cell in cells]
     checks.append(f"select -assert-count {len(cells)} {WORKER}/c:* {WORKER}/t:$* %d")
     placed = [sum(cell.startswith("engine") for cell in names) for names in dies.values()]
@@ -71,7 +73,7 @@ def test_every_part_of_the_worker_once(board, engines, tmp_path):
     once = {die for die, names in dies.items() if not all(cell.startswith("engine") for cell in names)}
     assert once == {f"SLR{home(device)}"}
 
-    below = place(files[FLOORPLAN], tmp_path, "shell/worker/")
+    below = place(plan, tmp_path, "shell/worker/")
     assert below == {die: [f"shell/worker/{cell}" for cell in names] for die, names in dies.items()}
 
 
@@ -94,5 +96,6 @@ def test_only_for_boards(tmp_path, monkeypatch):
     generate("tiny", tmp_path / "none")
     assert not (tmp_path / "none" / FLOORPLAN).exists()
     monkeypatch.setattr(verilog, "BOARDS", {"tiny": "u50"})
+    monkeypatch.setattr(verilog, "AggregatorConfig", lambda **_: AggregatorConfig(slots=16))  # sooner made
     generate("tiny", tmp_path / "board")
     assert "Alveo U50" in (tmp_path / "board" / FLOORPLAN).read_text()
