@@ -7,7 +7,7 @@ import cocotb
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 from cocotb.utils import get_sim_time
-from support.axi import LiteMaster
+from support.aggregator import MAC, Host, beat
 from support.bench import parameters, run_bench, start
 from support.streams import StreamSink, StreamSource
 
@@ -16,80 +16,11 @@ from p4sgd.hw.spec import aggregator as registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.packet import BROADCAST, Packet, PacketType
-from p4sgd.hw.spec.register_map import RegisterClient
 from p4sgd.sim.network import aggregator as model
 from p4sgd.sim.network.aggregator import Job, Member
 
-MAC = 0x0250_0000_0001
 FRAME = (1 << 512) - 1
 KEEP = (1 << 64) - 1
-
-
-def beat(frame: bytes, port: int, *, keep: int = KEEP, last: int = 1) -> int:
-    """A payload of ``rx``."""
-    return int.from_bytes(frame, "little") | keep << 512 | last << 576 | port << 577
-
-
-class Host:
-    """Sets the aggregator up through its registers."""
-
-    def __init__(self, dut, config: AggregatorConfig, stall: float = 0.0) -> None:
-        self.config = config
-        self._master = LiteMaster(dut, "control", stall)
-
-    async def write(self, *writes) -> None:
-        """Registers with their fields, in order."""
-        words = []
-        client = RegisterClient(lambda offset: 0, lambda offset, word: words.append((offset, word)))
-        for register, fields in writes:
-            client.write(register, **fields)
-        for offset, word in words:
-            await self._master.write(offset, word)
-
-    async def read(self, register) -> dict[str, int]:
-        return register.decode(await self._master.read(register.offset))
-
-    async def set_mac(self) -> None:
-        low, high = registers.MAC
-        await self.write((low, {"value": MAC & 0xFFFFFFFF}), (high, {"value": MAC >> 32}))
-
-    async def begin(self, place: int, job: Job, first_round: int) -> None:
-        """Have a job served; returns when it is."""
-        settings, group_low, group_high, ports = registers.job_registers(place)
-        await self.write((registers.END, {"place": place}))
-        for shard, member in enumerate(job.members):
-            await self.write(
-                (registers.MEMBER_MAC[0], {"value": member.mac & 0xFFFFFFFF}),
-                (registers.MEMBER_MAC[1], {"value": member.mac >> 32}),
-                (registers.MEMBER, {"place": place, "shard": shard, "port": member.port}),
-            )
-        await self.write(
-            (settings, {"number": job.number, "workers": len(job.members)}),
-            (group_low, {"value": job.group_mac & 0xFFFFFFFF}),
-            (group_high, {"value": job.group_mac >> 32}),
-            (ports, {"value": job.ports}),
-            (registers.BEGIN, {"place": place, "round": first_round}),
-        )
-        while (await self.read(registers.JOBS))["clearing"]:
-            pass
-        assert (await self.read(registers.JOBS))["running"] >> place & 1
-
-    async def counters(self) -> dict[str, int]:
-        """All counters of one moment."""
-        await self.write((registers.SNAPSHOT, {}))
-        found = {}
-        for name, _ in registers.counters(self.config):
-            low, high = registers.counter(name)
-            found[name] = (await self.read(low))["value"] | (await self.read(high))["value"] << 32
-        return found
-
-    async def look(self, place: int, slot: int) -> tuple[int, int, int]:
-        """Round and bitmaps of a slot."""
-        await self.write((registers.LOOK, {"place": place, "slot": slot}))
-        while not (shown := await self.read(registers.SLOT_ROUND))["ready"]:
-            pass
-        bitmaps = [await self.read(r) for r in (registers.SLOT_AGGREGATED, registers.SLOT_ACKNOWLEDGED)]
-        return shown["round"], *(bitmap["value"] for bitmap in bitmaps)
 
 
 def config_of_bench() -> AggregatorConfig:
