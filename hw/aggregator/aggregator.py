@@ -17,7 +17,7 @@ from p4sgd.hw.bus.axi_stream import FrameBeat
 from p4sgd.hw.bus.event_counters import EventCounters
 from p4sgd.hw.bus.register_file import RegisterFile
 from p4sgd.hw.delay import delayed
-from p4sgd.hw.spec.aggregator import GEOMETRY, AggregatorConfig, aggregator_map, counters, identity
+from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map, counters, identity
 from p4sgd.hw.spec.drop import Drop
 
 __all__ = ["Aggregator"]
@@ -112,10 +112,7 @@ class Aggregator(wiring.Component):
         self, m: Module, registers: RegisterFile, keeper: Keeper, admission: Admission, slots: SlotTable
     ) -> None:
         config = self._config
-        words = identity(config, self._build_id)
-        size = GEOMETRY.decode(words.pop("GEOMETRY"))
-        m.d.comb += [getattr(registers, f"geometry_{field}").eq(value) for field, value in size.items()]
-        m.d.comb += [getattr(registers, name.lower()).eq(word) for name, word in words.items()]
+        m.d.comb += registers.show(identity(config, self._build_id))
         for place, job in enumerate(admission.jobs):
             settings = {
                 "serving": keeper.serving[place],

@@ -1,5 +1,6 @@
 """The register map as an AXI4-Lite slave."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from amaranth.hdl import Const, Module, Signal, Value, ValueLike, signed, unsigned
@@ -70,6 +71,15 @@ class RegisterFile(wiring.Component):
     if TYPE_CHECKING:  # the other members follow from the map; all are signals
 
         def __getattr__(self, name: str) -> Signal: ...
+
+    def show(self, words: Mapping[str, int]) -> list[Any]:
+        """Assignments by which read-only registers, by name, show these words."""
+        return [
+            getattr(self, member_name(register, field)).eq(field.decode(words[register.name]))
+            for register in self._registers
+            if register.name in words
+            for field in register.fields
+        ]
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

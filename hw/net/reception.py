@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -151,7 +151,7 @@ class Reception(wiring.Component):
         due_full = Signal(reset_less=True)
         due_clear = Signal(reset_less=True)
         repeated = Signal(reset_less=True)  # the packet just before, of the same slot, has changed it: drop this one
-        m.d.comb += passes.eq(check.good & ~_any(failed.values()))
+        m.d.comb += passes.eq(check.good & ~Cat(failed.values()).any())
         m.d.sync += [
             arrived.eq(check.received & ~self.forget),
             due_full.eq(passes & seen["is_full"] & self.waits_for_full.bit_select(self.coming, 1)),
@@ -184,11 +184,3 @@ class Reception(wiring.Component):
             self.dropped.eq(arrived & ~self.full & ~self.clear & ~self.echo.valid),
         ]
         return m
-
-
-def _any(bits: Any) -> Value:
-    result: Value | None = None
-    for bit in bits:
-        result = bit if result is None else result | bit
-    assert result is not None
-    return result

@@ -96,15 +96,9 @@ GEOMETRY = Register(
     ),
 )
 SLOTS = whole("SLOTS", 0x020, _RO, "slots of each job")
-MAC = (
-    whole("MAC_LOW", 0x024, _RW, "the aggregator's MAC address: bits 31..0"),
-    whole("MAC_HIGH", 0x028, _RW, "the aggregator's MAC address: bits 47..32", bits=16),
-)
+MAC = pair("MAC", 0x024, _RW, "the aggregator's MAC address", bits=48)
 
-MEMBER_MAC = (
-    whole("MEMBER_MAC_LOW", 0x030, _RW, "a worker's MAC address: bits 31..0"),
-    whole("MEMBER_MAC_HIGH", 0x034, _RW, "a worker's MAC address: bits 47..32", bits=16),
-)
+MEMBER_MAC = pair("MEMBER_MAC", 0x030, _RW, "a worker's MAC address", bits=48)
 MEMBER = Register(
     "MEMBER",
     0x038,
@@ -184,8 +178,7 @@ def job_registers(place: int) -> tuple[Register, Register, Register, Register]:
     )
     return (
         job,
-        whole(f"JOB{place}_GROUP_MAC_LOW", base + 4, _RW, "MAC address of all its workers: bits 31..0"),
-        whole(f"JOB{place}_GROUP_MAC_HIGH", base + 8, _RW, "MAC address of all its workers: bits 47..32", bits=16),
+        *pair(f"JOB{place}_GROUP_MAC", base + 4, _RW, "MAC address of all its workers", bits=48),
         whole(f"JOB{place}_PORTS", base + 12, _RW, "bitmap of the ports that answers to all leave through"),
     )
 

@@ -116,11 +116,11 @@ def whole(name: str, offset: int, access: Access, text: str, *, bits: int = 32, 
     return Register(name, offset, text, (Field("value", 0, bits, access, text, signed=signed),))
 
 
-def pair(name: str, offset: int, access: Access, text: str) -> tuple[Register, Register]:
-    """The two halves of a 64-bit register."""
+def pair(name: str, offset: int, access: Access, text: str, *, bits: int = 64) -> tuple[Register, Register]:
+    """The two halves of a register of 64 bits, or a few less."""
     return (
         whole(f"{name}_LOW", offset, access, f"{text}: bits 31..0"),
-        whole(f"{name}_HIGH", offset + 4, access, f"{text}: bits 63..32"),
+        whole(f"{name}_HIGH", offset + 4, access, f"{text}: bits {bits - 1}..32", bits=bits - 32),
     )
 
 

@@ -161,14 +161,8 @@ JOB = Register(
     ),
 )
 RESEND_CYCLES = whole("RESEND_CYCLES", 0x084, _RW, "cycles without an answer after which a packet is sent again")
-LOCAL_MAC = (
-    whole("LOCAL_MAC_LOW", 0x088, _RW, "the worker's MAC address: bits 31..0"),
-    whole("LOCAL_MAC_HIGH", 0x08C, _RW, "the worker's MAC address: bits 47..32", bits=16),
-)
-PEER_MAC = (
-    whole("PEER_MAC_LOW", 0x090, _RW, "the aggregator's MAC address: bits 31..0"),
-    whole("PEER_MAC_HIGH", 0x094, _RW, "the aggregator's MAC address: bits 47..32", bits=16),
-)
+LOCAL_MAC = pair("LOCAL_MAC", 0x088, _RW, "the worker's MAC address", bits=48)
+PEER_MAC = pair("PEER_MAC", 0x090, _RW, "the aggregator's MAC address", bits=48)
 JOIN = Register(
     "JOIN",
     0x098,
@@ -250,14 +244,8 @@ ECHO_JOB = Register(
 ECHO_AGGREGATED = whole("ECHO_AGGREGATED", 0x0BC, _RO, "shards whose partials the slot has")
 ECHO_ACKNOWLEDGED = whole("ECHO_ACKNOWLEDGED", 0x0C0, _RO, "shards that have acknowledged its sums")
 ECHO_SLOTS = whole("ECHO_SLOTS", 0x0C4, _RO, "slots of a job")
-ECHO_SOURCE = (
-    whole("ECHO_SOURCE_LOW", 0x0C8, _RO, "the aggregator's own MAC address: bits 31..0"),
-    whole("ECHO_SOURCE_HIGH", 0x0CC, _RO, "the aggregator's own MAC address: bits 47..32", bits=16),
-)
-ECHO_EXPECTED = (
-    whole("ECHO_EXPECTED_LOW", 0x0D0, _RO, "MAC address that this shard should have: bits 31..0"),
-    whole("ECHO_EXPECTED_HIGH", 0x0D4, _RO, "MAC address that this shard should have: bits 47..32", bits=16),
-)
+ECHO_SOURCE = pair("ECHO_SOURCE", 0x0C8, _RO, "the aggregator's own MAC address", bits=48)
+ECHO_EXPECTED = pair("ECHO_EXPECTED", 0x0D0, _RO, "MAC address that this shard should have", bits=48)
 ECHO_CYCLES = whole("ECHO_CYCLES", 0x0D8, _RO, "cycles from the probe to the answer")
 
 COUNTERS = (

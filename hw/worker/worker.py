@@ -167,7 +167,7 @@ class Worker(wiring.Component):
         ]
 
         wiring.connect(m, wiring.flipped(self.control), registers.bus)
-        self._identify(m, registers)
+        m.d.comb += registers.show(identity(config, self._build_id))
         self._control(m, registers, sequencer, totals)
         self._configure_network(m, registers, endpoint, prober)
         self._configure_arithmetic(m, registers, partial_sum, loss)
@@ -232,14 +232,6 @@ class Worker(wiring.Component):
                 ),
             ]
 
-    def _identify(self, m: Module, registers: RegisterFile) -> None:
-        for name, word in identity(self._config, self._build_id).items():
-            if name == "GEOMETRY":
-                fields = worker_map(self._config)[name].decode(word)
-                m.d.comb += [getattr(registers, f"geometry_{field}").eq(value) for field, value in fields.items()]
-            else:
-                m.d.comb += getattr(registers, name.lower()).eq(word)
-
     def _control(self, m: Module, registers: RegisterFile, sequencer: Sequencer, totals: Totals) -> None:
         m.d.comb += [
             sequencer.start.eq(registers.ctrl_start),
@@ -289,8 +281,6 @@ class Worker(wiring.Component):
             registers.echo_expected_low.eq(values[EchoValue.MAC_LOW]),
             registers.echo_expected_high.eq(values[EchoValue.MAC_HIGH]),
             registers.echo_cycles.eq(prober.cycles),
-        ]
-        m.d.comb += [
             endpoint.job.eq(registers.job_job),
             endpoint.shard.eq(registers.job_shard),
             endpoint.workers.eq(registers.job_workers),
