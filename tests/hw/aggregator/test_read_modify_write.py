@@ -4,7 +4,7 @@ import random
 
 import cocotb
 import pytest
-from cocotb.triggers import FallingEdge
+from cocotb.triggers import ClockCycles, FallingEdge
 from support.bench import parameters, run_bench, start
 
 from p4sgd.hw.aggregator.read_modify_write import ReadModifyWrite
@@ -18,8 +18,10 @@ async def words_change_in_the_order_of_their_readings(dut, hot):
     """A word becomes something that depends on what it was and on when, or stays: only the right order gives it."""
     depth = parameters()["depth"]
     words = {}
-    dut.write.value = 0
+    # Every reading is told what becomes of its word; here those before the first one are told, which are in flight.
+    dut.address.value, dut.made.value, dut.write.value = 0, 0, 1
     await start(dut)
+    await ClockCycles(dut.clk, 2 * ReadModifyWrite.LATENCY)
     for address in range(depth):  # the test before has left something
         words[address] = None
     few = random.sample(range(depth), min(hot, depth))
