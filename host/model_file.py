@@ -28,7 +28,7 @@ from p4sgd.host.data import Dataset, FeatureSpace
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import get_loss
 from p4sgd.host.losses.labels import LabelCoding
-from p4sgd.host.tensor_file import kind_of, parse_tensors, save_tensors
+from p4sgd.host.tensor_file import TensorFileKind
 from p4sgd.hw.spec.run import FeatureFormat
 
 __all__ = ["FORMAT_VERSION", "Model", "is_model_file", "load_model", "save_model"]
@@ -36,9 +36,7 @@ __all__ = ["FORMAT_VERSION", "Model", "is_model_file", "load_model", "save_model
 FORMAT_VERSION = 2
 """Changes whenever a reader of the old version would misread the new."""
 
-_KIND = "p4sgd-model"
-
-_FIRST = " (the model comes before the data)"
+_KIND = TensorFileKind("p4sgd-model", FORMAT_VERSION, "model file", "the model comes before the data")
 
 _BLOCK_VALUES = 1 << 17
 """Values that are converted to float64 at once: 1 MB, which stays in the cache (10 MB take five times as long)."""
@@ -143,8 +141,6 @@ def save_model(model: Model, path: Path) -> None:
     }
     form = model.features
     metadata = {
-        "kind": _KIND,
-        "version": str(FORMAT_VERSION),
         "loss": json.dumps(model.loss),
         "labels": json.dumps(model.labels.to_json()),
         "features": json.dumps({"stored": form.stored, "precision": form.precision, "signed": form.signed}),
@@ -152,7 +148,7 @@ def save_model(model: Model, path: Path) -> None:
         "zero_based": json.dumps(model.zero_based),
         "training": json.dumps(model.training),
     }
-    save_tensors(path, tensors, metadata)
+    _KIND.save(path, tensors, metadata)
 
 
 def is_model_file(path: Path) -> bool:
@@ -163,7 +159,7 @@ def is_model_file(path: Path) -> bool:
     UserError
         If it cannot be read.
     """
-    return kind_of(path) == _KIND
+    return _KIND.is_of(path)
 
 
 def load_model(path: Path) -> Model:
@@ -174,21 +170,7 @@ def load_model(path: Path) -> Model:
     UserError
         If it cannot be read, is no model file, is damaged or of another version.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: cannot read the model: {error.strerror}") from error
-    try:
-        tensors, metadata = parse_tensors(data)
-    except ValueError as error:
-        raise UserError(f"{path}: not a model file of p4sgd, or damaged{_FIRST}") from error
-    if metadata.get("kind") != _KIND:
-        raise UserError(f"{path}: not a model file of p4sgd{_FIRST}")
-    if metadata.get("version") != str(FORMAT_VERSION):
-        raise UserError(
-            f"{path}: a model file of version {metadata.get('version')}, this p4sgd reads version {FORMAT_VERSION}: "
-            f"train again, or use the p4sgd that wrote it"
-        )
+    tensors, metadata = _KIND.load(path)
     try:
         model = Model(
             coefficients=tensors["coefficients"].astype(np.float64, copy=False),

@@ -256,18 +256,19 @@ class Session:
             if isinstance(error, RuntimeError):  # of a device that cannot know the errors of the host
                 raise P4sgdError(f"device {self._device.name}: {error}") from error
             raise
-        if any(client.read(registers.STATUS)["network_error"] for client in self._clients):
+        statuses = [client.read(registers.STATUS) for client in self._clients]
+        if any(status["network_error"] for status in statuses):
             raise P4sgdError(f"{explain_network_error(self._clients)}; the weights of this run are void")
         flags: set[str] = set()
-        for index, client in enumerate(self._clients):
+        for index, (client, status) in enumerate(zip(self._clients, statuses, strict=True)):
             if not client.read(registers.CTRL)["done"]:
                 raise P4sgdError(f"worker {index} did not end its run")
-            raised = {name for name, value in client.read(registers.STATUS).items() if value}
+            raised = {name for name, value in status.items() if value}
             if "memory_error" in raised:
                 raise P4sgdError(f"worker {index} met a memory error; the weights of this run are void")
             flags |= raised
         counters = tuple(
-            {name: client.read_pair(registers.counter(name)) for name, _ in registers.counters(worker.config)}
+            client.read_counters(registers.counters(worker.config))
             for client, worker in zip(self._clients, self._device.workers, strict=True)
         )
         counted = any(worker["CYCLES"] for worker in counters)

@@ -68,8 +68,7 @@ class FpgaAggregator:
     def counters(self) -> dict[str, int]:
         """All counters, of one moment."""
         self._client.write(registers.SNAPSHOT)
-        names = (name for name, _ in registers.counters(self.config))
-        return {name: self._client.read_pair(registers.counter(name)) for name in names}
+        return self._client.read_counters(registers.counters(self.config))
 
     def look(self, place: int, slot: int) -> dict[str, int]:
         """A slot's round, and the bitmaps of the shards that it has partials and acknowledgements of."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.errors import UserError
-from p4sgd.host.tensor_file import kind_of, parse_tensors, save_tensors
+from p4sgd.host.tensor_file import TensorFileKind
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.result import EpochRecord
 from p4sgd.hw.spec.config import WorkerConfig
@@ -36,7 +36,7 @@ __all__ = [
 FORMAT_VERSION = 1
 """Changes whenever a reader of the old version would misread the new, or go on otherwise than the writer would."""
 
-_KIND = "p4sgd-checkpoint"
+_KIND = TensorFileKind("p4sgd-checkpoint", FORMAT_VERSION, "checkpoint", "name what --checkpoint wrote")
 
 _ANEW = "or train anew without the checkpoint"
 
@@ -226,15 +226,13 @@ class CheckpointFile:
             tensors["best_weights"] = state.best.weights.astype(np.int32)
             scalars |= {f"best_{name}": getattr(state.best, name) for name in ("epoch", "score", "intercept")}
         metadata = {
-            "kind": _KIND,
-            "version": str(FORMAT_VERSION),
             "p4sgd": self._version,
             "run": json.dumps(dataclasses.asdict(run)),
             "origin": json.dumps(self._origin),
             "remarks": json.dumps(state.remarks),
             "state": json.dumps(scalars),  # a float comes back from JSON exactly as it was
         }
-        save_tensors(self.path, tensors, metadata)
+        _KIND.save(self.path, tensors, metadata)
         self.epoch = state.epoch
 
 
@@ -246,7 +244,7 @@ def is_checkpoint_file(path: Path) -> bool:
     UserError
         If it cannot be read.
     """
-    return kind_of(path) == _KIND
+    return _KIND.is_of(path)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -257,21 +255,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     UserError
         If it cannot be read, is no checkpoint, is damaged or of another version.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: cannot read the checkpoint: {error.strerror}") from error
-    try:
-        tensors, metadata = parse_tensors(data)
-    except ValueError as error:
-        raise UserError(f"{path}: not a checkpoint of p4sgd, or damaged: name what --checkpoint wrote") from error
-    if metadata.get("kind") != _KIND:
-        raise UserError(f"{path}: not a checkpoint of p4sgd: name what --checkpoint wrote")
-    if metadata.get("version") != str(FORMAT_VERSION):
-        raise UserError(
-            f"{path}: a checkpoint of version {metadata.get('version')}, this p4sgd reads version {FORMAT_VERSION}: "
-            f"train anew, or use the p4sgd that wrote it"
-        )
+    tensors, metadata = _KIND.load(path)
     try:
         run = _run(json.loads(metadata["run"]))
         state = _state(run.options.workers, tensors, json.loads(metadata["state"]), json.loads(metadata["remarks"]))

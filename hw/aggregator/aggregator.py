@@ -79,7 +79,7 @@ class Aggregator(wiring.Component):
         m.submodules.slots = slots = SlotTable(config)
         m.submodules.sums = sums = SumTable(config)
         m.submodules.answers = answers = Answers(config)
-        mac = Cat(registers.mac_low, registers.mac_high)
+        mac = registers.wide("mac")
         wiring.connect(m, wiring.flipped(self.control), registers.bus)
         wiring.connect(m, wiring.flipped(self.rx), admission.rx)
         wiring.connect(m, answers.tx, wiring.flipped(self.tx))
@@ -118,9 +118,7 @@ class Aggregator(wiring.Component):
                 "serving": keeper.serving[place],
                 "number": getattr(registers, f"job{place}_number"),
                 "workers": getattr(registers, f"job{place}_workers"),
-                "group_mac": Cat(
-                    getattr(registers, f"job{place}_group_mac_low"), getattr(registers, f"job{place}_group_mac_high")
-                ),
+                "group_mac": registers.wide(f"job{place}_group_mac"),
                 "ports": getattr(registers, f"job{place}_ports"),
             }
             m.d.comb += [job[name].eq(settings[name]) for name in JOB.members]
@@ -149,7 +147,7 @@ class Aggregator(wiring.Component):
             registers.jobs_clearing.eq(keeper.clearing),
             admission.members.valid.eq(registers.member_shard_strobe),
             admission.members.payload.address.eq(address(registers.member_shard, registers.member_place)),
-            admission.members.payload.member.mac.eq(Cat(registers.member_mac_low, registers.member_mac_high)),
+            admission.members.payload.member.mac.eq(registers.wide("member_mac")),
             admission.members.payload.member.port.eq(registers.member_port),
         ]
 
@@ -179,12 +177,11 @@ class Aggregator(wiring.Component):
         for place in range(self._config.jobs):
             here = packet.has_job & (packet.place == place)
             events |= {f"JOB{place}_ACCEPTED": here & accepted, f"JOB{place}_DROPPED": here & dropped}
-        names = [name for name, _ in counters(self._config)]
+        names = list(counters(self._config))
         m.submodules.counters = counts = EventCounters(len(names))
         m.d.comb += [
             counts.events.eq(Cat(events[name] for name in names)),
             counts.show.eq(registers.snapshot_take_strobe),
         ]
         for name, shown in zip(names, counts.shown, strict=True):
-            low, high = getattr(registers, f"{name.lower()}_low"), getattr(registers, f"{name.lower()}_high")
-            m.d.comb += Cat(low, high).eq(shown)
+            m.d.comb += registers.wide(name.lower()).eq(shown)

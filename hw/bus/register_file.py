@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from amaranth.hdl import Const, Module, Signal, Value, ValueLike, signed, unsigned
+from amaranth.hdl import Cat, Const, Module, Signal, Value, ValueLike, signed, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -71,6 +71,10 @@ class RegisterFile(wiring.Component):
     if TYPE_CHECKING:  # the other members follow from the map; all are signals
 
         def __getattr__(self, name: str) -> Signal: ...
+
+    def wide(self, name: str) -> Cat:
+        """The two halves of a register of `pair`, by its name in lower case, as one value."""
+        return Cat(getattr(self, f"{name}_low"), getattr(self, f"{name}_high"))
 
     def show(self, words: Mapping[str, int]) -> list[Any]:
         """Assignments by which read-only registers, by name, show these words."""

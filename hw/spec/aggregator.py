@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.packet import ROUND_BITS
-from p4sgd.hw.spec.register_map import Access, Field, Register, RegisterMap, pair, whole
+from p4sgd.hw.spec.register_map import Access, Counter, Field, Register, RegisterMap, counter_block, pair, whole
 from p4sgd.hw.spec.run import MAX_WORKERS
 
 __all__ = [
@@ -14,7 +14,6 @@ __all__ = [
     "AggregatorConfig",
     "after_reset",
     "aggregator_map",
-    "counter",
     "counters",
     "job_registers",
 ]
@@ -183,51 +182,32 @@ def job_registers(place: int) -> tuple[Register, Register, Register, Register]:
     )
 
 
-COUNTERS = (
-    ("FRAMES", "frames that came in"),
-    ("PARTIALS", "PARTIAL that were added"),
-    ("ACKS", "ACK that were new"),
-    ("FULLS_TO_ALL", "FULL sent to all"),
-    ("FULLS_TO_ONE", "FULL sent to one worker again"),
-    ("CLEARS_TO_ALL", "CLEAR sent to all"),
-    ("CLEARS_TO_ONE", "CLEAR sent to one worker again"),
-    ("ECHOES", "ECHO sent"),
-    ("OVERRUNS", "answers that were lost because the way out was blocked"),
-    *((f"DROPPED_{drop.name}", f"frames dropped: {drop.help}") for drop in Drop),
-)
-"""64-bit counters since reset, in map order."""
-
-JOB_COUNTERS = (
-    ("ACCEPTED", "packets that changed something or were answered"),
-    ("DROPPED", "packets that bore its number and were dropped"),
-)
-"""64-bit counters of each job, likewise; the name of job i's begins with ``JOB<i>_``."""
-
-_COUNTER_BASE = 0x200
-_JOB_COUNTER_BASE = 0x400
-
-
-def counters(config: AggregatorConfig) -> tuple[tuple[str, str], ...]:
-    """Names and meanings of all counters: `COUNTERS`, then each job's `JOB_COUNTERS`."""
-    jobs = (
-        (f"JOB{place}_{name}", f"job in place {place}: {text}")
-        for place in range(config.jobs)
-        for name, text in JOB_COUNTERS
+def counters(config: AggregatorConfig) -> dict[str, Counter]:
+    """All counters by name; they count from reset on."""
+    found = counter_block(
+        0x200,
+        {
+            "FRAMES": "frames that came in",
+            "PARTIALS": "PARTIAL that were added",
+            "ACKS": "ACK that were new",
+            "FULLS_TO_ALL": "FULL sent to all",
+            "FULLS_TO_ONE": "FULL sent to one worker again",
+            "CLEARS_TO_ALL": "CLEAR sent to all",
+            "CLEARS_TO_ONE": "CLEAR sent to one worker again",
+            "ECHOES": "ECHO sent",
+            "OVERRUNS": "answers that were lost because the way out was blocked",
+        }
+        | {f"DROPPED_{drop.name}": f"frames dropped: {drop.help}" for drop in Drop},
     )
-    return (*COUNTERS, *jobs)
-
-
-def counter(name: str) -> tuple[Register, Register]:
-    """The low and high halves of a counter, by its name in `counters`."""
-    for index, (known, text) in enumerate(COUNTERS):
-        if known == name:
-            return pair(name, _COUNTER_BASE + 8 * index, _RO, text)
-    for index, (known, text) in enumerate(JOB_COUNTERS):
-        place = name.removeprefix("JOB").removesuffix(f"_{known}")
-        if place.isdecimal():
-            offset = _JOB_COUNTER_BASE + 8 * (len(JOB_COUNTERS) * int(place) + index)
-            return pair(name, offset, _RO, f"job in place {place}: {text}")
-    raise KeyError(f"there is no counter {name}")
+    for place in range(config.jobs):
+        found |= counter_block(
+            0x400 + 0x10 * place,
+            {
+                f"JOB{place}_ACCEPTED": f"packets of the job in place {place} that changed something or were answered",
+                f"JOB{place}_DROPPED": f"packets with the number of the job in place {place} that were dropped",
+            },
+        )
+    return found
 
 
 def aggregator_map(config: AggregatorConfig) -> RegisterMap:
@@ -249,7 +229,7 @@ def aggregator_map(config: AggregatorConfig) -> RegisterMap:
             SLOT_ACKNOWLEDGED,
             SNAPSHOT,
             *(register for place in range(config.jobs) for register in job_registers(place)),
-            *(half for name, _ in counters(config) for half in counter(name)),
+            *(half for counter in counters(config).values() for half in counter.registers),
         ]
     )
 

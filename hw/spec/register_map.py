@@ -7,7 +7,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-__all__ = ["ADDRESS_BITS", "Access", "Field", "Register", "RegisterClient", "RegisterMap", "pair", "whole"]
+__all__ = [
+    "ADDRESS_BITS",
+    "Access",
+    "Counter",
+    "Field",
+    "Register",
+    "RegisterClient",
+    "RegisterMap",
+    "counter_block",
+    "pair",
+    "whole",
+]
 
 ADDRESS_BITS = 12
 """Bits of an AXI4-Lite byte address: the map fits one 4 KiB page."""
@@ -124,6 +135,25 @@ def pair(name: str, offset: int, access: Access, text: str, *, bits: int = 64) -
     )
 
 
+@dataclass(frozen=True)
+class Counter:
+    """A 64-bit counter: two read-only registers from a byte offset on."""
+
+    name: str
+    offset: int
+    help: str
+
+    @property
+    def registers(self) -> tuple[Register, Register]:
+        """Its low and high halves."""
+        return pair(self.name, self.offset, Access.RO, self.help)
+
+
+def counter_block(offset: int, meanings: Mapping[str, str]) -> dict[str, Counter]:
+    """Counters, one after the other from a byte offset on, by name."""
+    return {name: Counter(name, offset + 8 * index, meaning) for index, (name, meaning) in enumerate(meanings.items())}
+
+
 class RegisterMap:
     """Registers in order of their offsets, by name and by offset.
 
@@ -192,3 +222,7 @@ class RegisterClient:
         """Read both halves of a wide register."""
         low, high = pair
         return self.read(low)["value"] | self.read(high)["value"] << 32
+
+    def read_counters(self, counters: Mapping[str, Counter]) -> dict[str, int]:
+        """The values of counters, by name."""
+        return {name: self.read_pair(counter.registers) for name, counter in counters.items()}

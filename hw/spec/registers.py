@@ -12,7 +12,7 @@ from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.fixed import INTERCEPT, RATE_MANTISSA, SHRINK, SLOPE
 from p4sgd.hw.spec.packet import ROUND_BITS
-from p4sgd.hw.spec.register_map import Access, Field, Register, RegisterMap, pair, whole
+from p4sgd.hw.spec.register_map import Access, Counter, Field, Register, RegisterMap, counter_block, pair, whole
 
 MAGIC = int.from_bytes(b"P4SG", "big")
 """First word of the identification block."""
@@ -248,54 +248,46 @@ ECHO_SOURCE = pair("ECHO_SOURCE", 0x0C8, _RO, "the aggregator's own MAC address"
 ECHO_EXPECTED = pair("ECHO_EXPECTED", 0x0D0, _RO, "MAC address that this shard should have", bits=48)
 ECHO_CYCLES = whole("ECHO_CYCLES", 0x0D8, _RO, "cycles from the probe to the answer")
 
-COUNTERS = (
-    ("CYCLES", "cycles of the last run"),
-    ("CYCLES_BUSY", "cycles in which engine 0 took a line"),
-    ("CYCLES_MEMORY", "cycles in which it could have, but none had come from memory"),
-    ("CYCLES_NETWORK", "cycles in which it waited for sums from the network"),
-    ("CYCLES_CHAINING", "cycles in which it waited for the backward pass to update the model"),
-    ("CYCLES_DRAIN", "cycles after its last line until the run's end"),
-    ("CYCLES_MODEL", "cycles in which the run was prepared, or the model loaded or stored"),
-    ("PACKETS_SENT", "packets sent"),
-    ("PACKETS_RESENT", "of those, sent again"),
-    ("PACKETS_RECEIVED", "packets received"),
-    ("PACKETS_DROPPED", "of those, not acted on"),
-    *((f"DROPPED_{drop.name}", f"packets dropped: {drop.help}") for drop in Drop),
+COUNTERS = counter_block(
+    0x100,
+    {
+        "CYCLES": "cycles of the last run",
+        "CYCLES_BUSY": "cycles in which engine 0 took a line",
+        "CYCLES_MEMORY": "cycles in which it could have, but none had come from memory",
+        "CYCLES_NETWORK": "cycles in which it waited for sums from the network",
+        "CYCLES_CHAINING": "cycles in which it waited for the backward pass to update the model",
+        "CYCLES_DRAIN": "cycles after its last line until the run's end",
+        "CYCLES_MODEL": "cycles in which the run was prepared, or the model loaded or stored",
+        "PACKETS_SENT": "packets sent",
+        "PACKETS_RESENT": "of those, sent again",
+        "PACKETS_RECEIVED": "packets received",
+        "PACKETS_DROPPED": "of those, not acted on",
+    }
+    | {f"DROPPED_{drop.name}": f"packets dropped: {drop.help}" for drop in Drop},
 )
-"""64-bit counters of a run, in map order. The causes sum to CYCLES, also in a snapshot."""
+"""Counters of a run. The causes sum to CYCLES, also in a snapshot."""
 
-ENGINE_COUNTERS = (
-    ("LINES", "lines that the engine took"),
-    ("STARVED", "cycles in which it lacked a line, as none had come from memory"),
-)
-"""64-bit counters of each engine, likewise; the name of engine e's begins with ``ENGINE<e>_``."""
-
-_COUNTER_BASE = 0x100
 _ENGINE_BASE = 0x200
 _ENGINE_STRIDE = 0x40
 
 
-def counters(config: WorkerConfig) -> tuple[tuple[str, str], ...]:
-    """Names and meanings of all counters of a worker: `COUNTERS`, then each engine's `ENGINE_COUNTERS`."""
-    engines = (
-        (f"ENGINE{engine}_{name}", f"engine {engine}: {text}")
-        for engine in range(config.engines)
-        for name, text in ENGINE_COUNTERS
+def engine_counters(engine: int) -> dict[str, Counter]:
+    """Counters of a run, of one engine."""
+    return counter_block(
+        _ENGINE_BASE + _ENGINE_STRIDE * engine + 0x18,
+        {
+            f"ENGINE{engine}_LINES": f"lines that engine {engine} took",
+            f"ENGINE{engine}_STARVED": f"cycles in which engine {engine} lacked a line, as none had come from memory",
+        },
     )
-    return (*COUNTERS, *engines)
 
 
-def counter(name: str) -> tuple[Register, Register]:
-    """The low and high halves of a counter, by its name in `counters`."""
-    for index, (known, text) in enumerate(COUNTERS):
-        if known == name:
-            return pair(name, _COUNTER_BASE + 8 * index, Access.RO, text)
-    for index, (known, text) in enumerate(ENGINE_COUNTERS):
-        engine = name.removeprefix("ENGINE").removesuffix(f"_{known}")
-        if engine.isdecimal():
-            offset = _ENGINE_BASE + _ENGINE_STRIDE * int(engine) + 0x18 + 8 * index
-            return pair(name, offset, Access.RO, f"engine {engine}: {text}")
-    raise KeyError(f"there is no counter {name}")
+def counters(config: WorkerConfig) -> dict[str, Counter]:
+    """All counters of a worker by name: `COUNTERS`, then those of each engine."""
+    found = dict(COUNTERS)
+    for engine in range(config.engines):
+        found |= engine_counters(engine)
+    return found
 
 
 def lines_address(engine: int, port: int) -> tuple[Register, Register]:
@@ -322,8 +314,8 @@ def _engine_registers(engine: int, ports: int) -> Iterator[Register]:
     for port in range(ports):
         yield from lines_address(engine, port)
     yield from model_address(engine)
-    for name, _ in ENGINE_COUNTERS:
-        yield from counter(f"ENGINE{engine}_{name}")
+    for counter in engine_counters(engine).values():
+        yield from counter.registers
 
 
 _COMMON: tuple[Register, ...] = (
@@ -381,7 +373,7 @@ def worker_map(config: WorkerConfig) -> RegisterMap:
     return RegisterMap(
         [
             *_COMMON,
-            *(half for name, _ in COUNTERS for half in counter(name)),
+            *(half for counter in COUNTERS.values() for half in counter.registers),
             *(half for engine in engines for half in _engine_registers(engine, config.ports)),
         ]
     )

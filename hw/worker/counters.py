@@ -44,7 +44,7 @@ class Counters(wiring.Component):
     """
 
     def __init__(self, config: WorkerConfig) -> None:
-        self._names = [name.lower() for name, _ in counters(config)]
+        self._names = [name.lower() for name in counters(config)]
         inputs = ("clear", "snapshot", "sent", "resent", "received", "dropped")
         super().__init__(
             {name: In(1) for name in inputs}

@@ -174,7 +174,7 @@ class Worker(wiring.Component):
         self._command(m, registers, sequencer, totals, engines)
         m.d.comb += [
             labels.start.eq(sequencer.train),
-            labels.base.eq(_address(registers, "labels_address")),
+            labels.base.eq(registers.wide("labels_address")),
             labels.burst_beats.eq(1),
             labels.stride_beats.eq(1),
             labels.bursts.eq(totals.total_micro_batches),
@@ -221,9 +221,9 @@ class Worker(wiring.Component):
         for index, engine in enumerate(engines):
             m.d.comb += [
                 engine.settings.eq(settings),
-                engine.model_address.eq(_address(registers, f"model{index}_address")),
+                engine.model_address.eq(registers.wide(f"model{index}_address")),
                 *(
-                    engine.lines_address[port].eq(_address(registers, f"lines{index}_{port}_address"))
+                    engine.lines_address[port].eq(registers.wide(f"lines{index}_{port}_address"))
                     for port in range(self._config.ports)
                 ),
                 *(
@@ -277,15 +277,15 @@ class Worker(wiring.Component):
             registers.echo_aggregated.eq(answer.aggregated),
             registers.echo_acknowledged.eq(values[EchoValue.ACKNOWLEDGED]),
             registers.echo_slots.eq(values[EchoValue.SLOTS]),
-            Cat(registers.echo_source_low, registers.echo_source_high).eq(answer.source),
+            registers.wide("echo_source").eq(answer.source),
             registers.echo_expected_low.eq(values[EchoValue.MAC_LOW]),
             registers.echo_expected_high.eq(values[EchoValue.MAC_HIGH]),
             registers.echo_cycles.eq(prober.cycles),
             endpoint.job.eq(registers.job_job),
             endpoint.shard.eq(registers.job_shard),
             endpoint.workers.eq(registers.job_workers),
-            endpoint.local_mac.eq(Cat(registers.local_mac_low, registers.local_mac_high)),
-            endpoint.peer_mac.eq(Cat(registers.peer_mac_low, registers.peer_mac_high)),
+            endpoint.local_mac.eq(registers.wide("local_mac")),
+            endpoint.peer_mac.eq(registers.wide("peer_mac")),
             endpoint.resend_cycles.eq(registers.resend_cycles),
             endpoint.join.eq(registers.join_round_strobe & self.idle),
             endpoint.join_round.eq(registers.join_round),
@@ -341,13 +341,5 @@ class Worker(wiring.Component):
             registers.in_flight_now.eq(states[0].in_flight),
             registers.in_flight_most.eq(counters.most_in_flight),
         ]
-        for name, _ in register_counters(self._config):
-            count = getattr(counters, name.lower())
-            m.d.comb += [
-                getattr(registers, f"{name.lower()}_low").eq(count[:32]),
-                getattr(registers, f"{name.lower()}_high").eq(count[32:]),
-            ]
-
-
-def _address(registers: RegisterFile, name: str) -> Any:
-    return Cat(getattr(registers, f"{name}_low"), getattr(registers, f"{name}_high"))
+        for name in map(str.lower, register_counters(self._config)):
+            m.d.comb += registers.wide(name).eq(getattr(counters, name))

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 import scipy.sparse
-from safetensors.numpy import load, save
+from support.tensor_file import rewrite
 
 from p4sgd.host import model_file
 from p4sgd.host.data import Dataset
@@ -112,21 +112,11 @@ def test_regression_predicts_in_the_target_s_unit():
     assert trained.predict(data) == pytest.approx(100 + 10 * trained.decision_function(data))
 
 
-def rewrite(path, *, drop=(), replace=None, **metadata):
-    """The file with other metadata, without some tensors, or with others."""
-    data = path.read_bytes()
-    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
-    tensors = {name: value for name, value in load(data).items() if name not in drop}
-    tensors |= replace or {}
-    kept = {key: value for key, value in {**header, **metadata}.items() if value is not None}
-    path.write_bytes(save(tensors, kept))
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"version": "99"}, f"a model file of version 99, this p4sgd reads version {FORMAT_VERSION}: train again"),
-        ({"kind": "other"}, "not a model file of p4sgd (the model comes before the data)"),
+        ({"kind": "other"}, "not a model file of p4sgd: the model comes before the data"),
         ({"kind": None}, "not a model file of p4sgd"),
         ({"loss": '"cubic"'}, "there is no loss 'cubic'"),
         ({"labels": None}, "a damaged model file"),
@@ -173,12 +163,12 @@ def test_cut_off(tmp_path, keep):
 def test_a_text_file(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("1,2,3\n" * 100)
-    with pytest.raises(UserError, match=r"not a model file of p4sgd, or damaged \(the model comes before the data\)$"):
+    with pytest.raises(UserError, match=r"not a model file of p4sgd, or damaged: the model comes before the data$"):
         load_model(path)
 
 
 def test_missing(tmp_path):
-    with pytest.raises(UserError, match="cannot read the model: No such file"):
+    with pytest.raises(UserError, match="cannot read the model file: No such file"):
         load_model(tmp_path / "no.safetensors")
     with pytest.raises(UserError, match="cannot write: No such file"):
         save_model(model(), tmp_path / "no" / "m.safetensors")

@@ -65,8 +65,8 @@ class Host:
         """All counters of one moment."""
         await self.write((registers.SNAPSHOT, {}))
         found = {}
-        for name, _ in registers.counters(self.config):
-            low, high = registers.counter(name)
+        for name, counter in registers.counters(self.config).items():
+            low, high = counter.registers
             found[name] = (await self.read(low))["value"] | (await self.read(high))["value"] << 32
         return found
 

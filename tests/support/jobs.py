@@ -216,5 +216,5 @@ def run_on(
         weights.append(gathered[: job.weights[index].size])
         assert not gathered[job.weights[index].size :].any(), "padding features have weights"
         status.append(client.read(registers.STATUS))
-        counters.append({name: client.read_pair(registers.counter(name)) for name, _ in registers.counters(job.config)})
+        counters.append(client.read_counters(registers.counters(job.config)))
     return weights, status, counters

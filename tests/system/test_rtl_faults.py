@@ -16,7 +16,7 @@ def counted(worker, name):
     """A counter of a run in progress."""
     client = RegisterClient(worker.read_register, worker.write_register)
     client.write(registers.SNAPSHOT, take=1)
-    return client.read_pair(registers.counter(name))
+    return client.read_pair(registers.COUNTERS[name].registers)
 
 
 @pytest.mark.rtl

@@ -13,7 +13,10 @@ from p4sgd.host.cli.reading import reading_options, take_reading
 from p4sgd.host.cli.training import finish, run_training, training_options
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from p4sgd.host.training import TrainingResult
+    from p4sgd.hw.spec.register_map import Counter
     from p4sgd.sim.cluster.trace import Trace
 
 __all__ = ["simulate"]
@@ -78,6 +81,8 @@ def simulate(
     from p4sgd.host.cli.timeline import draw
     from p4sgd.host.devices.rtl import simulated_chances
     from p4sgd.host.trace_file import save_trace
+    from p4sgd.hw.spec.config import WorkerConfig
+    from p4sgd.hw.spec.registers import counters
 
     output = Output(as_json=as_json, quiet=quiet)
     check_new_model(out)
@@ -105,7 +110,7 @@ def simulate(
         on_trace=keep if timeline or trace is not None else None,
     )
     totals = _totals(result)
-    _show(output, totals)
+    _show(output, totals, counters(WorkerConfig(**result.summary["configuration"])))
     if timeline:
         for line in draw(traces[0]):
             output.say(line)
@@ -131,13 +136,11 @@ def _totals(result: "TrainingResult") -> list[dict[str, int]]:
     return [{name: sum(epoch[name] for epoch in epochs) for name in epochs[0]} for epochs in workers]
 
 
-def _show(output: Output, totals: list[dict[str, int]]) -> None:
-    from p4sgd.hw.spec.registers import counter
-
+def _show(output: Output, totals: list[dict[str, int]], meanings: "Mapping[str, Counter]") -> None:
     workers = [f"worker {index}" for index in range(len(totals))]
     rows = []
     for name in totals[0]:
-        meaning = counter(name)[0].help.removesuffix(": bits 31..0").removesuffix(" of the last run")
+        meaning = meanings[name].help.removesuffix(" of the last run")
         cells = []
         for counters in totals:
             share = f" ({counters[name] / counters['CYCLES']:6.1%})" if name.startswith("CYCLES_") else ""

@@ -8,7 +8,7 @@ import click
 from p4sgd.host.cli.checkpoints import Job, checkpoint_options, resume_job
 from p4sgd.host.cli.options import common_options, configuration_option, device_kind
 from p4sgd.host.cli.output import Output
-from p4sgd.host.cli.paths import check_apart, check_new_checkpoint, check_new_model
+from p4sgd.host.cli.paths import check_new_checkpoint, check_new_model
 from p4sgd.host.cli.reading import reading_options, take_reading
 from p4sgd.host.cli.training import finish, run_training, training_options
 
@@ -67,7 +67,6 @@ def train(
         raise click.MissingParameter(param_hint="'DATA'", param_type="argument")
     check_new_model(job.out)
     check_new_checkpoint(checkpoint)
-    check_apart([job.out, checkpoint], [job.data, job.test])
     file = None
     if checkpoint is not None:
         from p4sgd.host.training import CheckpointFile

@@ -13,14 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from safetensors.numpy import save
 from support.failing_device import FailingDevice
+from support.tensor_file import rewrite
 
 from p4sgd.host import devices
 from p4sgd.host.cli import main
 from p4sgd.host.data import read_dataset
 from p4sgd.host.model_file import load_model
-from p4sgd.host.tensor_file import parse_tensors
 from p4sgd.host.training import load_checkpoint
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
@@ -319,11 +318,9 @@ def test_contradictions(checkpoint, words, says):
 def test_files_that_are_no_checkpoints(checkpoint):
     run("breast_cancer", "--epochs", 1, "--out", "model")
     Path("text").write_text("1,2,3\n")
-    content = Path("c").read_bytes()
-    Path("cut").write_bytes(content[:-9])
-    tensors, metadata = parse_tensors(content)
-    Path("later").write_bytes(save(tensors, metadata | {"version": "99"}))
-    Path("library").write_bytes(save(tensors, metadata | {"origin": "{}"}))
+    Path("cut").write_bytes(Path("c").read_bytes()[:-9])
+    rewrite(Path("c"), to=Path("later"), version="99")
+    rewrite(Path("c"), to=Path("library"), origin="{}")
     assert refused("--resume", "model") == "model: not a checkpoint of p4sgd: name what --checkpoint wrote"
     for name in ("text", "cut"):
         assert refused("--resume", name).startswith(f"{name}: not a checkpoint of p4sgd, or damaged: name what")

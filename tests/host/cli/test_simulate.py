@@ -38,7 +38,7 @@ def test_cycles_by_cause_and_the_emulators_weights(tmp_path):
     assert document["device"] == "rtl"
     assert document["disturbances"] == {"memory_stall": 0, "link_stall": 0, "link_loss": 655 / 65536}
     for counters in document["counters"]:
-        assert set(counters) == {name for name, _ in all_counters(WorkerConfig.tiny())}
+        assert set(counters) == set(all_counters(WorkerConfig.tiny()))
         causes = [value for name, value in counters.items() if name.startswith("CYCLES_")]
         assert counters["CYCLES"] == sum(causes) > 0
         assert counters["PACKETS_SENT"] >= 2 * 2 * 8, "a PARTIAL and an ACK for each of 8 micro-batches, twice"

@@ -165,8 +165,8 @@ def test_run(device, images):
     def on_run(ran):
         ran.workers[1].status = registers.STATUS.encode(weight_saturated=1)
         for offset, worker in enumerate(ran.workers):
-            worker.words[registers.counter("CYCLES")[0].offset] = 100 + offset
-            worker.words[registers.counter("CYCLES")[1].offset] = 1
+            worker.words[registers.COUNTERS["CYCLES"].registers[0].offset] = 100 + offset
+            worker.words[registers.COUNTERS["CYCLES"].registers[1].offset] = 1
 
     session = Session(device)
     session.upload(images)

@@ -6,13 +6,13 @@ import os
 
 import numpy as np
 import pytest
-from safetensors.numpy import load, save
+from safetensors.numpy import load
 from support.failing_device import FailingDevice
+from support.tensor_file import read, rewrite
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.tensor_file import parse_tensors
 from p4sgd.host.training import CheckpointFile, StopReason, TrainingOptions, load_checkpoint, train
 from p4sgd.host.training.checkpoint import is_checkpoint_file
 from p4sgd.hw.spec.config import WorkerConfig
@@ -149,7 +149,7 @@ def test_a_failure_in_every_epoch(name, tmp_path):
 
 def content(path):
     """What a checkpoint has, but for times."""
-    tensors, metadata = parse_tensors(path.read_bytes())
+    tensors, metadata = read(path)
     epochs = [json.loads(line) for line in tensors.pop("history").tobytes().splitlines()]
     epochs = [{**epoch, "seconds": 0, "samples_per_second": 0} for epoch in epochs]
     return {name: tensor.tolist() for name, tensor in tensors.items()}, epochs, metadata
@@ -276,17 +276,11 @@ def test_another_run(saved, change, says):
         train(change.get("data", dataset()), options, device, test=test, resume=saved)
 
 
-def rewrite(path, drop=(), replace=None, **metadata):
-    tensors, texts = parse_tensors(path.read_bytes())
-    tensors = {name: tensor for name, tensor in tensors.items() if name not in drop} | (replace or {})
-    path.write_bytes(save(tensors, texts | metadata))
-
-
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
         ({"kind": "p4sgd-model"}, "not a checkpoint of p4sgd: name what --checkpoint wrote"),
-        ({"version": "7"}, "a checkpoint of version 7, this p4sgd reads version 1: train anew, or use the p4sgd that"),
+        ({"version": "7"}, "a checkpoint of version 7, this p4sgd reads version 1: train again, or use the p4sgd that"),
         ({"run": "{}"}, "a damaged checkpoint"),
         ({"run": "["}, "a damaged checkpoint"),
         ({"run": "[]"}, "a damaged checkpoint"),
