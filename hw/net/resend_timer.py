@@ -102,6 +102,7 @@ class ResendTimer(wiring.Component):
         resends = Signal(_RESENDS_BITS, reset_less=True)
         wait = Signal(_TIME_BITS, reset_less=True)
         was_partial = Signal(reset_less=True)
+        more_resends = Signal(_RESENDS_BITS, reset_less=True)
         overdue = Signal(reset_less=True)
         spent = Signal(reset_less=True)
         asks = Signal()
@@ -111,7 +112,7 @@ class ResendTimer(wiring.Component):
             write.addr.eq(self.sent_slot),
             write.data.sent_at.eq(now),
             write.data.is_partial.eq(self.sent_partial),
-            write.data.resends.eq(Mux(self.is_resend, resends + ~resends.all(), 0)),
+            write.data.resends.eq(Mux(self.is_resend, more_resends, 0)),
             write.en.eq(self.sent),
             self.is_partial.eq(waits_for_full),
             asks.eq(overdue & same_wait & waits & (waits_for_full == was_partial)),
@@ -143,7 +144,7 @@ class ResendTimer(wiring.Component):
                 ]
                 m.next = "COMPARE"
             with m.State("COMPARE"):
-                m.d.sync += overdue.eq(elapsed >= wait)
+                m.d.sync += [overdue.eq(elapsed >= wait), more_resends.eq(resends + ~resends.all())]
                 m.next = "RESEND"
             with m.State("RESEND"):
                 m.d.comb += [self.offered.eq(asks & ~spent), self.give_up.eq(asks & spent)]
