@@ -43,7 +43,7 @@ def cases():
         found = commands(path.read_text()) if path.exists() else []
         if found:
             simulated = any("rtl" in words or "simulate" in words for words in found)
-            yield pytest.param(found, id=name, marks=[pytest.mark.rtl] if simulated else [])
+            yield pytest.param(found, id=name, marks=[pytest.mark.slow] + [pytest.mark.rtl] * simulated)
 
 
 @pytest.mark.parametrize("found", list(cases()))

@@ -13,6 +13,7 @@ from p4sgd.host.errors import P4sgdError
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
 def test_every_training_ends_with_the_right_weights():
     seed = default_seed()
     outcomes = [run(seed), run(seed + 1)]

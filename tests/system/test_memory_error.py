@@ -27,6 +27,7 @@ def memory_errors(device, source, store):
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
 def test_every_error_voids_the_run_of_its_worker():
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")

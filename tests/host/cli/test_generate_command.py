@@ -26,6 +26,7 @@ def test_files_and_json(tmp_path):
         assert path.read_bytes() == (tmp_path / "direct" / path.name).read_bytes(), path.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numbers", [[], ["--ports", "2", "--build-id", "5"]])
 def test_generated_files_name_a_command_that_makes_them(tmp_path, numbers):
     """The command in a file's first line, with a folder for DIR, writes the same file again."""

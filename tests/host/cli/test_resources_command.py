@@ -24,6 +24,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_report(folder):
     report = json.loads((folder / "resources.json").read_text())
     assert report["device"]["lut"] == DEVICES["u280"].lut
@@ -40,6 +41,7 @@ def test_report(folder):
         assert delays == sorted(delays, reverse=True)
 
 
+@pytest.mark.slow
 def test_files(folder):
     verilog = {"p4sgd_worker.v", "p4sgd_worker_engine.v"}
     assert {path.name for path in folder.iterdir()} == verilog | {"manifest.json", "resources.json"}
@@ -49,6 +51,7 @@ def test_files(folder):
         assert f"module {name.removesuffix('.v')}(" in module
 
 
+@pytest.mark.slow
 def test_engine_alone_as_tables():
     done = run("--config", "tiny", "--unit", "engine", "--board", "u50")
     assert done.exit_code == 0, done.output
