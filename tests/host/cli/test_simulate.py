@@ -85,7 +85,7 @@ def test_table_waveform_and_trace(tmp_path):
     waves, trace = tmp_path / "run.vcd", tmp_path / "run.json"
     disturbances = ["--memory-stall", 0.1, "--link-loss", 0.05, "--batch", 32]
     stdout = invoke("simulate", *RUN, *disturbances, "--waves", waves, "--trace", trace, "--timeline").stdout
-    for name, _ in all_counters(WorkerConfig.tiny()):
+    for name in all_counters(WorkerConfig.tiny()):
         assert name.lower() in stdout
     assert "worker 1" in stdout
     assert "%" in stdout
