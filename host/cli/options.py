@@ -15,6 +15,7 @@ __all__ = [
     "configuration",
     "configuration_option",
     "device_kind",
+    "disturb_option",
     "json_option",
     "options_file",
     "quiet_option",
@@ -79,6 +80,41 @@ def configuration_option(command: _Command) -> _Command:
         type=configuration,
         help="Configuration of each worker; if not given, the largest of u280 (on the emulator), small and tiny "
         "in which every worker has features.",
+    )(command)
+
+
+class _Disturbance(click.ParamType):
+    """``NAME=CHANCE``: what disturbs the simulated cluster, and how often."""
+
+    name = "NAME=CHANCE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
+        """Refuse other names, saying which there are, and what is no chance."""
+        from p4sgd.host.devices.rtl import disturbances, simulated_chances
+
+        name, _, text = str(value).partition("=")
+        if name not in disturbances():
+            self.fail(f"there is no disturbance {name!r}; there are {', '.join(disturbances())}", param, ctx)
+        try:
+            chance = float(text)
+            simulated_chances({name: chance})
+        except ValueError:
+            self.fail(f"{name} needs a chance, as in {name}=0.01, not {text!r}", param, ctx)
+        except UserError as error:
+            self.fail(str(error), param, ctx)
+        return name, chance
+
+
+def disturb_option(command: _Command) -> _Command:
+    """Add ``--disturb``, whose value is a tuple of names and chances, for commands that simulate a cluster."""
+    return click.option(
+        "--disturb",
+        type=_Disturbance(),
+        multiple=True,
+        help="Disturb memories, cables or workers by chance; may be given more than once. memory_stall and link_stall "
+        "hold a channel for a cycle, worker_pause a worker for up to 4096; loss, duplication and reordering are of "
+        "frames, on both ways (link_loss), from the workers only (up_loss), or to them (down_loss); burst_begin, "
+        "burst_end and burst_loss likewise.",
     )(command)
 
 
@@ -198,6 +234,12 @@ def _check(ctx: click.Context, param: click.Parameter, value: Any, place: str) -
         if not isinstance(value, bool):
             raise UserError(f"{place}: must be true or false, not {value!r}")
         return value
+    if param.multiple:
+        return [_check_one(ctx, param, each, place) for each in (value if isinstance(value, list) else [value])]
+    return _check_one(ctx, param, value, place)
+
+
+def _check_one(ctx: click.Context, param: click.Parameter, value: Any, place: str) -> str:
     if isinstance(value, bool | dict | list):
         raise UserError(f"{place}: must be a text or a number, not {value!r}")
     text = str(value)

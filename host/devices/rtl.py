@@ -24,7 +24,7 @@ from p4sgd.hw.spec.register_map import RegisterClient
 if TYPE_CHECKING:
     from p4sgd.sim.cluster.trace import Trace
 
-__all__ = ["RtlDevice", "RtlWorker", "simulated_chances"]
+__all__ = ["RtlDevice", "RtlWorker", "disturbances", "simulated_chances"]
 
 _SLICE_CYCLES = 200_000
 """Cycles that one request lets pass, so that a time-out is noticed within seconds."""
@@ -336,14 +336,21 @@ class RtlDevice:
         return worker * self.config.memories + bank
 
 
+def disturbances() -> tuple[str, ...]:
+    """Names of all disturbances: see `RtlDevice.disturb`."""
+    from p4sgd.sim.cluster.protocol import DIRECTIONS, LINK_CHANCES
+
+    return (*_CYCLE_BITS, *(f"{way}_{name}" for way in ("link", *DIRECTIONS) for name in LINK_CHANCES))
+
+
 def _inputs(chances: Mapping[str, float]) -> dict[str, int]:
     """Inputs of the cluster for chances of disturbances; what is both of a link and of a direction is the latter's."""
     from p4sgd.sim.cluster.protocol import DIRECTIONS, LINK_CHANCES
 
     ways = [(direction, name) for direction in DIRECTIONS for name in LINK_CHANCES]
-    known = {*_CYCLE_BITS, *(f"{way}_{name}" for way in ("link", *DIRECTIONS) for name in LINK_CHANCES)}
-    if not chances.keys() <= known:
-        raise TypeError(f"no such chances: {sorted(chances.keys() - known)}")
+    unknown = chances.keys() - set(disturbances())
+    if unknown:
+        raise TypeError(f"no such chances: {sorted(unknown)}")
     steps = {name: round(math.ldexp(p, _bits(name))) for name, p in simulated_chances(chances).items()}
     inputs = {name: steps.get(name, 0) for name in _CYCLE_BITS}
     for direction, name in ways:

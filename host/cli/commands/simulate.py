@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from p4sgd.host.cli.checkpoints import Job
-from p4sgd.host.cli.options import common_options, configuration_option
+from p4sgd.host.cli.options import common_options, configuration_option, disturb_option
 from p4sgd.host.cli.output import Output
 from p4sgd.host.cli.paths import check_apart, check_new_file, check_new_model
 from p4sgd.host.cli.reading import reading_options, take_reading
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from p4sgd.sim.cluster.trace import Trace
 
 __all__ = ["simulate"]
-
-_probability = click.FloatRange(0, 1, max_open=True)
 
 
 @click.command()
@@ -43,16 +41,7 @@ _probability = click.FloatRange(0, 1, max_open=True)
     help="Leave a trace of every micro-batch (JSON), which ui.perfetto.dev shows: a kilobyte for each and worker.",
 )
 @click.option("--timeline", is_flag=True, help="Draw what worker 0 does around the second mini-batch.")
-@click.option(
-    "--memory-stall",
-    type=_probability,
-    default=0.0,
-    help="Chance of a stall in each memory channel and cycle, in 1/256.",
-)
-@click.option(
-    "--link-stall", type=_probability, default=0.0, help="Chance of a stall on each cable and cycle, in 1/256."
-)
-@click.option("--link-loss", type=_probability, default=0.0, help="Chance that a frame is lost, in 1/65536.")
+@disturb_option
 @training_options
 @reading_options
 @common_options
@@ -65,9 +54,7 @@ def simulate(
     waves: Path | None,
     trace: Path | None,
     timeline: bool,
-    memory_stall: float,
-    link_stall: float,
-    link_loss: float,
+    disturb: tuple[tuple[str, float], ...],
     as_json: bool,
     quiet: bool,
     **choices: Any,
@@ -89,7 +76,7 @@ def simulate(
     check_new_file(waves)
     check_new_file(trace)
     check_apart([out, waves, trace], [data, test])
-    chances: dict[str, Any] = {"memory_stall": memory_stall, "link_stall": link_stall, "link_loss": link_loss}
+    chances: dict[str, Any] = dict(disturb)
     reading = take_reading(choices)
     traces: list[Trace] = []
 

@@ -22,6 +22,7 @@ def program():
 @click.option("--max-epochs", type=int, default=1)
 @click.option("--loss", type=NameFrom("loss", lambda: ["squared", "hinge"]), default="squared")
 @click.option("--bias/--no-bias", default=True)
+@click.option("--tag", type=click.IntRange(1), multiple=True)
 @common_options
 def train(**values):
     click.echo(json.dumps(values))
@@ -54,6 +55,7 @@ def test_every_kind_of_option(tmp_path):
     max-epochs = 7
     loss = "hinge"
     bias = false
+    tag = [3, 4]
     json = true
     quiet = true
     """
@@ -66,6 +68,7 @@ def test_every_kind_of_option(tmp_path):
         "max_epochs": 7,
         "loss": "hinge",
         "bias": False,
+        "tag": [3, 4],
         "as_json": True,
         "quiet": True,
     }
@@ -90,12 +93,18 @@ def test_nested_commands_have_nested_tables(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[train]\nbatsh = 8", "[train] batsh: unknown option; there are batch, bias, data,"),
+        (
+            "[train]\nbatsh = 8",
+            "[train] batsh: unknown option; there are batch, bias, data,",
+        ),
         ("[train]\noptions = 'x'", "[train] options: unknown option"),
         ("[train]\nbatch = 0", "[train] batch: 0 is not in the range x>=1"),
         ("[train]\nbatch = 12.5", "[train] batch: '12.5' is not a valid integer"),
         ("[train]\nbatch = true", "[train] batch: must be a text or a number, not True"),
         ("[train]\nbatch = [1, 2]", "[train] batch: must be a text or a number, not [1, 2]"),
+        ("[train]\ntag = [1, 0]", "[train] tag: 0 is not in the range x>=1"),
+        ("[train]\ntag = 0", "[train] tag: 0 is not in the range x>=1"),
+        ("[train]\ntag = [[1]]", "[train] tag: must be a text or a number, not [1]"),
         ("[train]\nbias = 'yes'", "[train] bias: must be true or false, not 'yes'"),
         ("[train]\nloss = 'cubic'", "[train] loss: there is no loss 'cubic'; there are squared, hinge"),
         ("[train.deep]\nx = 1", "[train] deep: unknown option"),

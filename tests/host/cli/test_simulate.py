@@ -34,9 +34,9 @@ def invoke(*words):
 @pytest.mark.slow
 def test_cycles_by_cause_and_the_emulators_weights(tmp_path):
     model = tmp_path / "model"
-    document = json.loads(invoke("simulate", *RUN, "--link-loss", 0.01, "--out", model, "--json").stdout)
+    document = json.loads(invoke("simulate", *RUN, "--disturb", "link_loss=0.01", "--out", model, "--json").stdout)
     assert document["device"] == "rtl"
-    assert document["disturbances"] == {"memory_stall": 0, "link_stall": 0, "link_loss": 655 / 65536}
+    assert document["disturbances"] == {"link_loss": 655 / 65536}
     for counters in document["counters"]:
         assert set(counters) == set(all_counters(WorkerConfig.tiny()))
         causes = [value for name, value in counters.items() if name.startswith("CYCLES_")]
@@ -50,6 +50,22 @@ def test_cycles_by_cause_and_the_emulators_weights(tmp_path):
     np.savez(tmp_path / "first.npz", X=data.features[:64], y=data.labels[:64])
     words = [tmp_path / "first.npz", *RUN[3:], "--json"]
     assert json.loads(invoke("train", *words).stdout)["weights_sha256"] == document["weights_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("loss=0.1", "there is no disturbance 'loss'; there are memory_stall, link_stall, worker_pause, link_loss,"),
+        ("up_loss", "up_loss needs a chance, as in up_loss=0.01, not ''"),
+        ("up_loss=a", "up_loss needs a chance, as in up_loss=0.01, not 'a'"),
+        ("up_loss=1", "up loss must be 0 to below 1, not 1"),
+        ("up_loss=1e-9", "up loss must be 0 or at least 1.53e-05, not 1e-09"),
+    ],
+)
+def test_disturbances_that_are_none(word, says):
+    done = CliRunner().invoke(main, ["simulate", "digits:3", "--disturb", word])
+    assert done.exit_code == 2
+    assert says in done.stderr
 
 
 def test_too_many_samples_are_refused_before_the_simulator_is_built(monkeypatch):
@@ -83,7 +99,7 @@ def test_minutes_of_silence_are_announced_without_a_terminal(monkeypatch, quiet)
 @pytest.mark.slow
 def test_table_waveform_and_trace(tmp_path):
     waves, trace = tmp_path / "run.vcd", tmp_path / "run.json"
-    disturbances = ["--memory-stall", 0.1, "--link-loss", 0.05, "--batch", 32]
+    disturbances = ["--disturb", "memory_stall=0.1", "--disturb", "up_loss=0.05", "--batch", 32]
     stdout = invoke("simulate", *RUN, *disturbances, "--waves", waves, "--trace", trace, "--timeline").stdout
     for name in all_counters(WorkerConfig.tiny()):
         assert name.lower() in stdout
