@@ -46,8 +46,7 @@ CASES = [
 
 
 @pytest.mark.rtl
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("config", [TINY, SMALL], ids=["E1", "E2"])
 def test_random_jobs(config, workers):
     seed = default_seed()

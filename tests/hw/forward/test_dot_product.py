@@ -7,25 +7,13 @@ import numpy as np
 import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 from support.bench import parameters, run_bench, start
+from support.model_memory import serve_weights
 from support.streams import StreamSink, StreamSource, pack, unpack
 
 from p4sgd.hw.forward.dot_product import DotProduct
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.sim import golden
-
-
-async def model_memory(dut, chunks):
-    """A model memory with a read latency of two cycles."""
-    await RisingEdge(dut.clk)
-    register = 0
-    while True:
-        await ReadOnly()
-        enabled, address = dut.weights__enable.value, int(dut.weights__address.value)
-        await RisingEdge(dut.clk)
-        dut.weights__data.value = register  # second register
-        if enabled:
-            register = chunks[address]
 
 
 def lines_of(config, q, stored):
@@ -52,7 +40,7 @@ async def exact_dot_products(dut, stall):
     dots = StreamSink(dut, "dots", flow=True)
     dut.permit_chunk.value = dut.permit_micro_batch.value = 1
     chunks: list[int] = [0] * config.chunks
-    cocotb.start_soon(model_memory(dut, chunks))
+    cocotb.start_soon(serve_weights(dut, chunks))
     await start(dut)
 
     async def deny(permit, *needing):

@@ -103,7 +103,6 @@ async def latency(dut):
 
 
 @pytest.mark.rtl
-@pytest.mark.slow
 @pytest.mark.parametrize("segments", [16, 64])
 def test_loss_unit(segments):
     config = WorkerConfig(engines=1, lanes=8, chunks=8, line_fifo_depth=128, slots=4, table_segments=segments)

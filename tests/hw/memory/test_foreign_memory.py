@@ -5,10 +5,11 @@ import random
 import cocotb
 import numpy as np
 import pytest
-from cocotb.triggers import ReadOnly, RisingEdge
+from cocotb.triggers import RisingEdge
 from support.axi import PulseCounter, pulse
 from support.bench import parameters, run_bench, start
 from support.foreign_axi import ID_BITS, read_ram, write_ram
+from support.model_memory import serve_weights
 from support.streams import StreamSink, pack
 
 from p4sgd.hw.bus.vendor_ports import VendorPorts
@@ -60,18 +61,8 @@ async def stores(dut, stall):
     rng = np.random.default_rng(random.getrandbits(32))
     w = rng.integers(-(1 << 31), 1 << 31, (chunks, lanes))
 
-    async def model():
-        register = 0
-        while True:
-            await ReadOnly()
-            enabled, address = dut.weights__enable.value, int(dut.weights__address.value)
-            await RisingEdge(dut.clk)
-            dut.weights__data.value = register
-            if enabled:
-                register = pack(w[address].tolist(), 32)
-
     await start(dut)
-    cocotb.start_soon(model())
+    cocotb.start_soon(serve_weights(dut, [pack(chunk, 32) for chunk in w.tolist()]))
     base = 4096 * random.randrange(4)
     dut.base.value, dut.chunks.value = base, chunks
     await pulse(dut, "start")

@@ -5,9 +5,10 @@ import random
 import cocotb
 import numpy as np
 import pytest
-from cocotb.triggers import ReadOnly, RisingEdge
+from cocotb.triggers import RisingEdge
 from support.axi import PulseCounter, WriteMemory, pulse
 from support.bench import parameters, run_bench, start
+from support.model_memory import serve_weights
 from support.streams import StreamSink, StreamSource, pack
 
 from p4sgd.hw.memory.model_loader import ModelLoader
@@ -39,18 +40,8 @@ async def stores(dut, stall):
     rng = np.random.default_rng(random.getrandbits(32))
     w = rng.integers(-(1 << 31), 1 << 31, (32, lanes))
 
-    async def model():
-        register = 0
-        while True:
-            await ReadOnly()
-            enabled, address = dut.weights__enable.value, int(dut.weights__address.value)
-            await RisingEdge(dut.clk)
-            dut.weights__data.value = register
-            if enabled:
-                register = pack(w[address].tolist(), 32)
-
     await start(dut)
-    cocotb.start_soon(model())
+    cocotb.start_soon(serve_weights(dut, [pack(chunk, 32) for chunk in w.tolist()]))
     for chunks in (1, 7, 32):
         memory.contents.clear()
         base = 4096 * random.getrandbits(40)
