@@ -5,7 +5,7 @@ Slow (about 10^5 cycles a second) and exact: what runs is what a board would run
 
 import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.new_file import new_file
 from p4sgd.host.switch.fpga import FpgaAggregator
+from p4sgd.host.switch.membership import Membership
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.drop import Drop
@@ -34,9 +35,6 @@ _CYCLE_BITS = {"memory_stall": 8, "link_stall": 8, "worker_pause": 16}
 
 _LINK_BITS = 16
 """Resolution of the chances of frames."""
-
-_GROUP_MAC = 0x0100_5034_5347
-"""Address of all workers: the group bit, and "P4SG"."""
 
 
 class RtlWorker:
@@ -59,9 +57,9 @@ class RtlWorker:
         return self._device.cluster_read(self._index, offset)
 
     def write_register(self, offset: int, word: int) -> None:
-        """Write a word over AXI4-Lite; a start first hands the memory over, a join has the aggregator begin anew."""
+        """Write a word over AXI4-Lite; a start first hands the memory over, a join is told to the aggregator."""
         if offset == registers.JOIN.offset:
-            self._device.begin_job(self._index, registers.JOIN.decode(word)["round"])
+            self._device.before_join(self._index, registers.JOIN.decode(word)["round"])
         if offset == registers.CTRL.offset and registers.CTRL.decode(word)["start"]:
             self._device.before_start(self._index)
         self._device.cluster_write(self._index, offset, word)
@@ -119,6 +117,9 @@ class RtlWorker:
 class RtlDevice:
     """A cluster of ``workers`` workers and an aggregator, simulated from its Verilog.
 
+    Workers that join under the same job number are a job; there may be several at a time
+    (`p4sgd.host.switch.membership`).
+
     Parameters
     ----------
     config
@@ -166,10 +167,10 @@ class RtlDevice:
         self._on_trace = on_trace
         self._failed = False
         self._started: set[int] = set()
-        settings = {"seed": seed & 0xFFFFFFFF, "note_events": int(on_trace is not None), **_inputs(chances)}
+        settings = {"seed": seed & 0xFFFFFFFF, "note_events": int(on_trace is not None), "spared": 0}
         try:
             build = build_cluster(config, workers, waves=waves is not None)
-            self._process = ClusterProcess(build, settings)
+            self._process = ClusterProcess(build, settings | _inputs(chances))
         except self._errors as error:
             raise P4sgdError(str(error)) from error
         self._workers = [RtlWorker(self, index) for index in range(workers)]
@@ -188,11 +189,17 @@ class RtlDevice:
             lambda offset, word: self.cluster_write(index, offset, word),
         )
 
-    def disturb(self, **chances: float) -> None:
+    @cached_property
+    def _membership(self) -> Membership:
+        return Membership(self.aggregator)
+
+    def disturb(self, *, spared: Collection[int] = (), **chances: float) -> None:
         """Disturb memories, cables and workers from now on, with the chances that are given and nothing else.
 
         Parameters
         ----------
+        spared
+            Workers that are not disturbed, nor their memories and cables.
         chances
             0 to below 1, of ``memory_stall``, ``link_stall`` and ``worker_pause`` in each memory channel, cable or
             worker and cycle, and of what ``link_loss`` and the like do to frames (see `p4sgd.sim.cluster.link`):
@@ -203,7 +210,7 @@ class RtlDevice:
         UserError
             If a chance is too small to be simulated.
         """
-        self._request("set", **_inputs(chances))
+        self._request("set", spared=sum(1 << worker for worker in spared), **_inputs(chances))
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Simulate until every worker is idle.
@@ -211,11 +218,10 @@ class RtlDevice:
         Raises
         ------
         P4sgdError
-            If not all workers were started, or after ``timeout_s`` seconds of *simulated* time.
+            If not all workers of a job were started, or after ``timeout_s`` seconds of *simulated* time.
         """
-        if len(self._started) != len(self._workers):
-            missing = sorted(set(range(len(self._workers))) - self._started)
-            raise P4sgdError(f"workers {missing} were not started, so the others would wait for ever")
+        if missing := self._membership.of_same_jobs(self._started) - self._started:
+            raise P4sgdError(f"workers {sorted(missing)} were not started, so the others would wait for ever")
         self._started.clear()
         from p4sgd.sim.cluster.protocol import CLOCK_NS
 
@@ -225,6 +231,7 @@ class RtlDevice:
             cycles += _SLICE_CYCLES
             if cycles >= limit:
                 counted = self.aggregator.counters()
+                accepted = sum(counted[f"JOB{place}_ACCEPTED"] for place in range(self.aggregator.config.jobs))
                 dropped = [
                     f"{counted[f'DROPPED_{drop.name}']:,} {drop.help}"
                     for drop in Drop
@@ -232,7 +239,7 @@ class RtlDevice:
                 ]
                 raise P4sgdError(
                     f"the simulated cluster was still running after {cycles:,} cycles; its aggregator has taken "
-                    f"{counted['JOB0_ACCEPTED']:,} packets and dropped {' and '.join(dropped) or 'none'}"
+                    f"{accepted:,} packets and dropped {' and '.join(dropped) or 'none'}"
                 )
 
     def close(self) -> None:
@@ -290,21 +297,10 @@ class RtlDevice:
         """Write a register."""
         self._request("write", index=worker, offset=offset, word=word)
 
-    def begin_job(self, worker: int, first_round: int) -> None:
-        """Do what a switch's controller does before a job: have the aggregator begin the one this worker was told."""
-        of_worker = RegisterClient(self._workers[worker].read_register, self._workers[worker].write_register)
-        who = of_worker.read(registers.JOB)
-        self.aggregator.end(0)
-        self.aggregator.set_mac(of_worker.read_pair(registers.PEER_MAC))
-        self.aggregator.set_member(0, who["shard"], mac=of_worker.read_pair(registers.LOCAL_MAC), port=worker)
-        self.aggregator.begin(
-            0,
-            number=who["job"],
-            workers=who["workers"],
-            group_mac=_GROUP_MAC,
-            ports=(1 << len(self._workers)) - 1,
-            first_round=first_round,
-        )
+    def before_join(self, worker: int, first_round: int) -> None:
+        """Do what a switch's controller does before a job."""
+        client = RegisterClient(self._workers[worker].read_register, self._workers[worker].write_register)
+        self._membership.join(client, worker, first_round)
 
     def before_start(self, worker: int) -> None:
         """Load what the host wrote to a worker's memory."""

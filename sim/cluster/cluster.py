@@ -5,7 +5,7 @@ The workers are instances of Verilog that is generated once, as for a board.
 
 from typing import Any
 
-from amaranth.hdl import Cat, ClockSignal, Instance, Module, Signal
+from amaranth.hdl import Cat, ClockSignal, Instance, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -37,6 +37,9 @@ __all__ = ["Cluster"]
 
 _CABLE_CYCLES = 20
 """Cycles from a worker to the aggregator or back, MACs included."""
+
+_JOBS = 2
+"""Jobs that the aggregator serves at a time."""
 
 _PAUSES = 5000
 """Number of the first worker's generator of pauses; those before are taken by memories and links."""
@@ -72,6 +75,8 @@ class Cluster(wiring.Component):
         Chances of the links from the workers, and to them, in 1/65536: those of `LINK_CHANCES`; see `Link`.
     worker_pause : In(16)
         Chance that a worker pauses, in each cycle, in 1/65536: both its links hold what is on them; see `Pause`.
+    spared : In(workers)
+        Workers that none of these chances is for.
     note_events : In(1)
         Note the workers' events in a file; see ``sim_trace.sv``.
     load, save : In(workers · memories)
@@ -92,6 +97,7 @@ class Cluster(wiring.Component):
                 "memory_stall": In(8),
                 "link_stall": In(8),
                 "worker_pause": In(16),
+                "spared": In(workers),
                 "note_events": In(1),
                 "load": In(banks),
                 "save": In(banks),
@@ -107,6 +113,7 @@ class Cluster(wiring.Component):
     memory_stall: Signal
     link_stall: Signal
     worker_pause: Signal
+    spared: Signal
     note_events: Signal
     load: Signal
     save: Signal
@@ -116,7 +123,7 @@ class Cluster(wiring.Component):
         workers: list[Any] = [External(worker_signature(self._config), WORKER) for _ in range(self._workers)]
         m.submodules.merge = merge = Merge(FrameBeat, self._workers)
         m.submodules.aggregator = aggregator = Aggregator(
-            AggregatorConfig(slots=self._config.slots, jobs=1, ports=self._workers)
+            AggregatorConfig(slots=self._config.slots, jobs=_JOBS, ports=self._workers)
         )
         wiring.connect(m, wiring.flipped(self.aggregator_control), aggregator.control)
         for index, worker in enumerate(workers):
@@ -126,7 +133,7 @@ class Cluster(wiring.Component):
             self._attach_memories(m, index, worker)
 
             m.submodules[f"pause{index}"] = pause = Pause(_PAUSES + index)
-            m.d.comb += [pause.seed.eq(self.seed), pause.chance.eq(self.worker_pause)]
+            m.d.comb += [pause.seed.eq(self.seed), pause.chance.eq(self._chance("worker_pause", index))]
             up = self._link(m, "up", index, pause.paused)
             connect_stream(m, worker.tx, up.i)
             connect_stream(m, up.o, merge.i[index])
@@ -156,11 +163,14 @@ class Cluster(wiring.Component):
         ]
         return m
 
+    def _chance(self, name: str, worker: int) -> Value:
+        return Mux(self.spared[worker], 0, getattr(self, name))
+
     def _link(self, m: Module, direction: str, worker: int, hold: Signal) -> Link:
         instance = 2 * worker + DIRECTIONS.index(direction)
         m.submodules[f"{direction}{worker}"] = link = Link(_CABLE_CYCLES, instance)
-        m.d.comb += [link.seed.eq(self.seed), link.stall.eq(self.link_stall), link.hold.eq(hold)]
-        m.d.comb += [getattr(link, name).eq(getattr(self, f"{direction}_{name}")) for name in LINK_CHANCES]
+        m.d.comb += [link.seed.eq(self.seed), link.stall.eq(self._chance("link_stall", worker)), link.hold.eq(hold)]
+        m.d.comb += [getattr(link, name).eq(self._chance(f"{direction}_{name}", worker)) for name in LINK_CHANCES]
         return link
 
     def _attach_memories(self, m: Module, index: int, worker: Any) -> None:
@@ -178,7 +188,7 @@ class Cluster(wiring.Component):
                     wiring.connect(m, getattr(port, channel), getattr(memory.bus, channel))
             m.d.comb += [
                 memory.seed.eq(self.seed),
-                memory.stall.eq(self.memory_stall),
+                memory.stall.eq(self._chance("memory_stall", index)),
                 memory.load.eq(self.load[number]),
                 memory.save.eq(self.save[number]),
             ]

@@ -134,24 +134,20 @@ def _aligned(size: int) -> int:
     return -(-size // PAGE) * PAGE
 
 
-def run_on(
-    device,
+def configure(
+    workers,
     job: Job,
     *,
-    runs: int = 1,
     number: int = 0,
     first_round: int = 1,
     aggregator_mac: int = 0,
     resend_cycles: int = 2000,
     resends: int = 0,
-):
-    """Run a job, under a number, on a device.
-
-    Returns weights and STATUS fields of each worker, and the counters of the last run.
-    """
+) -> list[RegisterClient]:
+    """Have workers of a device join a job, under a number, with all that a run needs; returns their registers."""
     settings = job.settings
     clients = []
-    for index, worker in enumerate(device.workers):
+    for index, worker in enumerate(workers):
         layout = job.layout(index)
         client = RegisterClient(worker.read_register, worker.write_register)
         clients.append(client)
@@ -188,23 +184,25 @@ def run_on(
         client.write(registers.JOB, job=number, shard=index, workers=settings.workers)
         client.write(registers.RESEND_CYCLES, value=resend_cycles)
         client.write(registers.RESEND, limit=resends, doublings=2)
-        client.write(registers.LOCAL_MAC[0], value=0x02000000 + index)
+        client.write(registers.LOCAL_MAC[0], value=0x02000000 | number << 8 | index)
         client.write_pair(registers.PEER_MAC, aggregator_mac)
         client.write(registers.JOIN, round=first_round)
     assert all(client.read(registers.JOB)["job"] == number for client in clients)
-    for run in range(runs):
-        source = ModelSource.MEMORY if run == 0 else ModelSource.KEEP
-        for client in clients:
-            client.write(
-                registers.RUN, model_source=source.value, model_store=int(run == runs - 1), stale=int(settings.stale)
-            )
-            client.write(registers.CTRL, start=1)
-        device.wait(0.004)  # a million cycles
-        for client in clients:
-            assert client.read(registers.CTRL)["done"] == 1
-            assert client.read(registers.CTRL) == {"start": 0, "done": 0, "idle": 1, "ready": 0}
+    return clients
+
+
+def start(clients, job: Job, *, first: bool = True, last: bool = True) -> None:
+    """Start a run: with weights from memory if it is the first, storing them if it is the last."""
+    source = ModelSource.MEMORY if first else ModelSource.KEEP
+    for client in clients:
+        client.write(registers.RUN, model_source=source.value, model_store=int(last), stale=int(job.settings.stale))
+        client.write(registers.CTRL, start=1)
+
+
+def collect(workers, clients, job: Job):
+    """Weights and STATUS fields of each worker, and the counters of the last run."""
     weights, status, counters = [], [], []
-    for index, (worker, client) in enumerate(zip(device.workers, clients, strict=True)):
+    for index, (worker, client) in enumerate(zip(workers, clients, strict=True)):
         layout = job.layout(index)
         stored = [
             worker.read_memory(job.config.model_memory(engine), _aligned(layout.lines_bytes), layout.model_bytes).view(
@@ -218,3 +216,15 @@ def run_on(
         status.append(client.read(registers.STATUS))
         counters.append(client.read_counters(registers.counters(job.config)))
     return weights, status, counters
+
+
+def run_on(device, job: Job, *, runs: int = 1, **options):
+    """Run a job on a device, with the options of `configure`; returns what `collect` does."""
+    clients = configure(device.workers, job, **options)
+    for run in range(runs):
+        start(clients, job, first=run == 0, last=run == runs - 1)
+        device.wait(0.004)  # a million cycles
+        for client in clients:
+            assert client.read(registers.CTRL)["done"] == 1
+            assert client.read(registers.CTRL) == {"start": 0, "done": 0, "idle": 1, "ready": 0}
+    return collect(device.workers, clients, job)
