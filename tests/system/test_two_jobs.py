@@ -31,7 +31,7 @@ LIES = {
     "shard": ({}, False, Drop.SOURCE),
     "address": ({}, True, Drop.SOURCE),
 }
-"""What is not true of the first job, whether the MAC address is, and why packets are dropped. The port is always wrong."""
+"""What is not true of the first job, whether the MAC address is, and why packets are dropped; the port is wrong."""
 
 
 class TwoJobs:
