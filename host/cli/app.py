@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from p4sgd.host.cli.commands.data import data
+from p4sgd.host.cli.commands.doctor import doctor
 from p4sgd.host.cli.commands.evaluate import evaluate
 from p4sgd.host.cli.commands.generate import generate
 from p4sgd.host.cli.commands.info import info
@@ -95,5 +96,5 @@ def main() -> None:
     """Train generalized linear models on FPGAs joined by a programmable switch, or on an exact emulation of them."""
 
 
-for _command in (train, predict, evaluate, simulate, generate, resources, info, data):
+for _command in (train, predict, evaluate, simulate, generate, resources, doctor, info, data):
     main.add_command(_command)

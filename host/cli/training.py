@@ -17,6 +17,7 @@ from p4sgd.host.cli.output import Output
 from p4sgd.host.cli.paths import check_apart, check_new_images
 
 if TYPE_CHECKING:
+    from p4sgd.host.devices import Device
     from p4sgd.host.training import Checkpoint, CheckpointFile, TrainingResult
 
 __all__ = ["finish", "run_training", "training_options", "weights_hash"]
@@ -194,7 +195,7 @@ def run_training(
         opened = open_device(job.device, chosen, options.workers, **device_options)
     table = EpochTable(output, options.epochs, _COLUMNS)
     try:
-        with contextlib.closing(opened), _note_how_to_go_on(checkpoint, output):
+        with contextlib.closing(opened), _note_how_to_go_on(checkpoint, output), _note_doctor(opened):
             with table:
                 result = train(
                     training_set,
@@ -222,6 +223,21 @@ def _note_how_to_go_on(checkpoint: "CheckpointFile | None", output: Output) -> I
     except Exception as error:
         if checkpoint is not None and checkpoint.epoch:
             error.add_note(how_to_go_on(checkpoint, output))
+        raise
+
+
+@contextlib.contextmanager
+def _note_doctor(device: "Device") -> Iterator[None]:
+    """Add to an error of the network how to find out more."""
+    from p4sgd.host.devices.diagnosis import NetworkError
+    from p4sgd.hw.spec.config import PRESETS
+
+    try:
+        yield
+    except NetworkError as error:
+        names = [name for name, make in PRESETS.items() if make() == device.workers[0].config]
+        config = "".join(f" --config {name}" for name in names[:1])
+        error.add_note(f"p4sgd doctor --device {device.name} --workers {len(device.workers)}{config} says more")
         raise
 
 

@@ -26,16 +26,23 @@ class DeviceKind:
         One line for lists of devices.
     module, class_name
         The class, called with ``(config, workers, **options)``.
+    has_network
+        Whether its workers send packets.
     """
 
     summary: str
     module: str
     class_name: str
+    has_network: bool
 
 
 DEVICES: Mapping[str, DeviceKind] = {
-    "emulator": DeviceKind("exact and fast, on this machine", "p4sgd.sim.emulator", "EmulatedDevice"),
-    "rtl": DeviceKind("the generated Verilog, simulated: exact and slow", "p4sgd.host.devices.rtl", "RtlDevice"),
+    "emulator": DeviceKind(
+        "exact and fast, on this machine", "p4sgd.sim.emulator", "EmulatedDevice", has_network=False
+    ),
+    "rtl": DeviceKind(
+        "the generated Verilog, simulated: exact and slow", "p4sgd.host.devices.rtl", "RtlDevice", has_network=True
+    ),
 }
 """Every kind of device by the name that the user gives, the default first."""
 

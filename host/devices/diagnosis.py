@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 
+from p4sgd.host.devices.probe import wait_for_echo
+from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.drop import VERDICT
 from p4sgd.hw.spec.register_map import RegisterClient
 
-__all__ = ["explain_network_error"]
+__all__ = ["NetworkError", "explain_network_error"]
 
-_READS = 1000
-"""How often to look for an echo: it comes within microseconds or not at all."""
+
+class NetworkError(P4sgdError):
+    """Workers gave up waiting for the network."""
 
 
 def explain_network_error(clients: Sequence[RegisterClient]) -> str:
@@ -29,7 +32,7 @@ def explain_network_error(clients: Sequence[RegisterClient]) -> str:
         reason = client.read(registers.GIVEN_UP)
         if not reason["given_up"]:
             continue
-        echo = _wait_for_echo(client)
+        echo = wait_for_echo(client)
         if echo is None:
             missing.setdefault(index, [])  # those that were heard know better
             continue
@@ -56,12 +59,3 @@ def explain_network_error(clients: Sequence[RegisterClient]) -> str:
             "or a link is down"
         )
     return "a worker gave up waiting for the network"
-
-
-def _wait_for_echo(client: RegisterClient) -> dict[str, int] | None:
-    """The answer to the probe that a worker sends when it gives up; None if there is none."""
-    for _ in range(_READS):
-        echo = client.read(registers.ECHO)
-        if echo["came"]:
-            return echo
-    return None

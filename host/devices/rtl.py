@@ -5,7 +5,7 @@ Slow (about 10^5 cycles a second) and exact: what runs is what a board would run
 
 import math
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -167,7 +167,8 @@ class RtlDevice:
         self._on_trace = on_trace
         self._failed = False
         self._started: set[int] = set()
-        settings = {"seed": seed & 0xFFFFFFFF, "note_events": int(on_trace is not None), "spared": 0}
+        settings = {"seed": seed & 0xFFFFFFFF, "note_events": int(on_trace is not None)}
+        settings |= dict.fromkeys(("spared", "up_cut", "down_cut"), 0)
         try:
             build = build_cluster(config, workers, waves=waves is not None)
             self._process = ClusterProcess(build, settings | _inputs(chances))
@@ -193,7 +194,7 @@ class RtlDevice:
     def _membership(self) -> Membership:
         return Membership(self.aggregator)
 
-    def disturb(self, *, spared: Collection[int] = (), **chances: float) -> None:
+    def disturb(self, *, spared: Iterable[int] = (), **chances: float) -> None:
         """Disturb memories, cables and workers from now on, with the chances that are given and nothing else.
 
         Parameters
@@ -211,6 +212,10 @@ class RtlDevice:
             If a chance is too small to be simulated.
         """
         self._request("set", spared=sum(1 << worker for worker in spared), **_inputs(chances))
+
+    def cut(self, *, up: Iterable[int] = (), down: Iterable[int] = ()) -> None:
+        """Cut the links from these workers, and those to these, from now on; and mend all others."""
+        self._request("set", up_cut=sum(1 << index for index in up), down_cut=sum(1 << index for index in down))
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Simulate until every worker is idle.

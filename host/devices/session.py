@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.devices.device import Device
-from p4sgd.host.devices.diagnosis import explain_network_error
+from p4sgd.host.devices.device import Device, Worker
+from p4sgd.host.devices.diagnosis import NetworkError, explain_network_error
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
@@ -20,7 +20,15 @@ from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.hw.spec.table import LossTable
 
-__all__ = ["NetworkSettings", "RunReport", "Session", "WorkerImage", "bank_bytes"]
+__all__ = [
+    "NetworkSettings",
+    "RunReport",
+    "Session",
+    "WorkerImage",
+    "bank_bytes",
+    "client_of",
+    "find_foreign",
+]
 
 _JOBS = 256
 """Job numbers that a packet can carry."""
@@ -120,11 +128,12 @@ class Session:
 
     def __init__(self, device: Device, network: NetworkSettings | None = None) -> None:
         self._device = device
-        self._clients = [RegisterClient(worker.read_register, worker.write_register) for worker in device.workers]
+        self._clients = [client_of(worker) for worker in device.workers]
         self._images: list[WorkerImage] = []
         self._stale = False
         for index in range(len(self._clients)):
-            self._check_identity(index)
+            if problem := find_foreign(device, index):
+                raise P4sgdError(f"worker {index} of device {device.name} {problem}")
         self._join(network or NetworkSettings())
 
     @property
@@ -240,8 +249,8 @@ class Session:
         Raises
         ------
         P4sgdError
-            If a worker was busy, did not end, met a memory error or gave up waiting for the network. Whatever happens,
-            no worker is left running.
+            If a worker was busy, did not end, met a memory error or gave up waiting for the network, which is a
+            `NetworkError`. Whatever happens, no worker is left running.
         """
         self._refuse_busy()
         for client in self._clients:
@@ -258,7 +267,7 @@ class Session:
             raise
         statuses = [client.read(registers.STATUS) for client in self._clients]
         if any(status["network_error"] for status in statuses):
-            raise P4sgdError(f"{explain_network_error(self._clients)}; the weights of this run are void")
+            raise NetworkError(f"{explain_network_error(self._clients)}; the weights of this run are void")
         flags: set[str] = set()
         for index, (client, status) in enumerate(zip(self._clients, statuses, strict=True)):
             if not client.read(registers.CTRL)["done"]:
@@ -291,31 +300,6 @@ class Session:
         return weights
 
     # -- details -------------------------------------------------------------------------------------------------
-
-    def _check_identity(self, index: int) -> None:
-        """Refuse a worker that is not what the device says it is."""
-        client, config = self._clients[index], self._device.workers[index].config
-        magic = client.read(registers.MAGIC_WORD)["value"]
-        if magic != registers.MAGIC:
-            raise P4sgdError(
-                f"worker {index} of device {self._device.name} is no P4SGD worker: its first identification word is "
-                f"{magic:#010x}, not {registers.MAGIC:#010x}"
-            )
-        version = client.read(registers.ABI)["value"]
-        if version != registers.ABI_VERSION:
-            raise P4sgdError(
-                f"worker {index} of device {self._device.name} has version {version} of the register map, this "
-                f"program needs {registers.ABI_VERSION}: generate the hardware anew with this version of p4sgd"
-            )
-        known = client.read(registers.CONFIG_HASH)["value"]
-        if known != config.config_hash:
-            geometry = client.read(registers.GEOMETRY)
-            raise P4sgdError(
-                f"worker {index} of device {self._device.name} has another configuration than asked for "
-                f"(hash {known:#010x}, not {config.config_hash:#010x}): it has "
-                f"{_shape(geometry['engines'], geometry['lanes'], geometry['ports'])}, asked for were "
-                f"{_shape_of(config)}; choose the configuration it was generated for"
-            )
 
     def _abort(self) -> None:
         """Have every worker end its run, as far as it can be reached."""
@@ -362,6 +346,41 @@ class Session:
                 raise UserError(str(error)) from error
         if settings.workers != self.workers:
             raise P4sgdError(f"the settings are for {settings.workers} workers, the device has {self.workers}")
+
+
+def client_of(worker: Worker) -> RegisterClient:
+    """Access to a worker's registers by their fields."""
+    return RegisterClient(worker.read_register, worker.write_register)
+
+
+def find_foreign(device: Device, index: int) -> str | None:
+    """Look whether a worker is what the device says it is.
+
+    Returns
+    -------
+    ``None`` if it is; else what it is, as the end of a sentence that begins with the worker: that it is no P4SGD
+    worker, speaks another version of the register map or has another configuration.
+    """
+    worker = device.workers[index]
+    client, config = client_of(worker), worker.config
+    magic = client.read(registers.MAGIC_WORD)["value"]
+    if magic != registers.MAGIC:
+        return f"is no P4SGD worker: its first identification word is {magic:#010x}, not {registers.MAGIC:#010x}"
+    version = client.read(registers.ABI)["value"]
+    if version != registers.ABI_VERSION:
+        return (
+            f"has version {version} of the register map, this program needs {registers.ABI_VERSION}: generate the "
+            f"hardware anew with this version of p4sgd"
+        )
+    known = client.read(registers.CONFIG_HASH)["value"]
+    if known != config.config_hash:
+        geometry = client.read(registers.GEOMETRY)
+        return (
+            f"has another configuration than asked for (hash {known:#010x}, not {config.config_hash:#010x}): it has "
+            f"{_shape(geometry['engines'], geometry['lanes'], geometry['ports'])}, asked for were "
+            f"{_shape_of(config)}; choose the configuration it was generated for"
+        )
+    return None
 
 
 def bank_bytes(layout: ImageLayout) -> int:

@@ -73,6 +73,8 @@ class Cluster(wiring.Component):
         Chance of a stall in each cycle and channel, in 1/256.
     up_…, down_… : In(16)
         Chances of the links from the workers, and to them, in 1/65536: those of `LINK_CHANCES`; see `Link`.
+    up_cut, down_cut : In(workers)
+        Links that let nothing in, a bit for each worker.
     worker_pause : In(16)
         Chance that a worker pauses, in each cycle, in 1/65536: both its links hold what is on them; see `Pause`.
     spared : In(workers)
@@ -96,6 +98,8 @@ class Cluster(wiring.Component):
                 "seed": In(32),
                 "memory_stall": In(8),
                 "link_stall": In(8),
+                "up_cut": In(workers),
+                "down_cut": In(workers),
                 "worker_pause": In(16),
                 "spared": In(workers),
                 "note_events": In(1),
@@ -112,6 +116,8 @@ class Cluster(wiring.Component):
     seed: Signal
     memory_stall: Signal
     link_stall: Signal
+    up_cut: Signal
+    down_cut: Signal
     worker_pause: Signal
     spared: Signal
     note_events: Signal
@@ -135,13 +141,15 @@ class Cluster(wiring.Component):
             m.submodules[f"pause{index}"] = pause = Pause(_PAUSES + index)
             m.d.comb += [pause.seed.eq(self.seed), pause.chance.eq(self._chance("worker_pause", index))]
             up = self._link(m, "up", index, pause.paused)
-            connect_stream(m, worker.tx, up.i)
             connect_stream(m, up.o, merge.i[index])
             down = self._link(m, "down", index, pause.paused)
             connect_stream(m, down.o, worker.rx)
             m.d.comb += [  # a link is always ready
+                worker.tx.ready.eq(1),
+                up.i.payload.eq(worker.tx.payload),
+                up.i.valid.eq(worker.tx.valid & ~self.up_cut[index]),
                 down.i.payload.eq(aggregator.tx.payload.beat),
-                down.i.valid.eq(aggregator.tx.valid & aggregator.tx.payload.ports[index]),
+                down.i.valid.eq(aggregator.tx.valid & aggregator.tx.payload.ports[index] & ~self.down_cut[index]),
             ]
         m.submodules.notes = Instance(
             "sim_trace",

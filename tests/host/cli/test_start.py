@@ -90,7 +90,17 @@ def test_every_option_has_help(param):
 
 
 def test_commands_in_the_order_of_use():
-    assert list(main.commands) == ["train", "predict", "evaluate", "simulate", "generate", "resources", "info", "data"]
+    assert list(main.commands) == [
+        "train",
+        "predict",
+        "evaluate",
+        "simulate",
+        "generate",
+        "resources",
+        "doctor",
+        "info",
+        "data",
+    ]
     assert list(main.commands["data"].commands) == ["synth", "fetch"]
 
 

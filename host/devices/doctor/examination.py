@@ -1,0 +1,65 @@
+"""All checks, one after the other."""
+
+from dataclasses import replace
+
+from p4sgd.host.devices.device import Device
+from p4sgd.host.devices.doctor.allreduce import examine_allreduce
+from p4sgd.host.devices.doctor.finding import Examination, Finding, Result
+from p4sgd.host.devices.doctor.link import examine_link
+from p4sgd.host.devices.doctor.settings import examine_settings
+from p4sgd.host.devices.session import NetworkSettings, Session, client_of, find_foreign
+from p4sgd.host.switch.fpga import FpgaAggregator
+from p4sgd.hw.spec import registers
+
+__all__ = ["examine"]
+
+_DOUBLINGS, _RESENDS = 3, 24
+"""Patience of the workers: 2 ms with the default time between resends, and enough of these for a lossy network."""
+
+
+def examine(device: Device, network: NetworkSettings | None = None) -> Examination:
+    """Find out what is wrong with the network of a cluster.
+
+    Every worker is looked at, joins a job of its own as for training, and probes the aggregator; then all train
+    together. What was in the workers' memories is lost, and their last job is over.
+
+    Parameters
+    ----------
+    device
+        The cluster, which has a network; the caller closes it. If it has an ``aggregator``, an `FpgaAggregator`, the
+        counters of that are evidence too.
+    network
+        How workers are told to find the aggregator. How often they resend is chosen here.
+    """
+    network = replace(network or NetworkSettings(), doublings=_DOUBLINGS, resends=_RESENDS)
+    aggregator: FpgaAggregator | None = getattr(device, "aggregator", None)
+    findings = [_examine_worker(device, index) for index in range(len(device.workers))]
+    if not (known := Examination(tuple(findings), complete=False)).healthy:
+        return known
+    session = Session(device, network)
+    for index, worker in enumerate(device.workers):
+        client = client_of(worker)
+        finding, echo = examine_link(index, client, worker.config, aggregator)
+        findings.append(finding)
+        if echo is not None:
+            findings += examine_settings(index, client, worker.config, echo)
+    if not (known := Examination(tuple(findings), complete=False)).healthy:
+        return known
+    findings += examine_allreduce(device, session, aggregator)
+    return Examination(tuple(findings), complete=True)
+
+
+def _examine_worker(device: Device, index: int) -> Finding:
+    """Whether a worker is there, is what it should be and has nothing else to do."""
+    client = client_of(device.workers[index])
+    evidence: dict[str, int | str] = {
+        "magic": f"{client.read(registers.MAGIC_WORD)['value']:#010x}",
+        "version": client.read(registers.ABI)["value"],
+        "config_hash": f"{client.read(registers.CONFIG_HASH)['value']:#010x}",
+        "build_id": client.read(registers.BUILD_ID)["value"],
+    }
+    problem = find_foreign(device, index)
+    if problem is None and not client.read(registers.CTRL)["idle"]:
+        problem = "is busy with another run"
+    result = Result.PASSED if problem is None else Result.FAILED
+    return Finding(index, "worker", result, evidence, problem or "")

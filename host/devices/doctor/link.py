@@ -1,0 +1,175 @@
+"""A worker's way to the aggregator and back, tried with probes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from p4sgd.host.devices.doctor.finding import Finding, Result, mac_text
+from p4sgd.host.devices.probe import Echo, probe
+from p4sgd.host.switch.fpga import FpgaAggregator
+from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.drop import Drop
+from p4sgd.hw.spec.register_map import RegisterClient
+
+__all__ = ["examine_link"]
+
+_PROBES = 32
+"""Probes of a kind: of a link that loses half of the round trips, one in 2^32 workers would seem dead."""
+
+_DEAD_SHARE = 0.9
+"""Share of lost probes from which on a link is no use: every AllReduce would need tens of packets."""
+
+_CHECK = "link"
+
+
+@dataclass(frozen=True)
+class _Probes:
+    """Probes of a worker and what became of them.
+
+    Parameters
+    ----------
+    sent
+        How many were sent.
+    echoes
+        Answers that came.
+    counted
+        What the aggregator counted meanwhile, by the names of its counters; ``None`` if it cannot be read. Frames of
+        other jobs are among it.
+    """
+
+    sent: int
+    echoes: tuple[Echo, ...]
+    counted: Mapping[str, int] | None
+
+    def __add__(self, other: "_Probes") -> "_Probes":
+        counted = None
+        if self.counted is not None and other.counted is not None:
+            counted = {name: count + other.counted[name] for name, count in self.counted.items()}
+        return _Probes(self.sent + other.sent, self.echoes + other.echoes, counted)
+
+    @property
+    def lost(self) -> float:
+        """Share of the probes that went without an answer."""
+        return 1 - len(self.echoes) / self.sent
+
+    @property
+    def evidence(self) -> dict[str, int | str]:
+        """How many there were, where they were lost, and how long the way takes."""
+        found: dict[str, int | str] = {"probes": self.sent, "echoes": len(self.echoes)}
+        if self.echoes:
+            from p4sgd.sim.cluster.protocol import CLOCK_NS
+
+            cycles = round(median(echo.cycles for echo in self.echoes))
+            found |= {"cycles": cycles, "ns": cycles * CLOCK_NS, "port": self.echoes[-1].port}
+        if self.counted is not None and self.lost:
+            found |= {"aggregator_frames": self.counted["FRAMES"], "aggregator_echoes": self.counted["ECHOES"]}
+            found |= {f"aggregator_{name.lower()}": count for name, count in self._drops().items()}
+        return found
+
+    def _drops(self) -> dict[str, int]:
+        """Counters of dropped frames that are not 0."""
+        counted = self.counted or {}
+        return {name: count for name, count in counted.items() if name.startswith("DROPPED_") and count}
+
+    def most_dropped(self) -> Drop | None:
+        """Why the aggregator dropped most of the frames that it dropped; ``None`` if it dropped none."""
+        drops = self._drops()
+        return Drop[max(drops, key=drops.__getitem__).removeprefix("DROPPED_")] if drops else None
+
+
+def examine_link(
+    worker: int, client: RegisterClient, config: WorkerConfig, aggregator: FpgaAggregator | None
+) -> tuple[Finding, Echo | None]:
+    """Probe the way of a worker to the aggregator and back.
+
+    First the aggregator of PEER_MAC is asked, then, if it does not answer, any aggregator.
+
+    Parameters
+    ----------
+    worker
+        Index of the worker.
+    client, config
+        Its registers and its size.
+    aggregator
+        The aggregator, if it can be read: its counters tell the ways apart.
+
+    Returns
+    -------
+    What was found, and the last answer of the aggregator if there was one.
+    """
+    probes = _ask(client, config, aggregator, broadcast=False)
+    peer = client.read_pair(registers.PEER_MAC)
+    if not probes.echoes:
+        probes += _ask(client, config, aggregator, broadcast=True)
+        if probes.echoes and probes.echoes[-1].source != peer:
+            return _wrong_address(worker, probes, peer), probes.echoes[-1]
+    return _judge(worker, probes), probes.echoes[-1] if probes.echoes else None
+
+
+def _ask(
+    client: RegisterClient, config: WorkerConfig, aggregator: FpgaAggregator | None, *, broadcast: bool
+) -> _Probes:
+    """Send probes one after the other, about the worker's last slot, which an aggregator of fewer does not have."""
+    before = None if aggregator is None else aggregator.counters()
+    first = 1 + _PROBES * broadcast
+    answers = [
+        probe(client, slot=config.slots - 1, number=number, broadcast=broadcast)
+        for number in range(first, first + _PROBES)
+    ]
+    counted = None
+    if aggregator is not None and before is not None:
+        counted = {name: count - before[name] for name, count in aggregator.counters().items()}
+    return _Probes(_PROBES, tuple(echo for echo in answers if echo is not None), counted)
+
+
+def _wrong_address(worker: int, probes: _Probes, peer: int) -> Finding:
+    source = mac_text(probes.echoes[-1].source)
+    return Finding(
+        worker,
+        _CHECK,
+        Result.FAILED,
+        probes.evidence | {"peer_mac": mac_text(peer), "aggregator_mac": source},
+        f"no aggregator has the address {mac_text(peer)} of PEER_MAC; the one that is there has {source}",
+        f"give the workers {source} as the aggregator's address, or the aggregator {mac_text(peer)} as its own",
+    )
+
+
+def _judge(worker: int, probes: _Probes) -> Finding:
+    if not probes.echoes:
+        return Finding(worker, _CHECK, Result.FAILED, probes.evidence, *_why_silent(probes))
+    if not probes.lost:
+        return Finding(worker, _CHECK, Result.PASSED, probes.evidence)
+    problem = f"{probes.lost:.0%} of the probes or their echoes are lost"
+    remedy = "check the link for bit errors, and the ways through the network for congestion"
+    if probes.counted is not None:
+        arrived = probes.counted["FRAMES"]
+        up, down = (max(0, before - after) for before, after in ((probes.sent, arrived), (arrived, len(probes.echoes))))
+        problem += f": {up} of {probes.sent} on the way up, {down} of {arrived} on the way down"
+    result = Result.FAILED if probes.lost >= _DEAD_SHARE else Result.WARNING
+    return Finding(worker, _CHECK, result, probes.evidence, problem, remedy)
+
+
+def _why_silent(probes: _Probes) -> tuple[str, str]:
+    """Problem and remedy if no probe was answered."""
+    if probes.counted is None:
+        return (
+            "no aggregator answers its probes",
+            "see whether the aggregator runs, and whether the worker's link is up in both directions",
+        )
+    if not probes.counted["FRAMES"]:
+        return (
+            "nothing that it sends comes to the aggregator: the way up is dead",
+            "check the worker's transmitter, its cable, and the ports that its frames enter the network by",
+        )
+    if probes.counted["ECHOES"]:
+        return (
+            "the aggregator answers, but nothing comes back: the way down is dead",
+            "check the aggregator's port and table of addresses, the cable, and the worker's receiver, which takes "
+            "frames for its LOCAL_MAC",
+        )
+    why = probes.most_dropped()
+    return (
+        f"the aggregator drops what it sends{'' if why is None else f': it is {why.help}'}",
+        "see that both sides were generated by the same version of p4sgd, and check the way up for bit errors",
+    )

@@ -1,0 +1,84 @@
+"""`p4sgd doctor`: the findings as a table, as sentences and as JSON, and an exit status."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from support.failing_device import FailingDevice
+from support.networked_device import NetworkedDevice
+
+from p4sgd.host import devices
+from p4sgd.host.cli import main
+from p4sgd.host.devices.diagnosis import NetworkError
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Devices that were opened, with their options; their last worker hears nothing if ``deaf``."""
+    found = []
+
+    def open_device(name, config, workers, **options):
+        device = NetworkedDevice(config, workers)
+        if options.get("down_loss"):
+            device.down = lambda worker, echo: None if worker == workers - 1 else echo
+        found.append((name, config, options, device))
+        return device
+
+    monkeypatch.setattr(devices, "open_device", open_device)
+    return found
+
+
+def doctor(*words):
+    return CliRunner().invoke(main, ["doctor", "--config", "tiny", *words])
+
+
+def test_a_healthy_cluster(opened):
+    done = doctor("--workers", "3")
+    assert done.exit_code == 0, done.output
+    rows = [line.split() for line in done.stdout.splitlines() if line.strip()[:1].isdigit()]
+    assert len(rows) == 3 * 5
+    assert all(row[2] == "passed" for row in rows)
+    assert done.stdout.rstrip().endswith("the cluster can train")
+    ((name, config, options, device),) = opened
+    assert (name, config.lanes, options, len(device.workers)) == ("rtl", 8, {}, 3)
+    assert device.closed
+
+
+def test_a_sick_cluster(opened):
+    done = doctor("--disturb", "down_loss=0.5")
+    assert done.exit_code == 1
+    assert (
+        "failed: worker 1: the aggregator answers, but nothing comes back: the way down is dead: check" in done.stdout
+    )
+    assert "what needs these checks was not examined" in done.stdout
+    assert "can train" not in done.stdout
+    assert opened[0][2] == {"down_loss": 0.5}
+
+
+def test_json(opened):
+    done = doctor("--json", "--disturb", "down_loss=0.5", "--quiet")
+    assert done.exit_code == 1
+    assert done.stderr == ""
+    document = json.loads(done.stdout)
+    assert (document["healthy"], document["complete"]) == (False, False)
+    (found,) = [finding for finding in document["findings"] if finding["result"] == "failed"]
+    assert (found["worker"], found["check"]) == (1, "link")
+    assert found["evidence"] == {"probes": 64, "echoes": 0, "aggregator_frames": 64, "aggregator_echoes": 64}
+    assert "cable" in found["remedy"]
+
+
+def test_the_emulator_has_no_network():
+    done = doctor("--device", "emulator")
+    assert done.exit_code == 2
+    assert "p4sgd doctor: --device emulator has no network to examine; these have: rtl" in done.stderr
+
+
+def test_training_that_nobody_answers_names_the_doctor(monkeypatch):
+    error = NetworkError("the aggregator does not answer worker 0")
+    monkeypatch.setattr(devices, "open_device", lambda _, config, workers: FailingDevice(config, workers, 1, error))
+    done = CliRunner().invoke(main, ["train", "breast_cancer", "--workers", "2", "--config", "small"])
+    assert done.exit_code == 1
+    assert done.stderr.splitlines()[-2:] == [
+        "p4sgd train: the aggregator does not answer worker 0",
+        "p4sgd train: p4sgd doctor --device emulator --workers 2 --config small says more",
+    ]

@@ -1,0 +1,187 @@
+"""What an examination of a cluster says, on a model of its network."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from support.networked_device import NetworkedDevice
+
+from p4sgd.host.devices.doctor import Result, examine
+from p4sgd.host.devices.session import NetworkSettings
+from p4sgd.host.errors import P4sgdError
+from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.drop import Drop
+
+TINY = WorkerConfig.tiny()
+PROBES = 32
+
+
+@pytest.fixture
+def device():
+    return NetworkedDevice(TINY, 2)
+
+
+def problems(examination):
+    """Who has which problem."""
+    return [
+        (finding.worker, finding.check, finding.result.value, finding.problem)
+        for finding in examination.findings
+        if finding.result is not Result.PASSED
+    ]
+
+
+def evidence(examination, worker, check):
+    (found,) = [f for f in examination.findings if (f.worker, f.check) == (worker, check)]
+    return found.evidence
+
+
+def assert_only(examination, *expected):
+    """The problems are these and no others; the last of each is how it begins."""
+    found = problems(examination)
+    assert [problem[:3] for problem in found] == [problem[:3] for problem in expected], found
+    for (*_, text), (*_, begin) in zip(found, expected, strict=True):
+        assert text.startswith(begin), found
+    assert examination.healthy == all(result == "warning" for _, _, result, _ in found)
+
+
+def test_a_healthy_cluster(device):
+    examination = examine(device)
+    assert_only(examination)
+    assert examination.complete
+    assert sorted((finding.check, finding.worker) for finding in examination.findings) == sorted(
+        itertools.product(["worker", "link", "settings", "allreduce", "weights"], range(2))
+    )
+    assert evidence(examination, 1, "link") == {"probes": PROBES, "echoes": PROBES, "cycles": 50, "ns": 200, "port": 1}
+    assert evidence(examination, 1, "settings")["local_mac"] == "02:50:34:53:47:01"
+    assert evidence(examination, 1, "weights") == {"weights": 8, "wrong": 0}
+
+
+def test_the_job_is_not_a_trivial_one(device):
+    """All weights zero would be the same after wrong sums."""
+    examine(device)
+    client = device.workers[1]
+    stored = client.read_memory(0, 4096, 32).view("<i4")
+    assert np.count_nonzero(stored) == 8
+
+
+def test_the_settings_are_those_of_training(device):
+    seen = []
+    device.begin = lambda job: (seen.append(job), device.network.model.begin(0, job))
+    examination = examine(device, NetworkSettings(job=7, aggregator_mac=0x0250_0000_0001))
+    assert_only(examination)
+    assert [job.number for job in seen] == [7]
+    assert evidence(examination, 0, "settings")["job"] == 7
+    assert evidence(examine(device), 0, "settings")["job"] == 8, "each examination is another job"
+
+
+@pytest.mark.parametrize(
+    ("register", "word", "says"),
+    [
+        (registers.MAGIC_WORD, 0xFFFFFFFF, "is no P4SGD worker: its first identification word is 0xffffffff"),
+        (registers.ABI, 2, "has version 2 of the register map"),
+        (registers.CONFIG_HASH, 1, "has another configuration than asked for"),
+        (registers.CTRL, 0, "is busy with another run"),
+    ],
+    ids=["magic", "version", "configuration", "busy"],
+)
+def test_a_worker_that_is_none(device, register, word, says):
+    device.workers[1].words[register.offset] = word
+    examination = examine(device)
+    assert_only(examination, (1, "worker", "failed", says))
+    assert not examination.complete
+
+
+def test_an_aggregator_of_another_version():
+    examination = examine(NetworkedDevice(TINY, 2, version=2))
+    says = "the aggregator speaks version 2 of the packet format, the worker version 1"
+    assert_only(examination, (0, "settings", "failed", says), (1, "settings", "failed", says))
+
+
+def test_an_aggregator_of_fewer_slots():
+    examination = examine(NetworkedDevice(TINY, 2, slots=TINY.slots // 2))
+    says = "the worker has 4 slots, the aggregator only 2"
+    assert_only(examination, (0, "settings", "failed", says), (1, "settings", "failed", says))
+
+
+def test_a_job_of_fewer_workers(device):
+    device.begin = lambda job: device.network.model.begin(0, dataclasses.replace(job, members=job.members[:1]))
+    assert_only(
+        examine(device),
+        (0, "settings", "failed", "the job has 2 workers, to the aggregator 1"),
+        (1, "settings", "failed", "the job has 2 workers, to the aggregator 1"),
+        (1, "settings", "failed", "the aggregator's job has no shard 1, only 1"),
+    )
+
+
+def test_a_job_that_nobody_began(device):
+    device.begin = lambda job: None
+    examination = examine(device, NetworkSettings(job=9))
+    says = "the aggregator serves no job 9"
+    assert_only(examination, (0, "settings", "failed", says), (1, "settings", "failed", says))
+
+
+def test_silence_around_an_aggregator_that_cannot_be_read(device):
+    device.up = lambda worker, frame: None if worker == 1 else frame
+    del device.aggregator
+    examination = examine(device)
+    assert_only(examination, (1, "link", "failed", "no aggregator answers its probes"))
+    assert evidence(examination, 1, "link") == {"probes": 2 * PROBES, "echoes": 0}
+
+
+def test_what_the_aggregator_drops(device):
+    device.up = lambda worker, frame: frame if worker == 0 else frame[:26] + b"\1" + frame[27:]
+    examination = examine(device)
+    assert_only(examination, (1, "link", "failed", f"the aggregator drops what it sends: it is {Drop.RESERVED.help}"))
+    assert evidence(examination, 1, "link")["aggregator_dropped_reserved"] == 2 * PROBES
+
+
+def every(n):
+    """A link that loses each n-th frame of worker 1."""
+    count = itertools.count(1)
+    return lambda worker, frame: None if worker == 1 and next(count) % n == 0 else frame
+
+
+def test_the_share_that_is_lost_on_either_way(device):
+    device.up, device.down = every(4), every(8)
+    examination = examine(device)
+    says = "34% of the probes or their echoes are lost: 8 of 32 on the way up, 3 of 24 on the way down"
+    assert_only(examination, (1, "link", "warning", says))
+    assert examination.complete
+
+
+def test_a_link_that_loses_nearly_all(device):
+    count = itertools.count(1)
+    device.down = lambda worker, echo: echo if worker == 0 or next(count) % 16 == 0 else None
+    assert_only(examine(device), (1, "link", "failed", "94% of the probes or their echoes are lost: 0 of 32"))
+
+
+def test_packets_that_are_sent_again(device):
+    device.resent = [0, 1]  # of its two in each run: the other was answered to all
+    assert_only(examine(device), (1, "allreduce", "warning", "it sent 32 of 96 packets again"))
+
+
+def test_a_worker_that_gets_nothing_of_what_is_sent_to_all(device):
+    device.resent = [1, 2]
+    examination = examine(device)
+    assert_only(examination, (1, "allreduce", "failed", "nothing that the aggregator sends to all comes to it"))
+    assert evidence(examination, 0, "allreduce")["sent_again"] == 32
+
+
+def test_wrong_weights(device):
+    def flip(data):
+        data[5] ^= 1
+        return data
+
+    device.workers[1].spoil = flip
+    assert_only(examine(device), (1, "weights", "failed", "1 of its 8 weights are not those of the exact model"))
+
+
+def test_a_run_that_fails(device):
+    def fail(timeout_s):
+        raise P4sgdError("it rains")
+
+    device.wait = fail
+    examination = examine(device)
+    assert_only(examination, (None, "allreduce", "failed", "it rains"))

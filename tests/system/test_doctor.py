@@ -1,0 +1,177 @@
+"""An examination of the RTL cluster gives exactly what is wrong with it, and names the worker."""
+
+import re
+
+import pytest
+from support.bench import default_seed
+
+from p4sgd.host.devices.doctor import Result, examine
+from p4sgd.host.devices.rtl import RtlDevice
+from p4sgd.host.devices.session import client_of
+from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.config import WorkerConfig
+
+NOBODY = 0x0250_0000_0BAD
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    device = RtlDevice(WorkerConfig.tiny(), 2, seed=seed)
+    yield device
+    device.close()
+
+
+@pytest.fixture
+def device(cluster):
+    """The cluster, from now on with nothing wrong."""
+    yield cluster
+    cluster.__dict__.pop("before_join", None)
+    cluster.cut()
+    cluster.disturb()
+
+
+def once_joined(device, fault):
+    """Let a fault happen when both workers have joined: what was wrong before would be right for the aggregator."""
+    before_join = device.before_join
+
+    def join_and_fail(worker, first_round):
+        before_join(worker, first_round)
+        if worker == 1:
+            fault(device)
+
+    device.before_join = join_and_fail
+
+
+def begin_anew(device, *, ports=0b11, port=1, number=None):
+    """Have the aggregator begin the workers' job with other settings; ``port`` is that of worker 1."""
+    client = client_of(device.workers[1])
+    device.aggregator.end(0)
+    device.aggregator.set_member(0, 1, mac=client.read_pair(registers.LOCAL_MAC), port=port)
+    number = client.read(registers.JOB)["job"] if number is None else number
+    device.aggregator.begin(0, number=number, workers=2, group_mac=1 << 40, ports=ports, first_round=1)
+
+
+def tell_worker_1(register, **fields):
+    return lambda device: client_of(device.workers[1]).write(register, **fields)
+
+
+def give_worker_1(pair):
+    return lambda device: client_of(device.workers[1]).write_pair(pair, NOBODY)
+
+
+FAULTS = {
+    "way up": (
+        lambda device: device.cut(up=[1]),
+        [("link", "nothing that it sends comes to the aggregator: the way up is dead")],
+    ),
+    "way down": (
+        lambda device: device.cut(down=[1]),
+        [("link", "the aggregator answers, but nothing comes back: the way down is dead")],
+    ),
+    "aggregator's address": (
+        give_worker_1(registers.PEER_MAC),
+        [("link", "no aggregator has the address 02:50:00:00:0b:ad of PEER_MAC; the one that is there has 00:00:")],
+    ),
+    "own address": (
+        give_worker_1(registers.LOCAL_MAC),
+        [("settings", "its address is 02:50:00:00:0b:ad, the aggregator expects shard 1 at 02:50:34:53:47:01")],
+    ),
+    "port": (
+        lambda device: begin_anew(device, port=0),
+        [("settings", "it is behind port 1, the aggregator expects shard 1 behind another")],
+    ),
+    "job": (
+        lambda device: tell_worker_1(registers.JOB, job=99, shard=1, workers=2)(device),
+        [("settings", "the aggregator serves no job 99")],
+    ),
+    "workers": (
+        lambda device: tell_worker_1(
+            registers.JOB, job=client_of(device.workers[0]).read(registers.JOB)["job"], shard=1, workers=3
+        )(device),
+        [("settings", "the job has 3 workers, to the aggregator 2")],
+    ),
+    "shard": (
+        lambda device: tell_worker_1(
+            registers.JOB, job=client_of(device.workers[0]).read(registers.JOB)["job"], shard=2, workers=2
+        )(device),
+        [("settings", "the aggregator's job has no shard 2, only 2")],
+    ),
+    "group": (
+        lambda device: begin_anew(device, ports=0b01),
+        [("allreduce", "nothing that the aggregator sends to all comes to it, only what is sent to it alone")],
+    ),
+}
+
+
+def bad(examination):
+    return [finding for finding in examination.findings if finding.result is not Result.PASSED]
+
+
+@pytest.mark.rtl
+def test_a_healthy_cluster(device):
+    examination = examine(device)
+    assert bad(examination) == []
+    assert examination.complete
+    for finding in examination.findings:
+        if finding.check == "link":
+            assert finding.evidence["probes"] == finding.evidence["echoes"] == 32
+            assert finding.evidence["port"] == finding.worker
+            assert 40 < finding.evidence["cycles"] < 100, "two cables of 20 cycles and what is between them"
+        if finding.check == "allreduce":
+            assert finding.evidence["packets"] == 64, "a PARTIAL and an ACK in each of 32 runs"
+            assert {count for name, count in finding.evidence.items() if name != "packets"} == {0}
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_of_worker_1(device, name):
+    fault, expected = FAULTS[name]
+    once_joined(device, fault)
+    examination = examine(device)
+    found = bad(examination)
+    assert [(finding.worker, finding.check, finding.result) for finding in found] == [
+        (1, check, Result.FAILED) for check, _ in expected
+    ], found
+    for finding, (_, says) in zip(found, expected, strict=True):
+        assert finding.problem.startswith(says), finding
+    assert not examination.healthy
+
+
+@pytest.mark.rtl
+def test_a_job_that_the_aggregator_knows_by_another_number(device):
+    once_joined(device, lambda device: begin_anew(device, number=(1 << 8) - 1))
+    found = bad(examine(device))
+    assert [(finding.worker, finding.check) for finding in found] == [(0, "settings"), (1, "settings")]
+    assert all(finding.problem.startswith("the aggregator serves no job ") for finding in found)
+
+
+@pytest.mark.rtl
+def test_a_lossy_network_is_healthy_all_the_same(device):
+    device.disturb(link_loss=0.3)
+    examination = examine(device)
+    found = bad(examination)
+    assert examination.healthy, found
+    assert examination.complete
+    assert {(finding.worker, finding.check, finding.result) for finding in found} == {
+        (worker, check, Result.WARNING) for worker in range(2) for check in ("link", "allreduce")
+    }
+    for finding in found:
+        if finding.check == "link":
+            share, *counts = map(int, re.findall(r"\d+", finding.problem))
+            up, sent, down, arrived = counts
+            assert share == round(100 * (up + down) / sent)
+            assert (sent, arrived) == (32, 32 - up)
+            assert finding.evidence["echoes"] == 32 - up - down
+    up, down = (sum(int(re.findall(r"\d+", f.problem)[k]) for f in found if f.check == "link") for k in (1, 3))
+    assert 3 < up < 36, "of 64 at 30 %, within 5 deviations"
+    assert 0 < down < 33
+
+
+@pytest.mark.rtl
+def test_a_network_that_loses_nearly_all(device):
+    device.disturb(up_loss=0.998)
+    examination = examine(device)
+    assert not examination.healthy
+    assert [(finding.worker, finding.check) for finding in bad(examination)] == [(0, "link"), (1, "link")]
