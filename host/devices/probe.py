@@ -9,7 +9,10 @@ from p4sgd.hw.spec.register_map import RegisterClient
 __all__ = ["Echo", "probe", "wait_for_echo"]
 
 _READS = 1000
-"""How often to look for an echo: it comes within microseconds or not at all."""
+"""How often to look for an echo of which there is only one: it comes within microseconds or not at all."""
+
+_READS_OF_MANY = 250
+"""How often to look for one of many."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class Echo:
         MAC address of the aggregator.
     expected
         MAC address that the worker's shard should have, 0 if there is no such shard.
+    aggregated
+        Bitmap of the shards whose partials the slot has there.
     cycles
         Cycles from the probe to the answer.
     """
@@ -43,6 +48,7 @@ class Echo:
     slots: int
     source: int
     expected: int
+    aggregated: int
     cycles: int
 
 
@@ -61,7 +67,7 @@ def probe(client: RegisterClient, *, slot: int, number: int, broadcast: bool) ->
         Whether any aggregator is asked, else that of PEER_MAC.
     """
     client.write(registers.PROBE, slot=slot, number=number, broadcast=int(broadcast))
-    head = wait_for_echo(client)
+    head = wait_for_echo(client, _READS_OF_MANY)
     if head is None:
         return None
     return Echo(
@@ -72,13 +78,14 @@ def probe(client: RegisterClient, *, slot: int, number: int, broadcast: bool) ->
         slots=client.read(registers.ECHO_SLOTS)["value"],
         source=client.read_pair(registers.ECHO_SOURCE),
         expected=client.read_pair(registers.ECHO_EXPECTED),
+        aggregated=client.read(registers.ECHO_AGGREGATED)["value"],
         cycles=client.read(registers.ECHO_CYCLES)["value"],
     )
 
 
-def wait_for_echo(client: RegisterClient) -> dict[str, int] | None:
-    """The fields of ECHO once the last probe is answered; None if it is not."""
-    for _ in range(_READS):
+def wait_for_echo(client: RegisterClient, reads: int = _READS) -> dict[str, int] | None:
+    """The fields of ECHO once the last probe is answered; None if it is not when it was read so often."""
+    for _ in range(reads):
         echo = client.read(registers.ECHO)
         if echo["came"]:
             return echo

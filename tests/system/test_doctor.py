@@ -7,11 +7,12 @@ from support.bench import default_seed
 
 from p4sgd.host.devices.doctor import Result, examine
 from p4sgd.host.devices.rtl import RtlDevice
-from p4sgd.host.devices.session import client_of
+from p4sgd.host.devices.session import NetworkSettings, client_of
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 
 NOBODY = 0x0250_0000_0BAD
+IMPATIENT = NetworkSettings(resend_cycles=400)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +130,7 @@ def test_a_healthy_cluster(device):
 def test_a_fault_of_worker_1(device, name):
     fault, expected = FAULTS[name]
     once_joined(device, fault)
-    examination = examine(device)
+    examination = examine(device, IMPATIENT)
     found = bad(examination)
     assert [(finding.worker, finding.check, finding.result) for finding in found] == [
         (1, check, Result.FAILED) for check, _ in expected
@@ -150,7 +151,7 @@ def test_a_job_that_the_aggregator_knows_by_another_number(device):
 @pytest.mark.rtl
 def test_a_lossy_network_is_healthy_all_the_same(device):
     device.disturb(link_loss=0.3)
-    examination = examine(device)
+    examination = examine(device, IMPATIENT)
     found = bad(examination)
     assert examination.healthy, found
     assert examination.complete
@@ -175,3 +176,26 @@ def test_a_network_that_loses_nearly_all(device):
     examination = examine(device)
     assert not examination.healthy
     assert [(finding.worker, finding.check) for finding in bad(examination)] == [(0, "link"), (1, "link")]
+
+
+class Unreadable:
+    """A cluster with an aggregator that cannot be read."""
+
+    def __init__(self, device):
+        self.name, self.workers, self.wait = device.name, device.workers, device.wait
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize(
+    ("way", "says"),
+    [
+        ("up", "no probe is answered and no partial came: the way up is dead, or its settings are wrong"),
+        ("down", "no probe is answered, but its partial came: the way down is dead"),
+    ],
+)
+def test_another_worker_is_asked_which_way_is_dead(device, way, says):
+    device.cut(**{way: [1]})
+    (found,) = bad(examine(Unreadable(device), IMPATIENT))
+    assert (found.worker, found.check, found.result) == (1, "link", Result.FAILED)
+    assert found.problem == says
+    assert found.evidence["partials_of"] == ("0b1" if way == "up" else "0b11")

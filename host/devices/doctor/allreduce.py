@@ -1,63 +1,34 @@
-"""AllReduces of all workers, tried with a small job of which the exact result is known."""
-
-from collections.abc import Sequence
-from dataclasses import dataclass
+"""AllReduces of all workers, tried with a small job."""
 
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.devices.device import Device
 from p4sgd.host.devices.doctor.finding import Finding, Result
+from p4sgd.host.devices.doctor.trial import Trial
 from p4sgd.host.devices.session import Session
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.losses import get_loss
 from p4sgd.host.switch.fpga import FpgaAggregator
-from p4sgd.hw.spec.config import BANKS, WorkerConfig
-from p4sgd.hw.spec.fixed import LABEL, IntArray
-from p4sgd.hw.spec.image import ImageLayout
-from p4sgd.hw.spec.registers import ModelSource
-from p4sgd.hw.spec.run import FeatureFormat, RunSettings
-from p4sgd.sim import golden
+from p4sgd.hw.spec.fixed import IntArray
 
 __all__ = ["examine_allreduce"]
 
 _RUNS = 32
-"""Runs of one AllReduce each: of a network that loses half of the round trips, one in a million workers would seem to
-get nothing of what is sent to all."""
+"""Enough that in a network that loses half of the round trips a worker in a million seems to hear nothing."""
 
-_TIMEOUT_S = 0.1
-"""Longest time of a run: many times the patience of a worker."""
-
-_FEATURES = FeatureFormat(stored=4, precision=4, signed=False)
 _CHECK = "allreduce"
 
 
-@dataclass(frozen=True)
-class _Image:
-    """A worker's slice of the job's data; ``q`` are features, int64 (8, features)."""
-
-    layout: ImageLayout
-    signed: bool
-    labels: npt.NDArray[np.int32]
-    q: IntArray
-
-    def lines(self, number: int) -> npt.NDArray[np.uint8]:
-        """As `p4sgd.host.devices.session.WorkerImage` has it."""
-        result: npt.NDArray[np.uint8] = self.layout.pack_lines(self.q)[number]
-        return result
-
-
-def examine_allreduce(device: Device, session: Session, aggregator: FpgaAggregator | None) -> list[Finding]:
+def examine_allreduce(session: Session, trial: Trial, aggregator: FpgaAggregator | None) -> list[Finding]:
     """Run a job of one micro-batch many times, and compare its weights with the golden model's.
 
     A worker that gets nothing of what is sent to all trains all the same, slowly: it sends everything again, and the
-    aggregator answers to it alone. So a worker gets what is sent to all if in some run it sent less often again than it
-    sent: something was answered that was not sent again.
+    aggregator answers to it alone. So a worker gets what is sent to all if in some run it sent less often again than
+    for the first time: something was answered that was not sent again.
 
     Parameters
     ----------
-    device, session
-        The cluster, and a session on it.
+    session, trial
+        A session on the cluster, and the job, which has not run yet.
     aggregator
         The aggregator, if it can be read.
 
@@ -65,72 +36,30 @@ def examine_allreduce(device: Device, session: Session, aggregator: FpgaAggregat
     -------
     Findings ``allreduce`` and ``weights`` of every worker; one of all together if a run fails.
     """
-    configs = [worker.config for worker in device.workers]
-    images = _images(configs)
-    loss = get_loss("squared")
-    table = loss.table(configs[0].table_segments)
-    settings = _settings(images)
+    sent, resent = np.zeros((2, session.workers), np.int64)
+    hears = np.zeros(session.workers, bool)
     before = None if aggregator is None else aggregator.counters()
-    sent, resent = np.zeros((2, len(images)), np.int64)
-    hears = np.zeros(len(images), bool)
-    expected = [np.zeros(image.layout.features, np.int64) for image in images]
-    session.upload(images)
-    session.load_table(table)
-    session.configure(settings)
     for run in range(_RUNS):
         try:
-            counters = session.run(ModelSource.KEEP if run else ModelSource.ZERO, timeout_s=_TIMEOUT_S).counters
+            counters = trial.run()
         except P4sgdError as error:
             return [Finding(None, _CHECK, Result.FAILED, {"runs": run}, str(error))]
         again = np.array([worker["PACKETS_RESENT"] for worker in counters])
         total = np.array([worker["PACKETS_SENT"] for worker in counters])
+        hears |= again < total - again
         sent += total
         resent += again
-        hears |= again < total - again
-        expected = golden.train(
-            [image.q for image in images], images[0].labels.astype(np.int64), expected, table, settings
-        ).weights
-    evidence = [{"packets": int(sent[i]), "sent_again": int(resent[i])} for i in range(len(images))]
+    answered: dict[str, int] = {}
     if aggregator is not None and before is not None:
         after = aggregator.counters()
-        for name in ("FULLS_TO_ONE", "CLEARS_TO_ONE"):
-            for worker in evidence:
-                worker[f"aggregator_{name.lower()}"] = after[name] - before[name]
+        names = ("FULLS_TO_ONE", "CLEARS_TO_ONE")
+        answered = {f"aggregator_{name.lower()}": after[name] - before[name] for name in names}
+    evidence = [{"packets": int(sent[i]), "sent_again": int(resent[i])} | answered for i in range(session.workers)]
+    weights = zip(session.read_weights(), trial.weights, strict=True)
     return [
-        *(_judge(i, hears, evidence[i]) for i in range(len(images))),
-        *(_compare(i, *pair) for i, pair in enumerate(zip(session.read_weights(), expected, strict=True))),
+        *(_judge(worker, hears, each) for worker, each in enumerate(evidence)),
+        *(_compare(worker, *each) for worker, each in enumerate(weights)),
     ]
-
-
-def _images(configs: Sequence[WorkerConfig]) -> list[_Image]:
-    """A chunk of features for every engine, and labels of −1 and 1."""
-    rng = np.random.default_rng(0)
-    labels = rng.choice(LABEL.from_real([-1.0, 1.0]), BANKS).astype(np.int32)
-    sizes = [config.engines * config.lanes for config in configs]
-    return [
-        _Image(
-            ImageLayout(config, size, BANKS, _FEATURES.stored),
-            _FEATURES.signed,
-            labels,
-            rng.integers(0, 1 << _FEATURES.precision, (BANKS, size)),
-        )
-        for config, size in zip(configs, sizes, strict=True)
-    ]
-
-
-def _settings(images: Sequence[_Image]) -> RunSettings:
-    """A learning rate of which the weights change in every run and stay small, for any number of features."""
-    features = sum(image.layout.features for image in images)
-    return RunSettings(
-        features=_FEATURES,
-        chunks=1,
-        micro_batches=1,
-        mini_batches=1,
-        label_mode=get_loss("squared").label_mode,
-        rate_mantissa=1,
-        rate_exponent=features.bit_length() + 3,
-        workers=len(images),
-    )
 
 
 def _judge(worker: int, hears: npt.NDArray[np.bool_], evidence: dict[str, int]) -> Finding:

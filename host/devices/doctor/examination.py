@@ -6,7 +6,9 @@ from p4sgd.host.devices.device import Device
 from p4sgd.host.devices.doctor.allreduce import examine_allreduce
 from p4sgd.host.devices.doctor.finding import Examination, Finding, Result
 from p4sgd.host.devices.doctor.link import examine_link
+from p4sgd.host.devices.doctor.neighbour import ask_neighbour, tell_ways_apart
 from p4sgd.host.devices.doctor.settings import examine_settings
+from p4sgd.host.devices.doctor.trial import Trial
 from p4sgd.host.devices.session import NetworkSettings, Session, client_of, find_foreign
 from p4sgd.host.switch.fpga import FpgaAggregator
 from p4sgd.hw.spec import registers
@@ -37,15 +39,11 @@ def examine(device: Device, network: NetworkSettings | None = None) -> Examinati
     if not (known := Examination(tuple(findings), complete=False)).healthy:
         return known
     session = Session(device, network)
-    for index, worker in enumerate(device.workers):
-        client = client_of(worker)
-        finding, echo = examine_link(index, client, worker.config, aggregator)
-        findings.append(finding)
-        if echo is not None:
-            findings += examine_settings(index, client, worker.config, echo)
+    trial = Trial(device, session)
+    findings += _examine_ways(device, trial, aggregator)
     if not (known := Examination(tuple(findings), complete=False)).healthy:
         return known
-    findings += examine_allreduce(device, session, aggregator)
+    findings += examine_allreduce(session, trial, aggregator)
     return Examination(tuple(findings), complete=True)
 
 
@@ -63,3 +61,24 @@ def _examine_worker(device: Device, index: int) -> Finding:
         problem = "is busy with another run"
     result = Result.PASSED if problem is None else Result.FAILED
     return Finding(index, "worker", result, evidence, problem or "")
+
+
+def _examine_ways(device: Device, trial: Trial, aggregator: FpgaAggregator | None) -> list[Finding]:
+    """Links of all workers, and settings of those that the aggregator answers."""
+    clients = [client_of(worker) for worker in device.workers]
+    links, settings, well, silent = [], [], [], []
+    for index, (client, worker) in enumerate(zip(clients, device.workers, strict=True)):
+        link, echo = examine_link(index, client, worker.config, aggregator)
+        links.append(link)
+        if echo is None:
+            silent.append(index)
+        else:
+            settings += examine_settings(index, client, worker.config, echo)
+            if link.result is not Result.FAILED and not echo.failed:
+                well.append(index)
+    if aggregator is None and silent and well:
+        heard = ask_neighbour(trial, clients[well[0]])
+        if heard is not None:
+            for index in silent:
+                links[index] = tell_ways_apart(links[index], heard)
+    return [*links, *settings]

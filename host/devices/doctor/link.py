@@ -12,9 +12,12 @@ from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.register_map import RegisterClient
 
-__all__ = ["examine_link"]
+__all__ = ["DOWN_REMEDY", "PROBES", "UP_REMEDY", "examine_link"]
 
-_PROBES = 32
+UP_REMEDY = "check the worker's transmitter, its cable, and the ports that its frames enter the network by"
+DOWN_REMEDY = "check the ports that frames for its LOCAL_MAC leave the network by, its cable, and its receiver"
+
+PROBES = 32
 """Probes of a kind: of a link that loses half of the round trips, one in 2^32 workers would seem dead."""
 
 _DEAD_SHARE = 0.9
@@ -112,15 +115,15 @@ def _ask(
 ) -> _Probes:
     """Send probes one after the other, about the worker's last slot, which an aggregator of fewer does not have."""
     before = None if aggregator is None else aggregator.counters()
-    first = 1 + _PROBES * broadcast
+    first = 1 + PROBES * broadcast
     answers = [
         probe(client, slot=config.slots - 1, number=number, broadcast=broadcast)
-        for number in range(first, first + _PROBES)
+        for number in range(first, first + PROBES)
     ]
     counted = None
     if aggregator is not None and before is not None:
         counted = {name: count - before[name] for name, count in aggregator.counters().items()}
-    return _Probes(_PROBES, tuple(echo for echo in answers if echo is not None), counted)
+    return _Probes(PROBES, tuple(echo for echo in answers if echo is not None), counted)
 
 
 def _wrong_address(worker: int, probes: _Probes, peer: int) -> Finding:
@@ -158,16 +161,9 @@ def _why_silent(probes: _Probes) -> tuple[str, str]:
             "see whether the aggregator runs, and whether the worker's link is up in both directions",
         )
     if not probes.counted["FRAMES"]:
-        return (
-            "nothing that it sends comes to the aggregator: the way up is dead",
-            "check the worker's transmitter, its cable, and the ports that its frames enter the network by",
-        )
+        return "nothing that it sends comes to the aggregator: the way up is dead", UP_REMEDY
     if probes.counted["ECHOES"]:
-        return (
-            "the aggregator answers, but nothing comes back: the way down is dead",
-            "check the aggregator's port and table of addresses, the cable, and the worker's receiver, which takes "
-            "frames for its LOCAL_MAC",
-        )
+        return "the aggregator answers, but nothing comes back: the way down is dead", DOWN_REMEDY
     why = probes.most_dropped()
     return (
         f"the aggregator drops what it sends{'' if why is None else f': it is {why.help}'}",

@@ -1,0 +1,44 @@
+"""What an aggregator that cannot be read has heard of silent workers: it tells others when they ask."""
+
+import contextlib
+from dataclasses import replace
+
+from p4sgd.host.devices.doctor.finding import Finding
+from p4sgd.host.devices.doctor.link import DOWN_REMEDY, PROBES, UP_REMEDY
+from p4sgd.host.devices.doctor.trial import Trial
+from p4sgd.host.devices.probe import probe
+from p4sgd.host.errors import P4sgdError
+from p4sgd.hw.spec.register_map import RegisterClient
+
+__all__ = ["ask_neighbour", "tell_ways_apart"]
+
+
+def ask_neighbour(trial: Trial, client: RegisterClient) -> int | None:
+    """Have all workers begin an AllReduce that silent ones do not let end; a neighbour asks whose partials have come.
+
+    Parameters
+    ----------
+    trial
+        The job, which has not run yet.
+    client
+        A worker with nothing wrong.
+
+    Returns
+    -------
+    Bitmap of shards; ``None`` if there is no answer.
+    """
+    with contextlib.suppress(P4sgdError):
+        trial.run()
+    answers = (probe(client, slot=0, number=number, broadcast=False) for number in range(1, 1 + PROBES))
+    return next((answer.aggregated for answer in answers if answer is not None), None)
+
+
+def tell_ways_apart(link: Finding, heard: int) -> Finding:
+    """What is wrong with the link of a worker of which no probe is answered, given whose partials have come."""
+    assert link.worker is not None
+    if heard >> link.worker & 1:
+        problem, remedy = "no probe is answered, but its partial came: the way down is dead", DOWN_REMEDY
+    else:
+        problem = "no probe is answered and no partial came: the way up is dead, or its settings are wrong"
+        remedy = UP_REMEDY
+    return replace(link, evidence={**link.evidence, "partials_of": f"{heard:#b}"}, problem=problem, remedy=remedy)
