@@ -97,7 +97,7 @@ FAULTS = {
         lambda device: tell_worker_1(
             registers.JOB, job=client_of(device.workers[0]).read(registers.JOB)["job"], shard=2, workers=2
         )(device),
-        [("settings", "the aggregator's job has no shard 2, only 2")],
+        [("settings", "the aggregator's job of 2 workers has no shard 2")],
     ),
     "group": (
         lambda device: begin_anew(device, ports=0b01),

@@ -60,7 +60,7 @@ def _explain(check: Drop, who: dict[str, int], local: int, config: WorkerConfig,
         )
     if check is Drop.SHARD:
         return (
-            f"the aggregator's job has no shard {who['shard']}, only {echo.workers}",
+            f"the aggregator's job of {echo.workers} workers has no shard {who['shard']}",
             "begin the job at the aggregator with all workers",
         )
     if check is Drop.SLOT:

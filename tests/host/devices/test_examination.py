@@ -111,7 +111,7 @@ def test_a_job_of_fewer_workers(device):
         examine(device),
         (0, "settings", "failed", "the job has 2 workers, to the aggregator 1"),
         (1, "settings", "failed", "the job has 2 workers, to the aggregator 1"),
-        (1, "settings", "failed", "the aggregator's job has no shard 1, only 1"),
+        (1, "settings", "failed", "the aggregator's job of 1 workers has no shard 1"),
     )
 
 
