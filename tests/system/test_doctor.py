@@ -171,6 +171,15 @@ def test_a_lossy_network_is_healthy_all_the_same(device):
 
 
 @pytest.mark.rtl
+def test_losses_do_not_hide_a_worker_that_is_not_in_the_group(device):
+    device.disturb(link_loss=0.1)
+    once_joined(device, lambda device: begin_anew(device, ports=0b01))
+    examination = examine(device, IMPATIENT)
+    failed = [(f.worker, f.check) for f in examination.findings if f.result is Result.FAILED]
+    assert failed == [(1, "allreduce")]
+
+
+@pytest.mark.rtl
 def test_a_network_that_loses_nearly_all(device):
     device.disturb(up_loss=0.998)
     examination = examine(device)

@@ -122,6 +122,14 @@ def test_a_job_that_nobody_began(device):
     assert_only(examination, (0, "settings", "failed", says), (1, "settings", "failed", says))
 
 
+def test_a_healthy_cluster_with_an_aggregator_that_cannot_be_read(device):
+    del device.aggregator
+    examination = examine(device)
+    assert_only(examination)
+    assert examination.complete
+    assert evidence(examination, 0, "allreduce") == {"packets": 64, "sent_again": 0}
+
+
 def test_silence_around_an_aggregator_that_cannot_be_read(device):
     device.up = lambda worker, frame: None
     del device.aggregator
