@@ -121,7 +121,7 @@ def test_a_healthy_cluster(device):
             assert finding.evidence["port"] == finding.worker
             assert 40 < finding.evidence["cycles"] < 100, "two cables of 20 cycles and what is between them"
         if finding.check == "allreduce":
-            assert finding.evidence["packets"] == 64, "a PARTIAL and an ACK in each of 32 runs"
+            assert finding.evidence["packets"] == 96, "a PARTIAL and an ACK in each of 48 runs"
             assert {count for name, count in finding.evidence.items() if name != "packets"} == {0}
 
 

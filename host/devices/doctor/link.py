@@ -18,7 +18,7 @@ UP_REMEDY = "check the worker's transmitter, its cable, and the ports that its f
 DOWN_REMEDY = "check the ports that frames for its LOCAL_MAC leave the network by, its cable, and its receiver"
 
 PROBES = 32
-"""Probes of a kind: of a link that loses half of the round trips, one in 2^32 workers would seem dead."""
+"""Probes of a kind: of links that lose half of the round trips, one in a million would seem to be of no use."""
 
 _DEAD_SHARE = 0.9
 """Share of lost probes from which on a link is no use: every AllReduce would need tens of packets."""

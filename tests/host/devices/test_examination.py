@@ -127,7 +127,7 @@ def test_a_healthy_cluster_with_an_aggregator_that_cannot_be_read(device):
     examination = examine(device)
     assert_only(examination)
     assert examination.complete
-    assert evidence(examination, 0, "allreduce") == {"packets": 64, "sent_again": 0}
+    assert evidence(examination, 0, "allreduce") == {"packets": 96, "sent_again": 0}
 
 
 def test_silence_around_an_aggregator_that_cannot_be_read(device):
@@ -168,14 +168,14 @@ def test_a_link_that_loses_nearly_all(device):
 
 def test_packets_that_are_sent_again(device):
     device.resent = [0, 1]  # of its two in each run: the other was answered to all
-    assert_only(examine(device), (1, "allreduce", "warning", "it sent 32 of 96 packets again"))
+    assert_only(examine(device), (1, "allreduce", "warning", "it sent 48 of 144 packets again"))
 
 
 def test_a_worker_that_gets_nothing_of_what_is_sent_to_all(device):
     device.resent = [1, 2]
     examination = examine(device)
     assert_only(examination, (1, "allreduce", "failed", "nothing that the aggregator sends to all comes to it"))
-    assert evidence(examination, 0, "allreduce")["sent_again"] == 32
+    assert evidence(examination, 0, "allreduce")["sent_again"] == 48
 
 
 def test_wrong_weights(device):
