@@ -25,6 +25,7 @@ __all__ = [
     "MalformedPacketError",
     "Packet",
     "PacketType",
+    "layout",
 ]
 
 FRAME_BYTES = 64
@@ -101,18 +102,20 @@ class Field(NamedTuple):
     help: str
 
 
-def _layout(*columns: tuple[str, int, str]) -> tuple[Field, ...]:
+def layout(frame_bytes: int, *columns: tuple[str, int, str]) -> tuple[Field, ...]:
+    """A frame of so many bytes from name, bits and help of its fields, in network order."""
     result = []
     offset = 0
     for name, bits, text in columns:
         result.append(Field(name, offset, bits, text))
         offset += bits
-    if offset != FRAME_BYTES * 8:
+    if offset != frame_bytes * 8:
         raise AssertionError(f"the frame has {offset} bits")
     return tuple(result)
 
 
-FIELDS = _layout(
+FIELDS = layout(
+    FRAME_BYTES,
     ("destination", 48, "destination MAC address"),
     ("source", 48, "source MAC address"),
     ("ethertype", 16, "0x88B5, local experimental"),
