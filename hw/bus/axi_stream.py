@@ -1,9 +1,9 @@
 """Ethernet frames on a 512-bit AXI4-Stream."""
 
-from amaranth.hdl import unsigned
+from amaranth.hdl import Value, ValueLike, unsigned
 from amaranth.lib import data
 
-__all__ = ["FRAME_BEAT_BYTES", "FrameBeat"]
+__all__ = ["FRAME_BEAT_BYTES", "FrameBeat", "tag_of", "tagged_beat"]
 
 FRAME_BEAT_BYTES = 64
 """Bytes of a beat: the data width of the 100G Ethernet MACs' AXI4-Stream."""
@@ -20,3 +20,13 @@ FrameBeat = data.StructLayout(
 Byte i of the beat is ``data[8i:8i+8]`` and is there if ``keep[i]``; ``last`` marks the last beat of a frame. The first
 byte on the wire is byte 0. The frame check sequence is not part of it.
 """
+
+
+def tagged_beat(tag_bits: int) -> data.StructLayout:
+    """A beat with a tag, that is the same in all beats of a frame; none if it has 0 bits."""
+    return data.StructLayout({"beat": FrameBeat} | ({"tag": tag_bits} if tag_bits else {}))
+
+
+def tag_of(payload: ValueLike) -> Value:
+    """The tag of a `tagged_beat`, of 0 bits if it has none."""
+    return Value.cast(payload)[FrameBeat.size :]

@@ -1,18 +1,19 @@
-"""The packet as Amaranth values: the fields of `FIELDS`, and where their bits lie on the 512-bit bus.
+"""The packet as Amaranth values: the fields of `FIELDS`, and where their bits lie on the bus.
 
 Fields are big-endian and counted in network order (first byte first, most significant bit of a byte first); the bus
 is little-endian (byte i of the frame is bits 8i to 8i+7). All functions here are wiring: they cost no logic.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Signal, Value, signed, unsigned
+from amaranth.hdl import Cat, Const, Module, Signal, Value, ValueLike, signed, unsigned
 from amaranth.lib import data
 
 from p4sgd.hw.spec.packet import ETHERTYPE, FIELDS, FRAME_BYTES, VALUES, VERSION, Field
 from p4sgd.hw.spec.run import MAX_WORKERS
 
-__all__ = ["PACKET", "VALUES_LAYOUT", "build", "parse", "shard_mask"]
+__all__ = ["PACKET", "VALUES_LAYOUT", "assemble", "build", "extract", "parse", "shard_mask"]
 
 VALUES_LAYOUT = data.ArrayLayout(signed(32), VALUES)
 """The numbers of a packet, one for each sample: what the streams of partials and sums carry."""
@@ -36,6 +37,23 @@ def _pieces(field: Field) -> list[tuple[int, int]]:
     return pieces
 
 
+def extract(frame: Value, field: Field) -> Value:
+    """A field of a frame on the bus, as an ordinary number."""
+    return Cat(frame[low : low + bits] for low, bits in _pieces(field))
+
+
+def assemble(values: Iterable[tuple[Field, ValueLike]]) -> Value:
+    """The beginning of a frame on the bus: its first fields, without a gap, each with its value."""
+    placed: dict[int, Value] = {}
+    for field, value in values:
+        number: Any = Const(value, field.bits) if isinstance(value, int) else Value.cast(value)
+        position = 0
+        for low, bits in _pieces(field):
+            placed[low] = number[position : position + bits]
+            position += bits
+    return Cat(placed[low] for low in sorted(placed))
+
+
 def parse(frame: Value) -> data.View:
     """The fields of a frame.
 
@@ -51,10 +69,7 @@ def parse(frame: Value) -> data.View:
     """
     if len(frame) != 8 * FRAME_BYTES:
         raise ValueError(f"a frame has {8 * FRAME_BYTES} bits, not {len(frame)}")
-    return data.View(
-        PACKET,
-        Cat(frame[low : low + bits] for field in (*_SCALARS, *_NUMBERS) for low, bits in _pieces(field)),
-    )
+    return data.View(PACKET, Cat(extract(frame, field) for field in (*_SCALARS, *_NUMBERS)))
 
 
 def build(m: Module, **fields: object) -> Value:
@@ -83,14 +98,8 @@ def build(m: Module, **fields: object) -> Value:
         if name not in PACKET.members:
             raise KeyError(f"a packet has no field {name}")
         m.d.comb += packet[name].eq(value)
-    flat = packet.as_value()
-    placed: dict[int, Value] = {}
-    position = 0
-    for field in (*_SCALARS, *_NUMBERS):
-        for low, bits in _pieces(field):
-            placed[low] = flat[position : position + bits]
-            position += bits
-    return Cat(placed[low] for low in sorted(placed))
+    scalars = [(field, packet[field.name]) for field in _SCALARS]
+    return assemble([*scalars, *zip(_NUMBERS, packet["values"], strict=True)])
 
 
 def shard_mask(workers: Value) -> Value:
