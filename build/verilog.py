@@ -1,5 +1,6 @@
 """Verilog of a worker and of the aggregator, with the documents a driver's writer needs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from p4sgd.build import packet
@@ -53,7 +54,11 @@ def generated_files(
     ValueError
         If ``ports`` or ``build_id`` is outside its range.
     """
-    aggregator = AggregatorConfig(ports=ports) if board else AggregatorConfig(slots=config.slots, jobs=2, ports=ports)
+    aggregator = (
+        AggregatorConfig(ports=ports, udp=config.udp)
+        if board
+        else AggregatorConfig(slots=config.slots, jobs=2, ports=ports, udp=config.udp)
+    )
     if not 0 <= build_id < 1 << 32:
         raise ValueError(f"build_id must be 0 to {(1 << 32) - 1}, not {build_id}")
     first = mark("// {}", command)
@@ -68,9 +73,9 @@ def generated_files(
         **({FLOORPLAN: floorplan(worker, WORKER, ENGINE, board, command)} if board else {}),
         **_register_documents(worker_documents(config, build_id), "", command),
         **_register_documents(aggregator_documents(aggregator, build_id), "aggregator_", command),
-        "packet.md": packet.markdown(command),
-        "packet.json": packet.json_text(command),
-        "p4sgd_packet.h": packet.c_header(command),
+        "packet.md": packet.markdown(command, udp=config.udp),
+        "packet.json": packet.json_text(command, udp=config.udp),
+        "p4sgd_packet.h": packet.c_header(command, udp=config.udp),
     }
 
 
@@ -82,7 +87,7 @@ def _register_documents(documents: RegisterDocuments, prefix: str, command: str)
     }
 
 
-def generate(name: str, folder: Path, *, ports: int = 1, build_id: int = 0) -> list[Path]:
+def generate(name: str, folder: Path, *, ports: int = 1, build_id: int = 0, udp: bool = False) -> list[Path]:
     """Write everything for a preset to a folder, whole or not at all; returns the files.
 
     Parameters
@@ -93,6 +98,8 @@ def generate(name: str, folder: Path, *, ports: int = 1, build_id: int = 0) -> l
         Where; an earlier output is replaced, anything else is refused.
     ports, build_id
         As in `generated_files`.
+    udp
+        Whether packets travel in UDP.
 
     Raises
     ------
@@ -103,9 +110,10 @@ def generate(name: str, folder: Path, *, ports: int = 1, build_id: int = 0) -> l
     OSError
         If the folder cannot be written.
     """
-    config = PRESETS[name]()
+    config = replace(PRESETS[name](), udp=udp)
     check_folder(folder)  # before the work
-    command = f"p4sgd generate --config {name} --ports {ports} --build-id {build_id} --out DIR"
+    flag = " --udp" if udp else ""
+    command = f"p4sgd generate --config {name} --ports {ports} --build-id {build_id}{flag} --out DIR"
     board = DEVICES[BOARDS[name]] if name in BOARDS else None
     files = generated_files(config, command, ports=ports, build_id=build_id, board=board)
     description = {

@@ -38,7 +38,10 @@ class FpgaAggregator:
             )
         size = self._client.read(registers.GEOMETRY)
         self.config = AggregatorConfig(
-            slots=self._client.read(registers.SLOTS)["value"], jobs=size["jobs"], ports=size["ports"]
+            slots=self._client.read(registers.SLOTS)["value"],
+            jobs=size["jobs"],
+            ports=size["ports"],
+            udp=bool(size["udp"]),
         )
 
     def set_mac(self, mac: int) -> None:

@@ -17,6 +17,8 @@ from p4sgd.hw.bus.axi_stream import FrameBeat
 from p4sgd.hw.bus.event_counters import EventCounters
 from p4sgd.hw.bus.register_file import RegisterFile
 from p4sgd.hw.delay import delayed
+from p4sgd.hw.net.udp_receiver import UdpReceiver
+from p4sgd.hw.net.udp_sender import UdpSender
 from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map, counters, identity
 from p4sgd.hw.spec.drop import Drop
 
@@ -31,6 +33,9 @@ class Aggregator(wiring.Component):
         rx ─────▶ Admission ────▶ SlotTable ──▶ SumTable ──▶ Answers ──▶ tx
                   is it a packet  what comes    the sums     a frame
                   of a job here?  of it?
+
+    Where packets travel in UDP there is a `UdpReceiver` behind ``rx`` and a `UdpSender` before ``tx``, with their own
+    latencies.
 
     The state machine is that of hw/net/README.md, the registers are those of :mod:`p4sgd.hw.spec.aggregator`. An answer
     leaves `LATENCY` cycles after its packet came, if those before it have left. Jobs share nothing but the way: each
@@ -81,9 +86,12 @@ class Aggregator(wiring.Component):
         m.submodules.answers = answers = Answers(config)
         mac = registers.wide("mac")
         wiring.connect(m, wiring.flipped(self.control), registers.bus)
-        wiring.connect(m, wiring.flipped(self.rx), admission.rx)
-        wiring.connect(m, answers.tx, wiring.flipped(self.tx))
         wiring.connect(m, keeper.own, admission.own)
+        if config.udp:
+            self._connect_udp(m, registers, admission, answers)
+        else:
+            wiring.connect(m, wiring.flipped(self.rx), admission.rx)
+            wiring.connect(m, answers.tx, wiring.flipped(self.tx))
 
         # Slots come first, their sums a cycle later; what is known of the packet waits for them.
         address = delayed(m, admission.item.address, 1, "address", reset_less=True)[1]
@@ -107,6 +115,30 @@ class Aggregator(wiring.Component):
         self._control(m, registers, keeper, admission, slots)
         self._count(m, registers, admitted[3], outcome, answers.overrun)
         return m
+
+    def _connect_udp(self, m: Module, registers: RegisterFile, admission: Admission, answers: Answers) -> None:
+        m.submodules.udp_receiver = receiver = UdpReceiver(self._config.port_bits)
+        m.submodules.udp_sender = sender = UdpSender(self._config.ports)
+        m.d.comb += [
+            receiver.rx.payload.beat.eq(self.rx.payload.beat),
+            receiver.rx.payload.tag.eq(self.rx.payload.port),
+            receiver.rx.valid.eq(self.rx.valid),
+            self.rx.ready.eq(receiver.rx.ready),
+            admission.rx.payload.beat.eq(receiver.frames.payload.beat),
+            admission.rx.payload.port.eq(receiver.frames.payload.tag),
+            admission.rx.valid.eq(receiver.frames.valid),
+            sender.frames.payload.beat.eq(answers.tx.payload.beat),
+            sender.frames.payload.tag.eq(answers.tx.payload.ports),
+            sender.frames.valid.eq(answers.tx.valid),
+            answers.tx.ready.eq(sender.frames.ready),
+            self.tx.payload.beat.eq(sender.tx.payload.beat),
+            self.tx.payload.ports.eq(sender.tx.payload.tag),
+            self.tx.valid.eq(sender.tx.valid),
+            sender.tx.ready.eq(self.tx.ready),
+            sender.ipv4.eq(registers.wide("mac")[:32]),
+            sender.ethernet_mac.eq(registers.wide("ethernet_mac")),
+            sender.next_hop_mac.eq(registers.wide("next_hop_mac")),
+        ]
 
     def _control(
         self, m: Module, registers: RegisterFile, keeper: Keeper, admission: Admission, slots: SlotTable

@@ -43,6 +43,8 @@ class AggregatorConfig:
         Jobs at a time, a power of two, 1 to `MAX_JOBS`.
     ports
         Ethernet ports, 1 to 32. A port may have a whole network of workers behind it.
+    udp
+        Whether packets travel in UDP (:mod:`p4sgd.hw.spec.udp`).
 
     Raises
     ------
@@ -53,6 +55,7 @@ class AggregatorConfig:
     slots: int = 4096
     jobs: int = 4
     ports: int = 1
+    udp: bool = False
 
     def __post_init__(self) -> None:
         for name, low, high in (("slots", 2, 1 << 16), ("jobs", 1, MAX_JOBS)):
@@ -92,6 +95,7 @@ GEOMETRY = Register(
     (
         Field("jobs", 0, 8, _RO, "jobs at a time"),
         Field("ports", 8, 8, _RO, "Ethernet ports"),
+        Field("udp", 16, 1, _RO, "packets travel in UDP"),
     ),
 )
 SLOTS = whole("SLOTS", 0x020, _RO, "slots of each job")
@@ -159,6 +163,13 @@ SNAPSHOT = Register(
     (Field("take", 0, 1, _STROBE, "a write, of whatever value, lets the counters show this moment"),),
 )
 
+ETHERNET_MAC = pair(
+    "ETHERNET_MAC", 0x068, _RW, "the aggregator's MAC address; the others stand for IPv4 addresses", bits=48
+)
+NEXT_HOP_MAC = pair(
+    "NEXT_HOP_MAC", 0x070, _RW, "MAC address that frames to single workers go to: a router's, or broadcast", bits=48
+)
+
 _JOB_BASE = 0x080
 _JOB_STRIDE = 0x10
 
@@ -211,7 +222,7 @@ def counters(config: AggregatorConfig) -> dict[str, Counter]:
 
 
 def aggregator_map(config: AggregatorConfig) -> RegisterMap:
-    """All registers of an aggregator."""
+    """All registers of an aggregator; ETHERNET_MAC and NEXT_HOP_MAC only where packets travel in UDP."""
     return RegisterMap(
         [
             *IDENTITY,
@@ -228,6 +239,7 @@ def aggregator_map(config: AggregatorConfig) -> RegisterMap:
             SLOT_AGGREGATED,
             SLOT_ACKNOWLEDGED,
             SNAPSHOT,
+            *((*ETHERNET_MAC, *NEXT_HOP_MAC) if config.udp else ()),
             *(register for place in range(config.jobs) for register in job_registers(place)),
             *(half for counter in counters(config).values() for half in counter.registers),
         ]
@@ -240,7 +252,7 @@ def identity(config: AggregatorConfig, build_id: int = 0) -> dict[str, int]:
         "MAGIC": MAGIC,
         "ABI_VERSION": ABI_VERSION,
         "BUILD_ID": build_id,
-        "GEOMETRY": GEOMETRY.encode(jobs=config.jobs, ports=config.ports),
+        "GEOMETRY": GEOMETRY.encode(jobs=config.jobs, ports=config.ports, udp=config.udp),
         "SLOTS": config.slots,
     }
 

@@ -46,6 +46,8 @@ class WorkerConfig:
         for the acknowledgement of theirs.
     table_segments
         Segments of the loss table: a power of two, 16 to 1024.
+    udp
+        Whether packets travel in UDP (:mod:`p4sgd.hw.spec.udp`).
 
     Raises
     ------
@@ -60,6 +62,7 @@ class WorkerConfig:
     line_fifo_depth: int = 1024
     slots: int = 16
     table_segments: int = 256
+    udp: bool = False
 
     def __post_init__(self) -> None:
         ranges = {
@@ -204,7 +207,10 @@ class WorkerConfig:
     @property
     def config_hash(self) -> int:
         """32 bits that differ between configurations: the start of SHA-256 over the fields as canonical JSON."""
-        text = json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+        fields = dataclasses.asdict(self)
+        if not self.udp:
+            del fields["udp"]  # so that boards from before there was a choice are known
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
     def table(self) -> dict[str, int]:

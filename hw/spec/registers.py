@@ -247,6 +247,12 @@ ECHO_SLOTS = whole("ECHO_SLOTS", 0x0C4, _RO, "slots of a job")
 ECHO_SOURCE = pair("ECHO_SOURCE", 0x0C8, _RO, "the aggregator's own MAC address", bits=48)
 ECHO_EXPECTED = pair("ECHO_EXPECTED", 0x0D0, _RO, "MAC address that this shard should have", bits=48)
 ECHO_CYCLES = whole("ECHO_CYCLES", 0x0D8, _RO, "cycles from the probe to the answer")
+ETHERNET_MAC = pair(
+    "ETHERNET_MAC", 0x0E0, _RW, "the worker's MAC address; the others stand for IPv4 addresses", bits=48
+)
+NEXT_HOP_MAC = pair(
+    "NEXT_HOP_MAC", 0x0E8, _RW, "MAC address that frames to the aggregator go to: a router's, or its own", bits=48
+)
 
 COUNTERS = counter_block(
     0x100,
@@ -366,13 +372,16 @@ _COMMON: tuple[Register, ...] = (
     ECHO_CYCLES,
 )
 
+_UDP = (*ETHERNET_MAC, *NEXT_HOP_MAC)
+
 
 def worker_map(config: WorkerConfig) -> RegisterMap:
-    """All registers of a worker."""
+    """All registers of a worker; those of `_UDP` only where packets travel in UDP."""
     engines = range(config.engines)
     return RegisterMap(
         [
             *_COMMON,
+            *(_UDP if config.udp else ()),
             *(half for counter in COUNTERS.values() for half in counter.registers),
             *(half for engine in engines for half in _engine_registers(engine, config.ports)),
         ]

@@ -15,6 +15,8 @@ from p4sgd.hw.loss.loss_unit import LossUnit
 from p4sgd.hw.memory.strided_reader import StridedReader
 from p4sgd.hw.net.endpoint import Endpoint
 from p4sgd.hw.net.prober import Prober
+from p4sgd.hw.net.udp_receiver import UdpReceiver
+from p4sgd.hw.net.udp_sender import UdpSender
 from p4sgd.hw.partials.partial_sum import PartialSum
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.events import ENGINE_EVENTS, EVENTS
@@ -68,6 +70,8 @@ class Worker(wiring.Component):
                      └──────▲───────┘deltas└─────▲──────┘          └──────────┘
                             │                    │ labels
         control ──▶ RegisterFile ─ Sequencer  StridedReader ◀── labels_memory
+
+    Where packets travel in UDP there is a `UdpSender` before ``tx`` and a `UdpReceiver` behind ``rx``.
 
     Parameters
     ----------
@@ -156,9 +160,12 @@ class Worker(wiring.Component):
                 engine.deltas.valid.eq(loss.deltas.valid),
             ]
         connect_stream(m, partial_sum.partials, endpoint.partials)
-        connect_stream(m, endpoint.tx, wiring.flipped(self.tx))
-        connect_stream(m, wiring.flipped(self.rx), endpoint.rx)
         connect_stream(m, endpoint.sums, loss.sums)
+        if config.udp:
+            self._connect_udp(m, registers, endpoint)
+        else:
+            connect_stream(m, endpoint.tx, wiring.flipped(self.tx))
+            connect_stream(m, wiring.flipped(self.rx), endpoint.rx)
         wiring.connect(m, labels.memory, wiring.flipped(self.labels_memory))
         m.d.comb += [  # 32 bytes of memory are eight labels
             loss.labels.payload.eq(labels.data.payload),
@@ -200,6 +207,26 @@ class Worker(wiring.Component):
             self.events["deltas_came"].eq(loss.deltas.valid),
         ]
         return m
+
+    def _connect_udp(self, m: Module, registers: RegisterFile, endpoint: Endpoint) -> None:
+        m.submodules.udp_sender = sender = UdpSender()
+        m.submodules.udp_receiver = receiver = UdpReceiver()
+        m.d.comb += [
+            sender.frames.payload.beat.eq(endpoint.tx.payload),
+            sender.frames.valid.eq(endpoint.tx.valid),
+            endpoint.tx.ready.eq(sender.frames.ready),
+            self.tx.payload.eq(sender.tx.payload.beat),
+            self.tx.valid.eq(sender.tx.valid),
+            sender.tx.ready.eq(self.tx.ready),
+            receiver.rx.payload.beat.eq(self.rx.payload),
+            receiver.rx.valid.eq(self.rx.valid),
+            self.rx.ready.eq(receiver.rx.ready),
+            endpoint.rx.payload.eq(receiver.frames.payload.beat),
+            endpoint.rx.valid.eq(receiver.frames.valid),
+            sender.ipv4.eq(registers.wide("local_mac")[:32]),
+            sender.ethernet_mac.eq(registers.wide("ethernet_mac")),
+            sender.next_hop_mac.eq(registers.wide("next_hop_mac")),
+        ]
 
     def _command(
         self, m: Module, registers: RegisterFile, sequencer: Sequencer, totals: Totals, engines: list[Any]

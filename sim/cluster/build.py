@@ -55,9 +55,13 @@ def build_cluster(config: WorkerConfig, workers: int, *, waves: bool = False) ->
 
     Raises
     ------
+    ValueError
+        If packets are to travel in UDP: links carry frames of one beat.
     MissingToolError, SimulationError
         As :func:`p4sgd.sim.verilator.build`.
     """
+    if config.udp:
+        raise ValueError("the simulated network carries frames of one beat: packets in UDP cannot be simulated")
     top = "cluster"
     text = _verilog(config, workers, top)
     sources = [Path(__file__).with_name(name) for name in ("sim_storage.sv", "sim_trace.sv")]

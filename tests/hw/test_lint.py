@@ -1,11 +1,16 @@
 """``verilator --lint-only -Wall`` finds nothing in the Verilog of any component."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from support.components import EXAMPLES, example, find_components
 
+from p4sgd.hw.aggregator.aggregator import Aggregator
+from p4sgd.hw.spec.aggregator import AggregatorConfig
+from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import to_verilog
+from p4sgd.hw.worker.worker import Worker
 from p4sgd.sim import verilator
 
 WAIVERS = {
@@ -23,6 +28,10 @@ WAIVERS = {
         r"|Signal is not used: '(\w+_)?(clk|rst)'"
         # Addresses are multiples of a beat or of 4096, so their low bits are not looked at.
         r"|Bits of signal are not used: '(\w+_)?(base|address)'\[(\d|1[01]):0\]"
+        # UdpSender writes the addresses anew, but for the destination's last four bytes, and EtherType, keep and last.
+        r"|Bits of signal are not used: 'frames__payload'\[576:512,111:48,15:0\]"
+        # UdpReceiver does not look at MAC addresses and source port.
+        r"|Bits of signal are not used: 'rx__payload'\[287:272,95:0\]"
     ),
     # yosys assigns the default before the case statement. Where it were missing, Verilator would report LATCH.
     "CASEINCOMPLETE": ".*",
@@ -60,6 +69,21 @@ def test_every_component_is_listed():
 def test_lint(name, tmp_path):
     source = tmp_path / "top.v"
     source.write_text(to_verilog(example(name), "top"))
+    assert complaints(verilator.lint([source], "top")) == []
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize(
+    "component",
+    [
+        Worker(replace(WorkerConfig.tiny(), udp=True)),
+        Aggregator(AggregatorConfig(slots=16, jobs=2, ports=8, udp=True)),
+    ],
+    ids=["worker", "aggregator"],
+)
+def test_lint_with_udp(component, tmp_path):
+    source = tmp_path / "top.v"
+    source.write_text(to_verilog(component, "top"))
     assert complaints(verilator.lint([source], "top")) == []
 
 

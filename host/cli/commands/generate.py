@@ -28,8 +28,9 @@ __all__ = ["generate"]
     show_default=True,
     help="Number that the BUILD_ID registers give.",
 )
+@click.option("--udp", is_flag=True, help="Have packets travel in UDP, for networks with routers.")
 @common_options
-def generate(name: str, out: Path, ports: int, build_id: int, as_json: bool, quiet: bool) -> None:
+def generate(name: str, out: Path, ports: int, build_id: int, udp: bool, as_json: bool, quiet: bool) -> None:
     """Write the Verilog of worker and aggregator.
 
     With it come registers and packet as Markdown, C header and JSON, a list of the files for a simulator's -F and, for
@@ -42,7 +43,7 @@ def generate(name: str, out: Path, ports: int, build_id: int, as_json: bool, qui
         from p4sgd.build.artifacts import ForeignFolderError
 
         try:
-            files = verilog.generate(name, out, ports=ports, build_id=build_id)
+            files = verilog.generate(name, out, ports=ports, build_id=build_id, udp=udp)
         except ForeignFolderError as error:
             raise UserError(str(error)) from error
         except OSError as error:

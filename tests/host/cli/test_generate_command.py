@@ -27,7 +27,7 @@ def test_files_and_json(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("numbers", [[], ["--ports", "2", "--build-id", "5"]])
+@pytest.mark.parametrize("numbers", [[], ["--ports", "2", "--build-id", "5", "--udp"]])
 def test_generated_files_name_a_command_that_makes_them(tmp_path, numbers):
     """The command in a file's first line, with a folder for DIR, writes the same file again."""
     run("--config", "tiny", *numbers, "--out", tmp_path / "out", "--quiet")

@@ -1,10 +1,15 @@
 """The register map."""
 
+import hashlib
+import json
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.spec.register_map import Access, Field, Register, RegisterClient
 from p4sgd.hw.spec.registers import worker_map
@@ -59,8 +64,23 @@ def test_client_moves_pairs():
 
 
 def test_configurations_differ_in_their_hash():
-    hashes = {preset().config_hash for preset in PRESETS.values()}
-    assert len(hashes) == len({preset() for preset in PRESETS.values()})
+    configs = {replace(preset(), udp=udp) for preset in PRESETS.values() for udp in (False, True)}
+    assert len({config.config_hash for config in configs}) == len(configs)
+
+
+def test_hashes_stay_as_they_were_before_there_was_udp():
+    fields = {"chunks": 16, "engines": 1, "lanes": 8, "line_fifo_depth": 128, "ports": 1, "slots": 4}
+    text = json.dumps(fields | {"table_segments": 64}, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(text.encode()).digest()
+    assert WorkerConfig.tiny().config_hash == int.from_bytes(digest[:4], "big")
+
+
+def test_udp_adds_registers():
+    udp = {register.name for register in worker_map(replace(WorkerConfig.u280(), udp=True))}
+    added = {"ETHERNET_MAC_LOW", "ETHERNET_MAC_HIGH", "NEXT_HOP_MAC_LOW", "NEXT_HOP_MAC_HIGH"}
+    assert udp - {register.name for register in every} == added
+    maps = [{register.name for register in aggregator_map(AggregatorConfig(udp=udp))} for udp in (False, True)]
+    assert maps[1] - maps[0] == added
 
 
 @pytest.mark.parametrize(
