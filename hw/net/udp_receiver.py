@@ -45,6 +45,7 @@ class UdpReceiver(wiring.Component):
     Members
     -------
     rx : In(stream of tagged_beat(tag_bits))
+        The beats of a frame follow each other, without those of another in between.
     frames : Out(flow of tagged_beat(tag_bits))
         A whole frame of the core `LATENCY` cycles after the last beat of each, with the tag of its first.
     """
@@ -69,7 +70,7 @@ class UdpReceiver(wiring.Component):
         # Of the first beat.
         got = {field.name: extract(beat.data, field) for field in HEADER}
         right = [got[name] == value for name, value in REQUIRED.items()]
-        right += [got["ip_source"] < FIRST_GROUP, beat.keep.all()]
+        right += [got["ip_source"][29:] != FIRST_GROUP >> 29, beat.keep.all()]
         # The words of the IPv4 header: a constant for all that is checked, and what is left of them, two halves in one.
         words = [
             Cat(got["ip_tos"], got["ip_ttl"]),
@@ -83,7 +84,7 @@ class UdpReceiver(wiring.Component):
         is_first = Signal(init=1)  # the next beat is the first of a frame
         is_second = Signal()
         ended = Signal()
-        right_head = Signal(reset_less=True)
+        right_head = Signal(len(right), reset_less=True)
         right_rest = Signal(reset_less=True)
         sums = [Signal(18, name=f"sum{index}", reset_less=True) for index in range(3)]
         total = Signal(20, reset_less=True)
@@ -102,7 +103,7 @@ class UdpReceiver(wiring.Component):
             ]
             with m.If(is_first):
                 m.d.sync += [
-                    right_head.eq(Cat(right).all()),
+                    right_head.eq(Cat(right)),
                     *(part.eq(words[i] + words[i + 3] + words[i + 6]) for i, part in enumerate(sums)),
                     source.eq(got["ip_source"]),
                     destination.eq(got["ip_destination"]),
@@ -110,7 +111,7 @@ class UdpReceiver(wiring.Component):
                 ]
 
         # The sum is k · (2^16 - 1), as it must be, if its upper part is k - 1 and its lower is 2^16 - k.
-        good = right_head & right_rest & (total[16:] == ~total[:16])
+        good = right_head.all() & right_rest & (total[16:] == ~total[:16])
         is_group = destination[28:] == FIRST_GROUP >> 28
         prefix = Mux(destination.all(), BROADCAST >> 32, Mux(is_group, GROUP_PREFIX, HOST_PREFIX))
         addresses = zip(

@@ -90,7 +90,7 @@ def test_the_worker_has_its_build_id():
 
 
 def test_udp_is_in_every_file_that_it_concerns(small, tmp_path):
-    files = {path.name: path.read_text() for path in generate("small", tmp_path / "udp", udp=True)}
+    files = {path.name: path.read_text() for path in generate("tiny", tmp_path / "udp", udp=True)}
     for top in TOPS:
         assert re.search(r"^module \S*udp_sender", files[f"{top}.v"], re.MULTILINE)
         assert "udp_sender" not in (small / f"{top}.v").read_text()
