@@ -72,9 +72,10 @@ def prune(limit: int = LIMIT_BYTES) -> None:
 def size(path: Path) -> int:
     """Bytes of a file, or of all files below a folder; what goes away meanwhile counts as nothing."""
     total = 0
-    for file in path.rglob("*") if path.is_dir() else [path]:
+    files = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)  # not rglob(), which may raise
+    for file in files if path.is_dir() else [path]:
         with contextlib.suppress(OSError):
-            total += file.lstat().st_size if not file.is_dir() else 0
+            total += file.lstat().st_size
     return total
 
 
