@@ -18,6 +18,7 @@ from p4sgd.hw.net.resend_timer import ResendTimer
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.packet import BROADCAST, FRAME_BYTES, ROUND_BITS, EchoValue, PacketType
+from p4sgd.hw.spec.run import MAX_WORKERS
 
 __all__ = ["PROBE", "Endpoint"]
 
@@ -334,6 +335,8 @@ class Endpoint(wiring.Component):
         ]
 
         sent_slot = Signal(self._config.slot_bits)
+        bitmap = Signal(MAX_WORKERS, reset_less=True)
+        m.d.sync += bitmap.eq(Const(1) << self.shard)
         is_partial = Signal()
         is_probe = ~has_partial & ~ack_is_due & self.probe.valid
         values: Any = Signal(VALUES_LAYOUT)
@@ -363,7 +366,7 @@ class Endpoint(wiring.Component):
             round=Mux(is_probe, 0, Mux(has_partial, next_round, Mux(ack_is_due, ack_round, scan_round))),
             shard=self.shard,
             workers=self.workers,
-            bitmap=Const(1) << self.shard,
+            bitmap=bitmap,
             values=values,
         )
         with m.If(free):

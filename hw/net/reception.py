@@ -167,14 +167,13 @@ class Reception(wiring.Component):
                 m.d.sync += self.drop.eq(reason)
         with m.If(~check.good):
             m.d.sync += self.drop.eq(check.drop)
-        with m.If(check.received & passes & seen["is_echo"]):
-            m.d.sync += [
-                self.echo.payload.version.eq(packet.version),
-                self.echo.payload.source.eq(packet.source),
-                self.echo.payload.round.eq(packet.round),
-                self.echo.payload.aggregated.eq(packet.bitmap),
-                self.echo.payload["values"].eq(packet["values"]),
-            ]
+        m.d.sync += [
+            self.echo.payload.version.eq(packet.version),
+            self.echo.payload.source.eq(packet.source),
+            self.echo.payload.round.eq(packet.round),
+            self.echo.payload.aggregated.eq(packet.bitmap),
+            self.echo.payload["values"].eq(packet["values"]),
+        ]
 
         # Third stage: what it does.
         m.d.comb += [

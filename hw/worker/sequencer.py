@@ -108,7 +108,7 @@ class Sequencer(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         commands = [self.load, self.zero, self.train, self.store, self.give_up]
-        pulses = [self.started, self.done, self.count, *commands]
+        pulses = [self.started, self.done, self.count, self.aborting, *commands]
         m.d.sync += [pulse.eq(0) for pulse in pulses]
         # A command takes three cycles to show in an engine's idle: wait them out before looking at it.
         issued = Signal(4)
@@ -166,7 +166,8 @@ class Sequencer(wiring.Component):
                     m.d.sync += self.done.eq(1)
                     m.next = "IDLE"
             with m.State("ABORT"):
-                m.d.comb += [self.phase.eq(Phase.FINISH), self.aborting.eq(1)]
+                m.d.comb += self.phase.eq(Phase.FINISH)
+                m.d.sync += self.aborting.eq(1)
                 with m.If(idle & self.labels_idle):
                     m.d.sync += [self.reset.eq(1), issued.eq(0b1111)]
                     m.next = "RESET"
