@@ -73,7 +73,8 @@ class ReadModifyWrite(wiring.Component):
         m = Module()
         memory: Memory = Memory(shape=self._shape, depth=self._depth, init=[], attrs=ram_style(self._depth))
         m.submodules.memory = memory
-        read_port, write_port = memory.read_port(), memory.write_port()
+        read_port = memory.read_port()
+        write_port = memory.write_port()
         addresses = delayed(m, self.address, self.LATENCY + 1, "address", reset_less=True)
         read: Any = Signal(self._shape, reset_less=True)
         m.d.comb += read_port.addr.eq(self.address)

@@ -47,7 +47,8 @@ class LineFIFO(wiring.Component):
         m = Module()
         memory: Memory = Memory(shape=width, depth=depth, init=[], attrs=ram_style(depth))
         m.submodules.memory = memory
-        write, read = memory.write_port(), memory.read_port()
+        write = memory.write_port()
+        read = memory.read_port()
         m.submodules.fetched = fetched = SyncFIFO(width=width, depth=_FETCHED)
 
         written = Signal()

@@ -44,7 +44,8 @@ class PromptFIFO(wiring.Component):
         m.submodules.memory = memory
         write, read = memory.write_port(), memory.read_port(domain="comb")
         # One bit more than an address has: a full FIFO is not an empty one.
-        write_at, read_at = Signal(range(2 * self._depth)), Signal(range(2 * self._depth))
+        write_at = Signal(range(2 * self._depth))
+        read_at = Signal(range(2 * self._depth))
         read_after = Signal(range(2 * self._depth), init=1)  # read_at + 1
         m.d.comb += [
             write.addr.eq(write_at[: len(write.addr)]),

@@ -1,0 +1,145 @@
+"""FIFOs: whatever goes in comes out once, in order; no more is in them than there is room for."""
+
+import pytest
+from amaranth.asserts import AnySeq
+from amaranth.hdl import Assert, Assume, Module, Signal
+from support.proof import CounterexampleError, Proof, check, free, holds, mutant, needs_solver, prove
+
+from p4sgd.hw.forward.line_fifo import LineFIFO
+from p4sgd.hw.partials.prompt_fifo import PromptFIFO
+from p4sgd.hw.spec.config import WorkerConfig
+
+pytestmark = needs_solver
+
+
+class Followed:
+    """Any one item on its way through a FIFO of up to ``most`` items.
+
+    Attributes
+    ----------
+    inside : Signal
+        It is in the FIFO.
+    item : Signal
+        It.
+    ahead : Signal
+        Items before it.
+    level : Signal
+        All items.
+    """
+
+    def __init__(self, m: Module, fifo, came, most: int) -> None:
+        gone = fifo.o.valid & fifo.o.ready
+        self.inside = Signal()
+        self.item = Signal.like(fifo.i.payload)
+        self.ahead = Signal(range(most + 1))
+        self.level = Signal(range(most + 2))
+        m.d.sync += self.level.eq(self.level + came - gone)
+        m.d.comb += Assert(self.level <= most)
+        with m.If(fifo.o.valid):
+            m.d.comb += Assert(self.level != 0)
+        with m.If(self.inside):
+            m.d.comb += Assert(self.ahead < self.level)
+            with m.If(fifo.o.valid & (self.ahead == 0)):
+                m.d.comb += Assert(fifo.o.payload == self.item)
+            m.d.sync += self.ahead.eq(self.ahead - gone)
+            with m.If(gone & (self.ahead == 0)):
+                m.d.sync += self.inside.eq(0)
+        with m.Elif(came & AnySeq(1)):
+            m.d.sync += [self.inside.eq(1), self.item.eq(fifo.i.payload), self.ahead.eq(self.level - gone)]
+
+
+class PromptOrder(Proof):
+    DEPTH = 4
+
+    def __init__(self, fifo=PromptFIFO):
+        super().__init__()
+        self.fifo = fifo(4, self.DEPTH)
+
+    def claim(self, m):
+        m.submodules.dut = dut = self.fifo
+        free(m, dut)
+        item = self.item = Followed(m, dut, dut.i.valid, self.DEPTH)
+        m.d.comb += Assume(~dut.i.valid | (item.level < self.DEPTH))
+        m.d.comb += Assert(dut.o.valid == (item.level != 0))
+        holds(m, dut.o)
+
+    def strengthen(self, m):
+        item = self.item
+        write_at, read_at, read_after = (self.peek(f"dut.{name}", 3) for name in ("write_at", "read_at", "read_after"))
+        m.d.comb += [Assert(read_after == (read_at + 1)[:3]), Assert(item.level == (write_at - read_at)[:3])]
+        words = [self.peek(f"dut.memory[{place}]", 4) for place in range(self.DEPTH)]
+        for place, word in enumerate(words):
+            with m.If(item.inside & ((read_at + item.ahead)[:2] == place)):
+                m.d.comb += Assert(word == item.item)
+
+
+class LineOrder(Proof):
+    CONFIG = WorkerConfig(lanes=8, line_fifo_depth=8)
+    FETCHED = 4
+
+    def __init__(self, fifo=LineFIFO):
+        super().__init__()
+        self.fifo = fifo(self.CONFIG)
+
+    def claim(self, m):
+        m.submodules.dut = dut = self.fifo
+        free(m, dut)
+        item = self.item = Followed(m, dut, dut.i.valid & dut.i.ready, self.CONFIG.line_fifo_depth + self.FETCHED)
+        holds(m, dut.o)
+        waits = Signal(range(LineFIFO.LATENCY + 1))
+        with m.If(~item.inside | (item.ahead != 0)):
+            m.d.sync += waits.eq(0)
+        with m.Elif(~dut.o.valid):
+            m.d.sync += waits.eq(waits + 1)
+        m.d.comb += Assert(waits < LineFIFO.LATENCY)  # nothing is lost
+
+    def strengthen(self, m):
+        """Items are fetched, on their way, or in the memory."""
+        depth, bits = self.CONFIG.line_fifo_depth, self.CONFIG.line_bits
+        item = self.item
+        level, room = self.peek("dut.level", 4), self.peek("dut.room", 3)
+        fetched, front = self.peek("dut.fetched.level", 3), self.peek("dut.fetched.consume", 2)
+        back = self.peek("dut.fetched.produce", 2)
+        read_at, write_at = self.peek("dut.read__addr", 3), self.peek("dut.write__addr", 3)
+        first, second = self.peek("dut.coming1"), self.peek("dut.coming2")
+        m.d.comb += [
+            Assert(level <= depth),
+            Assert((write_at - read_at)[:3] == level[:3]),
+            Assert((back - front)[:2] == fetched[:2]),
+            Assert(room + fetched + first + second == self.FETCHED),
+            Assert(item.level == level + fetched + first + second),
+        ]
+        with m.If(self.fifo.i.ready):
+            m.d.comb += Assert(level < depth)
+        in_pipe = Signal(range(depth + self.FETCHED + 1))
+        in_memory = Signal(range(depth + self.FETCHED + 1))
+        m.d.comb += [in_pipe.eq(item.ahead - fetched), in_memory.eq(item.ahead - fetched - first - second)]
+        with m.If(item.inside & (item.ahead < fetched)):
+            for place in range(self.FETCHED):
+                with m.If((front + item.ahead)[:2] == place):
+                    m.d.comb += Assert(self.peek(f"dut.fetched.storage[{place}]", bits) == item.item)
+        with m.Elif(item.inside & second & (in_pipe == 0)):
+            m.d.comb += Assert(self.peek("dut.line", bits) == item.item)
+        with m.Elif(item.inside & first & (in_pipe == second)):
+            m.d.comb += Assert(self.peek("dut.read__data", bits) == item.item)
+        with m.Elif(item.inside):
+            for place in range(depth):
+                with m.If((read_at + in_memory)[:3] == place):
+                    m.d.comb += Assert(self.peek(f"dut.memory[{place}]", bits) == item.item)
+
+
+@pytest.mark.parametrize(("proof", "k"), [(PromptOrder, 2), (LineOrder, 6)])
+def test_everything_comes_out_once_and_in_order(tmp_path, proof, k):
+    prove(proof(), tmp_path, k=k)
+
+
+def test_an_item_that_is_doubled_is_found(tmp_path):
+    broken = mutant(PromptFIFO, "self.o.valid.eq(write_at != read_after)", "self.o.valid.eq(write_at != read_at)")
+    with pytest.raises(CounterexampleError):
+        check(PromptOrder(broken), tmp_path, cycles=8)
+
+
+def test_an_item_that_is_lost_is_found(tmp_path):
+    broken = mutant(LineFIFO, "with m.If(coming[1]):", "with m.If(coming[2]):")
+    with pytest.raises(CounterexampleError):
+        check(LineOrder(broken), tmp_path, cycles=10)

@@ -1,0 +1,221 @@
+"""Memory masters: requests and data wait as they are, bursts stay within 4 KiB, nothing overflows."""
+
+import pytest
+from amaranth.hdl import Assert, Assume, Mux, Signal, Value
+from support.proof import CounterexampleError, Proof, check, free, holds, mutant, needs_solver, prove
+
+from p4sgd.hw.bus import axi4
+from p4sgd.hw.memory.model_loader import ModelLoader
+from p4sgd.hw.memory.model_storer import ModelStorer
+from p4sgd.hw.memory.strided_reader import StridedReader
+from p4sgd.hw.spec.config import WorkerConfig
+
+pytestmark = needs_solver
+
+CONFIG = WorkerConfig(lanes=8, chunks=4, line_fifo_depth=8)
+
+
+def stays_in_its_page(m, request, data_bits):
+    """A request is for whole beats of a burst that does not cross a boundary."""
+    step = data_bits // 8
+    payload = request.payload
+    with m.If(request.valid):
+        m.d.comb += [
+            Assert(payload.burst == axi4.BURST_INCR),
+            Assert(1 << payload.size == step),
+            Assert(payload.addr % step == 0),
+            Assert(payload.addr[:12] + (payload.len + 1) * step <= axi4.BOUNDARY),
+        ]
+
+
+class Reading(Proof):
+    """Requests of a StridedReader, and the room for what they bring."""
+
+    DATA_BITS, FIFO_BEATS, BLOCK = 1024, 16, 8
+    IDLE, SHAPE, MULTIPLY, DIVIDE, PLAN, REQUEST = range(6)
+
+    def __init__(self, reader=StridedReader):
+        super().__init__()
+        self.reader = reader(self.DATA_BITS, fifo_beats=self.FIFO_BEATS, burst_limit=self.BLOCK)
+
+    def claim(self, m):
+        m.submodules.dut = dut = self.reader
+        free(m, dut)
+        with m.If(dut.start):
+            m.d.comb += [
+                Assume(~dut.busy),
+                Assume(dut.base % axi4.BOUNDARY == 0),
+                Assume((dut.burst_beats >= 1) & (dut.burst_beats <= dut.stride_beats) & (dut.stride_beats <= 8)),
+                Assume(dut.bursts >= 1),
+            ]
+        holds(m, dut.memory.ar)
+        stays_in_its_page(m, dut.memory.ar, self.DATA_BITS)
+
+        # No beat comes that was not asked for; all that are have room.
+        coming = Signal(range(2 * self.FIFO_BEATS))
+        asks = dut.memory.ar.valid & dut.memory.ar.ready
+        level = self.peek("dut.fifo.level", 5)
+        m.d.sync += coming.eq(coming + Mux(asks, dut.memory.ar.payload.len + 1, 0) - dut.memory.r.valid)
+        m.d.comb += [
+            Assume(~dut.memory.r.valid | (coming != 0)),
+            Assert(dut.memory.r.ready),
+            Assert(coming + level <= self.FIFO_BEATS),
+        ]
+        self.kept = coming + level
+
+    def strengthen(self, m):
+        """What the states of the reader have made so far."""
+        request = self.reader.memory.ar
+        state = self.peek("dut.fsm_state", 3)
+        room, needed, beats = self.peek("dut.room", 5), self.peek("dut.needed", 4), self.peek("dut.beats", 4)
+        group, distance = self.peek("dut.group_beats", 4), self.peek("dut.distance", 4)
+        beats_left, to_next = self.peek("dut.beats_left", 4), self.peek("dut.to_next", 4)
+        advance, ends_group = self.peek("dut.advance", 4), self.peek("dut.ends_group")
+        touching, single, crosses = self.peek("dut.touching"), self.peek("dut.single"), self.peek("dut.crosses", 8)
+        last_beats = self.peek("dut.last_beats", 4)
+        page_bits = 5
+        offset = self.peek("dut.address", 48 - 7)[:page_bits]
+        last = self.peek("dut.left", 45)[-1]
+        m.d.comb += [
+            Assert(room + self.kept + self.peek("dut.freed") == self.FIFO_BEATS),
+            Assert(state <= self.REQUEST),
+            Assert(~request.valid | (state == self.REQUEST)),
+        ]
+        with m.If(request.valid):
+            m.d.comb += Assert(room >= beats)
+        with m.If(state == self.SHAPE):
+            m.d.comb += Assert(touching == (group == distance))
+        with m.If((state >= self.SHAPE) & (state < self.PLAN)):
+            m.d.comb += Assert(offset == 0)
+        with m.If(state >= self.SHAPE):
+            m.d.comb += Assert((group >= 1) & (group <= distance) & (distance <= 8))
+        with m.If(state > self.SHAPE):
+            m.d.comb += [
+                Assert(single == (~touching & (group == 1))),
+                Assert(~touching | ((group == self.BLOCK) & (distance == self.BLOCK))),
+                Assert(touching | (group < distance)),
+            ]
+        with m.If(state >= self.PLAN):
+            m.d.comb += [
+                Assert(needed == Mux(single, 2, group)),
+                Assert((beats_left >= 1) & (beats_left <= group)),
+                Assert(to_next + group == distance + beats_left),
+                Assert((last_beats >= 1) & (last_beats <= self.BLOCK)),
+                *(Assert(crosses[place] == (~touching & (place + group > 8))) for place in range(8)),
+            ]
+            with m.If(touching):
+                m.d.comb += Assert((offset[:3] == 0) & (beats_left == group))
+            with m.If(beats_left != group):
+                m.d.comb += Assert(offset == 0)
+        with m.If(state == self.REQUEST):
+            m.d.comb += Assert(offset + beats <= 1 << page_bits)
+            with m.If(ends_group):
+                m.d.comb += [
+                    Assert(beats == Mux(touching & last, last_beats, beats_left)),
+                    Assert(advance == to_next),
+                ]
+            with m.Else():
+                m.d.comb += [
+                    Assert(~single & ~touching),
+                    Assert((beats == advance) & (beats < beats_left) & (offset + beats == 1 << page_bits)),
+                ]
+
+
+class Read(Proof):
+    """What a StridedReader hands on."""
+
+    def claim(self, m):
+        m.submodules.dut = dut = StridedReader(8, fifo_beats=16, burst_limit=8)
+        free(m, dut)
+        holds(m, dut.data)
+
+
+class Storing(Proof):
+    """Bursts of a ModelStorer."""
+
+    IDLE, READ, WRITE = range(3)
+
+    def __init__(self, storer=ModelStorer):
+        super().__init__()
+        self.storer = storer(CONFIG)
+
+    def claim(self, m):
+        beats = CONFIG.weight_beats
+        m.submodules.dut = dut = self.storer
+        free(m, dut, stable=("chunks", "base"))
+        request, data, answer = dut.memory.aw, dut.memory.w, dut.memory.b
+        state = self.peek("dut.fsm_state", 2)
+        asked = self.asked = Signal()  # and not answered
+        given = self.given = Signal(range(beats + 2))  # beats of it
+        with m.If(dut.start):
+            m.d.comb += Assume(state == self.IDLE)
+        m.d.comb += [
+            Assume(dut.base % axi4.BOUNDARY == 0),
+            Assume(dut.chunks >= 1),
+            Assume(~answer.valid | (asked & (given == beats))),
+            Assert(answer.ready),
+        ]
+        holds(m, request)
+        holds(m, data)
+        stays_in_its_page(m, request, CONFIG.port_bits)
+        with m.If(request.valid):
+            m.d.comb += [Assert(~asked), Assert(request.payload.len == beats - 1)]
+            with m.If(request.ready):
+                m.d.sync += asked.eq(1)
+        with m.If(data.valid):
+            m.d.comb += [
+                Assert(given < beats),
+                Assert(data.payload.last == (given == beats - 1)),
+                Assert(Value.cast(data.payload.strb).all()),
+            ]
+            with m.If(data.ready):
+                m.d.sync += given.eq(given + 1)
+        with m.If(answer.valid):
+            m.d.sync += [asked.eq(0), given.eq(0)]
+
+    def strengthen(self, m):
+        request, data, asked, given = self.storer.memory.aw, self.storer.memory.w, self.asked, self.given
+        state = self.peek("dut.fsm_state", 2)
+        m.d.comb += Assert(state <= self.WRITE)
+        with m.If(state == self.WRITE):
+            m.d.comb += [Assert(self.peek("dut.beat", 3) == given + data.valid), Assert(request.valid == ~asked)]
+        with m.Else():
+            m.d.comb += Assert(~request.valid & ~data.valid & ~asked & (given == 0))
+        with m.If(state != self.IDLE):
+            address = self.peek("dut.address", axi4.ADDRESS_CARRY_BITS)
+            m.d.comb += Assert(address % (CONFIG.weight_beats * CONFIG.port_bytes) == 0)
+
+
+class Loading(Proof):
+    """Chunks of a ModelLoader."""
+
+    def claim(self, m):
+        m.submodules.dut = dut = ModelLoader(CONFIG)
+        free(m, dut)
+        with m.If(dut.chunks.valid):
+            m.d.comb += Assume(~dut.zero)
+        holds(m, dut.chunks)
+
+
+@pytest.mark.parametrize(("proof", "k"), [(Reading, 2), (Read, 2), (Storing, 2), (Loading, 1)])
+def test_rules_of_the_bus_are_kept(tmp_path, proof, k):
+    prove(proof(), tmp_path, k=k)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        pytest.param("start + group_beats > _GROUP_BEATS", "start + group_beats > _GROUP_BEATS + 1", id="page"),
+        pytest.param("needed.eq(Mux(single, 2, group_beats))", "needed.eq(1)", id="room"),
+        pytest.param("valid & ~self.memory.ar.ready)", "valid & ~self.memory.ar.ready & ~self.stop)", id="withdrawn"),
+    ],
+)
+def test_a_bad_request_is_found(tmp_path, right, wrong):
+    with pytest.raises(CounterexampleError):
+        check(Reading(mutant(StridedReader, right, wrong)), tmp_path, cycles=24)
+
+
+def test_a_last_that_comes_early_is_found(tmp_path):
+    broken = mutant(ModelStorer, "last.eq(beat == beats - 1)", "last.eq(beat == beats - 2)")
+    with pytest.raises(CounterexampleError):
+        check(Storing(broken), tmp_path, cycles=16)

