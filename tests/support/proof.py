@@ -7,6 +7,7 @@ k-induction: all runs of k cycles from reset, then one cycle more after any k cy
 
 import importlib.util
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Collection
@@ -128,21 +129,33 @@ def prove(proof: Proof, folder: Path, *, k: int) -> None:
     _solve(formulas, InductionError, "-i", "-t", str(k))
 
 
-def mutant(component: type, right: str, wrong: str) -> Any:
-    """A class as it would be with one piece of its module's text replaced: a fault for a proof to find."""
+def mutant(component: type, right: str, wrong: str, **others: Any) -> Any:
+    """A class as it would be with one piece of its module's text replaced: a fault for a proof to find.
+
+    ``others`` replace what the module has imported.
+    """
     module = sys.modules[component.__module__]
     text = inspect.getsource(module)
     assert text.count(right) == 1, f"{right!r} is {text.count(right)} times in {module.__name__}"
     names: dict[str, Any] = {"__name__": module.__name__}
     exec(compile(text.replace(right, wrong), f"{module.__file__} with {wrong}", "exec"), names)
+    names.update(others)
     return names[component.__name__]
 
 
 def _formulas(proof: Proof, folder: Path) -> Path:
     top = Fragment.get(proof, None)
     peeks = {path: Value.cast(signal) for path, signal in proof.peeks.items()}
-    (folder / "proof.il").write_text(rtlil.convert(top, ports=[proof.clock.clk, *peeks.values()]))
-    connections = [f"connect -nounset -set {signal.name} \\{path}" for path, signal in peeks.items()]
+    design = rtlil.convert(top, ports=[proof.clock.clk, *peeks.values()])
+    (folder / "proof.il").write_text(design)
+    # Amaranth names a module by its path, with a number behind the name that a signal has too.
+    modules = {re.sub(r"\$\d+", "", name): name for name in re.findall(r"cell \\top\.(\S+) ", design)}
+
+    def flat(path: str) -> str:
+        module, name = path.rsplit(".", 1)
+        return f"{modules[module]}.{name}"
+
+    connections = [f"connect -nounset -set {signal.name} \\{flat(path)}" for path, signal in peeks.items()]
     run_yosys(
         "; ".join(
             [
