@@ -1,8 +1,8 @@
 """The endpoint: what it sends and hands on for any of its slots, whatever frames come.
 
 Any frame may come in any cycle, but all FULLs that the endpoint may take for one round of the slot have the same
-values: those of the aggregator have (which its own proof says). One of the eight
-values is looked at, as nothing is done with one that is not done with all.
+values: those of the aggregator have, which its own proof says. Of the eight values one is looked at, as nothing is done
+with one that is not done with all.
 """
 
 import pytest
@@ -21,18 +21,11 @@ from p4sgd.hw.spec.packet import GROUP_BIT, ROUND_BITS, PacketType
 pytestmark = needs_solver
 
 VALUE = 5
+"""The one looked at."""
 CONFIG = WorkerConfig(lanes=8, chunks=2, line_fifo_depth=8, slots=2, table_segments=16)
 
-SETTINGS = (
-    "job",
-    "shard",
-    "workers",
-    "local_mac",
-    "peer_mac",
-    "resend_cycles",
-    "doublings",
-    "resend_limit",
-)
+SETTINGS = ("job", "shard", "workers", "local_mac", "peer_mac", "resend_cycles", "doublings", "resend_limit")
+"""Inputs that are stable from the join on."""
 
 
 class Endpoints(Proof):
@@ -55,13 +48,14 @@ class Endpoints(Proof):
             m.d.comb += Assume(~dut.partials.valid)
         holds(m, dut.partials, rule=Assume, withdrawn=dut.join)
         holds(m, dut.probe, rule=Assume)
-        self.claim_more(m, dut)
 
 
 class Streams(Endpoints):
     """What it offers waits until it is taken; sums are withdrawn when all is forgotten."""
 
-    def claim_more(self, m, dut):
+    def claim(self, m):
+        super().claim(m)
+        dut = self.component
         holds(m, dut.tx)
         holds(m, dut.sums, withdrawn=dut.join | dut.given_up)
 
@@ -69,7 +63,9 @@ class Streams(Endpoints):
 class Slot(Endpoints):
     """Any one slot: what is sent of it, when it is used again, which sums come of it."""
 
-    def claim_more(self, m, dut):
+    def claim(self, m):
+        super().claim(m)
+        dut = self.component
         slot = Signal(CONFIG.slot_bits)
         m.d.comb += slot.eq(AnyConst(CONFIG.slot_bits))
 
@@ -150,8 +146,8 @@ class Slot(Endpoints):
             m.d.sync += [next_slot.eq(0), next_round.eq(dut.join_round)]
 
 
-CYCLES = 18
-"""A slot can be used again after 10."""
+CYCLES = 14
+"""A slot can be used again in the 9th."""
 
 
 def test_what_is_offered_waits(tmp_path):
@@ -176,6 +172,9 @@ def test_a_stream_that_drops_valid_is_found(tmp_path):
     ("part", "right", "wrong"),
     [
         pytest.param(Reception, "Drop.STALE: is_work & ~right_round", "Drop.STALE: 0", id="any round"),
+        pytest.param(
+            Endpoint, "(slots.waits_for_full | slots.waits_for_clear |", "(slots.waits_for_full |", id="too early"
+        ),
         pytest.param(Endpoint, "straight.eq(full & in_turn & free)", "straight.eq(full & free)", id="out of turn"),
     ],
 )

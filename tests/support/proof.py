@@ -72,7 +72,7 @@ class Proof(Elaboratable):
         return self.peeks[path]
 
 
-def free(m: Module, component: wiring.Component, *, stable: Collection[str] = (), driven: Collection[str] = ()) -> None:
+def free(m: Module, component: wiring.Component, *, stable: Collection[str] = ()) -> None:
     """Let the inputs of a component be anything in every cycle.
 
     Parameters
@@ -83,12 +83,10 @@ def free(m: Module, component: wiring.Component, *, stable: Collection[str] = ()
         Its submodule.
     stable
         Inputs that are anything, but the same in all cycles; named as its ports in Verilog.
-    driven
-        Inputs that are left to others.
     """
     for path, member, port in component.signature.flatten(component):
         name = "__".join(map(str, path))
-        if member.flow is wiring.In and name not in driven:
+        if member.flow is wiring.In:
             value = Value.cast(port)
             m.d.comb += value.eq((AnyConst if name in stable else AnySeq)(len(value)))
 
@@ -168,7 +166,9 @@ def _formulas(proof: Proof, folder: Path) -> Path:
         ),
         folder,
     )
-    return folder / "proof.smt2"
+    formulas = folder / "proof.smt2"
+    assert "(not false)" not in formulas.read_text(), "an assertion says nothing: it never applies"
+    return formulas
 
 
 def _solve(formulas: Path, error: type[AssertionError], *options: str) -> None:
