@@ -133,6 +133,7 @@ CYCLES = 18
 """The first FULL can leave in the 17th; for each further cycle a packet more has come."""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("any_host")
 def test_fulls_of_a_round_are_its_sums(tmp_path):
     check(Sums(), tmp_path, cycles=CYCLES)

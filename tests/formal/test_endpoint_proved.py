@@ -146,7 +146,7 @@ class Slot(Endpoints):
             m.d.sync += [next_slot.eq(0), next_round.eq(dut.join_round)]
 
 
-CYCLES = 14
+CYCLES = 12
 """A slot can be used again in the 9th."""
 
 
@@ -154,6 +154,7 @@ def test_what_is_offered_waits(tmp_path):
     prove(Streams(), tmp_path, k=2)
 
 
+@pytest.mark.slow
 def test_slots_carry_one_operation_after_the_other(tmp_path):
     check(Slot(), tmp_path, cycles=CYCLES)
 
