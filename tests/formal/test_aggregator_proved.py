@@ -130,7 +130,7 @@ def any_host(monkeypatch):
 
 
 CYCLES = 18
-"""The first FULL can leave in the 17th; for each further cycle a packet more has come."""
+"""A packet is answered 10 after it comes, and the first can come in the 6th: the host begins a job before."""
 
 
 @pytest.mark.slow
