@@ -133,7 +133,6 @@ CYCLES = 18
 """A packet is answered 10 after it comes, and the first can come in the 6th: the host begins a job before."""
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("any_host")
 def test_fulls_of_a_round_are_its_sums(tmp_path):
     check(Sums(), tmp_path, cycles=CYCLES)
