@@ -2,7 +2,7 @@
 
 yosys knows no places and no wires: what it maps tells sizes, and its paths have the cells they will
 have, but not their routing. It is helped where it knows the device less well than
-vendors' tools do: sums of three numbers (``ternary_adder.v``).
+vendors' tools do: sums of three numbers (``ternary_adder.v``), and logic as shallow as a clock asks for.
 """
 
 import importlib.metadata
@@ -29,10 +29,15 @@ _INITIAL = re.compile(r"^ +initial begin\n.*?^ +end\n", re.MULTILINE | re.DOTALL
 _ZERO = re.compile(r"^ +\S+\[\d+\] = \d+'h0+;\n", re.MULTILINE)
 """A word of a memory that begins as zero. yosys takes minutes to read 8,192 of them, and they cost nothing."""
 
+_SHALLOW = "+strash;dch,-f;if,-g;strash;dch,-f;if;mfs2"
+"""What ABC does to map logic to LUTs. By itself yosys asks for few of them; this takes a few percent more, and a
+level less."""
+
 _SYNTH = "synth_xilinx {options} -family xcup -uram -noiopad -noclkbuf -top {top}"
 
 _SCRIPT = (
-    f"{{read}}; {_SYNTH} -run begin:map_memory; techmap -map ternary_adder.v; {_SYNTH} -run map_memory:;"
+    f'{{read}}; scratchpad -set abc.script "{_SHALLOW}"; {_SYNTH} -run begin:map_memory;'
+    f" techmap -map ternary_adder.v; {_SYNTH} -run map_memory:;"
     " attrmap -remove src; attrmap -modattr -remove src; write_json netlist.json"
 )
 

@@ -11,13 +11,13 @@ from typing import NamedTuple, Self
 from p4sgd.build.delays import CLOCK_TO_OUT, DELAY, FLIP_FLOPS, ROUTE, SETUP, Arc, Kind, Start, ways
 from p4sgd.build.netlist import Cell, Module, Netlist
 
-__all__ = ["MAX_CARRY_BITS", "MAX_LEVELS", "Path", "Timing", "analyse"]
+__all__ = ["MAX_CARRY_BITS", "MAX_LUTS", "Path", "Timing", "analyse"]
 
-MAX_LEVELS = 4
-"""Levels of logic, LUTs and carry chains, that the design's paths may have; at most one is a chain."""
+MAX_LUTS = 3
+"""LUTs that the design's paths may have in a row."""
 
 MAX_CARRY_BITS = 48
-"""Length of that chain."""
+"""Length of the one carry chain that they may have besides."""
 
 
 class Path(NamedTuple):
@@ -46,9 +46,8 @@ class Path(NamedTuple):
 
     @property
     def keeps_rule(self) -> bool:
-        """Whether it has at most `MAX_LEVELS` and one carry chain of `MAX_CARRY_BITS`."""
-        levels = self.luts + len(self.chains)
-        return levels <= MAX_LEVELS and len(self.chains) <= 1 and sum(self.chains) <= MAX_CARRY_BITS
+        """Whether it has at most one carry chain of `MAX_CARRY_BITS`, and `MAX_LUTS`."""
+        return self.luts <= MAX_LUTS and len(self.chains) <= 1 and sum(self.chains) <= MAX_CARRY_BITS
 
     @property
     def megahertz(self) -> float:

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["LIMIT_BYTES", "cache_directory", "hold", "prune", "size"]
+__all__ = ["LIMIT_BYTES", "cache_directory", "hold", "making", "prune", "size"]
 
 LIMIT_BYTES = 5_000_000_000
 """Size that the cache is brought down to; what is in use is kept all the same."""
@@ -56,6 +56,20 @@ def hold(path: Path) -> bool:
     with contextlib.suppress(OSError):
         os.utime(path)  # used now
     return True
+
+
+@contextlib.contextmanager
+def making(path: Path) -> Iterator[None]:
+    """Make a file or folder of the cache while no other process does: look again whether it is there.
+
+    Locks are shared by entries whose names end alike, so that there are no more than 256 of them.
+    """
+    locks = cache_directory() / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    with open(locks / path.stem[-2:], "w") as lock:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def prune(limit: int = LIMIT_BYTES) -> None:

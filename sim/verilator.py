@@ -20,7 +20,7 @@ from pathlib import Path
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import Verilator
 
-from p4sgd.sim.cache import cache_directory, hold, prune
+from p4sgd.sim.cache import cache_directory, hold, making, prune
 
 __all__ = ["Build", "MissingToolError", "SimulationError", "build", "environment", "lint"]
 
@@ -235,51 +235,54 @@ def build(
     if hold(target):
         return done
     target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f"{top}-", dir=target.parent))
-    hold(scratch)
-    try:
-        design = scratch / f"{top}.v"
-        design.write_text(verilog)
-        control = scratch / "public.vlt"
-        whole = "".join(f'no_inline -module "{module}"\n' for module in apart)
-        control.write_text(f'`verilator_config\npublic_flat_rw -module "{top}" -var "*"\n{whole}')
-        log = scratch / "build.log"
-        if library_is_known := hold(library):
-            shutil.copytree(library, scratch, dirs_exist_ok=True)
-        objects = [file.name for file in scratch.glob("*.o")]
-        old = {name: os.environ.get(name) for name in extra}
-        os.environ.update(extra)  # the runner reads the process' environment
+    with making(target):
+        if hold(target):
+            return done
+        scratch = Path(tempfile.mkdtemp(prefix=f"{top}-", dir=target.parent))
+        hold(scratch)
         try:
-            _Runner(objects=objects).build(
-                sources=[control, *sources, design],
-                hdl_toplevel=top,
-                build_dir=scratch,
-                build_args=arguments,
-                always=True,
-                waves=waves,
-                timescale=("1ns", "1ps"),
-                log_file=log,
-            )
-        except (subprocess.CalledProcessError, RuntimeError, SystemExit) as error:
-            raise SimulationError(f"Verilator could not build {top} ({error}):\n{_tail(log)}") from error
+            design = scratch / f"{top}.v"
+            design.write_text(verilog)
+            control = scratch / "public.vlt"
+            whole = "".join(f'no_inline -module "{module}"\n' for module in apart)
+            control.write_text(f'`verilator_config\npublic_flat_rw -module "{top}" -var "*"\n{whole}')
+            log = scratch / "build.log"
+            if library_is_known := hold(library):
+                shutil.copytree(library, scratch, dirs_exist_ok=True)
+            objects = [file.name for file in scratch.glob("*.o")]
+            old = {name: os.environ.get(name) for name in extra}
+            os.environ.update(extra)  # the runner reads the process' environment
+            try:
+                _Runner(objects=objects).build(
+                    sources=[control, *sources, design],
+                    hdl_toplevel=top,
+                    build_dir=scratch,
+                    build_args=arguments,
+                    always=True,
+                    waves=waves,
+                    timescale=("1ns", "1ps"),
+                    log_file=log,
+                )
+            except (subprocess.CalledProcessError, RuntimeError, SystemExit) as error:
+                raise SimulationError(f"Verilator could not build {top} ({error}):\n{_tail(log)}") from error
+            finally:
+                for name, value in old.items():
+                    if value is None:
+                        del os.environ[name]
+                    else:
+                        os.environ[name] = value
+            if not library_is_known:
+                _keep_library(scratch, library)
+            for pattern in ("*.gch", "*.o", "*.a"):  # precompiled headers are a hundred times as large as the model
+                for file in scratch.glob(pattern):
+                    file.unlink()
+            try:
+                scratch.rename(target)
+            except OSError:  # another process was faster, where there are no locks
+                if not hold(target):
+                    raise
         finally:
-            for name, value in old.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
-        if not library_is_known:
-            _keep_library(scratch, library)
-        for pattern in ("*.gch", "*.o", "*.a"):  # precompiled headers are a hundred times as large as the model
-            for file in scratch.glob(pattern):
-                file.unlink()
-        try:
-            scratch.rename(target)
-        except OSError:  # another process was faster
-            if not hold(target):
-                raise
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+            shutil.rmtree(scratch, ignore_errors=True)
     prune()
     return done
 

@@ -16,7 +16,7 @@ from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import to_verilog
 from p4sgd.hw.worker.verilog import ENGINE, WORKER, worker_verilog
 from p4sgd.sim import verilator
-from p4sgd.sim.cache import cache_directory, hold
+from p4sgd.sim.cache import cache_directory, hold, making
 from p4sgd.sim.cluster.cluster import Cluster
 
 __all__ = ["build_cluster"]
@@ -36,7 +36,11 @@ def _source_hash() -> str:
 def _verilog(config: WorkerConfig, workers: int, top: str) -> str:
     key = hashlib.sha256(f"{_source_hash()} {config} {workers}".encode()).hexdigest()[:24]
     path = cache_directory() / "verilog" / f"{top}-{key}.v"
-    if not hold(path):
+    if hold(path):
+        return path.read_text()
+    with making(path):
+        if hold(path):
+            return path.read_text()
         text = "\n".join([to_verilog(Cluster(config, workers), top), *worker_verilog(config)])
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, scratch = tempfile.mkstemp(prefix=f"{top}-", dir=path.parent)
@@ -47,7 +51,7 @@ def _verilog(config: WorkerConfig, workers: int, top: str) -> str:
             os.replace(scratch, path)
         finally:
             Path(scratch).unlink(missing_ok=True)
-    return path.read_text()
+    return text
 
 
 def build_cluster(config: WorkerConfig, workers: int, *, waves: bool = False) -> verilator.Build:

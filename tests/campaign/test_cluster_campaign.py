@@ -26,6 +26,7 @@ def test_every_training_ends_with_the_right_weights():
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
 def test_failures_are_seen(monkeypatch):
     """Of weights that are not those expected, and of a training that does not end."""
 

@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.sim import verilator
-from p4sgd.sim.cache import cache_directory, hold, prune, size
+from p4sgd.sim.cache import cache_directory, hold, making, prune, size
 from p4sgd.sim.cluster import build as cluster
 
 
@@ -107,3 +108,22 @@ def test_verilog_is_kept_whole_or_not_at_all(cache, monkeypatch, disk):
         assert cluster._verilog(WorkerConfig.tiny(), 1, "cluster") == "module cluster; endmodule"
         (kept,) = (cache / "verilog").iterdir()
         assert kept.suffix == ".v"
+
+
+def test_one_at_a_time_makes_an_entry(cache):
+    path = cache / "verilog" / "design-00ff.v"
+    seen = []
+
+    def make():
+        with making(path):
+            seen.append(path.exists())
+
+    other = threading.Thread(target=make)
+    with making(path):
+        other.start()
+        other.join(0.2)
+        assert other.is_alive()
+        path.parent.mkdir()
+        path.write_text("made")
+    other.join()
+    assert seen == [True]

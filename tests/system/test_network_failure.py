@@ -51,6 +51,7 @@ def assert_right(device, job):
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
 @pytest.mark.parametrize("stall", [0.0, 0.2])
 def test_a_missing_worker_is_named_and_the_next_run_is_right(stall):
     seed = default_seed()

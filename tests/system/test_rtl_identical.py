@@ -47,7 +47,7 @@ CASES = [
 
 @pytest.mark.rtl
 @pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("config", [TINY, SMALL], ids=["E1", "E2"])
+@pytest.mark.parametrize("config", [TINY, pytest.param(SMALL, marks=pytest.mark.slow)], ids=["E1", "E2"])
 def test_random_jobs(config, workers):
     seed = default_seed()
     places = {name: worker_map(config)[name].offset for name in identity(config)}

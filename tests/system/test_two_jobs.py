@@ -11,6 +11,8 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.drop import Drop
 
+pytestmark = [pytest.mark.rtl, pytest.mark.slow]
+
 TINY = WorkerConfig.tiny()
 FIRST, SECOND = (0, 1), (2, 3)
 """Workers of the two jobs."""
@@ -109,14 +111,12 @@ def jobs():
     made.device.close()
 
 
-@pytest.mark.rtl
 def test_a_healthy_job(jobs):
     jobs.configure_second()
     jobs.assert_first_is_undisturbed(lambda _: start(jobs.clients, jobs.second))
     jobs.assert_second_is_right()
 
 
-@pytest.mark.rtl
 @pytest.mark.parametrize(
     "chances",
     [{"link_loss": 0.1, "link_duplication": 0.1, "link_reordering": 0.1}, {"worker_pause": 1 / 1000}],
@@ -132,14 +132,12 @@ def test_a_job_with_a_bad_network_or_slow_workers(jobs, chances):
     jobs.assert_second_is_right()
 
 
-@pytest.mark.rtl
 def test_a_job_with_a_worker_that_never_starts(jobs):
     jobs.configure_second(**FLOOD)
     counted = jobs.assert_first_is_undisturbed(lambda _: start(jobs.clients[:1], jobs.second))
     assert counted["DROPPED_DUPLICATE"] > counted["PARTIALS"], "the other worker sends its PARTIAL over and over"
 
 
-@pytest.mark.rtl
 @pytest.mark.parametrize("lie", LIES)
 def test_a_job_that_claims_to_be_the_first(jobs, lie):
     """Its workers flood the aggregator with what could be the next PARTIAL of the first job, with values of their own.

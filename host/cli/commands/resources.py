@@ -114,11 +114,11 @@ def _show(output: Output, unit: "Unit", device: "Device") -> None:
         ],
         texts=2,
     )
-    from p4sgd.build.timing import MAX_CARRY_BITS, MAX_LEVELS
+    from p4sgd.build.timing import MAX_CARRY_BITS, MAX_LUTS
 
     timing = unit.timing
     output.say(
-        f"rule: {MAX_LEVELS} levels of logic, one of which may be a carry chain of {MAX_CARRY_BITS} bits; "
+        f"rule: {MAX_LUTS} LUTs in a row and one carry chain of {MAX_CARRY_BITS} bits; "
         f"broken at {timing.breaking:,} of {timing.ends:,} inputs of registers\n"
     )
 

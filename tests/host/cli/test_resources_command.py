@@ -55,7 +55,7 @@ def test_files(folder):
 def test_engine_alone_as_tables():
     done = run("--config", "tiny", "--unit", "engine", "--board", "u50")
     assert done.exit_code == 0, done.output
-    for text in ("part of the engine", "Alveo U50", "872,000", "longest path from", "rule: 4 levels"):
+    for text in ("part of the engine", "Alveo U50", "872,000", "longest path from", "rule: 3 LUTs"):
         assert text in done.stdout
     assert "part of the worker" not in done.stdout
 
