@@ -30,7 +30,7 @@ _ZERO = re.compile(r"^ +\S+\[\d+\] = \d+'h0+;\n", re.MULTILINE)
 """A word of a memory that begins as zero. yosys takes minutes to read 8,192 of them, and they cost nothing."""
 
 _SHALLOW = "+strash;dch,-f;if,-g;strash;dch,-f;if;mfs2"
-"""What ABC does to map logic to LUTs. By itself yosys asks for few of them; this takes a few percent more, and a
+"""What ABC does to map logic to LUTs. By itself yosys asks for few of them; this takes half a percent more, and a
 level less."""
 
 _SYNTH = "synth_xilinx {options} -family xcup -uram -noiopad -noclkbuf -top {top}"
