@@ -7,8 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.register_map import RegisterClient
 
-__all__ = ["Device", "Worker"]
+__all__ = ["Device", "Worker", "client_of"]
 
 
 class Worker(Protocol):
@@ -64,3 +65,8 @@ class Device(Protocol):
     def close(self) -> None:
         """Give the device back. It is not used any more."""
         ...
+
+
+def client_of(worker: Worker) -> RegisterClient:
+    """Access to a worker's registers by their fields."""
+    return RegisterClient(worker.read_register, worker.write_register)

@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from p4sgd.host.devices.probe import wait_for_echo
+from p4sgd.host.devices.probe import failed_checks, wait_for_echo
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import registers
-from p4sgd.hw.spec.drop import VERDICT
 from p4sgd.hw.spec.register_map import RegisterClient
 
 __all__ = ["NetworkError", "explain_network_error"]
@@ -36,7 +35,7 @@ def explain_network_error(clients: Sequence[RegisterClient]) -> str:
         if echo is None:
             missing.setdefault(index, [])  # those that were heard know better
             continue
-        failed = [check for bit, check in enumerate(VERDICT) if echo["verdict"] >> bit & 1]
+        failed = failed_checks(echo["verdict"])
         if failed:
             return f"the aggregator drops what worker {index} sends: it is {failed[0].help}"
         here = f"slot {reason['slot']}, round {reason['round']}"

@@ -6,7 +6,7 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.drop import VERDICT, Drop
 from p4sgd.hw.spec.register_map import RegisterClient
 
-__all__ = ["Echo", "probe", "wait_for_echo"]
+__all__ = ["Echo", "failed_checks", "probe", "wait_for_echo"]
 
 _READS = 1000
 """How often to look for an echo of which there is only one: it comes within microseconds or not at all."""
@@ -71,7 +71,7 @@ def probe(client: RegisterClient, *, slot: int, number: int, broadcast: bool) ->
     if head is None:
         return None
     return Echo(
-        failed=tuple(check for bit, check in enumerate(VERDICT) if head["verdict"] >> bit & 1),
+        failed=failed_checks(head["verdict"]),
         port=head["port"],
         version=head["version"],
         workers=client.read(registers.ECHO_JOB)["workers"],
@@ -81,6 +81,11 @@ def probe(client: RegisterClient, *, slot: int, number: int, broadcast: bool) ->
         aggregated=client.read(registers.ECHO_AGGREGATED)["value"],
         cycles=client.read(registers.ECHO_CYCLES)["value"],
     )
+
+
+def failed_checks(verdict: int) -> tuple[Drop, ...]:
+    """Checks of `VERDICT` that an aggregator says have failed."""
+    return tuple(check for bit, check in enumerate(VERDICT) if verdict >> bit & 1)
 
 
 def wait_for_echo(client: RegisterClient, reads: int = _READS) -> dict[str, int] | None:

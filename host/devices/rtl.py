@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from p4sgd.host.devices.device import client_of
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.new_file import new_file
 from p4sgd.host.switch.fpga import FpgaAggregator
@@ -20,7 +21,6 @@ from p4sgd.host.switch.membership import Membership
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.drop import Drop
-from p4sgd.hw.spec.register_map import RegisterClient
 
 if TYPE_CHECKING:
     from p4sgd.sim.cluster.trace import Trace
@@ -304,8 +304,7 @@ class RtlDevice:
 
     def before_join(self, worker: int, first_round: int) -> None:
         """Do what a switch's controller does before a job."""
-        client = RegisterClient(self._workers[worker].read_register, self._workers[worker].write_register)
-        self._membership.join(client, worker, first_round)
+        self._membership.join(client_of(self._workers[worker]), worker, first_round)
 
     def before_start(self, worker: int) -> None:
         """Load what the host wrote to a worker's memory."""

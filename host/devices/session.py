@@ -8,14 +8,13 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.devices.device import Device, Worker
+from p4sgd.host.devices.device import Device, client_of
 from p4sgd.host.devices.diagnosis import NetworkError, explain_network_error
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
 from p4sgd.hw.spec.image import ImageLayout
-from p4sgd.hw.spec.register_map import RegisterClient
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.hw.spec.table import LossTable
@@ -26,7 +25,6 @@ __all__ = [
     "Session",
     "WorkerImage",
     "bank_bytes",
-    "client_of",
     "find_foreign",
 ]
 
@@ -346,11 +344,6 @@ class Session:
                 raise UserError(str(error)) from error
         if settings.workers != self.workers:
             raise P4sgdError(f"the settings are for {settings.workers} workers, the device has {self.workers}")
-
-
-def client_of(worker: Worker) -> RegisterClient:
-    """Access to a worker's registers by their fields."""
-    return RegisterClient(worker.read_register, worker.write_register)
 
 
 def find_foreign(device: Device, index: int) -> str | None:

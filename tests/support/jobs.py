@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from p4sgd.host.devices.device import client_of
 from p4sgd.host.losses import get_loss
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
@@ -149,7 +150,7 @@ def configure(
     clients = []
     for index, worker in enumerate(workers):
         layout = job.layout(index)
-        client = RegisterClient(worker.read_register, worker.write_register)
+        client = client_of(worker)
         clients.append(client)
         lines = layout.pack_lines(job.stored[index])
         padded = np.zeros(layout.padded_features, np.int64)

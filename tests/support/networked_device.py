@@ -4,7 +4,7 @@ import dataclasses
 from collections import Counter
 
 from p4sgd.host.devices import open_device
-from p4sgd.host.devices.session import client_of
+from p4sgd.host.devices.device import client_of
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.packet import VERSION, EchoValue, Packet, PacketType

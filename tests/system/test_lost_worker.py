@@ -7,13 +7,13 @@ import pytest
 from support.bench import default_seed
 
 from p4sgd.host.data import Dataset
+from p4sgd.host.devices.device import client_of
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.host.devices.session import NetworkSettings, Session
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train, trainer
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.register_map import RegisterClient
 
 OPTIONS = TrainingOptions(epochs=4, workers=2, precision=3)
 
@@ -40,7 +40,7 @@ def test_training_goes_on_from_the_checkpoint(tmp_path, monkeypatch):
 
         def lose(record):
             if record.epoch == 2:  # nobody hears it from now on
-                client = RegisterClient(worker.read_register, worker.write_register)
+                client = client_of(worker)
                 client.write_pair(registers.PEER_MAC, 0x0250_0000_0BAD)
 
         return lose

@@ -4,6 +4,7 @@ import pytest
 from support.bench import default_seed
 from support.jobs import SMALL, random_job, run_on
 
+from p4sgd.host.devices.device import client_of
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.register_map import RegisterClient
@@ -15,7 +16,7 @@ LINES = [registers.lines_address(engine, port) for engine in range(SMALL.engines
 
 def memory_errors(device, source, store):
     """Do a run; what the workers say of their memories."""
-    clients = [RegisterClient(worker.read_register, worker.write_register) for worker in device.workers]
+    clients = [client_of(worker) for worker in device.workers]
     for client in clients:
         client.write(registers.STATUS, memory_error=1)
         client.write(registers.RUN, model_source=source.value, model_store=int(store))

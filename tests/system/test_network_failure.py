@@ -6,11 +6,11 @@ import pytest
 from support.bench import default_seed
 from support.jobs import random_job, run_on
 
+from p4sgd.host.devices.device import client_of
 from p4sgd.host.devices.diagnosis import explain_network_error
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.register_map import RegisterClient
 
 TINY = WorkerConfig.tiny()
 
@@ -20,7 +20,7 @@ class EndedError(Exception):
 
 
 def clients_of(device):
-    return [RegisterClient(worker.read_register, worker.write_register) for worker in device.workers]
+    return [client_of(worker) for worker in device.workers]
 
 
 def run_into(device, job, cycles, fault):

@@ -3,18 +3,18 @@
 import pytest
 from support.jobs import random_job, run_on
 
+from p4sgd.host.devices.device import client_of
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.register_map import RegisterClient
 
 TINY = WorkerConfig.tiny()
 
 
 def counted(worker, name):
     """A counter of a run in progress."""
-    client = RegisterClient(worker.read_register, worker.write_register)
+    client = client_of(worker)
     client.write(registers.SNAPSHOT, take=1)
     return client.read_pair(registers.COUNTERS[name].registers)
 

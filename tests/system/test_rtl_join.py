@@ -6,11 +6,11 @@ import pytest
 from support.bench import default_seed
 from support.jobs import random_job, run_on
 
+from p4sgd.host.devices.device import client_of
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.register_map import RegisterClient
 
 TINY = WorkerConfig.tiny()
 
@@ -59,7 +59,7 @@ def test_a_worker_that_nobody_hears():
     device = RtlDevice(TINY, 2, seed=default_seed())
     try:
         run_on(device, random_job(TINY, 2, seed=default_seed()))
-        clients = [RegisterClient(worker.read_register, worker.write_register) for worker in device.workers]
+        clients = [client_of(worker) for worker in device.workers]
         clients[1].write_pair(registers.PEER_MAC, 0xBAD)
         for client in clients:
             client.write(registers.CTRL, start=1)

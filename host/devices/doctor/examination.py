@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from p4sgd.host.devices.device import Device
+from p4sgd.host.devices.device import Device, client_of
 from p4sgd.host.devices.doctor.allreduce import examine_allreduce
 from p4sgd.host.devices.doctor.finding import Examination, Finding, Result
 from p4sgd.host.devices.doctor.link import examine_link
 from p4sgd.host.devices.doctor.neighbour import ask_neighbour, tell_ways_apart
 from p4sgd.host.devices.doctor.settings import examine_settings
 from p4sgd.host.devices.doctor.trial import Trial
-from p4sgd.host.devices.session import NetworkSettings, Session, client_of, find_foreign
+from p4sgd.host.devices.session import NetworkSettings, Session, find_foreign
 from p4sgd.host.switch.fpga import FpgaAggregator
 from p4sgd.hw.spec import registers
 

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.jobs import random_job, run_on
 
+from p4sgd.host.devices.device import client_of
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
-from p4sgd.hw.spec.register_map import RegisterClient
 from p4sgd.sim import kernels
 from p4sgd.sim.emulator import EmulatedDevice, EmulatorError
 
@@ -66,10 +66,6 @@ def test_activations_of_any_planes(config, features, samples, planes, signed, se
     got = kernels.activations(tuple(lines), precision, signed, dealt.astype(np.float64), block=2)
     np.testing.assert_array_equal(got[:samples], (q >> (planes - precision)) @ weights[:features])
     assert not got[samples:].any()
-
-
-def client_of(worker):
-    return RegisterClient(worker.read_register, worker.write_register)
 
 
 def test_identity_and_access():
