@@ -110,7 +110,8 @@ class StridedReader(wiring.Component):
         touching = Signal(reset_less=True)
         last_beats = Signal(range(block + 1), reset_less=True)  # of the last block
         single = Signal(reset_less=True)  # groups are single beats and do not touch
-        needed = Signal(range(block + 1), reset_less=True)  # room for a request, and for the one before if just made
+        needed = Signal(range(block + 1), reset_less=True)  # room for a request, and for one made just before if single
+        more_needed = Signal(range(2 * block + 1), reset_less=True)  # and for one made a cycle earlier
         crosses = Signal(_GROUP_BEATS, reset_less=True)  # by its place in the last beats of a page: a group is cut
         multiplier = Signal(_GROUP_BITS, reset_less=True)
         addend = Signal(COUNT_BITS + _GROUP_BITS, reset_less=True)
@@ -126,13 +127,15 @@ class StridedReader(wiring.Component):
         ends_group = Signal(reset_less=True)
         requested = self.memory.ar.valid & self.memory.ar.ready
 
-        # Room not yet promised to a burst.
+        # Room not yet promised to a burst, and whether there was enough for the next in the cycle before, so that the
+        # comparison has that cycle to itself.
         room = Signal(range(self._fifo_beats + 1), init=self._fifo_beats)
         freed = Signal()
-        enough = room >= needed
+        enough = Signal()
         m.d.sync += [
             freed.eq(self.data.valid & self.data.ready),
             room.eq(room - Mux(requested, beats, 0) + freed),
+            enough.eq(room >= Mux(requested, more_needed, needed)),
         ]
 
         m.d.comb += [
@@ -191,6 +194,7 @@ class StridedReader(wiring.Component):
                     beats_left.eq(group_beats),
                     to_next.eq(distance),
                     needed.eq(Mux(single, 2, group_beats)),
+                    more_needed.eq(Mux(single, 3, 2 * group_beats)),
                     crosses.eq(Cat(~touching & (start + group_beats > _GROUP_BEATS) for start in range(_GROUP_BEATS))),
                 ]
                 m.next = "PLAN"

@@ -68,6 +68,7 @@ class Reading(Proof):
         request = self.reader.memory.ar
         state = self.peek("dut.fsm_state", 3)
         room, needed, beats = self.peek("dut.room", 5), self.peek("dut.needed", 4), self.peek("dut.beats", 4)
+        more_needed, enough = self.peek("dut.more_needed", 5), self.peek("dut.enough")
         group, distance = self.peek("dut.group_beats", 4), self.peek("dut.distance", 4)
         beats_left, to_next = self.peek("dut.beats_left", 4), self.peek("dut.to_next", 4)
         advance, ends_group = self.peek("dut.advance", 4), self.peek("dut.ends_group")
@@ -80,7 +81,10 @@ class Reading(Proof):
             Assert(room + self.kept + self.peek("dut.freed") == self.FIFO_BEATS),
             Assert(state <= self.REQUEST),
             Assert(~request.valid | (state == self.REQUEST)),
+            Assert(self.reader.busy | (state == self.IDLE)),
         ]
+        with m.If(~self.reader.busy | ((state >= self.SHAPE) & (state < self.PLAN))):
+            m.d.comb += Assert(room == self.FIFO_BEATS)
         with m.If(request.valid):
             m.d.comb += Assert(room >= beats)
         with m.If(state == self.SHAPE):
@@ -98,6 +102,8 @@ class Reading(Proof):
         with m.If(state >= self.PLAN):
             m.d.comb += [
                 Assert(needed == Mux(single, 2, group)),
+                Assert(more_needed == Mux(single, 3, 2 * group)),
+                Assert(~enough | (room >= needed)),
                 Assert((beats_left >= 1) & (beats_left <= group)),
                 Assert(to_next + group == distance + beats_left),
                 Assert((last_beats >= 1) & (last_beats <= self.BLOCK)),
@@ -206,7 +212,7 @@ def test_rules_of_the_bus_are_kept(tmp_path, proof, k):
     ("right", "wrong"),
     [
         pytest.param("start + group_beats > _GROUP_BEATS", "start + group_beats > _GROUP_BEATS + 1", id="page"),
-        pytest.param("needed.eq(Mux(single, 2, group_beats))", "needed.eq(1)", id="room"),
+        pytest.param("Mux(requested, more_needed, needed)", "needed", id="room"),
         pytest.param("valid & ~self.memory.ar.ready)", "valid & ~self.memory.ar.ready & ~self.stop)", id="withdrawn"),
     ],
 )
