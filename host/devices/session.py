@@ -31,6 +31,9 @@ __all__ = [
 _JOBS = 256
 """Job numbers that a packet can carry."""
 
+_ABORT_SECONDS = 0.02
+"""Longest time to wait for workers to end a run that was aborted, s: what memory still brings takes microseconds."""
+
 _PAGE = 4096
 """Images and weights begin at multiples of this, so that no burst of a reader crosses a 4 KiB boundary early."""
 
@@ -132,7 +135,9 @@ class Session:
         for index in range(len(self._clients)):
             if problem := find_foreign(device, index):
                 raise P4sgdError(f"worker {index} of device {device.name} {problem}")
-        self._join(network or NetworkSettings())
+        self._network = network or NetworkSettings()
+        self._joined = False
+        self._join()
 
     @property
     def workers(self) -> int:
@@ -248,9 +253,14 @@ class Session:
         ------
         P4sgdError
             If a worker was busy, did not end, met a memory error or gave up waiting for the network, which is a
-            `NetworkError`. Whatever happens, no worker is left running.
+            `NetworkError`. Whatever happens, no worker is left running; after a run that did not end well the workers
+            join a new job before the next.
         """
-        self._refuse_busy()
+        if self._joined:
+            self._refuse_busy()
+        else:
+            self._join()
+        self._joined = False
         for client in self._clients:
             client.write(registers.STATUS, **{field.name: 1 for field in registers.STATUS.fields})
             client.write(registers.RUN, model_source=source.value, model_store=int(store), stale=int(self._stale))
@@ -264,16 +274,17 @@ class Session:
                 raise P4sgdError(f"device {self._device.name}: {error}") from error
             raise
         statuses = [client.read(registers.STATUS) for client in self._clients]
+        for index, status in enumerate(statuses):
+            if status["memory_error"]:  # the others then lack its packets
+                raise P4sgdError(f"worker {index} met a memory error; the weights of this run are void")
         if any(status["network_error"] for status in statuses):
             raise NetworkError(f"{explain_network_error(self._clients)}; the weights of this run are void")
         flags: set[str] = set()
         for index, (client, status) in enumerate(zip(self._clients, statuses, strict=True)):
             if not client.read(registers.CTRL)["done"]:
                 raise P4sgdError(f"worker {index} did not end its run")
-            raised = {name for name, value in status.items() if value}
-            if "memory_error" in raised:
-                raise P4sgdError(f"worker {index} met a memory error; the weights of this run are void")
-            flags |= raised
+            flags |= {name for name, value in status.items() if value}
+        self._joined = True
         counters = tuple(
             client.read_counters(registers.counters(worker.config))
             for client, worker in zip(self._clients, self._device.workers, strict=True)
@@ -304,13 +315,16 @@ class Session:
         for client in self._clients:
             with contextlib.suppress(P4sgdError, RuntimeError):
                 client.write(registers.ABORT, abort=1)
+        with contextlib.suppress(P4sgdError, RuntimeError):
+            self._device.wait(_ABORT_SECONDS)
 
     def _refuse_busy(self) -> None:
         for index, client in enumerate(self._clients):
             if not client.read(registers.CTRL)["idle"]:
                 raise P4sgdError(f"worker {index} is busy with another run")
 
-    def _join(self, network: NetworkSettings) -> None:
+    def _join(self) -> None:
+        network = self._network
         self._refuse_busy()  # a run would never end if its worker changed jobs in it
         job = network.job
         if job is None:
@@ -322,6 +336,7 @@ class Session:
             client.write_pair(registers.LOCAL_MAC, _local_mac(index))
             client.write_pair(registers.PEER_MAC, network.aggregator_mac)
             client.write(registers.JOIN, round=network.first_round)
+        self._joined = True
 
     def _check_settings(self, settings: RunSettings) -> None:
         if not self._images:

@@ -73,6 +73,10 @@ class Endpoint(wiring.Component):
     join : In(1), join_round : In(16)
         Pulse: forget all slots; the next AllReduce is slot 0 of this round. With ``partials`` at rest; sums that have
         not been taken are withdrawn.
+    leave : In(1)
+        Level: forget all slots; what comes for them then is dropped, and no partial is taken until the next join.
+    joined : Out(1)
+        Since a join the endpoint has neither left nor given up: it takes partials.
     busy : Out(1)
         A slot waits for the network or holds sums; up to 2 cycles later.
     probe : In(stream of PROBE), echo : Out(flow of ECHO)
@@ -89,7 +93,7 @@ class Endpoint(wiring.Component):
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
-        flags = ("busy", "given_up", "given_up_partial", "sent", "resent", "received", "dropped")
+        flags = ("busy", "given_up", "given_up_partial", "sent", "resent", "received", "dropped", "joined")
         super().__init__(
             {
                 "partials": In(stream.Signature(VALUES_LAYOUT)),
@@ -110,6 +114,7 @@ class Endpoint(wiring.Component):
                 "given_up_round": Out(ROUND_BITS),
                 "drop": Out(Drop),
                 "join": In(1),
+                "leave": In(1),
                 "join_round": In(ROUND_BITS),
             }
             | {name: Out(1) for name in flags}
@@ -135,6 +140,8 @@ class Endpoint(wiring.Component):
     given_up_partial: Signal
     drop: Signal
     join: Signal
+    leave: Signal
+    joined: Signal
     join_round: Signal
     busy: Signal
     sent: Signal
@@ -175,7 +182,7 @@ class Endpoint(wiring.Component):
 
         forget = Signal()
         gives_up = Signal()
-        m.d.comb += forget.eq(self.join | gives_up)
+        m.d.comb += forget.eq(self.join | self.leave | gives_up)
         reception = self._receive(m, slots, rounds, submitted & (next_slot == self._config.slots - 1), forget)
         timer = self._transmit(m, slots, next_vacant, rounds, reception, forget)
 
@@ -183,6 +190,7 @@ class Endpoint(wiring.Component):
         m.d.sync += gives_up.eq(timer.give_up & ~forget)
         with m.If(timer.give_up & ~forget & ~self.given_up):
             m.d.sync += [
+                self.joined.eq(0),
                 self.given_up.eq(1),
                 self.given_up_slot.eq(timer.scan),
                 self.given_up_round.eq(self._round_of(timer.scan, rounds)),
@@ -193,8 +201,11 @@ class Endpoint(wiring.Component):
                 *(waiting.eq(0) for waiting in (slots.waits_for_full, slots.waits_for_clear, slots.has_sums)),
                 vacant.eq(-1),
             ]
+        with m.If(self.leave):
+            m.d.sync += self.joined.eq(0)
         with m.If(self.join):
             m.d.sync += [
+                self.joined.eq(1),
                 self.given_up.eq(0),
                 next_slot.eq(0),
                 slot_after.eq(1),
@@ -326,8 +337,8 @@ class Endpoint(wiring.Component):
         has_partial = Signal()
         probes = Signal()
         m.d.comb += [
-            self.partials.ready.eq(free & next_vacant & ~self.given_up),
-            has_partial.eq(self.partials.valid & next_vacant & ~self.given_up),
+            self.partials.ready.eq(free & next_vacant & self.joined),
+            has_partial.eq(self.partials.valid & next_vacant & self.joined),
             send_ack.eq(free & ~has_partial & ack_is_due),
             probes.eq(free & ~has_partial & ~ack_is_due & self.probe.valid),
             resends.eq(free & ~has_partial & ~ack_is_due & ~self.probe.valid & timer.offered),

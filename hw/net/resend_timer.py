@@ -1,6 +1,6 @@
 """When a packet is to be sent again, and when it is time to give up."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -24,7 +24,8 @@ class ResendTimer(wiring.Component):
     """Asks one slot after the other: does it wait? since when? for too long?
 
     It spends 5 cycles on a slot that waits and 1 on any other, so a packet is offered at most 5 · slots cycles after
-    it is due.
+    it is due. One that is not taken for another such time, because the way out is blocked, counts as sent again: the
+    network may be gone, and then it is time to give up, too.
 
     Members
     -------
@@ -103,6 +104,7 @@ class ResendTimer(wiring.Component):
         wait = Signal(_TIME_BITS, reset_less=True)
         was_partial = Signal(reset_less=True)
         more_resends = Signal(_RESENDS_BITS, reset_less=True)
+        patience = Signal(signed(_TIME_BITS + 1), reset_less=True)  # cycles that a packet may yet be offered, less one
         overdue = Signal(reset_less=True)
         spent = Signal(reset_less=True)
         asks = Signal()
@@ -144,11 +146,19 @@ class ResendTimer(wiring.Component):
                 ]
                 m.next = "COMPARE"
             with m.State("COMPARE"):
-                m.d.sync += [overdue.eq(elapsed >= wait), more_resends.eq(resends + ~resends.all())]
+                m.d.sync += [
+                    overdue.eq(elapsed >= wait),
+                    more_resends.eq(resends + ~resends.all()),
+                    patience.eq(wait),
+                ]
                 m.next = "RESEND"
             with m.State("RESEND"):
                 m.d.comb += [self.offered.eq(asks & ~spent), self.give_up.eq(asks & spent)]
+                m.d.sync += patience.eq(patience - 1)
                 with m.If((self.sent & self.is_resend) | ~self.offered):
                     m.d.comb += moves.eq(1)
                     m.next = "LOOK"
+                with m.Elif(patience[-1]):
+                    m.d.sync += [resends.eq(more_resends), elapsed.eq(~0)]
+                    m.next = "STRETCH"
         return m

@@ -17,7 +17,7 @@ from p4sgd.hw.spec.register_map import Access, Counter, Field, Register, Registe
 MAGIC = int.from_bytes(b"P4SG", "big")
 """First word of the identification block."""
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 """Changes whenever the meaning of an existing register does."""
 
 
@@ -75,15 +75,17 @@ STATUS = Register(
         Field("partial_clamped", 0, 1, _W1C, "Round 1 clamped a partial activation"),
         Field("residual_saturated", 1, 1, _W1C, "Round 2 saturated a margin or a residual"),
         Field("weight_saturated", 2, 1, _W1C, "Round 3 saturated a weight"),
-        Field("memory_error", 3, 1, _W1C, "a memory response was an error; the run's result is void"),
+        Field("memory_error", 3, 1, _W1C, "a memory response was an error; the run ended, its result is void"),
         Field("network_error", 4, 1, _W1C, "the network did not answer, see GIVEN_UP; the run's result is void"),
         Field("aborted", 5, 1, _W1C, "the host ended the run; its result is void"),
+        Field("not_joined", 6, 1, _W1C, "a run was wanted outside of a job: write JOIN first; it did nothing"),
+        Field("refused", 7, 1, _W1C, "a run was wanted that there cannot be, see FORMAT, CHUNKS, MICRO_BATCHES"),
     ),
 )
 FORMAT = Register(
     "FORMAT",
     0x040,
-    "Feature format of the run",
+    "Feature format of the run; precision · CHUNKS is 1 to LINE_FIFO_DEPTH",
     (
         Field("precision", 0, 4, _RW, "planes to read (P), 1 to 8", reset=1),
         Field("stored", 4, 4, _RW, "planes in the image (S), P to 8", reset=1),
@@ -97,8 +99,13 @@ CHUNKS = whole(
     "chunks of each engine in the image (C), 1 to CHUNKS_MAX, with RUN.stale to half of it",
     bits=17,
 )
-MICRO_BATCHES = whole("MICRO_BATCHES", 0x048, _RW, "micro-batches of a mini-batch (B/8)", bits=16)
-MINI_BATCHES = whole("MINI_BATCHES", 0x04C, _RW, "mini-batches of the run")
+MICRO_BATCHES = whole("MICRO_BATCHES", 0x048, _RW, "micro-batches of a mini-batch (B/8), at least 1", bits=16)
+MINI_BATCHES = whole(
+    "MINI_BATCHES",
+    0x04C,
+    _RW,
+    "mini-batches of the run, at least 1; CHUNKS · MICRO_BATCHES · MINI_BATCHES is below 2^40",
+)
 LABEL_MODE = Register(
     "LABEL_MODE",
     0x050,
@@ -207,7 +214,7 @@ GIVEN_UP = Register(
 ABORT = Register(
     "ABORT",
     0x0AC,
-    "Ends a run as soon as memory allows",
+    "Ends a run as soon as memory allows; what is being stored is stored. The next one needs a JOIN",
     (Field("abort", 0, 1, _STROBE, "a write, of whatever value, ends it"),),
 )
 PROBE = Register(
@@ -259,7 +266,7 @@ COUNTERS = counter_block(
     {
         "CYCLES": "cycles of the last run",
         "CYCLES_BUSY": "cycles in which engine 0 took a line",
-        "CYCLES_MEMORY": "cycles in which it could have, but none had come from memory",
+        "CYCLES_MEMORY": "cycles in which none had come from memory",
         "CYCLES_NETWORK": "cycles in which it waited for sums from the network",
         "CYCLES_CHAINING": "cycles in which it waited for the backward pass to update the model",
         "CYCLES_DRAIN": "cycles after its last line until the run's end",

@@ -21,8 +21,8 @@ class Counters(wiring.Component):
     it had to wait, for sums that had not come (network), or for the backward pass (chaining). The cycles before the
     first line is asked for belong to the run's preparation (model).
 
-    What is shown follows the counters while the worker is idle and stands still during a run, but for the moments of
-    ``snapshot``: all counters of one moment, however long the host takes to read them.
+    What is shown follows the counters while no run is under way, at most `END_CYCLES` behind, and stands still during
+    a run, but for the moments of ``snapshot``: all counters of one moment, however long the host takes to read them.
 
     Members
     -------

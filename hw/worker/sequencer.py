@@ -6,7 +6,10 @@ from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.spec.registers import ModelSource
 
-__all__ = ["Phase", "Sequencer"]
+__all__ = ["END_CYCLES", "Phase", "Sequencer"]
+
+END_CYCLES = 4
+"""Cycles from the last of a run, as counted, to ``done``: after them the counters show it (`Counters`)."""
 
 
 class Phase(enum.Enum, shape=2):
@@ -24,11 +27,13 @@ class Phase(enum.Enum, shape=2):
 class Sequencer(wiring.Component):
     """Takes a run through its phases::
 
-        start ─▶ count ─▶ load | zero | keep ─▶ train ─▶ finish ─▶ (store) ─▶ done
-                              └───────────┴────────┴─▶ abort ─▶ reset ────────▲
+        start ─▶ count ─▶ load | zero | keep ─▶ train ─▶ finish ─▶ (store) ─▶ end ─▶ done
+                   │          └───────────┴────────┴─▶ abort ─▶ reset ────────▲
+                   └─▶ refused ───────────────────────────────────────────────┘
 
     Each phase is a one-cycle command to the engines, which fall out of ``engines_idle`` within 3 cycles and return
-    to it when they are through. A run that is aborted leaves nothing but the reset that all its parts get.
+    to it when they are through. A run that is aborted leaves nothing but the reset that all its parts get. At the end
+    the counters get the cycles that they need to be shown as they are.
 
     Members
     -------
@@ -38,6 +43,8 @@ class Sequencer(wiring.Component):
         Pulse: the start was taken.
     done : Out(1)
         Pulse: the run has ended.
+    idle : Out(1)
+        No run is under way.
     phase : Out(Phase)
         Current phase.
     model_source : In(2)
@@ -46,6 +53,10 @@ class Sequencer(wiring.Component):
         Whether to store the model.
     count : Out(1), counted : In(1)
         Pulses to and from `Totals`.
+    impossible : In(1)
+        With ``counted``: there is no such run, it ends here.
+    refused : Out(1)
+        Pulse: so it does.
     end_early : In(1)
         Level: end the run as soon as memory allows; a store is completed first, and what was stored is good.
     load, zero, train, store, give_up : Out(1)
@@ -66,11 +77,14 @@ class Sequencer(wiring.Component):
                 "start": In(1),
                 "started": Out(1),
                 "done": Out(1),
+                "idle": Out(1),
                 "phase": Out(Phase),
                 "model_source": In(2),
                 "model_store": In(1),
                 "count": Out(1),
                 "counted": In(1),
+                "impossible": In(1),
+                "refused": Out(1),
                 "load": Out(1),
                 "zero": Out(1),
                 "train": Out(1),
@@ -88,11 +102,14 @@ class Sequencer(wiring.Component):
     start: Signal
     started: Signal
     done: Signal
+    idle: Signal
     phase: Signal
     model_source: Signal
     model_store: Signal
     count: Signal
     counted: Signal
+    impossible: Signal
+    refused: Signal
     load: Signal
     zero: Signal
     train: Signal
@@ -108,26 +125,30 @@ class Sequencer(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         commands = [self.load, self.zero, self.train, self.store, self.give_up]
-        pulses = [self.started, self.done, self.count, self.aborting, *commands]
+        pulses = [self.started, self.done, self.count, self.refused, self.aborting, *commands]
         m.d.sync += [pulse.eq(0) for pulse in pulses]
         # A command takes three cycles to show in an engine's idle: wait them out before looking at it.
         issued = Signal(4)
         m.d.sync += issued.eq(issued >> 1)
         idle = self.engines_idle & (issued == 0)
+        ended = Signal(range(END_CYCLES))
 
         def issue(command: Signal) -> list[object]:
             return [command.eq(1), issued.eq(0b1111)]
 
         with m.FSM():
             with m.State("IDLE"):
-                m.d.comb += self.phase.eq(Phase.IDLE)
+                m.d.comb += [self.phase.eq(Phase.IDLE), self.idle.eq(1)]
                 # `started` is high in the cycle in which the register file still shows the old start.
                 with m.If(self.start & ~self.started & ~self.done):
                     m.d.sync += [self.started.eq(1), self.count.eq(1)]
                     m.next = "COUNT"
             with m.State("COUNT"):
                 m.d.comb += self.phase.eq(Phase.MODEL)
-                with m.If(self.counted):
+                with m.If(self.counted & self.impossible):
+                    m.d.sync += self.refused.eq(1)
+                    m.next = "END"
+                with m.Elif(self.counted):
                     with m.If(self.model_source == ModelSource.MEMORY.value):
                         m.d.sync += issue(self.load)
                     with m.Elif(self.model_source == ModelSource.ZERO.value):
@@ -158,13 +179,11 @@ class Sequencer(wiring.Component):
                         m.d.sync += issue(self.store)
                         m.next = "STORE"
                     with m.Else():
-                        m.d.sync += self.done.eq(1)
-                        m.next = "IDLE"
+                        m.next = "END"
             with m.State("STORE"):
                 m.d.comb += self.phase.eq(Phase.MODEL)
                 with m.If(idle):
-                    m.d.sync += self.done.eq(1)
-                    m.next = "IDLE"
+                    m.next = "END"
             with m.State("ABORT"):
                 m.d.comb += self.phase.eq(Phase.FINISH)
                 m.d.sync += self.aborting.eq(1)
@@ -174,6 +193,12 @@ class Sequencer(wiring.Component):
             with m.State("RESET"):
                 m.d.comb += self.phase.eq(Phase.FINISH)
                 with m.If(issued == 0):
-                    m.d.sync += [self.reset.eq(0), self.done.eq(1)]
+                    m.d.sync += self.reset.eq(0)
+                    m.next = "END"
+            with m.State("END"):
+                m.d.comb += self.phase.eq(Phase.IDLE)
+                m.d.sync += ended.eq(ended + 1)
+                with m.If(ended == END_CYCLES - 1):
+                    m.d.sync += [ended.eq(0), self.done.eq(1)]
                     m.next = "IDLE"
         return m

@@ -26,7 +26,7 @@ from p4sgd.hw.spec.registers import counters as register_counters
 from p4sgd.hw.spec.registers import identity, worker_map
 from p4sgd.hw.worker.counters import Counters
 from p4sgd.hw.worker.engine import Engine
-from p4sgd.hw.worker.sequencer import Phase, Sequencer
+from p4sgd.hw.worker.sequencer import Sequencer
 from p4sgd.hw.worker.settings import ENGINE_SETTINGS, EngineCommands
 from p4sgd.hw.worker.totals import Totals
 
@@ -95,7 +95,7 @@ class Worker(wiring.Component):
     tx : Out(stream of FrameBeat), rx : In(stream of FrameBeat)
         Ethernet frames to and from the MAC.
     idle : Out(1)
-        No run is wanted or under way; the same as CTRL.idle.
+        No run is wanted or under way, and the counters show the last one; the same as CTRL.idle.
     events : Out(StructLayout of EVENTS)
         A pulse for every event of :mod:`p4sgd.hw.spec.events`, a cycle later, for who wants to watch; a design that
         leaves them open pays nothing.
@@ -126,7 +126,7 @@ class Worker(wiring.Component):
         m.submodules.counters = counters = Counters(config)
         m.submodules.endpoint = endpoint = Endpoint(config)
         m.submodules.prober = prober = Prober(config)
-        totals = Totals()
+        totals = Totals(config)
         partial_sum = PartialSum(config)
         loss = LossUnit(config)
         labels = StridedReader(8 * LABEL_BYTES, fifo_beats=64, burst_limit=32)
@@ -143,12 +143,17 @@ class Worker(wiring.Component):
         for name, part in parts.items():
             m.submodules[name] = DomainRenamer("training")(part)
 
-        # The host's wish to end a run lasts until it has ended; a run whose packets nobody answers ends itself.
-        aborting = Signal()
-        with m.If(self.idle):
-            m.d.sync += aborting.eq(0)
-        with m.Elif(registers.abort_abort_strobe):
-            m.d.sync += aborting.eq(1)
+        # What ends a run early holds until it has ended: the host's wish, and an error of memory. A worker outside of a
+        # job ends its run by itself, and one that ends early leaves: its packets may be anywhere.
+        aborting, failed = Signal(), Signal()
+        memory_error = Cat(engine.state.memory_error for engine in engines).any() | labels.error
+        with m.If(sequencer.done):
+            m.d.sync += [aborting.eq(0), failed.eq(0)]
+        with m.Elif(~self.idle):
+            with m.If(registers.abort_abort_strobe):
+                m.d.sync += aborting.eq(1)
+            with m.If(memory_error):
+                m.d.sync += failed.eq(1)
 
         # The way of the data.
         for index, engine in enumerate(engines):
@@ -189,15 +194,16 @@ class Worker(wiring.Component):
             labels.stop.eq(sequencer.give_up),
             sequencer.labels_idle.eq(~labels.busy),
             sequencer.network_busy.eq(endpoint.busy),
-            sequencer.end_early.eq(endpoint.given_up | aborting),
+            sequencer.end_early.eq(~endpoint.joined | aborting | failed),
+            endpoint.leave.eq(sequencer.reset),
             registers.status_network_error.eq(endpoint.given_up & ~self.idle),
-            registers.status_aborted.eq(registers.abort_abort_strobe & ~self.idle),
+            registers.status_aborted.eq(sequencer.give_up & aborting),
+            registers.status_not_joined.eq(sequencer.started & ~endpoint.joined),
+            registers.status_refused.eq(sequencer.refused),
             registers.status_partial_clamped.eq(partial_sum.clamped),
             registers.status_residual_saturated.eq(loss.saturated),
             registers.status_weight_saturated.eq(Cat(engine.state.weight_saturated for engine in engines).any()),
-            registers.status_memory_error.eq(
-                Cat(engine.state.memory_error for engine in engines).any() | labels.error,
-            ),
+            registers.status_memory_error.eq(memory_error),
         ]
         self._count(m, registers, sequencer, counters, engines, endpoint)
         m.d.comb += [self.events[name].eq(getattr(engines[0].state, name)) for name in ENGINE_EVENTS]
@@ -265,7 +271,7 @@ class Worker(wiring.Component):
             registers.ctrl_start_clear.eq(sequencer.started),
             registers.ctrl_ready.eq(sequencer.started),
             registers.ctrl_done.eq(sequencer.done),
-            self.idle.eq((sequencer.phase == Phase.IDLE) & ~registers.ctrl_start),
+            self.idle.eq(sequencer.idle & ~registers.ctrl_start),
             registers.ctrl_idle.eq(self.idle),
             sequencer.model_source.eq(registers.run_model_source),
             sequencer.model_store.eq(registers.run_model_store),
@@ -273,7 +279,11 @@ class Worker(wiring.Component):
             totals.micro_batches.eq(registers.micro_batches),
             totals.mini_batches.eq(registers.mini_batches),
             totals.chunks.eq(registers.chunks),
+            totals.precision.eq(registers.format_precision),
+            totals.stored.eq(registers.format_stored),
+            totals.stale.eq(registers.run_stale),
             sequencer.counted.eq(totals.done),
+            sequencer.impossible.eq(totals.impossible),
         ]
 
     def _configure_network(self, m: Module, registers: RegisterFile, endpoint: Endpoint, prober: Prober) -> None:

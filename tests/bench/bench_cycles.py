@@ -14,6 +14,8 @@ the weights are compared with those of the emulator.
 """
 
 import argparse
+import sys
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -24,28 +26,15 @@ from p4sgd.host.devices.rtl import RtlDevice, simulated_chances
 from p4sgd.host.devices.session import Session
 from p4sgd.host.losses import get_loss
 from p4sgd.hw.spec.config import BANKS, PRESETS, WorkerConfig
-from p4sgd.hw.spec.fixed import LABEL, IntArray
+from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import FeatureFormat, RunSettings
 from p4sgd.sim.emulator import EmulatedDevice
 
+sys.path.append(str(Path(__file__).parents[1]))  # as pytest does
 
-class RandomImage:
-    """An image of random bits: what the hardware computes from it takes as long as anything else."""
-
-    signed = False
-
-    def __init__(self, layout: ImageLayout, seed: int) -> None:
-        rng = np.random.default_rng(seed)
-        self.layout = layout
-        labels = np.random.default_rng(0).choice([-1, 1], layout.micro_batches * BANKS)  # of every worker the same
-        self.labels = (labels << LABEL.fraction).astype(np.int32)
-        self._lines = [rng.integers(0, 256, layout.lines_shape, np.uint8) for _ in range(layout.config.labels_memory)]
-
-    def lines(self, number: int) -> np.ndarray:
-        """As of `p4sgd.host.image.Image`."""
-        return self._lines[number]
+from support.random_image import RandomImage
 
 
 def layout_for(config: WorkerConfig, options: argparse.Namespace, batch: int) -> ImageLayout:

@@ -40,13 +40,13 @@ class Endpoints(Proof):
         free(m, dut, stable=SETTINGS)
         had_given_up = Signal()
         m.d.sync += had_given_up.eq(dut.given_up)
-        self.forgets = dut.join | (dut.given_up & ~had_given_up)
+        self.forgets = dut.join | dut.leave | (dut.given_up & ~had_given_up)
         m.d.comb += Assume(dut.resend_cycles < 1 << 16)
         with m.If(Initial()):
             m.d.comb += Assume(dut.join)
         with m.If(dut.join):
             m.d.comb += Assume(~dut.partials.valid)
-        holds(m, dut.partials, rule=Assume, withdrawn=dut.join)
+        holds(m, dut.partials, rule=Assume, withdrawn=dut.join | dut.leave)
         holds(m, dut.probe, rule=Assume)
 
 
@@ -57,7 +57,7 @@ class Streams(Endpoints):
         super().claim(m)
         dut = self.component
         holds(m, dut.tx)
-        holds(m, dut.sums, withdrawn=dut.join | dut.given_up)
+        holds(m, dut.sums, withdrawn=dut.join | dut.leave | dut.given_up)
 
 
 class Slot(Endpoints):

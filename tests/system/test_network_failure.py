@@ -4,13 +4,20 @@ import random
 
 import pytest
 from support.bench import default_seed
-from support.jobs import random_job, run_on
+from support.jobs import configure, random_job, run_on, start
+from support.random_image import RandomImage
 
 from p4sgd.host.devices.device import client_of
 from p4sgd.host.devices.diagnosis import explain_network_error
 from p4sgd.host.devices.rtl import RtlDevice
+from p4sgd.host.devices.session import Session
+from p4sgd.host.losses import get_loss
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.image import ImageLayout
+from p4sgd.hw.spec.registers import ModelSource
+from p4sgd.hw.spec.run import FeatureFormat, RunSettings
+from p4sgd.sim.emulator.device import EmulatedDevice
 
 TINY = WorkerConfig.tiny()
 
@@ -97,6 +104,96 @@ def test_a_run_is_aborted_at_any_time():
         assert ended > 3, "nearly all runs were over before"
     finally:
         device.close()
+
+
+@pytest.mark.rtl
+def test_no_run_begins_outside_of_a_job():
+    """After an abort the sums of before may still come: the next run ends at once, and says why."""
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    device = RtlDevice(TINY, 2, seed=seed, link_reordering=0.2)
+    job = random_job(TINY, 2, seed=seed, mini_batches=12)
+    try:
+        run_into(device, job, 300, lambda: [client.write(registers.ABORT, abort=1) for client in clients_of(device)])
+        clients = clients_of(device)
+        for client in clients:
+            client.write(registers.STATUS, **{field.name: 1 for field in registers.STATUS.fields})
+            client.write(registers.CTRL, start=1)
+        device.wait(0.0002)
+        for client in clients:
+            assert client.read(registers.CTRL)["done"]
+            assert [name for name, value in client.read(registers.STATUS).items() if value] == ["not_joined"]
+            counters = client.read_counters(registers.counters(TINY))
+            assert counters["PACKETS_SENT"] == counters["ENGINE0_LINES"] == 0
+        assert_right(device, job)
+    finally:
+        device.close()
+
+
+@pytest.mark.rtl
+def test_a_run_that_cannot_be_is_refused():
+    seed = default_seed()
+    device = RtlDevice(TINY, 2, seed=seed)
+    job = random_job(TINY, 2, seed=seed)
+    try:
+        clients = configure(device.workers, job)
+        for register, value in ((registers.MINI_BATCHES, 0), (registers.CHUNKS, TINY.chunks + 1)):
+            good = [client.read(register)["value"] for client in clients]
+            for client in clients:
+                client.write(register, value=value)
+            start(clients, job)
+            device.wait(0.0002)
+            for client, known in zip(clients, good, strict=True):
+                assert client.read(registers.STATUS)["refused"]
+                client.write(registers.STATUS, refused=1)
+                client.write(register, value=known)
+        assert_right(device, job)
+    finally:
+        device.close()
+
+
+@pytest.mark.rtl
+def test_a_session_goes_on_after_a_run_was_interrupted():
+    """In a new job, whatever of the old one is under way; no worker is left running."""
+    seed = default_seed()
+    pick = random.Random(seed)
+    print(f"P4SGD_SEED={seed}")
+    expected = begin_session(EmulatedDevice(TINY, 2), seed)
+    expected.run(ModelSource.ZERO)
+    device = RtlDevice(TINY, 2, seed=seed, link_stall=0.3, link_reordering=0.2, link_loss=0.05)
+    wait = device.wait
+
+    def interrupted(timeout_s=None):
+        device.wait = wait
+        device._request("run", cycles=pick.randrange(200, 2000))
+        raise KeyboardInterrupt
+
+    try:
+        session = begin_session(device, seed)
+        for _ in range(6):
+            device.wait = interrupted
+            with pytest.raises(KeyboardInterrupt):
+                session.run(ModelSource.ZERO)
+            assert all(client.read(registers.CTRL)["idle"] for client in clients_of(device))
+            session.run(ModelSource.ZERO, timeout_s=0.002)
+            for got, wanted in zip(session.read_weights(), expected.read_weights(), strict=True):
+                assert got.tolist() == wanted.tolist()
+    finally:
+        device.close()
+
+
+def begin_session(device, seed):
+    """A session with 640 samples of 60 features a worker, ready to run."""
+    layout = ImageLayout(TINY, 60, 640, 4)
+    loss = get_loss("logistic")
+    session = Session(device)
+    session.load_table(loss.table(TINY.table_segments))
+    session.upload([RandomImage(layout, seed + worker) for worker in range(2)])
+    features = FeatureFormat(4, 4, False)
+    session.configure(
+        RunSettings(features, layout.chunks, 2, 40, loss.label_mode, rate_mantissa=128, rate_exponent=16, workers=2)
+    )
+    return session
 
 
 @pytest.mark.rtl

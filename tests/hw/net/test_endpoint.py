@@ -39,7 +39,7 @@ async def begin(dut, resend: int, *, doublings: int = 0, limit: int = 0) -> None
     dut.job.value, dut.shard.value, dut.workers.value = JOB, who["shard"], who["workers"]
     dut.local_mac.value, dut.peer_mac.value, dut.resend_cycles.value = LOCAL, MAC, resend
     dut.doublings.value, dut.resend_limit.value = doublings, limit
-    dut.join.value = dut.rx__valid.value = dut.partials__valid.value = dut.probe__valid.value = 0
+    dut.join.value = dut.leave.value = dut.rx__valid.value = dut.partials__valid.value = dut.probe__valid.value = 0
     await start(dut)
 
 
@@ -350,6 +350,68 @@ async def gives_up(dut):
 
 
 @cocotb.test()
+async def gives_up_behind_a_blocked_way_out(dut):
+    """A packet that is not taken for as long as another is waited for counts as sent again."""
+    limit, resend = 3, 60
+    tx, _, _, partials = await begin_joined(dut, resend, limit=limit)
+    tx.stall = 1.0
+    partials.send([0, 0])
+    for cycle in range((limit + 1) * (resend + 40)):  # noqa: B007
+        await RisingEdge(dut.clk)
+        if dut.given_up.value:
+            break
+    assert dut.given_up.value
+    assert int(dut.given_up_slot.value) == 0
+    assert dut.given_up_partial.value
+    assert cycle >= (limit + 1) * resend
+    # An offer that is taken in the end has the number of resends that it took.
+    tx.stall = 0.0
+    await pulse(dut, "join")
+    await tx.receive(1)
+    tx.stall = 1.0
+    await ClockCycles(dut.clk, 2 * resend + 20)  # due, and passed over once
+    tx.stall = 0.0
+    await ClockCycles(dut.clk, (limit - 2) * (resend + 20))
+    assert not dut.given_up.value
+    await ClockCycles(dut.clk, 2 * (resend + 20))
+    assert dut.given_up.value
+
+
+@cocotb.test()
+async def leaves(dut):
+    """All is forgotten, what comes for it is dropped and no partial is taken, until a join."""
+    await begin(dut, 50)
+    tx, rx, partials = StreamSink(dut, "tx"), StreamSource(dut, "rx"), StreamSource(dut, "partials")
+    dut.sums__ready.value = 0  # they are withdrawn, which a sink would not have
+    dut.join_round.value = 1
+    await pulse(dut, "join")
+    received, dropped = PulseCounter(dut, "received"), PulseCounter(dut, "dropped")
+    partials.send([0] * 2)
+    await tx.receive(2)
+    rx.send([beat_of(packet_to_it(PacketType.FULL, 0, 1).to_bytes())])
+    await tx.receive(3)
+    await pulse(dut, "leave")
+    await ClockCycles(dut.clk, 1)
+    assert not dut.joined.value
+    partials.send([0])
+    rx.send(beat_of(packet_to_it(PacketType.FULL, slot, 1).to_bytes()) for slot in range(2))
+    rx.send([beat_of(packet_to_it(PacketType.CLEAR, 0, 1).to_bytes())])
+    await rx.drained()
+    count = len(tx.items)
+    await ClockCycles(dut.clk, 200)
+    assert (received.count, dropped.count) == (4, 3)
+    assert len(tx.items) == count, "it has left"
+    assert not dut.sums__valid.value
+    assert not dut.busy.value
+    assert not dut.given_up.value
+    dut.join_round.value = 9
+    await pulse(dut, "join")
+    packet = Packet.from_bytes(frame_of((await tx.receive(count + 1))[-1]))  # the partial that waited
+    assert (packet.type, packet.slot, packet.round) == (PacketType.PARTIAL, 0, 9)
+    assert dut.joined.value
+
+
+@cocotb.test()
 async def probes(dut):
     """A probe says who the worker is, and its echo is handed on whatever job, version or sender it is of."""
     shard, workers, slots = (parameters()[name] for name in ("shard", "workers", "slots"))
@@ -481,5 +543,5 @@ def test_endpoint(slots, workers, shard):
     config = dataclasses.replace(WorkerConfig.tiny(), slots=slots)
     # What is left out needs four slots, or enough of them to cover the way to the aggregator and back.
     few = "sums|ignores|acts|resends|probes|latency"
-    only = few if slots < 4 else f"{few}|urgent|gives|join" if slots < 32 else "sums|cycle"
+    only = few if slots < 4 else f"{few}|urgent|gives|join|leaves" if slots < 32 else "sums|cycle"
     run_bench(Endpoint(config), __file__, only=only, slots=slots, workers=workers, shard=shard)

@@ -36,7 +36,7 @@ async def nothing_changes(dut):
     count = parameters()["count"]
     dut.job.value, dut.shard.value, dut.workers.value = JOB, SHARD, WORKERS
     dut.local_mac.value, dut.peer_mac.value, dut.resend_cycles.value = LOCAL, MAC, (1 << 31) - 1
-    dut.join.value = dut.rx__valid.value = dut.partials__valid.value = dut.probe__valid.value = 0
+    dut.join.value = dut.leave.value = dut.rx__valid.value = dut.partials__valid.value = dut.probe__valid.value = 0
     dut.doublings.value = dut.resend_limit.value = 0
     await start(dut)
     twin = EndpointModel(SLOTS, job=JOB, shard=SHARD, workers=WORKERS, local_mac=LOCAL, peer_mac=MAC)

@@ -13,7 +13,7 @@ from p4sgd.hw.worker.sequencer import Phase, Sequencer
 
 @cocotb.test()
 async def phases_in_order(dut):
-    dut.end_early.value = 0
+    dut.end_early.value = dut.impossible.value = 0
     await start(dut)
     dut.engines_idle.value = dut.labels_idle.value = 1
     for _ in range(40):
@@ -73,6 +73,7 @@ async def phases_in_order(dut):
 @cocotb.test()
 async def ends_early(dut):
     """An abort at any time ends in a reset and done, but for one that comes to a store."""
+    dut.impossible.value = 0
     await start(dut)
     dut.engines_idle.value = dut.labels_idle.value = 1
     dut.model_store.value, dut.model_source.value = 1, ModelSource.MEMORY.value
@@ -112,6 +113,29 @@ async def ends_early(dut):
         dut.end_early.value = 0
         await RisingEdge(dut.clk)
     assert 10 < resets < 60
+
+
+@cocotb.test()
+async def refuses(dut):
+    """A run that cannot be is over at once, and the next is done."""
+    dut.end_early.value = dut.network_busy.value = dut.model_store.value = 0
+    await start(dut)
+    dut.engines_idle.value = dut.labels_idle.value = 1
+    dut.model_source.value = ModelSource.ZERO.value
+    for impossible in (1, 0, 1, 1, 0):
+        dut.impossible.value = impossible
+        dut.start.value = 1
+        seen: list[str] = []
+        for _ in range(60):
+            await RisingEdge(dut.clk)
+            if dut.started.value:
+                dut.start.value = 0
+            dut.counted.value = dut.count.value
+            seen += [name for name in ("refused", "zero", "train", "done") if getattr(dut, name).value]
+            assert not (dut.idle.value and seen and seen[-1] != "done")
+            if dut.done.value:
+                break
+        assert seen == (["refused", "done"] if impossible else ["zero", "train", "done"])
 
 
 @pytest.mark.rtl
