@@ -206,7 +206,7 @@ def counters(config: AggregatorConfig) -> dict[str, Counter]:
             "CLEARS_TO_ALL": "CLEAR sent to all",
             "CLEARS_TO_ONE": "CLEAR sent to one worker again",
             "ECHOES": "ECHO sent",
-            "OVERRUNS": "answers that were lost because the way out was blocked",
+            "OVERRUNS": "answers, of those counted above, that were lost because the way out was blocked",
         }
         | {f"DROPPED_{drop.name}": f"frames dropped: {drop.help}" for drop in Drop},
     )
