@@ -101,5 +101,8 @@ def synthesize(verilog: str, top: str, folder: Path, *, black_boxes: str = "", f
     if done.returncode:
         said = (done.stdout + done.stderr).strip().splitlines()
         errors = [line for line in said if line.startswith("ERROR")]
-        raise SynthesisError(f"yosys cannot synthesise {top}: {(errors or said or ['no message'])[-1]}")
+        if not errors:  # it was killed, or is not what it should be
+            ending = f"signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}"
+            raise SynthesisError(f"yosys ended with {ending} while it synthesised {top}; is there memory enough?")
+        raise SynthesisError(f"yosys cannot synthesise {top}: {errors[-1]}")
     return Netlist.from_json(json.loads((folder / "netlist.json").read_bytes()), top)

@@ -110,7 +110,10 @@ class WorkerConfig:
 
     @classmethod
     def u280_wide(cls) -> "WorkerConfig":
-        """An Alveo U280 with 16 engines on all 32 pseudo-channels of its HBM: up to 524,288 features a worker."""
+        """An Alveo U280 with 16 engines on all 32 pseudo-channels of its HBM: up to 524,288 features a worker.
+
+        Labels, 32 bytes a micro-batch, share one of these or come from the board's DDR memory.
+        """
         return cls(engines=16, ports=2, lanes=64, chunks=512, line_fifo_depth=8192, slots=64)
 
     @classmethod

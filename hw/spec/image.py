@@ -30,7 +30,7 @@ class ImageLayout:
     Parameters
     ----------
     config
-        The worker; only ``engines`` and ``lanes`` matter here.
+        The worker; only ``engines``, ``lanes`` and ``ports`` matter here.
     features
         Features of the shard, before padding.
     samples

@@ -42,8 +42,9 @@ class Engine(wiring.Component):
                                          └──      └────────┘
 
     An engine is a chip region of its own: every input but those of the memory ports goes into a register and every
-    output comes out of one. A micro-batch begins only if fewer than `WorkerConfig.in_flight` others are between the
-    start of their forward pass and the start of their backward pass, so that dots and deltas always find room.
+    output comes out of one, but for the length of a burst, a subtraction away. A micro-batch begins only if fewer than
+    `WorkerConfig.in_flight` others are between the start of their forward pass and the start of their backward pass, so
+    that dots and deltas always find room.
 
     Members
     -------
@@ -57,7 +58,7 @@ class Engine(wiring.Component):
     lines_address : In(64).array(ports), model_address : In(64)
         Byte addresses, multiples of 4096.
     commands : In(EngineCommands)
-        One-cycle pulses, given while ``state.idle``, which falls at most 3 cycles later.
+        One-cycle pulses; all but ``abort`` are given while ``state.idle``, which falls at most 3 cycles later.
     state : Out(EngineState)
     """
 

@@ -57,8 +57,8 @@ class EngineState(wiring.Signature):
     weight_saturated, memory_error : Out(1)
         Pulses.
     took_line, lines_left, line_waiting, awaiting_sums : Out(1)
-        For the counters: a line was taken; not all lines of the run were; one is there; if it must wait, it is for sums
-        that have not come.
+        For the counters: a line was taken; not all lines of the run were, until 2 cycles after the last; one is there;
+        if it must wait, it is for sums that have not come.
     <event> : Out(1)
         Pulses, one for each of `ENGINE_EVENTS`.
     in_flight : Out(range(in_flight + 1))

@@ -6,7 +6,9 @@ The cycles of a mini-batch of B samples, C chunks an engine and precision P are:
 
 where ``network`` are the cycles from a PARTIAL that leaves the last worker to the FULL that comes back. The first term
 is the lines that have to be read; the others pass while no line can be taken, from the last line of a mini-batch to the
-first of the next. Micro-batches of fewer than `Model.UPDATE_SPACING` lines follow each other at that distance.
+first of the next; a worker with few slots also waits within a mini-batch, if `WorkerConfig.in_flight` micro-batches do
+not last for the way to the aggregator and back. Micro-batches of fewer than `Model.UPDATE_SPACING` lines follow each
+other at that distance.
 """
 
 from p4sgd.hw.backward.gradient import Gradient
@@ -47,7 +49,7 @@ def chaining_cycles(precision: int) -> int:
 def mini_batch_cycles(
     config: WorkerConfig, batch: int, chunks: int, precision: int, network: int, *, stale: bool = False
 ) -> float:
-    """Cycles from mini-batch to mini-batch on average, if memory keeps up and no FIFO fills up.
+    """Cycles from mini-batch to mini-batch on average, if memory keeps up and slots last for the way of the sums.
 
     Parameters
     ----------

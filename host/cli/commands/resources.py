@@ -35,13 +35,11 @@ def _boards() -> Any:
 @click.option(
     "--board",
     type=NameFrom("board", _boards),
-    default="u280",
-    show_default=True,
-    help="FPGA to compare with.",
+    help="FPGA to compare with; if not given, the one that the configuration is for, or u280.",
 )
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder for Verilog and report.")
 @common_options
-def resources(name: str, unit: str, board: str, out: Path | None, as_json: bool, quiet: bool) -> None:
+def resources(name: str, unit: str, board: str | None, out: Path | None, as_json: bool, quiet: bool) -> None:
     """Say how big the hardware is and how long its paths are.
 
     Synthesises a worker for UltraScale+ with yosys, its engine once, and counts LUTs, flip-flops and so on of every
@@ -51,12 +49,13 @@ def resources(name: str, unit: str, board: str, out: Path | None, as_json: bool,
     output = Output(as_json=as_json, quiet=quiet)
     with output.working(f"synthesising {name}"):
         from p4sgd.build.artifacts import ForeignFolderError, check_folder, write_folder
-        from p4sgd.build.devices import DEVICES
+        from p4sgd.build.devices import BOARDS, DEVICES
         from p4sgd.build.marking import mark
         from p4sgd.build.measurement import measure
         from p4sgd.build.synthesis import MissingYosysError, SynthesisError
         from p4sgd.hw.spec.config import PRESETS
 
+        board = board or BOARDS.get(name, "u280")
         device = DEVICES[board]
         command = f"p4sgd resources --config {name} --unit {unit} --board {board} --out DIR"
         try:
