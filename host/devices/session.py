@@ -15,6 +15,7 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
 from p4sgd.hw.spec.image import ImageLayout
+from p4sgd.hw.spec.job import JOB_NUMBERS
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.hw.spec.table import LossTable
@@ -27,9 +28,6 @@ __all__ = [
     "bank_bytes",
     "find_foreign",
 ]
-
-_JOBS = 256
-"""Job numbers that a packet can carry."""
 
 _ABORT_SECONDS = 0.02
 """Longest time to wait for workers to end a run that was aborted, s: what memory still brings takes microseconds."""
@@ -328,7 +326,7 @@ class Session:
         self._refuse_busy()  # a run would never end if its worker changed jobs in it
         job = network.job
         if job is None:
-            job = (max(client.read(registers.JOB)["job"] for client in self._clients) + 1) % _JOBS
+            job = (max(client.read(registers.JOB)["job"] for client in self._clients) + 1) % JOB_NUMBERS
         for index, client in enumerate(self._clients):
             client.write(registers.JOB, job=job, shard=index, workers=self.workers)
             client.write(registers.RESEND_CYCLES, value=network.resend_cycles)

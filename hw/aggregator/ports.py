@@ -4,8 +4,9 @@ from amaranth.hdl import unsigned
 from amaranth.lib import data, enum
 
 from p4sgd.hw.net.packet import PACKET
-from p4sgd.hw.spec.aggregator import MAX_PORTS, AggregatorConfig
+from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.drop import VERDICT, Drop
+from p4sgd.hw.spec.job import MAX_PORTS
 from p4sgd.hw.spec.packet import ROUND_BITS
 from p4sgd.hw.spec.run import MAX_WORKERS
 

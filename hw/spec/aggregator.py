@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from p4sgd.hw.spec.drop import Drop
+from p4sgd.hw.spec.job import MAX_PORTS
 from p4sgd.hw.spec.packet import ROUND_BITS
 from p4sgd.hw.spec.register_map import Access, Counter, Field, Register, RegisterMap, counter_block, pair, whole
 from p4sgd.hw.spec.run import MAX_WORKERS
 
 __all__ = [
     "MAX_JOBS",
-    "MAX_PORTS",
     "AggregatorConfig",
     "after_reset",
     "aggregator_map",
@@ -20,9 +20,6 @@ __all__ = [
 
 MAX_JOBS = 8
 """Most jobs at a time, for which the register map has room."""
-
-MAX_PORTS = 32
-"""Most ports: a job has a bitmap of them, of 32 bits."""
 
 MAGIC = int.from_bytes(b"P4AG", "big")
 """First word of the identification block."""

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from p4sgd.hw.spec.drop import VERDICT, Drop
+from p4sgd.hw.spec.job import Job
 from p4sgd.hw.spec.packet import (
     BROADCAST,
     ROUND_BITS,
@@ -14,7 +15,7 @@ from p4sgd.hw.spec.packet import (
     PacketType,
 )
 
-__all__ = ["Aggregator", "Answer", "Job", "Member", "SlotState"]
+__all__ = ["Aggregator", "Answer", "SlotState"]
 
 _ROUNDS = 1 << ROUND_BITS
 
@@ -22,42 +23,6 @@ _ROUNDS = 1 << ROUND_BITS
 def _wrap(value: int) -> int:
     """Two's complement, 32 bits. Clamped partials never wrap; what a faulty sender sums up to is defined too."""
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)
-
-
-@dataclass(frozen=True)
-class Member:
-    """A worker of a job: its address, and the aggregator's port that it is behind."""
-
-    mac: int
-    port: int
-
-
-@dataclass(frozen=True)
-class Job:
-    """Workers that sum up together.
-
-    Attributes
-    ----------
-    number
-        What their packets call it, 0 to 255.
-    members
-        Its workers by shard index, 1 to 32.
-    group_mac
-        Address of all of them, for answers to all.
-    ports
-        Bitmap of the ports that an answer to all leaves through. Through one with a switch behind it, which knows the
-        group, one frame reaches many.
-    """
-
-    number: int
-    members: tuple[Member, ...]
-    group_mac: int
-    ports: int
-
-    @property
-    def everyone(self) -> int:
-        """Bitmap of all shards."""
-        return (1 << len(self.members)) - 1
 
 
 @dataclass
@@ -200,8 +165,10 @@ class Aggregator:
             failed.append(Drop.SHARD)
         if packet.slot >= self._slots:
             failed.append(Drop.SLOT)
-        if Drop.SHARD not in failed and Member(packet.source, port) != job.members[packet.shard]:
-            failed.append(Drop.SOURCE)
+        if Drop.SHARD not in failed:
+            member = job.members[packet.shard]
+            if packet.source != member.mac or port != member.port:
+                failed.append(Drop.SOURCE)
         return failed
 
     def _partial(self, slot: SlotState, packet: Packet, job: Job) -> Answer | Drop | None:

@@ -5,16 +5,14 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from p4sgd.hw.spec.job import JOB_NUMBERS, Job, Member
 from p4sgd.hw.spec.packet import GROUP_BIT, Packet
-from p4sgd.sim.network.aggregator import Aggregator, Job, Member
+from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.network.endpoint import Endpoint
 from p4sgd.sim.network.events import Events
 from p4sgd.sim.network.faults import Line, Restart, Schedule, between
 
 __all__ = ["FaultyCluster", "StalledError"]
-
-_JOBS = 256
-"""Job numbers."""
 
 _SUBMIT = (1, 10)
 """Bounds of the time that a worker takes to begin an operation."""
@@ -213,5 +211,5 @@ class FaultyCluster:
         for got in self.got:
             self.discarded += enumerate(got[done:], done)
             del got[done:]
-        self.begin_job((self._job + 1) % _JOBS, self._first_round)
+        self.begin_job((self._job + 1) % JOB_NUMBERS, self._first_round)
         self._begin_at(done)

@@ -2,8 +2,8 @@
 
 from p4sgd.hw.spec import aggregator as registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
+from p4sgd.hw.spec.job import Job
 from p4sgd.hw.spec.register_map import RegisterClient
-from p4sgd.sim.network.aggregator import Job
 from support.axi import LiteMaster
 
 MAC = 0x0250_0000_0001

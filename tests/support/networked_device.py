@@ -7,8 +7,9 @@ from p4sgd.host.devices import open_device
 from p4sgd.host.devices.device import client_of
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.drop import Drop
+from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import VERSION, EchoValue, Packet, PacketType
-from p4sgd.sim.network.aggregator import Aggregator, Job, Member
+from p4sgd.sim.network.aggregator import Aggregator
 
 
 class CountingAggregator:

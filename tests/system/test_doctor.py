@@ -11,6 +11,8 @@ from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.host.devices.session import NetworkSettings
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.job import Job, Member
+from p4sgd.hw.spec.packet import GROUP_BIT
 
 NOBODY = 0x0250_0000_0BAD
 IMPATIENT = NetworkSettings(resend_cycles=400)
@@ -48,11 +50,10 @@ def once_joined(device, fault):
 
 def begin_anew(device, *, ports=0b11, port=1, number=None):
     """Have the aggregator begin the workers' job with other settings; ``port`` is that of worker 1."""
-    client = client_of(device.workers[1])
-    device.aggregator.end(0)
-    device.aggregator.set_member(0, 1, mac=client.read_pair(registers.LOCAL_MAC), port=port)
-    number = client.read(registers.JOB)["job"] if number is None else number
-    device.aggregator.begin(0, number=number, workers=2, group_mac=1 << 40, ports=ports, first_round=1)
+    clients = [client_of(worker) for worker in device.workers]
+    number = clients[0].read(registers.JOB)["job"] if number is None else number
+    members = [Member(client.read_pair(registers.LOCAL_MAC), at) for client, at in zip(clients, (0, port), strict=True)]
+    device.aggregator.begin(0, Job(number, tuple(members), 1 << GROUP_BIT, ports), 1)
 
 
 def tell_worker_1(register, **fields):

@@ -154,7 +154,7 @@ def test_a_job_that_claims_to_be_the_first(jobs, lie):
         start(jobs.clients, jobs.second)
 
     def catch_up():
-        now = jobs.device.aggregator.look(FIRST_PLACE, 0)["round"]
+        now = jobs.device.aggregator.look(FIRST_PLACE, range(1))[0].round
         for index, client in zip(SECOND, jobs.clients, strict=True):
             client.write(registers.ABORT, abort=1)
             jobs.wait([client], cycles=10)

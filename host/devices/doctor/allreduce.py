@@ -7,7 +7,7 @@ from p4sgd.host.devices.doctor.finding import Finding, Result
 from p4sgd.host.devices.doctor.trial import Trial
 from p4sgd.host.devices.session import Session
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.switch.fpga import FpgaAggregator
+from p4sgd.host.switch.controller import Controller
 from p4sgd.hw.spec.fixed import IntArray
 
 __all__ = ["examine_allreduce"]
@@ -19,7 +19,7 @@ in so many of them once in 7 million times."""
 _CHECK = "allreduce"
 
 
-def examine_allreduce(session: Session, trial: Trial, aggregator: FpgaAggregator | None) -> list[Finding]:
+def examine_allreduce(session: Session, trial: Trial, aggregator: Controller | None) -> list[Finding]:
     """Run a job of one micro-batch many times, and compare its weights with the golden model's.
 
     A worker that gets nothing of what is sent to all trains all the same, slowly: it sends everything again, and the

@@ -10,7 +10,7 @@ from p4sgd.host.devices.doctor.neighbour import ask_neighbour, tell_ways_apart
 from p4sgd.host.devices.doctor.settings import examine_settings
 from p4sgd.host.devices.doctor.trial import Trial
 from p4sgd.host.devices.session import NetworkSettings, Session, find_foreign
-from p4sgd.host.switch.fpga import FpgaAggregator
+from p4sgd.host.switch.controller import Controller
 from p4sgd.hw.spec import registers
 
 __all__ = ["examine"]
@@ -28,13 +28,13 @@ def examine(device: Device, network: NetworkSettings | None = None) -> Examinati
     Parameters
     ----------
     device
-        The cluster, which has a network; the caller closes it. If it has an ``aggregator``, an `FpgaAggregator`, the
+        The cluster, which has a network; the caller closes it. If it has an ``aggregator``, a `Controller`, the
         counters of that are evidence too.
     network
         How workers are told to find the aggregator. How often they resend is chosen here.
     """
     network = replace(network or NetworkSettings(), doublings=_DOUBLINGS, resends=_RESENDS)
-    aggregator: FpgaAggregator | None = getattr(device, "aggregator", None)
+    aggregator: Controller | None = getattr(device, "aggregator", None)
     findings = [_examine_worker(device, index) for index in range(len(device.workers))]
     if not (known := Examination(tuple(findings), complete=False)).healthy:
         return known
@@ -63,7 +63,7 @@ def _examine_worker(device: Device, index: int) -> Finding:
     return Finding(index, "worker", result, evidence, problem or "")
 
 
-def _examine_ways(device: Device, trial: Trial, aggregator: FpgaAggregator | None) -> list[Finding]:
+def _examine_ways(device: Device, trial: Trial, aggregator: Controller | None) -> list[Finding]:
     """Links of all workers, and settings of those that the aggregator answers."""
     clients = [client_of(worker) for worker in device.workers]
     links, settings, well, silent = [], [], [], []

@@ -6,7 +6,7 @@ from statistics import median
 
 from p4sgd.host.devices.doctor.finding import Finding, Result, mac_text
 from p4sgd.host.devices.probe import Echo, probe
-from p4sgd.host.switch.fpga import FpgaAggregator
+from p4sgd.host.switch.controller import Controller
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.drop import Drop
@@ -82,7 +82,7 @@ class _Probes:
 
 
 def examine_link(
-    worker: int, client: RegisterClient, config: WorkerConfig, aggregator: FpgaAggregator | None
+    worker: int, client: RegisterClient, config: WorkerConfig, aggregator: Controller | None
 ) -> tuple[Finding, Echo | None]:
     """Probe the way of a worker to the aggregator and back.
 
@@ -110,9 +110,7 @@ def examine_link(
     return _judge(worker, probes), probes.echoes[-1] if probes.echoes else None
 
 
-def _ask(
-    client: RegisterClient, config: WorkerConfig, aggregator: FpgaAggregator | None, *, broadcast: bool
-) -> _Probes:
+def _ask(client: RegisterClient, config: WorkerConfig, aggregator: Controller | None, *, broadcast: bool) -> _Probes:
     """Send probes one after the other, about the worker's last slot, which an aggregator of fewer does not have."""
     before = None if aggregator is None else aggregator.counters()
     first = 1 + PROBES * broadcast

@@ -1,67 +1,63 @@
-"""Jobs of workers that join in any order, at an aggregator that refuses what hardware would not stand."""
+"""Jobs of workers that join in any order, at an aggregator."""
 
 import pytest
 
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.switch.membership import Membership
 from p4sgd.hw.spec import registers
-from p4sgd.hw.spec.aggregator import AggregatorConfig
+from p4sgd.hw.spec.job import Member
 from p4sgd.hw.spec.register_map import RegisterClient
 
 
 class Switch:
-    """Takes the place of `FpgaAggregator`; ``served`` are its jobs, a place each: number, ports, members, round."""
+    """Refuses what hardware would not stand; ``began`` are its jobs with their first rounds, by place."""
 
-    config = AggregatorConfig(slots=4, jobs=2, ports=4)
+    slots, jobs = 4, 2
 
     def __init__(self):
         self.mac = None
-        self.members = {}
-        self.served = {}
+        self.began = {}
 
     def set_mac(self, mac):
         self.mac = mac
 
-    def set_member(self, place, shard, *, mac, port):
-        assert place not in self.served
-        self.members[place, shard] = (mac, port)
-
-    def begin(self, place, *, number, workers, group_mac, ports, first_round):
-        assert place < self.config.jobs
-        assert group_mac >> 40 & 1
-        assert number not in [job[0] for other, job in self.served.items() if other != place]
-        members = [self.members[place, shard] for shard in range(workers)]
-        self.served[place] = (number, ports, members, first_round)
+    def begin(self, place, job, first_round):
+        assert place in range(self.jobs)
+        assert job.number not in [other.number for at, (other, _) in self.began.items() if at != place]
+        self.began[place] = job, first_round
 
     def end(self, place):
-        self.served.pop(place, None)
+        self.began.pop(place, None)
+
+    def served(self):
+        return {place: job for place, (job, _) in self.began.items()}
 
 
 class Cluster:
     """Four workers around a switch."""
 
-    def __init__(self):
-        self.switch = Switch()
+    def __init__(self, switch=None):
+        self.switch = switch or Switch()
         self._membership = Membership(self.switch)
 
-    def join(self, port, number, shard, *, workers=2, first_round=1):
+    def join(self, port, number, shard, *, workers=2, first_round=1, index=None, mac=None):
         low, high = registers.LOCAL_MAC
         words = {
             registers.JOB.offset: registers.JOB.encode(job=number, shard=shard, workers=workers),
-            low.offset: 0x100 + port,
+            low.offset: 0x100 + (port if mac is None else mac),
             high.offset: 0x02,
         }
         client = RegisterClient(lambda offset: words.get(offset, 0), lambda offset, word: pytest.fail("a write"))
-        self._membership.join(client, port, first_round)
+        self._membership.join(client, port, first_round, index=index)
 
     @property
     def served(self):
         """Ports in the order of shards, and first round, of each job that is served."""
         found = {}
-        for number, ports, members, first_round in self.switch.served.values():
-            assert [mac for mac, _ in members] == [0x02_0000_0100 + port for _, port in members]
-            assert ports == sum(1 << port for _, port in members)
-            found[number] = ([port for _, port in members], first_round)
+        for job, first_round in self.switch.began.values():
+            assert [member.mac for member in job.members] == [0x02_0000_0100 + member.port for member in job.members]
+            assert job.ports == sum(1 << member.port for member in job.members)
+            found[job.number] = ([member.port for member in job.members], first_round)
         return found
 
     def together(self, *ports):
@@ -128,3 +124,53 @@ def test_more_jobs_than_places():
     with pytest.raises(P4sgdError, match="job 3 cannot begin: the aggregator serves 2 others, which is the most"):
         cluster.join(2, 3, 0, workers=1)
     assert cluster.served == {1: ([0], 1), 2: ([1], 1)}
+
+
+def test_workers_behind_one_port():
+    cluster = Cluster()
+    for index in range(3):
+        cluster.join(1, 5, index, workers=3, index=index, mac=0x40 + index)
+    (job, _), *_ = cluster.switch.began.values()
+    assert job.members == tuple(Member(0x02_0000_0140 + index, 1) for index in range(3))
+    assert job.ports == 0b10
+    assert cluster.together(2) == {0, 1, 2}
+
+
+def test_two_workers_that_say_they_are_the_same_shard():
+    cluster = Cluster()
+    cluster.join(0, 5, 1)
+    with pytest.raises(P4sgdError, match=r"job 5 cannot begin: its 2 workers say that they are the shards \[1, 1\]"):
+        cluster.join(1, 5, 1)
+    cluster.join(0, 5, 0)
+    assert cluster.served == {5: ([0, 1], 1)}
+
+
+def test_jobs_of_another_program_are_left_alone():
+    first = Cluster()
+    first.join(0, 1, 0, workers=1)
+    second = Cluster(first.switch)
+    second.join(1, 2, 0, workers=1)
+    assert second.served == {1: ([0], 1), 2: ([1], 1)}
+    with pytest.raises(P4sgdError, match="job 1 cannot begin: the aggregator serves one of this number for others"):
+        second.join(1, 1, 0, workers=1)
+    assert second.served == {1: ([0], 1)}
+
+
+def test_what_another_program_has_left_of_a_worker_ends():
+    first = Cluster()
+    first.join(0, 1, 0)
+    first.join(1, 1, 1)
+    second = Cluster(first.switch)
+    second.join(1, 1, 0)
+    assert second.served == {}
+    second.join(0, 1, 1)
+    assert second.served == {1: ([1, 0], 1)}
+
+
+def test_a_place_that_another_program_takes_meanwhile():
+    first = Cluster()
+    second = Cluster(first.switch)
+    first.join(0, 1, 0)
+    second.join(2, 2, 0, workers=1)
+    first.join(1, 1, 1)
+    assert first.served == {2: ([2], 1), 1: ([0, 1], 1)}

@@ -15,9 +15,9 @@ from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.spec import aggregator as registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.drop import Drop
+from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import BROADCAST, Packet, PacketType
 from p4sgd.sim.network import aggregator as model
-from p4sgd.sim.network.aggregator import Job, Member
 
 FRAME = (1 << 512) - 1
 KEEP = (1 << 64) - 1

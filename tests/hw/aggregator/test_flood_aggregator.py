@@ -14,9 +14,9 @@ from support.streams import StreamSink
 from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.drop import Drop
+from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import Packet, PacketType
 from p4sgd.sim.network import aggregator as model
-from p4sgd.sim.network.aggregator import Job, Member
 
 CONFIG = AggregatorConfig(slots=8, jobs=2, ports=2)
 WORKERS = 3

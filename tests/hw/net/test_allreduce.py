@@ -22,8 +22,8 @@ from p4sgd.hw.net.endpoint import Endpoint
 from p4sgd.hw.net.packet import VALUES_LAYOUT
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.job import Job, Member
 from p4sgd.sim.cluster.merge import Merge
-from p4sgd.sim.network.aggregator import Job, Member
 
 JOB = 9
 LOCAL, GROUP = 0x0250_0000_1000, 0x0150_0000_0000

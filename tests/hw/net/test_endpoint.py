@@ -15,8 +15,9 @@ from support.streams import StreamSink, StreamSource, pack, unpack
 from p4sgd.hw.net.endpoint import Endpoint
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.drop import Drop
+from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import BROADCAST, Packet, PacketType
-from p4sgd.sim.network.aggregator import Aggregator, Job, Member
+from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.network.endpoint import Endpoint as EndpointModel
 
 JOB = 9

@@ -27,9 +27,9 @@ from p4sgd.hw.net.udp_sender import UdpSender
 from p4sgd.hw.spec import aggregator as registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import Packet
 from p4sgd.hw.spec.udp import decapsulate
-from p4sgd.sim.network.aggregator import Job, Member
 
 JOB = 9
 AGGREGATOR, LOCAL, GROUP = 0x0200_0A00_0001, 0x0200_0A00_0100, 0x0300_EF01_0203

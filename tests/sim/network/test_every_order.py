@@ -15,8 +15,9 @@ import pytest
 from support.forgetful import Forgetful
 
 from p4sgd.hw.spec.drop import Drop
+from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import VALUES, PacketType
-from p4sgd.sim.network.aggregator import Aggregator, Job, Member
+from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.network.endpoint import Endpoint
 
 GROUP = 1 << 40

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from support.forgetful import Forgetful
 
 from p4sgd.hw.spec.drop import Drop
-from p4sgd.sim.network.aggregator import Aggregator, Job, Member
+from p4sgd.hw.spec.job import Job, Member
+from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.network.cluster import FaultyCluster, StalledError
 from p4sgd.sim.network.endpoint import Endpoint
 from p4sgd.sim.network.faults import Bursts, Faults, Pauses, Restart, Schedule

@@ -1,0 +1,95 @@
+"""Frames on an Ethernet interface."""
+
+import socket
+import struct
+
+from p4sgd.host.links.buffers import enlarge_receive_buffer
+from p4sgd.hw.spec.packet import ETHERTYPE
+
+__all__ = ["EthernetLink"]
+
+_SOL_PACKET = 263
+_PACKET_ADD_MEMBERSHIP = 1
+_PACKET_MR_PROMISC = 1
+"""From linux/socket.h and linux/if_packet.h; :mod:`socket` does not have them."""
+
+_ROOM = 2048
+"""Bytes that a frame is read into. Of a longer one the end is lost, which leaves it as wrong as it was."""
+
+
+class EthernetLink:
+    """Frames of our EtherType on a network interface, whatever address they are for.
+
+    The protocol checks addresses itself, so the interface is promiscuous as long as the link is open. Own frames do not
+    come back. While the interface is down frames are lost; when it is up again, or another of its name is there, the
+    link works again.
+
+    Parameters
+    ----------
+    interface
+        Its name.
+
+    Raises
+    ------
+    OSError
+        If there is no such interface, or no permission: raw sockets need CAP_NET_RAW.
+    """
+
+    def __init__(self, interface: str) -> None:
+        self.lost = 0
+        self._interface = interface
+        self._is_bound = False
+        # Protocol 0 receives nothing, so that no frame of another interface is there before the socket is bound.
+        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+        try:
+            enlarge_receive_buffer(self._socket)
+            self._bind()
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def _bind(self) -> None:
+        self._socket.bind((self._interface, ETHERTYPE))
+        index = socket.if_nametoindex(self._interface)
+        membership = struct.pack("iHH8s", index, _PACKET_MR_PROMISC, 0, b"")
+        self._socket.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
+        self._is_bound = True
+
+    def _revive(self) -> None:
+        """Bind again after an error: the interface may have gone for good, and another have taken its name."""
+        try:
+            self._bind()
+        except OSError:
+            self._is_bound = False
+
+    def fileno(self) -> int:
+        """The socket's descriptor."""
+        return self._socket.fileno()
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame; it is lost if it cannot be sent at once."""
+        if not self._is_bound:
+            self._revive()
+        try:
+            self._socket.send(frame)
+        except BlockingIOError:
+            self.lost += 1
+        except OSError:
+            self.lost += 1
+            self._is_bound = False
+
+    def receive(self) -> bytes | None:
+        """The next frame, None if none waits."""
+        if not self._is_bound:
+            self._revive()
+        try:
+            return self._socket.recv(_ROOM)
+        except BlockingIOError:
+            return None
+        except OSError:
+            self._is_bound = False
+            return None
+
+    def close(self) -> None:
+        """Close the socket, which ends the promiscuous mode that it asked for."""
+        self._socket.close()

@@ -1,0 +1,256 @@
+"""Reading a cluster file: where the aggregator and the workers are."""
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from p4sgd.host.errors import UserError
+from p4sgd.host.switch.address import ControlAddress
+from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.job import MAX_PORTS
+from p4sgd.hw.spec.packet import GROUP_BIT
+from p4sgd.hw.spec.run import MAX_WORKERS
+
+__all__ = ["KINDS", "AggregatorAddress", "Cluster", "NetworkOptions", "Tls", "WorkerAddress", "read_cluster"]
+
+KINDS = ("socket", "bmv2", "tofino", "fpga")
+"""What an aggregator may be made of."""
+
+_GRPC = ("bmv2", "tofino")
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Files for a connection over TLS: the authority's certificate, and the client's own with its key."""
+
+    ca: Path
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+@dataclass(frozen=True)
+class AggregatorAddress:
+    """How the aggregator is reached.
+
+    Attributes
+    ----------
+    kind
+        One of `KINDS`.
+    control
+        ``unix:PATH`` or ``tcp:HOST:PORT`` of a socket aggregator, ``HOST:PORT`` of gRPC, empty for an FPGA.
+    mac
+        Its own address; None for the session's default.
+    device_id, tls, program
+        Of bmv2 and tofino: the device's number, how the connection is secured, and the folder with what
+        ``p4sgd switch build`` made.
+    """
+
+    kind: str
+    control: str
+    mac: int | None = None
+    device_id: int = 0
+    tls: Tls | None = None
+    program: Path | None = None
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """A worker's patience.
+
+    Attributes
+    ----------
+    resend_us
+        Microseconds after which a packet without an answer is sent again the first time.
+    resends
+        How often a packet is sent again before the worker gives up; 0 for ever.
+    doublings
+        How often the time between resends doubles.
+    """
+
+    resend_us: int = 2000
+    resends: int = 100
+    doublings: int = 6
+
+
+@dataclass(frozen=True)
+class WorkerAddress:
+    """How a worker is reached, ``unix:PATH`` or ``tcp:HOST:PORT``, and the aggregator's port that it is behind."""
+
+    control: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What a cluster file says; workers in the order of shards."""
+
+    aggregator: AggregatorAddress
+    workers: tuple[WorkerAddress, ...]
+    network: NetworkOptions = NetworkOptions()
+
+
+def read_cluster(path: Path) -> Cluster:
+    """Read a cluster file. Paths in it are relative to its folder.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read or says something wrong; the message names file and key.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot read the cluster file: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not a TOML file: {error}") from error
+    top = _Table(path, "", document)
+    cluster = Cluster(
+        aggregator=_aggregator(top.table("aggregator", required=True)),
+        network=_network(top.table("network")),
+        workers=tuple(_worker(table) for table in top.tables("workers", most=MAX_WORKERS)),
+    )
+    top.refuse_others()
+    known: dict[str, str] = {cluster.aggregator.control: "aggregator"} if cluster.aggregator.control else {}
+    for index, worker in enumerate(cluster.workers):
+        if (other := known.setdefault(worker.control, f"workers[{index}]")) != f"workers[{index}]":
+            raise UserError(f"{path}: workers[{index}].control: {worker.control} is that of {other} too")
+    return cluster
+
+
+def _aggregator(table: "_Table") -> AggregatorAddress:
+    kind = table.text("kind", required=True)
+    if kind not in KINDS:
+        raise table.mistake("kind", f"there is no aggregator of kind {kind!r}; there are {', '.join(KINDS)}")
+    tls = program = None
+    device_id = 0
+    control = ""
+    if kind == "socket":
+        control = table.control("control")
+    if kind in _GRPC:
+        control = table.text("control", required=True)
+        host, _, port = control.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+            raise table.mistake("control", f"{control!r} is no HOST:PORT of the switch's gRPC server")
+        device_id = table.number("device_id", 0, 0, (1 << 64) - 1)
+        program = table.path("program")
+        tls = _tls(table.table("tls")) if table.has("tls") else None
+    mac = table.mac("mac")
+    table.refuse_others()
+    return AggregatorAddress(kind, control, mac, device_id, tls, program)
+
+
+def _tls(table: "_Table") -> Tls:
+    ca, certificate, key = (table.path(name) for name in ("ca", "certificate", "key"))
+    table.refuse_others()
+    if ca is None:
+        raise table.mistake("ca", "is missing: the file with the authority's certificate")
+    if (certificate is None) != (key is None):
+        raise table.mistake("key" if key is None else "certificate", "is missing: certificate and key go together")
+    return Tls(ca, certificate, key)
+
+
+def _network(table: "_Table") -> NetworkOptions:
+    usual = NetworkOptions()
+    most = {field.name: (1 << field.bits) - 1 for field in registers.RESEND.fields}
+    options = NetworkOptions(
+        resend_us=table.number("resend_us", usual.resend_us, 1, 4_000_000),
+        resends=table.number("resends", usual.resends, 0, most["limit"]),
+        doublings=table.number("doublings", usual.doublings, 0, most["doublings"]),
+    )
+    table.refuse_others()
+    return options
+
+
+def _worker(table: "_Table") -> WorkerAddress:
+    worker = WorkerAddress(table.control("control"), table.number("port", None, 0, MAX_PORTS - 1))
+    table.refuse_others()
+    return worker
+
+
+class _Table:
+    """A table of the file, from which keys are taken; mistakes name file and key."""
+
+    def __init__(self, path: Path, name: str, content: Mapping[str, Any]) -> None:
+        self._path = path
+        self._name = name
+        self._content = dict(content)
+        self._known: list[str] = []
+
+    def mistake(self, key: str, problem: str) -> UserError:
+        return UserError(f"{self._path}: {self._place(key)}: {problem}")
+
+    def _place(self, key: str) -> str:
+        return f"{self._name}.{key}" if self._name else key
+
+    def has(self, key: str) -> bool:
+        return key in self._content
+
+    def _take(self, key: str, what: str, is_right: Callable[[Any], bool], *, required: bool) -> Any:
+        """The value of a key, None if it is not there; taken, so that what is left is unknown."""
+        self._known.append(key)
+        if key not in self._content:
+            if required:
+                raise self.mistake(key, f"is missing: {what}")
+            return None
+        value = self._content.pop(key)
+        if not is_right(value):
+            raise self.mistake(key, f"must be {what}, not {value!r}")
+        return value
+
+    def refuse_others(self) -> None:
+        for key in self._content:
+            raise self.mistake(key, f"unknown key; there are {', '.join(self._known)}")
+
+    def text(self, key: str, *, required: bool) -> str:
+        value = self._take(key, "a text", lambda value: isinstance(value, str), required=required)
+        return "" if value is None else str(value)
+
+    def number(self, key: str, usual: int | None, low: int, high: int) -> int:
+        value = self._take(
+            key,
+            f"a whole number, {low} to {high}",
+            lambda value: type(value) is int and low <= value <= high,
+            required=usual is None,
+        )
+        return usual if value is None and usual is not None else int(value)
+
+    def path(self, key: str) -> Path | None:
+        value = self.text(key, required=False)
+        return self._path.parent / value if value else None
+
+    def control(self, key: str) -> str:
+        text = self.text(key, required=True)
+        try:
+            address = ControlAddress.parse(text)
+        except UserError as error:
+            raise self.mistake(key, str(error)) from None
+        return str(address.beside(self._path.parent))
+
+    def mac(self, key: str) -> int | None:
+        text = self.text(key, required=False)
+        if not text:
+            return None
+        if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", text):
+            raise self.mistake(key, f"must be a MAC address, such as 02:50:34:53:47:ff, not {text!r}")
+        number = int(text.replace(":", ""), 16)
+        if number >> GROUP_BIT & 1:
+            raise self.mistake(key, f"{text} is the address of a group: its first byte must be even")
+        return number
+
+    def table(self, key: str, *, required: bool = False) -> "_Table":
+        value = self._take(
+            key, f"a table: [{self._place(key)}]", lambda value: isinstance(value, dict), required=required
+        )
+        return _Table(self._path, self._place(key), value or {})
+
+    def tables(self, key: str, *, most: int) -> list["_Table"]:
+        what = f"1 to {most} tables, each begun with [[{self._place(key)}]]"
+
+        def is_right(value: Any) -> bool:
+            return isinstance(value, list) and 1 <= len(value) <= most and all(isinstance(each, dict) for each in value)
+
+        value = self._take(key, what, is_right, required=True)
+        return [_Table(self._path, f"{self._place(key)}[{index}]", each) for index, each in enumerate(value)]

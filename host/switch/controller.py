@@ -1,0 +1,72 @@
+"""What every aggregator can be told and asked, whatever it is made of."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from p4sgd.hw.spec.job import Job
+
+__all__ = ["Controller", "SlotView"]
+
+
+@dataclass(frozen=True)
+class SlotView:
+    """A slot as an aggregator shows it.
+
+    Attributes
+    ----------
+    round
+        Round that it carries.
+    aggregated
+        Bitmap of the shards whose partials it has; 0 if it is fresh.
+    acknowledged
+        Bitmap of the shards that have acknowledged its sums.
+    """
+
+    round: int
+    aggregated: int
+    acknowledged: int
+
+
+class Controller(Protocol):
+    """Access to an aggregator. Every call may raise `P4sgdError`: the aggregator cannot be reached or refuses.
+
+    A job is served in a place, 0 to ``jobs`` - 1.
+    """
+
+    @property
+    def slots(self) -> int:
+        """Slots of each job."""
+        ...
+
+    @property
+    def jobs(self) -> int:
+        """Places."""
+        ...
+
+    def set_mac(self, mac: int) -> None:
+        """Set the aggregator's own address."""
+        ...
+
+    def begin(self, place: int, job: Job, first_round: int) -> None:
+        """Serve a job in a place from this round on, with all slots fresh. What was in the place ends."""
+        ...
+
+    def end(self, place: int) -> None:
+        """Serve what is in a place no longer; nothing happens if nothing is."""
+        ...
+
+    def served(self) -> dict[int, Job]:
+        """The jobs that are served, by place."""
+        ...
+
+    def counters(self) -> dict[str, int]:
+        """Counters by their names in :func:`p4sgd.hw.spec.aggregator.counters`, without those that it lacks."""
+        ...
+
+    def look(self, place: int, slots: range) -> list[SlotView]:
+        """What slots of a place carry."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the aggregator, which serves on."""
+        ...

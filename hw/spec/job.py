@@ -1,0 +1,77 @@
+"""A job: workers that sum up together, as every aggregator is told of them."""
+
+from dataclasses import dataclass
+
+from p4sgd.hw.spec.packet import GROUP_BIT
+from p4sgd.hw.spec.run import MAX_WORKERS
+
+__all__ = ["JOB_NUMBERS", "MAX_PORTS", "Job", "Member"]
+
+JOB_NUMBERS = 256
+"""Numbers that a packet can call a job."""
+
+MAX_PORTS = 32
+"""Most ports of an aggregator: a job has a bitmap of them, of 32 bits."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A worker of a job: its address, and the aggregator's port that it is behind.
+
+    Raises
+    ------
+    ValueError
+        If one is outside its range.
+    """
+
+    mac: int
+    port: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.mac < 1 << 48:
+            raise ValueError(f"a worker's address has 48 bits, {self.mac:#x} does not fit")
+        if not 0 <= self.port < MAX_PORTS:
+            raise ValueError(f"port must be 0 to {MAX_PORTS - 1}, not {self.port}")
+
+
+@dataclass(frozen=True)
+class Job:
+    """Workers that sum up together.
+
+    Attributes
+    ----------
+    number
+        What their packets call it, 0 to 255.
+    members
+        Its workers by shard index, 1 to 32.
+    group_mac
+        Address of all of them, for answers to all. It has the group bit.
+    ports
+        Bitmap of the ports that an answer to all leaves through. Through one with a switch behind it, which knows the
+        group, one frame reaches many.
+
+    Raises
+    ------
+    ValueError
+        If one is outside its range.
+    """
+
+    number: int
+    members: tuple[Member, ...]
+    group_mac: int
+    ports: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.number < JOB_NUMBERS:
+            raise ValueError(f"a job's number must be 0 to {JOB_NUMBERS - 1}, not {self.number}")
+        if not 1 <= len(self.members) <= MAX_WORKERS:
+            raise ValueError(f"a job has 1 to {MAX_WORKERS} workers, not {len(self.members)}")
+        if not 0 <= self.group_mac < 1 << 48 or not self.group_mac >> GROUP_BIT & 1:
+            raise ValueError(f"{self.group_mac:#014x} is no address of a group")
+        if not 0 <= self.ports < 1 << MAX_PORTS:
+            raise ValueError(f"a bitmap of ports has {MAX_PORTS} bits, {self.ports:#x} does not fit")
+
+    @property
+    def everyone(self) -> int:
+        """Bitmap of all shards."""
+        return (1 << len(self.members)) - 1
