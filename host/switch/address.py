@@ -37,7 +37,7 @@ class ControlAddress:
             return cls(path=Path(rest))
         host, _, port = rest.rpartition(":")
         host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-        if kind == "tcp" and host and port.isascii() and port.isdecimal() and int(port) < 1 << 16:
+        if kind == "tcp" and host and port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16:
             return cls(host=host, port=int(port))
         raise UserError(f"{text!r} is no control address: give unix:PATH or tcp:HOST:PORT")
 

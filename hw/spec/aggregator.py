@@ -10,11 +10,13 @@ from p4sgd.hw.spec.register_map import Access, Counter, Field, Register, Registe
 from p4sgd.hw.spec.run import MAX_WORKERS
 
 __all__ = [
+    "COUNTERS",
     "MAX_JOBS",
     "AggregatorConfig",
     "after_reset",
     "aggregator_map",
     "counters",
+    "job_counters",
     "job_registers",
 ]
 
@@ -190,31 +192,33 @@ def job_registers(place: int) -> tuple[Register, Register, Register, Register]:
     )
 
 
+COUNTERS = {
+    "FRAMES": "frames that came in",
+    "PARTIALS": "PARTIAL that were added",
+    "ACKS": "ACK that were new",
+    "FULLS_TO_ALL": "FULL sent to all",
+    "FULLS_TO_ONE": "FULL sent to one worker again",
+    "CLEARS_TO_ALL": "CLEAR sent to all",
+    "CLEARS_TO_ONE": "CLEAR sent to one worker again",
+    "ECHOES": "ECHO sent",
+    "OVERRUNS": "answers, of those counted above, that were lost because the way out was blocked",
+} | {f"DROPPED_{drop.name}": f"frames dropped: {drop.help}" for drop in Drop}
+"""What any aggregator counts of all packets together, and what that means."""
+
+
+def job_counters(place: int) -> dict[str, str]:
+    """What any aggregator counts of the job in a place, and what that means."""
+    return {
+        f"JOB{place}_ACCEPTED": f"packets of the job in place {place} that changed something or were answered",
+        f"JOB{place}_DROPPED": f"packets with the number of the job in place {place} that were dropped",
+    }
+
+
 def counters(config: AggregatorConfig) -> dict[str, Counter]:
     """All counters by name; they count from reset on."""
-    found = counter_block(
-        0x200,
-        {
-            "FRAMES": "frames that came in",
-            "PARTIALS": "PARTIAL that were added",
-            "ACKS": "ACK that were new",
-            "FULLS_TO_ALL": "FULL sent to all",
-            "FULLS_TO_ONE": "FULL sent to one worker again",
-            "CLEARS_TO_ALL": "CLEAR sent to all",
-            "CLEARS_TO_ONE": "CLEAR sent to one worker again",
-            "ECHOES": "ECHO sent",
-            "OVERRUNS": "answers, of those counted above, that were lost because the way out was blocked",
-        }
-        | {f"DROPPED_{drop.name}": f"frames dropped: {drop.help}" for drop in Drop},
-    )
+    found = counter_block(0x200, COUNTERS)
     for place in range(config.jobs):
-        found |= counter_block(
-            0x400 + 0x10 * place,
-            {
-                f"JOB{place}_ACCEPTED": f"packets of the job in place {place} that changed something or were answered",
-                f"JOB{place}_DROPPED": f"packets with the number of the job in place {place} that were dropped",
-            },
-        )
+        found |= counter_block(0x400 + 0x10 * place, job_counters(place))
     return found
 
 

@@ -5,9 +5,11 @@ Multi-byte fields are big-endian, the first byte of the frame is the lowest byte
 is not part of the 64 bytes: the MAC adds and checks it.
 """
 
-from dataclasses import dataclass, fields
+import struct
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from itertools import groupby
+from typing import Any, NamedTuple, NoReturn
 
 from p4sgd.hw.spec.drop import Drop
 
@@ -133,6 +135,21 @@ FIELDS = layout(
 """The frame, field by field, in network order."""
 
 
+def _format() -> str:
+    """The frame for :mod:`struct`: fields that share a byte are one item, addresses are bytes, values are signed."""
+    codes = {8: "B", 16: "H", 32: "I", 48: "6s"}
+    items = []
+    for _, shared in groupby(FIELDS, lambda field: field.offset_bits // 8):
+        together = list(shared)
+        code = codes[sum(field.bits for field in together)]
+        items.append(code.lower() if together[0].name.startswith("value") else code)
+    return ">" + "".join(items)
+
+
+_STRUCT = struct.Struct(_format())
+_TYPES = {kind.value: kind for kind in PacketType}
+
+
 class MalformedPacketError(ValueError):
     """Bytes that are no packet of this format; ``reason`` is the first thing wrong with them."""
 
@@ -169,18 +186,36 @@ class Packet:
         ValueError
             If a value does not fit its field.
         """
-        known = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "values"}
-        known |= {"ethertype": ETHERTYPE, "reserved": 0}
-        known |= {f"value{i}": value for i, value in enumerate(self.values)}
-        frame = 0
+        try:
+            if self.version >> 4 or self.type >> 4:
+                self._refuse()
+            return _STRUCT.pack(
+                int(self.destination).to_bytes(6, "big"),
+                int(self.source).to_bytes(6, "big"),
+                ETHERTYPE,
+                self.version << 4 | self.type,
+                self.job,
+                self.slot,
+                self.round,
+                self.shard,
+                self.workers,
+                self.bitmap,
+                b"",
+                *self.values,
+            )
+        except (OverflowError, struct.error):
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        """Name the first field that its value does not fit."""
+        known: dict[str, Any] = vars(self) | {f"value{i}": value for i, value in enumerate(self.values)}
         for name, _, bits, _ in FIELDS:
-            value = int(known[name])
+            value = int(known.get(name, 0))
             signed = name.startswith("value")
             low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
             if not low <= value <= high:
                 raise ValueError(f"{name} must be {low} to {high}, not {value}")
-            frame = frame << bits | (value & ((1 << bits) - 1))
-        return frame.to_bytes(FRAME_BYTES, "big")
+        raise AssertionError("all values fit")
 
     @classmethod
     def from_bytes(cls, frame: bytes) -> "Packet":
@@ -195,21 +230,39 @@ class Packet:
         if len(frame) != FRAME_BYTES:
             reason = Drop.RUNT if len(frame) < FRAME_BYTES else Drop.LONG
             raise MalformedPacketError(reason, f"a frame has {FRAME_BYTES} bytes, not {len(frame)}")
-        number = int.from_bytes(frame, "big")
-        total = FRAME_BYTES * 8
-        got = {name: number >> (total - offset - bits) & ((1 << bits) - 1) for name, offset, bits, _ in FIELDS}
-        any_version = got["type"] in (PacketType.PROBE, PacketType.ECHO)
-        for reason, name, expected in (
-            (Drop.ETHERTYPE, "ethertype", ETHERTYPE),
-            (Drop.VERSION, "version", got["version"] if any_version else VERSION),
-            (Drop.RESERVED, "reserved", 0),
-        ):
-            if got[name] != expected:
-                raise MalformedPacketError(reason, f"{name} is {got[name]:#x}, not {expected:#x}")
-        try:
-            kind = PacketType(got["type"])
-        except ValueError:
-            raise MalformedPacketError(Drop.TYPE, f"type {got['type']} is unknown") from None
-        values = tuple((got[f"value{i}"] ^ 1 << 31) - (1 << 31) for i in range(VALUES))
-        names = ("job", "slot", "round", "shard", "workers", "bitmap", "destination", "source", "version")
-        return cls(type=kind, values=values, **{name: got[name] for name in names})
+        (
+            destination,
+            source,
+            ethertype,
+            version_and_type,
+            job,
+            slot,
+            round_,
+            shard,
+            workers,
+            bitmap,
+            reserved,
+            *values,
+        ) = _STRUCT.unpack(frame)
+        version, kind = version_and_type >> 4, version_and_type & 0xF
+        if ethertype != ETHERTYPE:
+            raise MalformedPacketError(Drop.ETHERTYPE, f"ethertype is {ethertype:#x}, not {ETHERTYPE:#x}")
+        if version != VERSION and kind not in (PacketType.PROBE, PacketType.ECHO):
+            raise MalformedPacketError(Drop.VERSION, f"version is {version:#x}, not {VERSION:#x}")
+        if any(reserved):
+            raise MalformedPacketError(Drop.RESERVED, f"reserved is 0x{reserved.hex()}, not 0")
+        if kind not in _TYPES:
+            raise MalformedPacketError(Drop.TYPE, f"type {kind} is unknown")
+        return cls(
+            _TYPES[kind],
+            job,
+            slot,
+            round_,
+            shard,
+            workers,
+            bitmap,
+            tuple(values),
+            int.from_bytes(destination, "big"),
+            int.from_bytes(source, "big"),
+            version,
+        )

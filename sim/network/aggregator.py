@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 
+from p4sgd.hw.spec.aggregator import COUNTERS, job_counters
 from p4sgd.hw.spec.drop import VERDICT, Drop
 from p4sgd.hw.spec.job import Job
 from p4sgd.hw.spec.packet import (
@@ -25,7 +26,7 @@ def _wrap(value: int) -> int:
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
-@dataclass
+@dataclass(slots=True)
 class SlotState:
     """What the aggregator knows of a slot.
 
@@ -48,7 +49,7 @@ class SlotState:
     sums: tuple[int, ...] = (0,) * VALUES
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Answer:
     """A packet the aggregator sends, and the bitmap of the ports it leaves through."""
 
@@ -71,24 +72,31 @@ class Aggregator:
     Attributes
     ----------
     slots : list of lists of SlotState
-        Of each job.
+        Of the job that is in each place, or was there last; none before the first.
+    jobs : dict of int to Job
+        Those that are served, by place.
     accepted : int
         Packets that changed something or were answered.
     drops : Counter of Drop
         All others.
     job_accepted, job_dropped : Counter of int
         Likewise by place, of packets for this address that bear the number of the job there.
+    counts : Counter of str
+        What accepted packets did, by the names of :data:`p4sgd.hw.spec.aggregator.COUNTERS`.
     """
 
     def __init__(self, slots: int, *, jobs: int = 1, mac: int = 0) -> None:
         self.mac = mac
         self._slots = slots
-        self._jobs: list[Job | None] = [None] * jobs
-        self.slots = [[SlotState() for _ in range(slots)] for _ in range(jobs)]
+        self._places = jobs
+        self._place_of: dict[int, int] = {}
+        self.jobs: dict[int, Job] = {}
+        self.slots: list[list[SlotState]] = [[] for _ in range(jobs)]
         self.accepted = 0
         self.drops: Counter[Drop] = Counter()
         self.job_accepted: Counter[int] = Counter()
         self.job_dropped: Counter[int] = Counter()
+        self.counts: Counter[str] = Counter()
 
     def begin(self, index: int, job: Job, first_round: int = 1) -> None:
         """Serve a job in place ``index``, from this round on: all its slots are fresh.
@@ -98,14 +106,29 @@ class Aggregator:
         ValueError
             If a job of this number is being served in another place.
         """
-        if any(other and other.number == job.number for place, other in enumerate(self._jobs) if place != index):
+        if self._place_of.get(job.number, index) != index:
             raise ValueError(f"job {job.number} is being served already")
-        self._jobs[index] = job
-        self.slots[index] = [SlotState(round=(first_round - 1) % _ROUNDS) for _ in range(self._slots)]
+        self.end(index)
+        before = (first_round - 1) % _ROUNDS
+        self.slots[index] = [SlotState(before) for _ in range(self._slots)]
+        self.jobs[index] = job
+        self._place_of[job.number] = index
 
     def end(self, index: int) -> None:
-        """Serve the job in place ``index`` no longer."""
-        self._jobs[index] = None
+        """Serve the job in place ``index`` no longer, if there is one."""
+        job = self.jobs.pop(index, None)
+        if job is not None:
+            del self._place_of[job.number]
+
+    def counters(self) -> dict[str, int]:
+        """What was counted, by the names of :func:`p4sgd.hw.spec.aggregator.counters`, without OVERRUNS."""
+        found = {"FRAMES": self.accepted + self.drops.total()}
+        found |= {f"DROPPED_{drop.name}": self.drops[drop] for drop in Drop}
+        found |= {name: self.counts[name] for name in COUNTERS if name not in found and name != "OVERRUNS"}
+        for place in range(self._places):
+            accepted, dropped = job_counters(place)
+            found |= {accepted: self.job_accepted[place], dropped: self.job_dropped[place]}
+        return found
 
     def receive_frame(self, frame: bytes, port: int) -> Answer | None:
         """Act on the bytes of a frame; what is no packet is dropped."""
@@ -125,7 +148,7 @@ class Aggregator:
         if packet.type not in (PacketType.PARTIAL, PacketType.ACK, PacketType.PROBE):
             self.drops[Drop.TYPE] += 1
             return None
-        place = next((place for place, job in enumerate(self._jobs) if job and job.number == packet.job), None)
+        place = self._place_of.get(packet.job)
         outcome = self._act(packet, port, place)
         if isinstance(outcome, Drop):
             self.drops[outcome] += 1
@@ -142,10 +165,11 @@ class Aggregator:
 
     def _act(self, packet: Packet, port: int, place: int | None) -> Answer | Drop | None:
         """The answer, None where a packet is taken without one, or why it is not taken."""
-        job = None if place is None else self._jobs[place]
+        job = None if place is None else self.jobs[place]
         failed = self._failed_checks(packet, port, job)
         slot = SlotState() if place is None or Drop.SLOT in failed else self.slots[place][packet.slot]
         if packet.type is PacketType.PROBE:
+            self.counts["ECHOES"] += 1
             return self._echo(packet, port, job, slot, failed)
         if failed:
             return failed[0]
@@ -185,6 +209,7 @@ class Aggregator:
         else:
             slot.aggregated |= packet.bitmap
             slot.sums = tuple(_wrap(a + b) for a, b in zip(slot.sums, packet.values, strict=True))
+        self.counts["PARTIALS"] += 1
         return self._answer_all(PacketType.FULL, packet, slot, job) if slot.aggregated == job.everyone else None
 
     def _acknowledge(self, slot: SlotState, packet: Packet, job: Job) -> Answer | Drop | None:
@@ -197,6 +222,8 @@ class Aggregator:
             return Drop.STALE
         is_repeated = slot.acknowledged & packet.bitmap
         slot.acknowledged |= packet.bitmap
+        if not is_repeated:
+            self.counts["ACKS"] += 1
         if slot.acknowledged != job.everyone:
             return Drop.DUPLICATE if is_repeated else None
         answer = self._answer_one if is_repeated else self._answer_all
@@ -230,9 +257,11 @@ class Aggregator:
         return Answer(reply, 1 << port)
 
     def _answer_all(self, kind: PacketType, packet: Packet, slot: SlotState, job: Job) -> Answer:
+        self.counts[f"{kind.name}S_TO_ALL"] += 1
         return Answer(self._reply(kind, packet, slot, job, shard=0, destination=job.group_mac), job.ports)
 
     def _answer_one(self, kind: PacketType, packet: Packet, slot: SlotState, job: Job) -> Answer:
+        self.counts[f"{kind.name}S_TO_ONE"] += 1
         member = job.members[packet.shard]
         reply = self._reply(kind, packet, slot, job, shard=packet.shard, destination=member.mac)
         return Answer(reply, 1 << member.port)
