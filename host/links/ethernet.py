@@ -1,5 +1,6 @@
 """Frames on an Ethernet interface."""
 
+import fcntl
 import socket
 import struct
 
@@ -11,7 +12,8 @@ __all__ = ["EthernetLink"]
 _SOL_PACKET = 263
 _PACKET_ADD_MEMBERSHIP = 1
 _PACKET_MR_PROMISC = 1
-"""From linux/socket.h and linux/if_packet.h; :mod:`socket` does not have them."""
+_SIOCGIFINDEX = 0x8933
+"""From linux/sockios.h, linux/socket.h and linux/if_packet.h; :mod:`socket` does not have them."""
 
 _ROOM = 2048
 """Bytes that a frame is read into. Of a longer one the end is lost, which leaves it as wrong as it was."""
@@ -50,7 +52,8 @@ class EthernetLink:
 
     def _bind(self) -> None:
         self._socket.bind((self._interface, ETHERTYPE))
-        index = socket.if_nametoindex(self._interface)
+        request = struct.pack("16si", self._interface.encode(), 0)
+        _, index = struct.unpack("16si", fcntl.ioctl(self._socket, _SIOCGIFINDEX, request))
         membership = struct.pack("iHH8s", index, _PACKET_MR_PROMISC, 0, b"")
         self._socket.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
         self._is_bound = True

@@ -35,11 +35,24 @@ class ControlAddress:
             if len(os.fsencode(rest)) > _MOST_PATH_BYTES or "\0" in rest:
                 raise UserError(f"{text}: a socket's path has at most {_MOST_PATH_BYTES} bytes: choose a shorter one")
             return cls(path=Path(rest))
-        host, _, port = rest.rpartition(":")
-        host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-        if kind == "tcp" and host and port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16:
-            return cls(host=host, port=int(port))
+        host, port = _host_and_port(rest)
+        if kind == "tcp" and host:
+            return cls(host=host, port=port)
         raise UserError(f"{text!r} is no control address: give unix:PATH or tcp:HOST:PORT")
+
+    @classmethod
+    def parse_tcp(cls, text: str, option: str) -> "ControlAddress":
+        """Read ``HOST:PORT``, the value of an option.
+
+        Raises
+        ------
+        UserError
+            If it is none; the message names the option.
+        """
+        host, port = _host_and_port(text)
+        if not host:
+            raise UserError(f"{option}: {text!r} is no HOST:PORT")
+        return cls(host=host, port=port)
 
     def __str__(self) -> str:
         if self.path is not None:
@@ -68,3 +81,11 @@ class ControlAddress:
             connection.close()
             raise
         return connection
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    """Both parts of ``HOST:PORT``; an empty host if it is none."""
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
+        return "", 0
+    return (host[1:-1] if host.startswith("[") and host.endswith("]") else host), int(port)

@@ -131,9 +131,10 @@ def _aggregator(table: "_Table") -> AggregatorAddress:
         control = table.control("control")
     if kind in _GRPC:
         control = table.text("control", required=True)
-        host, _, port = control.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-            raise table.mistake("control", f"{control!r} is no HOST:PORT of the switch's gRPC server")
+        try:
+            ControlAddress.parse_tcp(control, "the switch's gRPC server")
+        except UserError as error:
+            raise table.mistake("control", str(error)) from None
         device_id = table.number("device_id", 0, 0, (1 << 64) - 1)
         program = table.path("program")
         tls = _tls(table.table("tls")) if table.has("tls") else None

@@ -105,6 +105,7 @@ def test_commands_in_the_order_of_use():
         "generate",
         "resources",
         "doctor",
+        "switch",
         "info",
         "data",
     ]

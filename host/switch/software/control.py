@@ -1,0 +1,204 @@
+"""A control socket: lines of JSON from whoever may connect, each answered by one, in an event loop."""
+
+import contextlib
+import errno
+import json
+import os
+import selectors
+import socket
+import stat
+import time
+from collections.abc import Callable
+from typing import Any
+
+from p4sgd.host.errors import UserError
+from p4sgd.host.switch.address import ControlAddress
+from p4sgd.host.switch.software.requests import RequestError
+
+__all__ = ["MOST_BYTES", "ControlServer"]
+
+MOST_BYTES = 64 << 10
+"""Longest request."""
+
+_MOST_CONNECTIONS = 32
+_IDLE_S = 30.0
+"""Who says nothing for so long makes room for others."""
+
+
+class ControlServer:
+    """Listens where it is told, for as many as `_MOST_CONNECTIONS` at a time. Nothing that they do or send stops it.
+
+    Only its owner may connect to a Unix socket, and the owner is whoever runs the server. Over TCP anybody may who can
+    reach the address.
+
+    Parameters
+    ----------
+    address
+        Where to listen. A Unix socket that is there but served by nobody is replaced.
+    carry_out
+        Called with a request; what it returns is the answer, and `RequestError` is told too.
+    selector
+        Of the event loop, which calls what is registered as data with the events.
+
+    Raises
+    ------
+    UserError
+        If it cannot listen there, or another program does.
+    """
+
+    def __init__(
+        self, address: ControlAddress, carry_out: Callable[[Any], Any], selector: selectors.BaseSelector
+    ) -> None:
+        self._address = address
+        self._carry_out = carry_out
+        self._selector = selector
+        self._connections: set[_Connection] = set()
+        self._listener = _listen(address)
+        self._listener.setblocking(False)
+        if address.path is not None:
+            status = address.path.stat()
+            self._file = status.st_dev, status.st_ino
+        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+
+    def close_idle(self) -> None:
+        """Close connections that have been idle for long; to be called now and then."""
+        now = time.monotonic()
+        for connection in [each for each in self._connections if now - each.active_at > _IDLE_S]:
+            self._drop(connection)
+
+    def close(self) -> None:
+        """Listen no longer, and remove the socket's file if it is still ours."""
+        for connection in list(self._connections):
+            self._drop(connection)
+        self._selector.unregister(self._listener)
+        if self._address.path is not None:
+            with contextlib.suppress(OSError):
+                status = self._address.path.stat()
+                if (status.st_dev, status.st_ino) == self._file:
+                    self._address.path.unlink()
+        self._listener.close()
+
+    def _accept(self, events: int) -> None:
+        try:
+            accepted, _ = self._listener.accept()
+        except OSError:
+            return  # gone again, or out of descriptors
+        if len(self._connections) >= _MOST_CONNECTIONS:
+            accepted.close()
+            return
+        accepted.setblocking(False)
+        connection = _Connection(accepted, self._carry_out)
+        self._connections.add(connection)
+        self._selector.register(accepted, selectors.EVENT_READ, lambda events: self._serve(connection, events))
+
+    def _serve(self, connection: "_Connection", events: int) -> None:
+        wants = connection.go_on(events)
+        if wants:
+            self._selector.modify(connection.socket, wants, lambda events: self._serve(connection, events))
+        else:
+            self._drop(connection)
+
+    def _drop(self, connection: "_Connection") -> None:
+        self._connections.discard(connection)
+        self._selector.unregister(connection.socket)
+        connection.socket.close()
+
+
+class _Connection:
+    """Somebody who is connected. At each event one request is answered at most, so that packets need not wait."""
+
+    def __init__(self, connected: socket.socket, carry_out: Callable[[Any], Any]) -> None:
+        self.socket = connected
+        self.active_at = time.monotonic()
+        self._carry_out = carry_out
+        self._received = bytearray()
+        self._unsent = b""
+        self._is_last = False
+
+    def go_on(self, events: int) -> int:
+        """Read, answer, write, as far as that goes; returns the events to wait for, 0 if the connection is over."""
+        self.active_at = time.monotonic()
+        try:
+            if events & selectors.EVENT_READ:
+                received = self.socket.recv(MOST_BYTES)
+                if not received:
+                    return 0
+                self._received += received
+            if not self._unsent:
+                self._unsent = self._answer_next()
+            if self._unsent:
+                self._unsent = self._unsent[self.socket.send(self._unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            return 0
+        if self._unsent:
+            return selectors.EVENT_WRITE
+        if self._is_last:
+            return 0
+        return selectors.EVENT_WRITE if b"\n" in self._received else selectors.EVENT_READ
+
+    def _answer_next(self) -> bytes:
+        line, newline, rest = self._received.partition(b"\n")
+        if len(line) > MOST_BYTES:
+            self._is_last = True
+            return _line({"error": f"a request has at most {MOST_BYTES} bytes"})
+        if not newline:
+            return b""
+        self._received = rest
+        try:
+            request = json.loads(line)
+        except (ValueError, RecursionError):
+            return _line({"error": "a request is a line of JSON"})
+        try:
+            return _line({"ok": self._carry_out(request)})
+        except RequestError as error:
+            return _line({"error": str(error)})
+
+
+def _line(content: Any) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode() + b"\n"
+
+
+def _listen(address: ControlAddress) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    listener = socket.socket(family if address.path is None else socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if address.path is None:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((address.host, address.port))
+        else:
+            _remove_unserved(address)
+            listener.bind(str(address.path))
+            os.chmod(address.path, stat.S_IRUSR | stat.S_IWUSR)  # nobody can connect before listen()
+        listener.listen(_MOST_CONNECTIONS)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise _taken(address) from None
+        raise UserError(f"{address}: cannot listen there: {error.strerror or error}") from None
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _remove_unserved(address: ControlAddress) -> None:
+    """Remove a socket that a program has left which did not end well."""
+    assert address.path is not None
+    try:
+        mode = address.path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise UserError(f"{address}: something else is there already: choose another name")
+    try:
+        address.connect(1.0).close()
+    except ConnectionRefusedError:
+        address.path.unlink()
+        return
+    raise _taken(address)
+
+
+def _taken(address: ControlAddress) -> UserError:
+    return UserError(f"{address}: another program serves there: end it, or choose another address")
