@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from operator import add
 
 from p4sgd.hw.spec.aggregator import COUNTERS, job_counters
 from p4sgd.hw.spec.drop import VERDICT, Drop
@@ -22,8 +23,15 @@ _ROUNDS = 1 << ROUND_BITS
 
 
 def _wrap(value: int) -> int:
-    """Two's complement, 32 bits. Clamped partials never wrap; what a faulty sender sums up to is defined too."""
+    """Two's complement, 32 bits."""
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+def _add(sums: tuple[int, ...], values: tuple[int, ...]) -> tuple[int, ...]:
+    """Sums of int32. Clamped partials never wrap; what a faulty sender sums up to is defined too."""
+    added = tuple(map(add, sums, values))
+    fit = min(added) >= -(1 << 31) and max(added) < 1 << 31
+    return added if fit else tuple(map(_wrap, added))
 
 
 @dataclass(slots=True)
@@ -208,7 +216,7 @@ class Aggregator:
             return self._answer_one(PacketType.FULL, packet, slot, job) if complete else Drop.DUPLICATE
         else:
             slot.aggregated |= packet.bitmap
-            slot.sums = tuple(_wrap(a + b) for a, b in zip(slot.sums, packet.values, strict=True))
+            slot.sums = _add(slot.sums, packet.values)
         self.counts["PARTIALS"] += 1
         return self._answer_all(PacketType.FULL, packet, slot, job) if slot.aggregated == job.everyone else None
 

@@ -88,14 +88,6 @@ def serve(
 
             shown = MetricsServer(metrics_at.host, metrics_at.port, server.requests.counters, server.aggregator.jobs)
             opened.callback(shown.close)
-        if becomes is not None:
-            if address.path is not None:
-                os.chown(address.path, becomes.pw_uid, becomes.pw_gid)
-            drop_privileges(becomes)
-            if address.path is not None and _stays(address.path):
-                output.remark(
-                    f"{address}: {user} may not remove it in the end; the next p4sgd switch serve replaces it"
-                )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, frame: server.stop())
         output.document({"control": str(address), "interfaces": list(interfaces), "slots": slots, "jobs": jobs})
@@ -103,6 +95,12 @@ def serve(
             f"serving up to {jobs} jobs of {slots:,} slots on {len(links)} ports ({', '.join(interfaces)}), control at "
             f"{address}; Ctrl-C ends it"
         )
+        if becomes is not None:  # last of all: the user may not even be allowed to read this program
+            if address.path is not None:
+                os.chown(address.path, becomes.pw_uid, becomes.pw_gid)
+            drop_privileges(becomes)
+            if address.path is not None and _stays(address.path):
+                output.remark(f"{address} stays in the end, as {user} may not remove it; the next start replaces it")
         server.run()
 
 

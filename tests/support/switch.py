@@ -1,0 +1,128 @@
+"""A software aggregator as a process, and a job for it."""
+
+import contextlib
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from p4sgd.host.errors import P4sgdError
+from p4sgd.host.switch.address import ControlAddress
+from p4sgd.host.switch.software.client import SoftwareAggregator
+from p4sgd.hw.spec.job import Job, Member
+from p4sgd.hw.spec.packet import GROUP_BIT, Packet
+from p4sgd.sim.network.endpoint import Endpoint
+
+PROGRAM = Path(sys.executable).with_name("p4sgd")
+
+MAC = 0x0250_0000_0001
+"""The aggregator's address."""
+
+_READY_S = 60.0
+
+
+def worker_mac(shard, number=1):
+    """Address of a worker of a job."""
+    return 0x0200_0000_0000 | number << 8 | shard
+
+
+def job_of(workers, number=1, ports=None):
+    """A job whose shard i is behind port i, or as said."""
+    ports = list(range(workers)) if ports is None else ports
+    members = tuple(Member(worker_mac(shard, number), port) for shard, port in enumerate(ports))
+    return Job(number, members, 1 << GROUP_BIT | number, sum(1 << port for port in set(ports)))
+
+
+def from_worker(kind, slot, round_, shard, workers, values=None, number=1):
+    """A worker's PARTIAL or ACK."""
+    values = (0,) * 8 if values is None else tuple(values)
+    return Packet(kind, number, slot, round_, shard, workers, 1 << shard, values, MAC, worker_mac(shard, number))
+
+
+def connect(address, process=None):
+    """The controller of an aggregator that is being started."""
+    end = time.monotonic() + _READY_S
+    while True:
+        try:
+            return SoftwareAggregator(ControlAddress.parse(address))
+        except P4sgdError:
+            assert process is None or process.poll() is None, "the aggregator has ended"
+            assert time.monotonic() < end, "the aggregator does not answer"
+            time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def serving(namespace, folder, interfaces, *options, control=None):
+    """``p4sgd switch serve`` in a namespace, or where we are if it is None: the process, and its controller."""
+    address = control or f"unix:{folder}/aggregator"
+    words = [PROGRAM, "switch", "serve", "--control", address]
+    words += [word for name in interfaces for word in ("--interface", name)]
+    words = [str(word) for word in (*words, *options)]
+    with open(f"{folder}/log", "a") as log:
+        start = subprocess.Popen if namespace is None else namespace.start
+        process = start(words, stderr=log) if namespace is None else start(*words, stderr=log)
+    try:
+        yield process, connect(address, process)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(_READY_S)
+            finally:
+                process.kill()
+
+
+class Workers:
+    """Models of a job's workers behind links, which lose a share of the frames, both ways."""
+
+    def __init__(self, links, number=1, *, slots=4, seed=0, loss=0.0):
+        self._links = links
+        self._loss = loss
+        self._rng = random.Random(seed)
+        self._endpoints = [
+            Endpoint(
+                slots,
+                job=number,
+                shard=shard,
+                workers=len(links),
+                local_mac=worker_mac(shard, number),
+                peer_mac=MAC,
+                resend_after=20_000,
+            )
+            for shard in range(len(links))
+        ]
+
+    def all_reduce(self, operations, seconds=60.0):
+        """Sum random partials up; what came out at each worker, and what is right."""
+        partials = [
+            [[self._rng.randrange(-(1 << 24), 1 << 24) for _ in range(8)] for _ in range(operations)]
+            for _ in self._endpoints
+        ]
+        right = [tuple(map(sum, zip(*each, strict=True))) for each in zip(*partials, strict=True)]
+        got = [[] for _ in self._endpoints]
+        end = time.monotonic() + seconds
+        todo = [iter(each) for each in partials]
+        left = [operations] * len(partials)
+        while any(left) or any(endpoint.busy for endpoint in self._endpoints):
+            assert time.monotonic() < end, f"the network has stalled: {left} operations are not begun"
+            for index, endpoint in enumerate(self._endpoints):
+                now = time.monotonic_ns() // 1000
+                while left[index] and endpoint.can_submit:
+                    left[index] -= 1
+                    self._send(index, endpoint.submit(next(todo[index]), now))
+                for packet in endpoint.resend(now):
+                    self._send(index, packet)
+                while (frame := self._links[index].receive()) is not None:
+                    if self._rng.random() >= self._loss and (answer := endpoint.receive_frame(frame, now)) is not None:
+                        self._send(index, answer)
+                while endpoint.sums:
+                    got[index].append(endpoint.sums.popleft())
+            select.select(self._links, [], [], 0.005)
+        return got, right
+
+    def _send(self, index, packet):
+        if self._rng.random() >= self._loss:
+            self._links[index].send(packet.to_bytes())
