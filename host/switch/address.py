@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,8 @@ __all__ = ["ControlAddress"]
 
 _MOST_PATH_BYTES = 107
 """What Linux has room for (unix(7)), without the zero at the end."""
+
+_RETRY_S = 0.01
 
 
 @dataclass(frozen=True)
@@ -76,11 +79,18 @@ class ControlAddress:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.settimeout(timeout_s)
-            connection.connect(str(self.path))
+            end = time.monotonic() + timeout_s
+            while True:
+                try:
+                    connection.connect(str(self.path))
+                    return connection
+                except BlockingIOError:  # at once and not after the time-out, if many are waiting already
+                    if time.monotonic() > end:
+                        raise TimeoutError("timed out") from None
+                    time.sleep(_RETRY_S)
         except BaseException:
             connection.close()
             raise
-        return connection
 
 
 def _host_and_port(text: str) -> tuple[str, int]:

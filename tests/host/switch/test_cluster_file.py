@@ -1,0 +1,126 @@
+"""Cluster files, right and wrong: every mistake names the file and the key."""
+
+from pathlib import Path
+
+import pytest
+
+from p4sgd.host.errors import UserError
+from p4sgd.host.switch.cluster_file import (
+    AggregatorAddress,
+    Cluster,
+    NetworkOptions,
+    Tls,
+    WorkerAddress,
+    read_cluster,
+)
+from p4sgd.host.switch.opening import open_controller
+
+SOCKET = '[aggregator]\nkind = "socket"\ncontrol = "unix:/lab/a"\n'
+BMV2 = '[aggregator]\nkind = "bmv2"\ncontrol = "127.0.0.1:9559"\n'
+WORKER = '[[workers]]\ncontrol = "unix:/lab/w0"\nport = 0\n'
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(text):
+        path = tmp_path / "cluster.toml"
+        path.write_text(text)
+        return read_cluster(path)
+
+    return read
+
+
+def test_a_small_one(read):
+    assert read(SOCKET + WORKER) == Cluster(
+        AggregatorAddress("socket", "unix:/lab/a"), (WorkerAddress("unix:/lab/w0", 0),)
+    )
+    assert Cluster(AggregatorAddress("socket", "x"), ()).network == NetworkOptions(2000, 100, 6)
+
+
+def test_a_full_one(read, tmp_path):
+    text = BMV2 + 'mac = "02:50:34:53:47:FF"\ndevice_id = 3\nprogram = "out"\n'
+    text += 'tls = { ca = "ca.pem", certificate = "/c.pem", key = "k.pem" }\n'
+    text += "[network]\nresend_us = 10\nresends = 0\ndoublings = 15\n"
+    text += WORKER + '[[workers]]\ncontrol = "tcp:host:99"\nport = 0\n[[workers]]\ncontrol = "unix:w2"\nport = 31\n'
+    assert read(text) == Cluster(
+        AggregatorAddress(
+            "bmv2",
+            "127.0.0.1:9559",
+            0x0250_3453_47FF,
+            3,
+            Tls(tmp_path / "ca.pem", Path("/c.pem"), tmp_path / "k.pem"),
+            tmp_path / "out",
+        ),
+        (WorkerAddress("unix:/lab/w0", 0), WorkerAddress("tcp:host:99", 0), WorkerAddress(f"unix:{tmp_path}/w2", 31)),
+        NetworkOptions(10, 0, 15),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "aggregator: is missing"),
+        ("aggregator = 1", "aggregator: must be a table: [aggregator], not 1"),
+        ("[aggregator]\n" + WORKER, "aggregator.kind: is missing"),
+        (
+            '[aggregator]\nkind = "cisco"\n' + WORKER,
+            "aggregator.kind: there is no aggregator of kind 'cisco'",
+        ),
+        ('[aggregator]\nkind = "socket"\n' + WORKER, "aggregator.control: is missing"),
+        ('[aggregator]\nkind = "socket"\ncontrol = 5\n' + WORKER, "aggregator.control: must be a text, not 5"),
+        (
+            '[aggregator]\nkind = "socket"\ncontrol = "a:1"\n' + WORKER,
+            "aggregator.control: 'a:1' is no control",
+        ),
+        (
+            '[aggregator]\nkind = "bmv2"\ncontrol = "a"\n' + WORKER,
+            "aggregator.control: the switch's gRPC server: 'a'",
+        ),
+        (
+            '[aggregator]\nkind = "fpga"\ncontrol = "a"\n' + WORKER,
+            "aggregator.control: unknown key; there are kind",
+        ),
+        (SOCKET + "device_id = 1\n" + WORKER, "aggregator.device_id: unknown key; there are kind, control, mac"),
+        (SOCKET + 'mac = "02-50"\n' + WORKER, "aggregator.mac: must be a MAC address"),
+        (
+            SOCKET + 'mac = "03:50:34:53:47:ff"\n' + WORKER,
+            "aggregator.mac: 03:50:34:53:47:ff is the address of",
+        ),
+        (BMV2 + "device_id = -1\n" + WORKER, "aggregator.device_id: must be a whole number, 0 to"),
+        (BMV2 + "tls = {}\n" + WORKER, "aggregator.tls.ca: is missing"),
+        (BMV2 + 'tls = { ca = "a", key = "b" }\n' + WORKER, "aggregator.tls.certificate: is missing"),
+        (BMV2 + 'tls = { ca = "a", cert = "b" }\n' + WORKER, "aggregator.tls.cert: unknown key; there are ca, certif"),
+        (SOCKET, "workers: is missing: 1 to 32 tables, each begun with [[workers]]"),
+        (SOCKET + WORKER.replace("[[workers]]", "[workers]"), "workers: must be 1 to 32 tables"),
+        (SOCKET + WORKER * 33, "workers: must be 1 to 32 tables"),
+        (SOCKET + '[[workers]]\ncontrol = "unix:a"\n', "workers[0].port: is missing: a whole number, 0 to 31"),
+        (SOCKET + WORKER + '[[workers]]\ncontrol = "unix:a"\nport = 32', "workers[1].port: must be a whole number"),
+        (SOCKET + '[[workers]]\ncontrol = "unix:a"\nport = true', "workers[0].port: must be a whole number"),
+        (SOCKET + WORKER + "prot = 1\n", "workers[0].prot: unknown key; there are control, port"),
+        (SOCKET + WORKER * 2, "workers[1].control: unix:/lab/w0 is that of workers[0] too"),
+        (SOCKET + WORKER.replace("w0", "a"), "workers[0].control: unix:/lab/a is that of aggregator too"),
+        (SOCKET + "[network]\nresend_us = 0\n" + WORKER, "network.resend_us: must be a whole number, 1 to 4000000"),
+        (SOCKET + "[network]\nresends = 256\n" + WORKER, "network.resends: must be a whole number, 0 to 255, not 256"),
+        (SOCKET + "[network]\ndoublings = 16\n" + WORKER, "network.doublings: must be a whole number, 0 to 15, not 16"),
+        (SOCKET + "[network]\npatience = 1\n" + WORKER, "network.patience: unknown key; there are resend_us, resends"),
+        ("more = 1\n" + SOCKET + WORKER, "more: unknown key; there are aggregator, network, workers"),
+        ("[aggregator", "not a TOML file"),
+    ],
+)
+def test_mistakes(read, tmp_path, text, says):
+    with pytest.raises(UserError) as raised:
+        read(text)
+    assert str(raised.value).startswith(f"{tmp_path}/cluster.toml: {says}")
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(UserError, match="cannot read the cluster file: No such file"):
+        read_cluster(tmp_path / "none.toml")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\0")
+    with pytest.raises(UserError, match="not a TOML file"):
+        read_cluster(tmp_path / "binary")
+
+
+def test_kinds_that_cannot_be_opened(read):
+    with pytest.raises(UserError, match="kind fpga needs the driver of the boards, which there is not yet"):
+        open_controller(read('[aggregator]\nkind = "fpga"\n' + WORKER))
