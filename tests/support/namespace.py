@@ -40,11 +40,11 @@ class Namespace:
 
     def ip(self, *words):
         """The command ip in the namespace."""
-        self.call(subprocess.run, ["ip", *words], check=True, capture_output=True)
+        self.call(subprocess.run, ["ip", *words], check=True)
 
     def pair(self, name, peer):
         """Two interfaces with a cable between them, both up."""
-        self.ip("link", "add", name, "type", "veth", "peer", "name", peer)
+        self.ip("link", "add", "name", name, "type", "veth", "peer", "name", peer)
         for each in (name, peer):
             self.ip("link", "set", each, "up")
 

@@ -78,7 +78,7 @@ def serving(namespace, folder, interfaces, *options, control=None):
 class Workers:
     """Models of a job's workers behind links, which lose a share of the frames, both ways."""
 
-    def __init__(self, links, number=1, *, slots=4, seed=0, loss=0.0):
+    def __init__(self, links, number=1, *, slots=4, seed=0, loss=0.0, macs=None, peer=MAC):
         self._links = links
         self._loss = loss
         self._rng = random.Random(seed)
@@ -88,8 +88,8 @@ class Workers:
                 job=number,
                 shard=shard,
                 workers=len(links),
-                local_mac=worker_mac(shard, number),
-                peer_mac=MAC,
+                local_mac=macs[shard] if macs else worker_mac(shard, number),
+                peer_mac=peer,
                 resend_after=20_000,
             )
             for shard in range(len(links))

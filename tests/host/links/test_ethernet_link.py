@@ -1,0 +1,183 @@
+"""Frames on virtual Ethernet interfaces."""
+
+import contextlib
+import random
+import select
+import socket
+import subprocess
+import time
+
+import pytest
+from support.bench import default_seed
+from support.namespace import Namespace
+
+from p4sgd.host.errors import UserError
+from p4sgd.host.links import open_link
+
+ETHERTYPE = bytes.fromhex("88b5")
+
+
+@pytest.fixture(scope="module")
+def shared():
+    with contextlib.closing(Namespace()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def namespace(shared):
+    """With a cable from left to right."""
+    shared.pair("left", "right")
+    yield shared
+    shared.ip("link", "delete", "left")
+
+
+@pytest.fixture
+def ends(namespace):
+    opened = [namespace.call(open_link, name) for name in ("left", "ethernet:right")]
+    yield opened
+    for link in opened:
+        link.close()
+
+
+def frame_of(size=64, destination=b"\x02\0\0\0\0\1", ethertype=ETHERTYPE, fill=b"x"):
+    return destination + bytes(6) + ethertype + fill * (size - 14)
+
+
+def receive(link, seconds=10.0):
+    """The next frame, which must come."""
+    assert select.select([link], [], [], seconds)[0], "nothing comes"
+    return link.receive()
+
+
+def test_frames_of_all_addresses_come_in_order(ends):
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    pick = random.Random(seed)
+    a, b = ends
+    sent = [frame_of(destination=pick.randbytes(6), fill=pick.randbytes(1)) for _ in range(50)]
+    for frame in sent:
+        a.send(frame)
+    assert [receive(b) for _ in sent] == sent
+    b.send(sent[0])
+    assert receive(a) == sent[0]
+    assert (a.lost, b.lost) == (0, 0)
+
+
+def test_nothing_waits_and_own_frames_do_not_come_back(ends):
+    a, b = ends
+    assert a.receive() is None
+    a.send(frame_of())
+    assert receive(b) == frame_of()
+    assert (a.receive(), b.receive()) == (None, None)
+    assert not select.select(ends, [], [], 0)[0]
+
+
+def test_other_protocols_are_not_seen_and_other_lengths_are(ends):
+    a, b = ends
+    a.send(frame_of(ethertype=b"\x08\x00"))
+    a.send(frame_of(ethertype=b"\x88\xb6"))
+    for size in (20, 63, 65, 1400):
+        a.send(frame_of(size))
+    assert [len(receive(b)) for _ in range(4)] == [20, 63, 65, 1400]
+    assert b.receive() is None
+
+
+def test_frames_before_the_link_was_opened_are_not_seen(namespace):
+    with contextlib.closing(namespace.call(open_link, "left")) as a:
+        a.send(frame_of())
+        with contextlib.closing(namespace.call(open_link, "right")) as b:
+            assert b.receive() is None
+            a.send(frame_of(fill=b"y"))
+            assert receive(b) == frame_of(fill=b"y")
+
+
+def works(a, b, seconds=10.0):
+    """Whether a frame comes from one end to the other, tried again and again."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        a.send(frame_of(fill=b"z"))
+        if select.select([b], [], [], 0.05)[0] and b.receive() == frame_of(fill=b"z"):
+            while b.receive() is not None:
+                pass
+            return True
+    return False
+
+
+def test_down_and_up_again(namespace, ends):
+    a, b = ends
+    namespace.ip("link", "set", "left", "down")
+    for _ in range(3):
+        a.send(frame_of())
+        assert (a.receive(), b.receive()) == (None, None)
+    assert a.lost == 3
+    assert select.select([a], [], [], 0)[0] == [], "a link that is down keeps nobody busy"
+    namespace.ip("link", "set", "left", "up")
+    assert works(a, b)
+    assert works(b, a)
+
+
+def test_a_link_that_was_opened_while_it_is_down(namespace):
+    namespace.ip("link", "set", "left", "down")
+    with (
+        contextlib.closing(namespace.call(open_link, "left")) as a,
+        contextlib.closing(namespace.call(open_link, "right")) as b,
+    ):
+        assert a.receive() is None
+        namespace.ip("link", "set", "left", "up")
+        assert works(a, b)
+        assert works(b, a)
+
+
+def test_another_interface_of_the_same_name(namespace, ends):
+    a, b = ends
+    namespace.ip("link", "delete", "left")
+    a.send(frame_of())
+    assert (a.receive(), b.receive()) == (None, None)
+    namespace.pair("left", "right")
+    assert a.receive() is None
+    assert b.receive() is None
+    assert works(a, b)
+    assert works(b, a)
+
+
+def test_a_flood_is_lost_in_part_and_the_link_works_on(ends):
+    a, b = ends
+    for _ in range(20_000):
+        a.send(frame_of())
+    count = 0
+    while b.receive() is not None:
+        count += 1
+    assert 250 < count <= 20_000
+    assert works(a, b)
+
+
+def test_the_interface_is_promiscuous_as_long_as_the_link_is_open(namespace):
+    def promiscuity():
+        show = ["ip", "-d", "link", "show", "left"]
+        text = namespace.call(subprocess.run, show, capture_output=True, text=True, check=True).stdout.split()
+        return int(text[text.index("promiscuity") + 1])
+
+    link = namespace.call(open_link, "left")
+    assert promiscuity() == 1
+    link.close()
+    assert promiscuity() == 0
+
+
+def test_without_the_right_to_raw_sockets(monkeypatch):
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    with pytest.raises(UserError, match="lo: raw sockets need the capability CAP_NET_RAW: run as root"):
+        open_link("lo")
+
+
+def test_an_interface_that_is_not_there(namespace):
+    with pytest.raises(UserError, match="nope: there is no such network interface: ip link shows those there are"):
+        namespace.call(open_link, "nope")
+
+
+@pytest.mark.parametrize("text", ["", "ethernet:", "ethernet:a:b", "tcp:a"])
+def test_texts_that_are_no_links(text):
+    with pytest.raises(UserError, match="is no link: give eth0, ethernet:eth0 or udp"):
+        open_link(text)

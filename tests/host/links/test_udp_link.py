@@ -1,0 +1,176 @@
+"""Frames in UDP, on loopback addresses; on the wire they are what the hardware takes."""
+
+import contextlib
+import os
+import random
+import select
+import socket
+import time
+from ipaddress import IPv4Address
+
+import pytest
+from support.bench import default_seed
+from support.namespace import Namespace
+from support.switch import Workers, serving
+
+from p4sgd.host.errors import UserError
+from p4sgd.host.links import open_link
+from p4sgd.hw.spec.job import Job, Member
+from p4sgd.hw.spec.packet import BROADCAST
+from p4sgd.hw.spec.udp import PORT, address_of, decapsulate
+
+ETHERTYPE = bytes.fromhex("88b5")
+GROUP = IPv4Address("239.1.2.3")
+
+
+def local(host):
+    """An address of this machine that no other process of these tests has."""
+    return IPv4Address(127 << 24 | (os.getpid() & 0xFFFF) << 8 | host)
+
+
+@pytest.fixture
+def opened():
+    """Opens links, and closes them in the end."""
+    with contextlib.ExitStack() as stack:
+        yield lambda text: stack.enter_context(contextlib.closing(open_link(text)))
+
+
+def frame_between(source, destination, payload):
+    numbers = [address_of(destination), address_of(source)]
+    return b"".join(number.to_bytes(6, "big") for number in numbers) + ETHERTYPE + payload
+
+
+def receive(link, seconds=10.0):
+    """The next frame, which must come."""
+    assert select.select([link], [], [], seconds)[0], "nothing comes"
+    return link.receive()
+
+
+def test_frames_come_as_they_were_sent(opened):
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    pick = random.Random(seed)
+    a, b = (opened(f"udp:{local(host)}") for host in (1, 2))
+    sent = [frame_between(local(1), local(2), pick.randbytes(50)) for _ in range(50)]
+    for frame in sent:
+        a.send(frame)
+    assert [receive(b) for _ in sent] == sent
+    assert (a.receive(), b.receive()) == (None, None)
+    assert (a.lost, b.lost) == (0, 0)
+
+
+def test_frames_to_a_group_and_to_everybody():
+    """In a network of their own: nobody else shall hear them."""
+    with contextlib.closing(Namespace()) as namespace, contextlib.ExitStack() as stack:
+        namespace.ip("link", "set", "lo", "multicast", "on")
+        texts = ["udp:127.0.0.1", f"udp:127.0.0.2,group={GROUP}", f"udp:127.0.0.3,group={GROUP}", "udp:127.0.0.4"]
+        links = [stack.enter_context(contextlib.closing(namespace.call(open_link, text))) for text in texts]
+        sender = IPv4Address("127.0.0.1")
+        frame = frame_between(sender, GROUP, b"g" * 50)
+        links[0].send(frame)
+        assert [receive(link) for link in links[1:3]] == [frame] * 2
+        assert [link.receive() for link in links] == [None] * 4
+        frame = BROADCAST.to_bytes(6, "big") + address_of(sender).to_bytes(6, "big") + ETHERTYPE + b"b" * 50
+        links[0].send(frame)
+        assert [receive(link) for link in links[1:]] == [frame] * 3
+        assert links[0].lost == 0
+
+
+def test_on_the_wire_it_is_what_the_hardware_takes():
+    with contextlib.closing(Namespace()) as namespace:
+
+        def listen():
+            heard = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+            heard.bind(("lo", 3))
+            heard.settimeout(10)
+            return heard
+
+        with (
+            contextlib.closing(namespace.call(open_link, "udp:127.0.0.1")) as a,
+            contextlib.closing(namespace.call(listen)) as heard,
+        ):
+            for to in (IPv4Address("127.0.0.9"), GROUP, IPv4Address("255.255.255.255")):
+                frame = frame_between(IPv4Address("127.0.0.1"), to, bytes(range(50)))
+                a.send(frame)
+                wire = heard.recv(2048)
+                while wire[23] != 17:  # what it makes the kernel say, that nobody is there
+                    wire = heard.recv(2048)
+                assert decapsulate(wire) == frame
+                assert wire[22] == 64, "time to live"
+                while select.select([heard], [], [], 0.1)[0]:
+                    heard.recv(2048)
+
+
+def test_datagrams_that_are_no_packets_come_as_frames_of_another_protocol(opened):
+    link = opened(f"udp:{local(1)}")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind((str(local(2)), 0))
+        for size in (0, 49, 51, 1400):
+            other.sendto(b"x" * size, (str(local(1)), PORT))
+            assert receive(link) == bytes(64)
+        other.sendto(b"x" * 50, (str(local(1)), PORT))
+        assert receive(link) == frame_between(local(2), local(1), b"x" * 50), "the source port may be any"
+
+
+@pytest.mark.parametrize("destination", [0x0250_3453_4700, 0x0100_5034_5347, 0x0200_EF01_0203])
+def test_addresses_that_stand_for_no_ipv4_address(opened, destination):
+    link = opened(f"udp:{local(1)}")
+    link.send(destination.to_bytes(6, "big") + bytes(6) + ETHERTYPE + bytes(50))
+    assert link.lost == 1
+
+
+def test_nobody_there_is_no_error(opened):
+    link = opened(f"udp:{local(1)}")
+    for _ in range(3):
+        link.send(frame_between(local(1), local(9), bytes(50)))
+        time.sleep(0.01)
+        assert link.receive() is None
+    assert link.lost == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("udp:", "'' is no IPv4 address, such as 10.0.0.1"),
+        ("udp:host", "'host' is no IPv4 address"),
+        ("udp:127.0.0.1,group", "'group' is no option of a UDP link"),
+        ("udp:127.0.0.1,port=5", "'port=5' is no option of a UDP link"),
+        ("udp:127.0.0.1,group=239.0.0.1,group=239.0.0.2", "'group=239.0.0.2' is no option of a UDP link: .*, once"),
+        ("udp:127.0.0.1,group=10.0.0.1", "10.0.0.1 is no multicast address"),
+        ("udp:239.0.0.1", "239.0.0.1 is not the address of a single host"),
+        ("udp:0.0.0.0", "0.0.0.0 is not the address of a single host"),
+        ("udp:255.255.255.255", "255.255.255.255 is not the address of a single host"),
+        ("udp:192.0.2.1", "192.0.2.1 is no address of this machine"),
+    ],
+)
+def test_links_that_cannot_be(text, says):
+    with pytest.raises(UserError, match=f"^{text}: {says}"):
+        open_link(text)
+
+
+def test_an_address_that_is_taken(opened):
+    opened(f"udp:{local(1)}")
+    with pytest.raises(UserError, match=f"port {PORT} of {local(1)} is taken by another program"):
+        open_link(f"udp:{local(1)}")
+
+
+def test_a_switch_for_udp(tmp_path):
+    """Workers behind one port, which answers to all leave through to a group."""
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    with (
+        contextlib.closing(Namespace()) as namespace,
+        contextlib.ExitStack() as stack,
+        serving(namespace, tmp_path, ["udp:127.0.0.9"]) as (_, control),
+    ):
+        namespace.ip("link", "set", "lo", "multicast", "on")
+        hosts = [IPv4Address(f"127.0.0.{host}") for host in (1, 2, 3)]
+        texts = [f"udp:{host},group={GROUP}" for host in hosts]
+        links = [stack.enter_context(contextlib.closing(namespace.call(open_link, text))) for text in texts]
+        control.set_mac(address_of(IPv4Address("127.0.0.9")))
+        job = Job(1, tuple(Member(address_of(host), 0) for host in hosts), address_of(GROUP), 1)
+        control.begin(0, job, 1)
+        macs = [member.mac for member in job.members]
+        workers = Workers(links, seed=seed, loss=0.1, macs=macs, peer=address_of(IPv4Address("127.0.0.9")))
+        got, right = workers.all_reduce(20)
+        assert got == [right] * 3
