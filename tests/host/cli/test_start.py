@@ -22,6 +22,7 @@ HEAVY = {
     "numba",
     "numpy",
     "pandas",
+    "prometheus_client",
     "pyarrow",
     "rich",
     "safetensors",

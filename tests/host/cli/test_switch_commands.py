@@ -1,0 +1,267 @@
+"""`p4sgd switch status`, `slots`, `counters` and `clear`, at an aggregator for UDP; mistakes of `serve`."""
+
+import contextlib
+import importlib
+import json
+import os
+import time
+from ipaddress import IPv4Address
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+from support.switch import serving
+
+from p4sgd.host.cli import main
+from p4sgd.host.links import open_link
+from p4sgd.hw.spec.job import Job, Member
+from p4sgd.hw.spec.packet import Packet, PacketType
+from p4sgd.hw.spec.udp import address_of
+
+WORKERS = 3
+GROUP = address_of(IPv4Address("239.9.9.9"))
+
+
+def local(host):
+    """An address of this machine that no other process of these tests has."""
+    return IPv4Address(127 << 24 | (os.getpid() & 0xFFFF) << 8 | host)
+
+
+MACS = [address_of(local(101 + shard)) for shard in range(WORKERS)]
+SWITCH = address_of(local(100))
+
+
+class Lab:
+    """The aggregator and its workers."""
+
+    def __init__(self, control, links, folder):
+        self.control = control
+        self.file = folder / "cluster.toml"
+        self._links = links
+        self._frames = control.counters()["FRAMES"]
+        text = f'[aggregator]\nkind = "socket"\ncontrol = "unix:{folder}/aggregator"\n'
+        self.file.write_text(
+            text + "".join(f'[[workers]]\ncontrol = "unix:/lab/w{shard}"\nport = 0\n' for shard in range(WORKERS))
+        )
+
+    def begin(self, place=0, number=1, first_round=1):
+        members = tuple(Member(mac, 0) for mac in MACS)
+        self.control.begin(place, Job(number, members, GROUP, 1), first_round)
+
+    def send(self, kind, slot, round_, *shards, number=1):
+        """A packet of each shard, which the aggregator then has."""
+        for shard in shards:
+            packet = Packet(kind, number, slot, round_, shard, WORKERS, 1 << shard, (1,) * 8, SWITCH, MACS[shard])
+            self._links[shard].send(packet.to_bytes())
+            self._frames += 1
+        end = time.monotonic() + 10
+        while self.control.counters()["FRAMES"] < self._frames:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    def run(self, *words, status=0):
+        done = CliRunner().invoke(main, ["switch", *map(str, words), "--cluster", str(self.file)])
+        assert done.exit_code == status, done.output
+        return done
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lab")
+    with contextlib.ExitStack() as stack:
+        _, control = stack.enter_context(serving(None, folder, [f"udp:{local(100)}"], "--slots", "16", "--jobs", "4"))
+        links = [stack.enter_context(contextlib.closing(open_link(f"udp:{local(101 + n)}"))) for n in range(WORKERS)]
+        yield control, links, folder
+
+
+@pytest.fixture
+def lab(served):
+    control = served[0]
+    for place in range(control.jobs):
+        control.end(place)
+    control.set_mac(SWITCH)
+    return Lab(*served)
+
+
+@pytest.fixture
+def between(monkeypatch):
+    """What happens between the two looks of status."""
+    found = SimpleNamespace(do=lambda: None, seconds=[])
+
+    def sleep(seconds):
+        found.seconds.append(seconds)
+        found.do()
+
+    module = importlib.import_module("p4sgd.host.cli.commands.switch.status")
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))
+    return found
+
+
+def test_a_hung_job(lab, between):
+    lab.begin(2, first_round=7)
+    lab.send(PacketType.PARTIAL, 5, 7, 0, 2)
+    said = lab.run("status", "--interval", "2.5").stdout
+    assert between.seconds == [2.5]
+    rows = [line.split() for line in said.splitlines() if line.strip()[:1].isdigit()]
+    assert rows == [["2", "1", "3", "1", "1"]]
+    assert "job 1, slot 5, round 7: no partials have arrived from shard 1 (unix:/lab/w1, port 0)\n" in said
+    document = json.loads(lab.run("status", "--json").stdout)
+    assert (document["slots"], document["places"]) == (16, 4)
+    (job,) = document["jobs"]
+    assert job["stuck"] == [{"slot": 5, "round": 7, "partials_missing": [1], "acknowledgements_missing": []}]
+    assert job["missing"] == [{"shard": 1, "control": "unix:/lab/w1", "port": 0}]
+    assert (job["place"], job["job"], job["workers"], job["under_way"]) == (2, 1, 3, 1)
+
+
+def test_sums_that_are_not_acknowledged(lab, between):
+    lab.begin()
+    lab.send(PacketType.PARTIAL, 3, 1, 0, 1, 2)
+    lab.send(PacketType.ACK, 3, 1, 1)
+    said = lab.run("status").stdout
+    assert (
+        "job 1, slot 3, round 1: the sums are not acknowledged by shard 0 (unix:/lab/w0, port 0), "
+        "shard 2 (unix:/lab/w2, port 0)\n" in said
+    )
+
+
+def test_slots_that_are_done_or_move_are_not_named(lab, between):
+    lab.begin()
+    lab.send(PacketType.PARTIAL, 0, 1, 0, 1, 2)
+    lab.send(PacketType.ACK, 0, 1, 0, 1, 2)
+    lab.send(PacketType.PARTIAL, 1, 1, 0)
+    lab.send(PacketType.PARTIAL, 2, 1, 1)
+    between.do = lambda: lab.send(PacketType.PARTIAL, 1, 1, 2)
+    said = lab.run("status").stdout
+    rows = [line.split() for line in said.splitlines() if line.strip()[:1].isdigit()]
+    assert rows == [["0", "1", "3", "2", "1"]]
+    (line,) = [line for line in said.splitlines() if line.startswith("job ")]
+    assert line.startswith("job 1, slot 2, round 1: no partials have arrived from shard 0 ")
+
+
+def test_neighbours_that_wait_for_the_same_are_told_together(lab, between):
+    lab.begin()
+    for slot in range(8):
+        lab.send(PacketType.PARTIAL, slot, 1, *((0, 1) if slot < 5 else (0, 2)))
+    said = lab.run("status").stdout
+    lines = [line.partition(" (")[0] for line in said.splitlines() if line.startswith("job ")]
+    assert lines == [
+        "job 1, slots 0 to 4, round 1: no partials have arrived from shard 2",
+        "job 1, slots 5 to 7, round 1: no partials have arrived from shard 1",
+    ]
+
+
+def test_a_job_of_another_cluster_file(lab, between):
+    """Which workers those are is not known then, but where they are."""
+    members = (Member(MACS[0], 0), Member(MACS[1], 0))
+    lab.control.begin(0, Job(9, members, GROUP, 1), 1)
+    packet = Packet(PacketType.PARTIAL, 9, 0, 1, 0, 2, 1, (1,) * 8, SWITCH, MACS[0])
+    lab._links[0].send(packet.to_bytes())
+    lab.send(PacketType.PARTIAL, 0, 1, 0, number=8)  # of no job: only to wait for the other
+    assert "job 9, slot 0, round 1: no partials have arrived from shard 1 (port 0)\n" in lab.run("status").stdout
+
+
+def test_nothing_is_served(lab, between):
+    assert lab.run("status").stdout == "no job is served\n"
+    assert json.loads(lab.run("status", "--json").stdout)["jobs"] == []
+    assert lab.run("slots").stdout == "no slot is under way\n"
+
+
+def test_slots(lab):
+    lab.begin(1, number=40)
+    lab.send(PacketType.PARTIAL, 2, 1, 0, 1, number=40)
+    lab.send(PacketType.PARTIAL, 9, 1, 0, 1, 2, number=40)
+    lab.send(PacketType.ACK, 9, 1, 2, number=40)
+    rows = [line.split() for line in lab.run("slots").stdout.splitlines() if line.strip()[:1].isdigit()]
+    assert rows == [["1", "40", "2", "1", "2", "-"], ["1", "40", "9", "1", "-", "0", "1"]]
+    first, second = json.loads(lab.run("slots", "--json").stdout)["slots"]
+    assert first == {
+        "place": 1,
+        "job": 40,
+        "slot": 2,
+        "round": 1,
+        "aggregated": 0b011,
+        "acknowledged": 0,
+        "partials_missing": [2],
+        "acknowledgements_missing": [],
+    }
+    assert (second["aggregated"], second["acknowledged"]) == (0b111, 0b100)
+
+
+def test_counters(lab):
+    lab.begin()
+    before = json.loads(lab.run("counters", "--json").stdout)["counters"]
+    lab.send(PacketType.PARTIAL, 2, 1, 0, 1)
+    after = json.loads(lab.run("counters", "--json").stdout)["counters"]
+    changed = {name: count - before[name] for name, count in after.items() if count != before[name]}
+    assert changed == {"FRAMES": 2, "PARTIALS": 2, "JOB0_ACCEPTED": 2}
+    assert after["DROPPED_LONG"] == 0
+    said = lab.run("counters").stdout
+    assert "PARTIAL that were added" in said
+    assert "DROPPED_LONG" not in said
+
+
+def test_clear_begins_anew(lab):
+    lab.begin(3, number=12, first_round=5)
+    lab.send(PacketType.PARTIAL, 2, 5, 0, 1, number=12)
+    said = lab.run("clear", "--first-round", "8").stdout
+    assert said == "job 12 in place 3 begins anew in round 8; a run of it that was under way is lost\n"
+    (view,) = lab.control.look(3, range(2, 3))
+    assert (view.round, view.aggregated) == (7, 0)
+    assert list(lab.control.served()) == [3]
+
+
+def test_clear_ends(lab):
+    lab.begin(0, number=1)
+    lab.begin(1, number=2)
+    done = lab.run("clear", "--end", status=2)
+    assert "say which job by --job; those that are served: 1, 2" in done.stderr
+    done = lab.run("clear", "--job", "3", status=2)
+    assert "--job 3: it is not served; those that are: 1, 2" in done.stderr
+    assert json.loads(lab.run("clear", "--job", "2", "--end", "--json").stdout) == {
+        "place": 1,
+        "job": 2,
+        "done": "ended",
+    }
+    assert list(lab.control.served()) == [0]
+
+
+def test_nobody_answers(lab):
+    lab.file.write_text(lab.file.read_text().replace("/aggregator", "/nobody"))
+    for command in ("status", "slots", "counters", "clear"):
+        done = lab.run(command, status=1)
+        assert "/nobody does not answer (No such file or directory): see whether p4sgd switch serve runs" in done.stderr
+
+
+def test_a_cluster_file_with_a_mistake(lab):
+    lab.file.write_text(lab.file.read_text().replace("socket", "rocket"))
+    done = lab.run("status", status=2)
+    assert "cluster.toml: aggregator.kind: there is no aggregator of kind 'rocket'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--interface", "lo"], "Missing option '--control'"),
+        (["--control", "unix:a"], "Missing option '--interface'"),
+        (["--interface", "lo", "--control", "a"], "'a' is no control address: give unix:PATH or tcp:HOST:PORT"),
+        (["--interface", "lo", "--interface", "lo", "--control", "unix:a"], "--interface: lo is there twice"),
+        (["--interface", "udp:1", "--control", "unix:a"], "'1' is no IPv4 address"),
+        (["--interface", "lo", "--control", "unix:a", "--slots", "0"], "0 is not in the range 1<=x<=65536"),
+        (["--interface", "lo", "--control", "unix:a", "--jobs", "257"], "257 is not in the range 1<=x<=256"),
+        (
+            ["--interface", "lo", "--control", "unix:a", "--slots", "65536", "--jobs", "17"],
+            "would be 1,114,112 slots, the most are 1,048,576: ask for fewer of either",
+        ),
+        (["--interface", "lo", "--control", "unix:a", "--metrics", "9"], "--metrics: '9' is no HOST:PORT"),
+        (
+            [w for n in range(33) for w in ("--interface", f"e{n}")] + ["--control", "unix:a"],
+            "at most 32 ports",
+        ),
+    ],
+)
+def test_mistakes_of_serve(words, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["switch", "serve", *words])
+    assert done.exit_code == 2
+    assert says in done.stderr
+    assert list(tmp_path.iterdir()) == []
