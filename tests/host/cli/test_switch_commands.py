@@ -3,13 +3,13 @@
 import contextlib
 import importlib
 import json
-import os
 import time
 from ipaddress import IPv4Address
 from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
+from support.loopback import loopback
 from support.switch import serving
 
 from p4sgd.host.cli import main
@@ -22,17 +22,11 @@ WORKERS = 3
 GROUP = address_of(IPv4Address("239.9.9.9"))
 
 
-def local(host):
-    """An address of this machine that no other process of these tests has."""
-    return IPv4Address(127 << 24 | (os.getpid() & 0xFFFF) << 8 | host)
-
-
-MACS = [address_of(local(101 + shard)) for shard in range(WORKERS)]
-SWITCH = address_of(local(100))
-
-
 class Lab:
     """The aggregator and its workers."""
+
+    switch = property(lambda self: address_of(loopback(100)))
+    macs = property(lambda self: [address_of(loopback(101 + shard)) for shard in range(WORKERS)])
 
     def __init__(self, control, links, folder):
         self.control = control
@@ -45,13 +39,15 @@ class Lab:
         )
 
     def begin(self, place=0, number=1, first_round=1):
-        members = tuple(Member(mac, 0) for mac in MACS)
+        members = tuple(Member(mac, 0) for mac in self.macs)
         self.control.begin(place, Job(number, members, GROUP, 1), first_round)
 
     def send(self, kind, slot, round_, *shards, number=1):
         """A packet of each shard, which the aggregator then has."""
         for shard in shards:
-            packet = Packet(kind, number, slot, round_, shard, WORKERS, 1 << shard, (1,) * 8, SWITCH, MACS[shard])
+            packet = Packet(
+                kind, number, slot, round_, shard, WORKERS, 1 << shard, (1,) * 8, self.switch, self.macs[shard]
+            )
             self._links[shard].send(packet.to_bytes())
             self._frames += 1
         end = time.monotonic() + 10
@@ -69,8 +65,10 @@ class Lab:
 def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lab")
     with contextlib.ExitStack() as stack:
-        _, control = stack.enter_context(serving(None, folder, [f"udp:{local(100)}"], "--slots", "16", "--jobs", "4"))
-        links = [stack.enter_context(contextlib.closing(open_link(f"udp:{local(101 + n)}"))) for n in range(WORKERS)]
+        _, control = stack.enter_context(
+            serving(None, folder, [f"udp:{loopback(100)}"], "--slots", "16", "--jobs", "4")
+        )
+        links = [stack.enter_context(contextlib.closing(open_link(f"udp:{loopback(101 + n)}"))) for n in range(WORKERS)]
         yield control, links, folder
 
 
@@ -79,7 +77,7 @@ def lab(served):
     control = served[0]
     for place in range(control.jobs):
         control.end(place)
-    control.set_mac(SWITCH)
+    control.set_mac(address_of(loopback(100)))
     return Lab(*served)
 
 
@@ -152,9 +150,9 @@ def test_neighbours_that_wait_for_the_same_are_told_together(lab, between):
 
 def test_a_job_of_another_cluster_file(lab, between):
     """Which workers those are is not known then, but where they are."""
-    members = (Member(MACS[0], 0), Member(MACS[1], 0))
+    members = (Member(lab.macs[0], 0), Member(lab.macs[1], 0))
     lab.control.begin(0, Job(9, members, GROUP, 1), 1)
-    packet = Packet(PacketType.PARTIAL, 9, 0, 1, 0, 2, 1, (1,) * 8, SWITCH, MACS[0])
+    packet = Packet(PacketType.PARTIAL, 9, 0, 1, 0, 2, 1, (1,) * 8, lab.switch, lab.macs[0])
     lab._links[0].send(packet.to_bytes())
     lab.send(PacketType.PARTIAL, 0, 1, 0, number=8)  # of no job: only to wait for the other
     assert "job 9, slot 0, round 1: no partials have arrived from shard 1 (port 0)\n" in lab.run("status").stdout

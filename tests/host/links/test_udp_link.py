@@ -1,7 +1,6 @@
 """Frames in UDP, on loopback addresses; on the wire they are what the hardware takes."""
 
 import contextlib
-import os
 import random
 import select
 import socket
@@ -10,6 +9,7 @@ from ipaddress import IPv4Address
 
 import pytest
 from support.bench import default_seed
+from support.loopback import loopback
 from support.namespace import Namespace
 from support.switch import Workers, serving
 
@@ -21,11 +21,6 @@ from p4sgd.hw.spec.udp import PORT, address_of, decapsulate
 
 ETHERTYPE = bytes.fromhex("88b5")
 GROUP = IPv4Address("239.1.2.3")
-
-
-def local(host):
-    """An address of this machine that no other process of these tests has."""
-    return IPv4Address(127 << 24 | (os.getpid() & 0xFFFF) << 8 | host)
 
 
 @pytest.fixture
@@ -50,8 +45,8 @@ def test_frames_come_as_they_were_sent(opened):
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")
     pick = random.Random(seed)
-    a, b = (opened(f"udp:{local(host)}") for host in (1, 2))
-    sent = [frame_between(local(1), local(2), pick.randbytes(50)) for _ in range(50)]
+    a, b = (opened(f"udp:{loopback(host)}") for host in (1, 2))
+    sent = [frame_between(loopback(1), loopback(2), pick.randbytes(50)) for _ in range(50)]
     for frame in sent:
         a.send(frame)
     assert [receive(b) for _ in sent] == sent
@@ -102,27 +97,27 @@ def test_on_the_wire_it_is_what_the_hardware_takes():
 
 
 def test_datagrams_that_are_no_packets_come_as_frames_of_another_protocol(opened):
-    link = opened(f"udp:{local(1)}")
+    link = opened(f"udp:{loopback(1)}")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
-        other.bind((str(local(2)), 0))
+        other.bind((str(loopback(2)), 0))
         for size in (0, 49, 51, 1400):
-            other.sendto(b"x" * size, (str(local(1)), PORT))
+            other.sendto(b"x" * size, (str(loopback(1)), PORT))
             assert receive(link) == bytes(64)
-        other.sendto(b"x" * 50, (str(local(1)), PORT))
-        assert receive(link) == frame_between(local(2), local(1), b"x" * 50), "the source port may be any"
+        other.sendto(b"x" * 50, (str(loopback(1)), PORT))
+        assert receive(link) == frame_between(loopback(2), loopback(1), b"x" * 50), "the source port may be any"
 
 
 @pytest.mark.parametrize("destination", [0x0250_3453_4700, 0x0100_5034_5347, 0x0200_EF01_0203])
 def test_addresses_that_stand_for_no_ipv4_address(opened, destination):
-    link = opened(f"udp:{local(1)}")
+    link = opened(f"udp:{loopback(1)}")
     link.send(destination.to_bytes(6, "big") + bytes(6) + ETHERTYPE + bytes(50))
     assert link.lost == 1
 
 
 def test_nobody_there_is_no_error(opened):
-    link = opened(f"udp:{local(1)}")
+    link = opened(f"udp:{loopback(1)}")
     for _ in range(3):
-        link.send(frame_between(local(1), local(9), bytes(50)))
+        link.send(frame_between(loopback(1), loopback(9), bytes(50)))
         time.sleep(0.01)
         assert link.receive() is None
     assert link.lost == 0
@@ -149,9 +144,9 @@ def test_links_that_cannot_be(text, says):
 
 
 def test_an_address_that_is_taken(opened):
-    opened(f"udp:{local(1)}")
-    with pytest.raises(UserError, match=f"port {PORT} of {local(1)} is taken by another program"):
-        open_link(f"udp:{local(1)}")
+    opened(f"udp:{loopback(1)}")
+    with pytest.raises(UserError, match=f"port {PORT} of {loopback(1)} is taken by another program"):
+        open_link(f"udp:{loopback(1)}")
 
 
 def test_a_switch_for_udp(tmp_path):
