@@ -4,6 +4,7 @@ import ctypes
 import os
 import shutil
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -47,6 +48,16 @@ class Namespace:
         self.ip("link", "add", "name", name, "type", "veth", "peer", "name", peer)
         for each in (name, peer):
             self.ip("link", "set", each, "up")
+        for each in (name, peer):
+            self.wait_until_up(each)
+
+    def wait_until_up(self, name):
+        """Return when an interface passes frames: for up to a second Linux drops them after it was set up."""
+        end = time.monotonic() + 30
+        show = ["ip", "-o", "link", "show", name]
+        while "state UP" not in self.call(subprocess.run, show, check=True, capture_output=True, text=True).stdout:
+            assert time.monotonic() < end, f"{name} does not come up"
+            time.sleep(0.01)
 
     def start(self, *command, **options):
         """Start a program in the namespace."""
