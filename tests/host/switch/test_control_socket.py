@@ -44,7 +44,7 @@ class Loop:
         self._selector = selectors.DefaultSelector()
         self.server = ControlServer(address, requests_of(self.model).carry_out, self._selector)
         self._is_running = True
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self):
@@ -315,7 +315,7 @@ def test_something_else_is_there(address, answer):
                 connected.recv(4096)
                 connected.sendall(answer)
 
-        thread = threading.Thread(target=talk)
+        thread = threading.Thread(target=talk, daemon=True)
         thread.start()
         with pytest.raises(P4sgdError, match="is not understood"):
             SoftwareAggregator(address)
