@@ -36,9 +36,9 @@ class Host:
     async def read(self, register) -> dict[str, int]:
         return register.decode(await self._master.read(register.offset))
 
-    async def set_mac(self) -> None:
+    async def set_mac(self, mac: int = MAC) -> None:
         low, high = registers.MAC
-        await self.write((low, {"value": MAC & 0xFFFFFFFF}), (high, {"value": MAC >> 32}))
+        await self.write((low, {"value": mac & 0xFFFFFFFF}), (high, {"value": mac >> 32}))
 
     async def begin(self, place: int, job: Job, first_round: int) -> None:
         """Have a job served; returns when it is."""

@@ -1,0 +1,62 @@
+r"""Writes vectors: those of `cases/`, and long random sequences with what the oracle says of them.
+
+python tests/conformance/generate.py                                     # the files of vectors/, anew
+python tests/conformance/generate.py --out DIR --seed 1 --frames 100000  # more, for a switch of your own
+python tests/conformance/generate.py --out DIR --slots 4096 --places 8 --ports 32
+"""
+
+import argparse
+import pkgutil
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))  # as pytest does
+
+from conformance import cases
+from conformance.random_sequences import random_cases
+from conformance.script import cases_of
+from conformance.vectors import Case, Geometry, write
+
+COMMITTED = Path(__file__).with_name("vectors")
+SEED, FRAMES = 0, 4000
+"""Of the random sequences that are committed."""
+
+
+def topics() -> list[str]:
+    return sorted(module.name for module in pkgutil.iter_modules(cases.__path__))
+
+
+def topic_cases(topic: str, geometry: Geometry) -> Iterator[Case]:
+    """The cases of a module of `cases/`."""
+    return cases_of(import_module(f"conformance.cases.{topic}"), geometry)
+
+
+def hand_written(geometry: Geometry) -> Iterator[Case]:
+    """The cases of all topics."""
+    for topic in topics():
+        yield from topic_cases(topic, geometry)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=COMMITTED, help="folder to write to (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=SEED, help="of the random sequences (default: %(default)s)")
+    parser.add_argument("--frames", type=int, default=FRAMES, help="in random sequences (default: %(default)s)")
+    default = Geometry()
+    parser.add_argument("--slots", type=int, default=default.slots, help="of each job, 8 or more")
+    parser.add_argument("--places", type=int, default=default.places, help="jobs at a time, 2 or more")
+    parser.add_argument("--ports", type=int, default=default.ports, help="4 or more")
+    given = parser.parse_args()
+    geometry = Geometry(given.slots, given.places, given.ports)
+    if given.slots < 8 or given.places < 2 or given.ports < 4:
+        parser.error("cases need at least 8 slots, 2 places and 4 ports")
+    given.out.mkdir(parents=True, exist_ok=True)
+    for topic in topics():
+        write(given.out / f"{topic}.jsonl", topic_cases(topic, geometry))
+    write(given.out / "random.jsonl.gz", random_cases(geometry, given.seed, given.frames))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,497 @@
+"""Models of the aggregator with one fault each: mistakes that people who write a switch make."""
+
+from dataclasses import replace
+
+from support.forgetful import Forgetful
+
+from p4sgd.hw.spec.drop import Drop
+from p4sgd.hw.spec.packet import BROADCAST, VALUES, EchoValue, Packet, PacketType
+from p4sgd.sim.network import aggregator as model
+from p4sgd.sim.network.aggregator import Aggregator, Member, SlotState
+
+_ROUNDS = 1 << 16
+
+
+class AddsTwice(Aggregator):
+    """Adds a partial that comes again before the slot is complete."""
+
+    def _partial(self, slot, packet, job):
+        if packet.round == slot.round and slot.aggregated and slot.aggregated != job.everyone:
+            slot.aggregated &= ~packet.bitmap
+        return super()._partial(slot, packet, job)
+
+
+class TellsFullOnce(Aggregator):
+    """Sends FULL to all, and to nobody again."""
+
+    def _partial(self, slot, packet, job):
+        is_repeated = packet.round == slot.round and slot.aggregated & packet.bitmap
+        return Drop.DUPLICATE if is_repeated else super()._partial(slot, packet, job)
+
+
+class TellsFullToAllAgain(Aggregator):
+    """Sends FULL to all where one asks."""
+
+    def _answer_one(self, kind, packet, slot, job):
+        return (self._answer_all if kind is PacketType.FULL else super()._answer_one)(kind, packet, slot, job)
+
+
+class TellsClearToAllAgain(Aggregator):
+    """Sends CLEAR to all where one asks."""
+
+    def _answer_one(self, kind, packet, slot, job):
+        return (self._answer_all if kind is PacketType.CLEAR else super()._answer_one)(kind, packet, slot, job)
+
+
+class TellsTheLastOnly(Aggregator):
+    """Answers the last worker instead of all."""
+
+    def _answer_all(self, kind, packet, slot, job):
+        return super()._answer_one(kind, packet, slot, job)
+
+
+class TellsThroughMembersPorts(Aggregator):
+    """Takes the ports of a job's members for those of the job."""
+
+    def _answer_all(self, kind, packet, slot, job):
+        ports = sum({1 << member.port for member in job.members})
+        return replace(super()._answer_all(kind, packet, slot, job), ports=ports)
+
+
+class TellsEverywhere(Aggregator):
+    """Answers to all leave through all ports."""
+
+    def _answer_all(self, kind, packet, slot, job):
+        return replace(super()._answer_all(kind, packet, slot, job), ports=0b1111)
+
+
+class AddsToOldSums(Aggregator):
+    """Does not overwrite the sums of the round before."""
+
+    def _partial(self, slot, packet, job):
+        if packet.round == (slot.round + 1) % _ROUNDS:
+            old = slot.sums
+            packet = replace(packet, values=tuple(map(lambda a, b: model._wrap(a + b), old, packet.values)))
+        return super()._partial(slot, packet, job)
+
+
+class KeepsAcknowledgements(Aggregator):
+    """A new round does not forget who has acknowledged the last."""
+
+    def _partial(self, slot, packet, job):
+        before = slot.acknowledged
+        outcome = super()._partial(slot, packet, job)
+        slot.acknowledged = before
+        return outcome
+
+
+class WaitsForCompletion(Aggregator):
+    """Begins a round only when the one before is complete."""
+
+    def _partial(self, slot, packet, job):
+        is_next = packet.round == (slot.round + 1) % _ROUNDS
+        if is_next and slot.aggregated not in (0, job.everyone):
+            return Drop.STALE
+        return super()._partial(slot, packet, job)
+
+
+class WaitsForAcknowledgements(Aggregator):
+    """Begins a round only when all have acknowledged the one before."""
+
+    def _partial(self, slot, packet, job):
+        is_next = packet.round == (slot.round + 1) % _ROUNDS
+        if is_next and slot.aggregated and slot.acknowledged != job.everyone:
+            return Drop.STALE
+        return super()._partial(slot, packet, job)
+
+
+class TakesLaterRounds(Aggregator):
+    """Begins any later round."""
+
+    def _partial(self, slot, packet, job):
+        if 1 < (packet.round - slot.round) % _ROUNDS < _ROUNDS // 2:
+            slot.round = packet.round - 1
+        return super()._partial(slot, packet, job)
+
+
+class RoundsDoNotWrap(Aggregator):
+    """Round 0 does not come after 65535."""
+
+    def _partial(self, slot, packet, job):
+        if packet.round == 0 and slot.round == _ROUNDS - 1:
+            return Drop.STALE
+        return super()._partial(slot, packet, job)
+
+
+class ComparesWithoutWrap(Aggregator):
+    """Takes the smaller number for the earlier round."""
+
+    def _acknowledge(self, slot, packet, job):
+        if slot.aggregated and packet.round != slot.round:
+            is_before = packet.round < slot.round
+            return self._answer_one(PacketType.CLEAR, packet, slot, job) if is_before else Drop.STALE
+        return super()._acknowledge(slot, packet, job)
+
+
+class ComparesOffByOne(Aggregator):
+    """Takes the round at a distance of exactly 2^15 for a later one."""
+
+    def _acknowledge(self, slot, packet, job):
+        is_half = (packet.round - slot.round) % _ROUNDS == _ROUNDS // 2
+        return Drop.STALE if is_half else super()._acknowledge(slot, packet, job)
+
+
+class IgnoresLateAcks(Aggregator):
+    """Does not tell CLEAR to those that the others have left behind."""
+
+    def _acknowledge(self, slot, packet, job):
+        return super()._acknowledge(slot, packet, job) if packet.round == slot.round else Drop.STALE
+
+
+class CountsLateAcks(Aggregator):
+    """Takes an ACK of any round for one of the slot's."""
+
+    def _acknowledge(self, slot, packet, job):
+        return super()._acknowledge(slot, replace(packet, round=slot.round), job)
+
+
+class CountsEarlyAcks(Aggregator):
+    """Takes an ACK while partials are missing."""
+
+    def _acknowledge(self, slot, packet, job):
+        if packet.round == slot.round and slot.aggregated not in (0, job.everyone):
+            slot.acknowledged |= packet.bitmap
+            return None
+        return super()._acknowledge(slot, packet, job)
+
+
+class CountsAcks(Aggregator):
+    """Counts ACKs instead of who has sent them."""
+
+    def _acknowledge(self, slot, packet, job):
+        counted = bin(slot.acknowledged).count("1")
+        if packet.round == slot.round and slot.aggregated == job.everyone and slot.acknowledged != job.everyone:
+            packet = replace(packet, bitmap=1 << counted)
+        return super()._acknowledge(slot, packet, job)
+
+
+class FreshSlotsAnswer(Aggregator):
+    """Tells CLEAR from a fresh slot."""
+
+    def _acknowledge(self, slot, packet, job):
+        if slot.aggregated == 0 and (packet.round - slot.round) % _ROUNDS >= _ROUNDS // 2:
+            return self._answer_one(PacketType.CLEAR, packet, slot, job)
+        return super()._acknowledge(slot, packet, job)
+
+
+class FreshSlotsTakeTheirRound(Aggregator):
+    """Adds a PARTIAL of the round before the first in a fresh slot."""
+
+    def _partial(self, slot, packet, job):
+        if slot.aggregated == 0 and packet.round == slot.round:
+            slot.round = (packet.round - 1) % _ROUNDS
+        return super()._partial(slot, packet, job)
+
+
+class SlotsStay(Aggregator):
+    """Slots of a job that is begun again are as they were left."""
+
+    def begin(self, index, job, first_round=1):
+        before = self.slots[index]
+        super().begin(index, job, first_round)
+        if any(slot.aggregated for slot in before):
+            self.slots[index] = before
+
+
+class JobsShareSlots(Aggregator):
+    """All jobs have the same slots."""
+
+    def begin(self, index, job, first_round=1):
+        super().begin(index, job, first_round)
+        self.slots = [self.slots[index]] * len(self.slots)
+
+
+class EndsNothing(Aggregator):
+    """Goes on to serve a job that has ended."""
+
+    def end(self, index):
+        pass
+
+
+class Saturates(Aggregator):
+    """Sums stop at the ends of int32."""
+
+    def _partial(self, slot, packet, job):
+        before = slot.sums
+        joins = packet.round == slot.round and not slot.aggregated & packet.bitmap
+        outcome = super()._partial(slot, packet, job)
+        if joins and slot.aggregated:
+            pairs = zip(before, packet.values, strict=True)
+            slot.sums = tuple(max(-(1 << 31), min((1 << 31) - 1, a + b)) for a, b in pairs)
+            if isinstance(outcome, model.Answer):
+                outcome = replace(outcome, packet=replace(outcome.packet, values=slot.sums))
+        return outcome
+
+
+class ClearCarriesSums(Aggregator):
+    """Sends the sums with CLEAR."""
+
+    def _reply(self, kind, packet, slot, job, *, shard, destination):
+        reply = super()._reply(kind, packet, slot, job, shard=shard, destination=destination)
+        return replace(reply, values=slot.sums)
+
+
+class ClearsTheSlotsRound(Aggregator):
+    """CLEAR of a late ACK names the slot's round, not the ACK's."""
+
+    def _reply(self, kind, packet, slot, job, *, shard, destination):
+        reply = super()._reply(kind, packet, slot, job, shard=shard, destination=destination)
+        return replace(reply, round=slot.round)
+
+
+class TakesAllForAll(Aggregator):
+    """Takes broadcast PARTIALs and ACKs."""
+
+    def receive(self, packet, port):
+        return super().receive(
+            replace(packet, destination=self.mac) if packet.destination == BROADCAST else packet, port
+        )
+
+
+class ProbesForAllAreLost(Aggregator):
+    """Does not answer broadcast probes."""
+
+    def receive(self, packet, port):
+        if packet.destination == BROADCAST:
+            packet = replace(packet, destination=self.mac ^ 1)
+        return super().receive(packet, port)
+
+
+class AnyDestination(Aggregator):
+    """Does not look at the destination."""
+
+    def receive(self, packet, port):
+        return super().receive(replace(packet, destination=self.mac), port)
+
+
+class TypeBeforeAddress(Aggregator):
+    """Looks at the type before the address."""
+
+    def receive(self, packet, port):
+        if packet.type not in (PacketType.PARTIAL, PacketType.ACK, PacketType.PROBE):
+            packet = replace(packet, destination=self.mac)
+        return super().receive(packet, port)
+
+
+class OneVersion(Aggregator):
+    """Drops probes of other versions."""
+
+    def receive_frame(self, frame, port):
+        if len(frame) == 64 and frame[12:14] == b"\x88\xb5" and frame[14] >> 4 != 1:
+            self.drops[Drop.VERSION] += 1
+            return None
+        return super().receive_frame(frame, port)
+
+
+class AnyVersion(Aggregator):
+    """Does not look at the version."""
+
+    def receive_frame(self, frame, port):
+        return super().receive_frame(
+            frame[:14] + bytes([0x10 | frame[14] & 15]) + frame[15:] if len(frame) > 14 else frame, port
+        )
+
+
+class _AnyOf(Aggregator):
+    """Does not look at some bytes."""
+
+    blind = slice(0, 0)
+    right = b""
+
+    def receive_frame(self, frame, port):
+        if len(frame) == 64:
+            frame = frame[: self.blind.start] + self.right + frame[self.blind.stop :]
+        return super().receive_frame(frame, port)
+
+
+class AnyReserved(_AnyOf):
+    """Does not look at the reserved bytes."""
+
+    blind, right = slice(26, 32), bytes(6)
+
+
+class AnyEtherType(_AnyOf):
+    """Does not look at the EtherType."""
+
+    blind, right = slice(12, 14), b"\x88\xb5"
+
+
+class CutsLongFrames(Aggregator):
+    """Takes the first 64 bytes of a longer frame."""
+
+    def receive_frame(self, frame, port):
+        return super().receive_frame(frame[:64], port)
+
+
+class PadsShortFrames(Aggregator):
+    """Takes a frame of 60 bytes and more for one that was cut of its zeros."""
+
+    def receive_frame(self, frame, port):
+        return super().receive_frame(frame.ljust(64, b"\0") if len(frame) >= 60 else frame, port)
+
+
+class _Unchecked(Aggregator):
+    """Leaves out one check."""
+
+    check = Drop.JOB
+
+    def _failed_checks(self, packet, port, job):
+        return [check for check in super()._failed_checks(packet, port, job) if check is not self.check]
+
+
+class AnyWorkers(_Unchecked):
+    """Does not look at the number of workers."""
+
+    check = Drop.WORKERS
+
+
+class AnySource(_Unchecked):
+    """Does not look at where a packet comes from."""
+
+    check = Drop.SOURCE
+
+
+class AnyPort(Aggregator):
+    """Looks at the address, not at the port."""
+
+    def _failed_checks(self, packet, port, job):
+        is_shard = job and packet.shard < len(job.members)
+        return super()._failed_checks(packet, job.members[packet.shard].port if is_shard else port, job)
+
+
+class AnyAddress(Aggregator):
+    """Looks at the port, not at the address."""
+
+    def _failed_checks(self, packet, port, job):
+        if job and packet.shard < len(job.members):
+            packet = replace(packet, source=job.members[packet.shard].mac)
+        return super()._failed_checks(packet, port, job)
+
+
+class AnyBitmap(Aggregator):
+    """Looks at the shard, not at the bitmap."""
+
+    def receive(self, packet, port):
+        return super().receive(replace(packet, bitmap=1 << packet.shard % 32), port)
+
+
+class ShardsOfFiveBits(Aggregator):
+    """Shard 32 is shard 0."""
+
+    def receive(self, packet, port):
+        return super().receive(replace(packet, shard=packet.shard % 32), port)
+
+
+class SlotsOfFewBits(Aggregator):
+    """Slot numbers wrap."""
+
+    def receive(self, packet, port):
+        return super().receive(replace(packet, slot=packet.slot % self._slots), port)
+
+
+class SourceBeforeSlot(Aggregator):
+    """Looks at the source before the slot, and at the shard before the number of workers."""
+
+    order = (Drop.JOB, Drop.SHARD, Drop.SOURCE, Drop.WORKERS, Drop.SLOT)
+
+    def _failed_checks(self, packet, port, job):
+        return sorted(super()._failed_checks(packet, port, job), key=self.order.index)
+
+
+class FirstVerdictOnly(Aggregator):
+    """Tells only the first of the checks that a probe fails."""
+
+    def _echo(self, packet, port, job, slot, failed):
+        return super()._echo(packet, port, job, slot, failed[:1])
+
+
+class EchoesTheRound(Aggregator):
+    """Tells the probe's round instead of the slot's."""
+
+    def _echo(self, packet, port, job, slot, failed):
+        answer = super()._echo(packet, port, job, slot, failed)
+        return replace(answer, packet=replace(answer.packet, round=packet.round))
+
+
+class EchoesTheVersion(Aggregator):
+    """Answers in the probe's version."""
+
+    def _echo(self, packet, port, job, slot, failed):
+        answer = super()._echo(packet, port, job, slot, failed)
+        return replace(answer, packet=replace(answer.packet, version=packet.version))
+
+
+class EchoesToTheMember(Aggregator):
+    """Sends ECHO to where the shard should be, not to where the probe came from."""
+
+    def _echo(self, packet, port, job, slot, failed):
+        answer = super()._echo(packet, port, job, slot, failed)
+        if Drop.SOURCE not in failed:
+            return answer
+        member: Member = job.members[packet.shard]
+        return model.Answer(replace(answer.packet, destination=member.mac), 1 << member.port)
+
+
+class EchoesNoAddress(Aggregator):
+    """Tells no address that the shard should have."""
+
+    def _echo(self, packet, port, job, slot, failed):
+        answer = super()._echo(packet, port, job, slot, failed)
+        values = list(answer.packet.values)
+        values[EchoValue.MAC_HIGH] = values[EchoValue.MAC_LOW] = 0
+        return replace(answer, packet=replace(answer.packet, values=tuple(values)))
+
+
+class ProbesAcknowledge(Aggregator):
+    """A probe of a complete slot counts as an ACK."""
+
+    def _echo(self, packet, port, job, slot, failed):
+        answer = super()._echo(packet, port, job, slot, failed)
+        if job and not failed and slot.aggregated == job.everyone:
+            slot.acknowledged |= packet.bitmap
+        return answer
+
+
+class OneLaneTooFew(Aggregator):
+    """Forgets the last value of partials that join."""
+
+    def _partial(self, slot, packet, job):
+        if packet.round == slot.round:
+            packet = replace(packet, values=(*packet.values[: VALUES - 1], 0))
+        return super()._partial(slot, packet, job)
+
+
+class DoesNotCountJobs(Aggregator):
+    """Does not count by job."""
+
+    def receive(self, packet: Packet, port: int):
+        answer = super().receive(packet, port)
+        self.job_accepted.clear()
+        return answer
+
+
+class CountsStaleAsDuplicate(Aggregator):
+    """Counts packets of other rounds as repeated ones."""
+
+    def _partial(self, slot: SlotState, packet, job):
+        outcome = super()._partial(slot, packet, job)
+        return Drop.DUPLICATE if outcome is Drop.STALE else outcome
+
+
+MUTANTS = [
+    kind
+    for kind in list(globals().values())
+    if isinstance(kind, type) and issubclass(kind, Aggregator) and kind is not Aggregator and kind.__name__[0] != "_"
+]
+"""All of them, and `Forgetful`."""
+assert Forgetful in MUTANTS

@@ -1,0 +1,158 @@
+"""Long random sequences: jobs come and go, packets are lost, late, repeated and broken; the oracle says what comes."""
+
+import random
+from collections import deque
+from collections.abc import Iterator
+
+from conformance.frames import ACK, BROADCAST, BYTES, PARTIAL, PROBE, VALUES, Frame
+from conformance.oracle import Oracle, Service
+from conformance.script import MAC, ROUNDS
+from conformance.vectors import Begin, Case, End, Geometry, Look, Send
+from p4sgd.sim.network.aggregator import Job, Member
+
+CASE_FRAMES = 250
+"""Frames of a case: a few jobs, one after the other in each place."""
+
+_DISTANCES = (0, 0, 0, 1, -1, -1, 2, -2, (1 << 15) - 1, -(1 << 15), -(1 << 15) + 1)
+_EXTREMES = (0, 1, 0xFFFF_FFFF, 0x7FFF_FFFF, 0x8000_0000)
+
+
+def random_cases(geometry: Geometry, seed: int, frames: int) -> Iterator[Case]:
+    """Cases with so many frames in all; the same ones for the same seed."""
+    for number, first in enumerate(range(0, frames, CASE_FRAMES)):
+        rng = random.Random(f"{seed} {number}")
+        yield _Sequence(geometry, rng, f"random {seed} {number}").case(min(CASE_FRAMES, frames - first))
+
+
+class _Sequence:
+    """A case in the making."""
+
+    def __init__(self, geometry: Geometry, rng: random.Random, name: str) -> None:
+        self._geometry = geometry
+        self._rng = rng
+        self._name = name
+        self._oracle = Oracle(geometry)
+        self._sent: deque[tuple[int, bytes]] = deque(maxlen=60)
+        self._hot = rng.sample(range(geometry.slots), rng.randint(1, 4))
+        self._places = rng.sample(range(geometry.places), rng.randint(1, min(3, geometry.places)))
+        self._numbers = {place: 16 * place + rng.randrange(8) for place in self._places}
+        self._workers = rng.choice((1, 2, 2, 3, 3, 4, 8, 32))
+
+    def case(self, frames: int) -> Case:
+        rng, oracle = self._rng, self._oracle
+        case = Case(self._name, "a random sequence, judged by the oracle", MAC, self._geometry)
+        for place in self._places:
+            case.steps.append(self._begin(place))
+        for _ in range(frames):
+            chance = rng.random()
+            if chance < 0.008:
+                case.steps.append(self._begin(rng.choice(self._places)))
+            elif chance < 0.011:
+                place = rng.choice(self._places)
+                oracle.end(place)
+                case.steps.append(End(place))
+            elif chance < 0.05 and oracle.services:
+                case.steps.append(self._look())
+            port, frame = self._next()
+            self._sent.append((port, frame))
+            answer, counts = oracle.judge(frame, port)
+            case.steps.append(Send(frame, port, answer, counts))
+        case.steps += [oracle.look(place, slot) for place in oracle.services for slot in self._hot]
+        return case
+
+    def _look(self) -> Look:
+        return self._oracle.look(self._rng.choice(sorted(self._oracle.services)), self._rng.choice(self._hot))
+
+    def _begin(self, place: int) -> Begin:
+        """The next job in a place: mostly the same workers, under the next number."""
+        rng = self._rng
+        self._numbers[place] = 16 * place + (self._numbers[place] + 1) % 16
+        workers = self._workers if rng.random() < 0.8 else rng.choice((1, 2, 5))
+        members = tuple(
+            Member(0x0250_0000_0000 + (place << 8) + shard, rng.randrange(self._geometry.ports))
+            for shard in range(workers)
+        )
+        ports = sum({1 << member.port for member in members})
+        if rng.random() < 0.1:
+            ports = rng.randrange(1, 1 << self._geometry.ports)
+        job = Job(self._numbers[place], members, 0x0350_0000_0000 + self._numbers[place], ports)
+        first_round = rng.choice((1, 1, 65533, 32766, rng.randrange(ROUNDS)))
+        self._oracle.begin(place, job, first_round)
+        return Begin(place, job, first_round)
+
+    def _next(self) -> tuple[int, bytes]:
+        """A port and a frame for it."""
+        rng = self._rng
+        if self._sent and (rng.random() < 0.12 or not self._oracle.services):
+            port, frame = rng.choice(self._sent)
+        else:
+            port, packet = self._plausible(self._oracle.services[rng.choice(sorted(self._oracle.services))])
+            frame = packet.to_bytes()
+        return self._broken(port, frame) if rng.random() < 0.2 else (port, frame)
+
+    def _plausible(self, service: Service) -> tuple[int, Frame]:
+        """What leads a slot on, or a packet of a round nearby."""
+        rng = self._rng
+        everyone = range(len(service.job.members))
+        slot = rng.choice(self._hot) if rng.random() < 0.95 else rng.randrange(self._geometry.slots)
+        now = service.moment(slot)
+        kind, distance, shards = PARTIAL, 1, list(everyone)
+        if not now.is_fresh and not now.is_complete:
+            distance, shards = 0, [shard for shard in everyone if shard not in now.heard]
+        elif not now.is_fresh and not now.is_over:
+            kind, distance, shards = ACK, 0, [shard for shard in everyone if shard not in now.thanked]
+        if rng.random() < 0.25:
+            kind, distance, shards = rng.choice((PARTIAL, ACK)), rng.choice(_DISTANCES), list(everyone)
+        shard = rng.choice(shards)
+        extremes = rng.random() < 0.3
+        values = tuple(rng.choice(_EXTREMES) if extremes else rng.getrandbits(32) for _ in range(VALUES))
+        if rng.random() < 0.06:
+            kind, values = PROBE, (rng.getrandbits(32), *[0] * (VALUES - 1))
+        member = service.job.members[shard]
+        packet = Frame(
+            kind,
+            destination=BROADCAST if kind == PROBE and rng.random() < 0.5 else MAC,
+            source=member.mac,
+            job=service.job.number,
+            slot=slot,
+            round=(now.round + distance) % ROUNDS,
+            shard=shard,
+            workers=len(everyone),
+            bitmap=1 << shard,
+            values=values if kind != ACK else (0,) * VALUES,
+        )
+        return member.port, packet
+
+    def _broken(self, port: int, frame: bytes) -> tuple[int, bytes]:
+        """Not as it should be: bits, fields, length or port."""
+        rng = self._rng
+        kind = rng.random()
+        if kind < 0.1:
+            return rng.randrange(self._geometry.ports), frame
+        if kind < 0.18:
+            return port, frame[: rng.randrange(len(frame) + 1)]
+        if kind < 0.24:
+            return port, frame + rng.randbytes(rng.choice((1, 1, 36, 64, 65, 1450)))
+        if kind < 0.5 or len(frame) != BYTES:
+            flipped = bytearray(frame or b"\0")
+            for _ in range(rng.choice((1, 1, 2))):
+                flipped[rng.randrange(min(len(flipped), 32))] ^= 1 << rng.randrange(8)
+            return port, bytes(flipped)
+        packet = Frame.from_bytes(frame)
+        others = {
+            "kind": rng.randrange(16),
+            "destination": rng.choice((BROADCAST, packet.source, MAC ^ 1)),
+            "source": rng.choice((packet.source ^ 1, packet.source ^ 0x100, rng.getrandbits(48))),
+            "job": rng.choice((packet.job ^ 1, rng.randrange(256))),
+            "slot": rng.choice((self._geometry.slots % ROUNDS, self._geometry.slots | packet.slot, ROUNDS - 1))
+            % ROUNDS,
+            "round": rng.randrange(ROUNDS),
+            "shard": rng.choice((packet.shard ^ 1, packet.shard | 32, packet.workers % 256)),
+            "workers": rng.choice((packet.workers ^ 1, rng.randrange(256))),
+            "bitmap": rng.choice((0, packet.bitmap * 2 % (1 << 32), packet.bitmap | 1, 0xFFFF_FFFF)),
+            "version": rng.randrange(16),
+            "ethertype": rng.getrandbits(16),
+            "reserved": 1 << rng.randrange(48),
+        }
+        wrong = rng.sample(sorted(others), rng.choice((1, 1, 1, 2, 2, 3)))
+        return port, packet.but(**{name: others[name] for name in wrong}).to_bytes()

@@ -1,0 +1,181 @@
+"""Runs vectors on a subject and compares all that it shows with what it should."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from conformance.frames import BYTES, describe
+from conformance.subject import Abilities, State, Subject
+from conformance.vectors import Begin, Case, End, Look, Send, Step
+
+_ETHERTYPE = slice(12, 14)
+_OURS = (0x88B5).to_bytes(2, "big")
+
+
+class NonconformanceError(AssertionError):
+    """A subject does something else than a vector says; the message names the case and the step."""
+
+
+class UnfitError(ValueError):
+    """A vector is for an aggregator of another size than the subject."""
+
+
+@dataclass
+class Done:
+    """How much of the vectors a subject has been shown."""
+
+    cases: int = 0
+    frames: int = 0
+    left_out: int = 0
+    """Frames that cannot reach it."""
+    looks: int = 0
+
+
+def run(subject: Subject, cases: Iterable[Case], *, close: bool = False) -> Done:
+    """Show a subject all cases, one after the other.
+
+    Parameters
+    ----------
+    subject
+        The aggregator. Whatever it serves is ended before each case.
+    cases
+        Vectors for an aggregator of its size.
+    close
+        Send frames right after one another, from one beginning or end of a job to the next. Slots are looked at then
+        only at the end. Else each frame is sent when all has come of the one before, and its answer is known by that.
+
+    Raises
+    ------
+    NonconformanceError
+        At the first difference.
+    UnfitError
+        If a case is for an aggregator of another size.
+    """
+    done = Done()
+    counters = subject.counters()
+    for case in cases:
+        counters = _Run(subject, case, done).play(counters, close and subject.abilities.keeps_order)
+        done.cases += 1
+    return done
+
+
+def reaches(abilities: Abilities, frame: bytes) -> bool:
+    """Whether a frame can be shown to a subject."""
+    fits = abilities.shortest <= len(frame) <= abilities.longest
+    return fits and (abilities.sees_other_protocols or frame[_ETHERTYPE] == _OURS)
+
+
+class _Run:
+    """One case on one subject."""
+
+    def __init__(self, subject: Subject, case: Case, done: Done) -> None:
+        have, needed = subject.abilities.geometry, case.geometry
+        if have.slots != needed.slots or have.places < needed.places or have.ports < needed.ports:
+            raise UnfitError(f"{case.name} is for {needed}, not for {have}")
+        self._subject = subject
+        self._case = case
+        self._done = done
+
+    def play(self, before: dict[str, int], close: bool) -> dict[str, int]:
+        """All steps; counters before in, counters after out."""
+        for place in range(self._case.geometry.places):
+            self._subject.end(place)
+        expected: Counter[str] = Counter()
+        for group in _close_groups(self._case.steps) if close else _single(self._case.steps):
+            shown = [(number, step) for number, step in group if self._is_shown(step)]
+            sends = [(number, step) for number, step in shown if isinstance(step, Send)]
+            if sends:
+                self._exchange(sends)
+            for _, send in sends:
+                expected.update(("FRAMES", *send.counts))
+            for number, step in shown:
+                self._do(number, step)
+        after = self._subject.counters()
+        self._compare_counters(before, after, expected)
+        return after
+
+    def _is_shown(self, step: Step) -> bool:
+        if isinstance(step, Send) and not reaches(self._subject.abilities, step.frame):
+            self._done.left_out += 1
+            return False
+        return not isinstance(step, Look) or self._subject.abilities.looks
+
+    def _do(self, number: int, step: Step) -> None:
+        match step:
+            case Begin(place, job, first_round):
+                self._subject.begin(place, job, first_round)
+            case End(place):
+                self._subject.end(place)
+            case Look(place=place, slot=slot):
+                found = self._subject.look(place, slot)
+                expected = State(step.round, step.aggregated, step.acknowledged)
+                self._done.looks += 1
+                if found != expected:
+                    raise self._differs(number, f"slot {slot} of place {place} is {found}, not {expected}")
+
+    def _exchange(self, sends: list[tuple[int, Send]]) -> None:
+        """Send frames and compare what leaves each port with what should."""
+        expected: dict[int, list[tuple[int, bytes]]] = {}
+        for number, send in sends:
+            if send.answer:
+                for port in _ports(send.answer.ports):
+                    expected.setdefault(port, []).append((number, send.answer.frame))
+        count = sum(map(len, expected.values()))
+        came: dict[int, list[bytes]] = {}
+        for port, frame in self._subject.exchange([(send.port, send.frame) for _, send in sends], count):
+            came.setdefault(port, []).append(frame)
+        self._done.frames += len(sends)
+        last = sends[-1][0]
+        for port in sorted({*expected, *came}):
+            wanted, got = expected.get(port, []), came.get(port, [])
+            for (number, frame), other in zip(wanted, got, strict=False):
+                if frame != other:
+                    raise self._differs(number, f"port {port} sends\n{_shown(other)}\nnot\n{_shown(frame)}")
+            if len(got) > len(wanted):
+                raise self._differs(last, f"port {port} sends what it should not:\n{_shown(got[len(wanted)])}")
+            if len(got) < len(wanted):
+                number, frame = wanted[len(got)]
+                raise self._differs(number, f"port {port} does not send\n{_shown(frame)}")
+
+    def _compare_counters(self, before: dict[str, int], after: dict[str, int], expected: Counter[str]) -> None:
+        moved = {name: after[name] - before[name] for name in after if after[name] != before[name]}
+        wanted = {name: count for name, count in expected.items() if name in after}
+        if moved != wanted:
+            raise self._differs(len(self._case.steps), f"counters moved by {moved}, not {wanted}")
+
+    def _differs(self, number: int, what: str) -> NonconformanceError:
+        step = self._case.steps[number - 1] if self._case.steps else None
+        sent = f" ({describe(step.frame)} into port {step.port})" if isinstance(step, Send) else ""
+        why = f": {step.why}" if isinstance(step, Send) and step.why else ""
+        return NonconformanceError(f"{self._case.name}, step {number}{sent}{why}\n{what}\n({self._case.why})")
+
+
+def _single(steps: list[Step]) -> Iterator[list[tuple[int, Step]]]:
+    for number, step in enumerate(steps, 1):
+        yield [(number, step)]
+
+
+def _close_groups(steps: list[Step]) -> Iterator[list[tuple[int, Step]]]:
+    """Frames that are sent together, and then what is looked at when no frame follows; jobs begin and end between."""
+    sends: list[tuple[int, Step]] = []
+    looks: list[tuple[int, Step]] = []
+    for number, step in enumerate(steps, 1):
+        match step:
+            case Send():
+                sends.append((number, step))
+                looks = []
+            case Look():
+                looks.append((number, step))
+            case _:
+                yield sends + looks
+                sends, looks = [], []
+                yield [(number, step)]
+    yield sends + looks
+
+
+def _ports(bitmap: int) -> Iterator[int]:
+    return (port for port in range(bitmap.bit_length()) if bitmap >> port & 1)
+
+
+def _shown(frame: bytes) -> str:
+    return f"  {describe(frame)}\n  {frame.hex()}" if len(frame) == BYTES else f"  {len(frame)} bytes {frame.hex()}"

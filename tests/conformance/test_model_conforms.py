@@ -1,0 +1,121 @@
+"""The Python model does as the vectors say; models with a fault do not."""
+
+import pytest
+from support.bench import default_seed
+
+from conformance.generate import COMMITTED, hand_written
+from conformance.model_subject import ModelSubject
+from conformance.mutants import MUTANTS
+from conformance.random_sequences import random_cases
+from conformance.runner import NonconformanceError, UnfitError, run
+from conformance.vectors import Geometry, Send, read
+
+SMALL, MIDDLE, LARGE = Geometry(8, 2, 4), Geometry(1024, 8, 32), Geometry(65536, 2, 5)
+
+
+@pytest.mark.parametrize("close", [False, True], ids=["apart", "close"])
+@pytest.mark.parametrize("file", sorted(COMMITTED.iterdir()), ids=lambda file: file.name)
+def test_committed_vectors(file, close):
+    done = run(ModelSubject(Geometry()), read(file), close=close)
+    assert done.cases
+    assert not done.left_out
+
+
+@pytest.mark.parametrize("geometry", [SMALL, MIDDLE, pytest.param(LARGE, marks=pytest.mark.slow)], ids=str)
+def test_cases_of_other_sizes(geometry):
+    run(ModelSubject(geometry), hand_written(geometry))
+
+
+@pytest.mark.parametrize("geometry", [SMALL, Geometry()], ids=str)
+def test_new_random_sequences(geometry):
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    assert run(ModelSubject(geometry), random_cases(geometry, seed, 10_000)).frames == 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("geometry", [SMALL, Geometry(), MIDDLE], ids=str)
+def test_long_random_sequences(geometry):
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    assert run(ModelSubject(geometry), random_cases(geometry, seed, 200_000)).frames == 200_000
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_fault_is_caught_by_a_case(mutant):
+    """A test of the test: what is written by hand finds each fault, without the random sequences."""
+    caught = []
+    for case in hand_written(Geometry()):
+        try:
+            run(ModelSubject(Geometry(), mutant), [case])
+        except (NonconformanceError, ValueError) as error:  # some stop at what they have done
+            caught.append(str(error))
+    print(f"{mutant.__doc__} Caught by {len(caught)} cases, the first:\n{(caught or [''])[0]}")
+    assert caught
+
+
+class Wrapped(ModelSubject):
+    """The model, and something done to what it says."""
+
+    def __init__(self, change):
+        super().__init__(Geometry())
+        self._change = change
+
+    def exchange(self, frames, answers):
+        return self._change(super().exchange(frames, answers))
+
+
+@pytest.mark.parametrize("close", [False, True])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda came: [], "does not send"),
+        (lambda came: came * 2, "sends what it should not"),
+        (lambda came: [(port ^ 1, frame) for port, frame in came[:1]] + came[1:], "port .* send"),
+        (lambda came: [(port, frame[:-1] + bytes([frame[-1] ^ 1])) for port, frame in came], "not\n"),
+        (lambda came: [(port, frame + b"\0") for port, frame in came], "65 bytes"),
+    ],
+)
+def test_the_runner_sees_every_frame(change, message, close):
+    with pytest.raises(NonconformanceError, match=message):
+        run(Wrapped(change), read(COMMITTED / "partials.jsonl"), close=close)
+
+
+def test_the_runner_sees_states_and_counters():
+    class Blind(ModelSubject):
+        def look(self, place, slot):
+            return super().look(place, slot)._replace(acknowledged=0)
+
+    with pytest.raises(NonconformanceError, match=r"the_last_ack.* step 5\b.*\nslot 0 of place 0 is"):
+        run(Blind(Geometry()), read(COMMITTED / "acks.jsonl"))
+
+    class Silent(ModelSubject):
+        def counters(self):
+            return dict.fromkeys(super().counters(), 0)
+
+    with pytest.raises(NonconformanceError, match=r"counters moved by \{\}, not"):
+        run(Silent(Geometry()), read(COMMITTED / "acks.jsonl"))
+
+
+def test_a_case_for_another_size_is_refused():
+    with pytest.raises(UnfitError, match="slots=64"):
+        run(ModelSubject(SMALL), read(COMMITTED / "acks.jsonl"))
+
+
+def test_what_cannot_reach_a_subject_is_left_out():
+    """Short and long frames, and those of other protocols; all else is compared as ever."""
+    from dataclasses import replace
+
+    subject = ModelSubject(Geometry())
+    subject.abilities = replace(subject.abilities, shortest=14, longest=1514, sees_other_protocols=False)
+    frames = [
+        step.frame
+        for file in COMMITTED.iterdir()
+        for case in read(file)
+        for step in case.steps
+        if isinstance(step, Send)
+    ]
+    left_out = sum(not 14 <= len(frame) <= 1514 or frame[12:14] != bytes.fromhex("88b5") for frame in frames)
+    done = [run(subject, read(file)) for file in COMMITTED.iterdir()]
+    assert sum(part.left_out for part in done) == left_out > 0
+    assert sum(part.frames for part in done) == len(frames) - left_out

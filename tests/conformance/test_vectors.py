@@ -1,0 +1,136 @@
+"""The files are what the cases make, and what README.md and the schema say; the oracle agrees with every case."""
+
+import json
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from conformance.frames import NAMES, Frame
+from conformance.generate import COMMITTED, FRAMES, SEED, hand_written, topic_cases, topics
+from conformance.oracle import Oracle
+from conformance.random_sequences import random_cases
+from conformance.script import MAC
+from conformance.vectors import Begin, End, Geometry, Look, Send, VectorError, from_text, read, to_text, write
+from p4sgd.hw.spec.aggregator import AggregatorConfig, counters
+from p4sgd.hw.spec.drop import VERDICT, Drop
+from p4sgd.hw.spec.packet import Packet, PacketType
+
+SCHEMA = json.loads((COMMITTED.parent / "schema.json").read_text())
+FILES = sorted(COMMITTED.iterdir())
+
+
+def test_a_file_for_every_topic():
+    assert {file.name for file in FILES} == {*(f"{topic}.jsonl" for topic in topics()), "random.jsonl.gz"}
+
+
+@pytest.mark.parametrize("topic", topics())
+def test_files_are_what_the_cases_make(topic):
+    made = to_text(topic_cases(topic, Geometry()))
+    assert (COMMITTED / f"{topic}.jsonl").read_text() == made, "run: python tests/conformance/generate.py"
+
+
+def test_random_sequences_are_what_the_seed_makes():
+    made = to_text(random_cases(Geometry(), SEED, FRAMES))
+    assert to_text(read(COMMITTED / "random.jsonl.gz")) == made, "run: python tests/conformance/generate.py"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_lines_keep_to_the_schema(file):
+    validator = Draft202012Validator(SCHEMA)
+    for line in to_text(read(file)).splitlines():
+        validator.validate(json.loads(line))
+
+
+def test_the_schema_is_one_and_refuses():
+    Draft202012Validator.check_schema(SCHEMA)
+    validator = Draft202012Validator(SCHEMA)
+    good = json.loads((COMMITTED / "partials.jsonl").read_text().splitlines()[2])
+    assert validator.is_valid(good)
+    for wrong in ({"port": -1}, {"send": "0g"}, {"counts": ["NONE"]}, {"other": 1}, {"answer": {"ports": 1}}):
+        assert not validator.is_valid(good | wrong), wrong
+
+
+def test_the_schema_has_every_counter():
+    names = set(SCHEMA["$defs"]["counter"]["enum"])
+    known = set(counters(AggregatorConfig(slots=8, jobs=8))) - {"FRAMES", "OVERRUNS"}
+    assert names == known
+
+
+def test_names_are_unique():
+    names = Counter(case.name for file in FILES for case in read(file))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("geometry", [Geometry(), Geometry(8, 2, 4), Geometry(4096, 8, 5), Geometry(65536, 2, 32)])
+def test_the_oracle_agrees_with_every_case(geometry):
+    """Two readings of the specification: by hand, case by case, and as rules over what a slot has taken."""
+    for case in hand_written(geometry):
+        oracle = Oracle(geometry)
+        for number, step in enumerate(case.steps, 1):
+            match step:
+                case Begin(place, job, first_round):
+                    oracle.begin(place, job, first_round)
+                case End(place):
+                    oracle.end(place)
+                case Look(place=place, slot=slot):
+                    assert oracle.look(place, slot) == step, (case.name, number)
+                case Send(frame=frame, port=port):
+                    assert oracle.judge(frame, port) == (step.answer, step.counts), (case.name, number)
+
+
+def test_every_outcome_is_there():
+    """Both in what is written by hand and in the random sequences: every counter, but answers that no way out took."""
+    every = set(counters(AggregatorConfig(jobs=2))) - {"FRAMES", "OVERRUNS"}
+    for cases in (hand_written(Geometry()), random_cases(Geometry(), SEED, FRAMES)):
+        moved = {name for case in cases for step in case.steps if isinstance(step, Send) for name in step.counts}
+        assert moved >= every
+
+
+def test_frames_are_those_of_the_specification():
+    """The codec of the suite and that of hw/spec, field by field."""
+    assert [(kind.value, kind.name) for kind in PacketType] == [(kind, NAMES[kind]) for kind in range(1, 7)]
+    values = tuple(range(-4, 4))
+    mine = Frame(5, 0x010203040506, 0x0A0B0C0D0E0F, 1, 0x0203, 0x0405, 6, 7, 0x08090A0B, values, 12)
+    its = Packet(PacketType.PROBE, 1, 0x0203, 0x0405, 6, 7, 0x08090A0B, values, 0x010203040506, 0x0A0B0C0D0E0F, 12)
+    assert mine.to_bytes() == its.to_bytes()
+
+
+@given(st.binary(min_size=64, max_size=64))
+def test_every_frame_is_taken_apart_and_put_together(frame):
+    assert Frame.from_bytes(frame).to_bytes() == frame
+
+
+def test_reasons_and_verdicts_are_those_of_the_specification():
+    from conformance import oracle, script
+
+    checks = [name for name, _ in oracle.FORMAT + oracle.SETTINGS]
+    assert ["RUNT", "LONG", *checks, "STALE", "DUPLICATE"] == [drop.name for drop in Drop]
+    assert [name for name, _ in oracle.SETTINGS] == [drop.name for drop in VERDICT] == list(script._VERDICT)
+
+
+def test_a_file_is_read_as_it_was_written(tmp_path):
+    cases = list(random_cases(Geometry(), 1, 300))
+    for name in ("some.jsonl", "some.jsonl.gz"):
+        write(tmp_path / name, cases)
+        assert list(read(tmp_path / name)) == cases
+    assert {case.mac for case in cases} == {MAC}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"look": 0}', "line 1: .*a step before the first case"),
+        ('{"case": "x"}', "line 1: .*why|line 1: .*slots"),
+        ("nonsense", "line 1: .*Expecting value"),
+        (
+            '{"case": "x", "why": "", "mac": "02:00:00:00:00:01", "slots": 8, "places": 1, "ports": 1}\n{"a": 1}',
+            "line 2",
+        ),
+    ],
+)
+def test_what_is_no_vector_is_refused(text, message):
+    with pytest.raises(VectorError, match=f"file, {message}"):
+        list(from_text(text.splitlines(), "file"))

@@ -1,0 +1,183 @@
+"""Vectors: what they are made of, and the JSON Lines that they are kept in (README.md, schema.json)."""
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from conformance.frames import describe, mac_number, mac_text
+from p4sgd.sim.network.aggregator import Job, Member
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The aggregator that a case is for: exactly so many slots, at least so many places of jobs, and ports."""
+
+    slots: int = 64
+    places: int = 4
+    ports: int = 4
+
+
+@dataclass(frozen=True)
+class Begin:
+    """A job is begun, all slots fresh; one that was in the place is ended."""
+
+    place: int
+    job: Job
+    first_round: int
+
+
+@dataclass(frozen=True)
+class End:
+    """The job in a place is ended."""
+
+    place: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A frame that comes out, and the bitmap of ports that it leaves through."""
+
+    frame: bytes
+    ports: int
+
+
+@dataclass(frozen=True)
+class Send:
+    """A frame goes into a port: its answer, if there is one, and the counters that go up by one besides FRAMES."""
+
+    frame: bytes
+    port: int
+    answer: Answer | None
+    counts: tuple[str, ...]
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Look:
+    """The state of a slot at this moment."""
+
+    place: int
+    slot: int
+    round: int
+    aggregated: int
+    acknowledged: int
+
+
+Step = Begin | End | Send | Look
+
+
+@dataclass
+class Case:
+    """Steps for an aggregator of this address that serves no job yet."""
+
+    name: str
+    why: str
+    mac: int
+    geometry: Geometry
+    steps: list[Step] = field(default_factory=list)
+
+
+class VectorError(ValueError):
+    """A line of a file that is no vector; the message names both."""
+
+
+def _job_of(record: dict[str, Any]) -> Job:
+    members = tuple(Member(mac_number(member["mac"]), member["port"]) for member in record["members"])
+    return Job(record["job"], members, mac_number(record["group_mac"]), record["ports"])
+
+
+def _record(step: Step) -> dict[str, Any]:
+    """A step as JSON has it."""
+    match step:
+        case Begin(place, job, first_round):
+            members = [{"mac": mac_text(member.mac), "port": member.port} for member in job.members]
+            return {
+                "begin": place,
+                "job": job.number,
+                "first_round": first_round,
+                "group_mac": mac_text(job.group_mac),
+                "ports": job.ports,
+                "members": members,
+            }
+        case End(place):
+            return {"end": place}
+        case Look(place, slot, round_, aggregated, acknowledged):
+            state = {"round": round_, "aggregated": aggregated, "acknowledged": acknowledged}
+            return {"look": place, "slot": slot} | state
+        case Send(frame, port, answer, counts, why):
+            record: dict[str, Any] = {"send": frame.hex(), "port": port, "is": describe(frame)}
+            if why:
+                record["why"] = why
+            if answer:
+                shown = {"frame": answer.frame.hex(), "ports": answer.ports, "is": describe(answer.frame)}
+                record["answer"] = shown
+            return record | {"counts": list(counts)}
+
+
+def _step(record: dict[str, Any]) -> Step:
+    match record:
+        case {"begin": place}:
+            return Begin(place, _job_of(record), record["first_round"])
+        case {"end": place}:
+            return End(place)
+        case {"look": place}:
+            return Look(place, record["slot"], record["round"], record["aggregated"], record["acknowledged"])
+        case {"send": frame}:
+            found = record.get("answer")
+            answer = Answer(bytes.fromhex(found["frame"]), found["ports"]) if found else None
+            counts = tuple(record["counts"])
+            return Send(bytes.fromhex(frame), record["port"], answer, counts, record.get("why", ""))
+    raise ValueError(f"neither of case, begin, end, send, look: {sorted(record)}")
+
+
+def to_text(cases: Iterable[Case]) -> str:
+    """Cases as JSON Lines."""
+    lines = []
+    for case in cases:
+        size = case.geometry
+        head = {"case": case.name, "why": case.why, "mac": mac_text(case.mac)}
+        lines.append(json.dumps(head | {"slots": size.slots, "places": size.places, "ports": size.ports}))
+        lines += [json.dumps(_record(step)) for step in case.steps]
+    return "".join(line + "\n" for line in lines)
+
+
+def from_text(text: Iterable[str], file: str) -> Iterator[Case]:
+    """Cases of JSON Lines, one after the other.
+
+    Raises
+    ------
+    VectorError
+        If a line is none of a vector.
+    """
+    case: Case | None = None
+    for number, line in enumerate(text, 1):
+        try:
+            record = json.loads(line)
+            if "case" in record:
+                if case is not None:
+                    yield case
+                geometry = Geometry(record["slots"], record["places"], record["ports"])
+                case = Case(record["case"], record["why"], mac_number(record["mac"]), geometry)
+            elif case is None:
+                raise ValueError("a step before the first case")
+            else:
+                case.steps.append(_step(record))
+        except (KeyError, TypeError, ValueError) as error:
+            raise VectorError(f"{file}, line {number}: {error!r}") from error
+    if case is not None:
+        yield case
+
+
+def read(path: Path) -> Iterator[Case]:
+    """Cases of a file, ``.jsonl`` or ``.jsonl.gz``."""
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
+        yield from from_text(lines, str(path))
+
+
+def write(path: Path, cases: Iterable[Case]) -> None:
+    """Keep cases in a file, ``.jsonl`` or ``.jsonl.gz``; the same bytes for the same cases."""
+    data = to_text(cases).encode()
+    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
