@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from conformance.script import MAC
 from conformance.subject import Abilities, State
 from conformance.vectors import Geometry
-from p4sgd.hw.spec.drop import Drop
-from p4sgd.sim.network.aggregator import Aggregator, Job
+from p4sgd.hw.spec.job import Job
+from p4sgd.sim.network.aggregator import Aggregator
 
 
 class ModelSubject:
-    """`sim/network/aggregator.py`, or a class that is derived from it; it counts drops, and packets of jobs."""
+    """`sim/network/aggregator.py`, or a class that is derived from it."""
 
     def __init__(self, geometry: Geometry, model: type[Aggregator] = Aggregator) -> None:
         self.abilities = Abilities(geometry)
@@ -36,8 +36,4 @@ class ModelSubject:
         return State(state.round, state.aggregated, state.acknowledged)
 
     def counters(self) -> dict[str, int]:
-        found = {f"DROPPED_{drop.name}": self._model.drops[drop] for drop in Drop}
-        for place in range(self.abilities.geometry.places):
-            found[f"JOB{place}_ACCEPTED"] = self._model.job_accepted[place]
-            found[f"JOB{place}_DROPPED"] = self._model.job_dropped[place]
-        return found
+        return self._model.counters()

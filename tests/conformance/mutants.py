@@ -7,7 +7,7 @@ from support.forgetful import Forgetful
 from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.packet import BROADCAST, VALUES, EchoValue, Packet, PacketType
 from p4sgd.sim.network import aggregator as model
-from p4sgd.sim.network.aggregator import Aggregator, Member, SlotState
+from p4sgd.sim.network.aggregator import Aggregator, SlotState
 
 _ROUNDS = 1 << 16
 
@@ -438,7 +438,7 @@ class EchoesToTheMember(Aggregator):
         answer = super()._echo(packet, port, job, slot, failed)
         if Drop.SOURCE not in failed:
             return answer
-        member: Member = job.members[packet.shard]
+        member = job.members[packet.shard]
         return model.Answer(replace(answer.packet, destination=member.mac), 1 << member.port)
 
 

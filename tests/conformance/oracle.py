@@ -12,7 +12,7 @@ from itertools import takewhile
 from conformance.frames import ACK, BROADCAST, BYTES, CLEAR, ECHO, FULL, PARTIAL, PROBE, VALUES, Frame
 from conformance.script import MAC, ROUNDS
 from conformance.vectors import Answer, Geometry, Look
-from p4sgd.sim.network.aggregator import Job
+from p4sgd.hw.spec.job import Job
 
 
 @dataclass

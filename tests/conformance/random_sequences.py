@@ -8,7 +8,7 @@ from conformance.frames import ACK, BROADCAST, BYTES, PARTIAL, PROBE, VALUES, Fr
 from conformance.oracle import Oracle, Service
 from conformance.script import MAC, ROUNDS
 from conformance.vectors import Begin, Case, End, Geometry, Look, Send
-from p4sgd.sim.network.aggregator import Job, Member
+from p4sgd.hw.spec.job import Job, Member
 
 CASE_FRAMES = 250
 """Frames of a case: a few jobs, one after the other in each place."""

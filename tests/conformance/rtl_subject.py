@@ -16,7 +16,7 @@ from conformance.vectors import Geometry
 from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.spec import aggregator as registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
-from p4sgd.sim.network.aggregator import Job
+from p4sgd.hw.spec.job import Job
 
 _SETTLED = Aggregator.LATENCY + 4
 """Cycles from the last frame to the last answer, and a few more."""

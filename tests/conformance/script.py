@@ -9,7 +9,7 @@ from typing import Any
 
 from conformance.frames import ACK, CLEAR, ECHO, FULL, PARTIAL, PROBE, VALUES, Frame
 from conformance.vectors import Answer, Begin, Case, End, Geometry, Look, Send
-from p4sgd.sim.network.aggregator import Job, Member
+from p4sgd.hw.spec.job import Job, Member
 
 MAC = 0x0250_3453_47FF
 """The aggregator's address."""

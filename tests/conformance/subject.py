@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from conformance.vectors import Geometry
-from p4sgd.sim.network.aggregator import Job
+from p4sgd.hw.spec.job import Job
 
 
 class State(NamedTuple):

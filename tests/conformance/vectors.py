@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.frames import describe, mac_number, mac_text
-from p4sgd.sim.network.aggregator import Job, Member
+from p4sgd.hw.spec.job import Job, Member
 
 
 @dataclass(frozen=True)
