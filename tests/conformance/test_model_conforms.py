@@ -1,5 +1,7 @@
 """The Python model does as the vectors say; models with a fault do not."""
 
+from dataclasses import replace
+
 import pytest
 from support.bench import default_seed
 
@@ -104,8 +106,6 @@ def test_a_case_for_another_size_is_refused():
 
 def test_what_cannot_reach_a_subject_is_left_out():
     """Short and long frames, and those of other protocols; all else is compared as ever."""
-    from dataclasses import replace
-
     subject = ModelSubject(Geometry())
     subject.abilities = replace(subject.abilities, shortest=14, longest=1514, sees_other_protocols=False)
     frames = [

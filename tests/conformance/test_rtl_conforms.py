@@ -55,6 +55,6 @@ def test_other_sizes(tmp_path, slots, jobs, ports):
     geometry = Geometry(slots, jobs, ports)
     hand, random = tmp_path / "hand.jsonl", tmp_path / "random.jsonl"
     write(hand, hand_written(geometry))
-    write(random, random_cases(geometry, default_seed(), 100_000 if slots == 8 else 20_000))
+    write(random, random_cases(geometry, default_seed(), 30_000 if slots == 8 else 10_000))
     for close in (False, True):
         run_files(AggregatorConfig(slots, jobs, ports), [hand] if not close else [hand, random], close)

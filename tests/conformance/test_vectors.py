@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from conformance import oracle, script
 from conformance.frames import NAMES, Frame
 from conformance.generate import COMMITTED, FRAMES, SEED, hand_written, topic_cases, topics
 from conformance.oracle import Oracle
@@ -104,8 +105,6 @@ def test_every_frame_is_taken_apart_and_put_together(frame):
 
 
 def test_reasons_and_verdicts_are_those_of_the_specification():
-    from conformance import oracle, script
-
     checks = [name for name, _ in oracle.FORMAT + oracle.SETTINGS]
     assert ["RUNT", "LONG", *checks, "STALE", "DUPLICATE"] == [drop.name for drop in Drop]
     assert [name for name, _ in oracle.SETTINGS] == [drop.name for drop in VERDICT] == list(script._VERDICT)

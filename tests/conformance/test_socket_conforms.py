@@ -1,0 +1,87 @@
+"""The software aggregator does as the vectors say, over pairs of virtual Ethernet interfaces."""
+
+import contextlib
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.bench import default_seed
+from support.namespace import Namespace
+
+from conformance.controlled_subject import ControlledSubject
+from conformance.generate import COMMITTED, hand_written
+from conformance.random_sequences import random_cases
+from conformance.runner import NonconformanceError, run
+from conformance.subject import Abilities
+from conformance.vectors import Geometry, read
+from conformance.wire import LONGEST, SHORTEST, quiet
+
+PROGRAM = Path(sys.executable).with_name("p4sgd")
+
+client = pytest.importorskip("p4sgd.host.switch.software.client", reason="there is no p4sgd switch serve")
+address = pytest.importorskip("p4sgd.host.switch.address")
+
+
+@contextlib.contextmanager
+def switch_of(geometry, folder):
+    """A namespace in which `p4sgd switch serve` has its ends of cables, and the subject behind the others."""
+    control = folder / "control"
+    with contextlib.ExitStack() as stack:
+        space = stack.enter_context(contextlib.closing(Namespace()))
+        ours, its = [[f"{side}{port}" for port in range(geometry.ports)] for side in ("far", "near")]
+        for one, other in zip(ours, its, strict=True):
+            space.ip("link", "add", one, "type", "veth", "peer", "name", other)
+            for interface in (one, other):
+                space.call(quiet, interface)
+        command = [PROGRAM, "switch", "serve", "--control", f"unix:{control}", "--quiet"]
+        command += ["--slots", geometry.slots, "--jobs", geometry.places]
+        for interface in its:
+            command += ["--interface", interface]
+        log = stack.enter_context((folder / "log").open("w+"))
+        process = space.start(*command, stdout=log, stderr=subprocess.STDOUT)
+        stack.callback(process.wait)
+        stack.callback(process.terminate)
+        end = time.monotonic() + 60
+        while not control.exists():
+            assert process.poll() is None, (folder / "log").read_text()
+            assert time.monotonic() < end, "it does not listen"
+            time.sleep(0.02)
+        controller = client.SoftwareAggregator(address.ControlAddress.parse(f"unix:{control}"))
+        abilities = Abilities(geometry, SHORTEST, LONGEST, sees_other_protocols=False, keeps_order=False)
+        subject = space.call(ControlledSubject, controller, ours, abilities, settle_s=0.0005)
+        stack.callback(subject.close)
+        yield space, subject
+
+
+def test_committed_vectors(tmp_path):
+    with switch_of(Geometry(), tmp_path) as (space, subject):
+        for file in sorted(COMMITTED.glob("*.jsonl")):
+            done = space.call(run, subject, read(file))
+            print(file.name, done)
+            assert done.cases
+            assert done.left_out < done.frames
+        assert space.call(subject.exchange, [], 0) == []
+
+
+def test_the_wire_tells_a_wrong_switch(tmp_path):
+    """One that is told of other ports answers elsewhere."""
+    with switch_of(Geometry(), tmp_path) as (space, subject):
+        cases = list(read(COMMITTED / "partials.jsonl"))
+        begin = subject.begin
+        subject.begin = lambda place, job, first: begin(place, replace(job, ports=job.ports << 1), first)
+        with pytest.raises(NonconformanceError, match=r"port . (does not send|sends what it should not)"):
+            space.call(run, subject, cases)
+
+
+@pytest.mark.slow
+def test_long_random_sequences(tmp_path):
+    geometry = Geometry(4096, 8, 6)
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    with switch_of(geometry, tmp_path) as (space, subject):
+        space.call(run, subject, hand_written(geometry))
+        space.call(run, subject, random_cases(geometry, seed, 20_000))
+        assert space.call(subject.exchange, [], 0) == []

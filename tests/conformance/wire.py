@@ -1,0 +1,91 @@
+"""Frames into a switch and out of it over real network interfaces, one at each of its ports."""
+
+import selectors
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+
+_ETH_P_ALL = 3
+_ROOM = 2048
+_RECEIVE_BYTES = 4 << 20
+
+SHORTEST, LONGEST = 14, 1514
+"""Bytes of frames that Linux sends: an Ethernet header at least, and what an MTU of 1500 has room for."""
+
+
+def quiet(interface: str) -> None:
+    """Set an interface up so that the kernel itself sends nothing through it."""
+    subprocess.run(["ip", "link", "set", interface, "addrgenmode", "none", "arp", "off"], check=True)
+    subprocess.run(["ip", "link", "set", interface, "up"], check=True)
+
+
+class Wire:
+    """The far ends of a switch's cables.
+
+    Parameters
+    ----------
+    interfaces
+        Their names, port 0 first. All that comes in through them is taken to come from the switch.
+    settled
+        Called with the number of frames sent so far; returns when the switch has acted on as many. Without one it is
+        given ``settle_s`` for each.
+    settle_s
+        How long to look for frames that should not come, and without ``settled`` for what the switch does in silence.
+    patience_s
+        How long to wait for frames that should come.
+    """
+
+    def __init__(
+        self,
+        interfaces: Sequence[str],
+        *,
+        settled: Callable[[int], None] | None = None,
+        settle_s: float = 0.02,
+        patience_s: float = 5.0,
+    ) -> None:
+        self._settled = settled
+        self._settle_s = settle_s
+        self._patience_s = patience_s
+        self._sent = 0
+        self._selector = selectors.DefaultSelector()
+        self._sockets = []
+        for port, interface in enumerate(interfaces):
+            opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
+            opened.bind((interface, _ETH_P_ALL))
+            self._sockets.append(opened)
+            self._selector.register(opened, selectors.EVENT_READ, port)
+
+    def exchange(self, frames: Sequence[tuple[int, bytes]], answers: int) -> list[tuple[int, bytes]]:
+        """As a subject does: send frames into ports, return what comes out of them."""
+        for port, frame in frames:
+            self._sockets[port].send(frame)
+        self._sent += len(frames)
+        if self._settled is not None:
+            self._settled(self._sent)
+        found: list[tuple[int, bytes]] = []
+        end = time.monotonic() + self._patience_s
+        while len(found) < answers and (left := end - time.monotonic()) > 0:
+            found += self._received(left)
+        while late := self._received(self._settle_s):
+            found += late
+        return found
+
+    def _received(self, wait_s: float) -> list[tuple[int, bytes]]:
+        """All that is there, of one port after the other, or that comes first."""
+        found = []
+        for key, _ in self._selector.select(wait_s):
+            while True:
+                try:
+                    frame, (_, _, kind, *_) = key.fileobj.recvfrom(_ROOM)  # type: ignore[union-attr]
+                except BlockingIOError:
+                    break
+                if kind != socket.PACKET_OUTGOING:
+                    found.append((key.data, frame))
+        return found
+
+    def close(self) -> None:
+        self._selector.close()
+        for opened in self._sockets:
+            opened.close()
