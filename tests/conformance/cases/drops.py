@@ -73,7 +73,7 @@ def another_destination(s: Script, kind: int) -> None:
 def another_type(s: Script) -> None:
     """FULL, CLEAR and ECHO are for the other side, the rest is nobody's."""
     job = _begin(s)
-    for kind in set(range(16)) - {PARTIAL, ACK, PROBE}:
+    for kind in sorted(set(range(16)) - {PARTIAL, ACK, PROBE}):
         s.send(_good(job, PARTIAL).but(kind=kind), 1).dropped("TYPE")
         s.send(_good(job, ACK).but(kind=kind), 1).dropped("TYPE")
     for version in range(16):
@@ -85,7 +85,7 @@ def another_type(s: Script) -> None:
 def another_type_for_somebody_else(s: Script) -> None:
     """The address is looked at before the type, also of types that nobody knows; broadcast is for probes alone."""
     job = _begin(s)
-    for kind in set(range(16)) - {PROBE}:
+    for kind in sorted(set(range(16)) - {PROBE}):
         for destination in (BROADCAST, MAC ^ 1):
             s.send(_good(job, PARTIAL).but(kind=kind, destination=destination), 1).dropped("ADDRESS")
     _unchanged(job)
@@ -95,7 +95,7 @@ def another_type_for_somebody_else(s: Script) -> None:
 def another_version_of_another_type(s: Script) -> None:
     """Probes and echoes alone may have any version, types that nobody knows may not."""
     job = _begin(s)
-    for kind in set(range(16)) - {PROBE, ECHO}:
+    for kind in sorted(set(range(16)) - {PROBE, ECHO}):
         for version in (0, 2, 15):
             s.send(_good(job, PARTIAL).but(kind=kind, version=version), 1).dropped("VERSION")
     _unchanged(job)
@@ -175,7 +175,7 @@ def another_source(s: Script, kind: int) -> None:
 def another_port(s: Script, kind: int) -> None:
     """The worker's packet, from a port that it is not behind."""
     job = _begin(s)
-    for port in set(range(s.geometry.ports)) - {1}:
+    for port in sorted(set(range(s.geometry.ports)) - {1}):
         job.send(_good(job, kind), port).dropped("SOURCE")
     _unchanged(job)
 

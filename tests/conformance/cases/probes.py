@@ -127,7 +127,7 @@ def of_another_slot(s: Script) -> None:
     job = s.begin(2)
     for slot in (0, 1):
         job.complete(1, slot=slot)
-    for slot in {s.geometry.slots, s.geometry.slots + 1, 32768, 65535}:
+    for slot in sorted({s.geometry.slots, s.geometry.slots + 1, 32768, 65535}):
         if s.geometry.slots <= slot < 1 << 16:
             job.probe(1, slot=slot).echo("SLOT")
 
@@ -152,22 +152,38 @@ _WRONG = {
 }
 
 
-@vector
-def every_verdict(s: Script) -> None:
-    """All that is wrong is told at once, but no source without a right shard."""
+STATES = ("fresh", "one partial", "complete", "one ack", "over")
+
+
+@vector_for(*({"state": state} for state in STATES))
+def every_verdict(s: Script, state: str) -> None:
+    """All that is wrong is told at once, but no source without a right shard, in each state of the slot."""
     if s.geometry.slots > 65535:
         return
     job = s.begin(2)
-    job.partial(0, 1, 1).added()
+    seen = {"round_": 0}
+    if state == "one partial":
+        job.partial(0, 1, 1).added()
+        seen = {"round_": 1, "aggregated": 0b01}
+    elif state != "fresh":
+        job.complete(1)
+        seen = {"round_": 1, "aggregated": 0b11}
+    if state == "one ack":
+        job.ack(1, 1).noted()
+        seen["acknowledged"] = 0b10
+    elif state == "over":
+        job.finish(1)
+        seen["acknowledged"] = 0b11
     for count in range(len(_WRONG) + 1):
         for names in combinations(_WRONG, count):
             wrong: dict[str, int] = {}
             for name in names:
                 wrong |= _WRONG[name]
             told = [name for name in names if name != "SOURCE" or "SHARD" not in names]
-            seen = {} if "SLOT" in names else {"round_": 1, "aggregated": 0b01}
+            shown = {} if "SLOT" in names else seen
             known = {"mac": 0} if "SHARD" in names else {}
-            job.probe(1, **wrong).echo(*told, **seen, **known)
+            job.probe(1, **wrong).echo(*told, **shown, **known)
+    job.state(**seen)
 
 
 @vector
