@@ -32,7 +32,7 @@ class Abilities:
         Whether frames sent one right after the other arrive in this order, whatever the ports. Else a frame is sent
         when all has come of the one before.
     looks
-        Whether it shows the state of slots. If not, sums and probes alone tell it.
+        Whether it shows the state of slots, and counts nothing by that. If not, answers alone tell it.
     """
 
     geometry: Geometry

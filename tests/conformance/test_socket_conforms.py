@@ -17,7 +17,7 @@ from conformance.random_sequences import random_cases
 from conformance.runner import NonconformanceError, run
 from conformance.subject import Abilities
 from conformance.vectors import Geometry, read
-from conformance.wire import LONGEST, SHORTEST, quiet
+from conformance.wire import LONGEST, SHORTEST, cables
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
 
@@ -31,14 +31,10 @@ def switch_of(geometry, folder):
     control = folder / "control"
     with contextlib.ExitStack() as stack:
         space = stack.enter_context(contextlib.closing(Namespace()))
-        ours, its = [[f"{side}{port}" for port in range(geometry.ports)] for side in ("far", "near")]
-        for one, other in zip(ours, its, strict=True):
-            space.ip("link", "add", one, "type", "veth", "peer", "name", other)
-            for interface in (one, other):
-                space.call(quiet, interface)
+        far, near = cables(space, geometry.ports)
         command = [PROGRAM, "switch", "serve", "--control", f"unix:{control}", "--quiet"]
         command += ["--slots", geometry.slots, "--jobs", geometry.places]
-        for interface in its:
+        for interface in near:
             command += ["--interface", interface]
         log = stack.enter_context((folder / "log").open("w+"))
         process = space.start(*command, stdout=log, stderr=subprocess.STDOUT)
@@ -51,7 +47,7 @@ def switch_of(geometry, folder):
             time.sleep(0.02)
         controller = client.SoftwareAggregator(address.ControlAddress.parse(f"unix:{control}"))
         abilities = Abilities(geometry, SHORTEST, LONGEST, sees_other_protocols=False, keeps_order=False)
-        subject = space.call(ControlledSubject, controller, ours, abilities, settle_s=0.0005)
+        subject = space.call(ControlledSubject, controller, far, abilities, settle_s=0.0005)
         stack.callback(subject.close)
         yield space, subject
 

@@ -2,9 +2,10 @@
 
 import selectors
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Sequence
+
+from support.namespace import Namespace
 
 _ETH_P_ALL = 3
 _ROOM = 2048
@@ -14,10 +15,21 @@ SHORTEST, LONGEST = 14, 1514
 """Bytes of frames that Linux sends: an Ethernet header at least, and what an MTU of 1500 has room for."""
 
 
-def quiet(interface: str) -> None:
-    """Set an interface up so that the kernel itself sends nothing through it."""
-    subprocess.run(["ip", "link", "set", interface, "addrgenmode", "none", "arp", "off"], check=True)
-    subprocess.run(["ip", "link", "set", interface, "up"], check=True)
+def cables(space: Namespace, ports: int) -> tuple[list[str], list[str]]:
+    """Pairs of virtual Ethernet interfaces in a namespace, up, through which the kernel itself sends nothing.
+
+    Returns
+    -------
+    far, near
+        Names of the ends that are the suite's, and of those that are the switch's, port 0 first.
+    """
+    far, near = ([f"{side}{port}" for port in range(ports)] for side in ("far", "near"))
+    for one, other in zip(far, near, strict=True):
+        space.ip("link", "add", one, "type", "veth", "peer", "name", other)
+        for interface in (one, other):
+            space.ip("link", "set", interface, "addrgenmode", "none", "arp", "off")
+            space.ip("link", "set", interface, "up")
+    return far, near
 
 
 class Wire:

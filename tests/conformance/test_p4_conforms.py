@@ -1,0 +1,52 @@
+"""The P4 programs do as the vectors say, in an interpreter of the language."""
+
+import pytest
+from support.bench import default_seed
+
+from conformance.generate import COMMITTED
+from conformance.random_sequences import random_cases
+from conformance.runner import run
+from conformance.script import MAC
+from conformance.subject import Abilities
+from conformance.vectors import Geometry, read
+from p4sgd.hw.spec.aggregator import AggregatorConfig
+
+p4_switch = pytest.importorskip("support.p4_switch", reason="there are no P4 programs")
+
+ABILITIES = {
+    "v1model": Abilities(Geometry(), shortest=14, sees_other_protocols=False, looks=False),
+    # TNA's ingress is not told how long a frame is.
+    "tna": Abilities(Geometry(), shortest=64, longest=64, sees_other_protocols=False, looks=False),
+}
+"""Frames of other protocols are forwarded: these are switches for all traffic. Registers cannot be seen."""
+
+
+class InterpretedSubject(p4_switch.InterpretedSwitch):
+    """One of the programs, told of jobs by the entries of its tables."""
+
+    def __init__(self, folder, architecture):
+        self.abilities = ABILITIES[architecture]
+        size = self.abilities.geometry
+        config = AggregatorConfig(slots=size.slots, jobs=size.places, ports=size.ports)
+        super().__init__(folder, architecture, config)
+        self.set_mac(MAC)
+
+    def exchange(self, frames, answers):
+        left = [answer for port, frame in frames if (answer := self.receive(frame, port))]
+        return [(port, frame) for frame, ports in left for port in range(ports.bit_length()) if ports >> port & 1]
+
+
+@pytest.mark.parametrize("architecture", sorted(ABILITIES))
+def test_committed_vectors(architecture, tmp_path):
+    subject = InterpretedSubject(tmp_path / "program", architecture)
+    for file in sorted(COMMITTED.iterdir()):
+        done = run(subject, read(file))
+        assert done.frames > done.left_out or file.name == "lengths.jsonl"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", sorted(ABILITIES))
+def test_long_random_sequences(architecture, tmp_path):
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    run(InterpretedSubject(tmp_path / "program", architecture), random_cases(Geometry(), seed, 20_000))
