@@ -1,15 +1,12 @@
 """Frames into a switch and out of it over real network interfaces, one at each of its ports."""
 
 import selectors
-import socket
 import time
 from collections.abc import Callable, Sequence
 
 from support.namespace import Namespace
 
-_ETH_P_ALL = 3
-_ROOM = 2048
-_RECEIVE_BYTES = 4 << 20
+from p4sgd.host.links.ethernet import EthernetLink
 
 SHORTEST, LONGEST = 14, 1514
 """Bytes of frames that Linux sends: an Ethernet header at least, and what an MTU of 1500 has room for."""
@@ -38,7 +35,7 @@ class Wire:
     Parameters
     ----------
     interfaces
-        Their names, port 0 first. All that comes in through them is taken to come from the switch.
+        Their names, port 0 first. All of our EtherType that comes in through them is taken to come from the switch.
     settled
         Called with the number of frames sent so far; returns when the switch has acted on as many. Without one it is
         given ``settle_s`` for each.
@@ -61,18 +58,14 @@ class Wire:
         self._patience_s = patience_s
         self._sent = 0
         self._selector = selectors.DefaultSelector()
-        self._sockets = []
-        for port, interface in enumerate(interfaces):
-            opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
-            opened.bind((interface, _ETH_P_ALL))
-            self._sockets.append(opened)
-            self._selector.register(opened, selectors.EVENT_READ, port)
+        self._links = [EthernetLink(interface) for interface in interfaces]
+        for port, link in enumerate(self._links):
+            self._selector.register(link, selectors.EVENT_READ, port)
 
     def exchange(self, frames: Sequence[tuple[int, bytes]], answers: int) -> list[tuple[int, bytes]]:
         """As a subject does: send frames into ports, return what comes out of them."""
         for port, frame in frames:
-            self._sockets[port].send(frame)
+            self._links[port].send(frame)
         self._sent += len(frames)
         if self._settled is not None:
             self._settled(self._sent)
@@ -88,16 +81,11 @@ class Wire:
         """All that is there, of one port after the other, or that comes first."""
         found = []
         for key, _ in self._selector.select(wait_s):
-            while True:
-                try:
-                    frame, (_, _, kind, *_) = key.fileobj.recvfrom(_ROOM)  # type: ignore[union-attr]
-                except BlockingIOError:
-                    break
-                if kind != socket.PACKET_OUTGOING:
-                    found.append((key.data, frame))
+            while frame := self._links[key.data].receive():
+                found.append((key.data, frame))
         return found
 
     def close(self) -> None:
         self._selector.close()
-        for opened in self._sockets:
-            opened.close()
+        for link in self._links:
+            link.close()
