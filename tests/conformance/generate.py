@@ -23,6 +23,9 @@ COMMITTED = Path(__file__).with_name("vectors")
 SEED, FRAMES = 0, 4000
 """Of the random sequences that are committed."""
 
+SMALLEST = Geometry(slots=8, places=2, ports=4)
+"""What cases can be made for."""
+
 
 def topics() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(cases.__path__))
@@ -45,13 +48,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=SEED, help="of the random sequences (default: %(default)s)")
     parser.add_argument("--frames", type=int, default=FRAMES, help="in random sequences (default: %(default)s)")
     default = Geometry()
-    parser.add_argument("--slots", type=int, default=default.slots, help="of each job, 8 or more")
-    parser.add_argument("--places", type=int, default=default.places, help="jobs at a time, 2 or more")
-    parser.add_argument("--ports", type=int, default=default.ports, help="4 or more")
+    parser.add_argument("--slots", type=int, default=default.slots, help="of each job")
+    parser.add_argument("--places", type=int, default=default.places, help="jobs at a time")
+    parser.add_argument("--ports", type=int, default=default.ports, help="ports that jobs use")
     given = parser.parse_args()
     geometry = Geometry(given.slots, given.places, given.ports)
-    if given.slots < 8 or given.places < 2 or given.ports < 4:
-        parser.error("cases need at least 8 slots, 2 places and 4 ports")
+    if not geometry.holds(SMALLEST):
+        parser.error(f"cases are for {SMALLEST} and more, not for {geometry}")
     given.out.mkdir(parents=True, exist_ok=True)
     for topic in topics():
         write(given.out / f"{topic}.jsonl", topic_cases(topic, geometry))

@@ -70,7 +70,7 @@ class _Run:
 
     def __init__(self, subject: Subject, case: Case, done: Done) -> None:
         have, needed = subject.abilities.geometry, case.geometry
-        if have.slots != needed.slots or have.places < needed.places or have.ports < needed.ports:
+        if have.slots != needed.slots or not have.holds(needed):
             raise UnfitError(f"{case.name} is for {needed}, not for {have}")
         self._subject = subject
         self._case = case

@@ -19,6 +19,10 @@ class Geometry:
     places: int = 4
     ports: int = 4
 
+    def holds(self, other: "Geometry") -> bool:
+        """Whether it is as large in everything."""
+        return self.slots >= other.slots and self.places >= other.places and self.ports >= other.ports
+
 
 @dataclass(frozen=True)
 class Begin:
