@@ -125,17 +125,19 @@ class _Run:
         for port, frame in self._subject.exchange([(send.port, send.frame) for _, send in sends], count):
             came.setdefault(port, []).append(frame)
         self._done.frames += len(sends)
-        last = sends[-1][0]
+        first, last = sends[0][0], sends[-1][0]
+        among = f" (steps {first} to {last} were sent together)" if first != last else ""
         for port in sorted({*expected, *came}):
             wanted, got = expected.get(port, []), came.get(port, [])
             for (number, frame), other in zip(wanted, got, strict=False):
                 if frame != other:
-                    raise self._differs(number, f"port {port} sends\n{_shown(other)}\nnot\n{_shown(frame)}")
+                    raise self._differs(number, f"port {port} sends{among}\n{_shown(other)}\nnot\n{_shown(frame)}")
             if len(got) > len(wanted):
-                raise self._differs(last, f"port {port} sends what it should not:\n{_shown(got[len(wanted)])}")
+                extra = _shown(got[len(wanted)])
+                raise self._differs(last, f"port {port} sends what it should not{among}:\n{extra}")
             if len(got) < len(wanted):
                 number, frame = wanted[len(got)]
-                raise self._differs(number, f"port {port} does not send\n{_shown(frame)}")
+                raise self._differs(number, f"port {port} does not send{among}\n{_shown(frame)}")
 
     def _compare_counters(self, before: dict[str, int], after: dict[str, int], expected: Counter[str]) -> None:
         moved = {name: after[name] - before[name] for name in after if after[name] != before[name]}
