@@ -7,7 +7,7 @@ import pytest
 from cocotb.task import bridge
 from support.bench import default_seed, parameters, run_bench
 
-from conformance.generate import COMMITTED, hand_written, topic_cases
+from conformance.generate import COMMITTED, hand_written
 from conformance.random_sequences import random_cases
 from conformance.rtl_subject import RtlSubject
 from conformance.runner import run
@@ -50,22 +50,12 @@ def test_new_random_sequences(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.rtl
-@pytest.mark.parametrize(("slots", "jobs", "ports"), [(8, 2, 4), (1024, 8, 5)])
-def test_other_sizes(tmp_path, slots, jobs, ports):
+@pytest.mark.parametrize(("slots", "jobs", "ports", "frames"), [(8, 2, 4, 20_000), (256, 8, 5, 5_000)])
+def test_other_sizes(tmp_path, slots, jobs, ports, frames):
     geometry = Geometry(slots, jobs, ports)
     hand, random = tmp_path / "hand.jsonl", tmp_path / "random.jsonl"
     write(hand, hand_written(geometry))
-    write(random, random_cases(geometry, default_seed(), 20_000))
+    write(random, random_cases(geometry, default_seed(), frames))
     config = AggregatorConfig(slots, jobs, ports)
     run_files(config, [hand], False)
     run_files(config, [hand, random], True)
-
-
-@pytest.mark.slow
-@pytest.mark.rtl
-def test_every_slot_number_is_one(tmp_path):
-    """The most slots that there can be; a job's beginning takes as many cycles."""
-    slots = tmp_path / "slots.jsonl"
-    write(slots, topic_cases("slots", Geometry(65536, 2, 4)))
-    for close in (False, True):
-        run_files(AggregatorConfig(65536, 2, 4), [slots], close)

@@ -26,6 +26,8 @@ def cables(space: Namespace, ports: int) -> tuple[list[str], list[str]]:
         for interface in (one, other):
             space.ip("link", "set", interface, "addrgenmode", "none", "arp", "off")
             space.ip("link", "set", interface, "up")
+    for interface in (*far, *near):
+        space.wait_until_up(interface)
     return far, near
 
 
