@@ -55,7 +55,7 @@ EXAMPLES: dict[str, Callable[[Any], wiring.Component]] = {
     "worker.counters.Counters": lambda make: make(_CONFIG),
     "worker.engine.Engine": lambda make: make(_CONFIG),
     "worker.sequencer.Sequencer": lambda make: make(),
-    "worker.totals.Totals": lambda make: make(),
+    "worker.totals.Totals": lambda make: make(_CONFIG),
     "worker.worker.Worker": lambda make: make(_CONFIG),
 }
 """How to make an example of each component, by its dotted name below ``p4sgd.hw``."""
