@@ -55,15 +55,20 @@ def connect(address, process=None):
 
 
 @contextlib.contextmanager
-def serving(namespace, folder, interfaces, *options, control=None):
-    """``p4sgd switch serve`` in a namespace, or where we are if it is None: the process, and its controller."""
-    address = control or f"unix:{folder}/aggregator"
+def serving(namespace, folder, interfaces, *options, groups=None):
+    """``p4sgd switch serve`` in a namespace, or where we are if it is None: the process, and its controller.
+
+    The process begins with these supplementary groups.
+    """
+    address = f"unix:{folder}/aggregator"
     words = [PROGRAM, "switch", "serve", "--control", address]
     words += [word for name in interfaces for word in ("--interface", name)]
     words = [str(word) for word in (*words, *options)]
     with open(f"{folder}/log", "a") as log:
-        start = subprocess.Popen if namespace is None else namespace.start
-        process = start(words, stderr=log) if namespace is None else start(*words, stderr=log)
+        if namespace is None:
+            process = subprocess.Popen(words, stderr=log)
+        else:
+            process = namespace.start(*words, stderr=log, extra_groups=groups)
     try:
         yield process, connect(address, process)
     finally:

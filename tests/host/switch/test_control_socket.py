@@ -114,7 +114,9 @@ def test_refusals_are_told(client):
     with pytest.raises(P4sgdError, match="refuses: place must be a whole number, 0 to 2"):
         client.begin(3, job_of(1), 1)
     with pytest.raises(P4sgdError, match="needs a port that is not there: there are 2, from 0 on"):
-        client.begin(1, job_of(1, number=2, ports=[2]), 1)
+        client.begin(1, Job(2, (Member(5, 1),), 1 << 40, 0b100), 1)
+    with pytest.raises(P4sgdError, match="needs a port that is not there: there are 2, from 0 on"):
+        client.begin(1, Job(2, (Member(5, 2),), 1 << 40, 0b10), 1)
     with pytest.raises(P4sgdError, match="refuses: count must be a whole number, 1 to 2"):
         client._ask("look", place=0, first=4, count=3)
     assert client.served() == {0: job_of(2)}

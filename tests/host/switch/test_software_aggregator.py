@@ -300,7 +300,7 @@ def test_privileges_are_dropped(namespace, tmp_path, nobody, links):
     for parent in list(folder.parents)[:-1]:
         if not parent.stat().st_mode & 0o001:
             parent.chmod(parent.stat().st_mode | 0o011)
-    with serving(namespace, folder, INTERFACES, "--user", "nobody") as (process, control):
+    with serving(namespace, folder, INTERFACES, "--user", "nobody", groups=[0, 4]) as (process, control):
         control.set_mac(MAC)
         control.begin(0, job_of(PORTS), 1)
         got, right = Workers(links).all_reduce(5)
