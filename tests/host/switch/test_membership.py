@@ -174,3 +174,13 @@ def test_a_place_that_another_program_takes_meanwhile():
     second.join(2, 2, 0, workers=1)
     first.join(1, 1, 1)
     assert first.served == {2: ([2], 1), 1: ([0, 1], 1)}
+
+
+def test_no_place_is_taken_from_another_program():
+    first = Cluster()
+    first.join(0, 1, 0, workers=1)
+    first.join(1, 2, 0, workers=1)
+    second = Cluster(first.switch)
+    with pytest.raises(P4sgdError, match="job 3 cannot begin: the aggregator serves 2 others, which is the most"):
+        second.join(2, 3, 0, workers=1)
+    assert second.served == {1: ([0], 1), 2: ([1], 1)}
