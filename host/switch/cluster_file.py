@@ -225,10 +225,11 @@ class _Table:
     def control(self, key: str) -> str:
         text = self.text(key, required=True)
         try:
-            address = ControlAddress.parse(text)
+            whole = str(ControlAddress.parse(text).beside(self._path.parent))
+            ControlAddress.parse(whole)  # which may be too long, with the folder
         except UserError as error:
             raise self.mistake(key, str(error)) from None
-        return str(address.beside(self._path.parent))
+        return whole
 
     def mac(self, key: str) -> int | None:
         text = self.text(key, required=False)

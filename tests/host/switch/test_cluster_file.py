@@ -113,6 +113,14 @@ def test_mistakes(read, tmp_path, text, says):
     assert str(raised.value).startswith(f"{tmp_path}/cluster.toml: {says}")
 
 
+def test_a_path_that_is_too_long_with_its_folder(read, tmp_path):
+    name = "x" * 100
+    with pytest.raises(
+        UserError, match=f"workers.0..control: unix:{tmp_path}/{name}: a socket's path"
+    ):
+        read(SOCKET + f'[[workers]]\ncontrol = "unix:{name}"\nport = 0\n')
+
+
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(UserError, match="cannot read the cluster file: No such file"):
         read_cluster(tmp_path / "none.toml")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from support.switch import job_of
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.switch.address import ControlAddress
 from p4sgd.host.switch.controller import SlotView
+from p4sgd.host.switch.software import control
 from p4sgd.host.switch.software.client import SoftwareAggregator
 from p4sgd.host.switch.software.control import MOST_BYTES, ControlServer
 from p4sgd.host.switch.software.requests import RequestError, Requests, job_from_json, job_to_json
@@ -263,6 +265,32 @@ def test_clients_that_go_without_reading(address, client):
         connection.sendall(b'{"do":"counters"}\n' * 50)
         connection.close()
     assert client.served() == {}
+
+
+def test_clients_that_are_idle_make_room(address, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(control, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    selector = selectors.DefaultSelector()
+    server = ControlServer(address, lambda request: request, selector)
+
+    def pump():
+        for key, events in selector.select(0.2):
+            key.data(events)
+
+    with address.connect(10) as idle, address.connect(10) as busy:
+        pump()
+        pump()
+        now[0] += 20
+        busy.sendall(b"5\n")
+        pump()
+        now[0] += 20
+        server.close_idle()
+        assert idle.recv(10) == b""
+        assert busy.recv(100) == b'{"ok":5}\n'
+        busy.sendall(b"6\n")
+        pump()
+        assert busy.recv(100) == b'{"ok":6}\n'
+    server.close()
 
 
 def test_nobody_else_may_connect(loop, address):
