@@ -115,9 +115,7 @@ def test_mistakes(read, tmp_path, text, says):
 
 def test_a_path_that_is_too_long_with_its_folder(read, tmp_path):
     name = "x" * 100
-    with pytest.raises(
-        UserError, match=f"workers.0..control: unix:{tmp_path}/{name}: a socket's path"
-    ):
+    with pytest.raises(UserError, match=f"workers.0..control: unix:{tmp_path}/{name}: a socket's path"):
         read(SOCKET + f'[[workers]]\ncontrol = "unix:{name}"\nport = 0\n')
 
 
