@@ -44,11 +44,14 @@ class Controller(Protocol):
         ...
 
     def set_mac(self, mac: int) -> None:
-        """Set the aggregator's own address."""
+        """Set the aggregator's own address. Refused if it has another and serves jobs, which would be heard no more."""
         ...
 
     def begin(self, place: int, job: Job, first_round: int) -> None:
-        """Serve a job in a place from this round on, with all slots fresh. What was in the place ends."""
+        """Serve a job in a place from this round on, with all slots fresh. What was in the place ends.
+
+        Refused if a job of this number is being served in another place.
+        """
         ...
 
     def end(self, place: int) -> None:

@@ -7,9 +7,21 @@ from p4sgd.host.switch.controller import SlotView
 from p4sgd.hw.spec import aggregator as registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.job import Job
-from p4sgd.hw.spec.register_map import RegisterClient
+from p4sgd.hw.spec.packet import mac_text
+from p4sgd.hw.spec.register_map import Register, RegisterClient
 
 __all__ = ["FpgaAggregator"]
+
+_CLEARING_READS = 16
+"""How often to look, for each slot, whether all are fresh: one is made so in each cycle in which no frame comes, and a
+read takes several."""
+
+_LOOK_READS = 10_000
+"""How often to look whether a slot is shown, which takes one cycle in which no frame comes."""
+
+_FLOODED = (
+    "It does such work where no frame comes in: see by its counters FRAMES and DROPPED_… whether somebody floods it"
+)
 
 
 class FpgaAggregator:
@@ -58,11 +70,33 @@ class FpgaAggregator:
         return self.config.jobs
 
     def set_mac(self, mac: int) -> None:
-        """Set the aggregator's own address."""
+        """Set the aggregator's own address.
+
+        Raises
+        ------
+        P4sgdError
+            If it is another than it has, and jobs are served: their workers would not be heard any more.
+        """
+        known = self._client.read_pair(registers.MAC)
+        if mac == known:
+            return
+        if self._running():
+            raise P4sgdError(
+                f"the aggregator serves jobs under its address {mac_text(known)}, so it cannot have {mac_text(mac)} "
+                f"as well: give these workers {mac_text(known)} as the aggregator's address, or end the jobs first"
+            )
         self._client.write_pair(registers.MAC, mac)
 
     def begin(self, place: int, job: Job, first_round: int) -> None:
-        """Serve a job in a place from this round on, with all slots fresh. What was in the place ends."""
+        """Serve a job in a place from this round on, with all slots fresh. What was in the place ends.
+
+        Raises
+        ------
+        P4sgdError
+            If a job of this number is being served in another place, if a port is not there, or if the slots do not
+            become fresh.
+        """
+        self._check(place, job)
         settings, group_low, group_high, ports = registers.job_registers(place)
         self.end(place)
         for shard, member in enumerate(job.members):
@@ -72,8 +106,12 @@ class FpgaAggregator:
         self._client.write_pair((group_low, group_high), job.group_mac)
         self._client.write(ports, value=job.ports)
         self._client.write(registers.BEGIN, place=place, round=first_round)
-        while self._client.read(registers.JOBS)["clearing"]:
-            pass
+        if not self._becomes(registers.JOBS, "clearing", 0, _CLEARING_READS * self.slots):
+            self.end(place)
+            raise P4sgdError(
+                f"job {job.number} cannot begin: the aggregator does not get its {self.slots} slots fresh. "
+                f"{_FLOODED}, or reset it"
+            )
         self._begun[place] = job
 
     def end(self, place: int) -> None:
@@ -82,8 +120,8 @@ class FpgaAggregator:
 
     def served(self) -> dict[int, Job]:
         """The jobs that are served, by place: those that this object has begun, as no register shows members."""
-        running = self._client.read(registers.JOBS)["running"]
-        return {place: job for place, job in sorted(self._begun.items()) if running >> place & 1}
+        running = self._running()
+        return {place: job for place, job in sorted(self._begun.items()) if place in running}
 
     def counters(self) -> dict[str, int]:
         """All counters, of one moment."""
@@ -99,10 +137,30 @@ class FpgaAggregator:
 
     def _look(self, place: int, slot: int) -> SlotView:
         self._client.write(registers.LOOK, place=place, slot=slot)
-        while not (shown := self._client.read(registers.SLOT_ROUND))["ready"]:
-            pass
+        if not self._becomes(registers.SLOT_ROUND, "ready", 1, _LOOK_READS):
+            raise P4sgdError(f"the aggregator does not show slot {slot} of place {place}. {_FLOODED}, or reset it")
         return SlotView(
-            shown["round"],
+            self._client.read(registers.SLOT_ROUND)["round"],
             self._client.read(registers.SLOT_AGGREGATED)["value"],
             self._client.read(registers.SLOT_ACKNOWLEDGED)["value"],
         )
+
+    def _running(self) -> list[int]:
+        """Places of the jobs that are served, whoever has begun them."""
+        running = self._client.read(registers.JOBS)["running"]
+        return [place for place in range(self.jobs) if running >> place & 1]
+
+    def _check(self, place: int, job: Job) -> None:
+        """Refuse a job that the hardware would take, and serve wrongly."""
+        for other in self._running():
+            if other != place and self._client.read(registers.job_registers(other)[0])["number"] == job.number:
+                raise P4sgdError(f"job {job.number} is being served already")
+        last = max(job.ports.bit_length() - 1, *(member.port for member in job.members))
+        if last >= self.config.ports:
+            raise P4sgdError(
+                f"job {job.number} cannot begin: it needs port {last} of the aggregator, which has {self.config.ports}"
+            )
+
+    def _becomes(self, register: Register, field: str, wanted: int, reads: int) -> bool:
+        """Whether a field gets a value before it was read so often."""
+        return any(self._client.read(register)[field] == wanted for _ in range(reads))

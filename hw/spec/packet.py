@@ -28,6 +28,7 @@ __all__ = [
     "Packet",
     "PacketType",
     "layout",
+    "mac_text",
 ]
 
 FRAME_BYTES = 64
@@ -50,6 +51,11 @@ VALUES = 8
 
 ROUND_BITS = 16
 """Bits of a round number; rounds compare modulo 2**16."""
+
+
+def mac_text(mac: int) -> str:
+    """A MAC address as people write it: ``02:50:34:53:47:00``."""
+    return mac.to_bytes(6, "big").hex(":")
 
 
 class PacketType(IntEnum):

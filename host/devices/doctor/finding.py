@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-__all__ = ["Examination", "Finding", "Result", "mac_text"]
+__all__ = ["Examination", "Finding", "Result"]
 
 
 class Result(Enum):
@@ -64,8 +64,3 @@ class Examination:
     def healthy(self) -> bool:
         """Whether nothing keeps the cluster from training."""
         return all(finding.result is not Result.FAILED for finding in self.findings)
-
-
-def mac_text(mac: int) -> str:
-    """A MAC address as people write it: ``02:50:34:53:47:00``."""
-    return mac.to_bytes(6, "big").hex(":")

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from p4sgd.host.devices.doctor.finding import Finding, Result, mac_text
+from p4sgd.host.devices.doctor.finding import Finding, Result
 from p4sgd.host.devices.probe import Echo, probe
 from p4sgd.host.switch.controller import Controller
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.drop import Drop
+from p4sgd.hw.spec.packet import mac_text
 from p4sgd.hw.spec.register_map import RegisterClient
 
 __all__ = ["DOWN_REMEDY", "PROBES", "UP_REMEDY", "examine_link"]

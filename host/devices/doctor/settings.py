@@ -1,11 +1,11 @@
 """A worker's settings against those of the aggregator, as an echo tells them."""
 
-from p4sgd.host.devices.doctor.finding import Finding, Result, mac_text
+from p4sgd.host.devices.doctor.finding import Finding, Result
 from p4sgd.host.devices.probe import Echo
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.drop import Drop
-from p4sgd.hw.spec.packet import VERSION
+from p4sgd.hw.spec.packet import VERSION, mac_text
 from p4sgd.hw.spec.register_map import RegisterClient
 
 __all__ = ["examine_settings"]
