@@ -16,20 +16,39 @@ GROUP_MAC = 0x0100_5034_5347
 
 @dataclass
 class _Joining:
-    """A job that is served, or will be when all its workers are there; by their indices."""
+    """A job that is served, or will be when all its workers are there; these by their indices.
 
-    place: int
+    Attributes
+    ----------
+    workers
+        How many they are.
+    shards, members
+        Who has joined, and as what.
+    served
+        What the aggregator was told; None as long as the job is not whole.
+    """
+
+    workers: int
     shards: dict[int, int] = field(default_factory=dict)
     members: dict[int, Member] = field(default_factory=dict)
-    is_served: bool = False
+    served: Job | None = None
+
+    def takes(self, index: int, shard: int, workers: int) -> bool:
+        """Whether the job is not whole, and a worker goes with those that have joined."""
+        others = {known for other, known in self.shards.items() if other != index}
+        return self.served is None and workers == self.workers and shard not in others
 
 
 class Membership:
     """Has an aggregator serve the jobs that workers join; each has a place of its own.
 
     Workers that join under the same number are a job. It is served once all of them have joined, and ends when one of
-    them joins again, under whatever number. Jobs that the aggregator serves for others are left alone, unless they are
-    of a worker that joins: such a one is what an earlier program has left.
+    them joins again, under whatever number. A job that still lacks workers is forgotten when one joins that does not go
+    with those before: its host has gone.
+
+    A number is refused while others are served under it, and so is another address of the aggregator while it serves
+    any. Jobs that the aggregator serves for others are left alone, unless they are of a worker that joins: such a
+    one is what an earlier program has left.
 
     Parameters
     ----------
@@ -61,63 +80,62 @@ class Membership:
         Raises
         ------
         P4sgdError
-            If the aggregator serves as many other jobs as it can, or another of this number, or if two workers say
-            that they are the same shard.
+            If the aggregator serves others under this number or under another address, or as many jobs as it can, or if
+            the worker says that it is a shard that the job does not have.
         """
         who = worker.read(registers.JOB)
-        number, workers = who["job"], who["workers"]
+        number, shard, workers = who["job"], who["shard"], who["workers"]
+        if shard >= workers:
+            raise P4sgdError(f"job {number} cannot begin: a worker says that it is shard {shard} of {workers}")
         index = port if index is None else index
         member = Member(worker.read_pair(registers.LOCAL_MAC), port)
-        others = self._of_others(member)
-        job = self._enter(number, index, others)
-        job.shards[index] = who["shard"]
-        job.members[index] = member
-        self._controller.set_mac(worker.read_pair(registers.PEER_MAC))
-        if len(job.members) == workers:
-            if number in {other.number for other in others.values()}:
-                raise P4sgdError(f"job {number} cannot begin: the aggregator serves one of this number for others")
-            if job.place in others:  # meanwhile
-                job.place = self._free_place(number, others)
-            self._controller.begin(job.place, self._whole(number, job), first_round)
-            job.is_served = True
+        self._leave(number, index)
+        if number in self._numbers_of_others(member):
+            raise P4sgdError(f"job {number} cannot begin: the aggregator serves others under this number; take another")
+        joining = self._jobs.get(number)
+        if joining is None or not joining.takes(index, shard, workers):
+            joining = self._jobs[number] = _Joining(workers)
+        joining.shards[index] = shard
+        joining.members[index] = member
+        if len(joining.members) == workers:
+            job = self._whole(number, joining)
+            self._controller.set_mac(worker.read_pair(registers.PEER_MAC))
+            self._controller.begin(self._free_place(number), job, first_round)
+            joining.served = job
 
     def of_same_jobs(self, indices: set[int]) -> set[int]:
         """All workers of the jobs that some workers are of."""
         return set().union(*(job.members for job in self._jobs.values() if indices & job.members.keys()))
 
-    def _whole(self, number: int, job: _Joining) -> Job:
-        by_shard = {shard: index for index, shard in job.shards.items()}
-        if set(by_shard) != set(range(len(job.members))):
-            raise P4sgdError(
-                f"job {number} cannot begin: its {len(job.members)} workers say that they are the shards "
-                f"{sorted(job.shards.values())}, which must be 0 to {len(job.members) - 1}, each once"
-            )
-        members = tuple(job.members[by_shard[shard]] for shard in range(len(job.members)))
+    def _leave(self, number: int, index: int) -> None:
+        """End the jobs that a worker leaves when it joins one of this number, which may still wait for others."""
+        for known, job in list(self._jobs.items()):
+            if index in job.members and (known != number or job.served is not None):
+                del self._jobs[known]
+                for place, served in self._controller.served().items():
+                    if served == job.served:  # else somebody else has ended it
+                        self._controller.end(place)
+
+    def _numbers_of_others(self, member: Member) -> set[int]:
+        """Numbers of jobs that the aggregator serves. What an earlier program has left of a worker that joins ends."""
+        own = [job.served for job in self._jobs.values()]
+        numbers = set()
+        for place, job in self._controller.served().items():
+            if member in job.members and job not in own:
+                self._controller.end(place)
+            else:
+                numbers.add(job.number)
+        return numbers
+
+    def _whole(self, number: int, joining: _Joining) -> Job:
+        by_shard = {shard: joining.members[index] for index, shard in joining.shards.items()}
+        members = tuple(by_shard[shard] for shard in range(joining.workers))
         ports = sum(1 << port for port in {member.port for member in members})
         return Job(number, members, self._group_mac, ports)
 
-    def _of_others(self, member: Member) -> dict[int, Job]:
-        """What the aggregator serves for others, by place. What was left of a worker that joins here ends."""
-        own = {job.place for job in self._jobs.values() if job.is_served}
-        found = {place: job for place, job in self._controller.served().items() if place not in own}
-        for place, job in list(found.items()):
-            if member in job.members:
-                self._controller.end(place)
-                del found[place]
-        return found
-
-    def _enter(self, number: int, index: int, others: dict[int, Job]) -> _Joining:
-        """The job of a number, which a worker enters; a served one of its number, and the one that it leaves, end."""
-        for known, job in list(self._jobs.items()):
-            if job.is_served if known == number else index in job.members:
-                self._controller.end(self._jobs.pop(known).place)
-        if number not in self._jobs:
-            self._jobs[number] = _Joining(self._free_place(number, others))
-        return self._jobs[number]
-
-    def _free_place(self, number: int, others: dict[int, Job]) -> int:
+    def _free_place(self, number: int) -> int:
         places = self._controller.jobs
-        free = set(range(places)) - {job.place for job in self._jobs.values()} - others.keys()
+        free = set(range(places)) - self._controller.served().keys()
         if not free:
             raise P4sgdError(f"job {number} cannot begin: the aggregator serves {places} others, which is the most")
         return min(free)

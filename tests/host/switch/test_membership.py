@@ -19,6 +19,8 @@ class Switch:
         self.began = {}
 
     def set_mac(self, mac):
+        if mac != self.mac and self.began:
+            raise P4sgdError("another address")
         self.mac = mac
 
     def begin(self, place, job, first_round):
@@ -40,12 +42,13 @@ class Cluster:
         self.switch = switch or Switch()
         self._membership = Membership(self.switch)
 
-    def join(self, port, number, shard, *, workers=2, first_round=1, index=None, mac=None):
+    def join(self, port, number, shard, *, workers=2, first_round=1, index=None, mac=None, peer=0):
         low, high = registers.LOCAL_MAC
         words = {
             registers.JOB.offset: registers.JOB.encode(job=number, shard=shard, workers=workers),
             low.offset: 0x100 + (port if mac is None else mac),
             high.offset: 0x02,
+            registers.PEER_MAC[0].offset: peer,
         }
         client = RegisterClient(lambda offset: words.get(offset, 0), lambda offset, word: pytest.fail("a write"))
         self._membership.join(client, port, first_round, index=index)
@@ -110,11 +113,58 @@ def test_workers_change_jobs():
     assert cluster.served == {3: ([3], 1), 2: ([0, 1], 1)}
 
 
-def test_a_number_that_is_taken_is_served_anew():
+def test_a_number_under_which_others_are_served_is_refused():
     cluster = Cluster()
-    cluster.join(0, 1, 0, workers=1)
-    cluster.join(1, 1, 0, workers=1)
-    assert cluster.served == {1: ([1], 1)}
+    cluster.join(0, 1, 0)
+    cluster.join(1, 1, 1)
+    for shard, port in enumerate((2, 3)):
+        with pytest.raises(P4sgdError, match="job 1 cannot begin: the aggregator serves others under this number"):
+            cluster.join(port, 1, shard)
+    assert cluster.served == {1: ([0, 1], 1)}
+    assert cluster.together(2) == set()
+
+
+def test_a_number_is_free_when_its_job_was_ended_by_another_program():
+    cluster = Cluster()
+    cluster.join(0, 1, 0)
+    cluster.join(1, 1, 1)
+    cluster.switch.end(0)
+    cluster.join(2, 1, 0)
+    cluster.join(3, 1, 1)
+    assert cluster.served == {1: ([2, 3], 1)}
+    cluster.join(0, 2, 0, workers=1)
+    assert cluster.served == {1: ([2, 3], 1), 2: ([0], 1)}, "the first job is no longer theirs to end"
+
+
+def test_the_address_stays_while_others_are_served():
+    cluster = Cluster()
+    cluster.join(0, 1, 0, workers=1, peer=5)
+    with pytest.raises(P4sgdError, match="another address"):
+        cluster.join(1, 2, 0, workers=1, peer=6)
+    assert (cluster.switch.mac, cluster.served) == (5, {1: ([0], 1)})
+    cluster.join(0, 3, 0, workers=1, peer=6)
+    assert (cluster.switch.mac, cluster.served) == (6, {3: ([0], 1)}), "the last job of the worker was the only one"
+
+
+@pytest.mark.parametrize("left", [(0, 3), (1, 2)], ids=["other number of workers", "same shard"])
+def test_what_is_left_of_a_job_that_never_became_whole(left):
+    shard, workers = left
+    cluster = Cluster()
+    cluster.join(0, 5, shard, workers=workers)
+    for at, port in ((1, 1), (0, 2)):
+        assert not cluster.served
+        cluster.join(port, 5, at)
+    (job,) = cluster.switch.served().values()
+    assert [member.port for member in job.members] == [2, 1]
+    assert job.ports == 0b110
+    cluster.join(0, 6, 0, workers=1)
+    assert set(cluster.served) == {5, 6}, "the worker that was first is no longer of the job"
+
+
+def test_a_shard_that_the_job_does_not_have():
+    cluster = Cluster()
+    with pytest.raises(P4sgdError, match="job 5 cannot begin: a worker says that it is shard 2 of 2"):
+        cluster.join(0, 5, 2)
 
 
 def test_more_jobs_than_places():
@@ -139,8 +189,8 @@ def test_workers_behind_one_port():
 def test_two_workers_that_say_they_are_the_same_shard():
     cluster = Cluster()
     cluster.join(0, 5, 1)
-    with pytest.raises(P4sgdError, match=r"job 5 cannot begin: its 2 workers say that they are the shards \[1, 1\]"):
-        cluster.join(1, 5, 1)
+    cluster.join(1, 5, 1)
+    assert cluster.served == {}
     cluster.join(0, 5, 0)
     assert cluster.served == {5: ([0, 1], 1)}
 
@@ -151,7 +201,7 @@ def test_jobs_of_another_program_are_left_alone():
     second = Cluster(first.switch)
     second.join(1, 2, 0, workers=1)
     assert second.served == {1: ([0], 1), 2: ([1], 1)}
-    with pytest.raises(P4sgdError, match="job 1 cannot begin: the aggregator serves one of this number for others"):
+    with pytest.raises(P4sgdError, match="job 1 cannot begin: the aggregator serves others under this number"):
         second.join(1, 1, 0, workers=1)
     assert second.served == {1: ([0], 1)}
 
