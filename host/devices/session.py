@@ -16,6 +16,7 @@ from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.job import JOB_NUMBERS
+from p4sgd.hw.spec.packet import GROUP_BIT
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.hw.spec.table import LossTable
@@ -31,6 +32,9 @@ __all__ = [
 
 _ABORT_SECONDS = 0.02
 """Longest time to wait for workers to end a run that was aborted, s: what memory still brings takes microseconds."""
+
+_WAIT_LIMIT = 1 << 31
+"""Cycles that a worker's wait is below, doubled as often as it may be (`registers.RESEND`)."""
 
 _PAGE = 4096
 """Images and weights begin at multiples of this, so that no burst of a reader crosses a 4 KiB boundary early."""
@@ -67,17 +71,23 @@ class NetworkSettings:
     ----------
     job
         Job number, 0 to 255; ``None`` takes the next after the largest that a worker knows, so that packets of the last
-        job which are still under way are foreign to this one.
+        job which are still under way are foreign to this one, under which the aggregator serves nobody.
     first_round
-        Round of the first AllReduce: 1 for an aggregator that is new to the job.
+        Round of the first AllReduce, 0 to 65535: 1 for an aggregator that is new to the job.
     resend_cycles
-        Cycles after which a packet without answer is sent again: by default 10 µs at 250 MHz, several times the way
-        through a switch and back.
+        Cycles after which a packet without answer is sent again, at least 1: by default 10 µs at 250 MHz, several times
+        the way through a switch and back.
     doublings, resends
-        How often this time doubles, and how many resends there are before a worker gives up; 0 for any number. By
-        default a worker waits for the others for 160 ms at 250 MHz.
+        How often this time doubles, 0 to 15, and how many resends there are before a worker gives up, 1 to 255, or 0
+        for any number. By default a worker waits for the others for 160 ms at 250 MHz. No wait is as long as 2^31
+        cycles.
     aggregator_mac
-        MAC address of the aggregator.
+        MAC address of the aggregator, not that of a group.
+
+    Raises
+    ------
+    UserError
+        If one is outside its range.
     """
 
     job: int | None = None
@@ -86,6 +96,25 @@ class NetworkSettings:
     doublings: int = 6
     resends: int = 255
     aggregator_mac: int = 0
+
+    def __post_init__(self) -> None:
+        for name, low, field in (
+            ("job", 0, registers.JOB["job"]),
+            ("first_round", 0, registers.JOIN["round"]),
+            ("resend_cycles", 1, registers.RESEND_CYCLES["value"]),
+            ("doublings", 0, registers.RESEND["doublings"]),
+            ("resends", 0, registers.RESEND["limit"]),
+        ):
+            value, most = getattr(self, name), (1 << field.bits) - 1
+            if value is not None and not low <= value <= most:
+                raise UserError(f"{name} must be {low} to {most}, not {value}")
+        if self.resend_cycles << self.doublings >= _WAIT_LIMIT:
+            raise UserError(
+                f"{self.resend_cycles} resend_cycles with {self.doublings} doublings are a wait of "
+                f"{self.resend_cycles << self.doublings} cycles, which must be below {_WAIT_LIMIT}: take less of either"
+            )
+        if not 0 <= self.aggregator_mac < 1 << 48 or self.aggregator_mac >> GROUP_BIT & 1:
+            raise UserError(f"aggregator_mac must be the address of a single host, not {self.aggregator_mac:#014x}")
 
 
 @dataclass(frozen=True)
