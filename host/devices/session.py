@@ -11,6 +11,7 @@ import numpy.typing as npt
 from p4sgd.host.devices.device import Device, client_of
 from p4sgd.host.devices.diagnosis import NetworkError, explain_network_error
 from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.switch.controller import Controller
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
@@ -151,7 +152,7 @@ class Session:
     ------
     P4sgdError
         If a worker is no P4SGD worker, speaks another version of the register map or has another configuration than
-        the device says.
+        the device says, or if the aggregator does not serve the job (`p4sgd.host.switch.membership`).
     """
 
     def __init__(self, device: Device, network: NetworkSettings | None = None) -> None:
@@ -353,9 +354,7 @@ class Session:
     def _join(self) -> None:
         network = self._network
         self._refuse_busy()  # a run would never end if its worker changed jobs in it
-        job = network.job
-        if job is None:
-            job = (max(client.read(registers.JOB)["job"] for client in self._clients) + 1) % JOB_NUMBERS
+        job = self._next_job() if network.job is None else network.job
         for index, client in enumerate(self._clients):
             client.write(registers.JOB, job=job, shard=index, workers=self.workers)
             client.write(registers.RESEND_CYCLES, value=network.resend_cycles)
@@ -364,6 +363,15 @@ class Session:
             client.write_pair(registers.PEER_MAC, network.aggregator_mac)
             client.write(registers.JOIN, round=network.first_round)
         self._joined = True
+
+    def _next_job(self) -> int:
+        """The next number after those that the workers know under which the aggregator serves nobody."""
+        aggregator: Controller | None = getattr(self._device, "aggregator", None)
+        taken = set() if aggregator is None else {job.number for job in aggregator.served().values()}
+        job = max(client.read(registers.JOB)["job"] for client in self._clients)
+        while (job := (job + 1) % JOB_NUMBERS) in taken:
+            pass
+        return job
 
     def _check_settings(self, settings: RunSettings) -> None:
         if not self._images:

@@ -19,6 +19,9 @@ class CountingAggregator:
         self.model = Aggregator(slots)
         self.counts = Counter()
 
+    def served(self):
+        return self.model.jobs
+
     def counters(self):
         names = ("FRAMES", "ECHOES", "FULLS_TO_ONE", "CLEARS_TO_ONE")
         drops = {f"DROPPED_{drop.name}": self.model.drops[drop] for drop in Drop}

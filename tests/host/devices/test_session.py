@@ -14,6 +14,7 @@ from p4sgd.host.losses import LOSSES
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
+from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
 
@@ -122,6 +123,22 @@ def test_every_session_is_another_job(device):
         Session(device)
     for worker in device.workers:
         assert [join["job"] for join in worker.written("JOB")] == [254, 255, 0, 1]
+
+
+def test_a_number_under_which_the_aggregator_serves_others_is_passed_over(device):
+    class Aggregator:
+        def served(self):
+            return {place: Job(number, (Member(5, 3),), 1 << 40, 8) for place, number in enumerate((255, 0, 2, 254))}
+
+    device.aggregator = Aggregator()
+    for worker in device.workers:
+        worker.write_register(registers.JOB.offset, registers.JOB.encode(job=253))
+        worker.writes.clear()
+    for _ in range(3):
+        Session(device)
+    Session(device, NetworkSettings(job=254))
+    for worker in device.workers:
+        assert [join["job"] for join in worker.written("JOB")] == [1, 3, 4, 254]
 
 
 def test_upload(device, images):
