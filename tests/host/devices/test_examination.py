@@ -160,6 +160,46 @@ def test_the_share_that_is_lost_on_either_way(device):
     assert examination.complete
 
 
+@pytest.fixture
+def busy(device):
+    """The device, with another job on the aggregator: some twenty frames come whenever a worker asks."""
+    own = device.probe
+    model = device.network.model
+
+    def probe(index, question):
+        device.network.counts["FRAMES"] += 20
+        model.drops[Drop.DUPLICATE] += 19
+        model.drops[Drop.ETHERTYPE] += question["number"] % 8 == 0
+        own(index, question)
+
+    device.probe = probe
+    return device
+
+
+def test_a_dead_way_up_beside_another_job(busy):
+    busy.up = lambda worker, frame: frame if worker == 0 else None
+    examination = examine(busy)
+    assert_only(examination, (1, "link", "failed", "nothing that it sends comes to the aggregator: the way up is dead"))
+    assert evidence(examination, 1, "link")["aggregator_frames"] == 20 * 2 * PROBES
+
+
+def test_a_dead_way_down_beside_another_job(busy):
+    busy.down = lambda worker, echo: echo if worker == 0 else None
+    assert_only(examine(busy), (1, "link", "failed", "the aggregator answers, but nothing comes back: the way down"))
+
+
+def test_losses_beside_another_job(busy):
+    busy.up = every(4)
+    says = "25% of the probes or their echoes are lost: 8 of 32 on the way up, 0 of 24 on the way down"
+    assert_only(examine(busy), (1, "link", "warning", says))
+
+
+def test_what_the_aggregator_drops_beside_another_job(busy):
+    busy.up = lambda worker, frame: frame if worker == 0 else frame[:26] + b"\1" + frame[27:]
+    says = f"the aggregator drops what it sends: it is {Drop.RESERVED.help}"
+    assert_only(examine(busy), (1, "link", "failed", says))
+
+
 def test_a_link_that_loses_nearly_all(device):
     count = itertools.count(1)
     device.down = lambda worker, echo: echo if worker == 0 or next(count) % 16 == 0 else None
