@@ -80,7 +80,7 @@ class NetworkedDevice:
 
     ``up(worker, frame)`` and ``down(worker, echo)`` are the links: what they return comes out, nothing if it is None.
     ``begin(job)`` is the controller of the aggregator; without the attribute ``aggregator`` this cannot be read. A run
-    counts 2 packets a worker, and those in ``resent``.
+    counts 2 packets a worker, and those in ``resent``; both again if RESEND_CYCLES is shorter than an answer takes.
     """
 
     name = "networked"
@@ -135,6 +135,8 @@ class NetworkedDevice:
     def wait(self, timeout_s=None):
         self._emulator.wait(timeout_s)
         for worker, resent in zip(self.workers, self.resent, strict=True):
+            if client_of(worker).read(registers.RESEND_CYCLES)["value"] < self.CYCLES:
+                resent = 2
             for name, count in (("CYCLES", 1), ("PACKETS_SENT", 2 + resent), ("PACKETS_RESENT", resent)):
                 worker.words[registers.COUNTERS[name].registers[0].offset] = count
 

@@ -173,6 +173,18 @@ def test_a_lossy_network_is_healthy_all_the_same(device):
 
 
 @pytest.mark.rtl
+@pytest.mark.parametrize("ports", [0b11, 0b01])
+def test_workers_that_do_not_wait_for_answers(device, ports):
+    """The way takes 54 cycles; a worker that is not in the group is found all the same."""
+    once_joined(device, lambda device: begin_anew(device, ports=ports))
+    examination = examine(device, NetworkSettings(resend_cycles=40))
+    found = [(finding.worker, finding.check, finding.result) for finding in bad(examination)]
+    in_haste = [(worker, "settings", Result.WARNING) for worker in range(2)]
+    assert found == in_haste + [(1, "allreduce", Result.FAILED)] * (ports != 0b11), bad(examination)
+    assert examination.complete
+
+
+@pytest.mark.rtl
 def test_losses_do_not_hide_a_worker_that_is_not_in_the_group(device):
     device.disturb(link_loss=0.1)
     once_joined(device, lambda device: begin_anew(device, ports=0b01))

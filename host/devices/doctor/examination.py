@@ -7,7 +7,7 @@ from p4sgd.host.devices.doctor.allreduce import examine_allreduce
 from p4sgd.host.devices.doctor.finding import Examination, Finding, Result
 from p4sgd.host.devices.doctor.link import examine_link
 from p4sgd.host.devices.doctor.neighbour import ask_neighbour, tell_ways_apart
-from p4sgd.host.devices.doctor.settings import examine_settings
+from p4sgd.host.devices.doctor.settings import enough_resend_cycles, examine_settings
 from p4sgd.host.devices.doctor.trial import Trial
 from p4sgd.host.devices.session import NetworkSettings, Session, find_foreign
 from p4sgd.host.switch.controller import Controller
@@ -40,9 +40,11 @@ def examine(device: Device, network: NetworkSettings | None = None) -> Examinati
         return known
     session = Session(device, network)
     trial = Trial(device, session)
-    findings += _examine_ways(device, trial, aggregator)
+    ways, patience = _examine_ways(device, trial, aggregator)
+    findings += ways
     if not (known := Examination(tuple(findings), complete=False)).healthy:
         return known
+    _have_patience(device, patience)
     findings += examine_allreduce(session, trial, aggregator)
     return Examination(tuple(findings), complete=True)
 
@@ -63,8 +65,9 @@ def _examine_worker(device: Device, index: int) -> Finding:
     return Finding(index, "worker", result, evidence, problem or "")
 
 
-def _examine_ways(device: Device, trial: Trial, aggregator: Controller | None) -> list[Finding]:
-    """Links of all workers, and settings of those that the aggregator answers."""
+def _examine_ways(device: Device, trial: Trial, aggregator: Controller | None) -> tuple[list[Finding], int]:
+    """Links of all workers, and settings of those that the aggregator answers; and RESEND_CYCLES enough for all."""
+    patience = 0
     clients = [client_of(worker) for worker in device.workers]
     links, settings, well, silent = [], [], [], []
     for index, (client, worker) in enumerate(zip(clients, device.workers, strict=True)):
@@ -74,6 +77,7 @@ def _examine_ways(device: Device, trial: Trial, aggregator: Controller | None) -
             silent.append(index)
         else:
             settings += examine_settings(index, client, worker.config, echo)
+            patience = max(patience, enough_resend_cycles(echo))
             if link.result is not Result.FAILED and not echo.failed:
                 well.append(index)
     if aggregator is None and silent and well:
@@ -81,4 +85,12 @@ def _examine_ways(device: Device, trial: Trial, aggregator: Controller | None) -
         if heard is not None:
             for index in silent:
                 links[index] = tell_ways_apart(links[index], heard)
-    return [*links, *settings]
+    return [*links, *settings], patience
+
+
+def _have_patience(device: Device, resend_cycles: int) -> None:
+    """Let workers wait so long at least: what one sends again then says something of what it gets."""
+    for worker in device.workers:
+        client = client_of(worker)
+        if client.read(registers.RESEND_CYCLES)["value"] < resend_cycles:
+            client.write(registers.RESEND_CYCLES, value=resend_cycles)

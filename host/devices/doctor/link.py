@@ -1,7 +1,7 @@
 """A worker's way to the aggregator and back, tried with probes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from p4sgd.host.devices.doctor.finding import Finding, Result
@@ -61,14 +61,20 @@ class _Probes:
         return 1 - len(self.echoes) / self.sent
 
     @property
+    def echo(self) -> Echo | None:
+        """The last answer, as if it had taken as long as the others do; ``None`` if there is none."""
+        if not self.echoes:
+            return None
+        return replace(self.echoes[-1], cycles=round(median(echo.cycles for echo in self.echoes)))
+
+    @property
     def evidence(self) -> dict[str, int | str]:
         """How many there were, where they were lost, and how long the way takes."""
         found: dict[str, int | str] = {"probes": self.sent, "echoes": len(self.echoes)}
-        if self.echoes:
+        if (echo := self.echo) is not None:
             from p4sgd.sim.cluster.protocol import CLOCK_NS
 
-            cycles = round(median(echo.cycles for echo in self.echoes))
-            found |= {"cycles": cycles, "ns": cycles * CLOCK_NS, "port": self.echoes[-1].port}
+            found |= {"cycles": echo.cycles, "ns": echo.cycles * CLOCK_NS, "port": echo.port}
         if self.counted is not None and self.lost:
             found |= {"aggregator_frames": self.counted["FRAMES"], "aggregator_echoes": self.counted["ECHOES"]}
             found |= {f"aggregator_dropped_{drop.name.lower()}": count for drop, count in self._drops().items()}
@@ -104,15 +110,15 @@ def examine_link(
 
     Returns
     -------
-    What was found, and the last answer of the aggregator if there was one.
+    What was found, and an answer of the aggregator if there was one.
     """
     probes = _ask(client, config, aggregator, broadcast=False)
     peer = client.read_pair(registers.PEER_MAC)
     if not probes.echoes:
         probes += _ask(client, config, aggregator, broadcast=True)
-        if probes.echoes and probes.echoes[-1].source != peer:
-            return _wrong_address(worker, probes, peer), probes.echoes[-1]
-    return _judge(worker, probes), probes.echoes[-1] if probes.echoes else None
+        if probes.echo is not None and probes.echo.source != peer:
+            return _wrong_address(worker, probes, peer), probes.echo
+    return _judge(worker, probes), probes.echo
 
 
 def _ask(client: RegisterClient, config: WorkerConfig, aggregator: Controller | None, *, broadcast: bool) -> _Probes:

@@ -8,9 +8,12 @@ from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.packet import VERSION, mac_text
 from p4sgd.hw.spec.register_map import RegisterClient
 
-__all__ = ["examine_settings"]
+__all__ = ["enough_resend_cycles", "examine_settings"]
 
 _CHECK = "settings"
+
+_WAYS = 2
+"""How often a packet's way there and back should fit into RESEND_CYCLES: it may have to wait for others on the way."""
 
 
 def examine_settings(worker: int, client: RegisterClient, config: WorkerConfig, echo: Echo) -> list[Finding]:
@@ -42,11 +45,30 @@ def examine_settings(worker: int, client: RegisterClient, config: WorkerConfig, 
     problems += [_explain(check, who, local, config, echo) for check in echo.failed]
     evidence: dict[str, int | str] = {"job": who["job"], "shard": who["shard"], "workers": who["workers"]}
     evidence |= {"slots": config.slots, "version": VERSION, "port": echo.port, "local_mac": mac_text(local)}
-    if not problems:
-        return [Finding(worker, _CHECK, Result.PASSED, evidence)]
-    evidence |= {"aggregator_workers": echo.workers, "aggregator_slots": echo.slots}
-    evidence |= {"aggregator_version": echo.version, "aggregator_expects": mac_text(echo.expected)}
-    return [Finding(worker, _CHECK, Result.FAILED, evidence, problem, remedy) for problem, remedy in problems]
+    differences: dict[str, int | str] = {"aggregator_workers": echo.workers, "aggregator_slots": echo.slots}
+    differences |= {"aggregator_version": echo.version, "aggregator_expects": mac_text(echo.expected)}
+    findings = [
+        Finding(worker, _CHECK, Result.FAILED, evidence | differences, problem, remedy) for problem, remedy in problems
+    ]
+    resend_cycles = client.read(registers.RESEND_CYCLES)["value"]
+    if resend_cycles < enough_resend_cycles(echo):
+        evidence |= {"resend_cycles": resend_cycles, "cycles": echo.cycles}
+        findings.append(Finding(worker, _CHECK, Result.WARNING, evidence, *_explain_haste(resend_cycles, echo)))
+    return findings or [Finding(worker, _CHECK, Result.PASSED, evidence)]
+
+
+def enough_resend_cycles(echo: Echo) -> int:
+    """RESEND_CYCLES with which a worker sends nothing again that is not lost."""
+    return _WAYS * echo.cycles
+
+
+def _explain_haste(resend_cycles: int, echo: Echo) -> tuple[str, str]:
+    """Problem and remedy if a worker does not wait long enough for answers."""
+    return (
+        f"it sends packets again after {resend_cycles} cycles, and an answer takes {echo.cycles}: it sends again what "
+        "is not lost",
+        f"give it RESEND_CYCLES of {enough_resend_cycles(echo)} at least",
+    )
 
 
 def _explain(check: Drop, who: dict[str, int], local: int, config: WorkerConfig, echo: Echo) -> tuple[str, str]:

@@ -218,6 +218,24 @@ def test_a_worker_that_gets_nothing_of_what_is_sent_to_all(device):
     assert evidence(examination, 0, "allreduce")["sent_again"] == 48
 
 
+def test_workers_that_do_not_wait_for_answers(device):
+    examination = examine(device, NetworkSettings(resend_cycles=40))
+    says = "it sends packets again after 40 cycles, and an answer takes 50"
+    assert_only(examination, (0, "settings", "warning", says), (1, "settings", "warning", says))
+    assert examination.complete
+    assert evidence(examination, 1, "allreduce")["sent_again"] == 0, "they were made to wait"
+
+
+def test_haste_does_not_hide_a_worker_that_is_not_in_the_group(device):
+    device.resent = [1, 2]
+    examination = examine(device, NetworkSettings(resend_cycles=40))
+    assert [problem[:3] for problem in problems(examination)] == [
+        (0, "settings", "warning"),
+        (1, "settings", "warning"),
+        (1, "allreduce", "failed"),
+    ]
+
+
 def test_wrong_weights(device):
     def flip(data):
         data[5] ^= 1
