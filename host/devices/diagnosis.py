@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from p4sgd.host.devices.probe import failed_checks, wait_for_echo
+from p4sgd.host.devices.probe import ask_again, wait_for_echo
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.register_map import RegisterClient
@@ -17,8 +17,9 @@ class NetworkError(P4sgdError):
 def explain_network_error(clients: Sequence[RegisterClient]) -> str:
     """What the workers that have given up know of it, in one line.
 
-    Each has asked the aggregator about the slot that went without an answer. What comes back says which shards are
-    missing there, or what is wrong with the worker's own settings.
+    Each has asked the aggregator about the slot that went without an answer, and asks again if it was not heard: a
+    network that loses much is no dead one. What comes back says which shards are missing there, or what is wrong with
+    the worker's own settings.
 
     Parameters
     ----------
@@ -26,21 +27,21 @@ def explain_network_error(clients: Sequence[RegisterClient]) -> str:
         The workers, by shard index.
     """
     missing: dict[int, list[int]] = {}
-    where = ""
+    where = unheard = ""
     for index, client in enumerate(clients):
         reason = client.read(registers.GIVEN_UP)
         if not reason["given_up"]:
             continue
-        echo = wait_for_echo(client)
+        here = f"slot {reason['slot']}, round {reason['round']}"
+        echo = wait_for_echo(client) or ask_again(client, reason["slot"])
         if echo is None:
+            unheard = unheard or here
             missing.setdefault(index, [])  # those that were heard know better
             continue
-        failed = failed_checks(echo["verdict"])
-        if failed:
-            return f"the aggregator drops what worker {index} sends: it is {failed[0].help}"
-        here = f"slot {reason['slot']}, round {reason['round']}"
-        come = client.read(registers.ECHO_AGGREGATED if reason["partial"] else registers.ECHO_ACKNOWLEDGED)["value"]
-        if client.read(registers.ECHO_JOB)["round"] != reason["round"]:
+        if echo.failed:
+            return f"the aggregator drops what worker {index} sends: it is {echo.failed[0].help}"
+        come = echo.aggregated if reason["partial"] else echo.acknowledged
+        if echo.round != reason["round"]:
             return f"the aggregator is not in the round of worker {index} ({here}): begin the job anew"
         where = where or here
         for shard in range(client.read(registers.JOB)["workers"]):
@@ -55,6 +56,6 @@ def explain_network_error(clients: Sequence[RegisterClient]) -> str:
         names = ", ".join(map(str, sorted(missing)))
         return (
             f"the aggregator does not answer worker {names}, not even a probe: its address is wrong, it does not run, "
-            "or a link is down"
+            f"or a link is down ({unheard})"
         )
     return "a worker gave up waiting for the network"

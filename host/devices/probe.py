@@ -6,13 +6,14 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.drop import VERDICT, Drop
 from p4sgd.hw.spec.register_map import RegisterClient
 
-__all__ = ["Echo", "failed_checks", "probe", "wait_for_echo"]
+__all__ = ["PROBES", "Echo", "ask_again", "probe", "wait_for_echo"]
 
-_READS = 1000
-"""How often to look for an echo of which there is only one: it comes within microseconds or not at all."""
+PROBES = 32
+"""Probes that a worker sends before the aggregator counts as silent: over a link that loses half of the round trips it
+would once in 4,000 million times."""
 
-_READS_OF_MANY = 250
-"""How often to look for one of many."""
+_READS = 250
+"""How often to look for an echo: it comes within microseconds or not at all."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,10 @@ class Echo:
         MAC address of the aggregator.
     expected
         MAC address that the worker's shard should have, 0 if there is no such shard.
-    aggregated
-        Bitmap of the shards whose partials the slot has there.
+    round
+        Round of the slot there.
+    aggregated, acknowledged
+        Bitmaps of the shards whose partials the slot has there, and of those that have acknowledged its sums.
     cycles
         Cycles from the probe to the answer.
     """
@@ -48,7 +51,9 @@ class Echo:
     slots: int
     source: int
     expected: int
+    round: int
     aggregated: int
+    acknowledged: int
     cycles: int
 
 
@@ -67,31 +72,34 @@ def probe(client: RegisterClient, *, slot: int, number: int, broadcast: bool) ->
         Whether any aggregator is asked, else that of PEER_MAC.
     """
     client.write(registers.PROBE, slot=slot, number=number, broadcast=int(broadcast))
-    head = wait_for_echo(client, _READS_OF_MANY)
-    if head is None:
+    return wait_for_echo(client)
+
+
+def ask_again(client: RegisterClient, slot: int) -> Echo | None:
+    """Have a worker ask the aggregator of PEER_MAC about a slot until it is answered; None if it never is."""
+    answers = (probe(client, slot=slot, number=number, broadcast=False) for number in range(1, 1 + PROBES))
+    return next((answer for answer in answers if answer is not None), None)
+
+
+def wait_for_echo(client: RegisterClient) -> Echo | None:
+    """The answer to a worker's last probe, once it is there; None if it does not come."""
+    for _ in range(_READS):
+        head = client.read(registers.ECHO)
+        if head["came"]:
+            break
+    else:
         return None
+    about = client.read(registers.ECHO_JOB)
     return Echo(
-        failed=failed_checks(head["verdict"]),
+        failed=tuple(check for bit, check in enumerate(VERDICT) if head["verdict"] >> bit & 1),
         port=head["port"],
         version=head["version"],
-        workers=client.read(registers.ECHO_JOB)["workers"],
+        workers=about["workers"],
         slots=client.read(registers.ECHO_SLOTS)["value"],
         source=client.read_pair(registers.ECHO_SOURCE),
         expected=client.read_pair(registers.ECHO_EXPECTED),
+        round=about["round"],
         aggregated=client.read(registers.ECHO_AGGREGATED)["value"],
+        acknowledged=client.read(registers.ECHO_ACKNOWLEDGED)["value"],
         cycles=client.read(registers.ECHO_CYCLES)["value"],
     )
-
-
-def failed_checks(verdict: int) -> tuple[Drop, ...]:
-    """Checks of `VERDICT` that an aggregator says have failed."""
-    return tuple(check for bit, check in enumerate(VERDICT) if verdict >> bit & 1)
-
-
-def wait_for_echo(client: RegisterClient, reads: int = _READS) -> dict[str, int] | None:
-    """The fields of ECHO once the last probe is answered; None if it is not when it was read so often."""
-    for _ in range(reads):
-        echo = client.read(registers.ECHO)
-        if echo["came"]:
-            return echo
-    return None

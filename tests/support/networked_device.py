@@ -66,6 +66,8 @@ class ProbingWorker:
                 came=1,
             ),
             registers.ECHO_JOB.offset: registers.ECHO_JOB.encode(round=echo.round, workers=values[EchoValue.WORKERS]),
+            registers.ECHO_AGGREGATED.offset: echo.bitmap,
+            registers.ECHO_ACKNOWLEDGED.offset: values[EchoValue.ACKNOWLEDGED],
             registers.ECHO_SLOTS.offset: values[EchoValue.SLOTS],
             registers.ECHO_SOURCE[0].offset: echo.source & 0xFFFFFFFF,
             registers.ECHO_SOURCE[1].offset: echo.source >> 32,

@@ -12,7 +12,7 @@ from p4sgd.host.devices.diagnosis import explain_network_error
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.host.devices.session import Session
 from p4sgd.host.losses import get_loss
-from p4sgd.hw.spec import registers
+from p4sgd.hw.spec import aggregator, registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.registers import ModelSource
@@ -197,11 +197,33 @@ def begin_session(device, seed):
 
 
 @pytest.mark.rtl
+def test_losses_do_not_hide_who_is_missing():
+    seed = default_seed()
+    device = RtlDevice(TINY, 2, seed=seed)
+
+    def cut():
+        device.cut(up=[1], down=[1])
+        device.disturb(link_loss=0.3)
+
+    try:
+        for number in range(6):
+            device.cut()
+            device.disturb()
+            job = random_job(TINY, 2, seed=seed + number, mini_batches=30)
+            print(f"P4SGD_SEED={seed}, run {number}: {job.settings}")
+            run_into(device, job, 200, cut)
+            said = explain_network_error(clients_of(device))
+            assert said.startswith("worker 1 no longer answers: worker 0 waited for it in vain (slot "), said
+    finally:
+        device.close()
+
+
+@pytest.mark.rtl
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
         (
-            lambda device: device.aggregator.set_mac(0x0250_0000_0BAD),
+            lambda device: device.aggregator._client.write_pair(aggregator.MAC, 0x0250_0000_0BAD),
             "the aggregator does not answer worker 0, 1, not even a probe",
         ),
         (

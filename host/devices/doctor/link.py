@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from p4sgd.host.devices.doctor.finding import Finding, Result
-from p4sgd.host.devices.probe import Echo, probe
+from p4sgd.host.devices.probe import PROBES, Echo, probe
 from p4sgd.host.switch.controller import Controller
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
@@ -13,16 +13,14 @@ from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.packet import mac_text
 from p4sgd.hw.spec.register_map import RegisterClient
 
-__all__ = ["DOWN_REMEDY", "PROBES", "UP_REMEDY", "examine_link"]
+__all__ = ["DOWN_REMEDY", "UP_REMEDY", "examine_link"]
 
 UP_REMEDY = "check the worker's transmitter, its cable, and the ports that its frames enter the network by"
 DOWN_REMEDY = "check the ports that frames for its LOCAL_MAC leave the network by, its cable, and its receiver"
 
-PROBES = 32
-"""Probes of a kind: of links that lose half of the round trips, one in a million would seem to be of no use."""
-
 _DEAD_SHARE = 0.9
-"""Share of lost probes from which on a link is no use: every AllReduce would need tens of packets."""
+"""Share of lost probes from which on a link is no use: every AllReduce would need tens of packets. Of links that lose
+half of the round trips, one in a million seems so."""
 
 _DROPS_OF_PROBES = (Drop.RUNT, Drop.LONG, Drop.ETHERTYPE, Drop.VERSION, Drop.RESERVED, Drop.TYPE)
 """Why an aggregator drops a probe, whatever its settings; any other that comes it answers, also one for everybody."""

@@ -4,9 +4,9 @@ import contextlib
 from dataclasses import replace
 
 from p4sgd.host.devices.doctor.finding import Finding
-from p4sgd.host.devices.doctor.link import DOWN_REMEDY, PROBES, UP_REMEDY
+from p4sgd.host.devices.doctor.link import DOWN_REMEDY, UP_REMEDY
 from p4sgd.host.devices.doctor.trial import Trial
-from p4sgd.host.devices.probe import probe
+from p4sgd.host.devices.probe import ask_again
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec.register_map import RegisterClient
 
@@ -29,8 +29,8 @@ def ask_neighbour(trial: Trial, client: RegisterClient) -> int | None:
     """
     with contextlib.suppress(P4sgdError):
         trial.run()
-    answers = (probe(client, slot=0, number=number, broadcast=False) for number in range(1, 1 + PROBES))
-    return next((answer.aggregated for answer in answers if answer is not None), None)
+    echo = ask_again(client, slot=0)
+    return None if echo is None else echo.aggregated
 
 
 def tell_ways_apart(link: Finding, heard: int) -> Finding:
