@@ -5,6 +5,7 @@ from dataclasses import replace
 from p4sgd.host.devices.device import Device, client_of
 from p4sgd.host.devices.doctor.allreduce import examine_allreduce
 from p4sgd.host.devices.doctor.finding import Examination, Finding, Result
+from p4sgd.host.devices.doctor.identity import examine_identities
 from p4sgd.host.devices.doctor.link import examine_link
 from p4sgd.host.devices.doctor.neighbour import ask_neighbour, tell_ways_apart
 from p4sgd.host.devices.doctor.settings import enough_resend_cycles, examine_settings
@@ -40,6 +41,9 @@ def examine(device: Device, network: NetworkSettings | None = None) -> Examinati
         return known
     session = Session(device, network)
     trial = Trial(device, session)
+    findings += examine_identities([client_of(worker) for worker in device.workers])
+    if not (known := Examination(tuple(findings), complete=False)).healthy:
+        return known
     ways, patience = _examine_ways(device, trial, aggregator)
     findings += ways
     if not (known := Examination(tuple(findings), complete=False)).healthy:

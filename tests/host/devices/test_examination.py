@@ -122,6 +122,51 @@ def test_a_job_that_nobody_began(device):
     assert_only(examination, (0, "settings", "failed", says), (1, "settings", "failed", says))
 
 
+def once_joined(device, *writes):
+    """Have registers of worker 1 written when the job has begun."""
+    begin = device.begin
+
+    def begin_and_write(job):
+        begin(job)
+        for register, value in writes:
+            device.workers[1].write_register(register.offset, value)
+
+    device.begin = begin_and_write
+
+
+def test_two_workers_that_are_the_same_shard(device):
+    once_joined(device, (registers.JOB, registers.JOB.encode(job=1, shard=0, workers=2)))
+    examination = examine(device)
+    assert_only(examination, (1, "settings", "failed", "it is shard 0, and so is worker 0"))
+    assert not examination.complete
+    assert evidence(examination, 1, "settings") == {"shard": 0, "local_mac": "02:50:34:53:47:01"}
+
+
+def test_two_workers_of_the_same_address(device):
+    once_joined(device, (registers.LOCAL_MAC[0], 0x34534700))
+    says = "its address is 02:50:34:53:47:00, and so is that of worker 0"
+    assert_only(examine(device), (1, "settings", "failed", says))
+
+
+def test_a_worker_that_is_another_altogether(device):
+    once_joined(
+        device,
+        (registers.JOB, registers.JOB.encode(job=1, shard=0, workers=2)),
+        (registers.LOCAL_MAC[0], 0x34534700),
+    )
+    assert_only(
+        examine(device),
+        (1, "settings", "failed", "it is shard 0, and so is worker 0"),
+        (1, "settings", "failed", "its address is 02:50:34:53:47:00, and so is that of worker 0"),
+    )
+
+
+def test_a_worker_with_the_address_of_a_group(device):
+    once_joined(device, (registers.LOCAL_MAC[1], 0x0350))
+    says = "its address 03:50:34:53:47:01 is that of a group"
+    assert_only(examine(device), (1, "settings", "failed", says))
+
+
 def test_a_healthy_cluster_with_an_aggregator_that_cannot_be_read(device):
     del device.aggregator
     examination = examine(device)
