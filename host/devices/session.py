@@ -71,8 +71,8 @@ class NetworkSettings:
     Parameters
     ----------
     job
-        Job number, 0 to 255; ``None`` takes the next after the largest that a worker knows, so that packets of the last
-        job which are still under way are foreign to this one, under which the aggregator serves nobody.
+        Job number, 0 to 255; ``None`` takes the next under which the aggregator serves nobody, after the largest that a
+        worker knows: so packets of the last job which are still under way are foreign to this one.
     first_round
         Round of the first AllReduce, 0 to 65535: 1 for an aggregator that is new to the job.
     resend_cycles

@@ -58,15 +58,15 @@ def examine_settings(worker: int, client: RegisterClient, config: WorkerConfig, 
 
 
 def enough_resend_cycles(echo: Echo) -> int:
-    """RESEND_CYCLES with which a worker sends nothing again that is not lost."""
+    """RESEND_CYCLES with which a worker sends nothing again that is only late."""
     return _WAYS * echo.cycles
 
 
 def _explain_haste(resend_cycles: int, echo: Echo) -> tuple[str, str]:
     """Problem and remedy if a worker does not wait long enough for answers."""
     return (
-        f"it sends packets again after {resend_cycles} cycles, and an answer takes {echo.cycles}: it sends again what "
-        "is not lost",
+        f"it sends packets again after {resend_cycles} cycles, less than {_WAYS} times the {echo.cycles} that an "
+        "answer takes: it sends again what is only late",
         f"give it RESEND_CYCLES of {enough_resend_cycles(echo)} at least",
     )
 
