@@ -39,7 +39,7 @@ def test_every_source_file_is_in_its_place(wheel):
     for room in ROOMS:
         expected = {
             f"p4sgd/{path.relative_to(ROOT)}"
-            for pattern in ("*.py", "*.sv", "*.v", "py.typed")
+            for pattern in ("*.py", "*.sv", "*.v", "*.p4", "py.typed")
             for path in (ROOT / room).rglob(pattern)
             if not path.is_relative_to(ROOT / "build" / "out")
         }

@@ -1,0 +1,89 @@
+"""What a switch is told of a job: entries of the tables of `hw/switch`, whatever way they are written."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from p4sgd.hw.spec.job import Job
+from p4sgd.hw.spec.packet import ROUND_BITS
+
+__all__ = [
+    "FLOOD_GROUP",
+    "GENERATION_BITS",
+    "Entry",
+    "generation_after",
+    "group_of",
+    "members",
+    "own",
+    "retire",
+    "serve",
+]
+
+FLOOD_GROUP = 16
+"""Multicast group that frames of other protocols are flooded to."""
+
+GENERATION_BITS = 16
+"""Bits of the number that tells the slots of a job from those of the last one in its place."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry of a table; without a key it is the action that the table takes by default."""
+
+    table: str
+    action: str
+    key: Mapping[str, int] = field(default_factory=dict)
+    data: Mapping[str, int] = field(default_factory=dict)
+
+
+def group_of(place: int) -> int:
+    """Multicast group of the ports of the job in a place."""
+    return 8 + place
+
+
+def generation_after(last: int) -> int:
+    """The generation of a place's next job; 0 is that of slots that no job has used."""
+    return last % ((1 << GENERATION_BITS) - 1) + 1
+
+
+def own(mac: int) -> Entry:
+    """The aggregator's own address."""
+    return Entry("own", "set_mac", data={"mac": mac})
+
+
+def serve(place: int, job: Job, first_round: int, generation: int) -> Entry:
+    """A job that is served: all slots of which are fresh if no job in this place had the generation."""
+    return Entry(
+        "jobs",
+        "serve",
+        _job_key(job.number),
+        {
+            "place": place,
+            "generation": generation,
+            "before": (first_round - 1) % (1 << ROUND_BITS),
+            "workers": len(job.members),
+            "everyone": job.everyone,
+            "group_mac": job.group_mac,
+        },
+    )
+
+
+def retire(place: int, number: int, generation: int) -> Entry:
+    """A job that is not served any longer; it stays noted so that the next one takes another generation."""
+    return Entry("jobs", "retire", _job_key(number), {"place": place, "generation": generation})
+
+
+def members(job: Job) -> list[Entry]:
+    """The workers of a job."""
+    return [
+        Entry(
+            "members",
+            "member",
+            {"hdr.p4sgd.job": job.number, "hdr.p4sgd.shard": shard},
+            {"bitmap": 1 << shard, "mac": member.mac, "port_of_member": member.port},
+        )
+        for shard, member in enumerate(job.members)
+    ]
+
+
+def _job_key(number: int) -> dict[str, int]:
+    return {"hdr.p4sgd.job": number}

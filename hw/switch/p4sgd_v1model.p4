@@ -1,0 +1,401 @@
+// The switch's side of the AllReduce protocol (hw/net) for BMv2, architecture v1model.
+
+#include <core.p4>
+#include <v1model.p4>
+
+#include "p4sgd_headers.p4"
+#include "p4sgd_sizes.p4"
+
+// The multicast group that frames of other protocols are flooded to; a job's is its place and 8.
+const bit<16> FLOOD_GROUP = 16;
+
+typedef bit<9> port_t;
+
+struct headers_t {
+    ethernet_t ethernet;
+    p4sgd_t p4sgd;
+}
+
+struct metadata_t {
+    mac_t mac; // the aggregator's own
+    // The packet's job
+    bool is_served;
+    place_t place;
+    bit<16> generation; // of the place's slots: those of another are fresh
+    round_t before; // the round before the job's first
+    bit<8> workers;
+    bitmap_t everyone;
+    mac_t group_mac;
+    // The worker that the packet's shard belongs to
+    bitmap_t member_bitmap;
+    mac_t member_mac;
+    port_t member_port;
+    // What becomes of the packet
+    verdict_t verdict;
+    outcome_t outcome;
+    bool is_flooded;
+}
+
+parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    state start {
+        packet.extract(hdr.ethernet);
+        transition select(hdr.ethernet.ethertype, standard.packet_length) {
+            (ETHERTYPE, FRAME_BYTES): parse_p4sgd;
+            default: accept;
+        }
+    }
+    state parse_p4sgd {
+        packet.extract(hdr.p4sgd);
+        transition accept;
+    }
+}
+
+// Which checks of those that depend on its job would a packet fail?
+control Membership(in headers_t hdr, inout metadata_t meta, in port_t port) {
+    action serve(
+        place_t place,
+        bit<16> generation,
+        round_t before,
+        bit<8> workers,
+        bitmap_t everyone,
+        mac_t group_mac
+    ) {
+        meta.is_served = true;
+        meta.place = place;
+        meta.generation = generation;
+        meta.before = before;
+        meta.workers = workers;
+        meta.everyone = everyone;
+        meta.group_mac = group_mac;
+    }
+
+    // A job that is over stays noted: the next one in its place needs another generation.
+    action retire(place_t place, bit<16> generation) { }
+
+    table jobs {
+        key = { hdr.p4sgd.job: exact; }
+        actions = { serve; retire; NoAction; }
+        const default_action = NoAction();
+        size = 2 * JOBS;
+    }
+
+    action member(bitmap_t bitmap, mac_t mac, port_t port_of_member) {
+        meta.member_bitmap = bitmap;
+        meta.member_mac = mac;
+        meta.member_port = port_of_member;
+    }
+
+    table members {
+        key = { hdr.p4sgd.job: exact; hdr.p4sgd.shard: exact; }
+        actions = { member; NoAction; }
+        const default_action = NoAction();
+        size = 32 * JOBS;
+    }
+
+    apply {
+        jobs.apply();
+        if (!meta.is_served) {
+            meta.verdict = FAILS_JOB;
+        } else {
+            if (hdr.p4sgd.workers != meta.workers) {
+                meta.verdict = meta.verdict | FAILS_WORKERS;
+            }
+            if ((bit<32>) hdr.p4sgd.slot >= SLOTS) {
+                meta.verdict = meta.verdict | FAILS_SLOT;
+            }
+            members.apply();
+            if (meta.member_bitmap == 0 || hdr.p4sgd.bitmap != meta.member_bitmap) {
+                meta.verdict = meta.verdict | FAILS_SHARD;
+                meta.member_mac = 0; // a probe is not told
+            } else if (hdr.ethernet.source != meta.member_mac || port != meta.member_port) {
+                meta.verdict = meta.verdict | FAILS_SOURCE;
+            }
+        }
+    }
+}
+
+// The slots of all jobs. A slot that no packet of the job's generation has begun a round in is fresh: it counts as
+// the round before the first, over. So nothing needs to be cleared when a job begins.
+control Slots(inout headers_t hdr, inout metadata_t meta) {
+    register<bit<32>>(JOBS * SLOTS) rounds; // generation, then round
+    register<bitmap_t>(JOBS * SLOTS) aggregated_shards;
+    register<bitmap_t>(JOBS * SLOTS) acknowledged_shards;
+    register<bit<256>>(JOBS * SLOTS) sums;
+
+    bit<32> address = (bit<32>) (meta.place ++ hdr.p4sgd.slot[SLOT_BITS - 1:0]);
+    bit<32> generation_and_round = 0;
+    round_t round = 0;
+    bitmap_t aggregated = 0; // none in a fresh slot only
+    bitmap_t acknowledged = 0;
+
+    action begin_round() {
+        aggregated = hdr.p4sgd.bitmap;
+        rounds.write(address, meta.generation ++ hdr.p4sgd.round);
+        aggregated_shards.write(address, aggregated);
+        acknowledged_shards.write(address, 0);
+        sums.write(
+            address,
+            hdr.p4sgd.value0 ++ hdr.p4sgd.value1 ++ hdr.p4sgd.value2 ++ hdr.p4sgd.value3 ++
+            hdr.p4sgd.value4 ++ hdr.p4sgd.value5 ++ hdr.p4sgd.value6 ++ hdr.p4sgd.value7
+        );
+    }
+
+    action read_sums() {
+        bit<256> all;
+        sums.read(all, address);
+        hdr.p4sgd.value0 = all[255:224];
+        hdr.p4sgd.value1 = all[223:192];
+        hdr.p4sgd.value2 = all[191:160];
+        hdr.p4sgd.value3 = all[159:128];
+        hdr.p4sgd.value4 = all[127:96];
+        hdr.p4sgd.value5 = all[95:64];
+        hdr.p4sgd.value6 = all[63:32];
+        hdr.p4sgd.value7 = all[31:0];
+    }
+
+    action add() {
+        aggregated = aggregated | hdr.p4sgd.bitmap;
+        aggregated_shards.write(address, aggregated);
+        bit<256> all;
+        sums.read(all, address);
+        hdr.p4sgd.value0 = hdr.p4sgd.value0 + all[255:224];
+        hdr.p4sgd.value1 = hdr.p4sgd.value1 + all[223:192];
+        hdr.p4sgd.value2 = hdr.p4sgd.value2 + all[191:160];
+        hdr.p4sgd.value3 = hdr.p4sgd.value3 + all[159:128];
+        hdr.p4sgd.value4 = hdr.p4sgd.value4 + all[127:96];
+        hdr.p4sgd.value5 = hdr.p4sgd.value5 + all[95:64];
+        hdr.p4sgd.value6 = hdr.p4sgd.value6 + all[63:32];
+        hdr.p4sgd.value7 = hdr.p4sgd.value7 + all[31:0];
+        sums.write(
+            address,
+            hdr.p4sgd.value0 ++ hdr.p4sgd.value1 ++ hdr.p4sgd.value2 ++ hdr.p4sgd.value3 ++
+            hdr.p4sgd.value4 ++ hdr.p4sgd.value5 ++ hdr.p4sgd.value6 ++ hdr.p4sgd.value7
+        );
+    }
+
+    action read_slot() {
+        rounds.read(generation_and_round, address);
+        aggregated_shards.read(aggregated, address);
+        acknowledged_shards.read(acknowledged, address);
+        round = generation_and_round[15:0];
+    }
+
+    action echo() {
+        hdr.p4sgd.round = round;
+        hdr.p4sgd.bitmap = aggregated;
+        hdr.p4sgd.ECHO_ACKNOWLEDGED = acknowledged;
+        meta.outcome = ECHOED;
+    }
+
+    apply {
+        if (meta.verdict & (FAILS_JOB | FAILS_SLOT) == 0) {
+            read_slot();
+            if (generation_and_round[31:16] != meta.generation) {
+                round = meta.before;
+                aggregated = 0;
+                acknowledged = 0;
+            }
+        }
+        if (hdr.p4sgd.type == PROBE) {
+            echo();
+        } else if (hdr.p4sgd.type == PARTIAL) {
+            if (hdr.p4sgd.round == round + 1) {
+                begin_round();
+                meta.outcome = ADDED;
+            } else if (hdr.p4sgd.round != round || aggregated == 0) {
+                meta.outcome = DROPPED_STALE;
+            } else if (aggregated & hdr.p4sgd.bitmap == 0) {
+                add();
+                meta.outcome = ADDED;
+            } else if (aggregated == meta.everyone) {
+                read_sums();
+                meta.outcome = FULL_TO_ONE;
+            } else {
+                meta.outcome = DROPPED_DUPLICATE;
+            }
+            if (meta.outcome == ADDED && aggregated == meta.everyone) {
+                meta.outcome = FULL_TO_ALL;
+            }
+        } else {
+            bool is_repeated = acknowledged & hdr.p4sgd.bitmap != 0;
+            if (aggregated == 0) {
+                meta.outcome = DROPPED_STALE;
+            } else if (hdr.p4sgd.round != round) {
+                bool is_before = hdr.p4sgd.round - round >= 0x8000;
+                meta.outcome = is_before ? CLEAR_TO_ONE : DROPPED_STALE;
+            } else if (aggregated != meta.everyone) {
+                meta.outcome = DROPPED_STALE;
+            } else {
+                acknowledged = acknowledged | hdr.p4sgd.bitmap;
+                acknowledged_shards.write(address, acknowledged);
+                if (acknowledged != meta.everyone) {
+                    meta.outcome = is_repeated ? DROPPED_DUPLICATE : ACKNOWLEDGED;
+                } else {
+                    meta.outcome = is_repeated ? CLEAR_TO_ONE : CLEAR_TO_ALL;
+                }
+            }
+        }
+    }
+}
+
+control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    Membership() membership;
+    Slots() slots;
+
+    // Frames by outcome (5 bits), those of each job apart: 32 numbers for frames of none, then 32 for each place.
+    counter(32 * (JOBS + 1), CounterType.packets) outcomes;
+
+    action set_mac(mac_t mac) {
+        meta.mac = mac;
+    }
+
+    table own {
+        actions = { set_mac; }
+        default_action = set_mac(0);
+    }
+
+    action forward(port_t port) {
+        standard.egress_spec = port;
+    }
+
+    action flood() {
+        standard.mcast_grp = FLOOD_GROUP;
+        meta.is_flooded = true;
+    }
+
+    action drop() {
+        mark_to_drop(standard);
+    }
+
+    table forwarding {
+        key = { hdr.ethernet.destination: exact; }
+        actions = { forward; flood; drop; }
+        default_action = flood();
+        size = 1024;
+    }
+
+    action answer(bit<4> kind) {
+        hdr.ethernet.source = meta.mac;
+        hdr.p4sgd.type = kind;
+        hdr.p4sgd.bitmap = meta.everyone;
+    }
+
+    action to_all() {
+        hdr.ethernet.destination = meta.group_mac;
+        hdr.p4sgd.shard = 0;
+        standard.mcast_grp = 13w1 ++ meta.place;
+    }
+
+    action to_one() {
+        hdr.ethernet.destination = meta.member_mac;
+        standard.egress_spec = meta.member_port;
+    }
+
+    action without_values() {
+        hdr.p4sgd.value0 = 0;
+        hdr.p4sgd.value1 = 0;
+        hdr.p4sgd.value2 = 0;
+        hdr.p4sgd.value3 = 0;
+        hdr.p4sgd.value4 = 0;
+        hdr.p4sgd.value5 = 0;
+        hdr.p4sgd.value6 = 0;
+        hdr.p4sgd.value7 = 0;
+    }
+
+    // Round, bitmap and acknowledged shards are the slot's already.
+    action echo() {
+        hdr.ethernet.destination = hdr.ethernet.source;
+        hdr.ethernet.source = meta.mac;
+        hdr.p4sgd.version = VERSION;
+        hdr.p4sgd.type = ECHO;
+        hdr.p4sgd.ECHO_VERDICT = (bit<32>) meta.verdict;
+        hdr.p4sgd.ECHO_PORT = (bit<32>) standard.ingress_port;
+        hdr.p4sgd.ECHO_WORKERS = (bit<32>) meta.workers;
+        hdr.p4sgd.ECHO_SLOTS = SLOTS;
+        hdr.p4sgd.ECHO_MAC_HIGH = (bit<32>) meta.member_mac[47:32];
+        hdr.p4sgd.ECHO_MAC_LOW = meta.member_mac[31:0];
+        standard.egress_spec = standard.ingress_port;
+    }
+
+    apply {
+        mark_to_drop(standard); // where nothing else is said
+        if (!hdr.ethernet.isValid()) {
+            return;
+        }
+        if (hdr.ethernet.ethertype != ETHERTYPE) {
+            forwarding.apply();
+            return;
+        }
+        own.apply();
+
+        // The checks, in the order of the numbers of what they drop
+        bool is_probe = hdr.p4sgd.type == PROBE;
+        if (!hdr.p4sgd.isValid()) {
+            meta.outcome = standard.packet_length < FRAME_BYTES ? DROPPED_RUNT : DROPPED_LONG;
+        } else if (hdr.p4sgd.version != VERSION && !is_probe && hdr.p4sgd.type != ECHO) {
+            meta.outcome = DROPPED_VERSION;
+        } else if (hdr.p4sgd.reserved != 0) {
+            meta.outcome = DROPPED_RESERVED;
+        } else if (hdr.ethernet.destination != meta.mac && !(is_probe && hdr.ethernet.destination == BROADCAST)) {
+            meta.outcome = DROPPED_ADDRESS;
+        } else if (!is_probe && hdr.p4sgd.type != PARTIAL && hdr.p4sgd.type != ACK) {
+            meta.outcome = DROPPED_TYPE;
+        } else {
+            membership.apply(hdr, meta, standard.ingress_port);
+            if (meta.verdict == 0 || is_probe) {
+                slots.apply(hdr, meta);
+            } else if (meta.verdict & FAILS_JOB != 0) {
+                meta.outcome = DROPPED_JOB;
+            } else if (meta.verdict & FAILS_WORKERS != 0) {
+                meta.outcome = DROPPED_WORKERS;
+            } else if (meta.verdict & FAILS_SHARD != 0) {
+                meta.outcome = DROPPED_SHARD;
+            } else if (meta.verdict & FAILS_SLOT != 0) {
+                meta.outcome = DROPPED_SLOT;
+            } else {
+                meta.outcome = DROPPED_SOURCE;
+            }
+        }
+
+        if (meta.outcome == FULL_TO_ALL) {
+            answer(FULL);
+            to_all();
+        } else if (meta.outcome == FULL_TO_ONE) {
+            answer(FULL);
+            to_one();
+        } else if (meta.outcome == CLEAR_TO_ALL) {
+            answer(CLEAR);
+            without_values();
+            to_all();
+        } else if (meta.outcome == CLEAR_TO_ONE) {
+            answer(CLEAR);
+            without_values();
+            to_one();
+        } else if (meta.outcome == ECHOED) {
+            echo();
+        }
+        bit<4> owner = meta.is_served ? (bit<4>) meta.place + 1 : 0;
+        outcomes.count((bit<32>) (owner ++ meta.outcome));
+    }
+}
+
+control Egress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    apply {
+        if (meta.is_flooded && standard.egress_port == standard.ingress_port) {
+            mark_to_drop(standard);
+        }
+    }
+}
+
+control NoChecksums(inout headers_t hdr, inout metadata_t meta) {
+    apply { }
+}
+
+control SwitchDeparser(packet_out packet, in headers_t hdr) {
+    apply {
+        packet.emit(hdr.ethernet);
+        packet.emit(hdr.p4sgd);
+    }
+}
+
+V1Switch(SwitchParser(), NoChecksums(), Ingress(), Egress(), NoChecksums(), SwitchDeparser()) main;

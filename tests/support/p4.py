@@ -1,0 +1,620 @@
+"""Runs a P4 program, as far as the programs of `hw/switch` use the language, for tests on machines without p4c.
+
+Numbers are pairs of value and width; a width of None is P4's type int. Externs do what the architectures v1model and
+TNA say of them. There is no type checker: what a compiler refuses may run here.
+"""
+
+import operator
+import re
+from collections import Counter
+from pathlib import Path
+
+_TOKEN = re.compile(
+    r"\s*(?:(//[^\n]*|/\*.*?\*/)|(\d+w\d+|0x[0-9a-fA-F]+|\d+)|([A-Za-z_]\w*)|(&&&|\+\+|<<|&&|\|\||[!=<>]=|[^\s\w]))",
+    re.S,
+)
+_BINARY = [
+    {"||"},
+    {"&&"},
+    {"==", "!="},
+    {"<", ">", "<=", ">="},
+    {"|"},
+    {"^"},
+    {"&"},
+    {"<<"},
+    {"++", "+", "-"},
+    {"*"},
+]
+_OPERATORS = {"|": operator.or_, "^": operator.xor, "&": operator.and_, "<<": operator.lshift, "+": operator.add}
+_OPERATORS |= {"-": operator.sub, "*": operator.mul}
+_COMPARISONS = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt, "<=": operator.le}
+_COMPARISONS |= {">=": operator.ge}
+
+
+def _preprocess(path: Path, macros: dict[str, str]) -> str:
+    text = []
+    for line in path.read_text().splitlines():
+        if include := re.match(r'#include "(.+)"', line):
+            text.append(_preprocess(path.parent / include[1], macros))
+        elif define := re.match(r"#define (\w+) (\S+)$", line):
+            macros[define[1]] = define[2]
+        elif not line.startswith("#"):
+            text.append(re.sub(r"\b[A-Z]\w*\b", lambda found: macros.get(found[0], found[0]), line))
+    return "\n".join(text)
+
+
+class Cell:
+    """A variable."""
+
+    def __init__(self, width=None, value=0):
+        self.width = width
+        self.set(value)
+
+    def set(self, value):
+        self.value = value if self.width is None else value & ((1 << self.width) - 1)
+
+
+class Record(dict):
+    """A header or struct: cells, or other records, by name."""
+
+    is_header = valid = False
+
+
+class Table:
+    """A table that is filled as a controller would."""
+
+    def __init__(self, keys, kinds, default):
+        self.keys, self.kinds, self.default = keys, kinds, default
+        self.constant = []
+        self.entries = {}
+
+
+class _Parser:
+    """From tokens to nested tuples."""
+
+    def __init__(self, text):
+        self.tokens, at = [], 0
+        while (found := _TOKEN.match(text, at)) and found.end() > at:
+            at = found.end()
+            if not found[1]:
+                self.tokens.append(found[2] or found[3] or found[4])
+        assert not text[at:].strip(), f"no token: {text[at : at + 40]!r}"
+        self.at = 0
+
+    @property
+    def next(self):
+        return self.tokens[self.at] if self.at < len(self.tokens) else None
+
+    def take(self, expected=None):
+        token = self.next
+        assert expected is None or token == expected, f"{expected} not {self.tokens[self.at - 8 : self.at + 4]}"
+        self.at += 1
+        return token
+
+    def skip(self, token):
+        if self.next == token:
+            self.at += 1
+            return True
+        return False
+
+    def between(self, opening, closing, item, separator=","):
+        self.take(opening)
+        found = []
+        while not self.skip(closing):
+            found.append(item())
+            if separator:
+                self.skip(separator)
+        return found
+
+    def type(self):
+        name = self.take()
+        if self.next != "<":
+            return name
+        self.take("<")
+        arguments = []
+        while not self.skip(">"):
+            arguments.append(self.unary() if name == "bit" else self.type())
+            self.skip(",")
+        return ("bit", arguments[0]) if name == "bit" else name
+
+    def parameter(self):
+        if self.next in ("in", "out", "inout"):
+            self.take()
+        return self.type(), self.take()
+
+    def expression(self, level=-1):
+        if level < 0:
+            condition = self.expression(0)
+            if not self.skip("?"):
+                return condition
+            yes = self.expression()
+            self.take(":")
+            return ("if", condition, yes, self.expression())
+        if level == len(_BINARY):
+            return self.unary()
+        left = self.expression(level + 1)
+        while self.next in _BINARY[level]:
+            left = ("binary", self.take(), left, self.expression(level + 1))
+        return left
+
+    def unary(self):
+        if self.next in ("!", "~"):
+            return ("unary", self.take(), self.unary())
+        if self.next == "(" and self.tokens[self.at + 1] == "bit":
+            self.take("(")
+            kind = self.type()
+            self.take(")")
+            return ("cast", kind, self.unary())
+        if self.skip("("):
+            inner = self.expression()
+            self.take(")")
+        elif self.next[0].isdigit():
+            width, _, digits = self.take().rpartition("w")
+            inner = ("number", int(digits, 0), int(width) if width else None)
+        else:
+            inner = ("name", self.take())
+        while self.next in (".", "[", "("):
+            if self.skip("."):
+                inner = ("member", inner, self.take())
+            elif self.skip("["):
+                high = self.expression()
+                self.take(":")
+                inner = ("slice", inner, high, self.expression())
+                self.take("]")
+            else:
+                inner = ("call", inner, self.between("(", ")", self.expression))
+        return inner
+
+    def block(self):
+        return self.between("{", "}", self.statement, None)
+
+    def statement(self):
+        if self.next == "{":
+            return ("block", self.block())
+        if self.skip("if"):
+            self.take("(")
+            condition = self.expression()
+            self.take(")")
+            yes = self.statement()
+            return ("branch", condition, yes, self.statement() if self.skip("else") else ("block", []))
+        if self.skip("return"):
+            self.take(";")
+            return ("return",)
+        if self.next in ("bool", "bit") or (self.next.endswith("_t") and self.tokens[self.at + 1] not in ".("):
+            return self.variable()
+        target = self.expression()
+        if self.skip("="):
+            target = ("assign", target, self.expression())
+        self.take(";")
+        return target
+
+    def variable(self):
+        kind, name = self.type(), self.take()
+        value = self.expression() if self.skip("=") else None
+        self.take(";")
+        return ("variable", kind, name, value)
+
+    def entry(self):
+        self.take("(")
+        key = []
+        while not self.skip(")"):
+            value = self.expression()
+            key.append((value, self.expression() if self.skip("&&&") else None))
+            self.skip(",")
+        self.take(":")
+        action = self.expression()
+        self.take(";")
+        return key, action
+
+    def table(self):
+        name, parts = self.take(), {}
+        self.take("{")
+        while not self.skip("}"):
+            self.skip("const")
+            part = self.take()
+            self.take("=")
+            if part == "key":
+                parts[part] = self.between("{", "}", lambda: (self.expression(), self.take(":") and self.take()), ";")
+            elif part == "actions":
+                parts[part] = self.between("{", "}", self.take, None)
+            elif part == "entries":
+                parts[part] = self.between("{", "}", self.entry, None)
+            else:
+                parts[part] = self.expression()
+            self.skip(";")
+        return ("table", name, parts)
+
+    def declaration(self):
+        token = self.next
+        if token in ("header", "struct"):
+            self.take()
+            return (token, self.take(), self.between("{", "}", lambda: (self.type(), self.take()), ";"))
+        if token == "typedef":
+            self.take()
+            kind, name = self.type(), self.take()
+            self.take(";")
+            return ("typedef", name, kind)
+        if token in ("parser", "control"):
+            self.take()
+            name = self.take()
+            return (token, name, self.between("(", ")", self.parameter), self.between("{", "}", self.declaration, None))
+        if token in ("action", "state"):
+            self.take()
+            name = self.take()
+            parameters = self.between("(", ")", self.parameter) if token == "action" else []
+            return (token, name, parameters, self.block() if token == "action" else self.state())
+        if token == "table":
+            self.take()
+            return self.table()
+        if token == "apply":
+            self.take()
+            return ("apply", self.block())
+        self.skip("const")
+        kind = self.type()
+        if self.next == "(":
+            arguments = self.between("(", ")", self.expression)
+            name = self.take()
+            body = None
+            if self.skip("="):
+                self.take("{")
+                self.take("void")
+                self.take("apply")
+                body = (self.between("(", ")", self.parameter), self.block())
+                self.take("}")
+            self.take(";")
+            return ("instance", kind, name, arguments, body)
+        name = self.take()
+        value = self.expression() if self.skip("=") else None
+        self.take(";")
+        return ("variable", kind, name, value)
+
+    def state(self):
+        self.take("{")
+        statements = []
+        while not self.skip("transition"):
+            statements.append(self.statement())
+        if self.next != "select":
+            cases = [(None, self.take())]
+            self.take(";")
+            keys = []
+        else:
+            self.take("select")
+            keys = self.between("(", ")", self.expression)
+            cases = self.between("{", "}", self.case, None)
+        self.take("}")
+        return statements, keys, cases
+
+    def case(self):
+        if self.skip("default"):
+            values = None
+        elif self.next == "(":
+            values = self.between("(", ")", self.expression)
+        else:
+            values = [self.expression()]
+        self.take(":")
+        target = self.take()
+        self.take(";")
+        return values, target
+
+
+class _LeaveError(Exception):
+    pass
+
+
+class Program:
+    """A program with its tables and registers.
+
+    Attributes
+    ----------
+    tables : dict of Table
+        By name.
+    counts : Counter of int
+        What the counter ``outcomes`` has counted, by index.
+    """
+
+    def __init__(self, path: Path) -> None:
+        parser = _Parser(_ARCHITECTURES + _preprocess(path, {}))
+        self._types, self._constants, self._blocks = {"bool": ("bit", ("number", 1, None))}, {}, {}
+        self._scopes = {}
+        self.tables, self.counts = {}, Counter()
+        while parser.next:
+            found = parser.declaration()
+            match found:
+                case ("header" | "struct", name, _) | ("typedef", name, _):
+                    self._types[name] = found if found[0] != "typedef" else found[2]
+                case ("variable", kind, name, value):
+                    self._constants[name] = self._new(kind, self._value(value, {}))
+                case ("parser" | "control", name, *_):
+                    self._blocks[name] = found
+        self._instantiate("Ingress", ())
+
+    # Types
+
+    def _new(self, kind, value=None):
+        while isinstance(kind, str):
+            kind = self._types[kind]
+        if kind[0] == "bit":
+            return Cell(self._value(kind[1], {})[0], value[0] if value else 0)
+        record = Record({name: self._new(field) for field, name in kind[2]})
+        record.is_header = kind[0] == "header"
+        return record
+
+    # Set-up
+
+    def _instantiate(self, name, path):
+        """Tables, registers and the like of a control, and of those in it."""
+        scope = {}
+        for item in self._blocks[name][3]:
+            match item:
+                case ("action", label, parameters, body):
+                    scope[label] = ("action", parameters, body)
+                case ("table", label, parts):
+                    table = Table(
+                        [key for key, _ in parts.get("key", [])],
+                        [kind for _, kind in parts.get("key", [])],
+                        parts.get("default_action", ("name", "NoAction")),
+                    )
+                    table.constant = parts.get("entries", [])
+                    scope[label] = table
+                    self.tables[label] = table
+                case ("instance", "register" | "Register", label, arguments, _):
+                    scope[label] = {"size": self._value(arguments[0], {})[0]}
+                case ("instance", "counter" | "Counter", label, _, _):
+                    scope[label] = "counter"
+                case ("instance", "RegisterAction", label, arguments, body):
+                    scope[label] = ("register action", scope[arguments[0][1]], *body)
+                case ("instance", kind, label, _, _):
+                    scope[label] = ("control", kind, (*path, label))
+                    self._instantiate(kind, (*path, label))
+        self._scopes[path] = scope
+
+    # Running
+
+    def _run_parser(self, name, frame, scope):
+        """Fill headers from a frame; those that it does not reach stay invalid."""
+        _, _, _, items = self._blocks[name]
+        states = {item[1]: item[3] for item in items}
+        bits, at = int.from_bytes(frame, "big"), 0
+        state = "start"
+        while state != "accept":
+            statements, keys, cases = states[state]
+            for statement in statements:
+                if statement[0] == "call" and statement[1] == ("member", ("name", "packet"), "extract"):
+                    header = self._place(statement[2][0], scope)
+                    if not header.is_header:
+                        continue  # the switch's own
+                    size = sum(cell.width for cell in header.values())
+                    if at + size > len(frame) * 8:
+                        return
+                    for cell in header.values():
+                        cell.set(bits >> (len(frame) * 8 - at - cell.width))
+                        at += cell.width
+                    header.valid = True
+                elif statement[0] != "call":
+                    self._execute(statement, scope)
+            got = [self._value(key, scope)[0] for key in keys]
+            state = next(
+                target
+                for values, target in cases
+                if values is None or [self._value(value, scope)[0] for value in values] == got
+            )
+
+    def _run_control(self, name, scope, path=()):
+        """Run a control's apply block with its parameters in ``scope``."""
+        _, _, _, items = self._blocks[name]
+        inner = {**self._scopes.get(path, {}), **scope}
+        try:
+            for item in items:
+                if item[0] == "variable":
+                    self._execute(item, inner)
+                elif item[0] == "apply":
+                    for statement in item[1]:
+                        self._execute(statement, inner)
+        except _LeaveError:
+            pass
+
+    def _execute(self, statement, scope):
+        match statement:
+            case ("block", statements):
+                for inner in statements:
+                    self._execute(inner, scope)
+            case ("branch", condition, yes, no):
+                self._execute(yes if self._value(condition, scope)[0] else no, scope)
+            case ("variable", kind, name, value):
+                scope[name] = self._new(kind, self._value(value, scope) if value else None)
+            case ("assign", target, value):
+                self._place(target, scope).set(self._value(value, scope)[0])
+            case ("return",):
+                raise _LeaveError
+            case _:
+                self._value(statement, scope)
+
+    def _place(self, expression, scope):
+        """The cell or record that an expression names."""
+        match expression:
+            case ("name", name):
+                return scope[name] if name in scope else self._constants[name]
+            case ("member", inner, name):
+                return self._place(inner, scope)[name]
+        raise AssertionError(f"not a variable: {expression}")
+
+    def _value(self, expression, scope):
+        match expression:
+            case ("number", value, width):
+                return value if width is None else value & ((1 << width) - 1), width
+            case ("name", "true"):
+                return 1, 1
+            case ("name", "false"):
+                return 0, 1
+            case ("name", _) | ("member", _, _):
+                cell = self._place(expression, scope)
+                return cell.value, cell.width
+            case ("cast", kind, inner):
+                cell = self._new(kind, self._value(inner, scope))
+                return cell.value, cell.width
+            case ("slice", inner, high, low):
+                low = self._value(low, scope)[0]
+                width = self._value(high, scope)[0] - low + 1
+                return self._value(inner, scope)[0] >> low & ((1 << width) - 1), width
+            case ("if", condition, yes, no):
+                return self._value(yes if self._value(condition, scope)[0] else no, scope)
+            case ("unary", "!", inner):
+                return int(not self._value(inner, scope)[0]), 1
+            case ("unary", "~", inner):
+                value, width = self._value(inner, scope)
+                return value ^ ((1 << width) - 1), width
+            case ("binary", "&&" | "||" as sign, left, right):
+                first = self._value(left, scope)[0]
+                return (first if bool(first) == (sign == "||") else self._value(right, scope)[0]), 1
+            case ("binary", sign, left, right):
+                return self._combine(sign, self._value(left, scope), self._value(right, scope))
+            case ("call", function, arguments):
+                return self._call(function, arguments, scope)
+        raise AssertionError(f"no such expression: {expression}")
+
+    @staticmethod
+    def _combine(sign, left, right):
+        (a, a_width), (b, b_width) = left, right
+        if sign == "++":
+            return a << b_width | b, a_width + b_width
+        if sign in _COMPARISONS:
+            return int(_COMPARISONS[sign](a, b)), 1
+        width = a_width if a_width is not None or sign == "<<" else b_width
+        assert sign == "<<" or None in (a_width, b_width) or a_width == b_width, f"{a_width} {sign} {b_width} bits"
+        value = _OPERATORS[sign](a, b)
+        return value if width is None else value & ((1 << width) - 1), width
+
+    def _call(self, function, arguments, scope):
+        if function[0] == "name":
+            name = function[1]
+            if name == "mark_to_drop":
+                standard = self._place(arguments[0], scope)
+                standard["egress_spec"].set(DROP_PORT)
+                standard["mcast_grp"].set(0)
+            elif name != "NoAction":
+                self._act(name, [self._value(argument, scope) for argument in arguments], scope)
+            return 0, 1
+        _, owner, method = function
+        if method == "isValid":
+            return int(self._place(owner, scope).valid), 1
+        thing = self._place(owner, scope)
+        match thing, method:
+            case Table(), "apply":
+                self._apply(thing, scope)
+            case "counter", "count":
+                self.counts[self._value(arguments[0], scope)[0]] += 1
+            case dict(), "read":
+                index = self._index(thing, arguments[1], scope)
+                self._place(arguments[0], scope).set(thing.get(index, 0))
+            case dict(), "write":
+                thing[self._index(thing, arguments[0], scope)] = self._value(arguments[1], scope)[0]
+            case ("register action", register, parameters, body), "execute":
+                return self._execute_register(register, parameters, body, arguments[0], scope)
+            case ("control", kind, path), "apply":
+                names = [name for _, name in self._blocks[kind][2]]
+                given = [self._place(argument, scope) for argument in arguments]
+                self._run_control(kind, dict(zip(names, given, strict=True)), path)
+            case _:
+                raise AssertionError(f"no such call: {function}")
+        return 0, 1
+
+    def _index(self, register, argument, scope):
+        index = self._value(argument, scope)[0]
+        assert index < register["size"], "beyond the register"
+        return index
+
+    def _execute_register(self, register, parameters, body, address, scope):
+        index = self._index(register, address, scope)
+        stored = self._new(parameters[0][0])
+        for number, cell in enumerate(stored.values() if isinstance(stored, Record) else [stored]):
+            cell.set(register.get((index, number), 0))
+        result = self._new(parameters[1][0]) if len(parameters) > 1 else Cell(1)
+        names = [name for _, name in parameters]
+        inner = {**scope, **dict(zip(names, [stored, result], strict=False))}
+        for statement in body:
+            self._execute(statement, inner)
+        for number, cell in enumerate(stored.values() if isinstance(stored, Record) else [stored]):
+            register[index, number] = cell.value
+        return result.value, result.width
+
+    def _act(self, name, values, scope):
+        _, parameters, body = scope[name]
+        cells = {label: self._new(kind, value) for (kind, label), value in zip(parameters, values, strict=True)}
+        inner = {**scope, **cells}
+        for statement in body:
+            self._execute(statement, inner)
+
+    def _apply(self, table, scope):
+        got = tuple(self._value(key, scope)[0] for key in table.keys)
+        if got in table.entries:
+            name, values = table.entries[got]
+            self._act(name, [(value, None) for value in values], scope)
+            return
+        for key, action in table.constant:
+            if all(self._matches(value, mask, found, scope) for (value, mask), found in zip(key, got, strict=True)):
+                self._value(action, scope)
+                return
+        default = table.default
+        self._value(default if default[0] == "call" else ("call", default, []), scope)
+
+    def _matches(self, value, mask, found, scope):
+        if value == ("name", "_"):
+            return True
+        bits = -1 if mask is None else self._value(mask, scope)[0]
+        return (self._value(value, scope)[0] ^ found) & bits == 0
+
+    def receive(self, frame: bytes, port: int) -> tuple[bytes, int] | None:
+        """Have the switch take a frame; returns the frame that leaves, with its port or `Group`."""
+        blocks = ("SwitchParser" if "SwitchParser" in self._blocks else "IngressParser", "Ingress")
+        scope = {}
+        for block in blocks:
+            for kind, name in self._blocks[block][2]:
+                if kind != "packet_in" and name not in scope:
+                    scope[name] = self._new(kind)
+        is_v1model = "standard" in scope
+        intrinsic = scope["standard" if is_v1model else "ig_intr_md"]
+        intrinsic["ingress_port"].set(port)
+        if is_v1model:
+            intrinsic["packet_length"].set(len(frame))
+        self._run_parser(blocks[0], frame, scope)
+        self._run_control(blocks[1], scope)
+        headers = [header for header in scope["hdr"].values() if header.valid]
+        size = sum(cell.width for header in headers for cell in header.values())
+        number = 0
+        for header in headers:
+            for cell in header.values():
+                number = number << cell.width | cell.value
+        left = number.to_bytes(size // 8, "big") + frame[size // 8 :]
+        if is_v1model:
+            group, out = intrinsic["mcast_grp"], intrinsic["egress_spec"]
+            is_dropped = out.value == DROP_PORT
+        else:
+            manager = scope["ig_tm_md"]
+            group, out = manager["mcast_grp_a"], manager["ucast_egress_port"]
+            is_dropped = bool(scope["ig_dprsr_md"]["drop_ctl"].value)
+        if group.value:
+            return left, Group(group.value)
+        return None if is_dropped else (left, out.value)
+
+
+class Group(int):
+    """A multicast group."""
+
+
+DROP_PORT = 511
+"""Where v1model sends what goes nowhere."""
+
+_ARCHITECTURES = """
+typedef bit<9> PortId_t;
+typedef bit<16> MulticastGroupId_t;
+struct standard_metadata_t {
+    bit<9> ingress_port; bit<9> egress_spec; bit<9> egress_port; bit<16> mcast_grp; bit<32> packet_length;
+}
+struct ingress_intrinsic_metadata_t { PortId_t ingress_port; }
+struct ingress_intrinsic_metadata_from_parser_t { bit<16> parser_err; }
+struct ingress_intrinsic_metadata_for_deparser_t { bit<3> drop_ctl; }
+struct ingress_intrinsic_metadata_for_tm_t {
+    PortId_t ucast_egress_port; bit<1> bypass_egress; MulticastGroupId_t mcast_grp_a; PortId_t level2_exclusion_id;
+    bit<16> rid;
+}
+"""

@@ -1,0 +1,78 @@
+"""A P4 program of `hw/switch` in the interpreter, told of jobs by the entries that controllers write."""
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+from p4sgd.build.p4 import sizes
+from p4sgd.host.switch import entries
+from p4sgd.hw.spec.aggregator import AggregatorConfig
+from p4sgd.hw.spec.job import Job
+from p4sgd.hw.spec.outcome import OUTCOME_BITS, counters_of
+from support.p4 import Group, Program
+
+SOURCES = Path(__file__).parents[2] / "hw" / "switch"
+
+
+def with_sizes(folder: Path, config: AggregatorConfig) -> Path:
+    """The programs' sources with sizes, in a new folder."""
+    shutil.copytree(SOURCES, folder, dirs_exist_ok=True)
+    (folder / "p4sgd_sizes.p4").write_text(sizes(config, "a test"))
+    return folder
+
+
+class InterpretedSwitch:
+    """A switch with one of the programs.
+
+    Parameters
+    ----------
+    folder
+        An empty one, for the sources.
+    architecture
+        ``v1model`` or ``tna``.
+    """
+
+    def __init__(self, folder: Path, architecture: str, config: AggregatorConfig) -> None:
+        self._program = Program(with_sizes(folder, config) / f"p4sgd_{architecture}.p4")
+        self._generations: Counter[int] = Counter()
+        self._jobs: dict[int, Job] = {}
+        self._groups: dict[int, int] = {}
+
+    def set_mac(self, mac: int) -> None:
+        self._write(entries.own(mac))
+
+    def begin(self, place: int, job: Job, first_round: int) -> None:
+        self.end(place)
+        self._generations[place] = entries.generation_after(self._generations[place])
+        for entry in entries.members(job):
+            self._write(entry)
+        self._groups[entries.group_of(place)] = job.ports
+        self._write(entries.serve(place, job, first_round, self._generations[place]))
+        self._jobs[place] = job
+
+    def end(self, place: int) -> None:
+        if job := self._jobs.pop(place, None):
+            self._write(entries.retire(place, job.number, self._generations[place]))
+            for entry in entries.members(job):
+                del self._program.tables["members"].entries[tuple(entry.key.values())]
+
+    def receive(self, frame: bytes, port: int) -> tuple[bytes, int] | None:
+        """The frame that leaves, and the bitmap of the ports that it leaves through."""
+        answer = self._program.receive(frame, port)
+        if answer is None:
+            return None
+        left, where = answer
+        return left, self._groups[where] if isinstance(where, Group) else 1 << where
+
+    def outcomes(self) -> Counter[int]:
+        """Frames by outcome."""
+        found: Counter[int] = Counter()
+        for index, count in self._program.counts.items():
+            found[index % (1 << OUTCOME_BITS)] += count
+        return found
+
+    def counters(self) -> dict[str, int]:
+        return counters_of(self.outcomes())
+
+    def _write(self, entry: entries.Entry) -> None:
+        self._program.tables[entry.table].entries[tuple(entry.key.values())] = entry.action, list(entry.data.values())
