@@ -2,6 +2,7 @@
 
 import click
 
+from p4sgd.host.cli.commands.switch.build import build
 from p4sgd.host.cli.commands.switch.clear import clear
 from p4sgd.host.cli.commands.switch.counters import counters
 from p4sgd.host.cli.commands.switch.serve import serve
@@ -13,8 +14,8 @@ __all__ = ["switch"]
 
 @click.group()
 def switch() -> None:
-    """Be a switch, or see what one does."""
+    """Build, load or be a switch, or see what one does."""
 
 
-for _command in (serve, status, slots, counters, clear):
+for _command in (build, serve, status, slots, counters, clear):
     switch.add_command(_command)

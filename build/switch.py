@@ -1,0 +1,156 @@
+"""A folder with the program of a switch: P4 sources with the sizes filled in, compiled where that is possible here."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import p4sgd.hw
+from p4sgd.build.artifacts import check_folder, write_folder
+from p4sgd.build.marking import mark
+from p4sgd.build.p4 import sizes
+from p4sgd.hw.spec.aggregator import AggregatorConfig
+
+__all__ = ["COMPILER_VARIABLE", "TARGETS", "CompilerError", "Target", "build", "find_compiler", "source_files"]
+
+COMPILER_VARIABLE = "P4SGD_P4C"
+"""Environment variable that names the compiler for BMv2, where it is not on the path as ``p4c-bm2-ss``."""
+
+_SOURCES = Path(p4sgd.hw.__path__[0]) / "switch"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a switch is.
+
+    Attributes
+    ----------
+    program
+        Its P4 program.
+    compile
+        The command that compiles it, in its folder.
+    outputs
+        Text files that the command makes. None where only the vendor's tools can end what it begins.
+    """
+
+    program: str
+    compile: tuple[str, ...]
+    outputs: tuple[str, ...] = ()
+
+
+TARGETS = {
+    "bmv2": Target(
+        "p4sgd_v1model.p4",
+        (
+            "p4c-bm2-ss",
+            "--std",
+            "p4-16",
+            "--p4runtime-files",
+            "p4sgd.p4info.txtpb",
+            "-o",
+            "p4sgd.json",
+            "p4sgd_v1model.p4",
+        ),
+        ("p4sgd.json", "p4sgd.p4info.txtpb"),
+    ),
+    "tofino": Target(
+        "p4sgd_tna.p4",
+        ("p4c", "--target", "tofino", "--arch", "tna", "--std", "p4-16", "-o", "tofino", "p4sgd_tna.p4"),
+    ),
+}
+"""Kinds of switches, as cluster files call them."""
+
+
+class CompilerError(RuntimeError):
+    """The compiler was found and failed; the message is what it says."""
+
+
+def find_compiler() -> str | None:
+    """Path of the compiler for BMv2, None if there is none.
+
+    Raises
+    ------
+    CompilerError
+        If `COMPILER_VARIABLE` names something that is no program.
+    """
+    named = os.environ.get(COMPILER_VARIABLE)
+    found = shutil.which(named or "p4c-bm2-ss")
+    if named and not found:
+        raise CompilerError(f"{COMPILER_VARIABLE} is {named}, which is no program")
+    return found
+
+
+def source_files(target: str, config: AggregatorConfig, command: str) -> dict[str, str]:
+    """P4 sources of a target by name.
+
+    Parameters
+    ----------
+    target
+        One of `TARGETS`.
+    config
+        How many slots and jobs there is room for.
+    command
+        Command that makes the files.
+    """
+    program = TARGETS[target].program
+    return {
+        program: f"{mark('// {}', command)}\n{(_SOURCES / program).read_text()}",
+        "p4sgd_headers.p4": (_SOURCES / "p4sgd_headers.p4").read_text(),
+        "p4sgd_sizes.p4": sizes(config, command),
+    }
+
+
+def build(target: str, config: AggregatorConfig, folder: Path) -> tuple[list[Path], bool]:
+    """Write a switch's program to a folder, whole or not at all.
+
+    Parameters
+    ----------
+    target
+        One of `TARGETS`.
+    config
+        How many slots and jobs there is room for; the rest of it does not matter to a switch.
+    folder
+        Where; an earlier output is replaced, anything else is refused.
+
+    Returns
+    -------
+    The files, and whether they hold the compiled program too.
+
+    Raises
+    ------
+    CompilerError
+        If there is a compiler and it fails.
+    ForeignFolderError
+        If the folder holds files that were not generated.
+    OSError
+        If the folder cannot be written.
+    """
+    check_folder(folder)  # before the work
+    command = f"p4sgd switch build --target {target} --slots {config.slots} --jobs {config.jobs} --out DIR"
+    files = source_files(target, config, command)
+    compiler = find_compiler() if TARGETS[target].outputs else None
+    if compiler:
+        files |= _compile(compiler, TARGETS[target], files)
+    description = {
+        "generated_by": command,
+        "target": target,
+        "slots": config.slots,
+        "jobs": config.jobs,
+        "compiled": compiler is not None,
+    }
+    return write_folder(folder, files, description), compiler is not None
+
+
+def _compile(compiler: str, target: Target, files: dict[str, str]) -> dict[str, str]:
+    with tempfile.TemporaryDirectory(prefix="p4sgd-") as scratch:
+        for name, text in files.items():
+            (Path(scratch) / name).write_text(text, encoding="utf-8")
+        # In the folder, so that what the compiler writes names no other one.
+        done = subprocess.run(
+            [compiler, *target.compile[1:]], cwd=scratch, capture_output=True, text=True, errors="replace", check=False
+        )
+        if done.returncode:
+            raise CompilerError(f"{compiler} failed on {target.program}: {done.stderr.strip() or done.returncode}")
+        return {name: (Path(scratch) / name).read_text(encoding="utf-8") for name in target.outputs}
