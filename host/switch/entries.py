@@ -67,9 +67,9 @@ def serve(place: int, job: Job, first_round: int, generation: int) -> Entry:
     )
 
 
-def retire(place: int, number: int, generation: int) -> Entry:
+def retire(number: int, generation: int) -> Entry:
     """A job that is not served any longer; it stays noted so that the next one takes another generation."""
-    return Entry("jobs", "retire", _job_key(number), {"place": place, "generation": generation})
+    return Entry("jobs", "retire", _job_key(number), {"generation": generation})
 
 
 def members(job: Job) -> list[Entry]:
@@ -78,7 +78,7 @@ def members(job: Job) -> list[Entry]:
         Entry(
             "members",
             "member",
-            {"hdr.p4sgd.job": job.number, "hdr.p4sgd.shard": shard},
+            {"job": job.number, "shard": shard},
             {"bitmap": 1 << shard, "mac": member.mac, "port_of_member": member.port},
         )
         for shard, member in enumerate(job.members)
@@ -86,4 +86,4 @@ def members(job: Job) -> list[Entry]:
 
 
 def _job_key(number: int) -> dict[str, int]:
-    return {"hdr.p4sgd.job": number}
+    return {"job": number}

@@ -5,7 +5,7 @@ from enum import IntEnum
 
 from p4sgd.hw.spec.drop import Drop
 
-__all__ = ["OUTCOME_BITS", "Outcome", "counters_of"]
+__all__ = ["OUTCOME_BITS", "Outcome", "counters_by_place", "counters_of"]
 
 OUTCOME_BITS = 5
 """Bits of an outcome."""
@@ -58,3 +58,27 @@ def counters_of(outcomes: Mapping[int, int]) -> dict[str, int]:
     counted = {name: sum(outcomes.get(outcome, 0) for outcome in parts) for name, parts in _COUNTED.items()}
     dropped = {f"DROPPED_{drop.name}": outcomes.get(drop, 0) for drop in Drop if drop is not Drop.ETHERTYPE}
     return {"FRAMES": sum(outcomes.values()), **counted, **dropped}
+
+
+def counters_by_place(frames: Mapping[int, int], jobs: int) -> dict[str, int]:
+    """Counters of a switch that counts the frames of each job apart.
+
+    Parameters
+    ----------
+    frames
+        Frames by outcome, and `OUTCOME_BITS` above it 0, or 1 and the place of the job that they are of.
+    jobs
+        Places.
+
+    Returns
+    -------
+    What `counters_of` gives, and JOB<place>_ACCEPTED and JOB<place>_DROPPED.
+    """
+    outcomes: dict[int, int] = {}
+    by_place = {f"JOB{place}_{end}": 0 for place in range(jobs) for end in ("ACCEPTED", "DROPPED")}
+    for index, count in frames.items():
+        owner, outcome = divmod(index, 1 << OUTCOME_BITS)
+        outcomes[outcome] = outcomes.get(outcome, 0) + count
+        if owner:
+            by_place[f"JOB{owner - 1}_{'ACCEPTED' if outcome in set(Outcome) else 'DROPPED'}"] += count
+    return counters_of(outcomes) | by_place

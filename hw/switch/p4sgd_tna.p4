@@ -65,7 +65,7 @@ struct metadata_t {
     // The packet's job
     bit<1> is_served;
     place_t place;
-    bit<16> generation; // of the place's slots: those of another are fresh
+    bit<16> generation; // slots of another one are fresh
     round_t before; // the round before the job's first
     bit<8> workers;
     bitmap_t everyone;
@@ -243,10 +243,10 @@ control Ingress(
         meta.everyone = everyone;
         meta.group_mac = group_mac;
     }
-    // A job that is over stays noted: the next one in its place needs another generation.
-    action retire(place_t place, bit<16> generation) { }
+    // The last job that was served stays noted: the next one needs another generation.
+    action retire(bit<16> generation) { }
     table jobs {
-        key = { hdr.p4sgd.job: exact; }
+        key = { hdr.p4sgd.job: exact @name("job"); }
         actions = { serve; retire; NoAction; }
         const default_action = NoAction();
         size = 256;
@@ -259,7 +259,7 @@ control Ingress(
         meta.member_port = port_of_member;
     }
     table members {
-        key = { hdr.p4sgd.job: exact; hdr.p4sgd.shard: exact; }
+        key = { hdr.p4sgd.job: exact @name("job"); hdr.p4sgd.shard: exact @name("shard"); }
         actions = { member; NoAction; }
         const default_action = NoAction();
         size = 1024;

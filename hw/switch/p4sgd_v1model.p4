@@ -21,7 +21,7 @@ struct metadata_t {
     // The packet's job
     bool is_served;
     place_t place;
-    bit<16> generation; // of the place's slots: those of another are fresh
+    bit<16> generation; // slots of another one are fresh
     round_t before; // the round before the job's first
     bit<8> workers;
     bitmap_t everyone;
@@ -69,11 +69,11 @@ control Membership(in headers_t hdr, inout metadata_t meta, in port_t port) {
         meta.group_mac = group_mac;
     }
 
-    // A job that is over stays noted: the next one in its place needs another generation.
-    action retire(place_t place, bit<16> generation) { }
+    // The last job that was served stays noted: the next one needs another generation.
+    action retire(bit<16> generation) { }
 
     table jobs {
-        key = { hdr.p4sgd.job: exact; }
+        key = { hdr.p4sgd.job: exact @name("job"); }
         actions = { serve; retire; NoAction; }
         const default_action = NoAction();
         size = 2 * JOBS;
@@ -86,7 +86,7 @@ control Membership(in headers_t hdr, inout metadata_t meta, in port_t port) {
     }
 
     table members {
-        key = { hdr.p4sgd.job: exact; hdr.p4sgd.shard: exact; }
+        key = { hdr.p4sgd.job: exact @name("job"); hdr.p4sgd.shard: exact @name("shard"); }
         actions = { member; NoAction; }
         const default_action = NoAction();
         size = 32 * JOBS;

@@ -10,8 +10,9 @@ from collections import Counter
 from pathlib import Path
 
 _TOKEN = re.compile(
-    r"\s*(?:(//[^\n]*|/\*.*?\*/)|(\d+w\d+|0x[0-9a-fA-F]+|\d+)|([A-Za-z_]\w*)|(&&&|\+\+|<<|&&|\|\||[!=<>]=|[^\s\w]))",
-    re.S,
+    r"\s*(?:(//[^\n]*|/\*.*?\*/)|(\d+w\d+|0x[0-9a-fA-F]+|\d+)|([A-Za-z_]\w*)"
+    r'|("[^"]*"|&&&|\+\+|<<|&&|\|\||[!=<>]=|[^\s\w]))',
+    re.DOTALL,
 )
 _BINARY = [
     {"||"},
@@ -63,10 +64,17 @@ class Record(dict):
 class Table:
     """A table that is filled as a controller would."""
 
-    def __init__(self, keys, kinds, default):
-        self.keys, self.kinds, self.default = keys, kinds, default
-        self.constant = []
+    def __init__(self, name, parts):
+        self.name = name
+        self.keys = [key for key, _, _ in parts.get("key", [])]
+        self.key_names = [name for _, _, name in parts.get("key", [])]
+        self.actions = [word for word in parts["actions"] if word != ";"]
+        self.size = parts.get("size", ("number", 1024, None))
+        self.default = parts.get("default_action", ("name", "NoAction"))
+        self.constant = parts.get("entries", [])
         self.entries = {}
+        self.key_bits = []
+        self.action_bits = {}
 
 
 class _Parser:
@@ -214,7 +222,7 @@ class _Parser:
             part = self.take()
             self.take("=")
             if part == "key":
-                parts[part] = self.between("{", "}", lambda: (self.expression(), self.take(":") and self.take()), ";")
+                parts[part] = self.between("{", "}", self.key, ";")
             elif part == "actions":
                 parts[part] = self.between("{", "}", self.take, None)
             elif part == "entries":
@@ -223,6 +231,17 @@ class _Parser:
                 parts[part] = self.expression()
             self.skip(";")
         return ("table", name, parts)
+
+    def key(self):
+        expression = self.expression()
+        self.take(":")
+        kind, name = self.take(), None
+        if self.skip("@"):
+            self.take("name")
+            self.take("(")
+            name = self.take().strip('"')
+            self.take(")")
+        return expression, kind, name
 
     def declaration(self):
         token = self.next
@@ -310,13 +329,15 @@ class Program:
         By name.
     counts : Counter of int
         What the counter ``outcomes`` has counted, by index.
+    sizes : dict of int
+        Of registers and counters, by name.
     """
 
     def __init__(self, path: Path) -> None:
         parser = _Parser(_ARCHITECTURES + _preprocess(path, {}))
         self._types, self._constants, self._blocks = {"bool": ("bit", ("number", 1, None))}, {}, {}
         self._scopes = {}
-        self.tables, self.counts = {}, Counter()
+        self.tables, self.counts, self.sizes = {}, Counter(), {}
         while parser.next:
             found = parser.declaration()
             match found:
@@ -349,18 +370,21 @@ class Program:
                 case ("action", label, parameters, body):
                     scope[label] = ("action", parameters, body)
                 case ("table", label, parts):
-                    table = Table(
-                        [key for key, _ in parts.get("key", [])],
-                        [kind for _, kind in parts.get("key", [])],
-                        parts.get("default_action", ("name", "NoAction")),
-                    )
-                    table.constant = parts.get("entries", [])
+                    table = Table(".".join(("Ingress", *path, label)), parts)
                     scope[label] = table
                     self.tables[label] = table
+                    records = {"hdr": self._new("headers_t"), "meta": self._new("metadata_t")}
+                    table.key_bits = [self._value(key, records)[1] for key in table.keys]
+                    for action in set(table.actions) - {"NoAction"}:
+                        _, parameters, _ = scope[action]
+                        table.action_bits[action] = {name: self._new(kind).width for kind, name in parameters}
+                    table.size = self._value(table.size, {})[0]
                 case ("instance", "register" | "Register", label, arguments, _):
                     scope[label] = {"size": self._value(arguments[0], {})[0]}
-                case ("instance", "counter" | "Counter", label, _, _):
+                    self.sizes[label] = scope[label]["size"]
+                case ("instance", "counter" | "Counter", label, arguments, _):
                     scope[label] = "counter"
+                    self.sizes[label] = self._value(arguments[0], {})[0]
                 case ("instance", "RegisterAction", label, arguments, body):
                     scope[label] = ("register action", scope[arguments[0][1]], *body)
                 case ("instance", kind, label, _, _):

@@ -34,7 +34,7 @@ class InterpretedSwitch:
 
     def __init__(self, folder: Path, architecture: str, config: AggregatorConfig) -> None:
         self._program = Program(with_sizes(folder, config) / f"p4sgd_{architecture}.p4")
-        self._generations: Counter[int] = Counter()
+        self._generation = 0
         self._jobs: dict[int, Job] = {}
         self._groups: dict[int, int] = {}
 
@@ -43,16 +43,16 @@ class InterpretedSwitch:
 
     def begin(self, place: int, job: Job, first_round: int) -> None:
         self.end(place)
-        self._generations[place] = entries.generation_after(self._generations[place])
+        self._generation = entries.generation_after(self._generation)
         for entry in entries.members(job):
             self._write(entry)
         self._groups[entries.group_of(place)] = job.ports
-        self._write(entries.serve(place, job, first_round, self._generations[place]))
+        self._write(entries.serve(place, job, first_round, self._generation))
         self._jobs[place] = job
 
     def end(self, place: int) -> None:
         if job := self._jobs.pop(place, None):
-            self._write(entries.retire(place, job.number, self._generations[place]))
+            self._write(entries.retire(job.number, self._generation))
             for entry in entries.members(job):
                 del self._program.tables["members"].entries[tuple(entry.key.values())]
 
