@@ -25,6 +25,7 @@ try:
     import finsy
     import grpc
     from finsy.proto import p4r, p4r_grpc, rpc_code, rpc_status
+    from google.protobuf import text_format
 except ModuleNotFoundError as missing:
     raise UserError(f"BMv2 needs {missing.name}, which is not installed: pip install 'p4sgd[p4runtime]'") from missing
 
@@ -88,7 +89,7 @@ class P4RuntimeController(TableController):
         """Have the switch run a program; it forgets all jobs."""
         try:
             schema = finsy.P4Schema(program.p4info, program.config)
-        except ValueError as error:
+        except (ValueError, text_format.ParseError) as error:
             raise UserError(f"{program.p4info}: not what a P4 compiler writes: {error}") from error
         with self.changing():
             request = p4r.SetForwardingPipelineConfigRequest(

@@ -1,0 +1,54 @@
+"""The command `p4sgd switch deploy`."""
+
+import contextlib
+from pathlib import Path
+
+import click
+
+from p4sgd.host.cli.options import common_options
+from p4sgd.host.cli.output import Output
+from p4sgd.host.errors import UserError
+
+__all__ = ["deploy"]
+
+
+@click.command()
+@click.option(
+    "--cluster",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    metavar="FILE.toml",
+    help="File that says where the aggregator and the workers are.",
+)
+@common_options
+def deploy(path: Path, as_json: bool, quiet: bool) -> None:
+    """Load the program of a switch.
+
+    The cluster file names the switch and, as program, the folder that p4sgd switch build has made. The switch forgets
+    all jobs. Frames of other protocols go on between the ports that have workers behind them.
+    """
+    output = Output(as_json=as_json, quiet=quiet)
+    from p4sgd.host.switch.cluster_file import read_cluster
+    from p4sgd.host.switch.program import read_program
+
+    cluster = read_cluster(path)
+    aggregator = cluster.aggregator
+    if aggregator.kind == "tofino":
+        raise UserError(f"{path}: a Tofino's program is loaded by its own bf_switchd: start it with the program there")
+    if aggregator.kind != "bmv2":
+        raise UserError(f"{path}: aggregator.kind: {aggregator.kind} needs no program, only a switch of kind bmv2 does")
+    if aggregator.program is None:
+        raise UserError(f"{path}: aggregator.program: is missing: the folder that p4sgd switch build has made")
+    program = read_program(aggregator.program, aggregator.kind)
+    from p4sgd.host.switch.p4runtime import open_p4runtime
+
+    ports = sorted({worker.port for worker in cluster.workers})
+    with output.working(f"loading {aggregator.control}"), contextlib.closing(open_p4runtime(aggregator)) as controller:
+        controller.deploy(program)
+        controller.set_flood_group(ports)
+        if aggregator.mac is not None:
+            controller.set_mac(aggregator.mac)
+        slots, jobs = controller.slots, controller.jobs
+    output.document({"switch": aggregator.control, "slots": slots, "jobs": jobs, "ports": ports})
+    output.say(f"{aggregator.control} runs the program: {jobs} jobs of {slots:,} slots each")

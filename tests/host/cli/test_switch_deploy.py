@@ -1,0 +1,72 @@
+"""`p4sgd switch deploy` loads a switch, or says what is wrong in one line."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from support.p4 import Program
+from support.p4_switch import with_sizes
+from support.p4runtime_server import P4RuntimeServer
+
+from p4sgd.host.cli import main
+from p4sgd.hw.spec.aggregator import AggregatorConfig
+
+WORKERS = "".join(f'[[workers]]\ncontrol = "unix:w{port}"\nport = {port}\n' for port in (4, 2))
+
+
+@pytest.fixture
+def server(tmp_path):
+    sources = with_sizes(tmp_path / "sources", AggregatorConfig(slots=16, jobs=2))
+    running = P4RuntimeServer(Program(sources / "p4sgd_v1model.p4"), has_pipeline=False)
+    folder = tmp_path / "program"
+    folder.mkdir()
+    (folder / "manifest.json").write_text('{"target": "bmv2"}')
+    (folder / "p4sgd.json").write_text("{}")
+    (folder / "p4sgd.p4info.txtpb").write_text(str(running.info))
+    yield running
+    running.stop()
+
+
+def run(folder, aggregator, *more):
+    file = folder / "cluster.toml"
+    file.write_text(f"[aggregator]\n{aggregator}\n{WORKERS}")
+    return CliRunner().invoke(main, ["switch", "deploy", "--cluster", str(file), *more])
+
+
+def test_loads_a_switch(server, tmp_path):
+    text = f'kind = "bmv2"\ncontrol = "{server.address}"\nprogram = "program"\nmac = "02:00:00:00:00:01"'
+    done = run(tmp_path, text, "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout) == {"switch": server.address, "slots": 16, "jobs": 2, "ports": [2, 4]}
+    assert server.config.p4_device_config == b"{}"
+    assert server.groups == {16: [2, 4]}
+    assert server.program.tables["own"].entries == {(): ("set_mac", [0x0200_0000_0001])}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('kind = "bmv2"\ncontrol = "localhost:1"', "aggregator.program"),
+        ('kind = "bmv2"\ncontrol = "localhost:1"\nprogram = "nothing"', "nothing: no folder"),
+        ('kind = "tofino"\ncontrol = "localhost:1"', "bf_switchd"),
+        ('kind = "socket"\ncontrol = "unix:x"', "needs no program"),
+    ],
+)
+def test_what_cannot_be_loaded(tmp_path, text, message):
+    done = run(tmp_path, text)
+    assert done.exit_code == 2, done.output
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_nobody_there(server, tmp_path):
+    done = run(tmp_path, 'kind = "bmv2"\ncontrol = "127.0.0.1:1"\nprogram = "program"')
+    assert done.exit_code == 1
+    assert "127.0.0.1:1 cannot be reached" in done.stderr
+
+
+def test_p4info_that_is_none(server, tmp_path):
+    (tmp_path / "program" / "p4sgd.p4info.txtpb").write_text("nonsense {")
+    done = run(tmp_path, f'kind = "bmv2"\ncontrol = "{server.address}"\nprogram = "program"')
+    assert done.exit_code == 2
+    assert "p4sgd.p4info.txtpb" in done.stderr
