@@ -249,7 +249,7 @@ control Ingress(
         key = { hdr.p4sgd.job: exact @name("job"); }
         actions = { serve; retire; NoAction; }
         const default_action = NoAction();
-        size = 256;
+        size = 2 * JOBS;
     }
 
     action member(bitmap_t bitmap, mac_t mac, PortId_t port_of_member) {
@@ -262,7 +262,7 @@ control Ingress(
         key = { hdr.p4sgd.job: exact @name("job"); hdr.p4sgd.shard: exact @name("shard"); }
         actions = { member; NoAction; }
         const default_action = NoAction();
-        size = 1024;
+        size = 32 * JOBS;
     }
 
     action well_formed(kind_t kind) {

@@ -362,6 +362,10 @@ class Program:
 
     # Set-up
 
+    def scopes(self):
+        """What each control has declared, by name."""
+        return list(self._scopes.values())
+
     def _instantiate(self, name, path):
         """Tables, registers and the like of a control, and of those in it."""
         scope = {}
@@ -373,7 +377,7 @@ class Program:
                     table = Table(".".join(("Ingress", *path, label)), parts)
                     scope[label] = table
                     self.tables[label] = table
-                    records = {"hdr": self._new("headers_t"), "meta": self._new("metadata_t")}
+                    records = {label: self._new(kind) for kind, label in self._blocks[name][2]}
                     table.key_bits = [self._value(key, records)[1] for key in table.keys]
                     for action in set(table.actions) - {"NoAction"}:
                         _, parameters, _ = scope[action]
