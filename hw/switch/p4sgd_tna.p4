@@ -313,7 +313,7 @@ control Ingress(
 
     // Stage 2
 
-    Register<slot_tags_t, address_t>(JOBS * SLOTS) tags;
+    Register<slot_tags_t, address_t>(JOBS * SLOTS, {0, 0}) tags; // no generation is 0
 
     // The first round begins in a fresh slot, and again after all others.
     RegisterAction<slot_tags_t, address_t, bit<32>>(tags) taking_first = {

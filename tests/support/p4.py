@@ -153,6 +153,8 @@ class _Parser:
             kind = self.type()
             self.take(")")
             return ("cast", kind, self.unary())
+        if self.next == "{":
+            return ("list", self.between("{", "}", self.expression))
         if self.skip("("):
             inner = self.expression()
             self.take(")")
