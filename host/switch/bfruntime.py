@@ -31,6 +31,9 @@ _GENERATION_MASK = (1 << GENERATION_BITS) - 1
 _AT_ONCE = 256
 """Entries that are asked for at a time."""
 
+_RID = 1
+"""Number of all nodes of groups: RID_EXCLUDING of the program."""
+
 _NOT_FOUND = 5
 """Of google.rpc.Code."""
 
@@ -135,7 +138,13 @@ class BfRuntimeController(TableController):
         """Set the ports of a multicast group."""
         nodes = self._info.table_get("$pre.node")
         tuple_of = self._client.DataTuple
-        node = nodes.make_data([tuple_of("$MULTICAST_RID", 0), tuple_of("$DEV_PORT", int_arr_val=sorted(ports))])
+        node = nodes.make_data(
+            [
+                tuple_of("$MULTICAST_RID", _RID),
+                tuple_of("$MULTICAST_LAG_ID", int_arr_val=[]),
+                tuple_of("$DEV_PORT", int_arr_val=sorted(ports)),
+            ]
+        )
         # A node may be left without its group, where a call ended early.
         has_node = any(key["$MULTICAST_NODE_ID"]["value"] == group for key, _ in self._get(nodes))
         with self._told():
@@ -151,6 +160,16 @@ class BfRuntimeController(TableController):
                     ]
                 )
                 groups.entry_add(self._target, [self._key(groups, {"$MGID": group})], [data], p4_name=P4_NAME)
+
+    def set_flood_group(self, ports: Iterable[int]) -> None:
+        """Say which ports frames of other protocols are flooded to; none goes back where it came from."""
+        there = sorted(ports)
+        super().set_flood_group(there)
+        table = self._info.table_get("$pre.prune")
+        with self._told():
+            for port in there:
+                data = table.make_data([self._client.DataTuple("$DEV_PORT", int_arr_val=[port])])
+                table.entry_add(self._target, [self._key(table, {"$MULTICAST_L2_XID": port})], [data], p4_name=P4_NAME)
 
     def delete_group(self, group: int) -> None:
         """Delete a multicast group that there is."""

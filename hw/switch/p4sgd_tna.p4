@@ -20,6 +20,10 @@
 // The multicast group that frames of other protocols are flooded to; a job's is its place and 8.
 const MulticastGroupId_t FLOOD_GROUP = 16;
 
+// A copy is not sent to the ports that the exclusion names if the packet has the number of the group's nodes.
+const bit<16> RID_EXCLUDING = 1; // that of all nodes
+const bit<16> RID_TO_ALL = 2;
+
 typedef bit<(SLOT_BITS + 3)> address_t;
 
 // Bits of a slot number that are 0 where there is such a slot
@@ -204,6 +208,7 @@ control Ingress(
     }
     action flood() {
         ig_tm_md.mcast_grp_a = FLOOD_GROUP;
+        ig_tm_md.rid = RID_EXCLUDING;
         ig_tm_md.level2_exclusion_id = ig_intr_md.ingress_port; // back where it came from it does not go
     }
     action drop() {
@@ -613,7 +618,7 @@ control Ingress(
         hdr.p4sgd.shard = 0;
         hdr.p4sgd.bitmap = meta.everyone;
         ig_tm_md.mcast_grp_a = 13w1 ++ meta.place;
-        ig_tm_md.rid = 0;
+        ig_tm_md.rid = RID_TO_ALL;
         outcomes.count(outcome);
     }
     action answer_one(outcome_t outcome, bit<4> kind) {

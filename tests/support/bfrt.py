@@ -150,6 +150,15 @@ class _Replication(_Table):
         self.known[number] = content
 
 
+class _Prune(_Replication):
+    """Has all its entries from the beginning; to add one is to set it."""
+
+    def _write(self, kind, target, key_list, data_list, p4_name):
+        assert kind == "add"
+        for key, data in zip(key_list, data_list, strict=True):
+            self.store((key.content[self._key]["value"],), data.content)
+
+
 class _Register(_Table):
     """Values by index, of which the first pipe has those of the program."""
 
@@ -191,10 +200,14 @@ class Switch:
     def __init__(self, program):
         self.program = program
         self.on_write = lambda what: None
-        self.nodes = _Replication("node", self, "$MULTICAST_NODE_ID", ["$MULTICAST_RID", "$DEV_PORT"])
+        self.nodes = _Replication(
+            "node", self, "$MULTICAST_NODE_ID", ["$MULTICAST_RID", "$MULTICAST_LAG_ID", "$DEV_PORT"]
+        )
         fields = ["$MULTICAST_NODE_ID", "$MULTICAST_NODE_L1_XID_VALID", "$MULTICAST_NODE_L1_XID"]
         self.groups = _Replication("mgid", self, "$MGID", fields)
+        self.pruned = _Prune("prune", self, "$MULTICAST_L2_XID", ["$DEV_PORT"])
         self._tables = {
+            "$pre.prune": self.pruned,
             "$pre.node": self.nodes,
             "$pre.mgid": self.groups,
             "Ingress.outcomes": _Counter("outcomes", self),

@@ -48,8 +48,8 @@ def test_loads_a_switch(server, tmp_path):
     [
         ('kind = "bmv2"\ncontrol = "localhost:1"', "aggregator.program"),
         ('kind = "bmv2"\ncontrol = "localhost:1"\nprogram = "nothing"', "nothing: no folder"),
-        ('kind = "tofino"\ncontrol = "localhost:1"', "bf_switchd"),
-        ('kind = "socket"\ncontrol = "unix:x"', "needs no program"),
+        ('kind = "tofino"\ncontrol = "localhost:1"', "bfrt_grpc"),
+        ('kind = "socket"\ncontrol = "unix:x"', "no program to load"),
     ],
 )
 def test_what_cannot_be_loaded(tmp_path, text, message):

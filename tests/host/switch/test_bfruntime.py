@@ -135,6 +135,15 @@ def test_what_ends_early_is_put_right(switch, controller):
     assert writes[0] == "mod jobs"
 
 
+def test_flooding(switch, controller):
+    """Other frames go to all ports of the group but their own."""
+    for ports in ([1, 2, 3], [0, 4]):
+        controller.set_flood_group(ports)
+        assert switch.ports_of(16) == ports
+        assert all(switch.pruned.known[(port,)]["$DEV_PORT"] == [port] for port in ports)
+    assert {node["$MULTICAST_RID"] for node in switch.nodes.known.values()} == {1}
+
+
 def test_a_switch_that_refuses(switch, controller):
     with pytest.raises(P4sgdError, match="localhost:50052 refuses: Object not found"):
         controller.delete_group(8)

@@ -2,12 +2,17 @@
 
 import contextlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from p4sgd.host.cli.options import common_options
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import UserError
+
+if TYPE_CHECKING:
+    from p4sgd.host.switch.cluster_file import AggregatorAddress
+    from p4sgd.host.switch.tables import TableController
 
 __all__ = ["deploy"]
 
@@ -27,28 +32,39 @@ def deploy(path: Path, as_json: bool, quiet: bool) -> None:
 
     The cluster file names the switch and, as program, the folder that p4sgd switch build has made. The switch forgets
     all jobs. Frames of other protocols go on between the ports that have workers behind them.
+
+    A Tofino's program is loaded when its bf_switchd starts; here it is seen whether it runs, and the rest is done.
     """
     output = Output(as_json=as_json, quiet=quiet)
     from p4sgd.host.switch.cluster_file import read_cluster
-    from p4sgd.host.switch.program import read_program
 
     cluster = read_cluster(path)
     aggregator = cluster.aggregator
-    if aggregator.kind == "tofino":
-        raise UserError(f"{path}: a Tofino's program is loaded by its own bf_switchd: start it with the program there")
-    if aggregator.kind != "bmv2":
-        raise UserError(f"{path}: aggregator.kind: {aggregator.kind} needs no program, only a switch of kind bmv2 does")
-    if aggregator.program is None:
-        raise UserError(f"{path}: aggregator.program: is missing: the folder that p4sgd switch build has made")
-    program = read_program(aggregator.program, aggregator.kind)
-    from p4sgd.host.switch.p4runtime import open_p4runtime
-
     ports = sorted({worker.port for worker in cluster.workers})
-    with output.working(f"loading {aggregator.control}"), contextlib.closing(open_p4runtime(aggregator)) as controller:
-        controller.deploy(program)
+    with output.working(f"loading {aggregator.control}"), contextlib.closing(_loaded(path, aggregator)) as controller:
         controller.set_flood_group(ports)
         if aggregator.mac is not None:
             controller.set_mac(aggregator.mac)
         slots, jobs = controller.slots, controller.jobs
     output.document({"switch": aggregator.control, "slots": slots, "jobs": jobs, "ports": ports})
     output.say(f"{aggregator.control} runs the program: {jobs} jobs of {slots:,} slots each")
+
+
+def _loaded(path: Path, aggregator: "AggregatorAddress") -> "TableController":
+    """The controller of a switch that runs the program."""
+    if aggregator.kind == "tofino":
+        from p4sgd.host.switch.bfruntime import open_bfruntime
+
+        return open_bfruntime(aggregator)
+    if aggregator.kind != "bmv2":
+        raise UserError(f"{path}: aggregator.kind: one of kind {aggregator.kind} has no program to load")
+    if aggregator.program is None:
+        raise UserError(f"{path}: aggregator.program: is missing: the folder that p4sgd switch build has made")
+    from p4sgd.host.switch.program import read_program
+
+    program = read_program(aggregator.program, aggregator.kind)
+    from p4sgd.host.switch.p4runtime import open_p4runtime
+
+    controller = open_p4runtime(aggregator)
+    controller.deploy(program)
+    return controller
