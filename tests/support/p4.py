@@ -333,13 +333,15 @@ class Program:
         What the counter ``outcomes`` has counted, by index.
     sizes : dict of int
         Of registers and counters, by name.
+    touched : list of tuple of str
+        Registers that the last frame has read or written, as often as it has; a name has that of its control before it.
     """
 
     def __init__(self, path: Path) -> None:
         parser = _Parser(_ARCHITECTURES + _preprocess(path, {}))
         self._types, self._constants, self._blocks = {"bool": ("bit", ("number", 1, None))}, {}, {}
         self._scopes = {}
-        self.tables, self.counts, self.sizes = {}, Counter(), {}
+        self.tables, self.counts, self.sizes, self.touched = {}, Counter(), {}, []
         while parser.next:
             found = parser.declaration()
             match found:
@@ -386,7 +388,7 @@ class Program:
                         table.action_bits[action] = {name: self._new(kind).width for kind, name in parameters}
                     table.size = self._value(table.size, {})[0]
                 case ("instance", "register" | "Register", label, arguments, _):
-                    scope[label] = {"size": self._value(arguments[0], {})[0]}
+                    scope[label] = {"size": self._value(arguments[0], {})[0], "name": (*path, label)}
                     self.sizes[label] = scope[label]["size"]
                 case ("instance", "counter" | "Counter", label, arguments, _):
                     scope[label] = "counter"
@@ -551,6 +553,7 @@ class Program:
     def _index(self, register, argument, scope):
         index = self._value(argument, scope)[0]
         assert index < register["size"], "beyond the register"
+        self.touched.append(register["name"])
         return index
 
     def _execute_register(self, register, parameters, body, address, scope):
@@ -597,6 +600,7 @@ class Program:
         """Have the switch take a frame; returns the frame that leaves, with its port or `Group`."""
         blocks = ("SwitchParser" if "SwitchParser" in self._blocks else "IngressParser", "Ingress")
         scope = {}
+        self.touched = []
         for block in blocks:
             for kind, name in self._blocks[block][2]:
                 if kind != "packet_in" and name not in scope:

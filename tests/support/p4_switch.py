@@ -33,7 +33,7 @@ class InterpretedSwitch:
     """
 
     def __init__(self, folder: Path, architecture: str, config: AggregatorConfig) -> None:
-        self._program = Program(with_sizes(folder, config) / f"p4sgd_{architecture}.p4")
+        self.program = Program(with_sizes(folder, config) / f"p4sgd_{architecture}.p4")
         self._generation = 0
         self._jobs: dict[int, Job] = {}
         self._groups: dict[int, int] = {}
@@ -54,11 +54,11 @@ class InterpretedSwitch:
         if job := self._jobs.pop(place, None):
             self._write(entries.retire(job.number, self._generation))
             for entry in entries.members(job):
-                del self._program.tables["members"].entries[tuple(entry.key.values())]
+                del self.program.tables["members"].entries[tuple(entry.key.values())]
 
     def receive(self, frame: bytes, port: int) -> tuple[bytes, int] | None:
         """The frame that leaves, and the bitmap of the ports that it leaves through."""
-        answer = self._program.receive(frame, port)
+        answer = self.program.receive(frame, port)
         if answer is None:
             return None
         left, where = answer
@@ -67,7 +67,7 @@ class InterpretedSwitch:
     def outcomes(self) -> Counter[int]:
         """Frames by outcome."""
         found: Counter[int] = Counter()
-        for index, count in self._program.counts.items():
+        for index, count in self.program.counts.items():
             found[index % (1 << OUTCOME_BITS)] += count
         return found
 
@@ -75,4 +75,4 @@ class InterpretedSwitch:
         return counters_of(self.outcomes())
 
     def _write(self, entry: entries.Entry) -> None:
-        self._program.tables[entry.table].entries[tuple(entry.key.values())] = entry.action, list(entry.data.values())
+        self.program.tables[entry.table].entries[tuple(entry.key.values())] = entry.action, list(entry.data.values())

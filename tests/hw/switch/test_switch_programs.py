@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from support.p4 import Group
 from support.p4_switch import InterpretedSwitch
 
 from p4sgd.hw.spec.aggregator import AggregatorConfig
@@ -104,6 +105,20 @@ def nearly_right(rng, pair):
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_other_protocols_are_forwarded(tmp_path, architecture):
+    program = InterpretedSwitch(tmp_path, architecture, CONFIG).program
+    table = program.tables["forwarding"].entries
+    table[(0x0200_0000_0001,)] = "forward", [7]
+    table[(0x0200_0000_0002,)] = "drop", []
+    for size in (20, 46, 1500):
+        for destination, expected in ((1, 7), (2, None), (3, Group(16))):
+            frame = (0x0200_0000_0000 | destination).to_bytes(6, "big") + bytes(6) + b"\x08\x00" + bytes(range(250)) * 6
+            frame = frame[: 14 + size]
+            assert program.receive(frame, 3) == (None if expected is None else (frame, expected))
+    assert not program.counts
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("seed", range(SEED, SEED + 4))
 def test_random_frames(tmp_path, architecture, seed):
     rng = random.Random(seed)
@@ -121,4 +136,6 @@ def test_random_frames(tmp_path, architecture, seed):
         if architecture == "tna" and len(frame) != FRAME_BYTES:
             continue  # the chip's parser does not know a frame's length
         pair.send(frame, port)
+        touched = pair.program.program.touched
+        assert architecture != "tna" or len(set(touched)) == len(touched), "Tofino has one access to a register"
     pair.check_counts()
