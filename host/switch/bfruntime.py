@@ -112,7 +112,7 @@ class BfRuntimeController(TableController):
         """Write an entry: one of a new key, or over one of the same. One without a key is the table's default."""
         table = self._table(entry.table)
         fields = [self._client.DataTuple(name, value) for name, value in entry.data.items()]
-        data = table.make_data(fields, f"Ingress.{entry.action}")
+        data = table.make_data(fields, f"SwitchIngress.{entry.action}")
         with self._told():
             if not entry.key:
                 table.default_entry_set(self._target, data, p4_name=P4_NAME)
@@ -215,13 +215,13 @@ class BfRuntimeController(TableController):
         for first in range(0, len(indices), _AT_ONCE):
             keys = [self._key(table, {"$REGISTER_INDEX": index}) for index in indices[first : first + _AT_ONCE]]
             for key, data in self._get(table, keys):
-                values[key["$REGISTER_INDEX"]["value"]] = data[f"Ingress.{name}.{field}"][_PIPE]
+                values[key["$REGISTER_INDEX"]["value"]] = data[f"SwitchIngress.{name}.{field}"][_PIPE]
         return [values[index] for index in indices]
 
     # The client of the SDE
 
     def _table(self, name: str) -> Any:
-        return self._info.table_get(f"Ingress.{name}")
+        return self._info.table_get(f"SwitchIngress.{name}")
 
     def _key(self, table: Any, key: Any) -> Any:
         return table.make_key([self._client.KeyTuple(name, value) for name, value in key.items()])

@@ -193,7 +193,7 @@ control Sum(inout bit<32> value, in address_t address, in step_t step, in bitmap
     }
 }
 
-control Ingress(
+control SwitchIngress(
     inout headers_t hdr,
     inout metadata_t meta,
     in ingress_intrinsic_metadata_t ig_intr_md,
@@ -761,7 +761,7 @@ parser EgressParser(
     }
 }
 
-control Egress(
+control SwitchEgress(
     inout nothing_t hdr,
     inout nothing_t meta,
     in egress_intrinsic_metadata_t eg_intr_md,
@@ -781,6 +781,6 @@ control EgressDeparser(
     apply { }
 }
 
-Pipeline(IngressParser(), Ingress(), IngressDeparser(), EgressParser(), Egress(), EgressDeparser()) pipe;
+Pipeline(IngressParser(), SwitchIngress(), IngressDeparser(), EgressParser(), SwitchEgress(), EgressDeparser()) pipe;
 
 Switch(pipe) main;

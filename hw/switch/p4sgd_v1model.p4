@@ -238,7 +238,7 @@ control Slots(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     Membership() membership;
     Slots() slots;
 
@@ -379,7 +379,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     }
 }
 
-control Egress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+control SwitchEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     apply {
         if (meta.is_flooded && standard.egress_port == standard.ingress_port) {
             mark_to_drop(standard);
@@ -398,4 +398,4 @@ control SwitchDeparser(packet_out packet, in headers_t hdr) {
     }
 }
 
-V1Switch(SwitchParser(), NoChecksums(), Ingress(), Egress(), NoChecksums(), SwitchDeparser()) main;
+V1Switch(SwitchParser(), NoChecksums(), SwitchIngress(), SwitchEgress(), NoChecksums(), SwitchDeparser()) main;

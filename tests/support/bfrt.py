@@ -111,7 +111,7 @@ class _MatchTable(_Table):
         return {
             key: {
                 **dict(zip(self._table.action_bits[action], values, strict=True)),
-                "action_name": f"Ingress.{action}",
+                "action_name": f"SwitchIngress.{action}",
                 "is_default_entry": False,
             }
             for key, (action, values) in self._table.entries.items()
@@ -122,7 +122,7 @@ class _MatchTable(_Table):
 
     def store(self, number, content):
         owner, _, action = content["action_name"].rpartition(".")
-        assert owner == "Ingress"
+        assert owner == "SwitchIngress"
         names = self._table.action_bits[action]
         assert set(content) == {*names, "action_name", "is_default_entry"}
         self._table.entries[number] = action, [content[name] for name in names]
@@ -173,7 +173,7 @@ class _Register(_Table):
     def entries(self):
         return {
             (index,): {
-                f"Ingress.{self.name}.{field}": [self._register.get((index, number), 0)] + [77] * (PIPES - 1)
+                f"SwitchIngress.{self.name}.{field}": [self._register.get((index, number), 0)] + [77] * (PIPES - 1)
                 for number, field in enumerate(self._fields)
             }
             for index in range(self._register["size"])
@@ -210,16 +210,16 @@ class Switch:
             "$pre.prune": self.pruned,
             "$pre.node": self.nodes,
             "$pre.mgid": self.groups,
-            "Ingress.outcomes": _Counter("outcomes", self),
+            "SwitchIngress.outcomes": _Counter("outcomes", self),
         }
         for name, table in program.tables.items():
-            self._tables[f"Ingress.{name}"] = _MatchTable(name, self, table.size)
+            self._tables[f"SwitchIngress.{name}"] = _MatchTable(name, self, table.size)
         for name, parts in {
             "tags": ["carried", "first"],
             "aggregated_shards": ["f1"],
             "acknowledged_shards": ["f1"],
         }.items():
-            self._tables[f"Ingress.{name}"] = _Register(name, self, parts)
+            self._tables[f"SwitchIngress.{name}"] = _Register(name, self, parts)
 
     def table_get(self, name):
         return self._tables[name]

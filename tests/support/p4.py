@@ -344,6 +344,7 @@ class Program:
         self.tables, self.counts, self.sizes, self.touched = {}, Counter(), {}, []
         while parser.next:
             found = parser.declaration()
+            assert found[0] == "instance" or found[1] not in _TAKEN, f"{found[1]} is a name of the architecture"
             match found:
                 case ("header" | "struct", name, _) | ("typedef", name, _):
                     self._types[name] = found if found[0] != "typedef" else found[2]
@@ -351,7 +352,7 @@ class Program:
                     self._constants[name] = self._new(kind, self._value(value, {}))
                 case ("parser" | "control", name, *_):
                     self._blocks[name] = found
-        self._instantiate("Ingress", ())
+        self._instantiate("SwitchIngress", ())
 
     # Types
 
@@ -378,7 +379,7 @@ class Program:
                 case ("action", label, parameters, body):
                     scope[label] = ("action", parameters, body)
                 case ("table", label, parts):
-                    table = Table(".".join(("Ingress", *path, label)), parts)
+                    table = Table(".".join(("SwitchIngress", *path, label)), parts)
                     scope[label] = table
                     self.tables[label] = table
                     records = {label: self._new(kind) for kind, label in self._blocks[name][2]}
@@ -598,7 +599,7 @@ class Program:
 
     def receive(self, frame: bytes, port: int) -> tuple[bytes, int] | None:
         """Have the switch take a frame; returns the frame that leaves, with its port or `Group`."""
-        blocks = ("SwitchParser" if "SwitchParser" in self._blocks else "IngressParser", "Ingress")
+        blocks = ("SwitchParser" if "SwitchParser" in self._blocks else "IngressParser", "SwitchIngress")
         scope = {}
         self.touched = []
         for block in blocks:
@@ -637,6 +638,10 @@ class Group(int):
 
 DROP_PORT = 511
 """Where v1model sends what goes nowhere."""
+
+_TAKEN = {"Parser", "VerifyChecksum", "Ingress", "Egress", "ComputeChecksum", "Deparser", "V1Switch"}
+_TAKEN |= {"IngressParserT", "IngressT", "IngressDeparserT", "EgressParserT", "EgressT", "EgressDeparserT"}
+"""What v1model and TNA declare."""
 
 _ARCHITECTURES = """
 typedef bit<9> PortId_t;

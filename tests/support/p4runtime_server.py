@@ -39,10 +39,10 @@ def p4info_of(program: Program) -> p4i.P4Info:
                     stated.params.add(id=index, name=name, bitwidth=bits)
             described.action_refs.add(id=actions[action])
     counter = info.counters.add(size=program.sizes["outcomes"])
-    counter.preamble.CopyFrom(preamble(1, 0x12, "Ingress.outcomes"))
+    counter.preamble.CopyFrom(preamble(1, 0x12, "SwitchIngress.outcomes"))
     counter.spec.unit = p4i.CounterSpec.PACKETS
     register = info.registers.add(size=program.sizes["rounds"])
-    register.preamble.CopyFrom(preamble(1, 0x16, "Ingress.slots.rounds"))
+    register.preamble.CopyFrom(preamble(1, 0x16, "SwitchIngress.slots.rounds"))
     register.type_spec.bitstring.bit.bitwidth = 32
     return info
 
