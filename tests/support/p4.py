@@ -1,7 +1,8 @@
 """Runs a P4 program, as far as the programs of `hw/switch` use the language, for tests on machines without p4c.
 
-Numbers are pairs of value and width; a width of None is P4's type int. Externs do what the architectures v1model and
-TNA say of them. There is no type checker: what a compiler refuses may run here.
+Numbers are pairs of value and width; a width of None is P4's type int, and `BOOL` that of its type bool. Externs do
+what the architectures v1model and TNA say of them. Types are checked where a statement is carried out, no sooner: much
+that a compiler refuses would run here.
 """
 
 import operator
@@ -44,6 +45,15 @@ def _preprocess(path: Path, macros: dict[str, str]) -> str:
     return "\n".join(text)
 
 
+BOOL = -1
+"""Width of a bool."""
+
+
+def _fit(width, wanted, what):
+    """Refuse a value of another type; an int fits all but a bool."""
+    assert width == wanted or (width is None and wanted != BOOL), f"{what} has the width {width}, not {wanted}"
+
+
 class Cell:
     """A variable."""
 
@@ -52,7 +62,7 @@ class Cell:
         self.set(value)
 
     def set(self, value):
-        self.value = value if self.width is None else value & ((1 << self.width) - 1)
+        self.value = value if self.width in (None, BOOL) else value & ((1 << self.width) - 1)
 
 
 class Record(dict):
@@ -339,7 +349,7 @@ class Program:
 
     def __init__(self, path: Path) -> None:
         parser = _Parser(_ARCHITECTURES + _preprocess(path, {}))
-        self._types, self._constants, self._blocks = {"bool": ("bit", ("number", 1, None))}, {}, {}
+        self._types, self._constants, self._blocks = {}, {}, {}
         self._scopes = {}
         self.tables, self.counts, self.sizes, self.touched = {}, Counter(), {}, []
         while parser.next:
@@ -349,18 +359,22 @@ class Program:
                 case ("header" | "struct", name, _) | ("typedef", name, _):
                     self._types[name] = found if found[0] != "typedef" else found[2]
                 case ("variable", kind, name, value):
-                    self._constants[name] = self._new(kind, self._value(value, {}))
+                    self._constants[name] = self._new(kind, self._value(value, {}), name)
                 case ("parser" | "control", name, *_):
                     self._blocks[name] = found
         self._instantiate("SwitchIngress", ())
 
     # Types
 
-    def _new(self, kind, value=None):
-        while isinstance(kind, str):
+    def _new(self, kind, value=None, checked=None):
+        """A variable of a type; where it is not cast, ``checked`` says what it is, and its value must fit."""
+        while isinstance(kind, str) and kind != "bool":
             kind = self._types[kind]
-        if kind[0] == "bit":
-            return Cell(self._value(kind[1], {})[0], value[0] if value else 0)
+        if kind == "bool" or kind[0] == "bit":
+            width = BOOL if kind == "bool" else self._value(kind[1], {})[0]
+            if value and checked:
+                _fit(value[1], width, checked)
+            return Cell(width, value[0] if value else 0)
         record = Record({name: self._new(field) for field, name in kind[2]})
         record.is_header = kind[0] == "header"
         return record
@@ -452,11 +466,14 @@ class Program:
                 for inner in statements:
                     self._execute(inner, scope)
             case ("branch", condition, yes, no):
-                self._execute(yes if self._value(condition, scope)[0] else no, scope)
+                self._execute(yes if self._truth(condition, scope) else no, scope)
             case ("variable", kind, name, value):
-                scope[name] = self._new(kind, self._value(value, scope) if value else None)
+                scope[name] = self._new(kind, self._value(value, scope) if value else None, name)
             case ("assign", target, value):
-                self._place(target, scope).set(self._value(value, scope)[0])
+                place = self._place(target, scope)
+                value, width = self._value(value, scope)
+                _fit(width, place.width, target)
+                place.set(value)
             case ("return",):
                 raise _LeaveError
             case _:
@@ -476,9 +493,9 @@ class Program:
             case ("number", value, width):
                 return value if width is None else value & ((1 << width) - 1), width
             case ("name", "true"):
-                return 1, 1
+                return 1, BOOL
             case ("name", "false"):
-                return 0, 1
+                return 0, BOOL
             case ("name", _) | ("member", _, _):
                 cell = self._place(expression, scope)
                 return cell.value, cell.width
@@ -490,15 +507,17 @@ class Program:
                 width = self._value(high, scope)[0] - low + 1
                 return self._value(inner, scope)[0] >> low & ((1 << width) - 1), width
             case ("if", condition, yes, no):
-                return self._value(yes if self._value(condition, scope)[0] else no, scope)
+                (yes, width), (no, other) = self._value(yes, scope), self._value(no, scope)
+                assert None in (width, other) or width == other, f"{width} or {other} bits"
+                return yes if self._truth(condition, scope) else no, other if width is None else width
             case ("unary", "!", inner):
-                return int(not self._value(inner, scope)[0]), 1
+                return int(not self._truth(inner, scope)), BOOL
             case ("unary", "~", inner):
                 value, width = self._value(inner, scope)
                 return value ^ ((1 << width) - 1), width
             case ("binary", "&&" | "||" as sign, left, right):
-                first = self._value(left, scope)[0]
-                return (first if bool(first) == (sign == "||") else self._value(right, scope)[0]), 1
+                first = self._truth(left, scope)
+                return (first if bool(first) == (sign == "||") else self._truth(right, scope)), BOOL
             case ("binary", sign, left, right):
                 return self._combine(sign, self._value(left, scope), self._value(right, scope))
             case ("call", function, arguments):
@@ -511,7 +530,11 @@ class Program:
         if sign == "++":
             return a << b_width | b, a_width + b_width
         if sign in _COMPARISONS:
-            return int(_COMPARISONS[sign](a, b)), 1
+            if b_width is None:
+                a, b, a_width, b_width = a, b, b_width, a_width
+            assert a_width in (None, b_width), f"{a_width} {sign} {b_width} bits"
+            return int(_COMPARISONS[sign](a, b)), BOOL
+        assert BOOL not in (a_width, b_width), f"{sign} of a bool"
         width = a_width if a_width is not None or sign == "<<" else b_width
         assert sign == "<<" or None in (a_width, b_width) or a_width == b_width, f"{a_width} {sign} {b_width} bits"
         value = _OPERATORS[sign](a, b)
@@ -529,7 +552,7 @@ class Program:
             return 0, 1
         _, owner, method = function
         if method == "isValid":
-            return int(self._place(owner, scope).valid), 1
+            return int(self._place(owner, scope).valid), BOOL
         thing = self._place(owner, scope)
         match thing, method:
             case Table(), "apply":
@@ -573,7 +596,7 @@ class Program:
 
     def _act(self, name, values, scope):
         _, parameters, body = scope[name]
-        cells = {label: self._new(kind, value) for (kind, label), value in zip(parameters, values, strict=True)}
+        cells = {label: self._new(kind, value, label) for (kind, label), value in zip(parameters, values, strict=True)}
         inner = {**scope, **cells}
         for statement in body:
             self._execute(statement, inner)
@@ -596,6 +619,11 @@ class Program:
             return True
         bits = -1 if mask is None else self._value(mask, scope)[0]
         return (self._value(value, scope)[0] ^ found) & bits == 0
+
+    def _truth(self, expression, scope):
+        value, width = self._value(expression, scope)
+        _fit(width, BOOL, expression)
+        return value
 
     def receive(self, frame: bytes, port: int) -> tuple[bytes, int] | None:
         """Have the switch take a frame; returns the frame that leaves, with its port or `Group`."""
