@@ -163,7 +163,7 @@ class _Register(_Table):
     """Values by index, of which the first pipe has those of the program."""
 
     def __init__(self, name, switch, fields):
-        self._register = next(scope[name] for scope in switch.program.scopes() if name in scope)
+        self._register = switch.program.scope(())[name]
         super().__init__(name, switch, self._register["size"])
         self._fields = fields
 

@@ -381,9 +381,17 @@ class Program:
 
     # Set-up
 
-    def scopes(self):
-        """What each control has declared, by name."""
-        return list(self._scopes.values())
+    def scope(self, path):
+        """What a control has declared, by name; ``path`` are the instances that lead to it."""
+        return self._scopes[path]
+
+    def parameters(self, control):
+        """Names of the parameters of a control."""
+        return [name for _, name in self._blocks[control][2]]
+
+    def statements(self, control):
+        """What a control does."""
+        return next(item[1] for item in self._blocks[control][3] if item[0] == "apply")
 
     def _instantiate(self, name, path):
         """Tables, registers and the like of a control, and of those in it."""

@@ -4,6 +4,7 @@ import random
 
 import pytest
 from support.p4 import Group
+from support.p4_stages import stages
 from support.p4_switch import InterpretedSwitch
 
 from p4sgd.hw.spec.aggregator import AggregatorConfig
@@ -102,6 +103,15 @@ def nearly_right(rng, pair):
             at = rng.randrange(14 * 8, FRAME_BYTES * 8)
             frame = (int.from_bytes(frame, "big") ^ 1 << FRAME_BYTES * 8 - 1 - at).to_bytes(FRAME_BYTES, "big")
     return frame, port
+
+
+def test_what_depends_on_one_another_fits_nine_stages(tmp_path):
+    """Whether it does with all else that a chip has is for its compiler to say."""
+    found = stages(InterpretedSwitch(tmp_path, "tna", CONFIG).program)
+    print(found)
+    assert found["jobs"] == found["members"] == 0
+    assert found["admission"] > found["compare"] > found["members"], "what one writes the other reads"
+    assert found["decision"] == max(found.values()) <= 8
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
