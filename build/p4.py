@@ -18,11 +18,15 @@ from p4sgd.hw.spec.packet import (
     Field,
     PacketType,
 )
+from p4sgd.hw.spec.switch import FLOOD_GROUP, GENERATION_BITS, NODE_RID, group_of
 
 __all__ = ["HEADERS_COMMAND", "headers", "sizes"]
 
 HEADERS_COMMAND = "python -m p4sgd.build.p4 > hw/switch/p4sgd_headers.p4"
 """Command, in the repository, that writes what `headers` makes."""
+
+_PLACE_BITS = (MAX_JOBS - 1).bit_length()
+"""Bits of a job's place."""
 
 _ETHERNET_FIELDS = 3
 """Fields of the frame that are Ethernet's: destination, source, EtherType."""
@@ -43,7 +47,8 @@ def headers() -> str:
         "typedef bit<48> mac_t;",
         "typedef bit<32> bitmap_t; // of shards",
         f"typedef bit<{ROUND_BITS}> round_t;",
-        f"typedef bit<{(MAX_JOBS - 1).bit_length()}> place_t; // of a job in the switch",
+        f"typedef bit<{_PLACE_BITS}> place_t; // of a job in the switch",
+        f"typedef bit<{GENERATION_BITS}> generation_t; // tells the slots of one job from those of the next",
         f"typedef bit<{OUTCOME_BITS}> outcome_t;",
         f"typedef bit<{len(VERDICT)}> verdict_t; // checks that a packet fails",
         "",
@@ -53,6 +58,12 @@ def headers() -> str:
         f"const mac_t BROADCAST = 0x{BROADCAST:012x};",
         "",
         *(f"const bit<4> {kind.name} = {kind.value};" for kind in PacketType),
+        "",
+        "// Multicast groups: that of other protocols, and the upper bits of a job's, its place being the lower",
+        f"const bit<16> FLOOD_GROUP = {FLOOD_GROUP};",
+        f"const bit<{16 - _PLACE_BITS}> JOB_GROUPS = {group_of(0) >> _PLACE_BITS};",
+        "// Replication number of their nodes",
+        f"const bit<16> NODE_RID = {NODE_RID};",
         "",
         "// Why a frame is dropped, from the check that is made first on",
         *(f"const outcome_t DROPPED_{drop.name} = {drop.value}; // {drop.help}" for drop in Drop),

@@ -12,9 +12,10 @@ from typing import Any
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.switch.cluster_file import AggregatorAddress
 from p4sgd.host.switch.controller import SlotView
-from p4sgd.host.switch.entries import GENERATION_BITS, Entry
+from p4sgd.host.switch.entries import Entry
 from p4sgd.host.switch.tables import TableController
 from p4sgd.hw.spec.outcome import counters_of
+from p4sgd.hw.spec.switch import GENERATION_BITS, NODE_RID
 
 __all__ = ["P4_NAME", "BfRuntimeController", "open_bfruntime"]
 
@@ -30,9 +31,6 @@ _GENERATION_MASK = (1 << GENERATION_BITS) - 1
 
 _AT_ONCE = 256
 """Entries that are asked for at a time."""
-
-_RID = 1
-"""Number of all nodes of groups: RID_EXCLUDING of the program."""
 
 _NOT_FOUND = 5
 """Of google.rpc.Code."""
@@ -140,7 +138,7 @@ class BfRuntimeController(TableController):
         tuple_of = self._client.DataTuple
         node = nodes.make_data(
             [
-                tuple_of("$MULTICAST_RID", _RID),
+                tuple_of("$MULTICAST_RID", NODE_RID),
                 tuple_of("$MULTICAST_LAG_ID", int_arr_val=[]),
                 tuple_of("$DEV_PORT", int_arr_val=sorted(ports)),
             ]

@@ -5,24 +5,16 @@ from dataclasses import dataclass, field
 
 from p4sgd.hw.spec.job import Job
 from p4sgd.hw.spec.packet import ROUND_BITS
+from p4sgd.hw.spec.switch import GENERATION_BITS
 
 __all__ = [
-    "FLOOD_GROUP",
-    "GENERATION_BITS",
     "Entry",
     "generation_after",
-    "group_of",
     "members",
     "own",
     "retire",
     "serve",
 ]
-
-FLOOD_GROUP = 16
-"""Multicast group that frames of other protocols are flooded to."""
-
-GENERATION_BITS = 16
-"""Bits of the number that tells the slots of a job from those of the last one in its place."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +25,6 @@ class Entry:
     action: str
     key: Mapping[str, int] = field(default_factory=dict)
     data: Mapping[str, int] = field(default_factory=dict)
-
-
-def group_of(place: int) -> int:
-    """Multicast group of the ports of the job in a place."""
-    return 8 + place
 
 
 def generation_after(last: int) -> int:

@@ -9,6 +9,7 @@ from p4sgd.host.switch import entries
 from p4sgd.host.switch.controller import SlotView
 from p4sgd.host.switch.entries import Entry
 from p4sgd.hw.spec.job import Job, Member
+from p4sgd.hw.spec.switch import FLOOD_GROUP, GENERATION_BITS, group_of
 
 __all__ = ["TableController"]
 
@@ -96,7 +97,7 @@ class TableController(ABC):
             self._end(place, noted)
             stale = [entry for entry in self.read_entries("members") if entry.key["job"] == job.number]
             self.delete_entries(stale)
-            group = entries.group_of(place)
+            group = group_of(place)
             self.write_group(group, _ports_of(job.ports), is_new=group not in self.read_groups())
             for entry in entries.members(job):
                 self.write_entry(entry, is_new=True)
@@ -120,8 +121,8 @@ class TableController(ABC):
             number = entry.key["job"]
             self.write_entry(entries.retire(number, entry.data["generation"]), is_new=False)
             self.delete_entries(member for member in self.read_entries("members") if member.key["job"] == number)
-            if entries.group_of(place) in self.read_groups():
-                self.delete_group(entries.group_of(place))
+            if group_of(place) in self.read_groups():
+                self.delete_group(group_of(place))
 
     def served(self) -> dict[int, Job]:
         """The jobs that are served, by place."""
@@ -138,15 +139,15 @@ class TableController(ABC):
                     number,
                     tuple(member for _, member in sorted(members.get(number, {}).items())),
                     entry.data["group_mac"],
-                    sum(1 << port for port in groups.get(entries.group_of(place), ())),
+                    sum(1 << port for port in groups.get(group_of(place), ())),
                 )
         return found
 
     def set_flood_group(self, ports: Iterable[int]) -> None:
         """Say which ports frames of other protocols are flooded to."""
         with self.changing():
-            is_new = entries.FLOOD_GROUP not in self.read_groups()
-            self.write_group(entries.FLOOD_GROUP, frozenset(ports), is_new=is_new)
+            is_new = FLOOD_GROUP not in self.read_groups()
+            self.write_group(FLOOD_GROUP, frozenset(ports), is_new=is_new)
 
 
 def _is_served(entry: Entry) -> bool:
@@ -156,7 +157,7 @@ def _is_served(entry: Entry) -> bool:
 def _newest(noted: Iterable[Entry]) -> int:
     """The generation that was given last: no other one is less than half of all before it. 0 if none was."""
     newest = 0
-    half = 1 << (entries.GENERATION_BITS - 1)
+    half = 1 << (GENERATION_BITS - 1)
     for entry in noted:
         generation = entry.data["generation"]
         if newest == 0 or (generation - newest) % (2 * half) < half:

@@ -32,6 +32,7 @@ typedef bit<48> mac_t;
 typedef bit<32> bitmap_t; // of shards
 typedef bit<16> round_t;
 typedef bit<3> place_t; // of a job in the switch
+typedef bit<16> generation_t; // tells the slots of one job from those of the next
 typedef bit<5> outcome_t;
 typedef bit<5> verdict_t; // checks that a packet fails
 
@@ -46,6 +47,12 @@ const bit<4> ACK = 3;
 const bit<4> CLEAR = 4;
 const bit<4> PROBE = 5;
 const bit<4> ECHO = 6;
+
+// Multicast groups: that of other protocols, and the upper bits of a job's, its place being the lower
+const bit<16> FLOOD_GROUP = 16;
+const bit<13> JOB_GROUPS = 1;
+// Replication number of their nodes
+const bit<16> NODE_RID = 1;
 
 // Why a frame is dropped, from the check that is made first on
 const outcome_t DROPPED_RUNT = 0; // fewer bytes than a packet

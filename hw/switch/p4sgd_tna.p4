@@ -17,12 +17,8 @@
 #include "p4sgd_headers.p4"
 #include "p4sgd_sizes.p4"
 
-// The multicast group that frames of other protocols are flooded to; a job's is its place and 8.
-const MulticastGroupId_t FLOOD_GROUP = 16;
-
-// A copy is not sent to the ports that the exclusion names if the packet has the number of the group's nodes.
-const bit<16> RID_EXCLUDING = 1; // that of all nodes
-const bit<16> RID_TO_ALL = 2;
+// A copy is left out where the exclusion says only if the packet has the number of the group's nodes, or 0.
+const bit<16> OTHER_RID = NODE_RID + 1;
 
 typedef bit<(SLOT_BITS + 3)> address_t;
 
@@ -69,7 +65,7 @@ struct metadata_t {
     // The packet's job
     bit<1> is_served;
     place_t place;
-    bit<16> generation; // slots of another one are fresh
+    generation_t generation; // slots of another one are fresh
     round_t before; // the round before the job's first
     bit<8> workers;
     bitmap_t everyone;
@@ -208,7 +204,7 @@ control SwitchIngress(
     }
     action flood() {
         ig_tm_md.mcast_grp_a = FLOOD_GROUP;
-        ig_tm_md.rid = RID_EXCLUDING;
+        ig_tm_md.rid = NODE_RID;
         ig_tm_md.level2_exclusion_id = ig_intr_md.ingress_port; // back where it came from it does not go
     }
     action drop() {
@@ -234,7 +230,7 @@ control SwitchIngress(
 
     action serve(
         place_t place,
-        bit<16> generation,
+        generation_t generation,
         round_t before,
         bit<8> workers,
         bitmap_t everyone,
@@ -249,7 +245,7 @@ control SwitchIngress(
         meta.group_mac = group_mac;
     }
     // The last job that was served stays noted: the next one needs another generation.
-    action retire(bit<16> generation) { }
+    action retire(generation_t generation) { }
     table jobs {
         key = { hdr.p4sgd.job: exact @name("job"); }
         actions = { serve; retire; NoAction; }
@@ -617,8 +613,8 @@ control SwitchIngress(
         hdr.p4sgd.type = kind;
         hdr.p4sgd.shard = 0;
         hdr.p4sgd.bitmap = meta.everyone;
-        ig_tm_md.mcast_grp_a = 13w1 ++ meta.place;
-        ig_tm_md.rid = RID_TO_ALL;
+        ig_tm_md.mcast_grp_a = JOB_GROUPS ++ meta.place;
+        ig_tm_md.rid = OTHER_RID;
         outcomes.count(outcome);
     }
     action answer_one(outcome_t outcome, bit<4> kind) {

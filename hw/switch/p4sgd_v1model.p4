@@ -6,9 +6,6 @@
 #include "p4sgd_headers.p4"
 #include "p4sgd_sizes.p4"
 
-// The multicast group that frames of other protocols are flooded to; a job's is its place and 8.
-const bit<16> FLOOD_GROUP = 16;
-
 typedef bit<9> port_t;
 
 struct headers_t {
@@ -21,7 +18,7 @@ struct metadata_t {
     // The packet's job
     bool is_served;
     place_t place;
-    bit<16> generation; // slots of another one are fresh
+    generation_t generation; // slots of another one are fresh
     round_t before; // the round before the job's first
     bit<8> workers;
     bitmap_t everyone;
@@ -54,7 +51,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
 control Membership(in headers_t hdr, inout metadata_t meta, in port_t port) {
     action serve(
         place_t place,
-        bit<16> generation,
+        generation_t generation,
         round_t before,
         bit<8> workers,
         bitmap_t everyone,
@@ -70,7 +67,7 @@ control Membership(in headers_t hdr, inout metadata_t meta, in port_t port) {
     }
 
     // The last job that was served stays noted: the next one needs another generation.
-    action retire(bit<16> generation) { }
+    action retire(generation_t generation) { }
 
     table jobs {
         key = { hdr.p4sgd.job: exact @name("job"); }
@@ -283,7 +280,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     action to_all() {
         hdr.ethernet.destination = meta.group_mac;
         hdr.p4sgd.shard = 0;
-        standard.mcast_grp = 13w1 ++ meta.place;
+        standard.mcast_grp = JOB_GROUPS ++ meta.place;
     }
 
     action to_one() {

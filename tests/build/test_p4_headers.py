@@ -10,6 +10,7 @@ from p4sgd.hw.spec.aggregator import MAX_JOBS, AggregatorConfig
 from p4sgd.hw.spec.drop import VERDICT, Drop
 from p4sgd.hw.spec.outcome import Outcome
 from p4sgd.hw.spec.packet import FIELDS, EchoValue, PacketType
+from p4sgd.hw.spec.switch import group_of
 
 COMMITTED = Path(__file__).parents[2] / "hw" / "switch" / "p4sgd_headers.p4"
 
@@ -30,7 +31,9 @@ def test_numbers():
     expected |= {f"DROPPED_{drop.name}": drop.value for drop in Drop}
     expected |= {f"FAILS_{check.name}": 1 << bit for bit, check in enumerate(VERDICT)}
     expected |= {"FRAME_BYTES": 64, "ETHERTYPE": 0x88B5, "VERSION": 1, "BROADCAST": 0xFFFF_FFFF_FFFF}
+    expected |= {"FLOOD_GROUP": 16, "JOB_GROUPS": 1, "NODE_RID": 1}
     assert numbers == expected
+    assert [group_of(place) for place in range(MAX_JOBS)] == [numbers["JOB_GROUPS"] << 3 | place for place in range(8)]
     values = dict(re.findall(r"^#define ECHO_(\w+) value(\d)", COMMITTED.read_text(), re.MULTILINE))
     assert {name: int(value) for name, value in values.items()} == {v.name: v.value for v in EchoValue if v}
 

@@ -9,6 +9,7 @@ from p4sgd.host.switch import entries
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.job import Job
 from p4sgd.hw.spec.outcome import OUTCOME_BITS, counters_of
+from p4sgd.hw.spec.switch import group_of
 from support.p4 import Group, Program
 
 SOURCES = Path(__file__).parents[2] / "hw" / "switch"
@@ -46,7 +47,7 @@ class InterpretedSwitch:
         self._generation = entries.generation_after(self._generation)
         for entry in entries.members(job):
             self._write(entry)
-        self._groups[entries.group_of(place)] = job.ports
+        self._groups[group_of(place)] = job.ports
         self._write(entries.serve(place, job, first_round, self._generation))
         self._jobs[place] = job
 
