@@ -18,13 +18,14 @@ SWITCH = "simple_switch_grpc"
 generate = pytest.importorskip("conformance.generate", reason="there are no vectors")
 p4runtime = pytest.importorskip("p4sgd.host.switch.p4runtime")
 
+from support.namespace import Namespace  # noqa: E402
+
 from conformance.controlled_subject import ControlledSubject  # noqa: E402
 from conformance.random_sequences import random_cases  # noqa: E402
 from conformance.runner import run  # noqa: E402
 from conformance.subject import Abilities  # noqa: E402
 from conformance.vectors import Geometry, read  # noqa: E402
 from conformance.wire import LONGEST, SHORTEST, cables  # noqa: E402
-from support.namespace import Namespace  # noqa: E402
 
 
 @contextlib.contextmanager
