@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from p4sgd.host.new_file import new_file
+from p4sgd.hw.spec.clock import CLOCK_NS
 
 if TYPE_CHECKING:
     from p4sgd.sim.cluster.trace import Interval, Trace
@@ -46,8 +47,6 @@ def save_trace(trace: "Trace", path: Path) -> None:
 
 
 def _events(workers: "Sequence[dict[str, list[Interval]]]") -> Iterator[dict[str, Any]]:
-    from p4sgd.sim.cluster.protocol import CLOCK_NS
-
     thread = 0  # some viewers tell threads of different processes apart by their numbers alone
     for process, stages in enumerate(workers, 1):  # process 0 is the idle process to some
         yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": f"worker {process - 1}"}}

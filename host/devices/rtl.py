@@ -19,6 +19,7 @@ from p4sgd.host.new_file import new_file
 from p4sgd.host.switch.fpga import FpgaAggregator
 from p4sgd.host.switch.membership import Membership
 from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.clock import CLOCK_NS
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.drop import Drop
 
@@ -228,8 +229,6 @@ class RtlDevice:
         if missing := self._membership.of_same_jobs(self._started) - self._started:
             raise P4sgdError(f"workers {sorted(missing)} were not started, so the others would wait for ever")
         self._started.clear()
-        from p4sgd.sim.cluster.protocol import CLOCK_NS
-
         limit = float("inf") if timeout_s is None else timeout_s * 1e9 / CLOCK_NS
         cycles = 0
         while not self._request("run", cycles=_SLICE_CYCLES):

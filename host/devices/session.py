@@ -128,7 +128,7 @@ class RunReport:
         Names of the fields of STATUS that any worker has set in this run.
     counters
         For each worker the counters of :func:`p4sgd.hw.spec.registers.counters` by name; none if the device does not
-        count, which shows in a run that took no cycles.
+        count, which shows in a run without anything to count.
     """
 
     flags: frozenset[str]
@@ -317,7 +317,7 @@ class Session:
             client.read_counters(registers.counters(worker.config))
             for client, worker in zip(self._clients, self._device.workers, strict=True)
         )
-        counted = any(worker["CYCLES"] for worker in counters)
+        counted = any(any(worker.values()) for worker in counters)
         return RunReport(frozenset(flags), counters if counted else ())
 
     def read_weights(self) -> list[IntArray]:

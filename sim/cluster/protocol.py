@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
-    "CLOCK_NS",
     "DIRECTIONS",
     "EVENTS_FILE",
     "EVENTS_LIMIT",
@@ -17,9 +16,6 @@ __all__ = [
     "memory_file",
     "read_saved",
 ]
-
-CLOCK_NS = 4
-"""Clock period, ns: the 250 MHz that the boards aim at."""
 
 MEMORY_BITS = 24
 """log2 of the bytes of every simulated memory bank."""

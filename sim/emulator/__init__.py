@@ -1,10 +1,13 @@
 """The emulated device: the registers and memory of every worker, and what a run makes of them.
 
 `EmulatedDevice` reads the same memory image and the same registers as the RTL and ends with the same bits. It does not
-emulate time: sums are formed without packets, and the cycle and packet counters read 0.
+emulate time: sums are formed without packets, and the cycle and packet counters read 0. `NetworkedWorker` is one worker
+that forms its sums by packets, through whatever carries them.
 """
 
 from p4sgd.sim.emulator.device import EmulatedDevice
 from p4sgd.sim.emulator.errors import EmulatorError
+from p4sgd.sim.emulator.networked import NetworkedWorker
+from p4sgd.sim.emulator.warm_up import warm_up
 
-__all__ = ["EmulatedDevice", "EmulatorError"]
+__all__ = ["EmulatedDevice", "EmulatorError", "NetworkedWorker", "warm_up"]

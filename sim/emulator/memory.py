@@ -14,7 +14,8 @@ class Memory:
     """One memory bank: the arrays that were written to it, where they were written.
 
     Arrays are kept, not copied, so an image costs no memory beyond itself (a mapped file, often); they must not be
-    changed by others while they are here. Where nothing was written there is nothing to read.
+    changed by others while they are here. What a later array leaves of one is copied, so that no more is kept than can
+    be read. Where nothing was written there is nothing to read.
     """
 
     def __init__(self, name: str) -> None:
@@ -30,10 +31,15 @@ class Memory:
             if start < end and address < stop:
                 del self._pieces[start]
                 if start < address:
-                    self._pieces[start] = piece[: address - start]
+                    self._pieces[start] = piece[: address - start].copy()
                 if end < stop:
-                    self._pieces[end] = piece[end - start :]
+                    self._pieces[end] = piece[end - start :].copy()
         self._pieces[address] = data
+
+    @property
+    def size(self) -> int:
+        """Bytes that are kept."""
+        return sum(piece.size for piece in self._pieces.values())
 
     def read(self, address: int, size: int) -> ByteArray:
         """Bytes from an address on, without a copy if they were written at once.

@@ -188,8 +188,7 @@ class Endpoint:
         """Packets that have waited for an answer for too long and are due again; none once a slot has given up."""
         due = []
         for index, slot in enumerate(self._slots):
-            wait = self.resend_after << min(slot.resends, self.doublings)
-            if slot.phase is SlotPhase.IDLE or now - slot.sent_at < wait:
+            if slot.phase is SlotPhase.IDLE or now < self._due(slot):
                 continue
             if self.resends and slot.resends == self.resends:
                 self._give_up(GivenUp(index, self._round(slot), slot.phase))
@@ -198,6 +197,13 @@ class Endpoint:
             slot.resends = min(slot.resends + 1, max(self.resends, self.doublings))  # what is above makes no difference
             due.append(self._packet(index))
         return due
+
+    def next_resend(self) -> int | None:
+        """When `resend` has something to do if no packet comes before; None if nothing waits for an answer."""
+        return min((self._due(slot) for slot in self._slots if slot.phase is not SlotPhase.IDLE), default=None)
+
+    def _due(self, slot: _Slot) -> int:
+        return slot.sent_at + (self.resend_after << min(slot.resends, self.doublings))
 
     def _give_up(self, reason: GivenUp) -> None:
         self.given_up = reason

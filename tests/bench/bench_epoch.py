@@ -13,9 +13,9 @@ import argparse
 from rich.console import Console
 from rich.table import Table
 
+from p4sgd.hw.spec.clock import CLOCK_NS
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.worker.timing import mini_batch_cycles
-from p4sgd.sim.cluster.protocol import CLOCK_NS
 
 SHAPES = {
     "gisette": (6_000, 5_000),

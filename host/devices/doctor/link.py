@@ -8,6 +8,7 @@ from p4sgd.host.devices.doctor.finding import Finding, Result
 from p4sgd.host.devices.probe import PROBES, Echo, probe
 from p4sgd.host.switch.controller import Controller
 from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.clock import CLOCK_NS
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.packet import mac_text
@@ -70,8 +71,6 @@ class _Probes:
         """How many there were, where they were lost, and how long the way takes."""
         found: dict[str, int | str] = {"probes": self.sent, "echoes": len(self.echoes)}
         if (echo := self.echo) is not None:
-            from p4sgd.sim.cluster.protocol import CLOCK_NS
-
             found |= {"cycles": echo.cycles, "ns": echo.cycles * CLOCK_NS, "port": echo.port}
         if self.counted is not None and self.lost:
             found |= {"aggregator_frames": self.counted["FRAMES"], "aggregator_echoes": self.counted["ECHOES"]}

@@ -1,0 +1,274 @@
+"""An emulated worker with a network: its sums are formed by packets, as on a board."""
+
+from collections import Counter, deque
+from collections.abc import Callable
+
+import numpy as np
+
+from p4sgd.hw.spec import registers as spec
+from p4sgd.hw.spec.config import BANKS, WorkerConfig
+from p4sgd.hw.spec.drop import Drop
+from p4sgd.hw.spec.fixed import IntArray
+from p4sgd.hw.spec.packet import BROADCAST, EchoValue, Packet
+from p4sgd.hw.spec.register_map import Field, Register
+from p4sgd.sim.emulator.errors import EmulatorError
+from p4sgd.sim.emulator.worker import EmulatedWorker, Run
+from p4sgd.sim.network.endpoint import Endpoint, SlotPhase
+
+__all__ = ["NetworkedWorker"]
+
+_PROBE_NUMBERS = 1 << spec.PROBE["number"].bits
+
+
+class _Progress:
+    """How far a run is. Of a mini-batch all partials are computed at once; they wait here for free slots."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.partials: deque[IntArray] = deque()
+        self._sums: list[tuple[int, ...]] = []
+        self._mini_batch = -1
+
+    def begin(self) -> None:
+        """Compute the partials of the first mini-batch, unless that is done."""
+        if self._mini_batch < 0:
+            self._next()
+
+    def take(self, sums: tuple[int, ...]) -> None:
+        """Take the sums of a micro-batch; the last of a mini-batch updates the weights and begins the next."""
+        self._sums.append(sums)
+        if len(self._sums) == self.run.settings.micro_batches:
+            self.run.update(self._mini_batch, np.array(self._sums, np.int64).reshape(-1))
+            self._sums.clear()
+            self._next()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all updates are made."""
+        return self._mini_batch == self.run.settings.mini_batches
+
+    def _next(self) -> None:
+        self._mini_batch += 1
+        if not self.is_over:
+            self.partials.extend(self.run.partials(self._mini_batch).reshape(-1, BANKS))
+
+
+class NetworkedWorker(EmulatedWorker):
+    """An emulated worker that sends and takes packets as the RTL does; what counts cycles stays 0.
+
+    It does nothing by itself: its owner hands it frames (`receive`) and calls `work` after every frame or register
+    write, and when `next_work` says so. A call returns after one mini-batch's arithmetic at most.
+
+    Parameters
+    ----------
+    config
+        Size of the worker. As many AllReduce operations are in flight as it has slots.
+    send
+        Sends a frame of 64 bytes. It may lose it.
+    clock
+        The time in cycles (`p4sgd.hw.spec.clock`), for RESEND_CYCLES and ECHO_CYCLES.
+    """
+
+    def __init__(self, config: WorkerConfig, send: Callable[[bytes], None], clock: Callable[[], int]) -> None:
+        super().__init__(config, 0)
+        self._send_frame = send
+        self._clock = clock
+        self._endpoint = Endpoint(config.slots, shard=0, workers=1)
+        self._progress: _Progress | None = None
+        self._resend_at: int | None = None
+        self._probe = 0, 0  # number and time of the last one
+        self._sent = self._resent = self._received = 0
+        self._before = self._counts()  # the run
+        self._configure()
+
+    # -- for the owner -------------------------------------------------------------------------------------------
+
+    def write_register(self, offset: int, word: int) -> None:
+        """Write a word.
+
+        Raises
+        ------
+        EmulatorError
+            If this starts a run that the worker cannot do. It is not started then.
+        """
+        super().write_register(offset, word)
+        if offset == spec.PROBE.offset:
+            question = spec.PROBE.decode(word)
+            destination = BROADCAST if question["broadcast"] else self._endpoint.peer_mac
+            self._ask(question["slot"], question["number"], destination)
+        self._configure()
+
+    def receive(self, frame: bytes) -> None:
+        """Take a frame, of whatever length."""
+        now = self._clock()
+        self._received += 1
+        acknowledgement = self._endpoint.receive_frame(frame, now)
+        if acknowledgement is not None:
+            self._send(acknowledgement, now)
+        if self._endpoint.echo is not None:
+            self._show_echo(self._endpoint.echo, now)
+            self._endpoint.echo = None
+
+    def work(self) -> None:
+        """Send again what is due, and go on with the run."""
+        now = self._clock()
+        if self._resend_at is not None and now >= self._resend_at:
+            self._resend(now)
+        if self._progress is not None:
+            self._go_on(self._progress)
+
+    @property
+    def next_work(self) -> int | None:
+        """Time at which `work` has something to do though nothing came; None if there is none."""
+        return self._resend_at
+
+    @property
+    def idle(self) -> bool:
+        """Whether no run is under way; the same as CTRL.idle."""
+        return self._progress is None
+
+    # -- a run ---------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        try:
+            run = Run(self)
+        except EmulatorError:
+            self.started = False
+            self.registers.set(spec.CTRL, "idle", 1)
+            raise
+        self._before = self._counts()
+        self._progress = _Progress(run)
+
+    def _go_on(self, progress: _Progress) -> None:
+        endpoint = self._endpoint
+        if endpoint.given_up is not None:
+            self._end("network_error")
+            return
+        progress.begin()
+        while endpoint.sums:
+            progress.take(endpoint.sums.popleft())
+        while progress.partials and endpoint.can_submit:
+            now = self._clock()
+            self._send(endpoint.submit(progress.partials.popleft().tolist(), now), now)
+        if progress.is_over and not endpoint.busy:
+            self._progress = None
+            self._show_counters()
+            try:
+                progress.run.finish()
+            except EmulatorError:
+                self._end("memory_error")
+
+    def _end(self, flag: str) -> None:
+        """End the run, void for a reason of STATUS."""
+        self._progress = None
+        self.started = False
+        self.registers.set(spec.STATUS, flag, 1)
+        self.registers.set(spec.CTRL, "idle", 1)
+        self.registers.set(spec.CTRL, "done", 1)
+        self._show_counters()
+
+    # -- packets -------------------------------------------------------------------------------------------------
+
+    def _send(self, packet: Packet, now: int) -> None:
+        self._transmit(packet)
+        due = now + self._endpoint.resend_after
+        self._resend_at = due if self._resend_at is None else min(due, self._resend_at)
+
+    def _transmit(self, packet: Packet) -> None:
+        self._sent += 1
+        self._send_frame(packet.to_bytes())
+
+    def _resend(self, now: int) -> None:
+        had_given_up = self._endpoint.given_up is not None
+        for packet in self._endpoint.resend(now):
+            self._resent += 1
+            self._transmit(packet)
+        self._resend_at = self._endpoint.next_resend()
+        given_up = self._endpoint.given_up
+        if given_up is not None and not had_given_up:
+            values = {"slot": given_up.slot, "partial": given_up.phase is SlotPhase.PARTIAL, "round": given_up.round}
+            self._show(spec.GIVEN_UP, given_up=1, **values)
+            self._ask(given_up.slot, 0, self._endpoint.peer_mac)
+
+    def _ask(self, slot: int, number: int, destination: int) -> None:
+        self._probe = number, self._clock()
+        self.registers.set(spec.ECHO, "came", 0)
+        self._transmit(self._endpoint.probe(slot, number, destination))
+
+    def _show_echo(self, echo: Packet, now: int) -> None:
+        number, asked_at = self._probe
+        values = echo.values
+        if values[EchoValue.NUMBER] % _PROBE_NUMBERS != number or self.registers.get(spec.ECHO, "came"):
+            return
+        self._show(
+            spec.ECHO,
+            number=number,
+            verdict=values[EchoValue.VERDICT],
+            port=values[EchoValue.PORT],
+            version=echo.version,
+            came=1,
+        )
+        self._show(spec.ECHO_JOB, round=echo.round, workers=values[EchoValue.WORKERS])
+        self._show(spec.ECHO_AGGREGATED, value=echo.bitmap)
+        self._show(spec.ECHO_ACKNOWLEDGED, value=values[EchoValue.ACKNOWLEDGED])
+        self._show(spec.ECHO_SLOTS, value=values[EchoValue.SLOTS])
+        self._show_pair(spec.ECHO_SOURCE, echo.source)
+        low, high = spec.ECHO_EXPECTED
+        self._show(low, value=values[EchoValue.MAC_LOW])
+        self._show(high, value=values[EchoValue.MAC_HIGH])
+        self._show(spec.ECHO_CYCLES, value=now - asked_at)
+
+    # -- registers -----------------------------------------------------------------------------------------------
+
+    def _strobe(self, register: Register, field: Field, value: int) -> None:
+        super()._strobe(register, field, value)
+        if register is spec.CTRL:
+            self._start()
+        elif register is spec.JOIN and self.idle:
+            self.index = self._endpoint.shard
+            self._endpoint.join(value)
+            self._show(spec.GIVEN_UP, slot=0, partial=0, round=0, given_up=0)
+        elif register is spec.ABORT and not self.idle:
+            self._end("aborted")
+        elif register is spec.SNAPSHOT and not self.idle:
+            self._show_counters()
+
+    def _configure(self) -> None:
+        """Give the endpoint what the registers say; it is asked for anew when it has to send again."""
+        get, endpoint = self.registers.get, self._endpoint
+        endpoint.job, endpoint.shard, endpoint.workers = (get(spec.JOB, name) for name in ("job", "shard", "workers"))
+        endpoint.local_mac, endpoint.peer_mac = (self._get_pair(pair) for pair in (spec.LOCAL_MAC, spec.PEER_MAC))
+        endpoint.resend_after = get(spec.RESEND_CYCLES)
+        endpoint.resends, endpoint.doublings = get(spec.RESEND, "limit"), get(spec.RESEND, "doublings")
+        self._resend_at = endpoint.next_resend()
+
+    def _counts(self) -> Counter[str]:
+        """Counters since power-up, by the names of `p4sgd.hw.spec.registers.COUNTERS`."""
+        drops = self._endpoint.drops
+        return Counter(
+            {
+                "PACKETS_SENT": self._sent,
+                "PACKETS_RESENT": self._resent,
+                "PACKETS_RECEIVED": self._received,
+                "PACKETS_DROPPED": drops.total(),
+            }
+            | {f"DROPPED_{drop.name}": drops[drop] for drop in Drop}
+        )
+
+    def _show_counters(self) -> None:
+        """Show what was counted since the run began."""
+        for name, count in self._counts().items():
+            self._show_pair(spec.COUNTERS[name].registers, count - self._before[name])
+
+    def _show(self, register: Register, **fields: int) -> None:
+        for name, value in fields.items():
+            self.registers.set(register, name, value & (1 << register[name].bits) - 1)
+
+    def _show_pair(self, pair: tuple[Register, Register], value: int) -> None:
+        low, high = pair
+        self._show(low, value=value)
+        self._show(high, value=value >> 32)
+
+    def _get_pair(self, pair: tuple[Register, Register]) -> int:
+        low, high = pair
+        return self.registers.get(low) | self.registers.get(high) << 32

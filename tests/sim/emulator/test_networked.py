@@ -1,0 +1,162 @@
+"""Emulated workers across a network of packets: the golden model's bits, and the registers of a board."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.jobs import configure, random_job, run_on, start
+from support.packet_cluster import PacketCluster
+
+from p4sgd.host.devices.diagnosis import explain_network_error
+from p4sgd.host.devices.doctor import Result, examine
+from p4sgd.host.devices.session import NetworkSettings
+from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.sim.emulator import EmulatorError
+from p4sgd.sim.network.faults import Faults
+
+TINY = WorkerConfig.tiny()
+MAC = 0x0250_3453_47FF
+
+faulty = st.builds(
+    Faults,
+    loss=st.sampled_from([0.0, 0.2]),
+    duplication=st.sampled_from([0.0, 0.2]),
+    delay=st.sampled_from([(10, 10), (1, 300)]),
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 4), st.integers(0, 1 << 30), faulty, faulty, st.booleans(), st.integers(1, 2))
+def test_bit_identical_to_golden(workers, seed, up, down, stale, runs):
+    job = random_job(TINY, workers, seed=seed, stale=stale)
+    weights, status, counters = run_on(
+        PacketCluster(TINY, workers, seed=seed, up=up, down=down), job, runs=runs, aggregator_mac=MAC
+    )
+    expected = job.golden(runs)
+    assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in expected.weights]
+    for got, wanted in zip(status, expected.flags, strict=True):
+        assert {name: bool(got[name]) for name in vars(wanted)} == vars(wanted)
+    operations = job.settings.micro_batches * job.settings.mini_batches
+    for worker in counters:
+        assert worker["PACKETS_SENT"] - worker["PACKETS_RESENT"] == 2 * operations, "a PARTIAL and an ACK each"
+        assert worker["PACKETS_RECEIVED"] - worker["PACKETS_DROPPED"] == 2 * operations, "a FULL and a CLEAR each"
+        assert not any(count for name, count in worker.items() if "CYCLES" in name)
+
+
+def test_no_more_is_in_flight_than_there_are_slots():
+    job = random_job(TINY, 2, seed=0, micro_batches=3 * TINY.slots, mini_batches=1)
+    cluster = PacketCluster(TINY, 2)
+    start(configure(cluster.workers, job, aggregator_mac=MAC, resend_cycles=1 << 20), job)
+    cluster.silent = True
+    cluster.run(100)
+    assert cluster.counts["packets"] == 2 * TINY.slots
+
+
+def began(cluster, workers=2, **options):
+    """A long run under way."""
+    job = random_job(TINY, workers, seed=1, mini_batches=200)
+    clients = configure(cluster.workers, job, aggregator_mac=MAC, **options)
+    start(clients, job)
+    cluster.run(200)
+    return clients
+
+
+def test_a_worker_that_nobody_answers_gives_up_and_knows_who_is_missing():
+    cluster = PacketCluster(TINY, 3)
+    clients = began(cluster, 3, resend_cycles=100, resends=5)
+    cluster.cut = {2}
+    begun = cluster._events.now
+    cluster.wait()
+    assert cluster._events.now - begun <= 1000 + 100 * (1 + 2 + 4 + 4 + 4 + 4), "the sum of its waits"
+    for client in clients:
+        assert client.read(registers.STATUS)["network_error"]
+        assert client.read(registers.CTRL)["done"]
+        given_up = client.read(registers.GIVEN_UP)
+        assert given_up["given_up"]
+        assert given_up["slot"] < TINY.slots
+    assert "worker 2 no longer answers: worker 0, 1 waited for it in vain" in explain_network_error(clients)
+    clients[0].write(registers.JOIN, round=1)
+    assert not clients[0].read(registers.GIVEN_UP)["given_up"]
+
+
+def test_an_aggregator_that_is_gone_is_told_with_slot_and_round():
+    cluster = PacketCluster(TINY, 2)
+    clients = began(cluster, resend_cycles=100, resends=5)
+    cluster.silent = True
+    cluster.wait()
+    given_up = clients[0].read(registers.GIVEN_UP)
+    said = explain_network_error(clients)
+    assert said.startswith("the aggregator does not answer worker 0, 1, not even a probe")
+    assert f"(slot {given_up['slot']}, round {given_up['round']})" in said
+
+
+def test_an_abort_ends_a_run_at_once():
+    cluster = PacketCluster(TINY, 2)
+    clients = began(cluster)
+    clients[0].write(registers.ABORT, abort=1)
+    assert clients[0].read(registers.CTRL) == {"start": 0, "done": 1, "idle": 1, "ready": 1}
+    assert clients[0].read(registers.STATUS)["aborted"]
+    assert not clients[1].read(registers.CTRL)["idle"], "the other was not asked"
+    clients[1].write(registers.ABORT, abort=1)
+    job = random_job(TINY, 2, seed=2)
+    weights, status, _ = run_on(cluster, job, number=1, aggregator_mac=MAC)
+    assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in job.golden().weights]
+    assert not any(flags["aborted"] for flags in status)
+
+
+def test_a_join_during_a_run_does_nothing():
+    cluster = PacketCluster(TINY, 2)
+    clients = began(cluster)
+    clients[0].write(registers.JOIN, round=77)
+    cluster.wait()
+    assert not clients[0].read(registers.STATUS)["network_error"]
+
+
+def test_a_run_that_cannot_be_is_refused_and_not_begun():
+    cluster = PacketCluster(TINY, 1)
+    clients = configure(cluster.workers, random_job(TINY, 1, seed=0), aggregator_mac=MAC)
+    clients[0].write(registers.CHUNKS, value=TINY.chunks + 1)
+    with pytest.raises(EmulatorError, match="chunks an engine"):
+        clients[0].write(registers.CTRL, start=1)
+    assert clients[0].read(registers.CTRL)["idle"]
+
+
+def test_a_probe_asks_and_its_answer_is_shown():
+    cluster = PacketCluster(TINY, 2)
+    clients = configure(cluster.workers, random_job(TINY, 2, seed=0), aggregator_mac=MAC)
+    clients[1].write(registers.PROBE, slot=TINY.slots, number=200, broadcast=1)
+    assert not clients[1].read(registers.ECHO)["came"]
+    cluster.run(100)
+    head = clients[1].read(registers.ECHO)
+    assert (head["came"], head["number"], head["port"]) == (1, 200, 1)
+    assert head["verdict"] == 1 << 3, "there is no such slot"
+    assert clients[1].read(registers.ECHO_JOB)["workers"] == 2
+    assert clients[1].read(registers.ECHO_SLOTS)["value"] == TINY.slots
+    assert clients[1].read_pair(registers.ECHO_SOURCE) == MAC
+    assert clients[1].read_pair(registers.ECHO_EXPECTED) == clients[1].read_pair(registers.LOCAL_MAC)
+    assert 20 <= clients[1].read(registers.ECHO_CYCLES)["value"] <= 60, "two ways of 10 cycles, in steps of the host"
+
+
+def test_the_doctor_finds_a_healthy_cluster_healthy():
+    examination = examine(Readless(PacketCluster(TINY, 2)), NetworkSettings(aggregator_mac=MAC))
+    assert [finding for finding in examination.findings if finding.result is not Result.PASSED] == []
+    assert examination.complete
+
+
+class Readless:
+    """A cluster of which the aggregator cannot be read."""
+
+    def __init__(self, cluster):
+        self.name, self.workers, self.wait = cluster.name, cluster.workers, cluster.wait
+
+
+def test_what_was_counted_before_a_run_is_not_of_it():
+    cluster = PacketCluster(TINY, 1)
+    job = random_job(TINY, 1, seed=3)
+    clients = configure(cluster.workers, job, aggregator_mac=MAC)
+    cluster.workers[0].inner.receive(b"short")
+    start(clients, job)
+    cluster.workers[0].inner.receive(b"short")
+    cluster.wait()
+    counted = clients[0].read_counters(registers.COUNTERS)
+    assert counted["DROPPED_RUNT"] == 1

@@ -1,0 +1,96 @@
+"""A cluster of emulated workers with a network of queues: faults by seed, time by count."""
+
+import random
+from collections import Counter
+
+from p4sgd.host.devices.device import client_of
+from p4sgd.hw.spec import registers
+from p4sgd.sim.emulator import NetworkedWorker
+from p4sgd.sim.network.aggregator import Aggregator, Job, Member
+from p4sgd.sim.network.events import Events
+from p4sgd.sim.network.faults import Faults, Line
+
+_GROUP = 1 << 40
+_LIMIT = 10_000_000
+"""Cycles after which nothing will end any more."""
+
+
+class _Worker:
+    """A worker whose owner looks after it at every call."""
+
+    def __init__(self, cluster, inner):
+        self._cluster = cluster
+        self.inner = inner
+        self.config = inner.config
+        self.write_memory, self.read_memory = inner.write_memory, inner.read_memory
+
+    def read_register(self, offset):
+        self._cluster.run(20)  # the host is slow
+        return self.inner.read_register(offset)
+
+    def write_register(self, offset, word):
+        self.inner.write_register(offset, word)
+        if offset == registers.JOIN.offset:
+            self._cluster.joined(self)
+
+
+class PacketCluster:
+    """Worker i is behind port i of an aggregator; the job begins when the last worker joins.
+
+    ``up`` and ``down`` are `Faults` of the ways, ``cut`` a set of workers of which nothing comes to the aggregator.
+    """
+
+    name = "packets"
+
+    def __init__(self, config, workers, *, seed=0, up=None, down=None):
+        rng = random.Random(seed)
+        self.counts = Counter()
+        self.cut = set()
+        self.silent = False
+        self._events = Events()
+        self._up, self._down = (
+            [Line(faults or Faults(), rng, self.counts) for _ in range(workers)] for faults in (up, down)
+        )
+        self.aggregator = Aggregator(config.slots)
+        self.workers = [
+            _Worker(
+                self, NetworkedWorker(config, lambda frame, i=index: self._send(i, frame), lambda: self._events.now)
+            )
+            for index in range(workers)
+        ]
+
+    def joined(self, worker):
+        if worker is self.workers[-1]:
+            clients = [client_of(each.inner) for each in self.workers]
+            self.aggregator.mac = clients[0].read_pair(registers.PEER_MAC)
+            members = [Member(client.read_pair(registers.LOCAL_MAC), port) for port, client in enumerate(clients)]
+            number = clients[0].read(registers.JOB)["job"]
+            self.aggregator.begin(0, Job(number, tuple(members), _GROUP, (1 << len(members)) - 1))
+
+    def wait(self, timeout_s=None):
+        while not all(worker.inner.idle for worker in self.workers):
+            self.run(1000)
+            assert self._events.now < _LIMIT, "the run does not end"
+
+    def run(self, cycles):
+        """Let time pass."""
+        end = self._events.now + cycles
+        while self._events.now < end:
+            due = [worker.inner.next_work for worker in self.workers]
+            self._events.at(max(self._events.now + 1, min([end, *(time for time in due if time is not None)])), int)
+            self._events.step()
+            for worker in self.workers:
+                worker.inner.work()
+
+    def _send(self, index, frame):
+        for time in self._up[index].arrivals(self._events.now):
+            self._events.at(time, lambda: self._arrive(index, frame))
+
+    def _arrive(self, index, frame):
+        answer = None if index in self.cut or self.silent else self.aggregator.receive_frame(frame, index)
+        if answer is None:
+            return
+        for port, line in enumerate(self._down):
+            if answer.ports >> port & 1:
+                for time in line.arrivals(self._events.now):
+                    self._events.at(time, lambda p=port: self.workers[p].inner.receive(answer.packet.to_bytes()))
