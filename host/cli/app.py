@@ -18,6 +18,7 @@ from p4sgd.host.cli.commands.resources import resources
 from p4sgd.host.cli.commands.simulate import simulate
 from p4sgd.host.cli.commands.switch import switch
 from p4sgd.host.cli.commands.train import train
+from p4sgd.host.cli.commands.worker import worker
 from p4sgd.host.cli.failures import FAILED, report
 
 __all__ = ["Application", "main"]
@@ -97,5 +98,5 @@ def main() -> None:
     """Train generalized linear models on FPGAs joined by a programmable switch, or on an exact emulation of them."""
 
 
-for _command in (train, predict, evaluate, simulate, generate, resources, doctor, switch, info, data):
+for _command in (train, predict, evaluate, simulate, generate, resources, doctor, switch, worker, info, data):
     main.add_command(_command)

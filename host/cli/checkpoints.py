@@ -30,7 +30,7 @@ def checkpoint_options(command: _Command) -> _Command:
         type=click.Path(path_type=Path),
         metavar="FILE",
         help="Go on from a checkpoint, with its data and options, to the result of a run that never stopped; "
-        "--epochs, --out, --device and --checkpoint may be others.",
+        "--epochs, --out, --device, --cluster and --checkpoint may be others.",
     )
     checkpoint = click.option(
         "--checkpoint",
@@ -57,6 +57,8 @@ class Job:
         Name of the device.
     out
         Model file, if one is wanted.
+    cluster
+        Cluster file, for the device that it describes.
     """
 
     data: str
@@ -65,11 +67,12 @@ class Job:
     choices: Mapping[str, Any]
     device: str
     out: Path | None
+    cluster: Path | None = None
 
     def origin(self) -> dict[str, Any]:
         """What a checkpoint has to know beyond options and configuration, as plain data."""
         fields = {name: value for name, value in vars(self).items() if name != "choices"}
-        return fields | {"out": None if self.out is None else str(self.out)}
+        return fields | {name: None if fields[name] is None else str(fields[name]) for name in ("out", "cluster")}
 
 
 def resume_job(saved: "Checkpoint", asked: Job, config: str | None) -> Job:
@@ -104,6 +107,7 @@ def resume_job(saved: "Checkpoint", asked: Job, config: str | None) -> Job:
         )
     epochs = asked.choices["epochs"] if "epochs" in given else options["epochs"]
     out = asked.out if "out" in given or origin.get("out") is None else Path(origin["out"])
+    cluster = asked.cluster if "cluster" in given or origin.get("cluster") is None else Path(origin["cluster"])
     _check_unfinished(saved, epochs, wanted=out is not None and ("out" in given or not out.exists()))
     return Job(
         data=asked.data or _find(saved, "data"),
@@ -115,6 +119,7 @@ def resume_job(saved: "Checkpoint", asked: Job, config: str | None) -> Job:
         choices=options | {"epochs": epochs},
         device=asked.device if "device" in given else origin.get("device", asked.device),
         out=out,
+        cluster=cluster,
     )
 
 

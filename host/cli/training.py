@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from p4sgd.host.cli.checkpoints import Job, how_to_go_on
+from p4sgd.host.cli.clusters import CLUSTER, find_cluster, is_given
 from p4sgd.host.cli.epochs import EpochTable
 from p4sgd.host.cli.options import NameFrom
 from p4sgd.host.cli.output import Output
 from p4sgd.host.cli.paths import check_apart, check_new_images
+from p4sgd.host.errors import UserError
 
 if TYPE_CHECKING:
     from p4sgd.host.devices import Device
@@ -171,7 +174,12 @@ def run_training(
         from p4sgd.host.training import TrainingOptions, train
         from p4sgd.hw.spec.config import PRESETS
 
-        options = TrainingOptions(**job.choices)
+        cluster = find_cluster(job.device, job.cluster)
+        choices = dict(job.choices)
+        if cluster is not None:
+            device_options["cluster"] = cluster
+            choices["workers"] = _workers_of(job, len(cluster.workers), is_fixed=resume is not None)
+        options = TrainingOptions(**choices)
         kept = [job.out, checkpoint.path if checkpoint else None]
         check_apart([*kept, *check_new_images(images, options.workers)], [job.data, job.test])
         training_set = read_dataset(job.data, **job.reading)
@@ -182,10 +190,12 @@ def run_training(
         tested = None if job.test is None else read_dataset(job.test, like=training_set.space, **job.reading)
         if resume is not None:
             chosen = resume.run.config
+        elif cluster is not None and config is None:
+            chosen = None  # the workers say it themselves
         else:
             features = training_set.feature_count + options.bias
             chosen = PRESETS[config or _choose_configuration(job.device, features, options.workers)]()
-        if job.device == "rtl":
+        if job.device == "rtl" and chosen is not None:
             from p4sgd.host.training.preparation import check_memory
             from p4sgd.sim.cluster.protocol import MEMORY_BITS
 
@@ -195,7 +205,7 @@ def run_training(
         opened = open_device(job.device, chosen, options.workers, **device_options)
     table = EpochTable(output, options.epochs, _COLUMNS)
     try:
-        with contextlib.closing(opened), _note_how_to_go_on(checkpoint, output), _note_doctor(opened):
+        with contextlib.closing(opened), _note_how_to_go_on(checkpoint, output), _note_doctor(opened, job.cluster):
             with table:
                 result = train(
                     training_set,
@@ -227,7 +237,7 @@ def _note_how_to_go_on(checkpoint: "CheckpointFile | None", output: Output) -> I
 
 
 @contextlib.contextmanager
-def _note_doctor(device: "Device") -> Iterator[None]:
+def _note_doctor(device: "Device", cluster: Path | None) -> Iterator[None]:
     """Add to an error of the network how to find out more."""
     from p4sgd.host.devices.diagnosis import NetworkError
     from p4sgd.hw.spec.config import PRESETS
@@ -235,10 +245,22 @@ def _note_doctor(device: "Device") -> Iterator[None]:
     try:
         yield
     except NetworkError as error:
+        if device.name == CLUSTER:
+            error.add_note(f"p4sgd doctor --device {CLUSTER} --cluster {shlex.quote(str(cluster))} says more")
+            raise
         names = [name for name, make in PRESETS.items() if make() == device.workers[0].config]
         config = "".join(f" --config {name}" for name in names[:1])
         error.add_note(f"p4sgd doctor --device {device.name} --workers {len(device.workers)}{config} says more")
         raise
+
+
+def _workers_of(job: Job, there: int, *, is_fixed: bool) -> int:
+    """How many workers a run on a cluster has: those that there are, unless something else was asked for."""
+    wanted: int = job.choices["workers"]
+    if wanted != there and (is_fixed or is_given("workers")):
+        remedy = "resume it on as many" if is_fixed else "leave --workers out"
+        raise UserError(f"{job.cluster} has {there} workers, this run has {wanted}: {remedy}")
+    return there
 
 
 def _choose_configuration(device: str, features: int, workers: int) -> str:

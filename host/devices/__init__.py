@@ -1,4 +1,4 @@
-"""Devices by name: the emulated cluster, and the simulated Verilog of one.
+"""Devices by name: the emulated cluster, the simulated Verilog of one, and one of workers that are there.
 
 Opening a device imports what it needs and nothing else.
 """
@@ -43,11 +43,17 @@ DEVICES: Mapping[str, DeviceKind] = {
     "rtl": DeviceKind(
         "the generated Verilog, simulated: exact and slow", "p4sgd.host.devices.rtl", "RtlDevice", has_network=True
     ),
+    "cluster": DeviceKind(
+        "workers and an aggregator on a real network, by a cluster file",
+        "p4sgd.host.devices.cluster",
+        "ClusterDevice",
+        has_network=True,
+    ),
 }
 """Every kind of device by the name that the user gives, the default first."""
 
 
-def open_device(name: str, config: WorkerConfig, workers: int, **options: Any) -> Device:
+def open_device(name: str, config: WorkerConfig | None, workers: int, **options: Any) -> Device:
     """Open a device.
 
     Parameters
@@ -55,7 +61,7 @@ def open_device(name: str, config: WorkerConfig, workers: int, **options: Any) -
     name
         One of `DEVICES`.
     config
-        Size of every worker.
+        Size of every worker; None only for a device whose workers say it themselves.
     workers
         How many, 1 to 32.
     options

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.devices.device import client_of
+from p4sgd.host.devices.members import Members, before_write
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.new_file import new_file
 from p4sgd.host.switch.fpga import FpgaAggregator
 from p4sgd.host.switch.membership import Membership
-from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.clock import CLOCK_NS
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.drop import Drop
@@ -59,10 +58,12 @@ class RtlWorker:
 
     def write_register(self, offset: int, word: int) -> None:
         """Write a word over AXI4-Lite; a start first hands the memory over, a join is told to the aggregator."""
-        if offset == registers.JOIN.offset:
-            self._device.before_join(self._index, registers.JOIN.decode(word)["round"])
-        if offset == registers.CTRL.offset and registers.CTRL.decode(word)["start"]:
-            self._device.before_start(self._index)
+        before_write(
+            offset,
+            word,
+            on_join=lambda first_round: self._device.before_join(self._index, first_round),
+            on_start=lambda: self._device.before_start(self._index),
+        )
         self._device.cluster_write(self._index, offset, word)
 
     def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
@@ -167,7 +168,6 @@ class RtlDevice:
         self._waves = waves
         self._on_trace = on_trace
         self._failed = False
-        self._started: set[int] = set()
         settings = {"seed": seed & 0xFFFFFFFF, "note_events": int(on_trace is not None)}
         settings |= dict.fromkeys(("spared", "up_cut", "down_cut"), 0)
         try:
@@ -192,8 +192,8 @@ class RtlDevice:
         )
 
     @cached_property
-    def _membership(self) -> Membership:
-        return Membership(self.aggregator)
+    def _members(self) -> Members:
+        return Members(Membership(self.aggregator))
 
     def disturb(self, *, spared: Iterable[int] = (), **chances: float) -> None:
         """Disturb memories, cables and workers from now on, with the chances that are given and nothing else.
@@ -226,9 +226,7 @@ class RtlDevice:
         P4sgdError
             If not all workers of a job were started, or after ``timeout_s`` seconds of *simulated* time.
         """
-        if missing := self._membership.of_same_jobs(self._started) - self._started:
-            raise P4sgdError(f"workers {sorted(missing)} were not started, so the others would wait for ever")
-        self._started.clear()
+        self._members.take_started()
         limit = float("inf") if timeout_s is None else timeout_s * 1e9 / CLOCK_NS
         cycles = 0
         while not self._request("run", cycles=_SLICE_CYCLES):
@@ -303,7 +301,7 @@ class RtlDevice:
 
     def before_join(self, worker: int, first_round: int) -> None:
         """Do what a switch's controller does before a job."""
-        self._membership.join(client_of(self._workers[worker]), worker, first_round)
+        self._members.join(self._workers[worker], worker, worker, first_round)
 
     def before_start(self, worker: int) -> None:
         """Load what the host wrote to a worker's memory."""
@@ -319,7 +317,7 @@ class RtlDevice:
             mask |= 1 << self._bit(worker, bank)
         if mask:
             self._request("load", memories=mask)
-        self._started.add(worker)
+        self._members.start(worker)
 
     def cluster_save(self, worker: int, bank: int) -> list[tuple[int, npt.NDArray[np.uint8]]]:
         """What a worker has written to a bank since this was last asked: addresses and bytes."""

@@ -1,6 +1,7 @@
 """Everything between a trainer and a device: images, settings, runs and weights, through registers and memory."""
 
 import contextlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -10,10 +11,12 @@ import numpy.typing as npt
 
 from p4sgd.host.devices.device import Device, client_of
 from p4sgd.host.devices.diagnosis import NetworkError, explain_network_error
+from p4sgd.host.devices.identification import find_foreign, shape_of
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.switch.controller import Controller
 from p4sgd.hw.spec import registers
-from p4sgd.hw.spec.config import BANKS, WorkerConfig
+from p4sgd.hw.spec.clock import CLOCK_NS
+from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.job import JOB_NUMBERS
@@ -28,7 +31,7 @@ __all__ = [
     "Session",
     "WorkerImage",
     "bank_bytes",
-    "find_foreign",
+    "network_of",
 ]
 
 _ABORT_SECONDS = 0.02
@@ -117,6 +120,20 @@ class NetworkSettings:
         if not 0 <= self.aggregator_mac < 1 << 48 or self.aggregator_mac >> GROUP_BIT & 1:
             raise UserError(f"aggregator_mac must be the address of a single host, not {self.aggregator_mac:#014x}")
 
+    @property
+    def patience_s(self) -> float:
+        """How long a worker waits for an answer before it gives up, at 250 MHz; infinite if it never does."""
+        if not self.resends:
+            return math.inf
+        waits = [self.resend_cycles << min(resend, self.doublings) for resend in range(self.resends + 1)]
+        return sum(waits) * CLOCK_NS / 1e9
+
+
+def network_of(device: Device) -> NetworkSettings:
+    """How the workers of a device find their aggregator: as its attribute ``network`` says, if it has one."""
+    known: NetworkSettings | None = getattr(device, "network", None)
+    return known or NetworkSettings()
+
 
 @dataclass(frozen=True)
 class RunReport:
@@ -146,7 +163,12 @@ class Session:
     device
         The device; the caller closes it.
     network
-        How the workers find the aggregator.
+        How the workers find the aggregator; else as `network_of` the device.
+
+    Attributes
+    ----------
+    network
+        That.
 
     Raises
     ------
@@ -163,7 +185,7 @@ class Session:
         for index in range(len(self._clients)):
             if problem := find_foreign(device, index):
                 raise P4sgdError(f"worker {index} of device {device.name} {problem}")
-        self._network = network or NetworkSettings()
+        self.network = network or network_of(device)
         self._joined = False
         self._join()
 
@@ -195,8 +217,8 @@ class Session:
             raise P4sgdError("the images differ in their numbers of samples")
         for worker, client, image in zip(self._device.workers, self._clients, images, strict=True):
             layout, config = image.layout, worker.config
-            if _shape_of(layout.config) != _shape_of(config):
-                raise P4sgdError(f"the image is for {_shape_of(layout.config)}, the worker has {_shape_of(config)}")
+            if shape_of(layout.config) != shape_of(config):
+                raise P4sgdError(f"the image is for {shape_of(layout.config)}, the worker has {shape_of(config)}")
             for engine in range(config.engines):
                 for port in range(config.ports):
                     number = engine * config.ports + port
@@ -352,7 +374,7 @@ class Session:
                 raise P4sgdError(f"worker {index} is busy with another run")
 
     def _join(self) -> None:
-        network = self._network
+        network = self.network
         self._refuse_busy()  # a run would never end if its worker changed jobs in it
         job = self._next_job() if network.job is None else network.job
         for index, client in enumerate(self._clients):
@@ -396,48 +418,9 @@ class Session:
             raise P4sgdError(f"the settings are for {settings.workers} workers, the device has {self.workers}")
 
 
-def find_foreign(device: Device, index: int) -> str | None:
-    """Look whether a worker is what the device says it is.
-
-    Returns
-    -------
-    ``None`` if it is; else what it is, as the end of a sentence that begins with the worker: that it is no P4SGD
-    worker, speaks another version of the register map or has another configuration.
-    """
-    worker = device.workers[index]
-    client, config = client_of(worker), worker.config
-    magic = client.read(registers.MAGIC_WORD)["value"]
-    if magic != registers.MAGIC:
-        return f"is no P4SGD worker: its first identification word is {magic:#010x}, not {registers.MAGIC:#010x}"
-    version = client.read(registers.ABI)["value"]
-    if version != registers.ABI_VERSION:
-        return (
-            f"has version {version} of the register map, this program needs {registers.ABI_VERSION}: generate the "
-            f"hardware anew with this version of p4sgd"
-        )
-    known = client.read(registers.CONFIG_HASH)["value"]
-    if known != config.config_hash:
-        geometry = client.read(registers.GEOMETRY)
-        return (
-            f"has another configuration than asked for (hash {known:#010x}, not {config.config_hash:#010x}): it has "
-            f"{_shape(geometry['engines'], geometry['lanes'], geometry['ports'])}, asked for were "
-            f"{_shape_of(config)}; choose the configuration it was generated for"
-        )
-    return None
-
-
 def bank_bytes(layout: ImageLayout) -> int:
     """Bytes of the fullest memory bank of a worker with an image of this shape."""
     return max(_model_address(layout) + layout.model_bytes, layout.labels_bytes)
-
-
-def _shape(engines: int, lanes: int, ports: int) -> str:
-    """What an image depends on."""
-    return f"engines={engines}, lanes={lanes}, ports={ports}"
-
-
-def _shape_of(config: WorkerConfig) -> str:
-    return _shape(config.engines, config.lanes, config.ports)
 
 
 def _model_address(layout: ImageLayout) -> int:

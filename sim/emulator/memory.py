@@ -7,6 +7,8 @@ from p4sgd.sim.emulator.errors import EmulatorError
 
 __all__ = ["Memory"]
 
+_PAGE = 4096
+
 ByteArray = npt.NDArray[np.uint8]
 
 
@@ -25,7 +27,12 @@ class Memory:
     def write(self, address: int, data: ByteArray) -> None:
         """Put bytes at an address, over what was there."""
         data = data.reshape(-1).view(np.uint8)
-        end = address + data.size
+        self.forget(address, data.size)
+        self._pieces[address] = data
+
+    def forget(self, address: int, size: int) -> None:
+        """Let go of bytes, as if they had never been written."""
+        end = address + size
         for start, piece in list(self._pieces.items()):
             stop = start + piece.size
             if start < end and address < stop:
@@ -34,12 +41,11 @@ class Memory:
                     self._pieces[start] = piece[: address - start].copy()
                 if end < stop:
                     self._pieces[end] = piece[end - start :].copy()
-        self._pieces[address] = data
 
     @property
     def size(self) -> int:
-        """Bytes that are kept."""
-        return sum(piece.size for piece in self._pieces.values())
+        """Bytes that are kept, every array in whole pages: of small ones it is they that take the room."""
+        return sum(-(-piece.size // _PAGE) * _PAGE for piece in self._pieces.values())
 
     def read(self, address: int, size: int) -> ByteArray:
         """Bytes from an address on, without a copy if they were written at once.

@@ -147,6 +147,15 @@ class EmulatedWorker:
         """
         return self._memory[bank].read(address, size).copy()
 
+    def forget_memory(self, bank: int, address: int, size: int) -> None:
+        """Let go of bytes of a bank, as if they had never been written."""
+        self._memory[bank].forget(address, size)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that all banks keep."""
+        return sum(memory.size for memory in self._memory)
+
     def memory(self, number: int, address: tuple[Register, Register], size: int) -> npt.NDArray[np.uint8]:
         """Bytes at the address that a pair of registers holds.
 

@@ -2,10 +2,12 @@
 
 import contextlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from p4sgd.host.cli.clusters import CLUSTER, cluster_option, find_cluster, is_given
 from p4sgd.host.cli.failures import FAILED
 from p4sgd.host.cli.options import common_options, configuration, device_kind, disturb_option
 from p4sgd.host.cli.output import Output
@@ -19,14 +21,26 @@ __all__ = ["doctor"]
 
 @click.command()
 @click.option("--device", type=device_kind, default="rtl", show_default=True, help="What to examine.")
-@click.option("--workers", type=int, default=2, show_default=True, help="Workers of the cluster, 1 to 32.")
+@cluster_option
+@click.option("--workers", type=int, default=2, show_default=True, help="Workers of a simulated cluster, 1 to 32.")
 @click.option(
-    "--config", "name", type=configuration, default="small", show_default=True, help="Configuration of each worker."
+    "--config",
+    "name",
+    type=configuration,
+    default="small",
+    show_default=True,
+    help="Configuration of each worker of a simulated cluster.",
 )
 @disturb_option
 @common_options
 def doctor(
-    device: str, workers: int, name: str, disturb: tuple[tuple[str, float], ...], as_json: bool, quiet: bool
+    device: str,
+    cluster: Path | None,
+    workers: int,
+    name: str | None,
+    disturb: tuple[tuple[str, float], ...],
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Find out what is wrong with a cluster's network.
 
@@ -48,8 +62,12 @@ def doctor(
         from p4sgd.host.devices.doctor import Result, examine
         from p4sgd.hw.spec.config import PRESETS
 
-        chances: dict[str, Any] = dict(disturb)
-        opened = open_device(device, PRESETS[name](), workers, **chances)
+        options: dict[str, Any] = dict(disturb)
+        found = find_cluster(device, cluster)
+        if found is not None:
+            _refuse_given("workers", "name", "disturb")
+            options["cluster"], workers, name = found, len(found.workers), None
+        opened = open_device(device, None if name is None else PRESETS[name](), workers, **options)
     with contextlib.closing(opened), output.working("examining the network"):
         examination = examine(opened)
     output.document(
@@ -89,6 +107,13 @@ def doctor(
     if not examination.healthy:
         raise click.exceptions.Exit(FAILED)
     output.say("the cluster can train")
+
+
+def _refuse_given(*names: str) -> None:
+    """Refuse what a cluster file says, or a real network does by itself."""
+    for param in click.get_current_context().command.params:
+        if param.name in names and is_given(param.name):
+            raise UserError(f"{param.opts[0]} is for simulated clusters: leave it out with --device {CLUSTER}")
 
 
 def _worker(finding: "Finding") -> str:

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from p4sgd.host.cli.checkpoints import Job, checkpoint_options, resume_job
+from p4sgd.host.cli.clusters import cluster_option
 from p4sgd.host.cli.options import common_options, configuration_option, device_kind
 from p4sgd.host.cli.output import Output
 from p4sgd.host.cli.paths import check_new_checkpoint, check_new_model
@@ -27,6 +28,7 @@ __all__ = ["train"]
 )
 @checkpoint_options
 @click.option("--device", type=device_kind, default="emulator", show_default=True, help="What to train on.")
+@cluster_option
 @configuration_option
 @training_options
 @reading_options
@@ -39,6 +41,7 @@ def train(
     checkpoint: Path | None,
     resume: Path | None,
     device: str,
+    cluster: Path | None,
     config: str | None,
     as_json: bool,
     quiet: bool,
@@ -54,7 +57,7 @@ def train(
     speed of this device, without the time to measure.
     """
     output = Output(as_json=as_json, quiet=quiet)
-    job = Job(data or "", test, take_reading(choices), choices, device, out)
+    job = Job(data or "", test, take_reading(choices), choices, device, out, cluster)
     saved = None
     if resume is not None:
         with output.working("getting ready"):

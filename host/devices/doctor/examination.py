@@ -10,14 +10,15 @@ from p4sgd.host.devices.doctor.link import examine_link
 from p4sgd.host.devices.doctor.neighbour import ask_neighbour, tell_ways_apart
 from p4sgd.host.devices.doctor.settings import enough_resend_cycles, examine_settings
 from p4sgd.host.devices.doctor.trial import Trial
-from p4sgd.host.devices.session import NetworkSettings, Session, find_foreign
+from p4sgd.host.devices.identification import find_foreign
+from p4sgd.host.devices.session import NetworkSettings, Session, network_of
 from p4sgd.host.switch.controller import Controller
 from p4sgd.hw.spec import registers
 
 __all__ = ["examine"]
 
 _DOUBLINGS, _RESENDS = 3, 24
-"""Patience of the workers: 2 ms with the default time between resends, and enough of these for a lossy network."""
+"""Patience of the workers: 183 times the first wait, and enough resends for a lossy network."""
 
 
 def examine(device: Device, network: NetworkSettings | None = None) -> Examination:
@@ -32,9 +33,9 @@ def examine(device: Device, network: NetworkSettings | None = None) -> Examinati
         The cluster, which has a network; the caller closes it. If it has an ``aggregator``, a `Controller`, the
         counters of that are evidence too.
     network
-        How workers are told to find the aggregator. How often they resend is chosen here.
+        How workers are told to find the aggregator, else as the device says. How often they resend is chosen here.
     """
-    network = replace(network or NetworkSettings(), doublings=_DOUBLINGS, resends=_RESENDS)
+    network = replace(network or network_of(device), doublings=_DOUBLINGS, resends=_RESENDS)
     aggregator: Controller | None = getattr(device, "aggregator", None)
     findings = [_examine_worker(device, index) for index in range(len(device.workers))]
     if not (known := Examination(tuple(findings), complete=False)).healthy:

@@ -18,8 +18,8 @@ from p4sgd.sim import golden
 
 __all__ = ["Trial"]
 
-_TIMEOUT_S = 0.1
-"""Longest time of a run: many times the patience of a worker."""
+_PATIENCES = 50
+"""Longest time of a run, by the patience of a worker."""
 
 _FEATURES = FeatureFormat(stored=4, precision=4, signed=False)
 _LOSS = "squared"
@@ -74,7 +74,7 @@ class Trial:
         P4sgdError
             As `Session.run`.
         """
-        counters = self._session.run(self._source, timeout_s=_TIMEOUT_S).counters
+        counters = self._session.run(self._source, timeout_s=_PATIENCES * self._session.network.patience_s).counters
         self._source = ModelSource.KEEP
         features, labels = [image.q for image in self._images], self._images[0].labels.astype(np.int64)
         self.weights = golden.train(features, labels, self.weights, self._table, self._settings).weights

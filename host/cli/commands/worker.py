@@ -1,0 +1,62 @@
+"""The command `p4sgd worker`."""
+
+import contextlib
+
+import click
+
+from p4sgd.host.cli.options import configuration, quiet_option
+from p4sgd.host.cli.output import Output
+from p4sgd.host.errors import UserError
+
+__all__ = ["worker"]
+
+
+@click.command()
+@click.option("--interface", required=True, help="Network interface for its packets, such as eth0.")
+@click.option(
+    "--control",
+    required=True,
+    metavar="ADDRESS",
+    help="Where its registers and memory are served: unix:PATH, for the owner only, or tcp:HOST:PORT, for everybody "
+    "who can connect.",
+)
+@click.option(
+    "--config", "name", type=configuration, default="small", show_default=True, help="Configuration of the worker."
+)
+@click.option(
+    "--memory-limit",
+    type=click.IntRange(1),
+    default=4096,
+    show_default=True,
+    metavar="MIB",
+    help="How much its memories may hold, all together.",
+)
+@quiet_option
+def worker(interface: str, control: str, name: str, memory_limit: int, quiet: bool) -> None:
+    """Be an emulated worker: a board made of a process.
+
+    It trains for who connects to its control socket, one client at a time: p4sgd train and doctor with --device
+    cluster. Sums are formed by packets over the interface. A run goes on when its client is gone, as on a board, but is
+    aborted after 10 s.
+
+    SIGTERM or Ctrl-C ends it, with status 0.
+    """
+    from p4sgd.host.board.listening import listen
+    from p4sgd.host.board.server import BoardServer
+    from p4sgd.host.links import open_link
+    from p4sgd.host.switch.address import ControlAddress
+    from p4sgd.hw.spec.config import PRESETS
+    from p4sgd.sim.emulator import warm_up
+
+    output = Output(quiet=quiet)
+    address = ControlAddress.parse(control)
+    if interface.startswith("udp:"):
+        raise UserError("--interface: workers speak Ethernet only: give the name of an interface, such as eth0")
+    config = PRESETS[name]()
+    with contextlib.closing(open_link(interface)) as link:
+        with output.working("getting ready"):
+            warm_up(config)
+        with listen(address) as listener:
+            output.remark(f"a worker of configuration {name} on {interface}, at {address}")
+            with contextlib.suppress(KeyboardInterrupt):
+                BoardServer(config, link, listener, memory_limit << 20).serve()

@@ -1,0 +1,167 @@
+"""The `cluster` device: workers that are processes or boards of their own, and an aggregator, joined by a real network.
+
+A cluster file says where they are (`p4sgd.host.switch.cluster_file`). The workers say themselves how big they are.
+"""
+
+import contextlib
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.board.client import RemoteWorker
+from p4sgd.host.devices.members import Members, before_write
+from p4sgd.host.devices.session import NetworkSettings
+from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.switch.address import ControlAddress
+from p4sgd.host.switch.cluster_file import Cluster, NetworkOptions
+from p4sgd.host.switch.controller import Controller
+from p4sgd.host.switch.membership import Membership
+from p4sgd.host.switch.opening import open_controller
+from p4sgd.hw.spec.clock import CLOCK_NS
+from p4sgd.hw.spec.config import WorkerConfig
+
+__all__ = ["AGGREGATOR_MAC", "ClusterDevice", "ClusterWorker", "network_settings"]
+
+AGGREGATOR_MAC = 0x0250_3453_47FF
+"""The aggregator's address where the cluster file says none: beside those that a session gives to workers."""
+
+_LOOK_S = 0.05
+"""How long to wait for one worker before it is seen whether the others are still there."""
+
+
+def network_settings(options: NetworkOptions, aggregator_mac: int | None) -> NetworkSettings:
+    """What a cluster file says of the network, as workers are told."""
+    return NetworkSettings(
+        resend_cycles=options.resend_us * 1000 // CLOCK_NS,
+        resends=options.resends,
+        doublings=options.doublings,
+        aggregator_mac=AGGREGATOR_MAC if aggregator_mac is None else aggregator_mac,
+    )
+
+
+class ClusterWorker:
+    """A worker of a cluster; the aggregator is told of its joins."""
+
+    def __init__(self, device: "ClusterDevice", index: int, remote: RemoteWorker) -> None:
+        self._device = device
+        self._index = index
+        self._remote = remote
+        self.config = remote.config
+        self.read_register = remote.read_register
+        self.read_memory = remote.read_memory
+        self.await_end = remote.await_end
+
+    def write_register(self, offset: int, word: int) -> None:
+        """Write a word; a join is told to the aggregator first."""
+        before_write(
+            offset,
+            word,
+            on_join=lambda first_round: self._device.before_join(self._index, first_round),
+            on_start=lambda: self._device.before_start(self._index),
+        )
+        self._remote.write_register(offset, word)
+
+    def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
+        """Write bytes to a bank."""
+        self._remote.write_memory(bank, address, data)
+
+
+class ClusterDevice:
+    """The workers and the aggregator of a cluster file.
+
+    Parameters
+    ----------
+    config
+        Size that the workers must have; None for whatever they say, all the same.
+    workers
+        How many there must be.
+    cluster
+        Where they are.
+
+    Attributes
+    ----------
+    aggregator : Controller
+        Of the aggregator between the workers.
+    network : NetworkSettings
+        How the workers find it.
+
+    Raises
+    ------
+    UserError
+        If a worker or the aggregator is not there, or the workers are not all alike, or not as asked for.
+    P4sgdError
+        If one does not answer as it should.
+    """
+
+    name = "cluster"
+
+    def __init__(self, config: WorkerConfig | None, workers: int, *, cluster: Cluster) -> None:
+        if workers != len(cluster.workers):
+            raise UserError(f"the cluster file has {len(cluster.workers)} workers, not {workers}")
+        self.network = network_settings(cluster.network, cluster.aggregator.mac)
+        self._ports = [worker.port for worker in cluster.workers]
+        with contextlib.ExitStack() as opened:
+            remotes: list[RemoteWorker] = []
+            for index, worker in enumerate(cluster.workers):
+                remote = RemoteWorker(index, ControlAddress.parse(worker.control))
+                remotes.append(opened.enter_context(contextlib.closing(remote)))
+            _check_alike(remotes, config)
+            self.aggregator: Controller = opened.enter_context(contextlib.closing(open_controller(cluster)))
+            self._opened = opened.pop_all()
+        self._workers = [ClusterWorker(self, index, remote) for index, remote in enumerate(remotes)]
+        self._members = Members(Membership(self.aggregator))
+
+    @property
+    def workers(self) -> Sequence[ClusterWorker]:
+        """The workers, by shard index."""
+        return self._workers
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait until every started worker is idle.
+
+        Raises
+        ------
+        P4sgdError
+            If not all workers of a job were started, if one is gone, or after ``timeout_s`` seconds.
+        """
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        running = sorted(self._members.take_started())
+        while running:
+            running = [index for index in running if not self._workers[index].await_end(_LOOK_S)]
+            if running and end is not None and time.monotonic() >= end:
+                names = ", ".join(map(str, running))
+                raise P4sgdError(f"worker {names} was still running after {timeout_s:g} s")
+
+    def close(self) -> None:
+        """Hang up. Workers and aggregator stay as they are, for the next client."""
+        self._opened.close()
+
+    # -- for the workers -----------------------------------------------------------------------------------------
+
+    def before_join(self, worker: int, first_round: int) -> None:
+        """Tell the aggregator of a worker."""
+        self._members.join(self._workers[worker], worker, self._ports[worker], first_round)
+
+    def before_start(self, worker: int) -> None:
+        """Note that a worker runs."""
+        self._members.start(worker)
+
+
+def _check_alike(workers: Sequence[RemoteWorker], config: WorkerConfig | None) -> None:
+    """Refuse workers of several sizes, or of another than asked for."""
+    wanted = workers[0].config if config is None else config
+    whose = "worker 0" if config is None else "what is asked for"
+    for worker in workers:
+        if worker.config != wanted:
+            raise UserError(
+                f"{worker} has another configuration than {whose} ({_describe(worker.config, wanted)}): start it with "
+                "the same --config as the others"
+            )
+
+
+def _describe(config: WorkerConfig, wanted: WorkerConfig) -> str:
+    """In what a configuration differs."""
+    there = vars(config)
+    return ", ".join(f"{name} {there[name]}, not {value}" for name, value in vars(wanted).items() if there[name] != value)

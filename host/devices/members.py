@@ -1,0 +1,59 @@
+"""What a device tells the aggregator of its workers, and knows of their runs."""
+
+from collections.abc import Callable
+
+from p4sgd.host.devices.device import Worker, client_of
+from p4sgd.host.errors import P4sgdError
+from p4sgd.host.switch.membership import Membership
+from p4sgd.hw.spec import registers
+
+__all__ = ["Members", "before_write"]
+
+
+def before_write(offset: int, word: int, *, on_join: Callable[[int], None], on_start: Callable[[], None]) -> None:
+    """Call what there is to do before a worker joins, with the first round, or starts a run."""
+    if offset == registers.JOIN.offset:
+        on_join(registers.JOIN.decode(word)["round"])
+    if offset == registers.CTRL.offset and registers.CTRL.decode(word)["start"]:
+        on_start()
+
+
+class Members:
+    """Workers of a device as members of jobs at an aggregator.
+
+    Parameters
+    ----------
+    membership
+        Of the aggregator.
+    """
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        self._started: set[int] = set()
+
+    def join(self, worker: Worker, index: int, port: int, first_round: int) -> None:
+        """Tell the aggregator of a worker that is about to join the job that its registers name.
+
+        Raises
+        ------
+        P4sgdError
+            As `Membership.join`.
+        """
+        self._membership.join(client_of(worker), port, first_round, index=index)
+
+    def start(self, index: int) -> None:
+        """Note that a worker is started."""
+        self._started.add(index)
+
+    def take_started(self) -> set[int]:
+        """The workers that were started since this was last called.
+
+        Raises
+        ------
+        P4sgdError
+            If not all workers of a job were.
+        """
+        if missing := self._membership.of_same_jobs(self._started) - self._started:
+            raise P4sgdError(f"workers {sorted(missing)} were not started, so the others would wait for ever")
+        started, self._started = self._started, set()
+        return started
