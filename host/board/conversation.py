@@ -115,9 +115,10 @@ class Conversation:
 
     def _await_end(self, seconds: float) -> _Steps:
         end = time.monotonic() + seconds
+        self.deadline = end
         while not self._worker.idle and time.monotonic() < end:
-            self.deadline = end
             yield 0
+        self.deadline = None
         yield from self._done(bytes([self._worker.idle]))
 
     def _check_memory(self, request: Request) -> None:
@@ -148,30 +149,29 @@ class Conversation:
         """Fill a buffer; with patience the first byte may come at any time. Others have a turn between the pieces."""
         filled = 0
         while filled < len(room):
-            self.deadline = None if patient and not filled else time.monotonic() + _STALL_S
             with contextlib.suppress(BlockingIOError):
                 count = self._connection.recv_into(room[filled:])
                 if not count:
                     raise ConnectionResetError("the client has hung up")
                 filled += count
                 if filled == len(room):
-                    break
-            yield selectors.EVENT_READ
-            self._check_stall()
+                    return
+            yield from self._wait(selectors.EVENT_READ, None if patient and not filled else _STALL_S)
 
     def _send(self, data: bytes | memoryview) -> _Steps:
         rest = memoryview(data)
         while rest:
-            self.deadline = time.monotonic() + _STALL_S
-            with contextlib.suppress(BlockingIOError):
+            try:
                 rest = rest[self._connection.send(rest) :]
-                continue
-            yield selectors.EVENT_WRITE
-            self._check_stall()
+            except BlockingIOError:
+                yield from self._wait(selectors.EVENT_WRITE, _STALL_S)
 
-    def _check_stall(self) -> None:
+    def _wait(self, events: int, seconds: float | None) -> _Steps:
+        self.deadline = None if seconds is None else time.monotonic() + seconds
+        yield events
         if self.deadline is not None and time.monotonic() >= self.deadline:
             raise TimeoutError("the client does not go on")
+        self.deadline = None
 
 
 def _offset(request: Request) -> int:

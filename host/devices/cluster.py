@@ -164,4 +164,6 @@ def _check_alike(workers: Sequence[RemoteWorker], config: WorkerConfig | None) -
 def _describe(config: WorkerConfig, wanted: WorkerConfig) -> str:
     """In what a configuration differs."""
     there = vars(config)
-    return ", ".join(f"{name} {there[name]}, not {value}" for name, value in vars(wanted).items() if there[name] != value)
+    return ", ".join(
+        f"{name} {there[name]}, not {value}" for name, value in vars(wanted).items() if there[name] != value
+    )
