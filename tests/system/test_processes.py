@@ -1,0 +1,211 @@
+"""Workers and an aggregator as processes, joined by a network that the kernel makes: train, fail, resume, examine."""
+
+import json
+import re
+import time
+
+import pytest
+from support.bench import default_seed
+from support.lab import Lab, need_namespaces
+
+_LIMIT_S = 120
+
+PATIENT = "resend_us = 20000"
+"""What is sent again was lost, also on a machine that does much else."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _namespaces():
+    need_namespaces()
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """Four workers with nothing wrong."""
+    found = Lab(tmp_path_factory.mktemp("lab"), 4, network=PATIENT)
+    yield found
+    found.close()
+
+
+def end(process, status=0):
+    """What a command says, once it has ended as it should."""
+    try:
+        out, err = process.communicate(timeout=_LIMIT_S)
+    except BaseException:
+        process.kill()
+        raise
+    assert process.returncode == status, out + err
+    assert "Traceback" not in err
+    return out, err
+
+
+def weights(lab, *words):
+    """Hash of the weights that a run ends with."""
+    out, _ = end(lab.p4sgd("train", *words, "--json"))
+    return json.loads(out)["weights_sha256"]
+
+
+RUN = ("breast_cancer", "--epochs", "3", "--batch", "32")
+CLUSTER = ("--device", "cluster", "--cluster", "cluster.toml")
+EMULATOR = ("--workers", "4", "--config", "tiny")
+
+
+def test_weights_are_the_emulators(lab):
+    assert weights(lab, *RUN, *CLUSTER) == weights(lab, *RUN, *EMULATOR)
+
+
+def test_weights_are_the_emulators_whatever_the_network_does(tmp_path):
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    lab = Lab(tmp_path, 4, faults=map(str, (seed, 0.05, 0.05, 1000)))
+    try:
+        got = weights(lab, *RUN, *CLUSTER)
+        time.sleep(0.5)
+        assert got == weights(lab, *RUN, *EMULATOR)
+        counts = json.loads((tmp_path / "relay.json").read_text())
+        assert counts["packets"] > 3 * 18 * 4 * 4 * 4, "four for each worker and micro-batch"
+        assert min(counts["lost"], counts["duplicated"], counts["reordered"]) > 20, counts
+    finally:
+        lab.close()
+
+
+LONG = ("digits:3", "--epochs", "200", "--batch", "64", "--checkpoint", "run.checkpoint")
+
+
+def fail_in_the_middle(lab, break_it):
+    """A run that something happens to after some epochs; returns what it says, and how long it took to end."""
+    run = lab.p4sgd("train", *LONG, *CLUSTER)
+    limit = time.monotonic() + _LIMIT_S
+    checkpoint = lab.folder / "run.checkpoint"
+    while not checkpoint.exists():
+        assert run.poll() is None, run.communicate()
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+    time.sleep(0.3)
+    break_it()
+    broken = time.monotonic()
+    _, said = end(run, 1)
+    return said, time.monotonic() - broken
+
+
+def resumed(lab):
+    """The hash of a run that goes on to a few epochs more, and that of one that was never stopped."""
+    done = int(re.search(r"goes up to epoch (\d+)", lab.said).group(1))
+    epochs = str(done + 2)
+    got = weights(lab, "--resume", "run.checkpoint", "--epochs", epochs)
+    return got, weights(lab, *LONG[:1], "--epochs", epochs, *LONG[3:5], *EMULATOR)
+
+
+@pytest.fixture
+def own_lab(tmp_path):
+    """Four workers that give up after 20 ms · (1 + 2 + 4 + 8 + 8 + 8)."""
+    found = Lab(tmp_path, 4, network=f"{PATIENT}\nresends = 5\ndoublings = 3")
+    yield found
+    found.close()
+
+
+@pytest.mark.slow
+def test_an_aggregator_that_is_killed_is_named_and_the_run_goes_on_with_another(own_lab):
+    own_lab.said, seconds = fail_in_the_middle(own_lab, lambda: own_lab.kill("switch"))
+    assert seconds < 20, "workers give up after 0.62 s"
+    assert "the aggregator does not answer worker 0, 1, 2, 3, not even a probe" in own_lab.said
+    assert re.search(r"\(slot \d+, round \d+\)", own_lab.said)
+    assert "p4sgd doctor --device cluster --cluster cluster.toml says more" in own_lab.said
+    own_lab.start_switch()
+    got, wanted = resumed(own_lab)
+    assert got == wanted
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_is_named_and_the_run_goes_on_with_another(own_lab):
+    own_lab.said, seconds = fail_in_the_middle(own_lab, lambda: own_lab.kill("worker2"))
+    assert seconds < 20
+    assert f"worker 2 at unix:{own_lab.folder}/worker2 is gone" in own_lab.said.replace("/private", "")
+    own_lab.start_worker(2)
+    got, wanted = resumed(own_lab)
+    assert got == wanted
+
+
+def test_an_aggregator_or_a_worker_that_is_not_there(lab):
+    (lab.folder / "nobody.toml").write_text(
+        (lab.folder / "cluster.toml").read_text().replace("unix:worker3", "unix:nobody")
+    )
+    _, said = end(lab.p4sgd("train", *RUN, "--device", "cluster", "--cluster", "nobody.toml"), 2)
+    assert re.search(r"worker 3 at unix:\S*nobody is not there .*start it: p4sgd worker", said)
+    (lab.folder / "nobody.toml").write_text(
+        (lab.folder / "cluster.toml").read_text().replace("unix:switch", "unix:nobody")
+    )
+    _, said = end(lab.p4sgd("train", *RUN, "--device", "cluster", "--cluster", "nobody.toml"), 1)
+    assert re.search(r"the aggregator at unix:\S*nobody does not answer .*p4sgd switch serve", said)
+
+
+# -- doctor ----------------------------------------------------------------------------------------------------------
+
+
+def doctor(lab, status, cluster="cluster.toml"):
+    """Findings that are not passed."""
+    out, _ = end(lab.p4sgd("doctor", "--device", "cluster", "--cluster", cluster, "--json"), status)
+    return [
+        (finding["worker"], finding["check"], finding["problem"])
+        for finding in json.loads(out)["findings"]
+        if finding["result"] == "failed"
+    ]
+
+
+def test_the_doctor_finds_nothing(lab):
+    assert doctor(lab, 0) == []
+
+
+def test_the_doctor_finds_a_link_that_is_down(lab):
+    lab.workers[1].ip("link", "set", "eth0", "down")
+    try:
+        ((worker, check, problem),) = doctor(lab, 1)
+    finally:
+        lab.workers[1].ip("link", "set", "eth0", "up")
+    assert (worker, check) == (1, "link")
+    assert problem.startswith("nothing that it sends comes to the aggregator: the way up is dead")
+
+
+def test_the_doctor_finds_workers_behind_other_ports(lab):
+    lab.write_cluster(name="wrong.toml", ports=[0, 2, 1, 3], network=PATIENT)
+    assert [(worker, check) for worker, check, _ in doctor(lab, 1, "wrong.toml")] == [(1, "settings"), (2, "settings")]
+    assert [problem for *_, problem in doctor(lab, 1, "wrong.toml")] == [
+        "it is behind port 1, the aggregator expects shard 1 behind another",
+        "it is behind port 2, the aggregator expects shard 2 behind another",
+    ]
+
+
+# -- options ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--device", "cluster"), "--device cluster needs --cluster FILE.toml"),
+        (("--cluster", "cluster.toml"), "--cluster cluster.toml is of no use without --device cluster"),
+        ((*CLUSTER, "--workers", "3"), "cluster.toml has 4 workers, this run has 3: leave --workers out"),
+        ((*CLUSTER, "--config", "small"), "worker0 has another configuration than what is asked for (ports 1, not 2"),
+    ],
+)
+def test_options_that_do_not_go_together(lab, words, says):
+    _, said = end(lab.p4sgd("train", *RUN, *words), 2)
+    assert says in said
+
+
+def test_workers_of_several_sizes(lab):
+    lab.kill("worker3", 15)
+    lab.config = "small"
+    try:
+        lab.start_worker(3)
+        _, said = end(lab.p4sgd("train", *RUN, *CLUSTER), 2)
+        assert re.search(r"worker 3 at \S*worker3 has another configuration than worker 0 \(.*lanes 16, not 8", said)
+    finally:
+        lab.kill("worker3", 15)
+        lab.config = "tiny"
+        lab.start_worker(3)
+
+
+def test_a_worker_ends_well(lab):
+    assert lab.kill("worker3", 15) == 0
+    assert not (lab.folder / "worker3").exists()
+    lab.start_worker(3)
