@@ -115,7 +115,8 @@ class RemoteWorker:
             raise P4sgdError(f"{self._name} does not answer as a worker: {error}") from error
         if greeting.busy:
             self.close()
-            raise UserError(f"{self._name} is in use by another program: wait until that has ended")
+            told = f"{self._name} is in use by another program: wait until that has ended"
+            raise P4sgdError(told) if again else UserError(told)
         if again and greeting.process != self._process:
             self.close()
             raise P4sgdError(f"{self._name} was started anew meanwhile, and knows nothing of this job any more")

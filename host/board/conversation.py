@@ -118,6 +118,7 @@ class Conversation:
         self.deadline = end
         while not self._worker.idle and time.monotonic() < end:
             yield 0
+            self._check_presence()
         self.deadline = None
         yield from self._done(bytes([self._worker.idle]))
 
@@ -165,6 +166,11 @@ class Conversation:
                 rest = rest[self._connection.send(rest) :]
             except BlockingIOError:
                 yield from self._wait(selectors.EVENT_WRITE, _STALL_S)
+
+    def _check_presence(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            if not self._connection.recv(1, socket.MSG_PEEK):
+                raise ConnectionResetError("the client has hung up")
 
     def _wait(self, events: int, seconds: float | None) -> _Steps:
         self.deadline = None if seconds is None else time.monotonic() + seconds

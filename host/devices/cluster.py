@@ -6,6 +6,7 @@ A cluster file says where they are (`p4sgd.host.switch.cluster_file`). The worke
 import contextlib
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,30 +16,40 @@ from p4sgd.host.devices.members import Members, before_write
 from p4sgd.host.devices.session import NetworkSettings
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.switch.address import ControlAddress
-from p4sgd.host.switch.cluster_file import Cluster, NetworkOptions
+from p4sgd.host.switch.cluster_file import Cluster
 from p4sgd.host.switch.controller import Controller
 from p4sgd.host.switch.membership import Membership
 from p4sgd.host.switch.opening import open_controller
 from p4sgd.hw.spec.clock import CLOCK_NS
 from p4sgd.hw.spec.config import WorkerConfig
 
-__all__ = ["AGGREGATOR_MAC", "ClusterDevice", "ClusterWorker", "network_settings"]
+__all__ = ["AGGREGATOR_MAC", "ClusterDevice", "ClusterWorker", "network_settings", "settings_to_examine"]
 
 AGGREGATOR_MAC = 0x0250_3453_47FF
 """The aggregator's address where the cluster file says none: beside those that a session gives to workers."""
+
+_EXAMINED_MS = 20
+"""First wait of workers that are examined: longer than it takes to start them one after the other, so that what they
+send again was lost."""
 
 _LOOK_S = 0.05
 """How long to wait for one worker before it is seen whether the others are still there."""
 
 
-def network_settings(options: NetworkOptions, aggregator_mac: int | None) -> NetworkSettings:
+def network_settings(cluster: Cluster) -> NetworkSettings:
     """What a cluster file says of the network, as workers are told."""
+    options, mac = cluster.network, cluster.aggregator.mac
     return NetworkSettings(
         resend_cycles=options.resend_us * 1000 // CLOCK_NS,
         resends=options.resends,
         doublings=options.doublings,
-        aggregator_mac=AGGREGATOR_MAC if aggregator_mac is None else aggregator_mac,
+        aggregator_mac=AGGREGATOR_MAC if mac is None else mac,
     )
+
+
+def settings_to_examine(network: NetworkSettings) -> NetworkSettings:
+    """The settings of a cluster for an examination (`p4sgd.host.devices.doctor`)."""
+    return replace(network, resend_cycles=max(network.resend_cycles, _EXAMINED_MS * 1_000_000 // CLOCK_NS))
 
 
 class ClusterWorker:
@@ -100,7 +111,7 @@ class ClusterDevice:
     def __init__(self, config: WorkerConfig | None, workers: int, *, cluster: Cluster) -> None:
         if workers != len(cluster.workers):
             raise UserError(f"the cluster file has {len(cluster.workers)} workers, not {workers}")
-        self.network = network_settings(cluster.network, cluster.aggregator.mac)
+        self.network = network_settings(cluster)
         self._ports = [worker.port for worker in cluster.workers]
         with contextlib.ExitStack() as opened:
             remotes: list[RemoteWorker] = []

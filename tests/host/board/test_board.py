@@ -291,6 +291,23 @@ def test_an_interrupted_request_is_forgotten(remote, monkeypatch):
     assert remote.read_register(registers.MAGIC_WORD.offset) == registers.MAGIC
 
 
+def test_a_wait_that_is_interrupted_can_be_followed_by_an_abort(board, remote, monkeypatch):
+    client = started(remote)
+    receive = remote._receive
+
+    def interrupted(size):
+        monkeypatch.setattr(remote, "_receive", receive)
+        raise KeyboardInterrupt
+
+    for _ in range(20):
+        monkeypatch.setattr(remote, "_receive", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            remote.await_end(5)
+        assert not client.read(registers.CTRL)["idle"]
+    client.write(registers.ABORT, abort=1)
+    assert client.read(registers.STATUS)["aborted"]
+
+
 def test_a_worker_that_is_gone_is_named_and_one_started_anew_is_not_taken_for_it(address):
     with serve_board(TINY, address):
         worker = connect(address, 2)
