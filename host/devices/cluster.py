@@ -95,7 +95,7 @@ class ClusterDevice:
     ----------
     aggregator : Controller
         Of the aggregator between the workers.
-    network : NetworkSettings
+    network_settings : NetworkSettings
         How the workers find it.
 
     Raises
@@ -111,7 +111,7 @@ class ClusterDevice:
     def __init__(self, config: WorkerConfig | None, workers: int, *, cluster: Cluster) -> None:
         if workers != len(cluster.workers):
             raise UserError(f"the cluster file has {len(cluster.workers)} workers, not {workers}")
-        self.network = network_settings(cluster)
+        self.network_settings = network_settings(cluster)
         self._ports = [worker.port for worker in cluster.workers]
         with contextlib.ExitStack() as opened:
             remotes: list[RemoteWorker] = []
@@ -122,7 +122,8 @@ class ClusterDevice:
             self.aggregator: Controller = opened.enter_context(contextlib.closing(open_controller(cluster)))
             self._opened = opened.pop_all()
         self._workers = [ClusterWorker(self, index, remote) for index, remote in enumerate(remotes)]
-        self._members = Members(Membership(self.aggregator))
+        membership = Membership(self.aggregator)
+        self._members = Members(lambda: membership)
 
     @property
     def workers(self) -> Sequence[ClusterWorker]:

@@ -24,10 +24,10 @@ class Members:
     Parameters
     ----------
     membership
-        Of the aggregator.
+        Gives that of the aggregator, when it is needed first.
     """
 
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, membership: Callable[[], Membership]) -> None:
         self._membership = membership
         self._started: set[int] = set()
 
@@ -39,7 +39,7 @@ class Members:
         P4sgdError
             As `Membership.join`.
         """
-        self._membership.join(client_of(worker), port, first_round, index=index)
+        self._membership().join(client_of(worker), port, first_round, index=index)
 
     def start(self, index: int) -> None:
         """Note that a worker is started."""
@@ -53,7 +53,7 @@ class Members:
         P4sgdError
             If not all workers of a job were.
         """
-        if missing := self._membership.of_same_jobs(self._started) - self._started:
+        if missing := self._membership().of_same_jobs(self._started) - self._started:
             raise P4sgdError(f"workers {sorted(missing)} were not started, so the others would wait for ever")
         started, self._started = self._started, set()
         return started

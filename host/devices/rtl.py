@@ -168,6 +168,7 @@ class RtlDevice:
         self._waves = waves
         self._on_trace = on_trace
         self._failed = False
+        self._members = Members(lambda: self._membership)
         settings = {"seed": seed & 0xFFFFFFFF, "note_events": int(on_trace is not None)}
         settings |= dict.fromkeys(("spared", "up_cut", "down_cut"), 0)
         try:
@@ -192,8 +193,8 @@ class RtlDevice:
         )
 
     @cached_property
-    def _members(self) -> Members:
-        return Members(Membership(self.aggregator))
+    def _membership(self) -> Membership:
+        return Membership(self.aggregator)
 
     def disturb(self, *, spared: Iterable[int] = (), **chances: float) -> None:
         """Disturb memories, cables and workers from now on, with the chances that are given and nothing else.

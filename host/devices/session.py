@@ -130,8 +130,8 @@ class NetworkSettings:
 
 
 def network_of(device: Device) -> NetworkSettings:
-    """How the workers of a device find their aggregator: as its attribute ``network`` says, if it has one."""
-    known: NetworkSettings | None = getattr(device, "network", None)
+    """How the workers of a device find their aggregator: as its ``network_settings`` say, if it has some."""
+    known: NetworkSettings | None = getattr(device, "network_settings", None)
     return known or NetworkSettings()
 
 

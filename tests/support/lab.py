@@ -120,7 +120,7 @@ class Lab:
             process.wait()
 
     def p4sgd(self, *words):
-        """Start the command line in the lab's folder, but in none of its namespaces: sockets that are files need none."""
+        """Start the command line in the lab's folder, in none of its namespaces: sockets that are files need none."""
         pipe = subprocess.PIPE
         return subprocess.Popen([PROGRAM, *map(str, words)], cwd=self.folder, stdout=pipe, stderr=pipe, text=True)
 

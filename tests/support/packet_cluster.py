@@ -5,8 +5,9 @@ from collections import Counter
 
 from p4sgd.host.devices.device import client_of
 from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.job import Job, Member
 from p4sgd.sim.emulator import NetworkedWorker
-from p4sgd.sim.network.aggregator import Aggregator, Job, Member
+from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.network.events import Events
 from p4sgd.sim.network.faults import Faults, Line
 

@@ -17,7 +17,7 @@ def test_json():
     document = json.loads(done.stdout)
     assert document["configurations"] == {name: make().table() for name, make in PRESETS.items()}
     assert document["devices"]["emulator"]["available"] is True
-    assert set(document["devices"]) == {"emulator", "rtl"}
+    assert set(document["devices"]) == {"emulator", "rtl", "cluster"}
     assert {"p4sgd", "python", "amaranth", "numpy"} <= set(document["versions"])
 
 

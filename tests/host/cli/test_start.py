@@ -107,6 +107,7 @@ def test_commands_in_the_order_of_use():
         "resources",
         "doctor",
         "switch",
+        "worker",
         "info",
         "data",
     ]
