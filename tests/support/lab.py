@@ -35,7 +35,7 @@ class Lab:
         self.folder = folder
         self.size = workers
         self.config = config
-        self._processes = {}
+        self.processes = {}
         with contextlib.ExitStack() as stack:
             self._switch = self._namespace(stack)
             self._workers = [self._namespace(stack) for _ in range(workers)]
@@ -94,12 +94,12 @@ class Lab:
             process = namespace.start(
                 *command, stdout=log, stderr=log, cwd=self.folder, env=os.environ | {"PYTHONPATH": path}
             )
-        self._processes[name] = process, sign
+        self.processes[name] = process, sign
         if wait:
             self._await(name)
 
     def _await(self, name):
-        process, sign = self._processes[name]
+        process, sign = self.processes[name]
         end = time.monotonic() + _READY_S
         while not sign.exists():
             log = (self.folder / f"{name}.log").read_text()
@@ -109,14 +109,14 @@ class Lab:
 
     def kill(self, name, number=signal.SIGKILL):
         """End a process; returns its exit status."""
-        process, _ = self._processes.pop(name)
+        process, _ = self.processes.pop(name)
         process.send_signal(number)
         return process.wait(30)
 
     def _end_all(self):
-        for process, _ in self._processes.values():
+        for process, _ in self.processes.values():
             process.kill()
-        for process, _ in self._processes.values():
+        for process, _ in self.processes.values():
             process.wait()
 
     def p4sgd(self, *words):
