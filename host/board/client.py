@@ -23,7 +23,7 @@ from p4sgd.hw.spec.register_map import RegisterClient
 
 __all__ = ["RemoteWorker"]
 
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 30.0
 """Longest time without an answer: a worker answers between two mini-batches."""
 
 
@@ -50,6 +50,7 @@ class RemoteWorker:
         self._address = address
         self._process: int | None = None
         self._connection: socket.socket | None = None
+        self._end: str | None = None
         self._connect()
         try:
             self._config = read_configuration(RegisterClient(self.read_register, self.write_register))
@@ -100,7 +101,7 @@ class RemoteWorker:
             connection = self._address.connect(_TIMEOUT_S)
         except OSError as error:
             if again:
-                raise self._lost(error) from error
+                raise self._lose(self._why_gone(error)) from error
             raise UserError(
                 f"{self._name} is not there ({error.strerror or error}): start it: p4sgd worker --interface INTERFACE "
                 f"--control {self._address}"
@@ -110,20 +111,22 @@ class RemoteWorker:
             if self._address.path is None:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             greeting = Greeting.from_bytes(bytes(self._receive(GREETING_BYTES)))
-        except (OSError, ValueError) as error:
-            self.close()
-            raise P4sgdError(f"{self._name} does not answer as a worker: {error}") from error
+        except OSError as error:
+            raise self._lose(self._why_gone(error)) from error
+        except ValueError as error:
+            raise self._lose(f"does not answer as a worker: {error}") from error
         if greeting.busy:
             self.close()
             told = f"{self._name} is in use by another program: wait until that has ended"
             raise P4sgdError(told) if again else UserError(told)
         if again and greeting.process != self._process:
-            self.close()
-            raise P4sgdError(f"{self._name} was started anew meanwhile, and knows nothing of this job any more")
+            raise self._lose("was started anew meanwhile, and knows nothing of this job any more")
         self._process = greeting.process
 
     def _ask(self, request: Request, size: int, data: memoryview | None = None) -> bytearray:
         """Send a request, and then its data if they may come; returns the answer, of so many bytes."""
+        if self._end is not None:
+            raise P4sgdError(f"{self._name} {self._end}")
         if self._connection is None:
             self._connect()
         try:
@@ -132,12 +135,12 @@ class RemoteWorker:
             if data is not None:
                 self._send(data)
                 answer = self._take_reply(size)
+        except P4sgdError:  # it refuses, and goes on
+            raise
         except OSError as error:
-            self.close()
-            raise self._lost(error) from error
+            raise self._lose(self._why_gone(error)) from error
         except ValueError as error:
-            self.close()
-            raise P4sgdError(f"{self._name} does not answer as a worker: {error}") from error
+            raise self._lose(f"does not answer as a worker: {error}") from error
         except BaseException:  # what is still under way would be taken for the answer to the next request
             self.close()
             raise
@@ -169,10 +172,16 @@ class RemoteWorker:
             room = room[count:]
         return data
 
-    def _lost(self, error: OSError) -> P4sgdError:
+    def _lose(self, why: str) -> P4sgdError:
+        """Do without the worker from now on; the error says why, and so will later ones."""
+        self.close()
+        self._end = why
+        return P4sgdError(f"{self._name} {why}")
+
+    def _why_gone(self, error: OSError) -> str:
         if isinstance(error, TimeoutError):
-            return P4sgdError(f"{self._name} has not answered for {_TIMEOUT_S:.0f} s")
-        return P4sgdError(
-            f"{self._name} is gone ({error.strerror or error}): see why it ended and start it again: p4sgd worker "
+            return f"has not answered for {_TIMEOUT_S:g} s"
+        return (
+            f"is gone ({error.strerror or error}): see why it ended and start it again: p4sgd worker "
             f"--interface INTERFACE --control {self._address}"
         )

@@ -278,44 +278,63 @@ def test_a_run_that_is_left_alone_is_aborted(board, remote, address, monkeypatch
         board.recv(100)
 
 
-def test_an_interrupted_request_is_forgotten(remote, monkeypatch):
-    receive = remote._receive
+def interrupt(worker, ask):
+    """Ask, and press Ctrl-C before the answer comes."""
 
-    def interrupted(size):
+    def press(size):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(remote, "_receive", interrupted)
+    receive, worker._receive = worker._receive, press
     with pytest.raises(KeyboardInterrupt):
-        remote.read_register(registers.SLOTS.offset)
-    monkeypatch.setattr(remote, "_receive", receive)
+        ask()
+    worker._receive = receive
+
+
+def test_an_interrupted_request_is_forgotten(remote):
+    interrupt(remote, lambda: remote.read_register(registers.SLOTS.offset))
     assert remote.read_register(registers.MAGIC_WORD.offset) == registers.MAGIC
 
 
-def test_a_wait_that_is_interrupted_can_be_followed_by_an_abort(board, remote, monkeypatch):
+def test_a_wait_that_is_interrupted_can_be_followed_by_an_abort(board, remote):
     client = started(remote)
-    receive = remote._receive
-
-    def interrupted(size):
-        monkeypatch.setattr(remote, "_receive", receive)
-        raise KeyboardInterrupt
-
     for _ in range(20):
-        monkeypatch.setattr(remote, "_receive", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            remote.await_end(5)
+        interrupt(remote, lambda: remote.await_end(5))
         assert not client.read(registers.CTRL)["idle"]
     client.write(registers.ABORT, abort=1)
     assert client.read(registers.STATUS)["aborted"]
 
 
-def test_a_worker_that_is_gone_is_named_and_one_started_anew_is_not_taken_for_it(address):
+def test_a_worker_that_is_gone_is_named(address):
     with serve_board(TINY, address):
         worker = connect(address, 2)
-    with pytest.raises(P4sgdError, match=f"worker 2 at {address} is gone .* start it again"):
-        worker.read_register(0)
-    with serve_board(TINY, address):
-        with pytest.raises(P4sgdError, match="was started anew"):
+    for _ in range(2):
+        with pytest.raises(P4sgdError, match=f"worker 2 at {address} is gone .* start it again"):
             worker.read_register(0)
+
+
+def test_a_worker_that_was_started_anew_is_not_taken_for_the_old_one(address):
+    with serve_board(TINY, address):
+        worker = connect(address)
+        interrupt(worker, lambda: worker.read_register(0))
+    with serve_board(TINY, address):
+        for _ in range(2):
+            with pytest.raises(P4sgdError, match="was started anew"):
+                worker.read_register(0)
+
+
+def test_a_worker_that_hangs_is_not_waited_for_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("p4sgd.host.board.client._TIMEOUT_S", 0.5)
+    with socket.socket(socket.AF_UNIX) as hung:
+        hung.bind(f"{tmp_path}/hung")
+        hung.listen()
+        worker = RemoteWorker.__new__(RemoteWorker)
+        begun = time.monotonic()
+        with pytest.raises(P4sgdError, match=r"worker 1 at .* has not answered for 0\.5 s"):
+            worker.__init__(1, ControlAddress.parse(f"unix:{tmp_path}/hung"))
+        for _ in range(100):
+            with pytest.raises(P4sgdError, match="has not answered"):
+                worker.read_register(0)
+        assert time.monotonic() - begun < 30
 
 
 def test_a_run_with_a_network(board, remote):
