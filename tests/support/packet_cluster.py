@@ -12,8 +12,8 @@ from p4sgd.sim.network.events import Events
 from p4sgd.sim.network.faults import Faults, Line
 
 _GROUP = 1 << 40
-_LIMIT = 10_000_000
-"""Cycles after which nothing will end any more."""
+_LIMIT = 2_000_000
+"""Cycles of a run after which it will not end any more."""
 
 
 class _Worker:
@@ -69,9 +69,10 @@ class PacketCluster:
             self.aggregator.begin(0, Job(number, tuple(members), _GROUP, (1 << len(members)) - 1))
 
     def wait(self, timeout_s=None):
+        limit = self._events.now + _LIMIT
         while not all(worker.inner.idle for worker in self.workers):
             self.run(1000)
-            assert self._events.now < _LIMIT, "the run does not end"
+            assert self._events.now < limit, "the run does not end"
 
     def run(self, cycles):
         """Let time pass."""

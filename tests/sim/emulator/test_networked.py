@@ -11,6 +11,7 @@ from p4sgd.host.devices.doctor import Result, examine
 from p4sgd.host.devices.session import NetworkSettings
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.packet import EchoValue, Packet, PacketType
 from p4sgd.sim.emulator import EmulatorError
 from p4sgd.sim.network.faults import Faults
 
@@ -135,6 +136,27 @@ def test_a_probe_asks_and_its_answer_is_shown():
     assert clients[1].read_pair(registers.ECHO_SOURCE) == MAC
     assert clients[1].read_pair(registers.ECHO_EXPECTED) == clients[1].read_pair(registers.LOCAL_MAC)
     assert 20 <= clients[1].read(registers.ECHO_CYCLES)["value"] <= 60, "two ways of 10 cycles, in steps of the host"
+
+
+def test_an_answer_to_an_earlier_probe_is_none_to_the_last():
+    cluster = PacketCluster(TINY, 1)
+    (client,) = configure(cluster.workers, random_job(TINY, 1, seed=0), aggregator_mac=MAC)
+    local = client.read_pair(registers.LOCAL_MAC)
+
+    def answer(number, slots):
+        values = tuple({EchoValue.NUMBER: number, EchoValue.SLOTS: slots}.get(value, 0) for value in EchoValue)
+        echo = Packet(PacketType.ECHO, 0, 0, 0, 0, 1, 0, values, destination=local, source=MAC)
+        cluster.workers[0].inner.receive(echo.to_bytes())
+
+    cluster.silent = True
+    client.write(registers.PROBE, slot=0, number=1, broadcast=0)
+    client.write(registers.PROBE, slot=0, number=2, broadcast=0)
+    answer(1, 10)
+    assert not client.read(registers.ECHO)["came"]
+    answer(2, 20)
+    answer(2, 30)
+    assert client.read(registers.ECHO)["came"]
+    assert client.read(registers.ECHO_SLOTS)["value"] == 20, "the first is kept, as in hardware"
 
 
 def test_the_doctor_finds_a_healthy_cluster_healthy():
