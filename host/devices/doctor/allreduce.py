@@ -53,7 +53,7 @@ def examine_allreduce(session: Session, trial: Trial, aggregator: Controller | N
     answered: dict[str, int] = {}
     if aggregator is not None and before is not None:
         after = aggregator.counters()
-        names = ("FULLS_TO_ONE", "CLEARS_TO_ONE")
+        names = [name for name in ("FULLS_TO_ONE", "CLEARS_TO_ONE") if name in after]
         answered = {f"aggregator_{name.lower()}": after[name] - before[name] for name in names}
     evidence = [{"packets": int(sent[i]), "sent_again": int(resent[i])} | answered for i in range(session.workers)]
     weights = zip(session.read_weights(), trial.weights, strict=True)

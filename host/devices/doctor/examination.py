@@ -6,7 +6,7 @@ from p4sgd.host.devices.device import Device, client_of
 from p4sgd.host.devices.doctor.allreduce import examine_allreduce
 from p4sgd.host.devices.doctor.finding import Examination, Finding, Result
 from p4sgd.host.devices.doctor.identity import examine_identities
-from p4sgd.host.devices.doctor.link import examine_link
+from p4sgd.host.devices.doctor.link import NEEDED_COUNTERS, examine_link
 from p4sgd.host.devices.doctor.neighbour import ask_neighbour, tell_ways_apart
 from p4sgd.host.devices.doctor.settings import enough_resend_cycles, examine_settings
 from p4sgd.host.devices.doctor.trial import Trial
@@ -31,12 +31,12 @@ def examine(device: Device, network: NetworkSettings | None = None) -> Examinati
     ----------
     device
         The cluster, which has a network; the caller closes it. If it has an ``aggregator``, a `Controller`, the
-        counters of that are evidence too.
+        counters of that are evidence too, if they tell what came and was answered.
     network
         How workers are told to find the aggregator, else as the device says. How often they resend is chosen here.
     """
     network = replace(network or network_of(device), doublings=_DOUBLINGS, resends=_RESENDS)
-    aggregator: Controller | None = getattr(device, "aggregator", None)
+    aggregator = _readable(getattr(device, "aggregator", None))
     findings = [_examine_worker(device, index) for index in range(len(device.workers))]
     if not (known := Examination(tuple(findings), complete=False)).healthy:
         return known
@@ -52,6 +52,11 @@ def examine(device: Device, network: NetworkSettings | None = None) -> Examinati
     _have_patience(device, patience)
     findings += examine_allreduce(session, trial, aggregator)
     return Examination(tuple(findings), complete=True)
+
+
+def _readable(aggregator: Controller | None) -> Controller | None:
+    """The aggregator if its counters can tell the ways apart; some switches have no such counters."""
+    return aggregator if aggregator is not None and aggregator.counters().keys() >= NEEDED_COUNTERS else None
 
 
 def _examine_worker(device: Device, index: int) -> Finding:

@@ -14,9 +14,12 @@ from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.packet import mac_text
 from p4sgd.hw.spec.register_map import RegisterClient
 
-__all__ = ["DOWN_REMEDY", "UP_REMEDY", "examine_link"]
+__all__ = ["DOWN_REMEDY", "NEEDED_COUNTERS", "UP_REMEDY", "examine_link"]
 
 UP_REMEDY = "check the worker's transmitter, its cable, and the ports that its frames enter the network by"
+NEEDED_COUNTERS = {"FRAMES", "ECHOES"}
+"""Counters of an aggregator that tell where probes and echoes are lost."""
+
 DOWN_REMEDY = "check the ports that frames for its LOCAL_MAC leave the network by, its cable, and its receiver"
 
 _DEAD_SHARE = 0.9

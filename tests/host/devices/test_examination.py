@@ -175,6 +175,14 @@ def test_a_healthy_cluster_with_an_aggregator_that_cannot_be_read(device):
     assert evidence(examination, 0, "allreduce") == {"packets": 96, "sent_again": 0}
 
 
+def test_a_healthy_cluster_with_an_aggregator_that_counts_no_frames(device):
+    device.aggregator.counters = lambda: {"DROPPED_JOB": 0}
+    examination = examine(device)
+    assert_only(examination)
+    assert examination.complete
+    assert evidence(examination, 0, "allreduce") == {"packets": 96, "sent_again": 0}
+
+
 def test_silence_around_an_aggregator_that_cannot_be_read(device):
     device.up = lambda worker, frame: None
     del device.aggregator
