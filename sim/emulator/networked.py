@@ -132,7 +132,7 @@ class NetworkedWorker(EmulatedWorker):
     def _start(self) -> None:
         try:
             run = Run(self)
-        except EmulatorError:
+        except BaseException:
             self.started = False
             self.registers.set(spec.CTRL, "idle", 1)
             raise
@@ -145,7 +145,7 @@ class NetworkedWorker(EmulatedWorker):
             self._end("network_error")
             return
         progress.begin()
-        while endpoint.sums:
+        while endpoint.sums and not progress.is_over:  # after an aborted run without a join there are more
             progress.take(endpoint.sums.popleft())
         while progress.partials and endpoint.can_submit:
             now = self._clock()

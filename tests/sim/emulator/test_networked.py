@@ -1,8 +1,12 @@
 """Emulated workers across a network of packets: the golden model's bits, and the registers of a board."""
 
+import contextlib
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.bench import default_seed
 from support.jobs import configure, random_job, run_on, start
 from support.packet_cluster import PacketCluster
 
@@ -103,6 +107,54 @@ def test_an_abort_ends_a_run_at_once():
     weights, status, _ = run_on(cluster, job, number=1, aggregator_mac=MAC)
     assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in job.golden().weights]
     assert not any(flags["aborted"] for flags in status)
+
+
+def test_whatever_a_host_writes_and_a_network_brings_the_worker_serves_on():
+    """Also a host that starts a run when packets of an aborted one are under way, and frames of every kind."""
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    pick = random.Random(seed)
+    cluster = PacketCluster(TINY, 2, seed=seed)
+    job = random_job(TINY, 2, seed=seed, micro_batches=3)
+    (worker, _), clients = cluster.workers, configure(cluster.workers, job, aggregator_mac=MAC, resend_cycles=100)
+    # Without a wait between resends the model would do nothing else.
+    offsets = [each.offset for each in registers.worker_map(TINY) if each is not registers.RESEND_CYCLES]
+    runs = 0
+    for _ in range(300):
+        choice = pick.random()
+        if choice < 0.05:
+            configure(cluster.workers, job, aggregator_mac=MAC, resend_cycles=100, number=pick.randrange(256))
+        elif choice < 0.2:
+            with contextlib.suppress(EmulatorError):
+                runs += 1
+                start(clients, job, first=pick.random() < 0.5)
+        elif choice < 0.3:
+            pick.choice(clients).write(registers.ABORT, abort=1)
+        elif choice < 0.4:
+            with contextlib.suppress(EmulatorError):
+                worker.write_register(pick.choice(offsets), pick.choice([0, 1, 3, pick.getrandbits(32)]))
+        elif choice < 0.6:
+            packet = Packet(
+                pick.choice(list(PacketType)),
+                clients[0].read(registers.JOB)["job"],
+                pick.randrange(2 * TINY.slots),
+                pick.randrange(4),
+                0,
+                2,
+                3,
+                tuple(pick.randrange(-(1 << 31), 1 << 31) for _ in range(8)),
+                clients[0].read_pair(registers.LOCAL_MAC),
+                MAC,
+            )
+            worker.inner.receive(pick.choice([packet.to_bytes(), pick.randbytes(64), pick.randbytes(20)]))
+        else:
+            cluster.run(pick.randrange(1, 300))
+    assert runs > 10
+    for client in clients:
+        client.write(registers.ABORT, abort=1)
+    cluster.run(1)
+    weights, _, _ = run_on(cluster, job, aggregator_mac=MAC)
+    assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in job.golden().weights]
 
 
 def test_a_join_during_a_run_does_nothing():
