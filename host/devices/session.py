@@ -390,10 +390,11 @@ class Session:
         """The next number after those that the workers know under which the aggregator serves nobody."""
         aggregator: Controller | None = getattr(self._device, "aggregator", None)
         taken = set() if aggregator is None else {job.number for job in aggregator.served().values()}
-        job = max(client.read(registers.JOB)["job"] for client in self._clients)
-        while (job := (job + 1) % JOB_NUMBERS) in taken:
-            pass
-        return job
+        last = max(client.read(registers.JOB)["job"] for client in self._clients)
+        for step in range(1, JOB_NUMBERS + 1):
+            if (job := (last + step) % JOB_NUMBERS) not in taken:
+                return job
+        raise P4sgdError(f"the aggregator serves jobs under all {JOB_NUMBERS} numbers: end some (p4sgd switch clear)")
 
     def _check_settings(self, settings: RunSettings) -> None:
         if not self._images:

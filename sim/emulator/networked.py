@@ -74,6 +74,7 @@ class NetworkedWorker(EmulatedWorker):
         self._send_frame = send
         self._clock = clock
         self._endpoint = Endpoint(config.slots, shard=0, workers=1)
+        self._endpoint.leave()  # a board is of no job at first
         self._progress: _Progress | None = None
         self._resend_at: int | None = None
         self._probe = 0, 0  # number and time of the last one
@@ -137,7 +138,12 @@ class NetworkedWorker(EmulatedWorker):
             self.registers.set(spec.CTRL, "idle", 1)
             raise
         self._before = self._counts()
-        self._progress = _Progress(run)
+        if self._endpoint.joined:
+            self._progress = _Progress(run)
+            return
+        self._end("not_joined")
+        if self._endpoint.given_up is not None:
+            self.registers.set(spec.STATUS, "network_error", 1)
 
     def _go_on(self, progress: _Progress) -> None:
         endpoint = self._endpoint
@@ -145,7 +151,7 @@ class NetworkedWorker(EmulatedWorker):
             self._end("network_error")
             return
         progress.begin()
-        while endpoint.sums and not progress.is_over:  # after an aborted run without a join there are more
+        while endpoint.sums:
             progress.take(endpoint.sums.popleft())
         while progress.partials and endpoint.can_submit:
             now = self._clock()
@@ -230,6 +236,7 @@ class NetworkedWorker(EmulatedWorker):
             self._show(spec.GIVEN_UP, slot=0, partial=0, round=0, given_up=0)
         elif register is spec.ABORT and not self.idle:
             self._end("aborted")
+            self._endpoint.leave()
         elif register is spec.SNAPSHOT and not self.idle:
             self._show_counters()
 

@@ -72,8 +72,10 @@ class Endpoint:
         Sums in the order of the partials; the owner takes them from the left.
     drops : Counter of Drop
         Packets that were not acted on.
+    joined : bool
+        Since a join the endpoint has neither left nor given up; else no slot is in use, and none will be.
     given_up : GivenUp or None
-        Why the endpoint has stopped: then no slot is in use, and none will be until the next join.
+        Why the endpoint has stopped, since the last join.
     echo : Packet or None
         The last answer to a probe.
     """
@@ -113,12 +115,20 @@ class Endpoint:
         self._delivered = 0
         self.sums: deque[tuple[int, ...]] = deque()
         self.given_up: GivenUp | None = None
+        self.joined = True
+
+    def leave(self) -> None:
+        """Forget all slots, and use none until the next join."""
+        self.joined = False
+        self.sums.clear()
+        for slot in self._slots:
+            slot.phase, slot.sums = SlotPhase.IDLE, None
 
     @property
     def can_submit(self) -> bool:
         """Whether the next slot is free: its last round is cleared, and its sums are handed on."""
         slot = self._slots[self._submitted % self._count]
-        return self.given_up is None and slot.phase is SlotPhase.IDLE and slot.sums is None
+        return self.joined and slot.phase is SlotPhase.IDLE and slot.sums is None
 
     @property
     def busy(self) -> bool:
@@ -207,9 +217,7 @@ class Endpoint:
 
     def _give_up(self, reason: GivenUp) -> None:
         self.given_up = reason
-        self.sums.clear()
-        for slot in self._slots:
-            slot.phase, slot.sums = SlotPhase.IDLE, None
+        self.leave()
 
     def _round(self, slot: _Slot) -> int:
         return (self._first_round + slot.number // self._count) % (1 << ROUND_BITS)

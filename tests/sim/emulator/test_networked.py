@@ -109,6 +109,20 @@ def test_an_abort_ends_a_run_at_once():
     assert not any(flags["aborted"] for flags in status)
 
 
+def test_no_run_begins_outside_of_a_job():
+    """Neither before the first join nor after an abort; the run is over at once, and nothing is sent."""
+    cluster = PacketCluster(TINY, 2)
+    clients = began(cluster)
+    for client in clients:
+        client.write(registers.ABORT, abort=1)
+        client.write(registers.STATUS, **{field.name: 1 for field in registers.STATUS.fields})
+        client.write(registers.CTRL, start=1)
+    for client in clients:
+        assert client.read(registers.CTRL)["idle"]
+        assert [name for name, value in client.read(registers.STATUS).items() if value] == ["not_joined"]
+        assert client.read_counters(registers.COUNTERS)["PACKETS_SENT"] == 0
+
+
 def test_whatever_a_host_writes_and_a_network_brings_the_worker_serves_on():
     """Also a host that starts a run when packets of an aborted one are under way, and frames of every kind."""
     seed = default_seed()
