@@ -100,7 +100,7 @@ def synthesize(verilog: str, top: str, folder: Path, *, black_boxes: str = "", f
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         said = (done.stdout + done.stderr).strip().splitlines()
-        errors = [line for line in said if line.startswith("ERROR")]
+        errors = [line for line in said if "ERROR" in line]
         if not errors:  # it was killed, or is not what it should be
             ending = f"signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}"
             raise SynthesisError(f"yosys ended with {ending} while it synthesised {top}; is there memory enough?")

@@ -65,7 +65,8 @@ def nearly_right(rng, pair):
     job = pair.jobs.get(place) or random_job(rng, rng.randrange(3))
     shard = rng.randrange(len(job.members))
     slot = rng.randrange(2)
-    carried = pair.model.slots[place][slot].round
+    slots = pair.model.slots[place]  # none before its first job
+    carried = slots[slot].round if slots else 0
     fields = {
         "type": rng.choice([PacketType.PARTIAL] * 4 + [PacketType.ACK] * 4 + [PacketType.PROBE]),
         "job": job.number,
