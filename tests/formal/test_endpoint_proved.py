@@ -2,19 +2,22 @@
 
 Any frame may come in any cycle, but all FULLs that the endpoint may take for one round of the slot have the same
 values: those of the aggregator have, which its own proof says. Of the eight values one is looked at, as nothing is done
-with one that is not done with all.
+with one that is not done with all. The timer has a stand-in: any packet is sent again, or given up, at any time.
 """
 
 import pytest
-from amaranth.asserts import AnyConst, AnySeq, Initial
-from amaranth.hdl import Assert, Assume, Mux, Signal, Value
+from amaranth.asserts import AnyConst, AnySeq
+from amaranth.hdl import Assert, Assume, Cover, Mux, Signal, Value
+from support.overdue import AnyTime, Asked
 from support.packets import packet_on
-from support.proof import CounterexampleError, Proof, check, free, holds, mutant, needs_solver, prove
+from support.proof import CounterexampleError, Proof, check, free, holds, mutant, needs_solver, prove, reach
 
+from p4sgd.hw.delay import delayed
 from p4sgd.hw.net import endpoint
 from p4sgd.hw.net.endpoint import Endpoint
 from p4sgd.hw.net.packet import parse, shard_mask
 from p4sgd.hw.net.reception import Reception
+from p4sgd.hw.net.resend_timer import ResendTimer
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.packet import GROUP_BIT, ROUND_BITS, PacketType
 
@@ -25,11 +28,48 @@ VALUE = 5
 CONFIG = WorkerConfig(lanes=8, chunks=2, line_fifo_depth=8, slots=2, table_segments=16)
 
 SETTINGS = ("job", "shard", "workers", "local_mac", "peer_mac", "resend_cycles", "doublings", "resend_limit")
-"""Inputs that are stable from the join on."""
+"""Inputs that are stable from the join on; here throughout."""
+
+
+class Asks(Proof):
+    """The timer asks for a slot only what the endpoint relies on, and what its stand-in does."""
+
+    def __init__(self, timer=ResendTimer):
+        super().__init__()
+        self.timer = timer(CONFIG)
+
+    def claim(self, m):
+        m.submodules.dut = dut = self.timer
+        free(m, dut)
+        asked = Asked(m, dut)
+        m.d.comb += [
+            Assert(dut.is_partial == asked.waits_for_full),
+            Assert(~(dut.offered | dut.give_up) | asked.may_ask),
+            Assert(~(dut.offered & dut.give_up)),
+        ]
+
+    def strengthen(self, m):
+        scan, scan_after = self.timer.scan, self.peek("dut.scan_after", CONFIG.slot_bits)
+        m.d.comb += Assert(scan_after == (scan + 1)[: CONFIG.slot_bits])
+
+
+def test_the_timer_asks_for_what_waits(tmp_path):
+    prove(Asks(), tmp_path, k=2)
+
+
+def test_a_timer_that_asks_too_late_is_found(tmp_path):
+    broken = mutant(ResendTimer, "overdue & same_wait & waits & (waits_for_full == was_partial)", "overdue & same_wait")
+    with pytest.raises(CounterexampleError):
+        check(Asks(broken), tmp_path, cycles=8)
+
+
+@pytest.fixture
+def any_time(monkeypatch):
+    monkeypatch.setattr(endpoint, "ResendTimer", AnyTime)
 
 
 class Endpoints(Proof):
-    """An endpoint between a worker, which keeps the rules of its streams and joins first, and any frames."""
+    """An endpoint between a worker, which keeps the rules of its streams, and any frames."""
 
     def __init__(self, component=Endpoint):
         super().__init__()
@@ -41,9 +81,6 @@ class Endpoints(Proof):
         had_given_up = Signal()
         m.d.sync += had_given_up.eq(dut.given_up)
         self.forgets = dut.join | dut.leave | (dut.given_up & ~had_given_up)
-        m.d.comb += Assume(dut.resend_cycles < 1 << 16)
-        with m.If(Initial()):
-            m.d.comb += Assume(dut.join)
         with m.If(dut.join):
             m.d.comb += Assume(~dut.partials.valid)
         holds(m, dut.partials, rule=Assume, withdrawn=dut.join | dut.leave)
@@ -78,6 +115,7 @@ class Slot(Endpoints):
             Signal(name=name) for name in ("in_use", "has_full", "has_clear", "handed_on")
         )
         round_, sent, full = Signal(ROUND_BITS), Signal(32), Signal(32)
+        joined = Signal()
         accepted = dut.partials.valid & dut.partials.ready
         begins = accepted & (next_slot == slot)
         any_full = Signal(32)
@@ -87,6 +125,8 @@ class Slot(Endpoints):
             m.d.sync += next_slot.eq(next_slot + 1)
             with m.If(next_slot == CONFIG.slots - 1):
                 m.d.sync += next_round.eq(next_round + 1)
+        with m.If(accepted):
+            m.d.comb += Assert(joined & ~dut.given_up)
         with m.If(begins):
             m.d.comb += Assert(~in_use | (has_full & has_clear & handed_on))
             m.d.sync += [
@@ -121,7 +161,7 @@ class Slot(Endpoints):
 
         # What it sends; after all is forgotten one packet of the past may still be on its way.
         of_past = Signal()
-        with m.If(dut.tx.ready):
+        with m.If(dut.tx.ready | ~dut.tx.valid):
             m.d.sync += of_past.eq(0)
         packet = parse(dut.tx.payload.data)
         with m.If(dut.tx.valid & ~of_past & (packet.slot == slot)):
@@ -133,17 +173,39 @@ class Slot(Endpoints):
         # What it hands on: sums of all slots in turn.
         turn = Signal(CONFIG.slot_bits)
         seen = Signal()
+        shows = dut.sums.valid & ~seen
+        hands_on = shows & (turn == slot)
         m.d.sync += seen.eq(dut.sums.valid & ~dut.sums.ready)
-        with m.If(dut.sums.valid & ~seen):
+        with m.If(shows):
             m.d.sync += turn.eq(turn + 1)
-            with m.If(turn == slot):
-                m.d.comb += Assert(in_use & has_full & ~handed_on & (value_of(dut.sums.payload) == full))
-                m.d.sync += handed_on.eq(1)
+        with m.If(hands_on):
+            m.d.comb += Assert(in_use & has_full & ~handed_on & (value_of(dut.sums.payload) == full))
+            m.d.sync += handed_on.eq(1)
 
         with m.If(self.forgets):
-            m.d.sync += [in_use.eq(0), turn.eq(0), seen.eq(0), of_past.eq(1)]
+            m.d.sync += [joined.eq(0), in_use.eq(0), turn.eq(0), seen.eq(0), of_past.eq(1)]
         with m.If(dut.join):
-            m.d.sync += [next_slot.eq(0), next_round.eq(dut.join_round)]
+            m.d.sync += [joined.eq(1), next_slot.eq(0), next_round.eq(dut.join_round)]
+
+        # That none of this is said of nothing.
+        given_up, left, sent_before = (Signal(name=name) for name in ("given_up", "left", "sent_before"))
+        at_once = delayed(m, has_full, Endpoint.RX_LATENCY, "had_full")[-1] == 0
+        offers = dut.tx.valid & ~of_past & (packet.slot == slot) & in_use
+        with m.If(in_use):
+            m.d.sync += [given_up.eq(given_up | dut.given_up), left.eq(left | dut.leave)]
+        with m.If(begins):
+            m.d.sync += sent_before.eq(0)
+        with m.Elif(offers & dut.tx.ready & (packet.type == PacketType.PARTIAL)):
+            m.d.sync += sent_before.eq(1)
+        m.d.comb += [
+            Cover(begins & in_use),
+            Cover(offers & (packet.type == PacketType.PARTIAL) & sent_before),
+            Cover(offers & (packet.type == PacketType.ACK)),
+            Cover(hands_on & at_once),
+            Cover(hands_on & ~at_once),
+            Cover(begins & given_up),
+            Cover(begins & left),
+        ]
 
 
 CYCLES = 12
@@ -154,8 +216,14 @@ def test_what_is_offered_waits(tmp_path):
     prove(Streams(), tmp_path, k=2)
 
 
+@pytest.mark.usefixtures("any_time")
 def test_slots_carry_one_operation_after_the_other(tmp_path):
     check(Slot(), tmp_path, cycles=CYCLES)
+
+
+@pytest.mark.usefixtures("any_time")
+def test_slots_come_to_everything_that_is_claimed(tmp_path):
+    reach(Slot(), tmp_path, cycles=CYCLES)
 
 
 def test_a_stream_that_drops_valid_is_found(tmp_path):
@@ -168,6 +236,7 @@ def test_a_stream_that_drops_valid_is_found(tmp_path):
         check(Streams(broken), tmp_path, cycles=8)
 
 
+@pytest.mark.usefixtures("any_time")
 @pytest.mark.parametrize(
     ("part", "right", "wrong"),
     [
@@ -176,11 +245,21 @@ def test_a_stream_that_drops_valid_is_found(tmp_path):
             Endpoint, "(slots.waits_for_full | slots.waits_for_clear |", "(slots.waits_for_full |", id="too early"
         ),
         pytest.param(Endpoint, "straight.eq(full & in_turn & free)", "straight.eq(full & free)", id="out of turn"),
+        pytest.param(
+            Endpoint, "self.join | self.leave | gives_up", "self.join | self.leave", id="given up, not forgotten"
+        ),
+        pytest.param(Endpoint, "self.join | self.leave | gives_up", "self.join | gives_up", id="left, not forgotten"),
+        pytest.param(Endpoint, "with m.If(self.leave):", "with m.If(0):", id="left, goes on"),
+        pytest.param(
+            Endpoint, "self.joined.eq(0),\n                self.given_up", "self.given_up", id="given up, goes on"
+        ),
     ],
 )
 def test_a_broken_slot_is_found(tmp_path, monkeypatch, part, right, wrong):
-    broken = mutant(part, right, wrong)
-    if part is Reception:
-        monkeypatch.setattr(endpoint, "Reception", broken)
+    if part is Endpoint:
+        component = mutant(Endpoint, right, wrong, ResendTimer=AnyTime)
+    else:
+        monkeypatch.setattr(endpoint, part.__name__, mutant(part, right, wrong))
+        component = Endpoint
     with pytest.raises(CounterexampleError):
-        check(Slot(broken if part is Endpoint else Endpoint), tmp_path, cycles=CYCLES)
+        check(Slot(component), tmp_path, cycles=CYCLES)

@@ -2,7 +2,8 @@
 
 Yosys writes the component as formulas, its model checker unrolls them cycle by cycle, an SMT solver looks for a run
 that breaks an assertion. `check` tries all runs of so many cycles from reset. `prove` tries runs without end, by
-k-induction: all runs of k cycles from reset, then one cycle more after any k cycles that break no assertion.
+k-induction: all runs of k cycles from reset, then one cycle more after any k cycles that break no assertion. `reach`
+looks for runs to what is claimed, without which a claim says nothing.
 """
 
 import importlib.util
@@ -36,6 +37,10 @@ class CounterexampleError(AssertionError):
 
 class InductionError(AssertionError):
     """Cycles that break no assertion, with one after them that does; perhaps nothing leads there from reset."""
+
+
+class UnreachedError(AssertionError):
+    """No run of so many cycles from reset comes to something that was to be covered."""
 
 
 class Proof(Elaboratable):
@@ -127,6 +132,17 @@ def prove(proof: Proof, folder: Path, *, k: int) -> None:
     _solve(formulas, InductionError, "-i", "-t", str(k))
 
 
+def reach(proof: Proof, folder: Path, *, cycles: int) -> None:
+    """Find runs of so many cycles from reset that come to every ``Cover``.
+
+    Raises
+    ------
+    UnreachedError
+        If there is none to one of them: with the solver's words.
+    """
+    _solve(_formulas(proof, folder), UnreachedError, "-c", "-t", str(cycles))
+
+
 def mutant(component: type, right: str, wrong: str, **others: Any) -> Any:
     """A class as it would be with one piece of its module's text replaced: a fault for a proof to find.
 
@@ -181,7 +197,7 @@ def _solve(formulas: Path, error: type[AssertionError], *options: str) -> None:
     path = {"PATH": f"{launcher.parent}:/usr/bin:/bin"}
     done = subprocess.run(command, env=path, capture_output=True, text=True, check=False)
     said = f"{done.stdout}{done.stderr}"
-    if "Assert failed" in said:
+    if "Assert failed" in said or "Unreached cover" in said:
         raise error(f"{said}\nwaveform: {trace}")
     if done.returncode or "Status: PASSED" not in said:
         raise RuntimeError(said)
