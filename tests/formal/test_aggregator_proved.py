@@ -1,43 +1,47 @@
 """The aggregator: no two FULLs of a round differ, and they are the sums of one PARTIAL of each worker of that round.
 
-The host may do anything that it is allowed to, and any frame may come in any cycle. Slot and round are any; of the
+The host may do anything that it is allowed to, and any frame may come in any cycle. Job, slot and round are any; of the
 eight values one is looked at, as nothing is done with one that is not done with all. A worker repeats its PARTIAL as it
-was (which the proof of the endpoint says of ours): so each worker has one number, V, in this slot, round and value, and
-any other number in any other. Every FULL must carry the sum of the V: as they are any numbers, nothing else can be
-equal to it, neither a PARTIAL too few nor one too many.
+was (which the proof of the endpoint says of ours): so each worker has one number, V, in this job, slot, round and
+value, and any other number in any other. Every FULL must carry the sum of the V: as they are any numbers, nothing else
+can be equal to it, neither a PARTIAL too few nor one too many.
 """
 
 from typing import Any
 
 import pytest
 from amaranth.asserts import AnyConst, AnySeq
-from amaranth.hdl import Array, Assert, Assume, Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Assert, Assume, Cat, Const, Cover, Module, Mux, Signal, Value
 from support.packets import packet_on
-from support.proof import CounterexampleError, Proof, check, free, holds, mutant, needs_solver, prove
+from support.proof import CounterexampleError, Proof, check, free, holds, mutant, needs_solver, prove, reach
 from support.word import OneWord
 
 from p4sgd.hw.aggregator import aggregator, answers, slot_table, sum_table
+from p4sgd.hw.aggregator.admission import Admission
 from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.aggregator.answers import Answers
 from p4sgd.hw.aggregator.ports import OUTCOME, Kind, admitted, own_item
 from p4sgd.hw.aggregator.read_modify_write import ReadModifyWrite
 from p4sgd.hw.aggregator.slot_table import SlotTable
+from p4sgd.hw.aggregator.sum_table import SumTable
 from p4sgd.hw.bus.register_file import RegisterFile, member_name
+from p4sgd.hw.delay import delayed
 from p4sgd.hw.net.packet import VALUES_LAYOUT, parse, shard_mask
 from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map
 from p4sgd.hw.spec.packet import ROUND_BITS, PacketType
 from p4sgd.hw.spec.register_map import Access
+from p4sgd.hw.spec.run import MAX_WORKERS
 
 pytestmark = needs_solver
 
-CONFIG = AggregatorConfig(slots=2, jobs=1, ports=1)
+CONFIG = AggregatorConfig(slots=2, jobs=2, ports=1)
 WORKERS = 2
 VALUE = 5
 """The one looked at."""
 
 
 class AnyHost(RegisterFile):
-    """Registers set to anything before the run, and strobed at any time with anything."""
+    """Registers set and strobed at any time with anything."""
 
     def elaborate(self, platform):
         m = Module()
@@ -45,17 +49,18 @@ class AnyHost(RegisterFile):
             for field in register.fields:
                 name = member_name(register, field)
                 port = getattr(self, name)
-                match field.access:
-                    case Access.RW:
-                        m.d.comb += port.eq(AnyConst(len(port)))
-                    case Access.STROBE:
-                        strobe = getattr(self, f"{name}_strobe")
-                        m.d.comb += [port.eq(AnySeq(len(port))), strobe.eq(AnySeq(1))]
+                if field.access in (Access.RW, Access.STROBE):
+                    m.d.comb += port.eq(AnySeq(len(port)))
+                if field.access is Access.STROBE:
+                    m.d.comb += getattr(self, f"{name}_strobe").eq(AnySeq(1))
         return m
 
 
 class AnyFrames(Proof):
-    """The aggregator between a host and any frames; the numbers of the workers in any slot and round."""
+    """The aggregator between a host and any frames; any one job, and the numbers of its workers in any slot and round.
+
+    Before the job, behind it and beside it there may be any others, with other workers, in its place and elsewhere.
+    """
 
     def register(self, name, bits=1):
         return self.peek(f"dut.registers.{name}", bits)
@@ -63,37 +68,25 @@ class AnyFrames(Proof):
     def claim(self, m):
         m.submodules.dut = dut = Aggregator(CONFIG)
         free(m, dut)
-        self.workers = self.register("job0_workers", 6)
-        number = self.register("job0_number", 8)
-        mac = Cat(self.register("mac_low", 32), self.register("mac_high", 16))
-        m.d.comb += Assume((self.workers >= 1) & (self.workers <= WORKERS))
-
-        # The host notes who the workers are, before the job begins.
+        self.place, self.number, self.workers = Signal(CONFIG.job_bits), Signal(8), Signal(6)
+        self.mac = Signal(48)
         macs = Array(Signal(48, name=f"mac{shard}") for shard in range(WORKERS))
-        ports = Array(Signal(name=f"port{shard}") for shard in range(WORKERS))
-        self.noted = Signal(WORKERS)
+        ports = Array(Signal(CONFIG.port_bits, name=f"port{shard}") for shard in range(WORKERS))
         self.members = [Cat(mac, port) for mac, port in zip(macs, ports, strict=True)]
-        m.d.comb += [signal.eq(AnyConst(len(signal))) for signal in (*macs, *ports)]
-        notes, shard = self.register("member_shard_strobe"), self.register("member_shard", 5)
-        with m.If(notes):
-            m.d.comb += [
-                Assume(shard < WORKERS),
-                Assume(Cat(self.register("member_mac_low", 32), self.register("member_mac_high", 16)) == macs[shard]),
-                Assume(self.register("member_port", 5) == ports[shard]),
-            ]
-            m.d.sync += self.noted.bit_select(shard[:1], 1).eq(1)
-        with m.If(self.register("begin_place_strobe")):
-            m.d.comb += Assume(self.noted.all())
-
         self.slot, self.round = Signal(CONFIG.slot_bits), Signal(ROUND_BITS)
         self.values = Array(Signal(32, name=f"value{shard}") for shard in range(WORKERS))
-        m.d.comb += [signal.eq(AnyConst(len(signal))) for signal in (self.slot, self.round, *self.values)]
+        always = (self.place, self.number, self.workers, self.mac, *macs, *ports, self.slot, self.round, *self.values)
+        m.d.comb += [signal.eq(AnyConst(len(signal))) for signal in always]
+        m.d.comb += Assume((self.workers >= 1) & (self.workers <= WORKERS))
+        self.host(m)
+
         well_formed, packet = packet_on(m, dut.rx.valid, dut.rx.payload.beat)
         with m.If(
             well_formed
+            & self.runs
             & (packet.type == PacketType.PARTIAL)
-            & (packet.destination == mac)
-            & (packet.job == number)
+            & (packet.destination == self.mac)
+            & (packet.job == self.number)
             & (packet.slot == self.slot)
             & (packet.round == self.round)
             & (packet.shard < self.workers)
@@ -108,21 +101,72 @@ class AnyFrames(Proof):
         m.d.comb += self.sum.eq(self.values[0] + Mux(self.workers == 2, self.values[1], 0))
         self.dut = dut
 
+    def host(self, m):
+        """The host strobes one register at a time, and leaves the job alone while it runs.
+
+        It notes who the workers are before. What it writes then must not meet frames that came before the end: two
+        cycles are enough, and from one write to the next there are four.
+        """
+        begins, ends, notes = (self.register(f"{name}_strobe") for name in ("begin_place", "end_place", "member_shard"))
+        m.d.comb += Assume(begins + ends + notes <= 1)
+
+        def here(name):
+            return self.register(name, 3)[: CONFIG.job_bits] == self.place
+
+        self.noted = Signal(WORKERS)
+        known = Cat(self.register("member_mac_low", 32), self.register("member_mac_high", 16))
+        known = Cat(known, self.register("member_port", 5)[: CONFIG.port_bits])
+        for shard, member in enumerate(self.members):
+            with m.If(notes & here("member_place") & (self.register("member_shard", 5) == shard)):
+                m.d.sync += self.noted[shard].eq(known == member)
+        self.all_noted = ~shard_mask(self.workers)[:WORKERS] | self.noted
+
+        self.runs = Signal()
+        is_it = Signal()
+        m.d.comb += is_it.eq(self.chosen())
+        with m.If(begins & here("begin_place") & ~self.peek("dut.keeper.clearing")):
+            m.d.sync += self.runs.eq(is_it)
+            m.d.comb += Assume(~is_it | self.all_noted.all())
+        with m.If(ends & here("end_place")):
+            m.d.sync += self.runs.eq(0)
+        with m.If(Cat(delayed(m, self.runs, 2, "runs")).any()):
+            m.d.comb += Assume(~(notes & here("member_place")))
+            m.d.comb += Assume(Cat(self.register("mac_low", 32), self.register("mac_high", 16)) == self.mac)
+            for place in range(CONFIG.jobs):
+                number, workers = self.register(f"job{place}_number", 8), self.register(f"job{place}_workers", 6)
+                with m.If(self.place == place):
+                    m.d.comb += Assume((number == self.number) & (workers == self.workers))
+                with m.Elif(self.serving(place)):
+                    m.d.comb += Assume(number != self.number)
+
+    def serving(self, place):
+        return self.peek("dut.keeper.serving", CONFIG.jobs).bit_select(place, 1)
+
+    def chosen(self):
+        """Whether the job that begins in the place is the one; any may be, and another that is like it."""
+        return AnySeq(1)
+
     def value_at(self, values):
         """The value looked at."""
         return Value.cast(values).word_select(VALUE, 32)
 
 
 class Sums(AnyFrames):
-    """FULLs as they leave."""
+    """FULLs as they leave, known by the number of their job: no other job has it, so none has left FULLs behind."""
 
     def claim(self, m):
         super().claim(m)
         dut = self.dut
+        for place in range(CONFIG.jobs):
+            is_other = self.register(f"job{place}_number", 8) != self.number
+            m.d.comb += Assume((self.place == place) | is_other)
         full = parse(dut.tx.payload.beat.data)
-        is_of_round = (full.type == PacketType.FULL) & (full.slot == self.slot) & (full.round == self.round)
-        with m.If(dut.tx.valid & is_of_round):
+        is_of_round = (full.job == self.number) & (full.slot == self.slot) & (full.round == self.round)
+        with m.If(dut.tx.valid & (full.type == PacketType.FULL) & is_of_round):
             m.d.comb += Assert(self.value_at(full["values"]) == self.sum)
+
+    def chosen(self):
+        return 1
 
 
 @pytest.fixture
@@ -131,7 +175,7 @@ def any_host(monkeypatch):
 
 
 CYCLES = 18
-"""A packet is answered 10 after it comes, and the first can come in the 6th: the host begins a job before."""
+"""Two workers are noted, their job begun, its slots made fresh: so their FULL can leave in the 17th."""
 
 
 @pytest.mark.usefixtures("any_host")
@@ -139,6 +183,7 @@ def test_fulls_of_a_round_are_its_sums(tmp_path):
     check(Sums(), tmp_path, cycles=CYCLES)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("any_host")
 def test_a_full_that_lacks_a_partial_is_found(tmp_path, monkeypatch):
     broken = mutant(ReadModifyWrite, "Mux(self.follows, self.made, self.before)", "self.before")
@@ -157,14 +202,37 @@ class Kept(AnyFrames):
         super().claim(m)
         packet = self.peek("dut.answers.admitted", admitted(CONFIG)).packet
         sums = self.peek("dut.answers.sums", VALUES_LAYOUT)
-        is_of_round = (packet.slot == self.slot) & (packet.round == self.round)
-        with m.If(self.peek("dut.answers.outcome", OUTCOME).full & is_of_round):
+        is_of_round = (packet.job == self.number) & (packet.slot == self.slot) & (packet.round == self.round)
+        came_in_time = delayed(m, self.runs, Admission.ITEM_LATENCY + SumTable.LATENCY + 1, "ran")[-1]
+        outcome = self.peek("dut.answers.outcome", OUTCOME)
+        full = outcome.full & is_of_round & came_in_time
+        with m.If(full):
             m.d.comb += Assert(self.value_at(sums) == self.sum)
+
+        # That this is not said of nothing: not of two, of one again, beside another job, and after one.
+        begun_before = Signal()
+        with m.If(self.serving(self.place) & ~self.runs):
+            m.d.sync += begun_before.eq(1)
+        m.d.comb += [
+            Cover(full & (self.workers == 2)),
+            Cover(full & ~outcome.to_all),
+            Cover(full & self.serving(~self.place)),
+            Cover(full & begun_before),
+        ]
+        self.address = Cat(self.slot, self.place)
         for table in ("slots", "sums"):
-            m.d.comb += Assume(self.peek(f"dut.{table}.words.followed") == self.slot)
+            m.d.comb += Assume(self.peek(f"dut.{table}.words.followed", len(self.address)) == self.address)
 
     def strengthen(self, m):
-        # The slot, when its sums have their turn: a cycle later.
+        # Whether the slot has last been made fresh for the job; and so when its sums have their turn.
+        item = self.peek("dut.keeper.own__payload", own_item(CONFIG))
+        taken = self.peek("dut.keeper.own__valid") & self.peek("dut.keeper.own__ready")
+        its_slot = Signal()
+        with m.If(taken & (item.kind == Kind.RESET) & (item.address == self.address)):
+            m.d.sync += its_slot.eq(self.runs)
+        is_its_own = delayed(m, its_slot, ReadModifyWrite.LATENCY + 2, "its_slot")[-1]
+
+        # The slot then: a cycle later.
         word = self.peek("dut.slots.words.word", slot_table._WORD)
         known: Any = Signal(slot_table._WORD)
         m.d.sync += known.eq(word)
@@ -172,31 +240,31 @@ class Kept(AnyFrames):
         shards = [state.aggregated[shard] for shard in range(WORKERS)]
         has_values = state.aggregated.any()
         so_far = sum((Mux(here, value, 0) for here, value in zip(shards, self.values, strict=True)), Const(0, 32))
-        m.d.comb += [
-            Assert(state.aggregated & ~shard_mask(self.workers) == 0),
-            Assert(~known.fresh | (~has_values & known.partials_left.all())),
-            Assert(~has_values | (known.partials_left + sum(shards) == self.workers)),
-        ]
-        with m.If(has_values & (state.round == self.round)):
-            kept = self.value_at(self.peek("dut.sums.words.word", VALUES_LAYOUT))
-            m.d.comb += Assert(kept == so_far[:32])
+        with m.If(is_its_own):
+            m.d.comb += [
+                Assert(state.aggregated & ~shard_mask(self.workers) == 0),
+                Assert(Mux(known.fresh, ~has_values & known.partials_left.all(), has_values)),
+                Assert(~has_values | (known.partials_left + sum(shards) == self.workers)),
+            ]
+            with m.If(has_values & (state.round == self.round)):
+                kept = self.value_at(self.peek("dut.sums.words.word", VALUES_LAYOUT))
+                m.d.comb += Assert(kept == so_far[:32])
 
         # A job is served when its workers are noted, and its slots have been made fresh.
-        serving, clearing = self.peek("dut.keeper.serving"), self.peek("dut.keeper.clearing")
-        with m.If(serving | clearing):
-            m.d.comb += Assert(self.noted.all())
+        clearing = self.peek("dut.keeper.clearing") & (self.peek("dut.keeper.place", CONFIG.job_bits) == self.place)
+        served = Signal()
+        m.d.comb += served.eq(self.serving(self.place))
+        with m.If(served | (clearing & (self.peek("dut.keeper.slot", CONFIG.slot_bits) > self.slot))):
+            m.d.comb += Assert(its_slot == self.runs)
+        m.d.comb += Assert(~self.runs | (self.all_noted.all() & (served | clearing)))
+        m.d.comb += Assert(~(served & clearing))
         for shard, member in enumerate(self.members):
+            kept = (
+                self.peek(f"dut.admission.members[{place * MAX_WORKERS + shard}]", len(member))
+                for place in range(CONFIG.jobs)
+            )
             with m.If(self.noted[shard]):
-                m.d.comb += Assert(self.peek(f"dut.admission.members[{shard}]", len(member)) == member)
-        item = self.peek("dut.keeper.own__payload", own_item(CONFIG))
-        taken = self.peek("dut.keeper.own__valid") & self.peek("dut.keeper.own__ready")
-        since = Signal(3)
-        with m.If((since != 0) | (taken & (item.kind == Kind.RESET) & (item.address == self.slot))):
-            m.d.sync += since.eq(since + ~since.all())
-        with m.If(serving | (clearing & (self.peek("dut.keeper.slot") > self.slot))):
-            m.d.comb += Assert(since != 0)
-        with m.If(since.all()):
-            m.d.comb += Assert(known.fresh | has_values)
+                m.d.comb += Assert(Array(kept)[self.place] == member)
 
 
 @pytest.fixture
@@ -207,22 +275,40 @@ def one_word(monkeypatch):
 
 @pytest.mark.usefixtures("any_host", "one_word")
 def test_words_of_a_slot_keep_rounds_apart(tmp_path):
-    prove(Kept(), tmp_path, k=12)
+    prove(Kept(), tmp_path, k=9)
+
+
+@pytest.mark.usefixtures("any_host", "one_word")
+def test_sums_come_to_everything_that_is_claimed(tmp_path):
+    reach(Kept(), tmp_path, cycles=CYCLES)
 
 
 @pytest.mark.usefixtures("any_host", "one_word")
 @pytest.mark.parametrize(
-    ("right", "wrong"),
+    ("part", "right", "wrong"),
     [
-        pytest.param("last.round == known.round", "1", id="of another round"),
-        pytest.param("joins.eq(known_partial & ~had_partial)", "joins.eq(known_partial)", id="twice"),
+        pytest.param(SlotTable, "last.round == known.round", "1", id="of another round"),
+        pytest.param(SlotTable, "joins.eq(known_partial & ~had_partial)", "joins.eq(known_partial)", id="twice"),
+        pytest.param(
+            SlotTable,
+            "resets.eq(last.kind == Kind.RESET)",
+            "resets.eq(0)",
+            id="of the job before",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            Admission,
+            "Cat(packet.slot[: config.slot_bits], place)",
+            "packet.slot[: config.slot_bits]",
+            id="of another job",
+        ),
     ],
 )
-def test_a_wrong_sum_is_found(tmp_path, monkeypatch, right, wrong):
-    broken = mutant(SlotTable, right, wrong, ReadModifyWrite=OneWord)
-    monkeypatch.setattr(aggregator, "SlotTable", broken)
+def test_a_wrong_sum_is_found(tmp_path, monkeypatch, part, right, wrong):
+    others = {"ReadModifyWrite": OneWord} if part is SlotTable else {}
+    monkeypatch.setattr(aggregator, part.__name__, mutant(part, right, wrong, **others))
     with pytest.raises(CounterexampleError):
-        check(Kept(), tmp_path, cycles=17)
+        check(Kept(), tmp_path, cycles=CYCLES)
 
 
 DEPTH = 4
