@@ -15,9 +15,9 @@ from p4sgd.host.board.messages import (
     Request,
     What,
 )
+from p4sgd.host.control.address import ControlAddress
 from p4sgd.host.devices.identification import read_configuration
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.switch.address import ControlAddress
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.register_map import RegisterClient
 

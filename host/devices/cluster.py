@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.board.client import RemoteWorker
+from p4sgd.host.control.address import ControlAddress
 from p4sgd.host.devices.members import Members, before_write
 from p4sgd.host.devices.session import NetworkSettings
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.switch.address import ControlAddress
 from p4sgd.host.switch.cluster_file import Cluster
 from p4sgd.host.switch.controller import Controller
 from p4sgd.host.switch.membership import Membership

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from p4sgd.host.control.address import ControlAddress
 from p4sgd.host.errors import UserError
-from p4sgd.host.switch.address import ControlAddress
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import MAX_PORTS
 from p4sgd.hw.spec.packet import GROUP_BIT

@@ -3,8 +3,8 @@
 import importlib
 from types import ModuleType
 
+from p4sgd.host.control.address import ControlAddress
 from p4sgd.host.errors import UserError
-from p4sgd.host.switch.address import ControlAddress
 from p4sgd.host.switch.cluster_file import Cluster
 from p4sgd.host.switch.controller import Controller
 

@@ -22,7 +22,7 @@ from conformance.wire import LONGEST, SHORTEST, cables
 PROGRAM = Path(sys.executable).with_name("p4sgd")
 
 client = pytest.importorskip("p4sgd.host.switch.software.client", reason="there is no p4sgd switch serve")
-address = pytest.importorskip("p4sgd.host.switch.address")
+address = pytest.importorskip("p4sgd.host.control.address")
 
 
 @contextlib.contextmanager

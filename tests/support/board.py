@@ -4,9 +4,9 @@ import contextlib
 import socket
 import threading
 
-from p4sgd.host.board.listening import listen
 from p4sgd.host.board.server import BoardServer
-from p4sgd.host.switch.address import ControlAddress
+from p4sgd.host.control.address import ControlAddress
+from p4sgd.host.control.listening import ControlListener
 
 
 class PairLink:
@@ -58,8 +58,8 @@ def serve_board(config, address, *, memory_limit=1 << 20):
     def stop():
         raise _StoppedError
 
-    with listen(ControlAddress.parse(address)) as listener:
-        thread = threading.Thread(target=serve, args=(listener,))
+    with contextlib.closing(ControlListener(ControlAddress.parse(address))) as listener:
+        thread = threading.Thread(target=serve, args=(listener.socket,))
         thread.start()
         try:
             yield far

@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+from p4sgd.host.control.address import ControlAddress
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.switch.address import ControlAddress
 from p4sgd.host.switch.software.client import SoftwareAggregator
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import GROUP_BIT, Packet

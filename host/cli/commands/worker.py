@@ -41,10 +41,10 @@ def worker(interface: str, control: str, name: str, memory_limit: int, quiet: bo
 
     SIGTERM or Ctrl-C ends it, with status 0.
     """
-    from p4sgd.host.board.listening import listen
     from p4sgd.host.board.server import BoardServer
+    from p4sgd.host.control.address import ControlAddress
+    from p4sgd.host.control.listening import ControlListener
     from p4sgd.host.links import open_link
-    from p4sgd.host.switch.address import ControlAddress
     from p4sgd.hw.spec.config import PRESETS
     from p4sgd.sim.emulator import warm_up
 
@@ -56,7 +56,7 @@ def worker(interface: str, control: str, name: str, memory_limit: int, quiet: bo
     with contextlib.closing(open_link(interface)) as link:
         with output.working("getting ready"):
             warm_up(config)
-        with listen(address) as listener:
+        with contextlib.closing(ControlListener(address)) as listener:
             output.remark(f"a worker of configuration {name} on {interface}, at {address}")
             with contextlib.suppress(KeyboardInterrupt):
-                BoardServer(config, link, listener, memory_limit << 20).serve()
+                BoardServer(config, link, listener.socket, memory_limit << 20).serve()

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
+from p4sgd.host.control.address import ControlAddress
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.switch.address import ControlAddress
 from p4sgd.host.switch.controller import SlotView
 from p4sgd.host.switch.software.requests import MOST_SLOTS, VERSION, RequestError, job_from_json, job_to_json
 from p4sgd.hw.spec.job import Job

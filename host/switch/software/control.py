@@ -1,18 +1,14 @@
 """A control socket: lines of JSON from whoever may connect, each answered by one, in an event loop."""
 
-import contextlib
-import errno
 import json
-import os
 import selectors
 import socket
-import stat
 import time
 from collections.abc import Callable
 from typing import Any
 
-from p4sgd.host.errors import UserError
-from p4sgd.host.switch.address import ControlAddress
+from p4sgd.host.control.address import ControlAddress
+from p4sgd.host.control.listening import ControlListener
 from p4sgd.host.switch.software.requests import RequestError
 
 __all__ = ["MOST_BYTES", "ControlServer"]
@@ -28,13 +24,10 @@ _IDLE_S = 30.0
 class ControlServer:
     """Listens where it is told, for as many as `_MOST_CONNECTIONS` at a time. Nothing that they do or send stops it.
 
-    Only its owner may connect to a Unix socket, and the owner is whoever runs the server. Over TCP anybody may who can
-    reach the address.
-
     Parameters
     ----------
     address
-        Where to listen. A Unix socket that is there but served by nobody is replaced.
+        Where to listen, see `ControlListener`.
     carry_out
         Called with a request; what it returns is the answer, and `RequestError` is told too.
     selector
@@ -49,16 +42,12 @@ class ControlServer:
     def __init__(
         self, address: ControlAddress, carry_out: Callable[[Any], Any], selector: selectors.BaseSelector
     ) -> None:
-        self._address = address
         self._carry_out = carry_out
         self._selector = selector
         self._connections: set[_Connection] = set()
-        self._listener = _listen(address)
-        self._listener.setblocking(False)
-        if address.path is not None:
-            status = address.path.stat()
-            self._file = status.st_dev, status.st_ino
-        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._listener = ControlListener(address)
+        self._listener.socket.setblocking(False)
+        selector.register(self._listener.socket, selectors.EVENT_READ, self._accept)
 
     def close_idle(self) -> None:
         """Close connections that have been idle for long; to be called now and then."""
@@ -70,17 +59,12 @@ class ControlServer:
         """Listen no longer, and remove the socket's file if it is still ours."""
         for connection in list(self._connections):
             self._drop(connection)
-        self._selector.unregister(self._listener)
-        if self._address.path is not None:
-            with contextlib.suppress(OSError):
-                status = self._address.path.stat()
-                if (status.st_dev, status.st_ino) == self._file:
-                    self._address.path.unlink()
+        self._selector.unregister(self._listener.socket)
         self._listener.close()
 
     def _accept(self, events: int) -> None:
         try:
-            accepted, _ = self._listener.accept()
+            accepted, _ = self._listener.socket.accept()
         except OSError:
             return  # gone again, or out of descriptors
         if len(self._connections) >= _MOST_CONNECTIONS:
@@ -158,47 +142,3 @@ class _Connection:
 
 def _line(content: Any) -> bytes:
     return json.dumps(content, separators=(",", ":")).encode() + b"\n"
-
-
-def _listen(address: ControlAddress) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    listener = socket.socket(family if address.path is None else socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        if address.path is None:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((address.host, address.port))
-        else:
-            _remove_unserved(address)
-            listener.bind(str(address.path))
-            os.chmod(address.path, stat.S_IRUSR | stat.S_IWUSR)  # nobody can connect before listen()
-        listener.listen(_MOST_CONNECTIONS)
-    except OSError as error:
-        listener.close()
-        if error.errno == errno.EADDRINUSE:
-            raise _taken(address) from None
-        raise UserError(f"{address}: cannot listen there: {error.strerror or error}") from None
-    except BaseException:
-        listener.close()
-        raise
-    return listener
-
-
-def _remove_unserved(address: ControlAddress) -> None:
-    """Remove a socket that a program has left which did not end well."""
-    assert address.path is not None
-    try:
-        mode = address.path.lstat().st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(mode):
-        raise UserError(f"{address}: something else is there already: choose another name")
-    try:
-        address.connect(1.0).close()
-    except ConnectionRefusedError:
-        address.path.unlink()
-        return
-    raise _taken(address)
-
-
-def _taken(address: ControlAddress) -> UserError:
-    return UserError(f"{address}: another program serves there: end it, or choose another address")

@@ -5,8 +5,8 @@ import socket
 import time
 from collections.abc import Mapping
 
+from p4sgd.host.control.address import ControlAddress
 from p4sgd.host.links.link import Link
-from p4sgd.host.switch.address import ControlAddress
 from p4sgd.host.switch.software.control import ControlServer
 from p4sgd.host.switch.software.requests import Requests
 from p4sgd.sim.network.aggregator import Aggregator

@@ -28,9 +28,9 @@ from p4sgd.host.board.messages import (
     Request,
     What,
 )
+from p4sgd.host.control.address import ControlAddress
 from p4sgd.host.devices.device import client_of
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.switch.address import ControlAddress
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.job import Job, Member
@@ -87,7 +87,7 @@ def test_the_socket_is_its_owners_and_goes_with_it(address):
 
 def test_what_is_no_socket_is_left_alone(tmp_path):
     (tmp_path / "board").write_text("mine")
-    with pytest.raises(UserError, match="something else than a socket"), serve_board(TINY, f"unix:{tmp_path}/board"):
+    with pytest.raises(UserError, match="something else is there already"), serve_board(TINY, f"unix:{tmp_path}/board"):
         pass
     assert (tmp_path / "board").read_text() == "mine"
 

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.switch import job_of
 
+from p4sgd.host.control.address import ControlAddress
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.switch.address import ControlAddress
 from p4sgd.host.switch.controller import SlotView
 from p4sgd.host.switch.software import control
 from p4sgd.host.switch.software.client import SoftwareAggregator

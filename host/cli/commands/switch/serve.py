@@ -57,8 +57,8 @@ def serve(
     Ethernet interfaces need the capability CAP_NET_RAW, as root has it; --user gives up all rights but those of NAME as
     soon as the interfaces are open, and NAME owns the control socket then.
     """
+    from p4sgd.host.control.address import ControlAddress
     from p4sgd.host.links import open_link
-    from p4sgd.host.switch.address import ControlAddress
     from p4sgd.host.switch.software.privileges import drop_privileges, find_user
     from p4sgd.host.switch.software.server import SoftwareAggregatorServer
     from p4sgd.hw.spec.job import MAX_PORTS

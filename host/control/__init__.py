@@ -1,0 +1,1 @@
+"""Control sockets of programs that serve: where they are, and listening there."""

@@ -1,0 +1,94 @@
+"""Listening where a control address says."""
+
+import contextlib
+import errno
+import os
+import socket
+import stat
+from pathlib import Path
+
+from p4sgd.host.control.address import ControlAddress
+from p4sgd.host.errors import UserError
+
+__all__ = ["ControlListener"]
+
+_BACKLOG = 32
+
+
+class ControlListener:
+    """A socket that listens at an address. Only its owner may connect to a Unix socket; over TCP anybody may.
+
+    Parameters
+    ----------
+    address
+        Where to listen. A Unix socket that is there but served by nobody is replaced.
+
+    Attributes
+    ----------
+    socket : socket.socket
+        It blocks unless it is told otherwise.
+
+    Raises
+    ------
+    UserError
+        If it cannot listen there, or another program does.
+    """
+
+    def __init__(self, address: ControlAddress) -> None:
+        self._path = address.path
+        self.socket = _open(address)
+        if self._path is not None:
+            status = self._path.stat()
+            self._file = status.st_dev, status.st_ino
+
+    def close(self) -> None:
+        """Listen no longer, and remove the socket's file if it is still ours and this program still may."""
+        if self._path is not None:
+            with contextlib.suppress(OSError):
+                status = self._path.stat()
+                if (status.st_dev, status.st_ino) == self._file:
+                    self._path.unlink()
+        self.socket.close()
+
+
+def _open(address: ControlAddress) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    listener = socket.socket(family if address.path is None else socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if address.path is None:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((address.host, address.port))
+        else:
+            _remove_unserved(address, address.path)
+            listener.bind(str(address.path))
+            os.chmod(address.path, stat.S_IRUSR | stat.S_IWUSR)  # nobody can connect before listen()
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise _taken(address) from None
+        raise UserError(f"{address}: cannot listen there: {error.strerror or error}") from None
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _remove_unserved(address: ControlAddress, path: Path) -> None:
+    """Remove a socket that a program has left which did not end well."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise UserError(f"{address}: something else is there already: choose another name")
+    try:
+        address.connect(1.0).close()
+    except ConnectionRefusedError:
+        path.unlink()
+        return
+    raise _taken(address)
+
+
+def _taken(address: ControlAddress) -> UserError:
+    return UserError(f"{address}: another program serves there: end it, or choose another address")
