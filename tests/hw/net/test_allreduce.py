@@ -153,5 +153,6 @@ async def takes_as_long_as_its_parts(dut):
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
 def test_allreduce():
     run_bench(Ring(8), __file__, workers=8)

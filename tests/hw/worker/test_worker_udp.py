@@ -55,5 +55,6 @@ async def asks_and_hears(dut):
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
 def test_worker_udp():
     run_bench(Worker(replace(WorkerConfig.tiny(), udp=True)), __file__)
