@@ -1,6 +1,6 @@
 """The order of a run."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -125,29 +125,37 @@ class Sequencer(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         commands = [self.load, self.zero, self.train, self.store, self.give_up]
-        pulses = [self.started, self.done, self.count, self.refused, self.aborting, *commands]
+        pulses = [self.started, self.count, self.refused, self.aborting, *commands]
         m.d.sync += [pulse.eq(0) for pulse in pulses]
         # A command takes three cycles to show in an engine's idle: wait them out before looking at it.
         issued = Signal(4)
         m.d.sync += issued.eq(issued >> 1)
         idle = self.engines_idle & (issued == 0)
-        ended = Signal(range(END_CYCLES))
+        # What ends is done, and another may begin, when the counters show it.
+        ends, ending = Signal(), Signal()
+        ended = Signal(END_CYCLES)  # one bit after the other
+        m.d.sync += [ended.eq(Cat(ends, ended)), self.done.eq(ended[-1])]
+        with m.If(ends):
+            m.d.sync += ending.eq(1)
+        with m.Elif(ended[-1]):
+            m.d.sync += ending.eq(0)
 
         def issue(command: Signal) -> list[object]:
             return [command.eq(1), issued.eq(0b1111)]
 
         with m.FSM():
             with m.State("IDLE"):
-                m.d.comb += [self.phase.eq(Phase.IDLE), self.idle.eq(1)]
+                m.d.comb += [self.phase.eq(Phase.IDLE), self.idle.eq(~ending)]
                 # `started` is high in the cycle in which the register file still shows the old start.
-                with m.If(self.start & ~self.started & ~self.done):
+                with m.If(self.start & ~self.started & ~self.done & ~ending):
                     m.d.sync += [self.started.eq(1), self.count.eq(1)]
                     m.next = "COUNT"
             with m.State("COUNT"):
                 m.d.comb += self.phase.eq(Phase.MODEL)
                 with m.If(self.counted & self.impossible):
                     m.d.sync += self.refused.eq(1)
-                    m.next = "END"
+                    m.d.comb += ends.eq(1)
+                    m.next = "IDLE"
                 with m.Elif(self.counted):
                     with m.If(self.model_source == ModelSource.MEMORY.value):
                         m.d.sync += issue(self.load)
@@ -179,11 +187,13 @@ class Sequencer(wiring.Component):
                         m.d.sync += issue(self.store)
                         m.next = "STORE"
                     with m.Else():
-                        m.next = "END"
+                        m.d.comb += ends.eq(1)
+                        m.next = "IDLE"
             with m.State("STORE"):
                 m.d.comb += self.phase.eq(Phase.MODEL)
                 with m.If(idle):
-                    m.next = "END"
+                    m.d.comb += ends.eq(1)
+                    m.next = "IDLE"
             with m.State("ABORT"):
                 m.d.comb += self.phase.eq(Phase.FINISH)
                 m.d.sync += self.aborting.eq(1)
@@ -194,11 +204,6 @@ class Sequencer(wiring.Component):
                 m.d.comb += self.phase.eq(Phase.FINISH)
                 with m.If(issued == 0):
                     m.d.sync += self.reset.eq(0)
-                    m.next = "END"
-            with m.State("END"):
-                m.d.comb += self.phase.eq(Phase.IDLE)
-                m.d.sync += ended.eq(ended + 1)
-                with m.If(ended == END_CYCLES - 1):
-                    m.d.sync += [ended.eq(0), self.done.eq(1)]
+                    m.d.comb += ends.eq(1)
                     m.next = "IDLE"
         return m

@@ -47,7 +47,7 @@ class _Sequence:
             chance = rng.random()
             if chance < 0.008:
                 case.steps.append(self._begin(rng.choice(self._places)))
-            elif chance < 0.011:
+            elif chance < 0.011 and self._sent:  # else there might be nothing to send
                 place = rng.choice(self._places)
                 oracle.end(place)
                 case.steps.append(End(place))
