@@ -56,7 +56,6 @@ def worker(interface: str, control: str, name: str, memory_limit: int, quiet: bo
     with contextlib.closing(open_link(interface)) as link:
         with output.working("getting ready"):
             warm_up(config)
-        with contextlib.closing(ControlListener(address)) as listener:
+        with contextlib.suppress(KeyboardInterrupt), contextlib.closing(ControlListener(address)) as listener:
             output.remark(f"a worker of configuration {name} on {interface}, at {address}")
-            with contextlib.suppress(KeyboardInterrupt):
-                BoardServer(config, link, listener.socket, memory_limit << 20).serve()
+            BoardServer(config, link, listener.socket, memory_limit << 20).serve()
