@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from p4sgd.host.cli.commands.switch.reaching import cluster_option
 from p4sgd.host.cli.options import common_options
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import UserError
@@ -18,14 +19,7 @@ __all__ = ["deploy"]
 
 
 @click.command()
-@click.option(
-    "--cluster",
-    "path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    required=True,
-    metavar="FILE.toml",
-    help="File that says where the aggregator and the workers are.",
-)
+@cluster_option
 @common_options
 def deploy(path: Path, as_json: bool, quiet: bool) -> None:
     """Load the program of a switch.
