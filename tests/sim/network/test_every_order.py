@@ -12,9 +12,9 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import pytest
+from conformance.mutants import AddsTwice, CountsLateAcks, IgnoresLateAcks, TellsFullOnce
 from support.forgetful import Forgetful
 
-from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import VALUES, PacketType
 from p4sgd.sim.network.aggregator import Aggregator
@@ -206,37 +206,6 @@ def test_no_order_gives_a_wrong_sum_or_puts_the_end_out_of_reach(workers, operat
     search(workers, operations, slots=slots, first_round=first_round)
 
 
-class AddsTwice(Aggregator):
-    """Adds a partial that comes again."""
-
-    def _partial(self, slot, packet, job):
-        if packet.round == slot.round and slot.aggregated != job.everyone:
-            slot.aggregated &= ~packet.bitmap
-        return super()._partial(slot, packet, job)
-
-
-class TellsOnce(Aggregator):
-    """Sends FULL to all, and to nobody again."""
-
-    def _partial(self, slot, packet, job):
-        is_repeated = packet.round == slot.round and slot.aggregated & packet.bitmap
-        return Drop.DUPLICATE if is_repeated else super()._partial(slot, packet, job)
-
-
-class IgnoresLateAcks(Aggregator):
-    """Does not tell CLEAR to those that the others have left behind."""
-
-    def _acknowledge(self, slot, packet, job):
-        return super()._acknowledge(slot, packet, job) if packet.round == slot.round else Drop.STALE
-
-
-class CountsLateAcks(Aggregator):
-    """Takes an ACK of any round for one of the slot's."""
-
-    def _acknowledge(self, slot, packet, job):
-        return super()._acknowledge(slot, replace(packet, round=slot.round), job)
-
-
 class TakesAny(Worker):
     """Does not look at the round of what it waits for."""
 
@@ -264,7 +233,7 @@ class SendsAckOnce(Worker):
     [
         ({"switch": Forgetful}, WrongSumError),
         ({"switch": AddsTwice}, WrongSumError),
-        ({"switch": TellsOnce}, StuckError),
+        ({"switch": TellsFullOnce}, StuckError),
         ({"switch": IgnoresLateAcks}, StuckError),
         ({"switch": CountsLateAcks}, StuckError),
         ({"worker": TakesAny}, WrongSumError),
