@@ -5,7 +5,7 @@ That client is part of the SDE and not on PyPI, so it is imported when a switch 
 """
 
 import importlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,6 +23,8 @@ P4_NAME = "p4sgd_tna"
 """What the switch calls the program: its file, without ``.p4``."""
 
 _ALL_PIPES = 0xFFFF
+
+_FROM_HARDWARE = {"from_hw": True}
 
 _PIPE = 0
 """Pipe whose registers count: that of the device ports 0 to 31, which are all that a job can have."""
@@ -99,12 +101,13 @@ class BfRuntimeController(TableController):
 
     def read_entries(self, table: str) -> list[Entry]:
         """The entries of a table."""
-        found = []
-        for key, data in self._get(self._table(table)):
-            action = data.pop("action_name").rpartition(".")[2]
-            del data["is_default_entry"]
-            found.append(Entry(table, action, {name: value["value"] for name, value in key.items()}, data))
-        return found
+        return [_entry_of(table, key, data) for key, data in self._get(self._table(table))]
+
+    def read_default(self, table: str) -> Entry:
+        """The action that a table takes by default."""
+        with self._told():
+            ((data, _),) = self._table(table).default_entry_get(self._target, _FROM_HARDWARE, p4_name=P4_NAME)
+        return _entry_of(table, {}, data.to_dict())
 
     def write_entry(self, entry: Entry, *, is_new: bool) -> None:
         """Write an entry: one of a new key, or over one of the same. One without a key is the table's default."""
@@ -228,7 +231,7 @@ class BfRuntimeController(TableController):
         """Keys and data of a table's entries."""
         with self._told():
             try:
-                got = list(table.entry_get(self._target, keys, {"from_hw": True}, p4_name=P4_NAME))
+                got = list(table.entry_get(self._target, keys, _FROM_HARDWARE, p4_name=P4_NAME))
             except self._client.BfruntimeReadWriteRpcException as error:
                 reasons = [reason.canonical_code for _, reason in error.sub_errors_get()]
                 if keys or reasons != [_NOT_FOUND]:  # a table without entries
@@ -251,3 +254,10 @@ class BfRuntimeController(TableController):
             raise P4sgdError(f"the switch at {self._address} refuses: {details}") from error
         except RuntimeError as error:
             raise P4sgdError(f"the switch at {self._address} does not run {P4_NAME}: {error}") from error
+
+
+def _entry_of(table: str, key: Mapping[str, Any], data: dict[str, Any]) -> Entry:
+    """An entry as the client gives it: in the data are the action and whether it is taken by default."""
+    action = data.pop("action_name").rpartition(".")[2]
+    del data["is_default_entry"]
+    return Entry(table, action, {name: value["value"] for name, value in key.items()}, data)

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from p4sgd.hw.spec.job import Job
+from p4sgd.hw.spec.packet import mac_text
 
-__all__ = ["Controller", "SlotView"]
+__all__ = ["Controller", "SlotView", "why_not_readdress"]
 
 
 @dataclass(frozen=True)
@@ -73,3 +74,11 @@ class Controller(Protocol):
     def close(self) -> None:
         """Let go of the aggregator, which serves on."""
         ...
+
+
+def why_not_readdress(known: int, wanted: int) -> str:
+    """Why an aggregator that serves jobs under one address does not take another."""
+    return (
+        f"jobs are served under the aggregator's address {mac_text(known)}, so it cannot be {mac_text(wanted)}: "
+        f"give these workers {mac_text(known)} as the aggregator's address, or end the jobs first"
+    )

@@ -3,11 +3,10 @@
 from collections.abc import Callable
 
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.switch.controller import SlotView
+from p4sgd.host.switch.controller import SlotView, why_not_readdress
 from p4sgd.hw.spec import aggregator as registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.job import Job
-from p4sgd.hw.spec.packet import mac_text
 from p4sgd.hw.spec.register_map import Register, RegisterClient
 
 __all__ = ["FpgaAggregator"]
@@ -81,10 +80,7 @@ class FpgaAggregator:
         if mac == known:
             return
         if self._running():
-            raise P4sgdError(
-                f"the aggregator serves jobs under its address {mac_text(known)}, so it cannot have {mac_text(mac)} "
-                f"as well: give these workers {mac_text(known)} as the aggregator's address, or end the jobs first"
-            )
+            raise P4sgdError(why_not_readdress(known, mac))
         self._client.write_pair(registers.MAC, mac)
 
     def begin(self, place: int, job: Job, first_round: int) -> None:

@@ -131,11 +131,13 @@ class P4RuntimeController(TableController):
 
     def read_entries(self, table: str) -> list[Entry]:
         """The entries of a table."""
-        found = []
-        for entry in self._read(finsy.P4TableEntry(table)):
-            if not entry.is_default_action:
-                found.append(Entry(table, entry.action.name, dict(entry.match), dict(entry.action.args)))
-        return found
+        found = self._read(finsy.P4TableEntry(table))
+        return [_entry_of(table, entry) for entry in found if not entry.is_default_action]
+
+    def read_default(self, table: str) -> Entry:
+        """The action that a table takes by default."""
+        (found,) = self._read(finsy.P4TableEntry(table, is_default_action=True))
+        return _entry_of(table, found)
 
     def write_entry(self, entry: Entry, *, is_new: bool) -> None:
         """Write an entry: one of a new key, or over one of the same. One without a key is the table's default."""
@@ -328,6 +330,12 @@ class _Stream:
     def close(self) -> None:
         self._requests.put(None)
         self._call.cancel()
+
+
+def _entry_of(table: str, found: "finsy.P4TableEntry") -> Entry:
+    action = found.action
+    assert isinstance(action, finsy.P4TableAction)
+    return Entry(table, action.name, dict(found.match or {}), dict(action.args))
 
 
 def _echo_of(response: "p4r.StreamMessageResponse", number: int) -> Packet | None:

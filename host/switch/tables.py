@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.switch import entries
-from p4sgd.host.switch.controller import SlotView
+from p4sgd.host.switch.controller import SlotView, why_not_readdress
 from p4sgd.host.switch.entries import Entry
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.switch import FLOOD_GROUP, GENERATION_BITS, group_of
@@ -34,6 +34,10 @@ class TableController(ABC):
     @abstractmethod
     def read_entries(self, table: str) -> list[Entry]:
         """The entries of a table."""
+
+    @abstractmethod
+    def read_default(self, table: str) -> Entry:
+        """The action that a table takes by default."""
 
     @abstractmethod
     def write_entry(self, entry: Entry, *, is_new: bool) -> None:
@@ -73,9 +77,21 @@ class TableController(ABC):
         yield
 
     def set_mac(self, mac: int) -> None:
-        """Set the aggregator's own address."""
+        """Set the aggregator's own address.
+
+        Raises
+        ------
+        P4sgdError
+            If it is another than it has, and jobs are served: their workers would not be heard any more.
+        """
+        wanted = entries.own(mac)
         with self.changing():
-            self.write_entry(entries.own(mac), is_new=False)
+            known = self.read_default(wanted.table)
+            if known == wanted:
+                return
+            if any(map(_is_served, self.read_entries("jobs"))):
+                raise P4sgdError(why_not_readdress(known.data["mac"], mac))
+            self.write_entry(wanted, is_new=False)
 
     def begin(self, place: int, job: Job, first_round: int) -> None:
         """Serve a job in a place from this round on, with all slots fresh. What was in the place ends.

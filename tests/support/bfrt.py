@@ -108,13 +108,13 @@ class _MatchTable(_Table):
         return self._table.key_names
 
     def entries(self):
+        return {key: self._shown(*entry) for key, entry in self._table.entries.items() if key}
+
+    def _shown(self, action, values, is_default=False):
         return {
-            key: {
-                **dict(zip(self._table.action_bits[action], values, strict=True)),
-                "action_name": f"SwitchIngress.{action}",
-                "is_default_entry": False,
-            }
-            for key, (action, values) in self._table.entries.items()
+            **dict(zip(self._table.action_bits[action], values, strict=True)),
+            "action_name": f"SwitchIngress.{action}",
+            "is_default_entry": is_default,
         }
 
     def remove(self, number):
@@ -129,6 +129,10 @@ class _MatchTable(_Table):
 
     def default_entry_set(self, target, data, p4_name=None):
         self.store((), data.content)
+
+    def default_entry_get(self, target, flags=None, required_data=None, p4_name=None):
+        assert p4_name == "p4sgd_tna"
+        yield _Made(self._shown(*self._table.default_entry(), is_default=True)), None
 
 
 class _Replication(_Table):

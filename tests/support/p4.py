@@ -86,6 +86,13 @@ class Table:
         self.key_bits = []
         self.action_bits = {}
 
+    def default_entry(self):
+        """The action that is taken by default, and its values, which are numbers."""
+        if () in self.entries:
+            return self.entries[()]
+        _, (_, name), values = self.default
+        return name, [value[1] for value in values]
+
 
 class _Parser:
     """From tokens to nested tuples."""

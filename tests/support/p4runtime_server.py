@@ -240,7 +240,9 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
             case "table_entry":
                 table = self._tables[entity.table_entry.table_id]
                 by_name = {action.preamble.alias: action for action in self.info.actions}
-                for key, (name, values) in self.program.tables[table.preamble.alias].entries.items():
+                known = self.program.tables[table.preamble.alias]
+                entries = {(): known.default_entry()} if entity.table_entry.is_default_action else known.entries
+                for key, (name, values) in entries.items():
                     found = p4r.TableEntry(table_id=table.preamble.id, is_default_action=not key)
                     for field, value in zip(table.match_fields, key, strict=False):
                         found.match.add(field_id=field.id).exact.value = _bytes(value)

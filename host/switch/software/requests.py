@@ -21,8 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from p4sgd.host.links.link import Link
+from p4sgd.host.switch.controller import why_not_readdress
 from p4sgd.hw.spec.job import Job, Member
-from p4sgd.hw.spec.packet import ROUND_BITS, mac_text
+from p4sgd.hw.spec.packet import ROUND_BITS
 from p4sgd.sim.network.aggregator import Aggregator, SlotState
 
 __all__ = ["MOST_SLOTS", "VERSION", "RequestError", "Requests", "job_from_json", "job_to_json", "whole"]
@@ -142,10 +143,7 @@ class Requests:
     def _set_mac(self, mac: Any) -> None:
         wanted, known = whole(mac, "mac", 0, (1 << 48) - 1), self._aggregator.mac
         if wanted != known and self._aggregator.jobs:  # their workers would not be heard any more
-            raise RequestError(
-                f"jobs are served under the address {mac_text(known)}, so it cannot be {mac_text(wanted)} as well: "
-                f"give these workers {mac_text(known)} as the aggregator's address, or end the jobs first"
-            )
+            raise RequestError(why_not_readdress(known, wanted))
         self._aggregator.mac = wanted
 
     def _begin(self, place: Any, content: Any, first_round: Any) -> None:

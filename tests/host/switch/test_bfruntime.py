@@ -75,6 +75,17 @@ def test_a_job_is_served_as_it_was_told(switch, controller):
     assert {*switch.nodes.known} == {*switch.groups.known} == {(9,)}
 
 
+def test_the_address_stays_while_jobs_are_served(switch, controller):
+    """Workers that know the old one would be heard no more."""
+    controller.begin(0, job_of(1, 2), 0)
+    controller.set_mac(MAC)
+    with pytest.raises(P4sgdError, match=r"02:50:34:53:47:ff.*02:50:34:53:47:fe"):
+        controller.set_mac(MAC - 1)
+    controller.end(0)
+    controller.set_mac(MAC - 1)
+    assert switch.program.tables["own"].entries == {(): ("set_mac", [MAC - 1])}
+
+
 def test_slots_are_seen_in_the_registers(switch, controller):
     job = job_of(1, 2)
     for _ in range(3):

@@ -77,7 +77,7 @@ def test_the_address_stays_while_jobs_are_served(board, aggregator):
     aggregator.begin(1, job(7), 1)
     for host in (aggregator, FpgaAggregator(board.read, board.write)):
         host.set_mac(0x0250_0000_0001)
-        with pytest.raises(P4sgdError, match=r"serves jobs under its address 02:50:.*:01, so .* 02:50:.*:02 "):
+        with pytest.raises(P4sgdError, match=r"under .* address 02:50:.*:01, so it cannot be 02:50:.*:02: "):
             host.set_mac(0x0250_0000_0002)
     aggregator.end(1)
     aggregator.set_mac(0x0250_0000_0002)

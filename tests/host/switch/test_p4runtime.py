@@ -93,6 +93,18 @@ def test_a_job_is_served_as_it_was_told(server, controller):
     assert send(server, jobs[0], PacketType.PARTIAL, 0, 65535) is None
 
 
+def test_the_address_stays_while_jobs_are_served(server, controller):
+    """Workers that know the old one would be heard no more."""
+    controller.begin(0, job_of(1, 2), 0)
+    controller.set_mac(MAC)
+    with pytest.raises(P4sgdError, match=r"02:50:34:53:47:ff.*02:50:34:53:47:fe"):
+        controller.set_mac(MAC - 1)
+    assert send(server, job_of(1, 2), PacketType.PROBE, 0, 0)
+    controller.end(0)
+    controller.set_mac(MAC - 1)
+    assert server.program.tables["own"].entries == {(): ("set_mac", [MAC - 1])}
+
+
 def test_slots_are_fresh_in_every_job(server, controller):
     job = job_of(1, 2)
     for _ in range(3):
