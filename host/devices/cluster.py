@@ -14,7 +14,7 @@ import numpy.typing as npt
 from p4sgd.host.board.client import RemoteWorker
 from p4sgd.host.control.address import ControlAddress
 from p4sgd.host.devices.members import Members, before_write
-from p4sgd.host.devices.session import NetworkSettings
+from p4sgd.host.devices.network import NetworkSettings
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.switch.cluster_file import Cluster
 from p4sgd.host.switch.controller import Controller

@@ -6,6 +6,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from p4sgd.host.devices.network import NetworkSettings
+from p4sgd.host.switch.controller import Controller
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.register_map import RegisterClient
 
@@ -50,6 +52,16 @@ class Device(Protocol):
     @property
     def workers(self) -> Sequence[Worker]:
         """The workers, by shard index."""
+        ...
+
+    @property
+    def aggregator(self) -> Controller | None:
+        """Of the aggregator between them; None if nothing can be told to it or asked."""
+        ...
+
+    @property
+    def network_settings(self) -> NetworkSettings | None:
+        """How the workers find the aggregator; None if the defaults will do."""
         ...
 
     def wait(self, timeout_s: float | None = None) -> None:

@@ -146,6 +146,7 @@ class RtlDevice:
     """
 
     name = "rtl"
+    network_settings = None
 
     def __init__(
         self,

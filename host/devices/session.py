@@ -1,7 +1,6 @@
 """Everything between a trainer and a device: images, settings, runs and weights, through registers and memory."""
 
 import contextlib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -12,33 +11,25 @@ import numpy.typing as npt
 from p4sgd.host.devices.device import Device, client_of
 from p4sgd.host.devices.diagnosis import NetworkError, explain_network_error
 from p4sgd.host.devices.identification import find_foreign, shape_of
+from p4sgd.host.devices.network import NetworkSettings
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.switch.controller import Controller
 from p4sgd.hw.spec import registers
-from p4sgd.hw.spec.clock import CLOCK_NS
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.job import JOB_NUMBERS
-from p4sgd.hw.spec.packet import GROUP_BIT
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.hw.spec.table import LossTable
 
-__all__ = [
-    "NetworkSettings",
-    "RunReport",
-    "Session",
-    "WorkerImage",
-    "bank_bytes",
-    "network_of",
-]
+__all__ = ["RunReport", "Session", "WorkerImage", "bank_bytes"]
 
 _ABORT_SECONDS = 0.02
 """Longest time to wait for workers to end a run that was aborted, s: what memory still brings takes microseconds."""
 
-_WAIT_LIMIT = 1 << 31
-"""Cycles that a worker's wait is below, doubled as often as it may be (`registers.RESEND`)."""
+_NOT_RUN = {"aborted", "not_joined", "refused"}
+"""Fields of STATUS that a run only has if somebody else has written to the worker's registers: what is wrong here is
+found before it is started."""
 
 _PAGE = 4096
 """Images and weights begin at multiples of this, so that no burst of a reader crosses a 4 KiB boundary early."""
@@ -65,74 +56,6 @@ class WorkerImage(Protocol):
     def lines(self, number: int) -> npt.NDArray[np.uint8]:
         """What memory ``number`` = engine · ports + port holds of the lines: uint8 (T, C, S, 8/ports, lanes/8)."""
         ...
-
-
-@dataclass(frozen=True)
-class NetworkSettings:
-    """How the workers find the aggregator.
-
-    Parameters
-    ----------
-    job
-        Job number, 0 to 255; ``None`` takes the next under which the aggregator serves nobody, after the largest that a
-        worker knows: so packets of the last job which are still under way are foreign to this one.
-    first_round
-        Round of the first AllReduce, 0 to 65535: 1 for an aggregator that is new to the job.
-    resend_cycles
-        Cycles after which a packet without answer is sent again, at least 1: by default 10 µs at 250 MHz, several times
-        the way through a switch and back.
-    doublings, resends
-        How often this time doubles, 0 to 15, and how many resends there are before a worker gives up, 1 to 255, or 0
-        for any number. By default a worker waits for the others for 160 ms at 250 MHz. No wait is as long as 2^31
-        cycles.
-    aggregator_mac
-        MAC address of the aggregator, not that of a group.
-
-    Raises
-    ------
-    UserError
-        If one is outside its range.
-    """
-
-    job: int | None = None
-    first_round: int = 1
-    resend_cycles: int = 2500
-    doublings: int = 6
-    resends: int = 255
-    aggregator_mac: int = 0
-
-    def __post_init__(self) -> None:
-        for name, low, field in (
-            ("job", 0, registers.JOB["job"]),
-            ("first_round", 0, registers.JOIN["round"]),
-            ("resend_cycles", 1, registers.RESEND_CYCLES["value"]),
-            ("doublings", 0, registers.RESEND["doublings"]),
-            ("resends", 0, registers.RESEND["limit"]),
-        ):
-            value, most = getattr(self, name), (1 << field.bits) - 1
-            if value is not None and not low <= value <= most:
-                raise UserError(f"{name} must be {low} to {most}, not {value}")
-        if self.resend_cycles << self.doublings >= _WAIT_LIMIT:
-            raise UserError(
-                f"{self.resend_cycles} resend_cycles with {self.doublings} doublings are a wait of "
-                f"{self.resend_cycles << self.doublings} cycles, which must be below {_WAIT_LIMIT}: take less of either"
-            )
-        if not 0 <= self.aggregator_mac < 1 << 48 or self.aggregator_mac >> GROUP_BIT & 1:
-            raise UserError(f"aggregator_mac must be the address of a single host, not {self.aggregator_mac:#014x}")
-
-    @property
-    def patience_s(self) -> float:
-        """How long a worker waits for an answer before it gives up, at 250 MHz; infinite if it never does."""
-        if not self.resends:
-            return math.inf
-        waits = [self.resend_cycles << min(resend, self.doublings) for resend in range(self.resends + 1)]
-        return sum(waits) * CLOCK_NS / 1e9
-
-
-def network_of(device: Device) -> NetworkSettings:
-    """How the workers of a device find their aggregator: as its ``network_settings`` say, if it has some."""
-    known: NetworkSettings | None = getattr(device, "network_settings", None)
-    return known or NetworkSettings()
 
 
 @dataclass(frozen=True)
@@ -163,7 +86,7 @@ class Session:
     device
         The device; the caller closes it.
     network
-        How the workers find the aggregator; else as `network_of` the device.
+        How the workers find the aggregator; else as the device says, or by the defaults.
 
     Attributes
     ----------
@@ -185,7 +108,7 @@ class Session:
         for index in range(len(self._clients)):
             if problem := find_foreign(device, index):
                 raise P4sgdError(f"worker {index} of device {device.name} {problem}")
-        self.network = network or network_of(device)
+        self.network = network or device.network_settings or NetworkSettings()
         self._joined = False
         self._join()
 
@@ -331,9 +254,14 @@ class Session:
             raise NetworkError(f"{explain_network_error(self._clients)}; the weights of this run are void")
         flags: set[str] = set()
         for index, (client, status) in enumerate(zip(self._clients, statuses, strict=True)):
-            if not client.read(registers.CTRL)["done"]:
-                raise P4sgdError(f"worker {index} did not end its run")
-            flags |= {name for name, value in status.items() if value}
+            set_here = {name for name, value in status.items() if value}
+            if not client.read(registers.CTRL)["done"] or set_here & _NOT_RUN:
+                reason = f": it says {', '.join(sorted(set_here))}" if set_here else ""
+                raise P4sgdError(
+                    f"worker {index} did not run to the end{reason}; the weights of this run are void. Let no other "
+                    "program use the worker, and try again"
+                )
+            flags |= set_here
         self._joined = True
         counters = tuple(
             client.read_counters(registers.counters(worker.config))
@@ -388,7 +316,7 @@ class Session:
 
     def _next_job(self) -> int:
         """The next number after those that the workers know under which the aggregator serves nobody."""
-        aggregator: Controller | None = getattr(self._device, "aggregator", None)
+        aggregator = self._device.aggregator
         taken = set() if aggregator is None else {job.number for job in aggregator.served().values()}
         last = max(client.read(registers.JOB)["job"] for client in self._clients)
         for step in range(1, JOB_NUMBERS + 1):

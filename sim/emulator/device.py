@@ -24,6 +24,8 @@ class EmulatedDevice:
     """
 
     name = "emulator"
+    aggregator = None
+    network_settings = None
 
     def __init__(self, config: WorkerConfig, workers: int) -> None:
         if not 1 <= workers <= MAX_WORKERS:

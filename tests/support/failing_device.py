@@ -7,9 +7,12 @@ from p4sgd.host.errors import P4sgdError
 class FailingDevice:
     """``run`` counts from 1; what it then raises is the ``error``, by default that of a worker that failed."""
 
+    name = "emulator"
+    aggregator = network_settings = None
+
     def __init__(self, config, workers, run, error=None):
         self.device = open_device("emulator", config, workers)
-        self.name, self.workers, self.close = "emulator", self.device.workers, self.device.close
+        self.workers, self.close = self.device.workers, self.device.close
         self.run = run
         self.error = error or P4sgdError("worker 0 met a memory error")
 

@@ -81,11 +81,12 @@ class NetworkedDevice:
     """Worker i is behind port i.
 
     ``up(worker, frame)`` and ``down(worker, echo)`` are the links: what they return comes out, nothing if it is None.
-    ``begin(job)`` is the controller of the aggregator; without the attribute ``aggregator`` this cannot be read. A run
+    ``begin(job)`` is the controller of the aggregator; with an ``aggregator`` of None this cannot be read. A run
     counts 2 packets a worker, and those in ``resent``; both again if RESEND_CYCLES is shorter than an answer takes.
     """
 
     name = "networked"
+    network_settings = None
     CYCLES = 50
 
     def __init__(self, config, workers, *, slots=None, version=VERSION):

@@ -42,6 +42,7 @@ class PacketCluster:
     """
 
     name = "packets"
+    network_settings = None
 
     def __init__(self, config, workers, *, seed=0, up=None, down=None):
         rng = random.Random(seed)

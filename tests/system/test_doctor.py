@@ -7,8 +7,8 @@ from support.bench import default_seed
 
 from p4sgd.host.devices.device import client_of
 from p4sgd.host.devices.doctor import Result, examine
+from p4sgd.host.devices.network import NetworkSettings
 from p4sgd.host.devices.rtl import RtlDevice
-from p4sgd.host.devices.session import NetworkSettings
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.job import Job, Member

@@ -8,8 +8,9 @@ from support.bench import default_seed
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices.device import client_of
+from p4sgd.host.devices.network import NetworkSettings
 from p4sgd.host.devices.rtl import RtlDevice
-from p4sgd.host.devices.session import NetworkSettings, Session
+from p4sgd.host.devices.session import Session
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train, trainer
 from p4sgd.hw.spec import registers

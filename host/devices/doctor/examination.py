@@ -11,7 +11,8 @@ from p4sgd.host.devices.doctor.neighbour import ask_neighbour, tell_ways_apart
 from p4sgd.host.devices.doctor.settings import enough_resend_cycles, examine_settings
 from p4sgd.host.devices.doctor.trial import Trial
 from p4sgd.host.devices.identification import find_foreign
-from p4sgd.host.devices.session import NetworkSettings, Session, network_of
+from p4sgd.host.devices.network import NetworkSettings
+from p4sgd.host.devices.session import Session
 from p4sgd.host.switch.controller import Controller
 from p4sgd.hw.spec import registers
 
@@ -30,13 +31,13 @@ def examine(device: Device, network: NetworkSettings | None = None) -> Examinati
     Parameters
     ----------
     device
-        The cluster, which has a network; the caller closes it. If it has an ``aggregator``, a `Controller`, the
-        counters of that are evidence too, if they tell what came and was answered.
+        The cluster, which has a network; the caller closes it. The counters of its aggregator are evidence too, if they
+        tell what came and was answered.
     network
         How workers are told to find the aggregator, else as the device says. How often they resend is chosen here.
     """
-    network = replace(network or network_of(device), doublings=_DOUBLINGS, resends=_RESENDS)
-    aggregator = _readable(getattr(device, "aggregator", None))
+    network = replace(network or device.network_settings or NetworkSettings(), doublings=_DOUBLINGS, resends=_RESENDS)
+    aggregator = _readable(device.aggregator)
     findings = [_examine_worker(device, index) for index in range(len(device.workers))]
     if not (known := Examination(tuple(findings), complete=False)).healthy:
         return known

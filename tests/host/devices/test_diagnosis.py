@@ -5,7 +5,8 @@ from support.networked_device import NetworkedDevice
 
 from p4sgd.host.devices.device import client_of
 from p4sgd.host.devices.diagnosis import explain_network_error
-from p4sgd.host.devices.session import NetworkSettings, Session
+from p4sgd.host.devices.network import NetworkSettings
+from p4sgd.host.devices.session import Session
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.packet import Packet, PacketType

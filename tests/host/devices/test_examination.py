@@ -8,7 +8,7 @@ import pytest
 from support.networked_device import NetworkedDevice
 
 from p4sgd.host.devices.doctor import Result, examine
-from p4sgd.host.devices.session import NetworkSettings
+from p4sgd.host.devices.network import NetworkSettings
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
@@ -168,7 +168,7 @@ def test_a_worker_with_the_address_of_a_group(device):
 
 
 def test_a_healthy_cluster_with_an_aggregator_that_cannot_be_read(device):
-    del device.aggregator
+    device.aggregator = None
     examination = examine(device)
     assert_only(examination)
     assert examination.complete
@@ -185,7 +185,7 @@ def test_a_healthy_cluster_with_an_aggregator_that_counts_no_frames(device):
 
 def test_silence_around_an_aggregator_that_cannot_be_read(device):
     device.up = lambda worker, frame: None
-    del device.aggregator
+    device.aggregator = None
     examination = examine(device)
     says = "no aggregator answers its probes"
     assert_only(examination, (0, "link", "failed", says), (1, "link", "failed", says))

@@ -8,7 +8,8 @@ import pytest
 from support.recording_device import RecordingDevice
 
 from p4sgd.host.devices import DEVICES, open_device
-from p4sgd.host.devices.session import NetworkSettings, Session
+from p4sgd.host.devices.network import NetworkSettings
+from p4sgd.host.devices.session import Session
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.losses import LOSSES
 from p4sgd.hw.spec import registers
@@ -232,6 +233,20 @@ def test_a_memory_error_voids_the_run(device, images):
     device.on_run = lambda ran: setattr(ran.workers[1], "status", registers.STATUS.encode(memory_error=1))
     with pytest.raises(P4sgdError, match="worker 1 met a memory error"):
         session.run(ModelSource.ZERO)
+
+
+@pytest.mark.parametrize("flag", ["aborted", "not_joined", "refused"])
+def test_a_run_that_was_none_is_not_taken_for_one(device, images, flag):
+    """Another program at the same worker may have it so."""
+    session = Session(device)
+    session.upload(images)
+    joins = len(device.workers[0].written("JOIN"))
+    device.on_run = lambda ran: setattr(ran.workers[1], "status", registers.STATUS.encode(**{flag: 1}))
+    with pytest.raises(P4sgdError, match=f"worker 1 did not run to the end: it says {flag}"):
+        session.run(ModelSource.ZERO)
+    device.on_run = lambda ran: None
+    session.run(ModelSource.ZERO)
+    assert len(device.workers[0].written("JOIN")) == joins + 1
 
 
 def test_errors_of_the_emulator_are_told(device, images):

@@ -12,7 +12,7 @@ from support.packet_cluster import PacketCluster
 
 from p4sgd.host.devices.diagnosis import explain_network_error
 from p4sgd.host.devices.doctor import Result, examine
-from p4sgd.host.devices.session import NetworkSettings
+from p4sgd.host.devices.network import NetworkSettings
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.packet import EchoValue, Packet, PacketType
@@ -233,6 +233,8 @@ def test_the_doctor_finds_a_healthy_cluster_healthy():
 
 class Readless:
     """A cluster of which the aggregator cannot be read."""
+
+    aggregator = network_settings = None
 
     def __init__(self, cluster):
         self.name, self.workers, self.wait = cluster.name, cluster.workers, cluster.wait

@@ -1,0 +1,76 @@
+"""How the workers of a device find their aggregator."""
+
+import math
+from dataclasses import dataclass
+
+from p4sgd.host.errors import UserError
+from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.clock import CLOCK_NS
+from p4sgd.hw.spec.packet import GROUP_BIT
+
+__all__ = ["NetworkSettings"]
+
+_WAIT_LIMIT = 1 << 31
+"""Cycles that a worker's wait is below, doubled as often as it may be (`registers.RESEND`)."""
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """How the workers find the aggregator.
+
+    Parameters
+    ----------
+    job
+        Job number, 0 to 255; ``None`` takes the next under which the aggregator serves nobody, after the largest that a
+        worker knows: so packets of the last job which are still under way are foreign to this one.
+    first_round
+        Round of the first AllReduce, 0 to 65535: 1 for an aggregator that is new to the job.
+    resend_cycles
+        Cycles after which a packet without answer is sent again, at least 1: by default 10 µs at 250 MHz, several times
+        the way through a switch and back.
+    doublings, resends
+        How often this time doubles, 0 to 15, and how many resends there are before a worker gives up, 1 to 255, or 0
+        for any number. By default a worker waits for the others for 160 ms at 250 MHz. No wait is as long as 2^31
+        cycles.
+    aggregator_mac
+        MAC address of the aggregator, not that of a group.
+
+    Raises
+    ------
+    UserError
+        If one is outside its range.
+    """
+
+    job: int | None = None
+    first_round: int = 1
+    resend_cycles: int = 2500
+    doublings: int = 6
+    resends: int = 255
+    aggregator_mac: int = 0
+
+    def __post_init__(self) -> None:
+        for name, low, field in (
+            ("job", 0, registers.JOB["job"]),
+            ("first_round", 0, registers.JOIN["round"]),
+            ("resend_cycles", 1, registers.RESEND_CYCLES["value"]),
+            ("doublings", 0, registers.RESEND["doublings"]),
+            ("resends", 0, registers.RESEND["limit"]),
+        ):
+            value, most = getattr(self, name), (1 << field.bits) - 1
+            if value is not None and not low <= value <= most:
+                raise UserError(f"{name} must be {low} to {most}, not {value}")
+        if self.resend_cycles << self.doublings >= _WAIT_LIMIT:
+            raise UserError(
+                f"{self.resend_cycles} resend_cycles with {self.doublings} doublings are a wait of "
+                f"{self.resend_cycles << self.doublings} cycles, which must be below {_WAIT_LIMIT}: take less of either"
+            )
+        if not 0 <= self.aggregator_mac < 1 << 48 or self.aggregator_mac >> GROUP_BIT & 1:
+            raise UserError(f"aggregator_mac must be the address of a single host, not {self.aggregator_mac:#014x}")
+
+    @property
+    def patience_s(self) -> float:
+        """How long a worker waits for an answer before it gives up, at 250 MHz; infinite if it never does."""
+        if not self.resends:
+            return math.inf
+        waits = [self.resend_cycles << min(resend, self.doublings) for resend in range(self.resends + 1)]
+        return sum(waits) * CLOCK_NS / 1e9
