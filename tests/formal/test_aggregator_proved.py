@@ -179,6 +179,7 @@ CYCLES = 18
 
 
 @pytest.mark.usefixtures("any_host")
+@pytest.mark.slow
 def test_fulls_of_a_round_are_its_sums(tmp_path):
     check(Sums(), tmp_path, cycles=CYCLES)
 
@@ -274,11 +275,13 @@ def one_word(monkeypatch):
 
 
 @pytest.mark.usefixtures("any_host", "one_word")
+@pytest.mark.slow
 def test_words_of_a_slot_keep_rounds_apart(tmp_path):
     prove(Kept(), tmp_path, k=9)
 
 
 @pytest.mark.usefixtures("any_host", "one_word")
+@pytest.mark.slow
 def test_sums_come_to_everything_that_is_claimed(tmp_path):
     reach(Kept(), tmp_path, cycles=CYCLES)
 

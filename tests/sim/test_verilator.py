@@ -18,6 +18,7 @@ def test_the_library_is_compiled_once(tmp_path, monkeypatch):
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
 def test_a_model_with_waves_has_a_library_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("P4SGD_CACHE", str(tmp_path))
     for waves in (False, True):
