@@ -111,12 +111,18 @@ class NetworkedWorker(EmulatedWorker):
             self._endpoint.echo = None
 
     def work(self) -> None:
-        """Send again what is due, and go on with the run."""
+        """Send again what is due, go on with the run, and begin one that was asked for in another."""
         now = self._clock()
         if self._resend_at is not None and now >= self._resend_at:
             self._resend(now)
         if self._progress is not None:
             self._go_on(self._progress)
+        if self._progress is None and self.registers.get(spec.CTRL, "start"):
+            try:
+                super()._strobe(spec.CTRL, spec.CTRL["start"], 1)
+                self._start()
+            except EmulatorError:  # nobody is there any more to be told
+                self._end("refused")
 
     @property
     def next_work(self) -> int | None:
@@ -227,6 +233,8 @@ class NetworkedWorker(EmulatedWorker):
     # -- registers -----------------------------------------------------------------------------------------------
 
     def _strobe(self, register: Register, field: Field, value: int) -> None:
+        if register is spec.CTRL and not self.idle:
+            return  # it stays set until the run under way has ended
         super()._strobe(register, field, value)
         if register is spec.CTRL:
             self._start()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.bench import default_seed
-from support.jobs import configure, random_job, run_on, start
+from support.jobs import collect, configure, random_job, run_on, start
 from support.packet_cluster import PacketCluster
 
 from p4sgd.host.devices.diagnosis import explain_network_error
@@ -169,6 +169,31 @@ def test_whatever_a_host_writes_and_a_network_brings_the_worker_serves_on():
     cluster.run(1)
     weights, _, _ = run_on(cluster, job, aggregator_mac=MAC)
     assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in job.golden().weights]
+
+
+def test_a_run_that_is_asked_for_in_another_follows_it():
+    job = random_job(TINY, 2, seed=5, micro_batches=3)
+    cluster = PacketCluster(TINY, 2)
+    clients = configure(cluster.workers, job, aggregator_mac=MAC)
+    start(clients, job, first=True, last=False)
+    start(clients, job, first=False, last=True)
+    assert [client.read(registers.CTRL)["start"] for client in clients] == [1, 1]
+    cluster.wait()
+    weights, _, _ = collect(cluster.workers, clients, job)
+    assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in job.golden(2).weights]
+    assert [client.read(registers.CTRL)["start"] for client in clients] == [0, 0]
+
+
+def test_a_second_run_that_cannot_be_is_refused_when_its_time_has_come():
+    cluster = PacketCluster(TINY, 1)
+    job = random_job(TINY, 1, seed=0)
+    clients = configure(cluster.workers, job, aggregator_mac=MAC)
+    start(clients, job)
+    clients[0].write(registers.CTRL, start=1)
+    clients[0].write(registers.CHUNKS, value=TINY.chunks + 1)
+    cluster.wait()
+    assert clients[0].read(registers.STATUS)["refused"]
+    assert clients[0].read(registers.CTRL)["done"]
 
 
 def test_a_join_during_a_run_does_nothing():
