@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from amaranth.hdl import Module, ShapeLike
 from amaranth.lib import data, wiring
-from amaranth.lib.wiring import Flow, In
+from amaranth.lib.wiring import Flow, Out
 
 from p4sgd.hw.bus import axi4
 
@@ -14,13 +14,20 @@ __all__ = ["VendorPorts"]
 _ID_CHANNELS = ("aw", "b", "ar", "r")
 """Channels of AXI4 that carry an ID."""
 
+_REQUEST_CHANNELS = ("aw", "ar")
+
+_ATTRIBUTES = {"lock": (1, 0), "cache": (4, 0b0011), "prot": (3, 0), "qos": (4, 0)}
+"""Bits and value of what says how a request is to be carried out, as UG1037 recommends to masters in FPGAs."""
+
 
 class _Port(NamedTuple):
     name: str
     flow: Flow
     shape: ShapeLike
     inner: Any
-    """The component's own signal; None for an ID, which no component of this design has."""
+    """The component's own signal; None for what no component of this design has."""
+    constant: int = 0
+    """Value of an output without one."""
 
 
 class VendorPorts(wiring.Component):
@@ -49,6 +56,10 @@ class VendorPorts(wiring.Component):
         Width of ``awid``, ``bid``, ``arid`` and ``rid`` of AXI4 buses, for interconnects that insist on them; 0 leaves
         them out. Requests and responses that leave have ID 0; those that come are not looked at, which is right where
         the other side answers the only ID there is.
+    attributes
+        Whether requests of AXI4 buses have ``lock``, ``cache``, ``prot`` and ``qos``: normal memory, not cached,
+        modifiable and bufferable, in unprivileged secure accesses without priority. Where they are missing, an
+        interconnect has to assume that a request must arrive as it is. Those that come are not looked at.
 
     Members
     -------
@@ -63,12 +74,14 @@ class VendorPorts(wiring.Component):
         If a member with a prefix is not a bus.
     """
 
-    def __init__(self, component: wiring.Component, prefixes: Mapping[str, str], *, id_bits: int = 0) -> None:
+    def __init__(
+        self, component: wiring.Component, prefixes: Mapping[str, str], *, id_bits: int = 0, attributes: bool = False
+    ) -> None:
         self._component = component
         for name in prefixes:
             if name not in component.signature.members:
                 raise ValueError(f"{type(component).__name__} has no member {name!r} to give a prefix to")
-        self._ports = list(_ports(component, prefixes, id_bits))
+        self._ports = list(_ports(component, prefixes, id_bits, attributes))
         members: dict[str, Any] = {}
         for port in self._ports:
             if port.name in members:
@@ -80,14 +93,15 @@ class VendorPorts(wiring.Component):
         m = Module()
         m.submodules.component = self._component
         for port in self._ports:
-            if port.inner is None:
-                continue  # an ID: what is not driven is 0
             outer = getattr(self, port.name)
-            m.d.comb += port.inner.eq(outer) if port.flow is In else outer.eq(port.inner)
+            if port.flow is Out:
+                m.d.comb += outer.eq(port.constant if port.inner is None else port.inner)
+            elif port.inner is not None:
+                m.d.comb += port.inner.eq(outer)
         return m
 
 
-def _ports(component: wiring.Component, prefixes: Mapping[str, str], id_bits: int) -> Iterator[_Port]:
+def _ports(component: wiring.Component, prefixes: Mapping[str, str], id_bits: int, attributes: bool) -> Iterator[_Port]:
     for path, member, value in component.signature.flatten(component):
         head = str(path[0])
         if head not in prefixes:
@@ -106,5 +120,10 @@ def _ports(component: wiring.Component, prefixes: Mapping[str, str], id_bits: in
         for field, part in member.shape:
             yield _Port(f"{start}{field}", member.flow, part.shape, value[field])
         bus = component.signature.members[head].signature
-        if id_bits and channel in _ID_CHANNELS and isinstance(bus, axi4.Signature):
+        if not isinstance(bus, axi4.Signature):
+            continue
+        if id_bits and channel in _ID_CHANNELS:
             yield _Port(f"{start}id", member.flow, id_bits, None)
+        if attributes and channel in _REQUEST_CHANNELS:
+            for name, (bits, value) in _ATTRIBUTES.items():
+                yield _Port(f"{start}{name}", member.flow, bits, None, value)

@@ -36,6 +36,7 @@ EXAMPLES: dict[str, Callable[[Any], wiring.Component]] = {
     "forward.dot_product.DotProduct": lambda make: make(_CONFIG),
     "forward.line_fifo.LineFIFO": lambda make: make(_CONFIG),
     "forward.line_position.LinePosition": lambda make: make(_CONFIG),
+    "kernel.worker_kernel.WorkerKernel": lambda make: make(_CONFIG),
     "loss.loss_unit.LossUnit": lambda make: make(_CONFIG),
     "memory.model_loader.ModelLoader": lambda make: make(_CONFIG),
     "memory.model_storer.ModelStorer": lambda make: make(_CONFIG),

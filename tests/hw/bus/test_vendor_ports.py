@@ -7,6 +7,7 @@ import pytest
 from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
+from support.verilog_ports import ports_of
 
 from p4sgd.hw.bus import axi4, axi4_lite
 from p4sgd.hw.bus.axi_stream import FrameBeat
@@ -14,6 +15,7 @@ from p4sgd.hw.bus.vendor_ports import VendorPorts
 from p4sgd.hw.verilog import to_verilog
 
 REQUEST = {"addr": 64, "len": 8, "size": 3, "burst": 2}
+ATTRIBUTES = {"lock": 1, "cache": 4, "prot": 3, "qos": 4}
 
 
 class Ports(wiring.Component):
@@ -39,14 +41,6 @@ class Ports(wiring.Component):
         return m
 
 
-def declared(component):
-    """Ports of the top module: name → (direction, bits)."""
-    text = to_verilog(component, "top")
-    text = re.search(r"^module top\(.*?^endmodule", text, re.MULTILINE | re.DOTALL)[0]
-    found = re.findall(r"^ *(input|output) +(?:\[(\d+):0\] +)?(\w+) *;", text, re.MULTILINE)
-    return {name: (direction, int(high or 0) + 1) for direction, high, name in found}
-
-
 def channel(prefix, fields, out):
     there, back = ("output", "input") if out else ("input", "output")
     ports = {f"{prefix}{name}": (there, bits) for name, bits in {**fields, "valid": 1}.items()}
@@ -56,9 +50,10 @@ def channel(prefix, fields, out):
 PREFIXES = {"control": "s_axi_control", "memory": "m_axi_gmem", "labels": "m_axi_labels", "tx": "axis_tx", "rx": "rx"}
 
 
-@pytest.mark.parametrize("id_bits", [0, 3])
-def test_names_directions_and_widths(id_bits):
+@pytest.mark.parametrize(("id_bits", "attributes"), [(0, False), (3, False), (1, True)])
+def test_names_directions_and_widths(id_bits, attributes):
     ids = {"id": id_bits} if id_bits else {}
+    request = REQUEST | ids | (ATTRIBUTES if attributes else {})
     beat = {"data": 512, "keep": 64, "last": 1}
     expected = {
         **channel("s_axi_control_aw", {"addr": 12}, False),
@@ -66,7 +61,7 @@ def test_names_directions_and_widths(id_bits):
         **channel("s_axi_control_b", {"resp": 2}, True),
         **channel("s_axi_control_ar", {"addr": 12}, False),
         **channel("s_axi_control_r", {"data": 32, "resp": 2}, True),
-        **channel("m_axi_labels_ar", REQUEST | ids, True),
+        **channel("m_axi_labels_ar", request, True),
         **channel("m_axi_labels_r", {"data": 256, "resp": 2, "last": 1} | ids, False),
         **channel("axis_tx_t", beat, True),
         **channel("rx_t", beat, False),
@@ -76,14 +71,25 @@ def test_names_directions_and_widths(id_bits):
     }
     for bus in ("m_axi_gmem0", "m_axi_gmem1"):
         expected |= {
-            **channel(f"{bus}_aw", REQUEST | ids, True),
+            **channel(f"{bus}_aw", request, True),
             **channel(f"{bus}_w", {"data": 128, "strb": 16, "last": 1}, True),
             **channel(f"{bus}_b", {"resp": 2} | ids, False),
-            **channel(f"{bus}_ar", REQUEST | ids, True),
+            **channel(f"{bus}_ar", request, True),
             **channel(f"{bus}_r", {"data": 128, "resp": 2, "last": 1} | ids, False),
         }
-    found = declared(VendorPorts(Ports(), PREFIXES, id_bits=id_bits))
-    assert found == expected
+    ports = VendorPorts(Ports(), PREFIXES, id_bits=id_bits, attributes=attributes)
+    assert ports_of(to_verilog(ports, "top"), "top") == expected
+
+
+def test_requests_are_to_modifiable_and_bufferable_memory():
+    """UG1037: AxCACHE 0011, AxPROT 000, no locks, no priority."""
+    text = to_verilog(VendorPorts(Ports(), PREFIXES, id_bits=1, attributes=True), "top")
+    assigned = dict(re.findall(r"^  assign (m_axi_gmem0_a[rw](?:id|lock|cache|prot|qos)) = (.*);", text, re.MULTILINE))
+    for channel_name in ("aw", "ar"):
+        values = {
+            name: assigned[f"m_axi_gmem0_{channel_name}{name}"] for name in ("id", "lock", "cache", "prot", "qos")
+        }
+        assert values == {"id": "1'h0", "lock": "1'h0", "cache": "4'h3", "prot": "3'h0", "qos": "4'h0"}
 
 
 @pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")

@@ -1,0 +1,88 @@
+"""Verilog of the kernels, with the ports that the vendor's tools find in it."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from amaranth.hdl import Shape
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In
+
+from p4sgd.hw.bus import axi4, axi4_lite
+from p4sgd.hw.bus.vendor_ports import VendorPorts
+from p4sgd.hw.external import External
+from p4sgd.hw.kernel.worker_kernel import WorkerKernel
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.verilog import to_verilog
+from p4sgd.hw.worker.engine import Engine
+from p4sgd.hw.worker.verilog import ENGINE
+
+__all__ = ["ID_BITS", "WORKER_KERNEL", "KernelVerilog", "Port", "with_ports", "worker_kernel"]
+
+WORKER_KERNEL = "p4sgd_worker_kernel"
+"""Top module of the worker's kernel."""
+
+ID_BITS = 1
+"""Width of the IDs of memory ports, all of which are 0."""
+
+
+class Port(NamedTuple):
+    """A port of a top module."""
+
+    name: str
+    direction: str
+    """``input`` or ``output``."""
+    bits: int
+
+
+@dataclass(frozen=True)
+class KernelVerilog:
+    """A kernel's Verilog.
+
+    Attributes
+    ----------
+    top
+        Its top module.
+    text
+        All modules.
+    ports
+        Those of the top, in their order.
+    """
+
+    top: str
+    text: str
+    ports: tuple[Port, ...]
+
+
+def with_ports(kernel: wiring.Component) -> VendorPorts:
+    """Give a kernel the port names that the vendor's tools recognise.
+
+    An AXI4-Lite bus ``name`` becomes ``s_axi_<name>_*``, an AXI4 one ``m_axi_<name>_*``, a stream ``<name>_t*``.
+    """
+    prefixes = {}
+    for name, member in kernel.signature.members.items():
+        if member.is_port:
+            continue
+        match member.signature:
+            case axi4_lite.Signature():
+                prefixes[name] = f"s_axi_{name}"
+            case axi4.Signature():
+                prefixes[name] = f"m_axi_{name}"
+            case _:
+                prefixes[name] = name
+    return VendorPorts(kernel, prefixes, id_bits=ID_BITS, attributes=True)
+
+
+def worker_kernel(config: WorkerConfig, *, build_id: int = 0) -> KernelVerilog:
+    """The worker's kernel, in which an engine is written once, as in :func:`p4sgd.hw.worker.verilog.worker_verilog`."""
+    engine = Engine(config)
+    kernel = WorkerKernel(config, build_id=build_id, engine=lambda _: External(engine.signature, ENGINE))
+    return _written(kernel, WORKER_KERNEL, to_verilog(engine, ENGINE))
+
+
+def _written(kernel: wiring.Component, top: str, *more: str) -> KernelVerilog:
+    component = with_ports(kernel)
+    ports = tuple(
+        Port(name, "input" if member.flow is In else "output", Shape.cast(member.shape).width)
+        for name, member in component.signature.members.items()
+    )
+    return KernelVerilog(top, "\n".join([to_verilog(component, top), *more]), ports)

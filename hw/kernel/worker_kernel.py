@@ -1,0 +1,73 @@
+"""The worker as a kernel."""
+
+from collections.abc import Callable
+from typing import Any
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from p4sgd.hw.bus import axi4_lite
+from p4sgd.hw.bus.axi_stream import FrameBeat
+from p4sgd.hw.kernel.reset import kernel_clock
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.worker.engine import Engine
+from p4sgd.hw.worker.worker import Worker, memory_port, worker_signature
+
+__all__ = ["WorkerKernel"]
+
+
+class WorkerKernel(wiring.Component):
+    """A `Worker` with the ports that a board has for it; what is there for simulation stays inside.
+
+    Parameters
+    ----------
+    config, build_id, engine
+        As of a `Worker`.
+
+    Members
+    -------
+    ap_clk : In(1), ap_rst_n : In(1)
+        Clock, and reset, active low and synchronous.
+    control : In(AXI4-Lite)
+        The registers of :mod:`p4sgd.hw.spec.registers`, with the control block of ``ap_ctrl_hs``.
+    gmem<i> : Out(AXI4)
+        Memory ``i``, numbered as in `WorkerConfig.memories`; only port 0 of an engine writes.
+    axis_tx : Out(stream of FrameBeat), axis_rx : In(stream of FrameBeat)
+        Ethernet frames to and from the MAC.
+    """
+
+    def __init__(
+        self, config: WorkerConfig, *, build_id: int = 0, engine: Callable[[WorkerConfig], Any] = Engine
+    ) -> None:
+        self._config = config
+        self._build_id = build_id
+        self._engine = engine
+        ports = worker_signature(config).create()
+        super().__init__(
+            {
+                "ap_clk": In(1),
+                "ap_rst_n": In(1),
+                "control": In(axi4_lite.Signature()),
+                **{f"gmem{i}": Out(memory_port(config, ports, i).signature) for i in range(config.memories)},
+                "axis_tx": Out(stream.Signature(FrameBeat)),
+                "axis_rx": In(stream.Signature(FrameBeat)),
+            }
+        )
+
+    ap_clk: Signal
+    ap_rst_n: Signal
+    control: Any
+    axis_tx: stream.Interface
+    axis_rx: stream.Interface
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        kernel_clock(m, self.ap_clk, self.ap_rst_n)
+        m.submodules.worker = worker = Worker(self._config, build_id=self._build_id, engine=self._engine)
+        wiring.connect(m, wiring.flipped(self.control), worker.control)
+        for i in range(self._config.memories):
+            wiring.connect(m, memory_port(self._config, worker, i), wiring.flipped(getattr(self, f"gmem{i}")))
+        wiring.connect(m, worker.tx, wiring.flipped(self.axis_tx))
+        wiring.connect(m, wiring.flipped(self.axis_rx), worker.rx)
+        return m

@@ -1,0 +1,40 @@
+"""The Verilog of the kernels has the ports that the vendor's tools and the lists beside it speak of."""
+
+import pytest
+from support.verilog_ports import ports_of
+
+from p4sgd.hw.kernel.verilog import worker_kernel
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.verilog import modules
+from p4sgd.hw.worker.verilog import ENGINE
+
+
+@pytest.fixture(scope="module")
+def worker():
+    return worker_kernel(WorkerConfig.small(), build_id=7)
+
+
+def test_the_list_of_ports_is_that_of_the_verilog(worker):
+    listed = {name: (direction, bits) for name, direction, bits in worker.ports}
+    assert ports_of(worker.text, worker.top) == listed
+    assert len(worker.ports) == len(listed)
+
+
+def test_every_bus_of_the_worker_is_there(worker):
+    """Clock and reset, registers, two memories an engine of which one is written to, labels, and the two streams."""
+    names = {port.name for port in worker.ports}
+    buses = {name.rpartition("_")[0] for name in names}
+    assert buses == {"ap", "ap_rst", "s_axi_control", "axis_tx", "axis_rx", *(f"m_axi_gmem{i}" for i in range(5))}
+    assert {name for name in names if name.startswith("ap_")} == {"ap_clk", "ap_rst_n"}
+    assert {name for name in names if name.endswith("_awvalid")} == {
+        "s_axi_control_awvalid",
+        "m_axi_gmem0_awvalid",
+        "m_axi_gmem2_awvalid",
+    }
+    widths = [port.bits for port in worker.ports if port.name.endswith("_rdata")]
+    assert widths == [32, 64, 64, 64, 64, 256]
+
+
+def test_an_engine_is_written_once(worker):
+    assert list(modules(worker.text)).count(ENGINE) == 1
+    assert worker.text.count(f"  {ENGINE} ") == 2
