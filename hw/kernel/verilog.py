@@ -10,16 +10,30 @@ from amaranth.lib.wiring import In
 from p4sgd.hw.bus import axi4, axi4_lite
 from p4sgd.hw.bus.vendor_ports import VendorPorts
 from p4sgd.hw.external import External
+from p4sgd.hw.kernel.aggregator_kernel import AggregatorKernel
 from p4sgd.hw.kernel.worker_kernel import WorkerKernel
+from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import to_verilog
 from p4sgd.hw.worker.engine import Engine
 from p4sgd.hw.worker.verilog import ENGINE
 
-__all__ = ["ID_BITS", "WORKER_KERNEL", "KernelVerilog", "Port", "with_ports", "worker_kernel"]
+__all__ = [
+    "AGGREGATOR_KERNEL",
+    "ID_BITS",
+    "WORKER_KERNEL",
+    "KernelVerilog",
+    "Port",
+    "aggregator_kernel",
+    "with_ports",
+    "worker_kernel",
+]
 
 WORKER_KERNEL = "p4sgd_worker_kernel"
 """Top module of the worker's kernel."""
+
+AGGREGATOR_KERNEL = "p4sgd_aggregator_kernel"
+"""Top module of the aggregator's kernel."""
 
 ID_BITS = 1
 """Width of the IDs of memory ports, all of which are 0."""
@@ -77,6 +91,11 @@ def worker_kernel(config: WorkerConfig, *, build_id: int = 0) -> KernelVerilog:
     engine = Engine(config)
     kernel = WorkerKernel(config, build_id=build_id, engine=lambda _: External(engine.signature, ENGINE))
     return _written(kernel, WORKER_KERNEL, to_verilog(engine, ENGINE))
+
+
+def aggregator_kernel(config: AggregatorConfig, *, build_id: int = 0) -> KernelVerilog:
+    """The aggregator's kernel."""
+    return _written(AggregatorKernel(config, build_id=build_id), AGGREGATOR_KERNEL)
 
 
 def _written(kernel: wiring.Component, top: str, *more: str) -> KernelVerilog:
