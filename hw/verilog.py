@@ -19,7 +19,7 @@ _START = re.compile(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+ ")
 """The register that starts a module's `always @*` blocks in simulation: yosys numbers them all, and needs one each."""
 
 
-def to_verilog(component: wiring.Component, name: str) -> str:
+def to_verilog(component: wiring.Component, name: str, *, platform: object = None) -> str:
     """Convert a component to Verilog text, every module once.
 
     Parameters
@@ -28,11 +28,13 @@ def to_verilog(component: wiring.Component, name: str) -> str:
         The top level; its signature becomes the ports.
     name
         Name of the top module.
+    platform
+        What ``elaborate`` gets: says how synchronizers are built, if not as Amaranth does by itself.
     """
     os.environ.setdefault("AMARANTH_USE_YOSYS", "builtin")
     with warnings.catch_warnings():
         warnings.simplefilter("error", category=SyntaxWarning)
-        text: str = verilog.convert(component, name=name, emit_src=False, strip_internal_attrs=True)
+        text: str = verilog.convert(component, name=name, platform=platform, emit_src=False, strip_internal_attrs=True)
     return share_modules(text)
 
 

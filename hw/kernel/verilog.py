@@ -11,6 +11,8 @@ from p4sgd.hw.bus import axi4, axi4_lite
 from p4sgd.hw.bus.vendor_ports import VendorPorts
 from p4sgd.hw.external import External
 from p4sgd.hw.kernel.aggregator_kernel import AggregatorKernel
+from p4sgd.hw.kernel.cmac_kernel import CmacKernel
+from p4sgd.hw.kernel.synchronizers import MarkedSynchronizers
 from p4sgd.hw.kernel.worker_kernel import WorkerKernel
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
@@ -20,11 +22,14 @@ from p4sgd.hw.worker.verilog import ENGINE
 
 __all__ = [
     "AGGREGATOR_KERNEL",
+    "CMAC_IP",
+    "CMAC_KERNEL",
     "ID_BITS",
     "WORKER_KERNEL",
     "KernelVerilog",
     "Port",
     "aggregator_kernel",
+    "cmac_kernel",
     "with_ports",
     "worker_kernel",
 ]
@@ -34,6 +39,12 @@ WORKER_KERNEL = "p4sgd_worker_kernel"
 
 AGGREGATOR_KERNEL = "p4sgd_aggregator_kernel"
 """Top module of the aggregator's kernel."""
+
+CMAC_KERNEL = "p4sgd_cmac_kernel"
+"""Top module of a MAC's kernel."""
+
+CMAC_IP = "p4sgd_cmac_usplus"
+"""Module of the vendor's MAC in it."""
 
 ID_BITS = 1
 """Width of the IDs of memory ports, all of which are 0."""
@@ -98,10 +109,23 @@ def aggregator_kernel(config: AggregatorConfig, *, build_id: int = 0) -> KernelV
     return _written(AggregatorKernel(config, build_id=build_id), AGGREGATOR_KERNEL)
 
 
+def cmac_kernel(*, build_id: int = 0, top: str = CMAC_KERNEL, mac: str = CMAC_IP) -> KernelVerilog:
+    """The kernel of a MAC, with an instance of an IP that is not in its text.
+
+    Parameters
+    ----------
+    build_id
+        As of a `CmacKernel`.
+    top, mac
+        Names of the top module and of the IP: a design with several MACs needs them apart, since each IP has its place.
+    """
+    return _written(CmacKernel(build_id=build_id, mac=mac), top)
+
+
 def _written(kernel: wiring.Component, top: str, *more: str) -> KernelVerilog:
     component = with_ports(kernel)
     ports = tuple(
         Port(name, "input" if member.flow is In else "output", Shape.cast(member.shape).width)
         for name, member in component.signature.members.items()
     )
-    return KernelVerilog(top, "\n".join([to_verilog(component, top), *more]), ports)
+    return KernelVerilog(top, "\n".join([to_verilog(component, top, platform=MarkedSynchronizers()), *more]), ports)

@@ -1,0 +1,247 @@
+"""What stands between a kernel's streams and the vendor's Ethernet MAC."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, Mux, ResetSignal, Signal, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.cdc import FFSynchronizer, PulseSynchronizer, ResetSynchronizer
+from amaranth.lib.fifo import AsyncFIFO
+from amaranth.lib.wiring import In, Out
+
+from p4sgd.hw.bus import axi4_lite
+from p4sgd.hw.bus.axi_stream import FrameBeat
+from p4sgd.hw.bus.event_counters import EventCounters
+from p4sgd.hw.bus.register_file import RegisterFile
+from p4sgd.hw.bus.stream import FlowSignature
+from p4sgd.hw.kernel.frame_buffer import FrameBuffer
+from p4sgd.hw.kernel.reset import kernel_clock
+from p4sgd.hw.spec.cmac import COUNTERS, cmac_map, identity
+
+__all__ = ["LANES", "CmacAdapter", "MacSignature"]
+
+LANES = 4
+"""Transceivers of a QSFP28."""
+
+_RESET_CYCLES = 256
+"""Least length of the MAC's reset in cycles of the kernel's clock: many of the 50 MHz that it is taken over with."""
+
+_CROSSING_DEPTH = 16
+"""Beats of a FIFO between two clocks: more than come while its pointers cross."""
+
+_SENT_DEPTH = 64
+"""Beats of frames to be sent: 4 KiB, of which the longest that there is here takes 2."""
+
+_RECEIVED_DEPTH = 512
+"""Beats of received frames: 32 KiB, what comes in 2.6 us, and three of the longest frames of other protocols."""
+
+
+class MacSignature(wiring.Signature):
+    """A MAC, seen from who uses it. All but ``reset``, ``loopback`` and ``power_good`` is of the MAC's clock.
+
+    Members
+    -------
+    clk : In(1)
+        The MAC's clock for its user, which rests while the transceivers are in reset.
+    tx : Out(stream of FrameBeat)
+        Frames to be sent. ``valid`` must not fall within a frame.
+    rx : In(flow of {beat: FrameBeat, bad})
+        Frames received; ``bad`` is of the last beat.
+    tx_reset, rx_reset : In(1)
+        The sending and the receiving side are in reset.
+    aligned : In(1)
+        All lanes are received and aligned.
+    local_fault, remote_fault : In(1)
+        It does not receive well, the other end says that it does not.
+    tx_fault : In(1)
+        It was given a frame too slowly or too fast.
+    power_good : In(4)
+        Transceivers that have power.
+    reset : Out(1)
+        All of it, transceivers too.
+    rx_enable, tx_enable : Out(1)
+        It may receive, send frames.
+    send_remote_fault : Out(1)
+        It tells the other end that it does not receive well.
+    rs_fec : Out(1)
+        Forward error correction; the MAC looks at it as it comes out of reset.
+    loopback : Out(1)
+        The transceivers receive what they send.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "clk": In(1),
+                "tx": Out(stream.Signature(FrameBeat)),
+                "rx": In(FlowSignature(data.StructLayout({"beat": FrameBeat, "bad": 1}))),
+                **dict.fromkeys(("tx_reset", "rx_reset", "aligned", "local_fault", "remote_fault", "tx_fault"), In(1)),
+                "power_good": In(LANES),
+                **dict.fromkeys(("reset", "rx_enable", "tx_enable", "send_remote_fault", "rs_fec", "loopback"), Out(1)),
+            }
+        )
+
+
+class CmacAdapter(wiring.Component):
+    """Takes frames to and from a MAC that has a clock of its own, and brings its link up::
+
+                 ap_clk │ mac.clk
+        axis_tx ─▶ AsyncFIFO ─▶ FrameBuffer ─▶ link up? ─▶ mac.tx
+        axis_rx ◀─ AsyncFIFO ◀─ FrameBuffer ◀───────────── mac.rx
+        control ─ RegisterFile ─ synchronizers ─ EventCounters, status
+
+    A frame is sent when the whole of it is there, since a MAC cannot wait within one. While there is no link, frames
+    are taken and dropped: what waits for one MAC would stop what is for another. Received frames that came with errors
+    are dropped, and those for which there is no room.
+
+    The link comes up as PG203 wants it: the receiver is enabled, the other end is told that this one does not receive
+    until all lanes are aligned, and frames are sent once the other end does not say the same.
+
+    Parameters
+    ----------
+    build_id
+        Number that the host can read back, to tell builds apart.
+
+    Members
+    -------
+    ap_clk : In(1), ap_rst_n : In(1)
+        Clock, and reset, active low and synchronous.
+    control : In(AXI4-Lite)
+        The registers of :mod:`p4sgd.hw.spec.cmac`.
+    axis_tx : In(stream of FrameBeat), axis_rx : Out(stream of FrameBeat)
+        Frames to be sent, and received.
+    mac : Out(MacSignature)
+    """
+
+    def __init__(self, *, build_id: int = 0) -> None:
+        self._build_id = build_id
+        super().__init__(
+            {
+                "ap_clk": In(1),
+                "ap_rst_n": In(1),
+                "control": In(axi4_lite.Signature()),
+                "axis_tx": In(stream.Signature(FrameBeat)),
+                "axis_rx": Out(stream.Signature(FrameBeat)),
+                "mac": Out(MacSignature()),
+            }
+        )
+
+    ap_clk: Signal
+    ap_rst_n: Signal
+    control: Any
+    axis_tx: stream.Interface
+    axis_rx: stream.Interface
+    mac: Any
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        mac = self.mac
+        kernel_clock(m, self.ap_clk, self.ap_rst_n)
+        m.domains.mac = ClockDomain("mac")
+        m.d.comb += ClockSignal("mac").eq(mac.clk)
+        m.submodules.mac_reset = ResetSynchronizer(ResetSignal("sync"), domain="mac")
+        m.submodules.registers = registers = RegisterFile(cmac_map())
+        wiring.connect(m, wiring.flipped(self.control), registers.bus)
+        m.d.comb += registers.show(identity(self._build_id))
+
+        # The MAC's own reset is as long as it must be to be seen with its slowest clock.
+        reset_left = Signal(range(_RESET_CYCLES), init=_RESET_CYCLES - 1)
+        m.d.ap += [reset_left.eq(reset_left - (reset_left != 0)), mac.reset.eq(reset_left != 0)]
+        with m.If(ResetSignal("sync") | registers.control_reset):
+            m.d.ap += reset_left.eq(_RESET_CYCLES - 1)
+        m.d.comb += mac.loopback.eq(registers.control_loopback)
+        m.submodules.rs_fec = FFSynchronizer(registers.control_rs_fec, mac.rs_fec, o_domain="mac")
+
+        aligned = mac.aligned & ~mac.rx_reset
+        up = Signal()
+        was_up = Signal()
+        m.d.mac += [
+            mac.rx_enable.eq(~mac.rx_reset),
+            mac.send_remote_fault.eq(~aligned),
+            up.eq(aligned & ~mac.remote_fault & ~mac.tx_reset),
+            was_up.eq(up),
+        ]
+        m.d.comb += mac.tx_enable.eq(up)
+        events = {"LINK_LOSSES": was_up & ~up, "TX_FAULTS": mac.tx_fault}
+        events |= self._send(m, up)
+        events |= self._receive(m)
+        self._show(m, registers, up, events)
+        return m
+
+    def _send(self, m: Module, up: Signal) -> dict[str, Any]:
+        tx = self.mac.tx
+        m.submodules.tx_crossing = crossing = AsyncFIFO(
+            width=FrameBeat.size, depth=_CROSSING_DEPTH, w_domain="sync", r_domain="mac"
+        )
+        m.submodules.tx_buffer = buffer = DomainRenamer("mac")(FrameBuffer(_SENT_DEPTH, waits=True))
+        m.d.comb += [
+            crossing.w_data.eq(self.axis_tx.payload),
+            crossing.w_en.eq(self.axis_tx.valid),
+            self.axis_tx.ready.eq(crossing.w_rdy),
+            buffer.i.payload.eq(crossing.r_data),
+            buffer.i.valid.eq(crossing.r_rdy),
+            crossing.r_en.eq(buffer.i.ready),
+        ]
+        inside = Signal()  # the MAC has the first beat of a frame, and not yet the last
+        drops = Signal()  # the rest of a frame is dropped
+        sends, ends = Signal(), Signal()
+        m.d.comb += [
+            sends.eq((up | inside) & ~drops & ~self.mac.tx_reset),
+            tx.payload.eq(buffer.o.payload),
+            tx.valid.eq(buffer.o.valid & sends),
+            buffer.o.ready.eq(Mux(sends, tx.ready, 1)),
+            ends.eq(buffer.o.valid & buffer.o.ready & buffer.o.payload.last),
+        ]
+        with m.If(buffer.o.valid & buffer.o.ready):
+            m.d.mac += [inside.eq(sends & ~buffer.o.payload.last), drops.eq(~sends & ~buffer.o.payload.last)]
+        return {"TX_FRAMES": ends & sends, "TX_DROPPED": (ends & ~sends) | buffer.dropped_full}
+
+    def _receive(self, m: Module) -> dict[str, Any]:
+        rx = self.mac.rx
+        m.submodules.rx_buffer = buffer = DomainRenamer("mac")(FrameBuffer(_RECEIVED_DEPTH, waits=False))
+        m.submodules.rx_crossing = crossing = AsyncFIFO(
+            width=FrameBeat.size, depth=_CROSSING_DEPTH, w_domain="mac", r_domain="sync"
+        )
+        m.d.comb += [
+            buffer.i.payload.eq(rx.payload.beat),
+            buffer.i.valid.eq(rx.valid & ~self.mac.rx_reset),
+            buffer.bad.eq(rx.payload.bad),
+            buffer.cut.eq(self.mac.rx_reset),
+            crossing.w_data.eq(buffer.o.payload),
+            crossing.w_en.eq(buffer.o.valid),
+            buffer.o.ready.eq(crossing.w_rdy),
+            self.axis_rx.payload.eq(crossing.r_data),
+            self.axis_rx.valid.eq(crossing.r_rdy),
+            crossing.r_en.eq(self.axis_rx.ready),
+        ]
+        return {"RX_FRAMES": buffer.kept, "RX_BAD": buffer.dropped_bad, "RX_OVERFLOWS": buffer.dropped_full}
+
+    def _show(self, m: Module, registers: RegisterFile, up: Signal, events: dict[str, Any]) -> None:
+        mac = self.mac
+        status = {
+            "up": up,
+            **{name: getattr(mac, name) for name in ("aligned", "local_fault", "remote_fault", "tx_reset", "rx_reset")},
+            "power_good": mac.power_good,
+        }
+        for name, value in status.items():
+            shown = Signal(unsigned(len(value)), name=f"shown_{name}")
+            m.submodules[f"{name}_crossing"] = FFSynchronizer(value, shown)
+            m.d.comb += getattr(registers, f"status_{name}").eq(shown)
+
+        # A snapshot is asked for in the MAC's clock, and has been taken when that has come back.
+        m.submodules.counters = counters = DomainRenamer("mac")(EventCounters(len(COUNTERS)))
+        m.submodules.asked = asked = PulseSynchronizer("sync", "mac")
+        m.submodules.taken = taken = PulseSynchronizer("mac", "sync")
+        pending = Signal()
+        m.d.comb += [
+            counters.events.eq(Cat(events[name] for name in COUNTERS)),
+            asked.i.eq(registers.snapshot_take_strobe & ~pending),
+            counters.show.eq(asked.o),
+            taken.i.eq(asked.o),
+            registers.snapshot_pending.eq(pending),
+        ]
+        with m.If(taken.o):
+            m.d.sync += pending.eq(0)
+        with m.If(registers.snapshot_take_strobe):
+            m.d.sync += pending.eq(1)
+        for name, shown in zip(COUNTERS, counters.shown, strict=True):
+            m.d.comb += registers.wide(name.lower()).eq(shown)

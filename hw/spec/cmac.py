@@ -1,0 +1,91 @@
+"""The registers of a 100G Ethernet MAC's kernel."""
+
+from collections.abc import Iterator
+
+from p4sgd.hw.spec.register_map import Access, Field, Register, RegisterMap, counter_block, whole
+
+__all__ = ["ABI_VERSION", "CONTROL", "COUNTERS", "MAGIC", "SNAPSHOT", "STATUS", "after_reset", "cmac_map", "identity"]
+
+MAGIC = int.from_bytes(b"P4MC", "big")
+"""First word of the identification block."""
+
+ABI_VERSION = 1
+"""Changes whenever the meaning of an existing register does."""
+
+_RO, _RW, _STROBE = Access.RO, Access.RW, Access.STROBE
+
+IDENTITY = (
+    whole("MAGIC", 0x010, _RO, "0x50344d43, 'P4MC'"),
+    whole("ABI_VERSION", 0x014, _RO, "version of this register map"),
+    whole("BUILD_ID", 0x018, _RO, "number given at generation, 0 if none"),
+)
+CONTROL = Register(
+    "CONTROL",
+    0x020,
+    "Settings of the link; rs_fec and loopback act when the MAC comes out of reset: change them while reset is set",
+    (
+        Field("reset", 0, 1, _RW, "holds MAC and transceivers in reset"),
+        Field(
+            "rs_fec",
+            1,
+            1,
+            _RW,
+            "forward error correction, as both ends of a link must have it (IEEE 802.3 clause 91)",
+            1,
+        ),
+        Field("loopback", 2, 1, _RW, "the transceivers receive what they send (near-end PMA), to try a board alone"),
+    ),
+)
+STATUS = Register(
+    "STATUS",
+    0x024,
+    "The link as it is now",
+    (
+        Field("up", 0, 1, _RO, "frames are sent: aligned, and no remote fault"),
+        Field("aligned", 1, 1, _RO, "all lanes are received and aligned"),
+        Field("local_fault", 2, 1, _RO, "the MAC does not receive well"),
+        Field("remote_fault", 3, 1, _RO, "the other end says that it does not receive well"),
+        Field("tx_reset", 4, 1, _RO, "the sending side is in reset"),
+        Field("rx_reset", 5, 1, _RO, "the receiving side is in reset"),
+        Field("power_good", 8, 4, _RO, "bitmap of the transceivers that have power"),
+    ),
+)
+SNAPSHOT = Register(
+    "SNAPSHOT",
+    0x028,
+    "Counters",
+    (
+        Field("take", 0, 1, _STROBE, "a write, of whatever value, lets the counters show this moment"),
+        Field("pending", 31, 1, _RO, "they do not yet; it stays if the MAC has no clock, as in reset"),
+    ),
+)
+
+COUNTERS = counter_block(
+    0x040,
+    {
+        "TX_FRAMES": "frames sent",
+        "TX_DROPPED": "frames not sent, or cut off, as there was no link",
+        "RX_FRAMES": "frames received",
+        "RX_BAD": "frames dropped that came with errors",
+        "RX_OVERFLOWS": "frames dropped as there was no room for them",
+        "LINK_LOSSES": "times that the link went away",
+        "TX_FAULTS": "cycles in which the MAC said that it was given a frame too slowly or too fast",
+    },
+)
+"""They count from reset on."""
+
+
+def cmac_map() -> RegisterMap:
+    """All registers."""
+    counters = (half for counter in COUNTERS.values() for half in counter.registers)
+    return RegisterMap([*IDENTITY, CONTROL, STATUS, SNAPSHOT, *counters])
+
+
+def identity(build_id: int = 0) -> dict[str, int]:
+    """The words of the identification block by register name."""
+    return {"MAGIC": MAGIC, "ABI_VERSION": ABI_VERSION, "BUILD_ID": build_id}
+
+
+def after_reset(build_id: int = 0) -> Iterator[Register]:
+    """All registers as a first read finds them, but for STATUS, which follows the link."""
+    return cmac_map().after_reset(identity(build_id))
