@@ -7,12 +7,12 @@ import json
 from dataclasses import asdict, dataclass
 
 from p4sgd.build.marking import mark
-from p4sgd.hw.spec import aggregator, registers
+from p4sgd.hw.spec import aggregator, cmac, registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.register_map import Register
 
-__all__ = ["RegisterDocuments", "aggregator_documents", "worker_documents"]
+__all__ = ["RegisterDocuments", "aggregator_documents", "cmac_documents", "worker_documents"]
 
 
 @dataclass(frozen=True)
@@ -161,6 +161,19 @@ def aggregator_documents(config: AggregatorConfig, build_id: int = 0) -> Registe
         config=asdict(config),
         config_hash=None,
         registers=list(aggregator.after_reset(config, build_id)),
+    )
+
+
+def cmac_documents(build_id: int = 0) -> RegisterDocuments:
+    """Those of the kernel of an Ethernet MAC, likewise."""
+    return RegisterDocuments(
+        owner="the kernel of an Ethernet MAC",
+        prefix="P4SGD_CMAC",
+        magic=cmac.MAGIC,
+        abi_version=cmac.ABI_VERSION,
+        config={},
+        config_hash=None,
+        registers=list(cmac.after_reset(build_id)),
     )
 
 

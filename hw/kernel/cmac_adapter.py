@@ -217,8 +217,8 @@ class CmacAdapter(wiring.Component):
 
     def _show(self, m: Module, registers: RegisterFile, up: Signal, events: dict[str, Any]) -> None:
         mac = self.mac
-        status = {
-            "up": up,
+        status = {  # a MAC in reset has no clock to say so
+            "up": up & ~mac.reset,
             **{name: getattr(mac, name) for name in ("aligned", "local_fault", "remote_fault", "tx_reset", "rx_reset")},
             "power_good": mac.power_good,
         }

@@ -3,10 +3,11 @@
 import json
 import re
 import subprocess
+from functools import partial
 
 import pytest
 
-from p4sgd.build.registers import RegisterDocuments, aggregator_documents, worker_documents
+from p4sgd.build.registers import RegisterDocuments, aggregator_documents, cmac_documents, worker_documents
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.register_map import Access, Field, Register
@@ -28,8 +29,9 @@ MAPS = pytest.mark.parametrize(
         aggregator_documents(AggregatorConfig(slots=16, jobs=1, ports=32)),
         worker_documents(WorkerConfig(udp=True)),
         aggregator_documents(AggregatorConfig(udp=True)),
+        cmac_documents(),
     ],
-    ids=["tiny", "u280", "aggregator", "small aggregator", "udp", "aggregator udp"],
+    ids=["tiny", "u280", "aggregator", "small aggregator", "udp", "aggregator udp", "cmac"],
 )
 
 MAKERS = pytest.mark.parametrize(
@@ -126,10 +128,12 @@ def test_documents_give_what_a_worker_reads_after_reset(config):
 
 @MAKERS
 @pytest.mark.parametrize(
-    ("documents", "config"), [(worker_documents, WorkerConfig.tiny()), (aggregator_documents, AggregatorConfig())]
+    "documents",
+    [partial(worker_documents, WorkerConfig.tiny()), partial(aggregator_documents, AggregatorConfig()), cmac_documents],
+    ids=["worker", "aggregator", "cmac"],
 )
-def test_documents_give_the_build_id(make, documents, config):
+def test_documents_give_the_build_id(make, documents):
     number = 0x1234ABCD
     shown = str(number) if make is RegisterDocuments.json_text else "0x1234abcd"
-    assert shown in make(documents(config, number), COMMAND)
-    assert shown not in make(documents(config), COMMAND)
+    assert shown in make(documents(number), COMMAND)
+    assert shown not in make(documents(), COMMAND)

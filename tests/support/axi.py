@@ -90,12 +90,12 @@ class WriteMemory:
 class LiteMaster:
     """Single AXI4-Lite reads and writes with random pauses on every channel."""
 
-    def __init__(self, dut: Any, name: str, stall: float) -> None:
-        self._aw = StreamSource(dut, f"{name}__aw", stall)
-        self._w = StreamSource(dut, f"{name}__w", stall)
-        self._ar = StreamSource(dut, f"{name}__ar", stall)
-        self._b = StreamSink(dut, f"{name}__b", stall)
-        self._r = StreamSink(dut, f"{name}__r", stall)
+    def __init__(self, dut: Any, name: str, stall: float, *, clock: Any = None) -> None:
+        self._aw = StreamSource(dut, f"{name}__aw", stall, clock=clock)
+        self._w = StreamSource(dut, f"{name}__w", stall, clock=clock)
+        self._ar = StreamSource(dut, f"{name}__ar", stall, clock=clock)
+        self._b = StreamSink(dut, f"{name}__b", stall, clock=clock)
+        self._r = StreamSink(dut, f"{name}__r", stall, clock=clock)
 
     async def write(self, offset: int, word: int, strobes: int = 0xF) -> None:
         """Write and wait for the response, which must be OKAY."""

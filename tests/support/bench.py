@@ -40,10 +40,17 @@ def run_bench(
     ``only`` is a regular expression: the names of the tests to run; ``sources`` are more Verilog files. A failure names
     the seed; ``P4SGD_SEED=… pytest …`` repeats it.
     """
+    top = "".join(c if c.isalnum() else "_" for c in type(component).__name__.lower())
+    run_verilog_bench(to_verilog(component, top), top, file, only=only, sources=sources, **parameters)
+
+
+def run_verilog_bench(
+    text: str, top: str, file: str, *, only: str | None = None, sources: Sequence[Path] = (), **parameters: Any
+) -> None:
+    """As `run_bench`, of a module in Verilog."""
     seed = default_seed()
     path = Path(file)
-    top = "".join(c if c.isalnum() else "_" for c in type(component).__name__.lower())
-    model = verilator.build(to_verilog(component, top), top, sources=sources)
+    model = verilator.build(text, top, sources=sources)
     with tempfile.TemporaryDirectory() as work:
         try:
             model.run(
@@ -66,7 +73,14 @@ def parameters() -> dict[str, Any]:
 
 
 async def start(dut: Any) -> None:
-    """Inside the simulator: start the clock (250 MHz) and reset the design."""
+    """Inside the simulator: start the clock (250 MHz) and reset the design, which may be a kernel."""
+    if hasattr(dut, "ap_clk"):
+        Clock(dut.ap_clk, 4, unit="ns").start()
+        dut.ap_rst_n.value = 0
+        await ClockCycles(dut.ap_clk, 3)
+        dut.ap_rst_n.value = 1
+        await ClockCycles(dut.ap_clk, 3)
+        return
     Clock(dut.clk, 4, unit="ns").start()
     if hasattr(dut, "rst"):
         dut.rst.value = 1

@@ -28,30 +28,61 @@ def pause(stall: float, *channels: Any) -> None:
         channel.set_pause_generator(_pauses(stall))
 
 
+def clocking(dut: Any) -> dict[str, Any]:
+    """Clock and reset of a design: those of a kernel, or as Amaranth names them."""
+    if hasattr(dut, "ap_clk"):
+        return {"clock": dut.ap_clk, "reset": dut.ap_rst_n, "reset_active_level": False}
+    return {"clock": dut.clk, "reset": dut.rst}
+
+
 def read_ram(dut: Any, prefix: str, stall: float, size: int) -> Any:
     """A memory of ``size`` bytes on the read channels of a master's AXI4 bus."""
-    ram = axi.AxiRamRead(axi.AxiReadBus.from_prefix(dut, prefix), dut.clk, dut.rst, size=size)
+    ram = axi.AxiRamRead(axi.AxiReadBus.from_prefix(dut, prefix), **clocking(dut), size=size)
     pause(stall, ram.ar_channel, ram.r_channel)
     return ram
 
 
 def write_ram(dut: Any, prefix: str, stall: float, size: int) -> Any:
     """A memory of ``size`` bytes on the write channels of a master's AXI4 bus."""
-    ram = axi.AxiRamWrite(axi.AxiWriteBus.from_prefix(dut, prefix), dut.clk, dut.rst, size=size)
+    ram = axi.AxiRamWrite(axi.AxiWriteBus.from_prefix(dut, prefix), **clocking(dut), size=size)
     pause(stall, ram.aw_channel, ram.w_channel, ram.b_channel)
     return ram
 
 
+def ram(dut: Any, prefix: str, stall: float, size: int) -> Any:
+    """A memory of ``size`` bytes on a master's AXI4 bus, on its read channels alone if it has no others."""
+    if not hasattr(dut, f"{prefix}_awvalid"):
+        return read_ram(dut, prefix, stall, size)
+    found = axi.AxiRam(axi.AxiBus.from_prefix(dut, prefix), **clocking(dut), size=size)
+    write, read = found.write_if, found.read_if
+    pause(stall, write.aw_channel, write.w_channel, write.b_channel, read.ar_channel, read.r_channel)
+    return found
+
+
+def frame_source(dut: Any, prefix: str, stall: float) -> Any:
+    """Sends frames to an AXI4-Stream of the design."""
+    source = axi.AxiStreamSource(axi.AxiStreamBus.from_prefix(dut, prefix), **clocking(dut))
+    pause(stall, source)
+    return source
+
+
+def frame_sink(dut: Any, prefix: str, stall: float) -> Any:
+    """Receives frames from an AXI4-Stream of the design."""
+    sink = axi.AxiStreamSink(axi.AxiStreamBus.from_prefix(dut, prefix), **clocking(dut))
+    pause(stall, sink)
+    return sink
+
+
 def memory_master(dut: Any, prefix: str, stall: float) -> Any:
     """A master of an AXI4 slave."""
-    master = axi.AxiMaster(axi.AxiBus.from_prefix(dut, prefix), dut.clk, dut.rst)
+    master = axi.AxiMaster(axi.AxiBus.from_prefix(dut, prefix), **clocking(dut))
     _pause_master(master, stall)
     return master
 
 
 def register_master(dut: Any, prefix: str, stall: float) -> Any:
     """A master of an AXI4-Lite slave."""
-    master = axi.AxiLiteMaster(axi.AxiLiteBus.from_prefix(dut, prefix), dut.clk, dut.rst)
+    master = axi.AxiLiteMaster(axi.AxiLiteBus.from_prefix(dut, prefix), **clocking(dut))
     _pause_master(master, stall)
     return master
 

@@ -33,11 +33,12 @@ def unpack(word: int, width: int, count: int, *, signed: bool = True) -> list[in
 class StreamSource:
     """Drives a stream into the design; ``stall`` is the chance of an idle cycle before an item.
 
-    ``flow`` is for a stream that has no ready, as its sink is always ready.
+    ``flow`` is for a stream that has no ready, as its sink is always ready; ``clock`` is that of the stream, if not
+    ``dut.clk``.
     """
 
-    def __init__(self, dut: Any, name: str, stall: float = 0.0, *, flow: bool = False) -> None:
-        self._clock = dut.clk
+    def __init__(self, dut: Any, name: str, stall: float = 0.0, *, flow: bool = False, clock: Any = None) -> None:
+        self._clock = clock or dut.clk
         self._payload = getattr(dut, f"{name}__payload")
         self._valid = getattr(dut, f"{name}__valid")
         self._ready = None if flow else getattr(dut, f"{name}__ready")
@@ -82,7 +83,7 @@ class StreamSource:
 class StreamSink:
     """Takes items from the design; ``stall`` is the chance of a cycle without ready. Checks the stream rules.
 
-    ``flow`` is for a stream that has no ready, and so no stalls.
+    ``flow`` is for a stream that has no ready, and so no stalls; ``clock`` is that of the stream, if not ``dut.clk``.
     """
 
     def __init__(
@@ -93,10 +94,11 @@ class StreamSink:
         on_item: Callable[[int], None] | None = None,
         *,
         flow: bool = False,
+        clock: Any = None,
     ) -> None:
         assert not (flow and stall), f"{name}: a flow cannot be stalled"
         self._name = name
-        self._clock = dut.clk
+        self._clock = clock or dut.clk
         self._payload = getattr(dut, f"{name}__payload")
         self._valid = getattr(dut, f"{name}__valid")
         self._ready = None if flow else getattr(dut, f"{name}__ready")

@@ -10,7 +10,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from cocotb.triggers import RisingEdge
 from support.bench import run_bench, start
-from support.foreign_axi import axi, pause, register_master
+from support.foreign_axi import axi, frame_sink, frame_source, register_master
 
 from p4sgd.hw.bus.axi_stream import FRAME_BEAT_BYTES, FrameBeat
 from p4sgd.hw.bus.register_file import RegisterFile, member_name
@@ -45,12 +45,7 @@ class FrameBuffer(wiring.Component):
 @cocotb.test()
 @cocotb.parametrize(stall=[0.0, 0.5])
 async def frames_pass(dut, stall):
-    def bus(prefix):
-        return axi.AxiStreamBus.from_prefix(dut, prefix)
-
-    source = axi.AxiStreamSource(bus("axis_in"), dut.clk, dut.rst)
-    sink = axi.AxiStreamSink(bus("axis_out"), dut.clk, dut.rst)
-    pause(stall, source, sink)
+    source, sink = frame_source(dut, "axis_in", stall), frame_sink(dut, "axis_out", stall)
     await start(dut)
     frames = [random.randbytes(random.choice([1, FRAME_BEAT_BYTES, random.randint(1, 300)])) for _ in range(50)]
     for frame in frames:

@@ -1,0 +1,122 @@
+// Stands for the vendor's MAC in simulation: the ports that the kernel connects, and what PG203 says of them.
+//
+// There is no line. With all transceivers in loopback (near-end PMA) the lanes are aligned a while after reset, and frames
+// come back in order. A frame whose first byte is BAD_BYTE comes back as one with a wrong check sequence. A gap within a
+// frame that is being sent is told by tx_unfout. Of its inputs for test and debugging none may be set.
+module p4sgd_cmac_usplus #(
+    parameter [7:0] BAD_BYTE = 8'hBD
+) (
+    input          sys_reset,
+    input          init_clk,
+    input          gt_ref_clk_p,
+    input          gt_ref_clk_n,
+    input  [3:0]   gt_rxp_in,
+    input  [3:0]   gt_rxn_in,
+    output [3:0]   gt_txp_out,
+    output [3:0]   gt_txn_out,
+    input  [11:0]  gt_loopback_in,
+    output [3:0]   gt_powergoodout,
+    output         gt_txusrclk2,
+    input          gtwiz_reset_tx_datapath,
+    input          gtwiz_reset_rx_datapath,
+    input          rx_clk,
+    input          core_tx_reset,
+    input          core_rx_reset,
+    output reg     usr_tx_reset,
+    output reg     usr_rx_reset,
+    input  [511:0] tx_axis_tdata,
+    input  [63:0]  tx_axis_tkeep,
+    input          tx_axis_tlast,
+    input          tx_axis_tuser,
+    input          tx_axis_tvalid,
+    output         tx_axis_tready,
+    output         tx_ovfout,
+    output reg     tx_unfout,
+    input  [55:0]  tx_preamblein,
+    output [511:0] rx_axis_tdata,
+    output [63:0]  rx_axis_tkeep,
+    output         rx_axis_tlast,
+    output         rx_axis_tuser,
+    output         rx_axis_tvalid,
+    input          ctl_tx_enable,
+    input          ctl_tx_send_idle,
+    input          ctl_tx_send_rfi,
+    input          ctl_tx_send_lfi,
+    input          ctl_tx_test_pattern,
+    input          ctl_rx_enable,
+    input          ctl_rx_force_resync,
+    input          ctl_rx_test_pattern,
+    input          ctl_rsfec_ieee_error_indication_mode,
+    input          ctl_tx_rsfec_enable,
+    input          ctl_rx_rsfec_enable,
+    input          ctl_rx_rsfec_enable_correction,
+    input          ctl_rx_rsfec_enable_indication,
+    output         stat_rx_aligned,
+    output         stat_rx_local_fault,
+    output         stat_rx_remote_fault,
+    input          core_drp_reset,
+    input          drp_clk,
+    input  [9:0]   drp_addr,
+    input  [15:0]  drp_di,
+    input          drp_en,
+    input          drp_we
+);
+    localparam LOOPBACK = 12'b010_010_010_010;
+    localparam ENTRY = 512 + 64 + 1 + 1;
+
+    assign gt_txusrclk2 = gt_ref_clk_p;
+    assign gt_powergoodout = 4'hF;
+    assign {gt_txp_out, gt_txn_out} = 8'h0F;
+    assign tx_ovfout = 1'b0;
+
+    // Out of reset, then lanes that are received, then lanes that are aligned.
+    reg [6:0] age = 0;
+    wire away = gt_loopback_in != LOOPBACK || !ctl_rx_enable;
+    always @(posedge gt_txusrclk2) begin
+        if (sys_reset) age <= 0;
+        else if (age < 40 || (age < 100 && !away)) age <= age + 1;
+        else if (away) age <= 40;
+        usr_tx_reset <= sys_reset || age < 20;
+        usr_rx_reset <= sys_reset || age < 30;
+    end
+    assign stat_rx_aligned = age == 100;
+    assign stat_rx_local_fault = !stat_rx_aligned;
+
+    // The line is a queue. Random numbers stop both ends now and then.
+    reg [ENTRY-1:0] line [0:255];
+    reg [7:0] head = 0, tail = 0;
+    reg [15:0] random = 16'hACE1;
+    reg inside = 0, bad = 0;
+    reg rfi = 0;
+    assign stat_rx_remote_fault = rfi;
+    assign tx_axis_tready = ctl_tx_enable && !usr_tx_reset && (tail - head) < 8'd200 && random[3:0] != 0;
+    wire takes = tx_axis_tvalid && tx_axis_tready;
+    wire is_bad = inside ? bad : tx_axis_tdata[7:0] == BAD_BYTE;
+    assign rx_axis_tvalid = head != tail && stat_rx_aligned && random[7:6] != 0;
+    assign {rx_axis_tuser, rx_axis_tlast, rx_axis_tkeep, rx_axis_tdata} = line[head];
+    always @(posedge gt_txusrclk2) begin
+        random <= {random[14:0], random[15] ^ random[13] ^ random[12] ^ random[10]};
+        rfi <= ctl_tx_send_rfi && stat_rx_aligned;
+        tx_unfout <= inside && !tx_axis_tvalid;
+        if (takes) begin
+            line[tail] <= {is_bad && tx_axis_tlast, tx_axis_tlast, tx_axis_tkeep, tx_axis_tdata};
+            tail <= tail + 1;
+            inside <= !tx_axis_tlast;
+            bad <= is_bad;
+        end
+        if (rx_axis_tvalid) head <= head + 1;
+        if (usr_tx_reset) inside <= 0;
+    end
+
+    // What must not be set, and what must be the same.
+    wire wrong = gtwiz_reset_tx_datapath | gtwiz_reset_rx_datapath | core_tx_reset | core_rx_reset | tx_axis_tuser
+        | (|tx_preamblein) | ctl_tx_send_idle | ctl_tx_send_lfi | ctl_tx_test_pattern | ctl_rx_force_resync
+        | ctl_rx_test_pattern | ctl_rsfec_ieee_error_indication_mode | core_drp_reset | drp_clk | (|drp_addr)
+        | (|drp_di) | drp_en | drp_we | (rx_clk != gt_txusrclk2) | (ctl_tx_rsfec_enable != ctl_rx_rsfec_enable)
+        | (ctl_rx_rsfec_enable_correction != ctl_rx_rsfec_enable)
+        | (ctl_rx_rsfec_enable_indication != ctl_rx_rsfec_enable);
+    always @(posedge gt_txusrclk2) if (wrong) $fatal(1, "the MAC's inputs are not as they must be");
+    /* verilator lint_off UNUSEDSIGNAL */
+    wire unused = &{init_clk, gt_ref_clk_n, gt_rxp_in, gt_rxn_in};
+    /* verilator lint_on UNUSEDSIGNAL */
+endmodule

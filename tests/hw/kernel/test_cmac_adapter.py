@@ -1,0 +1,309 @@
+"""CmacAdapter: frames to and from a MAC with a clock of its own, and its link, which comes and goes."""
+
+import random
+
+import cocotb
+import pytest
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge, Timer
+from support.axi import LiteMaster
+from support.bench import parameters, run_bench
+from support.streams import StreamSink, StreamSource
+
+from p4sgd.hw.kernel.cmac_adapter import CmacAdapter
+from p4sgd.hw.spec import cmac
+
+BUILD_ID = 77
+LAST = 1 << 576
+BAD = 1 << 577
+
+
+def random_frames(count, longest=5):
+    """Frames as lists of beats."""
+    lengths = [random.choice([1, 1, 2, random.randint(1, longest)]) for _ in range(count)]
+    return [[random.getrandbits(576) | (LAST if left == 1 else 0) for left in range(n, 0, -1)] for n in lengths]
+
+
+class Mac:
+    """A MAC as PG203 describes it, seen from its user; checks what it wants of its user.
+
+    Its clock rests while it is in reset, and both of its sides stay in reset for a while after that. Lanes are aligned
+    some cycles later if there is a cable.
+    """
+
+    def __init__(self, dut, period_ps, stall):
+        self.dut = dut
+        self.clock = dut.mac__clk
+        self.sent = []
+        self.received = []
+        """Frames put on ``rx``, and whether each was good."""
+        self.cable = True
+        self.remote_fault = False
+        self.cut_next = False
+        """The next frame of several beats on ``rx`` ends within, as the receiving side is reset."""
+        self._cutting = False
+        self._cycles = 0  # since the reset
+        self._locked = 0  # cycles since lanes are received
+        self._stall = stall
+        self._queue = []
+        for name in ("tx__ready", "rx__valid", "tx_fault", "aligned", "local_fault", "remote_fault", "power_good"):
+            getattr(dut, f"mac__{name}").value = 0
+        dut.mac__tx_reset.value = dut.mac__rx_reset.value = 1
+        self.clock.value = 0
+        cocotb.start_soon(self._tick(period_ps // 2))
+        cocotb.start_soon(self._link())
+        cocotb.start_soon(self._take())
+        cocotb.start_soon(self._give())
+
+    async def _tick(self, half_ps):
+        while True:
+            if self.dut.mac__reset.value:
+                self._cycles = self._locked = 0
+                self.dut.mac__tx_reset.value = self.dut.mac__rx_reset.value = 1
+                await FallingEdge(self.dut.mac__reset)
+                await Timer(random.randint(1, 10 * half_ps), unit="ps")
+            self.clock.value = 1
+            await Timer(half_ps, unit="ps")
+            self.clock.value = 0
+            await Timer(half_ps, unit="ps")
+
+    async def _link(self):
+        dut = self.dut
+        while True:
+            await RisingEdge(self.clock)
+            self._cycles += 1
+            in_reset = self._cycles < 30
+            self._locked = self._locked + 1 if self.cable and not in_reset else 0
+            aligned = self._locked > 40
+            dut.mac__tx_reset.value = int(in_reset)
+            dut.mac__rx_reset.value = int(in_reset or self._cutting)
+            dut.mac__power_good.value = 0 if in_reset else 0xF
+            dut.mac__aligned.value = int(aligned)
+            dut.mac__local_fault.value = int(not aligned)
+            dut.mac__remote_fault.value = int(self.remote_fault)
+            self._cutting = False
+
+    async def _take(self):
+        dut = self.dut
+        frame = []
+        while True:
+            ready = random.random() >= self._stall
+            dut.mac__tx__ready.value = int(ready)
+            await RisingEdge(self.clock)
+            if dut.mac__tx_reset.value:
+                frame = []
+                continue
+            if frame:
+                assert dut.mac__tx__valid.value, "too slow within a frame"
+            if dut.mac__tx__valid.value and ready:
+                beat = int(dut.mac__tx__payload.value)
+                assert frame or dut.mac__tx_enable.value, "a frame without a link"
+                frame.append(beat)
+                if beat & LAST:
+                    self.sent.append(frame)
+                    frame = []
+
+    async def _give(self):
+        dut = self.dut
+        while True:
+            dut.mac__rx__valid.value = 0
+            while not self._queue or not dut.mac__rx_enable.value or dut.mac__rx_reset.value:
+                await RisingEdge(self.clock)
+            frame, bad = self._queue.pop(0)
+            for number, beat in enumerate(frame):
+                while random.random() < self._stall:
+                    dut.mac__rx__valid.value = 0
+                    await RisingEdge(self.clock)
+                if number and self.cut_next:
+                    dut.mac__rx__valid.value = 0
+                    self.cut_next, self._cutting = False, True
+                    await ClockCycles(self.clock, 5)
+                    bad = True
+                    break
+                dut.mac__rx__valid.value = 1
+                dut.mac__rx__payload.value = beat | (BAD if bad and beat & LAST else 0)
+                await RisingEdge(self.clock)
+            self.received.append((frame, not bad))
+
+    def give(self, frames, bad=0.0):
+        """Put frames on ``rx``; ``bad`` is the chance of an error in each."""
+        self._queue += [(frame, random.random() < bad) for frame in frames]
+
+    async def given(self):
+        while self._queue:
+            await RisingEdge(self.clock)
+        await ClockCycles(self.clock, 60)
+
+
+class Host:
+    """Registers of the kernel."""
+
+    def __init__(self, dut, stall):
+        self._master = LiteMaster(dut, "control", stall, clock=dut.ap_clk)
+
+    async def read(self, register):
+        return register.decode(await self._master.read(register.offset))
+
+    async def write(self, register, **fields):
+        await self._master.write(register.offset, register.encode(**fields))
+
+    async def counters(self):
+        await self.write(cmac.SNAPSHOT)
+        while (await self.read(cmac.SNAPSHOT))["pending"]:
+            pass
+        found = {}
+        for name, counter in cmac.COUNTERS.items():
+            low, high = counter.registers
+            found[name] = (await self.read(low))["value"] | (await self.read(high))["value"] << 32
+        return found
+
+    async def until(self, **status):
+        for _ in range(500):
+            found = await self.read(cmac.STATUS)
+            if all(found[name] == value for name, value in status.items()):
+                return
+        raise AssertionError(f"{status} never came, but {found}")
+
+
+async def begin(dut, stall):
+    """Clocks of both sides, and a reset; returns host, MAC, source and sink."""
+    Clock(dut.ap_clk, parameters()["kernel_ps"], unit="ps").start()
+    dut.ap_rst_n.value = 0
+    mac = Mac(dut, parameters()["mac_ps"], stall)
+    host = Host(dut, stall)
+    source = StreamSource(dut, "axis_tx", stall, clock=dut.ap_clk)
+    sink = StreamSink(dut, "axis_rx", stall, clock=dut.ap_clk)
+    await ClockCycles(dut.ap_clk, 5)
+    dut.ap_rst_n.value = 1
+    await ClockCycles(dut.ap_clk, 5)
+    return host, mac, source, sink
+
+
+def send(source, frames):
+    source.send(beat for frame in frames for beat in frame)
+
+
+def frames_of(beats):
+    frames = [[]]
+    for beat in beats:
+        frames[-1].append(beat)
+        if beat & LAST:
+            frames.append([])
+    assert not frames.pop(), "the last frame has no end"
+    return frames
+
+
+@cocotb.test()
+@cocotb.parametrize(stall=[0.0, 0.4])
+async def frames_pass_both_ways(dut, stall):
+    host, mac, source, sink = await begin(dut, stall)
+    words = {register.name: register for register in cmac.IDENTITY}
+    for name, word in cmac.identity(BUILD_ID).items():
+        assert (await host.read(words[name]))["value"] == word
+    await host.until(up=1, aligned=1, local_fault=0, remote_fault=0, tx_reset=0, rx_reset=0, power_good=0xF)
+    out, back = random_frames(200), random_frames(200)
+    send(source, out)
+    mac.give(back, bad=0.2)
+    await source.drained()
+    await mac.given()
+    await ClockCycles(dut.ap_clk, 3000 if stall else 300)
+    assert mac.sent == out
+    good = [frame for frame, is_good in mac.received if is_good]
+    assert frames_of(sink.items) == good
+    assert await host.counters() == {
+        "TX_FRAMES": 200,
+        "TX_DROPPED": 0,
+        "RX_FRAMES": len(good),
+        "RX_BAD": 200 - len(good),
+        "RX_OVERFLOWS": 0,
+        "LINK_LOSSES": 0,
+        "TX_FAULTS": 0,
+    }
+
+
+@cocotb.test()
+async def what_does_not_fit_is_dropped_whole(dut):
+    """While nobody takes received frames, as many are kept as there is room for, and counted those that are not."""
+    host, mac, _, sink = await begin(dut, 0.0)
+    await host.until(up=1)
+    sink.stall = 1.0
+    frames = random_frames(400, longest=20)
+    mac.give(frames)
+    await mac.given()
+    counters = await host.counters()
+    assert counters["RX_OVERFLOWS"] > 0
+    assert counters["RX_FRAMES"] + counters["RX_OVERFLOWS"] == 400
+    sink.stall = 0.0
+    await ClockCycles(dut.ap_clk, 1500)
+    got = frames_of(sink.items)
+    assert len(got) == counters["RX_FRAMES"]
+    left = iter(frames)
+    assert all(frame in left for frame in got), "in their order"
+    assert len(sink.items) > 500, "as many as there is room for"
+    more = random_frames(20)
+    mac.give(more)
+    await mac.given()
+    await ClockCycles(dut.ap_clk, 100)
+    assert frames_of(sink.items)[len(got) :] == more
+
+
+@cocotb.test()
+@cocotb.parametrize(stall=[0.0, 0.4])
+async def the_link_goes_away_and_comes_back(dut, stall):
+    """Frames that are to be sent meanwhile are taken and dropped; those sent are whole, in order, and counted."""
+    host, mac, source, sink = await begin(dut, stall)
+    await host.until(up=1)
+    given, losses = [], 0
+    for way in ("cable", "remote_fault", "reset", "cut", "cable"):
+        frames = random_frames(60)
+        given += frames
+        send(source, frames)
+        mac.give(random_frames(30), bad=0.1)
+        await ClockCycles(dut.ap_clk, random.randint(20, 60))
+        match way:
+            case "cable":
+                mac.cable = False
+                await host.until(up=0, local_fault=1, aligned=0)
+                assert dut.mac__send_remote_fault.value == 1
+            case "remote_fault":
+                mac.remote_fault = True
+                await host.until(up=0, remote_fault=1, aligned=1)
+                assert dut.mac__send_remote_fault.value == 0
+            case "reset":
+                await host.write(cmac.CONTROL, reset=1, rs_fec=0, loopback=1)
+                await ClockCycles(dut.ap_clk, 50)
+                assert dut.mac__reset.value == 1
+                assert dut.mac__loopback.value == 1
+            case "cut":
+                mac.cut_next = True
+                mac.give([[random.getrandbits(576), random.getrandbits(576), LAST]])
+        if way != "reset":  # without a clock nothing is taken
+            await source.drained()
+        mac.cable, mac.remote_fault = True, False
+        if way == "reset":
+            await host.write(cmac.CONTROL, rs_fec=0)
+        losses += way in ("cable", "remote_fault", "reset")
+        await host.until(up=1)
+        assert dut.mac__rs_fec.value == int(way in ("cable", "remote_fault") and losses < 3)
+        await source.drained()
+        await mac.given()
+    await ClockCycles(dut.ap_clk, 1500)
+
+    counters = await host.counters()
+    left = iter(given)
+    assert all(frame in left for frame in mac.sent), "each once, in order"
+    assert counters["TX_FRAMES"] == len(mac.sent)
+    assert counters["TX_FRAMES"] + counters["TX_DROPPED"] == len(given)
+    assert 0 < counters["TX_DROPPED"] < len(given)
+    good = [frame for frame, is_good in mac.received if is_good]
+    assert frames_of(sink.items) == good
+    assert counters["RX_FRAMES"] == len(good)
+    assert counters["RX_BAD"] == len(mac.received) - len(good)
+    assert counters["RX_OVERFLOWS"] == 0
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize("kernel_ps", [4000, 3332, 2500])
+def test_cmac_adapter(kernel_ps):
+    """At 250 MHz, at 300 MHz, which v++ aims at, and at 400 MHz; the MAC has 322 MHz."""
+    run_bench(CmacAdapter(build_id=BUILD_ID), __file__, kernel_ps=kernel_ps, mac_ps=3104)

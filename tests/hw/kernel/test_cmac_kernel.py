@@ -1,0 +1,125 @@
+"""The MAC's kernel around a model of the vendor's MAC: frames go out and come back by the transceivers' loopback."""
+
+import random
+from pathlib import Path
+
+import cocotb
+import pytest
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles
+from support.bench import run_verilog_bench, start
+from support.foreign_axi import axi, frame_sink, frame_source, register_master
+from support.verilog_ports import ports_of
+
+from p4sgd.hw.kernel.verilog import CMAC_IP, CMAC_KERNEL, cmac_kernel
+from p4sgd.hw.spec import cmac
+from p4sgd.hw.spec.register_map import Register
+
+MODEL = Path(__file__).with_name(f"{CMAC_IP}.sv")
+BAD_BYTE = 0xBD
+
+
+class Host:
+    """Registers of the kernel, over AXI4-Lite that is not ours."""
+
+    def __init__(self, dut, stall):
+        self._bus = register_master(dut, "s_axi_control", stall)
+
+    async def read(self, register: Register):
+        return register.decode(await self._bus.read_dword(register.offset))
+
+    async def write(self, register: Register, **fields):
+        await self._bus.write_dword(register.offset, register.encode(**fields))
+
+    async def counters(self):
+        await self.write(cmac.SNAPSHOT)
+        while (await self.read(cmac.SNAPSHOT))["pending"]:
+            pass
+        found = {}
+        for name, counter in cmac.COUNTERS.items():
+            low, high = counter.registers
+            found[name] = (await self.read(low))["value"] | (await self.read(high))["value"] << 32
+        return found
+
+
+@cocotb.test()
+@cocotb.parametrize(stall=[0.0, 0.4])
+async def frames_come_back(dut, stall):
+    Clock(dut.gt_refclk_p, 3104, unit="ps").start()  # the model makes the user's clock of it
+    Clock(dut.clk_gt_freerun, 20, unit="ns").start()
+    dut.gt_refclk_n.value = dut.gt_rxp.value = dut.gt_rxn.value = 0
+    host = Host(dut, stall)
+    source, sink = frame_source(dut, "axis_tx", stall), frame_sink(dut, "axis_rx", stall)
+    await start(dut)
+    await ClockCycles(dut.ap_clk, 1000)
+    assert not (await host.read(cmac.STATUS))["up"], "there is no cable"
+    source.send_nowait(axi.AxiStreamFrame(bytes(64)))  # goes nowhere, and stops nothing
+    await source.wait()
+    await host.write(cmac.CONTROL, reset=1, loopback=1)
+    await host.write(cmac.CONTROL, loopback=1)
+    while not (await host.read(cmac.STATUS))["up"]:
+        pass
+    lengths = [random.choice([60, 64, 106, random.randint(60, 1514)]) for _ in range(100)]
+    frames = [random.randbytes(length) for length in lengths]
+    for at in random.sample(range(100), 20):
+        frames[at] = bytes([BAD_BYTE]) + frames[at][1:]
+    good = [frame for frame in frames if frame[0] != BAD_BYTE]
+    for frame in frames:
+        source.send_nowait(axi.AxiStreamFrame(frame))
+    for frame in good:
+        assert bytes((await sink.recv()).tdata) == frame
+    await ClockCycles(dut.ap_clk, 500)
+    assert sink.empty()
+    assert await host.counters() == {
+        "TX_FRAMES": 100,
+        "TX_DROPPED": 1,
+        "RX_FRAMES": len(good),
+        "RX_BAD": 100 - len(good),
+        "RX_OVERFLOWS": 0,
+        "LINK_LOSSES": 0,
+        "TX_FAULTS": 0,
+    }
+
+
+@pytest.mark.rtl
+def test_cmac_kernel():
+    kernel = cmac_kernel()
+    run_verilog_bench(kernel.text, kernel.top, __file__, sources=[MODEL])
+
+
+def test_names_are_as_asked():
+    """Two MACs in one design are two IPs, and so two kernels."""
+    kernel = cmac_kernel(top="other_kernel", mac="other_mac")
+    assert kernel.top == "other_kernel"
+    assert "  other_mac mac (" in kernel.text
+    assert CMAC_IP not in kernel.text
+    assert CMAC_KERNEL not in kernel.text
+
+
+def test_ports():
+    kernel = cmac_kernel()
+    ports = ports_of(kernel.text, kernel.top)
+    assert {name: port for name, port in ports.items() if name.startswith(("gt_", "clk_", "ap_"))} == {
+        "ap_clk": ("input", 1),
+        "ap_rst_n": ("input", 1),
+        "clk_gt_freerun": ("input", 1),
+        "gt_refclk_p": ("input", 1),
+        "gt_refclk_n": ("input", 1),
+        **{f"gt_rx{way}": ("input", 4) for way in "pn"},
+        **{f"gt_tx{way}": ("output", 4) for way in "pn"},
+    }
+
+
+def test_synchronizers_are_marked():
+    """Every register that first takes a value of another clock, and those behind it, bear the attribute."""
+    text = cmac_kernel().text
+    marked = unmarked = 0
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        if line.strip().startswith("reg ") and " stage" in line:
+            if "ASYNC_REG" in "".join(lines[number - 3 : number]):
+                marked += 1
+            else:
+                unmarked += 1
+    assert marked > 10
+    assert unmarked == 0
