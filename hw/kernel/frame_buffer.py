@@ -73,7 +73,7 @@ class FrameBuffer(wiring.Component):
         begin_at = Signal(range(2 * self._depth))  # of the frame that is coming; those before it are whole
         read_at = Signal(range(2 * self._depth))
         lost = Signal()  # of the frame that is coming a beat found no room
-        full = write_at - read_at == self._depth
+        full = write_at == read_at ^ self._depth
         fits = ~full & ~lost
         takes, ends = Signal(), Signal()
         m.d.comb += [

@@ -1,5 +1,7 @@
 """Setting an aggregator up in a bench, and frames for its ``rx``."""
 
+from typing import Any
+
 from p4sgd.hw.spec import aggregator as registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.job import Job
@@ -18,11 +20,11 @@ def beat(frame: bytes, port: int, *, keep: int = KEEP, last: int = 1) -> int:
 
 
 class Host:
-    """Sets the aggregator up through its registers."""
+    """Sets the aggregator up through its registers; ``master`` moves words, if not those of the port ``control``."""
 
-    def __init__(self, dut, config: AggregatorConfig, stall: float = 0.0) -> None:
+    def __init__(self, dut, config: AggregatorConfig, stall: float = 0.0, *, master: Any = None) -> None:
         self.config = config
-        self._master = LiteMaster(dut, "control", stall)
+        self._master = master or LiteMaster(dut, "control", stall)
 
     async def write(self, *writes) -> None:
         """Registers with their fields, in order."""

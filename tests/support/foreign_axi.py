@@ -87,6 +87,22 @@ def register_master(dut: Any, prefix: str, stall: float) -> Any:
     return master
 
 
+class RegisterWords:
+    """Words of an AXI4-Lite slave, read and written as :class:`support.axi.LiteMaster` does."""
+
+    def __init__(self, dut: Any, prefix: str, stall: float) -> None:
+        self._bus = register_master(dut, prefix, stall)
+
+    async def write(self, offset: int, word: int) -> None:
+        answer = await self._bus.write(offset, word.to_bytes(4, "little"))
+        assert answer.resp == axi.AxiResp.OKAY
+
+    async def read(self, offset: int) -> int:
+        answer = await self._bus.read(offset, 4)
+        assert answer.resp == axi.AxiResp.OKAY
+        return int.from_bytes(answer.data, "little")
+
+
 def _pause_master(master: Any, stall: float) -> None:
     write, read = master.write_if, master.read_if
     pause(stall, write.aw_channel, write.w_channel, write.b_channel, read.ar_channel, read.r_channel)

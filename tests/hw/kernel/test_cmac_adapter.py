@@ -8,6 +8,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge, Timer
 from support.axi import LiteMaster
 from support.bench import parameters, run_bench
+from support.cmac import Host
 from support.streams import StreamSink, StreamSource
 
 from p4sgd.hw.kernel.cmac_adapter import CmacAdapter
@@ -135,42 +136,12 @@ class Mac:
         await ClockCycles(self.clock, 60)
 
 
-class Host:
-    """Registers of the kernel."""
-
-    def __init__(self, dut, stall):
-        self._master = LiteMaster(dut, "control", stall, clock=dut.ap_clk)
-
-    async def read(self, register):
-        return register.decode(await self._master.read(register.offset))
-
-    async def write(self, register, **fields):
-        await self._master.write(register.offset, register.encode(**fields))
-
-    async def counters(self):
-        await self.write(cmac.SNAPSHOT)
-        while (await self.read(cmac.SNAPSHOT))["pending"]:
-            pass
-        found = {}
-        for name, counter in cmac.COUNTERS.items():
-            low, high = counter.registers
-            found[name] = (await self.read(low))["value"] | (await self.read(high))["value"] << 32
-        return found
-
-    async def until(self, **status):
-        for _ in range(500):
-            found = await self.read(cmac.STATUS)
-            if all(found[name] == value for name, value in status.items()):
-                return
-        raise AssertionError(f"{status} never came, but {found}")
-
-
 async def begin(dut, stall):
     """Clocks of both sides, and a reset; returns host, MAC, source and sink."""
     Clock(dut.ap_clk, parameters()["kernel_ps"], unit="ps").start()
     dut.ap_rst_n.value = 0
     mac = Mac(dut, parameters()["mac_ps"], stall)
-    host = Host(dut, stall)
+    host = Host(LiteMaster(dut, "control", stall, clock=dut.ap_clk))
     source = StreamSource(dut, "axis_tx", stall, clock=dut.ap_clk)
     sink = StreamSink(dut, "axis_rx", stall, clock=dut.ap_clk)
     await ClockCycles(dut.ap_clk, 5)

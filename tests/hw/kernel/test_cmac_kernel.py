@@ -8,38 +8,15 @@ import pytest
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
 from support.bench import run_verilog_bench, start
-from support.foreign_axi import axi, frame_sink, frame_source, register_master
+from support.cmac import Host
+from support.foreign_axi import RegisterWords, axi, frame_sink, frame_source
 from support.verilog_ports import ports_of
 
 from p4sgd.hw.kernel.verilog import CMAC_IP, CMAC_KERNEL, cmac_kernel
 from p4sgd.hw.spec import cmac
-from p4sgd.hw.spec.register_map import Register
 
 MODEL = Path(__file__).with_name(f"{CMAC_IP}.sv")
 BAD_BYTE = 0xBD
-
-
-class Host:
-    """Registers of the kernel, over AXI4-Lite that is not ours."""
-
-    def __init__(self, dut, stall):
-        self._bus = register_master(dut, "s_axi_control", stall)
-
-    async def read(self, register: Register):
-        return register.decode(await self._bus.read_dword(register.offset))
-
-    async def write(self, register: Register, **fields):
-        await self._bus.write_dword(register.offset, register.encode(**fields))
-
-    async def counters(self):
-        await self.write(cmac.SNAPSHOT)
-        while (await self.read(cmac.SNAPSHOT))["pending"]:
-            pass
-        found = {}
-        for name, counter in cmac.COUNTERS.items():
-            low, high = counter.registers
-            found[name] = (await self.read(low))["value"] | (await self.read(high))["value"] << 32
-        return found
 
 
 @cocotb.test()
@@ -48,7 +25,7 @@ async def frames_come_back(dut, stall):
     Clock(dut.gt_refclk_p, 3104, unit="ps").start()  # the model makes the user's clock of it
     Clock(dut.clk_gt_freerun, 20, unit="ns").start()
     dut.gt_refclk_n.value = dut.gt_rxp.value = dut.gt_rxn.value = 0
-    host = Host(dut, stall)
+    host = Host(RegisterWords(dut, "s_axi_control", stall))
     source, sink = frame_source(dut, "axis_tx", stall), frame_sink(dut, "axis_rx", stall)
     await start(dut)
     await ClockCycles(dut.ap_clk, 1000)
@@ -57,8 +34,7 @@ async def frames_come_back(dut, stall):
     await source.wait()
     await host.write(cmac.CONTROL, reset=1, loopback=1)
     await host.write(cmac.CONTROL, loopback=1)
-    while not (await host.read(cmac.STATUS))["up"]:
-        pass
+    await host.until(up=1)
     lengths = [random.choice([60, 64, 106, random.randint(60, 1514)]) for _ in range(100)]
     frames = [random.randbytes(length) for length in lengths]
     for at in random.sample(range(100), 20):

@@ -62,7 +62,7 @@ async def ports_take_turns(dut):
     sink = StreamSink(dut, "frames")
     await start(dut)
     for source in sources:
-        source.send(beat for _ in range(40) for beat in random_frame(2))
+        source.send(beat for _ in range(100) for beat in random_frame(2))
     await sink.receive(40)
     first = len(sink.items)
     for _ in range(100):
