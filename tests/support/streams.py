@@ -38,7 +38,7 @@ class StreamSource:
     """
 
     def __init__(self, dut: Any, name: str, stall: float = 0.0, *, flow: bool = False, clock: Any = None) -> None:
-        self._clock = clock or dut.clk
+        self._clock = dut.clk if clock is None else clock
         self._payload = getattr(dut, f"{name}__payload")
         self._valid = getattr(dut, f"{name}__valid")
         self._ready = None if flow else getattr(dut, f"{name}__ready")
@@ -98,7 +98,7 @@ class StreamSink:
     ) -> None:
         assert not (flow and stall), f"{name}: a flow cannot be stalled"
         self._name = name
-        self._clock = clock or dut.clk
+        self._clock = dut.clk if clock is None else clock
         self._payload = getattr(dut, f"{name}__payload")
         self._valid = getattr(dut, f"{name}__valid")
         self._ready = None if flow else getattr(dut, f"{name}__ready")

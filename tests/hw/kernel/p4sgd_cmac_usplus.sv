@@ -86,26 +86,26 @@ module p4sgd_cmac_usplus #(
     reg [ENTRY-1:0] line [0:255];
     reg [7:0] head = 0, tail = 0;
     reg [15:0] random = 16'hACE1;
-    reg inside = 0, bad = 0;
+    reg in_frame = 0, bad = 0;
     reg rfi = 0;
     assign stat_rx_remote_fault = rfi;
     assign tx_axis_tready = ctl_tx_enable && !usr_tx_reset && (tail - head) < 8'd200 && random[3:0] != 0;
     wire takes = tx_axis_tvalid && tx_axis_tready;
-    wire is_bad = inside ? bad : tx_axis_tdata[7:0] == BAD_BYTE;
+    wire is_bad = in_frame ? bad : tx_axis_tdata[7:0] == BAD_BYTE;
     assign rx_axis_tvalid = head != tail && stat_rx_aligned && random[7:6] != 0;
     assign {rx_axis_tuser, rx_axis_tlast, rx_axis_tkeep, rx_axis_tdata} = line[head];
     always @(posedge gt_txusrclk2) begin
         random <= {random[14:0], random[15] ^ random[13] ^ random[12] ^ random[10]};
         rfi <= ctl_tx_send_rfi && stat_rx_aligned;
-        tx_unfout <= inside && !tx_axis_tvalid;
+        tx_unfout <= in_frame && !tx_axis_tvalid;
         if (takes) begin
             line[tail] <= {is_bad && tx_axis_tlast, tx_axis_tlast, tx_axis_tkeep, tx_axis_tdata};
             tail <= tail + 1;
-            inside <= !tx_axis_tlast;
+            in_frame <= !tx_axis_tlast;
             bad <= is_bad;
         end
         if (rx_axis_tvalid) head <= head + 1;
-        if (usr_tx_reset) inside <= 0;
+        if (usr_tx_reset) in_frame <= 0;
     end
 
     // What must not be set, and what must be the same.

@@ -111,20 +111,24 @@ class Mac:
             while not self._queue or not dut.mac__rx_enable.value or dut.mac__rx_reset.value:
                 await RisingEdge(self.clock)
             frame, bad = self._queue.pop(0)
-            for number, beat in enumerate(frame):
+            taken = 0
+            for beat in frame:
                 while random.random() < self._stall:
                     dut.mac__rx__valid.value = 0
                     await RisingEdge(self.clock)
-                if number and self.cut_next:
-                    dut.mac__rx__valid.value = 0
+                if taken and self.cut_next:
                     self.cut_next, self._cutting = False, True
-                    await ClockCycles(self.clock, 5)
-                    bad = True
+                    dut.mac__rx__valid.value = 0
+                    await ClockCycles(self.clock, 3)
                     break
                 dut.mac__rx__valid.value = 1
                 dut.mac__rx__payload.value = beat | (BAD if bad and beat & LAST else 0)
                 await RisingEdge(self.clock)
-            self.received.append((frame, not bad))
+                if dut.mac__rx_reset.value:
+                    break
+                taken += 1
+            if taken:
+                self.received.append((frame, not bad and taken == len(frame)))
 
     def give(self, frames, bad=0.0):
         """Put frames on ``rx``; ``bad`` is the chance of an error in each."""
