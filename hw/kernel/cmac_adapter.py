@@ -25,6 +25,10 @@ LANES = 4
 _RESET_CYCLES = 256
 """Least length of the MAC's reset in cycles of the kernel's clock: many of the 50 MHz that it is taken over with."""
 
+_STEADY_CYCLES = 256
+"""Cycles of the MAC's clock in which a link must work before frames are sent. Its faults take up to 128 columns of the
+line to be told (IEEE 802.3 81.3.4)."""
+
 _CROSSING_DEPTH = 16
 """Beats of a FIFO between two clocks: more than come while its pointers cross."""
 
@@ -94,7 +98,7 @@ class CmacAdapter(wiring.Component):
     are dropped, and those for which there is no room.
 
     The link comes up as PG203 wants it: the receiver is enabled, the other end is told that this one does not receive
-    until all lanes are aligned, and frames are sent once the other end does not say the same.
+    until all lanes are aligned, and frames are sent once the other end has not said the same for a while.
 
     Parameters
     ----------
@@ -151,13 +155,17 @@ class CmacAdapter(wiring.Component):
         m.d.comb += mac.loopback.eq(registers.control_loopback)
         m.submodules.rs_fec = FFSynchronizer(registers.control_rs_fec, mac.rs_fec, o_domain="mac")
 
+        # What the other end says of itself is known some time after lanes are aligned.
         aligned = mac.aligned & ~mac.rx_reset
+        works = aligned & ~mac.remote_fault & ~mac.tx_reset
+        cycles_to_wait = Signal(range(_STEADY_CYCLES), init=_STEADY_CYCLES - 1)
         up = Signal()
         was_up = Signal()
         m.d.mac += [
             mac.rx_enable.eq(~mac.rx_reset),
             mac.send_remote_fault.eq(~aligned),
-            up.eq(aligned & ~mac.remote_fault & ~mac.tx_reset),
+            cycles_to_wait.eq(Mux(works, cycles_to_wait - (cycles_to_wait != 0), _STEADY_CYCLES - 1)),
+            up.eq(works & (cycles_to_wait == 0)),
             was_up.eq(up),
         ]
         m.d.comb += mac.tx_enable.eq(up)
