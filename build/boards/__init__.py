@@ -1,0 +1,1 @@
+"""Boards for Amaranth, and designs that try one out alone."""
