@@ -32,7 +32,7 @@ _LVDS = Attrs(IOSTANDARD="LVDS")
 _LVDS_AC = Attrs(IOSTANDARD="LVDS", DQS_BIAS="TRUE")
 
 _RESET_CYCLES = 16
-"""Cycles of reset after configuration, while the tool's global write enable comes up everywhere on three dies."""
+"""Cycles of reset after configuration, until flip-flops of all three dies have their global write enable."""
 
 _CONSTRAINTS = """
 # Configuration from the card's QSPI flash.
