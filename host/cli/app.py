@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from p4sgd.host.cli.commands.build import build
 from p4sgd.host.cli.commands.data import data
 from p4sgd.host.cli.commands.doctor import doctor
 from p4sgd.host.cli.commands.evaluate import evaluate
@@ -98,5 +99,5 @@ def main() -> None:
     """Train generalized linear models on FPGAs joined by a programmable switch, or on an exact emulation of them."""
 
 
-for _command in (train, predict, evaluate, simulate, generate, resources, doctor, switch, worker, info, data):
+for _command in (train, predict, evaluate, simulate, generate, build, resources, doctor, switch, worker, info, data):
     main.add_command(_command)
