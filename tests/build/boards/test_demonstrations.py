@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 from click.testing import CliRunner
@@ -14,12 +15,23 @@ from p4sgd.host.cli import main
 from p4sgd.hw.kernel.verilog import cmac_kernel
 
 
+@pytest.fixture(scope="module")
+def folder_of(tmp_path_factory):
+    """Makes a demonstration's folder, once."""
+
+    @cache
+    def make(name):
+        folder = tmp_path_factory.mktemp(name) / "out"
+        generate(name, folder)
+        return folder
+
+    return make
+
+
 @pytest.fixture(scope="module", params=DEMONSTRATIONS)
-def made(request, tmp_path_factory):
+def made(request, folder_of):
     """A demonstration's name and folder."""
-    folder = tmp_path_factory.mktemp("demonstration") / "out"
-    generate(request.param, folder)
-    return request.param, folder
+    return request.param, folder_of(request.param)
 
 
 def test_the_command_line_offers_them_all(tmp_path):
@@ -78,9 +90,8 @@ def test_the_verilog_is_whole(made):
     assert used - defined == cells
 
 
-def test_the_mac_is_connected_to_cage_and_cards_clock(tmp_path):
-    generate("loopback", tmp_path / "out")
-    text = (tmp_path / "out" / "loopback.v").read_text()
+def test_the_mac_is_connected_to_cage_and_cards_clock(folder_of):
+    text = (folder_of("loopback") / "loopback.v").read_text()
     instance = re.search(r"^  p4sgd_cmac_kernel kernel \(\n(.*?)^  \);", text, re.MULTILINE | re.DOTALL)[1]
     found = dict(re.findall(r"\.(\w+)\(([^()]*)\)", instance))
     assert set(found) == {port.name for port in cmac_kernel().ports}

@@ -13,7 +13,7 @@ from p4sgd.build.boards.loopback import Loopback
 from p4sgd.build.boards.traffic import FrameChecker, FrameSource
 from p4sgd.hw.bus.axi_stream import FrameBeat
 from p4sgd.hw.bus.register_file import RegisterFile
-from p4sgd.hw.spec.cmac import CONTROL, STATUS, cmac_map
+from p4sgd.hw.spec.cmac import STATUS, cmac_map
 
 ALL = (1 << 64) - 1
 
@@ -26,7 +26,7 @@ class Kernel(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.user = user = Loopback(10_000, 1_000)
+        m.submodules.user = user = Loopback(2_000, 2_000)  # a bit is a cycle
         m.submodules.registers = registers = RegisterFile(cmac_map())
         m.d.comb += self.line.eq(user.line)
         wiring.connect(m, user.control, registers.bus)
@@ -53,13 +53,13 @@ def test_a_line_tells_how_frames_come_back():
     kernel = Kernel()
 
     async def spoil(ctx):
-        await ctx.tick().repeat(12_000)
+        await ctx.tick().repeat(2_400)
         ctx.set(kernel.corrupt, 1)
         await ctx.tick()
         ctx.set(kernel.corrupt, 0)
         await ctx.tick()
 
-    text = "".join(character for _, character in characters(levels(kernel, 30_500, spoil), 10))
+    text = "".join(character for _, character in characters(levels(kernel, 6_000, spoil), 1))
     lines = [dict(zip(*[iter(line.split()[2:])] * 2, strict=True)) for line in text.splitlines()]
     lines = [{name: int(value, 16) for name, value in line.items()} for line in lines]
     begin, whole, spoilt = lines[:3]
@@ -67,9 +67,9 @@ def test_a_line_tells_how_frames_come_back():
     for line in (whole, spoilt):
         assert STATUS.decode(line["status"])["up"] == 1
         assert STATUS.decode(line["status"])["power_good"] == 0xF
-    assert whole["sent"] == whole["received"] > 9_000
+    assert whole["sent"] == whole["received"] > 1_900
     assert (whole["wrong"], whole["missing"]) == (0, 0)
-    assert spoilt["sent"] - whole["sent"] == 10_000
+    assert spoilt["sent"] - whole["sent"] == 2_000
     assert (spoilt["wrong"], spoilt["missing"]) == (1, 1)
     assert spoilt["received"] == spoilt["sent"] - 1
 
@@ -154,9 +154,3 @@ def test_any_bit_may_be_wrong(frames, bit):
 @pytest.mark.parametrize("change", [{"keep": ALL >> 1}, {"last": 0}])
 def test_a_frame_of_another_length_is_wrong(frames, change):
     assert check([*frames[:2], {**frames[2], **change}, *frames[3:10]]) == (9, 1, 1)
-
-
-def test_control_is_written_as_specified():
-    """Loopback acts as the MAC leaves its reset, so it is set in the reset and stays."""
-    assert CONTROL["loopback"].low == 2
-    assert CONTROL.encode(reset=1, loopback=1) == 0b111

@@ -104,6 +104,7 @@ def test_commands_in_the_order_of_use():
         "evaluate",
         "simulate",
         "generate",
+        "build",
         "resources",
         "doctor",
         "switch",
