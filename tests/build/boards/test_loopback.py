@@ -76,7 +76,7 @@ def test_a_line_tells_how_frames_come_back():
 
 @pytest.fixture(scope="module")
 def frames():
-    """The first frames of a source, whose sink stops and goes on."""
+    """The first frames of a source that is enabled and disabled, and whose sink stops and goes on."""
     source = FrameSource()
     taken = []
 
@@ -84,9 +84,9 @@ def frames():
         for _ in range(3):
             assert not ctx.get(source.frames.valid), "nothing before it is enabled"
             await ctx.tick()
-        ctx.set(source.enable, 1)
         stalls = random.Random(7)
         while len(taken) < 300:
+            ctx.set(source.enable, stalls.random() < 0.8)
             ready = stalls.random() < 0.6
             ctx.set(source.frames.ready, ready)
             valid = ctx.get(source.frames.valid)
