@@ -12,7 +12,7 @@ from p4sgd.build.devices import Device
 from p4sgd.build.marking import mark
 from p4sgd.hw.verilog import modules
 
-__all__ = ["deal", "floorplan", "home"]
+__all__ = ["deal", "floorplan", "home", "placement"]
 
 _INSTANCE = re.compile(r"^  (\S+) +(\w+) \($", re.MULTILINE)
 """An instance in a module as yosys writes it: its module and its name."""
@@ -54,19 +54,17 @@ def deal(engines: int, device: Device) -> list[range]:
     return [range(*both) for both in pairwise(ends)]
 
 
-def floorplan(worker: str, top: str, engine: str, device: Device, command: str) -> str:
-    """A Tcl script with a pblock for every die.
+def placement(worker: str, top: str, engine: str, device: Device) -> list[list[str]]:
+    """Cells of a worker for each die, the lowest first.
 
     Parameters
     ----------
     worker
         Verilog of the worker.
     top, engine
-        Its modules: the top and the engine.
+        Its modules: the one that has the engines, and the engine.
     device
         The FPGA.
-    command
-        Command that makes the file.
 
     Raises
     ------
@@ -77,9 +75,27 @@ def floorplan(worker: str, top: str, engine: str, device: Device, command: str) 
     engines = [name for module, name in instances if module == engine]
     cells = [[engines[number] for number in numbers] for numbers in deal(len(engines), device)]
     cells[home(device)] += [name for module, name in instances if module != engine]
+    return cells
+
+
+def floorplan(worker: str, top: str, engine: str, device: Device, command: str) -> str:
+    """A Tcl script with a pblock for every die.
+
+    Parameters
+    ----------
+    worker, top, engine, device
+        As in `placement`.
+    command
+        Command that makes the file.
+
+    Raises
+    ------
+    KeyError
+        If there is no such top.
+    """
     facts = {"dies": device.dies, "board": device.name, "memory": device.memory_die, "network": device.network_die}
     lines = [mark("# {}", command), _HEAD.format(**facts, home=home(device))]
-    for die, names in enumerate(cells):
+    for die, names in enumerate(placement(worker, top, engine, device)):
         pblock = f"p4sgd_slr{die}"
         lines += [
             f"create_pblock {pblock}",

@@ -137,6 +137,14 @@ class RegisterDocuments:
         }
         return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
+    def files(self, command: str, prefix: str = "") -> dict[str, str]:
+        """All three by the names of their files, to which a prefix tells one map from another."""
+        return {
+            f"{prefix}registers.md": self.markdown(command),
+            f"{prefix}registers.json": self.json_text(command),
+            f"p4sgd_{prefix}registers.h": self.c_header(command),
+        }
+
 
 def worker_documents(config: WorkerConfig, build_id: int = 0) -> RegisterDocuments:
     """Those of a worker: its number of engines decides the last block. ``build_id`` is what BUILD_ID gives."""
@@ -165,7 +173,7 @@ def aggregator_documents(config: AggregatorConfig, build_id: int = 0) -> Registe
 
 
 def cmac_documents(build_id: int = 0) -> RegisterDocuments:
-    """Those of the kernel of an Ethernet MAC, likewise."""
+    """Those of the kernel of an Ethernet MAC."""
     return RegisterDocuments(
         owner="the kernel of an Ethernet MAC",
         prefix="P4SGD_CMAC",

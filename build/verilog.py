@@ -8,7 +8,7 @@ from p4sgd.build.artifacts import check_folder, write_folder
 from p4sgd.build.devices import BOARDS, DEVICES, Device
 from p4sgd.build.floorplan import floorplan
 from p4sgd.build.marking import mark
-from p4sgd.build.registers import RegisterDocuments, aggregator_documents, worker_documents
+from p4sgd.build.registers import aggregator_documents, worker_documents
 from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
@@ -71,19 +71,11 @@ def generated_files(
         **{name: f"{first}\n{text}" for name, text in designs.items()},
         FILE_LIST: "".join(f"{name}\n" for name in designs),
         **({FLOORPLAN: floorplan(worker, WORKER, ENGINE, board, command)} if board else {}),
-        **_register_documents(worker_documents(config, build_id), "", command),
-        **_register_documents(aggregator_documents(aggregator, build_id), "aggregator_", command),
+        **worker_documents(config, build_id).files(command),
+        **aggregator_documents(aggregator, build_id).files(command, "aggregator_"),
         "packet.md": packet.markdown(command, udp=config.udp),
         "packet.json": packet.json_text(command, udp=config.udp),
         "p4sgd_packet.h": packet.c_header(command, udp=config.udp),
-    }
-
-
-def _register_documents(documents: RegisterDocuments, prefix: str, command: str) -> dict[str, str]:
-    return {
-        f"{prefix}registers.md": documents.markdown(command),
-        f"{prefix}registers.json": documents.json_text(command),
-        f"p4sgd_{prefix}registers.h": documents.c_header(command),
     }
 
 

@@ -1,0 +1,1 @@
+"""Folders from which Vitis makes what a board is loaded with."""

@@ -1,0 +1,149 @@
+"""A kernel, as far as Vitis has to be told of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+from p4sgd.build.registers import RegisterDocuments, aggregator_documents, cmac_documents, worker_documents
+from p4sgd.build.verilog_ports import Bus, BusKind, find_buses
+from p4sgd.hw.kernel.verilog import KernelVerilog, aggregator_kernel, cmac_kernel, worker_kernel
+from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map
+from p4sgd.hw.spec.cmac import cmac_map
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.register_map import Access, Register, RegisterMap
+from p4sgd.hw.spec.registers import LABELS_ADDRESS, lines_address
+
+__all__ = [
+    "FREE_CLOCK",
+    "LIBRARY",
+    "REFERENCE_CLOCK",
+    "TRANSCEIVERS",
+    "VENDOR",
+    "VERSION",
+    "Kernel",
+    "Protocol",
+    "aggregator",
+    "cmac",
+    "memory_bus",
+    "worker",
+]
+
+VENDOR, LIBRARY, VERSION = "p4sgd.org", "kernel", "1.0"
+"""With a kernel's name, what Vivado knows it by (VLNV)."""
+
+REFERENCE_CLOCK, TRANSCEIVERS, FREE_CLOCK = "gt_refclk", "gt_serial", "clk_gt_freerun"
+"""Interfaces of a MAC's kernel that are no AXI, and its port that is no interface."""
+
+
+class Protocol(StrEnum):
+    """How a kernel is controlled, by the names of UG1393."""
+
+    START_STOP = "ap_ctrl_hs"
+    """The host starts a run through the control register and sees its end there."""
+    FREE_RUNNING = "ap_ctrl_none"
+    """It runs from reset on."""
+    USER_MANAGED = "user_managed"
+    """So it does, and has registers that only the host knows the meaning of."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel.
+
+    Attributes
+    ----------
+    name
+        Its name; its files are named likewise.
+    verilog
+        Its modules, and the ports of the top.
+    protocol
+        How it is controlled.
+    documents, prefix
+        Its register map, and how the names of its files begin.
+    pointers
+        Register with the lower half of the address of what each memory port reads, by the name of the port's bus.
+    scalars
+        Other registers that are arguments, so that a kernel without memory has some.
+    ip
+        Module of the vendor's MAC in it, if it has one; then it has transceivers and two further clocks.
+    """
+
+    name: str
+    verilog: KernelVerilog
+    protocol: Protocol
+    documents: RegisterDocuments
+    prefix: str = ""
+    pointers: Mapping[str, Register] = field(default_factory=dict)
+    scalars: tuple[Register, ...] = ()
+    ip: str | None = None
+
+    @property
+    def vlnv(self) -> str:
+        """Vendor, library, name, version."""
+        return f"{VENDOR}:{LIBRARY}:{self.name}:{VERSION}"
+
+    @property
+    def unit(self) -> str:
+        """Name of its only instance, the one that Vitis would give it too."""
+        return f"{self.name}_1"
+
+    @cached_property
+    def buses(self) -> list[Bus]:
+        """The buses that the ports of its top form."""
+        return find_buses(self.verilog.ports)
+
+    def buses_of(self, kind: BusKind) -> list[Bus]:
+        """Those of one kind."""
+        return [bus for bus in self.buses if bus.kind is kind]
+
+
+def memory_bus(number: int) -> str:
+    """Bus of a worker's memory, numbered as in `WorkerConfig.memories`."""
+    return f"m_axi_gmem{number}"
+
+
+def worker(config: WorkerConfig, build_id: int = 0) -> Kernel:
+    """The worker's kernel."""
+    banks = [(engine, port) for engine in range(config.engines) for port in range(config.ports)]
+    registers = [lines_address(engine, port)[0] for engine, port in banks] + [LABELS_ADDRESS[0]]
+    return Kernel(
+        "p4sgd_worker",
+        worker_kernel(config, build_id=build_id),
+        Protocol.START_STOP,
+        worker_documents(config, build_id),
+        pointers={memory_bus(number): register for number, register in enumerate(registers)},
+    )
+
+
+def aggregator(config: AggregatorConfig, build_id: int = 0) -> Kernel:
+    """The aggregator's kernel."""
+    return Kernel(
+        "p4sgd_aggregator",
+        aggregator_kernel(config, build_id=build_id),
+        Protocol.USER_MANAGED,
+        aggregator_documents(config, build_id),
+        "aggregator_",
+        scalars=_writable(aggregator_map(config)),
+    )
+
+
+def cmac(port: int, build_id: int = 0) -> Kernel:
+    """The kernel of the MAC of a QSFP28 port: each port has one of its own, because its MAC has a place of its own."""
+    name = f"p4sgd_cmac{port or ''}"
+    ip = f"{name}_usplus"
+    return Kernel(
+        name,
+        cmac_kernel(build_id=build_id, top=f"{name}_kernel", mac=ip),
+        Protocol.FREE_RUNNING,
+        cmac_documents(build_id),
+        "cmac_",
+        scalars=_writable(cmac_map()),
+        ip=ip,
+    )
+
+
+def _writable(registers: RegisterMap) -> tuple[Register, ...]:
+    """Registers that the host writes."""
+    written = {Access.RW, Access.STROBE, Access.W1C, Access.W1S}
+    return tuple(register for register in registers if {each.access for each in register.fields} & written)

@@ -1,0 +1,58 @@
+#   make                 the FPGA's image, for v++'s target hw: hours
+#   make TARGET=hw_emu   one for the emulator of the hardware: see README.md
+#   make kernels         only the kernels, packed as out/<kernel>.xo
+#   make check           whether the tools are there
+#   make clean           removes what the tools wrote
+
+TARGET ?= hw
+ifeq ($(filter $(TARGET),hw hw_emu),)
+$(error TARGET is $(TARGET): set it to hw or hw_emu)
+endif
+
+OUT := out
+IMAGE_FILE := $(OUT)/$(TARGET)/$(IMAGE).xclbin
+OBJECTS := $(KERNELS_$(TARGET):%=$(OUT)/%.xo)
+TOOLS := vivado v++ platforminfo $(if $(filter hw_emu,$(TARGET)),emconfigutil)
+# v++ takes files of scripts with their whole path only.
+PLACE := $(PLACE_$(TARGET):%=--vivado.prop run.impl_1.STEPS.PLACE_DESIGN.TCL.PRE=$(CURDIR)/%)
+OTHER_PLATFORM := $(if $(filter-out $(DEFAULT_PLATFORM),$(PLATFORM)),--platform $(PLATFORM))
+
+.PHONY: image kernels check clean
+.DELETE_ON_ERROR:
+
+image: $(IMAGE_FILE)
+
+kernels: $(OBJECTS)
+
+check:
+	@for tool in $(TOOLS); do \
+	    command -v $$tool >/dev/null || { \
+	        echo "$$tool is not on the path: source settings64.sh of Vitis $(lastword $(RELEASES)), or install that" >&2; \
+	        exit 2; \
+	    }; \
+	done
+	@for tool in vivado v++; do \
+	    release=$$($$tool -version 2>/dev/null | sed -n 's/.*v\([0-9]*\.[0-9]*\).*/\1/p' | head -n 1); \
+	    case " $(RELEASES) " in *" $$release "*) continue;; esac; \
+	    echo "$$tool is of release $${release:-?}; the board's shell is for $(RELEASES):" \
+	        "use one of these, or say make RELEASES=$$release to try" >&2; \
+	    exit 2; \
+	done
+	@platforminfo --platform $(PLATFORM) >/dev/null 2>&1 || { \
+	    echo "platform $(PLATFORM) is not there: install the board's development shell," \
+	        "or set PLATFORM to its .xpfm file" >&2; \
+	    exit 2; \
+	}
+
+$(OUT)/%.xo: package_%.tcl package_kernel.tcl %.v %.xml | check
+	mkdir -p $(OUT)
+	vivado -mode batch -nojournal -notrace -log $(OUT)/$*.log -source package_$*.tcl
+
+$(IMAGE_FILE): $(OBJECTS) link_$(TARGET).cfg $(PLACE_$(TARGET)) | check
+	mkdir -p $(@D)
+	v++ --link --target $(TARGET) --config link_$(TARGET).cfg $(OTHER_PLATFORM) $(PLACE) \
+	    --temp_dir $(@D)/temp --log_dir $(@D)/logs --report_dir $(@D)/reports --output $@ $(OBJECTS)
+	$(if $(filter hw_emu,$(TARGET)),emconfigutil --platform $(PLATFORM) --od $(@D))
+
+clean:
+	rm -rf $(OUT) .Xil .ipcache *.log *.jou *.str
