@@ -17,7 +17,7 @@ from p4sgd.build.vitis.readme import readme
 from p4sgd.build.vitis.shell import SHELLS
 from p4sgd.hw.spec.config import PRESETS
 
-__all__ = ["RULES", "build", "vitis_files"]
+__all__ = ["RULES", "build", "shared_file", "vitis_files"]
 
 RULES = "rules.mk"
 """File with the rules of the Makefile."""
@@ -37,8 +37,8 @@ def vitis_files(image: Image, command: str) -> dict[str, str]:
     found = {
         "README.md": readme(image, command),
         "Makefile": _makefile(image, command),
-        RULES: _copy(RULES, command),
-        PROCEDURES: _copy(PROCEDURES, command),
+        RULES: shared_file(RULES, command),
+        PROCEDURES: shared_file(PROCEDURES, command),
     }
     for target, design in image.designs.items():
         found[f"link_{target}.cfg"] = link_configuration(design, shell, image.summaries[target], command)
@@ -76,8 +76,8 @@ def _makefile(image: Image, command: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _copy(name: str, command: str) -> str:
-    """A file of this package."""
+def shared_file(name: str, command: str) -> str:
+    """A file of this package, with its first line."""
     return f"{mark('# {}', command)}\n{(files('p4sgd.build.vitis') / name).read_text(encoding='utf-8')}"
 
 
@@ -130,7 +130,9 @@ def build(
         "kind": "vitis",
         "board": board,
         "config": name,
-        "worker": None if aggregator else asdict(config),
+        "worker": asdict(image.worker) if image.worker else None,
+        "aggregator": asdict(image.aggregator),
         "kernels": {kernel.name: kernel.verilog.top for kernel in image.kernels.values()},
+        "sourced": [PROCEDURES, *(ip_file(kernel) for kernel in image.kernels.values() if kernel.ip)],
     }
     return write_folder(folder, vitis_files(image, command), description), image

@@ -29,14 +29,18 @@ class Image:
         What v++ links, by its targets: ``hw``, the board, and ``hw_emu``, an emulator of its logic.
     summaries
         What that is, in a sentence each.
-    memory
-        Memory of the worker; None of an aggregator.
+    aggregator
+        Size of the aggregator, on the board or beside a worker in the emulator.
+    worker, memory
+        Size of the worker and its memory; None of an aggregator.
     """
 
     name: str
     board: str
     designs: Mapping[str, Design]
     summaries: Mapping[str, str]
+    aggregator: AggregatorConfig
+    worker: WorkerConfig | None = None
     memory: HbmMap | None = None
 
     @property
@@ -101,6 +105,8 @@ def worker_image(config: WorkerConfig, board: str, *, build_id: int = 0) -> Imag
             "hw": "a worker and the MAC of QSFP28 port 0",
             "hw_emu": "a worker and, in place of the MAC, which cannot be emulated, an aggregator",
         },
+        sizes,
+        config,
         memory,
     )
 
@@ -148,6 +154,7 @@ def aggregator_image(board: str, *, udp: bool = False, build_id: int = 0) -> Ima
             "hw": "an aggregator between the MACs of all QSFP28 ports",
             "hw_emu": "an aggregator whose ports are looped back, as MACs cannot be emulated",
         },
+        config,
     )
 
 

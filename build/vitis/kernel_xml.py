@@ -30,7 +30,8 @@ def kernel_xml(kernel: Kernel, command: str) -> str:
         Command that makes the file.
     """
     root = ElementTree.Element("root", versionMajor="1", versionMinor="6")
-    root.append(ElementTree.Comment(mark(" {} ", command)))
+    words, _, _ = command.partition(" --")  # two dashes may not be in a comment; the manifest has all of the command
+    root.append(ElementTree.Comment(mark(" {} ", words)))
     element = ElementTree.SubElement(
         root,
         "kernel",

@@ -142,13 +142,9 @@ proc p4sgd::plain_clock {port} {
     ipx::remove_bus_interface -quiet $port [ipx::current_core]
 }
 
-# Writes the IP, and out/<kernel>.xo with it.
-proc p4sgd::write_kernel {xml} {
-    variable folder
-    variable kernel
+# Writes the IP to out/<kernel>/ip.
+proc p4sgd::write_core {} {
     set core [ipx::current_core]
-    set_property sdx_kernel true $core
-    set_property sdx_kernel_type rtl $core
     set_property supported_families {} $core
     set_property auto_family_support_level level_2 $core
     ipx::create_xgui_files $core
@@ -156,6 +152,15 @@ proc p4sgd::write_kernel {xml} {
     ipx::check_integrity $core
     ipx::save_core $core
     close_project -delete
+}
+
+# Writes the IP, and out/<kernel>.xo with it.
+proc p4sgd::write_kernel {xml} {
+    variable folder
+    variable kernel
+    set_property sdx_kernel true [ipx::current_core]
+    set_property sdx_kernel_type rtl [ipx::current_core]
+    write_core
     package_xo -force -xo_path [out $kernel.xo] -kernel_name $kernel -ip_directory [out $kernel ip] \
         -kernel_xml [file join $folder $xml]
 }

@@ -45,7 +45,7 @@ def ip_file(kernel: Kernel) -> str:
     return f"{kernel.name}_ip.tcl"
 
 
-def package_script(kernel: Kernel, part: str, command: str) -> str:
+def package_script(kernel: Kernel, part: str, command: str, *, for_vitis: bool = True) -> str:
     """The script that packs a kernel, for ``vivado -mode batch -source``.
 
     Parameters
@@ -56,6 +56,8 @@ def package_script(kernel: Kernel, part: str, command: str) -> str:
         The FPGA.
     command
         Command that makes the file.
+    for_vitis
+        Whether v++ gets the kernel, and not IP Integrator.
     """
     (control,) = kernel.buses_of(BusKind.CONTROL)
     lines = [
@@ -86,6 +88,6 @@ def package_script(kernel: Kernel, part: str, command: str) -> str:
             f"p4sgd::register {register.name.lower()} {register.offset:#05x} 32 {{{register.help}}}"
             for register in kernel.scalars
         ),
-        f"p4sgd::write_kernel {kernel.name}.xml",
+        f"p4sgd::write_kernel {kernel.name}.xml" if for_vitis else "p4sgd::write_core",
     ]
     return "\n".join(lines) + "\n"

@@ -2,7 +2,9 @@
 
 import click
 
+from p4sgd.host.cli.commands.build.check import check
 from p4sgd.host.cli.commands.build.demo import demo
+from p4sgd.host.cli.commands.build.vitis import vitis
 
 __all__ = ["build"]
 
@@ -12,5 +14,5 @@ def build() -> None:
     """Write what AMD's tools make a board's image from, or check it."""
 
 
-for _command in (demo,):
+for _command in (vitis, check, demo):
     build.add_command(_command)

@@ -1,0 +1,1 @@
+"""What can be checked of a generated folder without the vendor's tools."""

@@ -1,0 +1,168 @@
+"""Commands of the vendor's tools, as far as the generated scripts use them: their options, and how many arguments.
+
+From UG835 (Vivado Tcl Command Reference, 2022.1) and, for ``package_xo``, UG1393. Those of ``ipx::`` are in neither;
+theirs are what UG1118 and the vendor's own scripts for RTL kernels write.
+"""
+
+from typing import NamedTuple
+
+__all__ = ["COMMANDS", "Command"]
+
+
+class Command(NamedTuple):
+    """How a command is written."""
+
+    flags: str
+    """Options without a value, separated by spaces."""
+    options: str
+    """Options with a value."""
+    least: int
+    """Fewest other arguments."""
+    most: int | None
+    """Most of them; None if there is no limit."""
+
+
+def _found(options: str = "") -> Command:
+    """A command that finds objects."""
+    return Command("quiet verbose regexp nocase", f"filter of_objects {options}", 0, 1)
+
+
+_ALWAYS = "quiet verbose"
+
+COMMANDS: dict[str, Command] = {
+    # projects
+    "create_project": Command(f"force in_memory ip rtl_kernel {_ALWAYS}", "part", 0, 2),
+    "close_project": Command(f"delete {_ALWAYS}", "", 0, 0),
+    "current_project": Command(_ALWAYS, "", 0, 1),
+    "current_fileset": Command(f"constrset simset srcset blockset {_ALWAYS}", "", 0, 1),
+    "version": Command(f"short java {_ALWAYS}", "", 0, 0),
+    "add_files": Command(f"norecurse force scan_for_includes {_ALWAYS}", "fileset of_objects copy_to", 0, 1),
+    "update_compile_order": Command(f"force_gui {_ALWAYS}", "fileset", 0, 0),
+    "set_property": Command(_ALWAYS, "dict name value objects", 0, 3),
+    "get_property": Command(f"min max {_ALWAYS}", "", 2, 2),
+    "get_files": Command(f"norecurse references all {_ALWAYS} regexp nocase", "filter of_objects compile_order", 0, 1),
+    "get_filesets": _found(),
+    "set_param": Command(_ALWAYS, "", 2, 2),
+    # IP
+    "create_ip": Command(f"force {_ALWAYS}", "vlnv module_name dir vendor library name version revision", 0, 1),
+    "get_ips": Command(f"all exclude_bd_ips {_ALWAYS} regexp nocase", "filter of_objects", 0, 1),
+    "generate_target": Command(f"force {_ALWAYS}", "", 2, 2),
+    "synth_ip": Command(f"force {_ALWAYS}", "", 1, 1),
+    "update_ip_catalog": Command(f"rebuild scan_changes {_ALWAYS}", "add_ip delete_ip repo_path", 0, 0),
+    "ipx::package_project": Command(
+        f"import_files force {_ALWAYS}",
+        "root_dir vendor library taxonomy set_current generated_files module archive_source_project",
+        0,
+        1,
+    ),
+    "ipx::current_core": Command(_ALWAYS, "", 0, 1),
+    "ipx::get_user_parameters": Command(_ALWAYS, "of_objects", 0, 1),
+    "ipx::remove_user_parameter": Command(_ALWAYS, "", 2, 2),
+    "ipx::infer_bus_interface": Command(_ALWAYS, "", 3, 3),
+    "ipx::add_bus_interface": Command(_ALWAYS, "", 2, 2),
+    "ipx::remove_bus_interface": Command(_ALWAYS, "", 2, 2),
+    "ipx::get_bus_interfaces": Command(_ALWAYS, "of_objects", 0, 1),
+    "ipx::associate_bus_interfaces": Command(f"clear {_ALWAYS}", "busif clock reset", 1, 1),
+    "ipx::add_bus_parameter": Command(_ALWAYS, "", 2, 2),
+    "ipx::add_port_map": Command(_ALWAYS, "", 2, 2),
+    "ipx::get_port_maps": Command(_ALWAYS, "of_objects", 0, 1),
+    "ipx::add_memory_map": Command(_ALWAYS, "", 2, 2),
+    "ipx::add_address_block": Command(_ALWAYS, "", 2, 2),
+    "ipx::add_register": Command(_ALWAYS, "", 2, 2),
+    "ipx::add_field": Command(_ALWAYS, "", 2, 2),
+    "ipx::add_register_parameter": Command(_ALWAYS, "", 2, 2),
+    "ipx::create_xgui_files": Command(_ALWAYS, "logo_file", 1, 1),
+    "ipx::update_checksums": Command(_ALWAYS, "", 1, 1),
+    "ipx::check_integrity": Command(f"kernel {_ALWAYS}", "", 1, 1),
+    "ipx::save_core": Command(_ALWAYS, "", 0, 1),
+    "package_xo": Command(
+        f"force {_ALWAYS}",
+        "kernel_name kernel_xml output_kernel_xml design_xml ip_directory parent_ip_directory kernel_files "
+        "kernel_xml_args kernel_xml_pipes kernel_xml_connections ctrl_protocol xo_path",
+        0,
+        0,
+    ),
+    # synthesis and implementation
+    "read_verilog": Command(f"sv {_ALWAYS}", "library", 1, 1),
+    "read_xdc": Command(f"unmanaged no_add {_ALWAYS}", "cells ref mode", 1, 1),
+    "synth_design": Command(
+        f"rtl bufg rtl_skip_ip no_lc assert no_timing_driven sfcu {_ALWAYS}",
+        "name part constrset top include_dirs generic verilog_define flatten_hierarchy directive mode fsm_extraction "
+        "keep_equivalent_registers resource_sharing max_bram max_uram max_dsp shreg_min_size",
+        0,
+        0,
+    ),
+    "opt_design": Command(f"retarget propconst sweep remap resynth_area {_ALWAYS}", "directive", 0, 0),
+    "place_design": Command(f"no_psip no_timing_driven unplace {_ALWAYS}", "directive", 0, 0),
+    "phys_opt_design": Command(f"fanout_opt placement_opt routing_opt rewire {_ALWAYS}", "directive", 0, 0),
+    "route_design": Command(
+        f"unroute preserve ultrathreads tns_cleanup {_ALWAYS}", "directive nets physical_nets", 0, 0
+    ),
+    "report_timing_summary": Command(
+        f"no_detailed_paths setup hold unique_pins input_pins no_header report_unconstrained warn_on_violation append "
+        f"{_ALWAYS}",
+        "delay_type max_paths nworst path_type file name rpx check_timing_verbose",
+        0,
+        0,
+    ),
+    "report_timing": Command(
+        f"unique_pins input_pins no_header append {_ALWAYS}",
+        "delay_type from to through max_paths nworst path_type sort_by slack_lesser_than file name group rpx",
+        0,
+        0,
+    ),
+    "report_utilization": Command(
+        f"hierarchical append slr packthru {_ALWAYS}",
+        "file name cells pblocks hierarchical_depth hierarchical_percentages",
+        0,
+        0,
+    ),
+    "report_cdc": Command(f"details summary append no_header {_ALWAYS}", "from to file name severity", 0, 0),
+    "report_drc": Command(f"append {_ALWAYS}", "file name checks ruledecks rpx", 0, 0),
+    "report_design_analysis": Command(
+        f"complexity timing congestion setup hold append {_ALWAYS}", "file name max_paths", 0, 0
+    ),
+    "write_checkpoint": Command(f"force {_ALWAYS}", "cell", 1, 1),
+    "create_run": Command(_ALWAYS, "constrset parent_run part flow strategy", 1, 1),
+    "get_runs": _found(),
+    "launch_runs": Command(f"force next_step {_ALWAYS}", "jobs dir to_step scripts_only pre_launch_script", 1, 1),
+    "wait_on_run": Command(_ALWAYS, "timeout", 1, 1),
+    "open_run": Command(_ALWAYS, "name", 1, 1),
+    # constraints
+    "create_clock": Command(f"add {_ALWAYS}", "period name waveform", 0, 1),
+    "set_clock_groups": Command(f"asynchronous physically_exclusive {_ALWAYS}", "name group", 0, 0),
+    "set_max_delay": Command(f"datapath_only rise fall {_ALWAYS}", "from to through", 1, 1),
+    "set_bus_skew": Command(_ALWAYS, "from to through", 1, 1),
+    "set_false_path": Command(f"setup hold {_ALWAYS}", "from to through", 0, 0),
+    "get_cells": Command(f"hierarchical {_ALWAYS} regexp nocase", "filter of_objects hsc match_style", 0, 1),
+    "get_nets": Command(f"hierarchical segments {_ALWAYS} regexp nocase", "filter of_objects", 0, 1),
+    "get_pins": Command(f"hierarchical leaf {_ALWAYS} regexp nocase", "filter of_objects", 0, 1),
+    "get_ports": _found(),
+    "get_clocks": Command(f"include_generated_clocks {_ALWAYS} regexp nocase", "filter of_objects", 0, 1),
+    "get_pblocks": Command("include_nested_pblocks quiet verbose regexp nocase", "filter of_objects", 0, 1),
+    "create_pblock": Command(_ALWAYS, "", 1, 1),
+    "resize_pblock": Command(f"replace {_ALWAYS}", "add remove from to locs", 1, 1),
+    "add_cells_to_pblock": Command(f"top add_primitives clear_locs {_ALWAYS}", "cells", 1, 2),
+    "current_design": Command(_ALWAYS, "", 0, 1),
+    # block designs
+    "create_bd_design": Command(_ALWAYS, "dir cell bdsource", 1, 1),
+    "create_bd_cell": Command(_ALWAYS, "type vlnv reference", 1, 1),
+    "create_bd_port": Command(_ALWAYS, "dir type from to freq_hz", 1, 1),
+    "create_bd_intf_port": Command(_ALWAYS, "mode vlnv", 1, 1),
+    "connect_bd_net": Command(_ALWAYS, "net", 1, None),
+    "connect_bd_intf_net": Command(_ALWAYS, "intf_net boundary_type", 1, 2),
+    "get_bd_cells": _found(),
+    "get_bd_pins": _found(),
+    "get_bd_ports": _found(),
+    "get_bd_intf_pins": _found(),
+    "get_bd_intf_ports": _found(),
+    "get_bd_addr_spaces": _found(),
+    "get_bd_addr_segs": Command(
+        f"excluded addressed addressing unaddressed {_ALWAYS} regexp nocase", "filter of_objects", 0, 1
+    ),
+    "assign_bd_address": Command(f"force {_ALWAYS}", "target_address_space offset range", 0, 1),
+    "validate_bd_design": Command(f"force {_ALWAYS}", "design", 0, 1),
+    "save_bd_design": Command(_ALWAYS, "", 0, 1),
+    "make_wrapper": Command(f"top testbench inst_template import force {_ALWAYS}", "fileset files", 0, 0),
+}
+"""By name. Options are those of the documents that a script might use, not all."""

@@ -1,0 +1,206 @@
+"""Do a kernel's XML, its Verilog and its register map say the same?"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+from xml.etree.ElementTree import Element
+
+from p4sgd.build.check.folder import Folder
+from p4sgd.build.check.report import Problem
+from p4sgd.hw.kernel.verilog import Port
+from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map
+from p4sgd.hw.spec.cmac import cmac_map
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.register_map import ADDRESS_BITS, RegisterMap
+from p4sgd.hw.spec.registers import worker_map
+
+__all__ = ["check_kernels"]
+
+_MEMORY_ADDRESS_BITS = 64
+"""Width of the addresses of memory ports that the runtime hands out."""
+
+
+class _Signal(NamedTuple):
+    """A signal of a bus."""
+
+    bits: int | None
+    """None where it is as wide as the data, or as the addresses."""
+    from_master: bool
+    is_needed: bool = True
+
+
+def _channel(
+    prefix: str, fields: Mapping[str, int | None], optional: Mapping[str, int], there: bool
+) -> dict[str, _Signal]:
+    """A channel with its handshake; ``there`` if it goes from the master to the slave."""
+    return {
+        **{prefix + name: _Signal(bits, there) for name, bits in fields.items()},
+        **{prefix + name: _Signal(bits, there, False) for name, bits in optional.items()},
+        f"{prefix}valid": _Signal(1, there),
+        f"{prefix}ready": _Signal(1, not there),
+    }
+
+
+_REQUEST = {"addr": None, "len": 8, "size": 3, "burst": 2}
+_ATTRIBUTES = {"id": 1, "lock": 1, "cache": 4, "prot": 3, "qos": 4}
+
+_READ = {
+    **_channel("ar", _REQUEST, _ATTRIBUTES, True),
+    **_channel("r", {"data": None, "resp": 2, "last": 1}, {"id": 1}, False),
+}
+_WRITE = {
+    **_channel("aw", _REQUEST, _ATTRIBUTES, True),
+    **_channel("w", {"data": None, "strb": None, "last": 1}, {}, True),
+    **_channel("b", {"resp": 2}, {"id": 1}, False),
+}
+_LITE = {
+    **_channel("aw", {"addr": None}, {"prot": 3}, True),
+    **_channel("w", {"data": None, "strb": None}, {}, True),
+    **_channel("b", {"resp": 2}, {}, False),
+    **_channel("ar", {"addr": None}, {"prot": 3}, True),
+    **_channel("r", {"data": None, "resp": 2}, {}, False),
+}
+_STREAM = _channel("t", {"data": None, "keep": None, "last": 1}, {}, True)
+"""Signals of buses (ARM IHI 0022 and 0051): of AXI4, each way, AXI4-Lite and AXI4-Stream."""
+
+
+def check_kernels(folder: Folder) -> Iterator[Problem]:
+    """Ports by name, width and direction; arguments by port and offset; the protocol by what the register map has."""
+    for name in folder.kernels:
+        if name not in folder.xml:
+            yield Problem(f"{name}.xml", "has no element kernel")
+            continue
+        kernel = folder.xml[name]
+        ports = {port.name: port for port in folder.ports[name]}
+        for bus in kernel.iter("port"):
+            yield from _bus(f"{name}.xml", bus, ports)
+        yield from _left_over(folder, name, ports)
+        yield from _names(folder, name, kernel)
+        yield from _arguments(folder, name, kernel)
+
+
+def _bus(file: str, bus: Element, ports: dict[str, Port]) -> Iterator[Problem]:
+    """One port of the XML; takes its signals out of ``ports``."""
+    name, mode, width = bus.get("name", ""), bus.get("mode"), int(bus.get("dataWidth", "0"))
+    signals = {each.removeprefix(f"{name}_"): port for each, port in ports.items() if each.startswith(f"{name}_")}
+    if not signals:
+        yield Problem(file, f"port {name}: the Verilog has no ports {name}_*")
+        return
+    is_master = mode in ("master", "write_only")
+    if bus.get("portType") == "stream":
+        known, address_bits = _STREAM, 0
+    elif is_master:
+        known = (_READ if "arvalid" in signals else {}) | (_WRITE if "awvalid" in signals else {})
+        address_bits = _MEMORY_ADDRESS_BITS
+        if int(bus.get("range", "0"), 16) != (1 << address_bits) - 1:
+            yield Problem(file, f"port {name}: its range is not that of {address_bits} bits")
+    else:
+        known, address_bits = _LITE, ADDRESS_BITS
+        if int(bus.get("range", "0"), 16) != 1 << address_bits:
+            yield Problem(file, f"port {name}: its range is not that of {address_bits} bits")
+    widths = {"data": width, "strb": width // 8, "keep": width // 8, "addr": address_bits}
+    for field, signal in known.items():
+        if field not in signals:
+            if signal.is_needed:
+                yield Problem(file, f"port {name}: the Verilog has no {name}_{field}")
+            continue
+        port = ports.pop(f"{name}_{field}")
+        bits = widths[field[-4:]] if signal.bits is None else signal.bits
+        if port.bits != bits:
+            yield Problem(file, f"port {name}: {port.name} has {port.bits} bits in the Verilog, not {bits}")
+        if (port.direction == "output") != (signal.from_master == is_master):
+            yield Problem(file, f"port {name}: {port.name} is an {port.direction} in the Verilog; the mode is {mode}")
+
+
+def _left_over(folder: Folder, name: str, ports: dict[str, Port]) -> Iterator[Problem]:
+    """Ports of the Verilog that are of no bus are of what the script that packs the kernel adds."""
+    script = f"package_{name}.tcl"
+    known = {"ap_clk", "ap_rst_n"}
+    for call in folder.runs[script].calls:
+        if call.command == "set_property" and call.arguments[0] == "physical_name":
+            known.add(call.arguments[1])
+            if call.arguments[1] not in ports:
+                yield Problem(script, f"the Verilog has no port {call.arguments[1]}")
+        elif call.command == "ipx::remove_bus_interface":
+            known.add(call.arguments[-2])
+    for port in ports:
+        if port not in known:
+            yield Problem(f"{name}.v", f"port {port} is of no bus of {name}.xml")
+    for port in ("ap_clk", "ap_rst_n"):
+        if port not in ports:
+            yield Problem(f"{name}.v", f"has no port {port}")
+
+
+def _names(folder: Folder, name: str, kernel: Element) -> Iterator[Problem]:
+    """The kernel's name is that in its IP's."""
+    file, script = f"{name}.xml", f"package_{name}.tcl"
+    vendor, library, given, version = (kernel.get("vlnv", "") + ":::").split(":")[:4]
+    said: dict[str, Any] = {"vendor": vendor, "library": library, "name": given, "version": version}
+    if {kernel.get("name"), given} != {name}:
+        yield Problem(file, f"the kernel is called {kernel.get('name')} and {kernel.get('vlnv')}, and the file {name}")
+    for call in folder.runs[script].calls:
+        if call.command == "ipx::package_project":
+            for option in ("vendor", "library"):
+                if call.option(option) != said[option]:
+                    yield Problem(script, f"{option} is {call.option(option)}, but {said[option]} in {file}", call.line)
+        elif call.command == "set_property" and said.get(call.arguments[0], call.arguments[1]) != call.arguments[1]:
+            yield Problem(
+                script, f"{call.arguments[0]} is {call.arguments[1]}, but {said[call.arguments[0]]} in {file}"
+            )
+
+
+def _arguments(folder: Folder, name: str, kernel: Element) -> Iterator[Problem]:
+    file = f"{name}.xml"
+    registers = _registers(folder, name)
+    buses = {bus.get("name"): bus for bus in kernel.iter("port")}
+    taken = []
+    for number, argument in enumerate(kernel.iter("arg")):
+        place = f"argument {argument.get('name')}"
+        bus = buses.get(argument.get("port"))
+        if argument.get("id") != str(number):
+            yield Problem(file, f"{place}: its number is {argument.get('id')}, and should be {number}")
+        if bus is None:
+            yield Problem(file, f"{place}: there is no port {argument.get('port')}")
+            continue
+        taken.append(bus.get("name"))
+        kind = argument.get("addressQualifier")
+        wanted = {"0": "slave", "1": "master", "4": bus.get("mode")}.get(kind or "")
+        if bus.get("mode") != wanted or (kind == "4") != (bus.get("portType") == "stream"):
+            yield Problem(file, f"{place}: port {bus.get('name')} is not of its kind, {kind}")
+        if kind == "4":
+            continue
+        offset = int(argument.get("offset", "0"), 16)
+        register = _register_name(folder, name, argument, kind == "1")
+        if register not in registers:
+            yield Problem(file, f"{place}: the register map has no {register}")
+        elif registers[register] != offset:
+            yield Problem(file, f"{place}: its offset is {offset:#05x}; {register} is at {registers[register]:#05x}")
+        size = 8 if kind == "1" else 4
+        if int(argument.get("size", "0"), 16) != size or argument.get("hostSize") != argument.get("size"):
+            yield Problem(file, f"{place}: its size is not {size}")
+    for bus_name, bus in buses.items():
+        if bus.get("mode") != "slave" and taken.count(bus_name) != 1:
+            yield Problem(file, f"port {bus_name}: is of {taken.count(bus_name)} arguments, not of one")
+
+
+def _register_name(folder: Folder, kernel: str, argument: Element, is_pointer: bool) -> str:
+    """The register that an argument should be in."""
+    if not is_pointer:
+        return argument.get("name", "").upper()
+    config = WorkerConfig(**folder.manifest["worker"])
+    number = int(argument.get("port", "").removeprefix("m_axi_gmem") or -1)
+    if number == config.labels_memory:
+        return "LABELS_ADDRESS_LOW"
+    engine, port = divmod(number, config.ports)
+    return f"LINES{engine}_{port}_ADDRESS_LOW"
+
+
+def _registers(folder: Folder, kernel: str) -> dict[str, int]:
+    """Offsets of a kernel's registers by name."""
+    found: RegisterMap
+    if kernel == "p4sgd_worker":
+        found = worker_map(WorkerConfig(**folder.manifest["worker"]))
+    elif kernel == "p4sgd_aggregator":
+        found = aggregator_map(AggregatorConfig(**folder.manifest["aggregator"]))
+    else:
+        found = cmac_map()
+    return {register.name: register.offset for register in found}

@@ -1,0 +1,173 @@
+"""Does the link configuration connect every port of every kernel, once, to something that is there?"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from p4sgd.build.check.folder import Folder
+from p4sgd.build.check.report import Problem
+from p4sgd.build.devices import DEVICES
+from p4sgd.build.vitis.shell import SHELLS
+
+__all__ = ["check_links"]
+
+_OPTIONS = {
+    "": {"platform", "kernel_frequency", "save-temps"},
+    "connectivity": {"nk", "sp", "stream_connect", "connect", "slr"},
+}
+"""Options of v++ (UG1393) that a link configuration may have, by their section."""
+
+_HBM = re.compile(r"HBM\[(\d+)(?::(\d+))?\]")
+
+
+class _Line(NamedTuple):
+    number: int
+    section: str
+    key: str
+    value: str
+
+
+def check_links(folder: Folder) -> Iterator[Problem]:
+    """All link configurations."""
+    for file in folder.ending(".cfg"):
+        yield from _Check(folder, file).problems()
+
+
+class _Check:
+    """Checks one file."""
+
+    def __init__(self, folder: Folder, file: str) -> None:
+        self._folder = folder
+        self._file = file
+        self._lines = list(_parse(folder.text(file)))
+        self._shell = SHELLS[folder.manifest["board"]]
+        self._dies = DEVICES[folder.manifest["board"]].dies
+        self._units: dict[str, str] = {}
+        """Kernel of each instance."""
+
+    def problems(self) -> Iterator[Problem]:
+        for line in self._lines:
+            if line.key not in _OPTIONS.get(line.section, ()):
+                yield self._at(line, f"v++ has no option {line.key} in section [{line.section}]")
+        for line in self._of("platform"):
+            if line.value != self._shell.platform:
+                yield self._at(line, f"platform is {line.value}; that of the board is {self._shell.platform}")
+        yield from self._instances()
+        yield from self._memories()
+        yield from self._streams()
+        yield from self._wires()
+        yield from self._slrs()
+
+    def _of(self, key: str) -> list[_Line]:
+        return [line for line in self._lines if line.key == key]
+
+    def _at(self, line: _Line, text: str) -> Problem:
+        return Problem(self._file, text, line.number)
+
+    def _instances(self) -> Iterator[Problem]:
+        for line in self._of("nk"):
+            kernel, count, *names = line.value.split(":")
+            units = names[0].split(".") if names else []
+            if kernel not in self._folder.kernels:
+                yield self._at(line, f"there is no kernel {kernel}")
+            elif count != str(len(units)):
+                yield self._at(line, f"{count} instances of {kernel}, and {len(units)} names")
+            else:
+                self._units |= dict.fromkeys(units, kernel)
+
+    def _ports(self, *modes: str) -> set[str]:
+        """Ports of all instances that have one of these modes."""
+        return {
+            f"{unit}.{bus.get('name')}"
+            for unit, kernel in self._units.items()
+            if kernel in self._folder.xml
+            for bus in self._folder.xml[kernel].iter("port")
+            if bus.get("mode") in modes
+        }
+
+    def _memories(self) -> Iterator[Problem]:
+        masters = self._ports("master")
+        given: Counter[str] = Counter()
+        owners: dict[int, str] = {}
+        for line in self._of("sp"):
+            port, _, memory = line.value.partition(":")
+            given[port] += 1
+            if port not in masters:
+                yield self._at(line, f"there is no memory port {port}")
+            if memory == self._shell.other_memory:
+                continue
+            match = _HBM.fullmatch(memory)
+            last = int(match[2] or match[1]) if match else -1
+            if match is None or not int(match[1]) <= last < self._shell.hbm.channels:
+                yield self._at(line, f"the board has no memory {memory}")
+                continue
+            for channel in range(int(match[1]), last + 1):
+                if channel in owners:
+                    yield self._at(line, f"HBM[{channel}] is {owners[channel]}'s already")
+                owners[channel] = port
+        yield from self._each_once(masters, given, "memory", "sp")
+
+    def _streams(self) -> Iterator[Problem]:
+        sources, sinks = self._ports("write_only"), self._ports("read_only")
+        given: Counter[str] = Counter()
+        for line in self._of("stream_connect"):
+            source, sink, *depth = line.value.split(":")
+            given.update((source, sink))
+            if source not in sources:
+                yield self._at(line, f"no stream leaves a kernel at {source}")
+            if sink not in sinks:
+                yield self._at(line, f"no stream enters a kernel at {sink}")
+            if len(depth) > 1 or not all(each.isdigit() for each in depth):
+                yield self._at(line, f"{line.value} should be <from>:<to>:<depth>")
+        yield from self._each_once(sources | sinks, given, "stream", "stream_connect")
+
+    def _wires(self) -> Iterator[Problem]:
+        shell = {*self._shell.transceivers, *self._shell.reference_clocks, self._shell.free_clock}
+        wanted = {f"{unit}/{name}" for unit, kernel in self._units.items() for name in self._extra(kernel)}
+        given: Counter[str] = Counter()
+        ends: dict[str, str] = {}
+        for line in self._of("connect"):
+            one, _, other = line.value.partition(":")
+            inner, outer = (one, other) if one.partition("/")[0] in self._units else (other, one)
+            given[inner] += 1
+            if inner not in wanted:
+                yield self._at(line, f"no kernel has {inner} to be connected")
+            if outer not in shell:
+                yield self._at(line, f"the shell has no {outer}")
+            elif outer in ends and outer != self._shell.free_clock:
+                yield self._at(line, f"{outer} is connected to {ends[outer]} already")
+            ends[outer] = inner
+        yield from self._each_once(wanted, given, "port", "connect")
+
+    def _extra(self, kernel: str) -> Iterator[str]:
+        """What a kernel has besides AXI, clock and reset, as the script that packs it says."""
+        for call in self._folder.runs[f"package_{kernel}.tcl"].calls:
+            if call.command == "ipx::add_bus_interface":
+                yield call.arguments[0]
+            elif call.command == "ipx::remove_bus_interface":
+                yield call.arguments[-2]
+
+    def _slrs(self) -> Iterator[Problem]:
+        for line in self._of("slr"):
+            unit, _, die = line.value.partition(":")
+            if unit not in self._units:
+                yield self._at(line, f"there is no instance {unit}")
+            if die not in {f"SLR{number}" for number in range(self._dies)}:
+                yield self._at(line, f"the FPGA has no {die}")
+
+    def _each_once(self, wanted: set[str], given: Counter[str], what: str, key: str) -> Iterator[Problem]:
+        for port in sorted(wanted):
+            if given[port] != 1:
+                yield Problem(self._file, f"{what} {port} has {given[port] or 'no'} lines {key}=, not one")
+
+
+def _parse(text: str) -> Iterator[_Line]:
+    section = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.split("#")[0].strip()
+        if line.startswith("["):
+            section = line.strip("[]")
+        elif line:
+            key, _, value = line.partition("=")
+            yield _Line(number, section, key, value)

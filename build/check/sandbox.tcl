@@ -1,0 +1,124 @@
+# Runs a script of the vendor's tools without these: their commands are stand-ins that only know their options.
+# The script runs in a safe interpreter, which cannot write, and reads nothing but the folder.
+
+namespace eval sandbox {
+    variable folder {}
+}
+
+# Runs a script, and gives back records whose fields are separated by the unit separator, themselves by the record
+# separator: {call FILE LINE COMMAND ARGUMENT...} for every command of the vendor's, and {error FILE LINE MESSAGE}.
+#
+# commands: for each of the vendor's commands its name, its options without a value, those with one, and the least and
+# the greatest number of other arguments; the last is empty if there is no limit.
+proc sandbox::run {path script commands} {
+    variable folder [::file normalize $path]
+    set child [interp create -safe]
+    interp limit $child time -seconds [expr {[clock seconds] + 10}]
+    foreach name {source file puts glob} {
+        interp alias $child $name {} sandbox::$name $child
+    }
+    interp alias $child exit {} error "the script ends by itself"
+    interp eval $child {
+        namespace eval vendor {
+            variable calls {}
+        }
+
+        # Line of the innermost frame that belongs to a file of the folder.
+        proc vendor::place {} {
+            for {set level [expr {[info frame] - 1}]} {$level > 0} {incr level -1} {
+                set frame [info frame $level]
+                if {[dict get $frame type] eq "source" && ![string match */sandbox.tcl [dict get $frame file]]} {
+                    return [list [dict get $frame file] [dict get $frame line]]
+                }
+            }
+            return {{} 0}
+        }
+
+        proc vendor::call {name flags options least most args} {
+            variable calls
+            lappend calls [list {*}[place] $name {*}$args]
+            set others {}
+            for {set i 0} {$i < [llength $args]} {incr i} {
+                set argument [lindex $args $i]
+                if {![regexp {^-[a-zA-Z]} $argument]} {
+                    lappend others $argument
+                } elseif {[string range $argument 1 end] in $options} {
+                    if {[incr i] >= [llength $args]} {
+                        error "$name: $argument has no value"
+                    }
+                } elseif {[string range $argument 1 end] ni $flags} {
+                    error "$name has no option $argument"
+                }
+            }
+            set count [llength $others]
+            if {$count < $least || ($most ne {} && $count > $most)} {
+                error "$name takes [expr {$most eq {} ? "$least or more" : "$least to $most"}] arguments, not $count"
+            }
+            return [expr {$name eq "version" ? "2022.2" : "$name [lindex $others 0]"}]
+        }
+
+        proc unknown {name args} {
+            error "there is no command $name"
+        }
+    }
+    foreach {name flags options least most} $commands {
+        if {[namespace qualifiers $name] ne {}} {
+            interp eval $child [list namespace eval [namespace qualifiers $name] {}]
+        }
+        interp eval $child [list interp alias {} $name {} vendor::call $name $flags $options $least $most]
+    }
+    set records {}
+    set failed [catch {source $child [::file join $folder $script]} message details]
+    foreach call [interp eval $child {set vendor::calls}] {
+        lappend records [list call [::file tail [lindex $call 0]] {*}[lrange $call 1 end]]
+    }
+    if {$failed} {
+        set place [list $script 0]
+        regexp {\(file "([^"]*)" line (\d+)\)} [dict get $details -errorinfo] -> file line
+        if {[info exists file]} {
+            set place [list [::file tail $file] $line]
+        }
+        lappend records [list error {*}$place $message]
+    }
+    interp delete $child
+    return [join [lmap record $records {join $record "\x1f"}] "\x1e"]
+}
+
+# A file of the folder, as a path; an error if it is another one.
+proc sandbox::inside {name} {
+    variable folder
+    set path [::file normalize [::file join $folder $name]]
+    if {[::file dirname $path] ne $folder || ![::file isfile $path]} {
+        error "the folder has no file $name"
+    }
+    return $path
+}
+
+proc sandbox::source {child args} {
+    interp invokehidden $child source [inside [lindex $args end]]
+}
+
+proc sandbox::file {child what args} {
+    switch -- $what {
+        dirname - join - normalize - rootname - tail - extension {
+            return [::file $what {*}$args]
+        }
+        exists - isfile {
+            return [expr {![catch {inside [lindex $args 0]}]}]
+        }
+        mkdir - delete {
+            return
+        }
+    }
+    error "file $what is not for scripts of this folder"
+}
+
+proc sandbox::glob {child args} {
+    error "name the files: glob finds others, too"
+}
+
+proc sandbox::puts {child args} {}
+
+if {[info exists argv0] && [file tail $argv0] eq "sandbox.tcl"} {
+    ::puts -nonewline [sandbox::run {*}$argv]
+}

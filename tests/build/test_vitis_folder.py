@@ -1,0 +1,201 @@
+"""The folder for Vitis: what is in it, the same every time, and what is refused."""
+
+import json
+import os
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import pytest
+
+from p4sgd.build.artifacts import ForeignFolderError
+from p4sgd.build.check.checks import check
+from p4sgd.build.hbm import HBM_U280, map_memories
+from p4sgd.build.vitis.folder import build
+from p4sgd.build.vitis.images import aggregator_image
+from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.spec.registers import worker_map
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    out = tmp_path_factory.mktemp("vitis") / "out"
+    build("tiny", out, board="u280")
+    return out
+
+
+def p4sgd(*arguments, **variables):
+    command = [sys.executable, "-c", "from p4sgd.host.cli import main; main()", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | variables, check=False)
+
+
+def test_nothing_is_wrong_with_it(folder):
+    report = check(folder)
+    assert not report.problems, "\n".join(map(str, report.problems))
+    if report.skipped:
+        pytest.skip(str(report.skipped))
+
+
+def test_the_same_bytes_by_the_command_line(folder, tmp_path):
+    """In another process, whose sets have another order."""
+    done = p4sgd("build", "vitis", "--config", "tiny", "--board", "u280", "--out", tmp_path / "out", PYTHONHASHSEED="7")
+    assert done.returncode == 0, done.stderr
+    assert "p4sgd build check" in done.stdout
+    assert "make" in done.stdout
+    ours = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == ours
+    done = p4sgd("build", "check", tmp_path / "out", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["problems"] == []
+
+
+def test_arguments_are_the_memories_with_their_registers(folder):
+    """XRT asks for the memory of argument i; the shared numbering has banks first, then labels."""
+    kernel = ElementTree.parse(folder / "p4sgd_worker.xml").find("kernel")
+    found = {each.get("name"): each for each in kernel.iter("arg")}
+    registers = worker_map(WorkerConfig.tiny())
+    assert [found["gmem0"].get("id"), found["gmem1"].get("id")] == ["0", "1"]
+    assert int(found["gmem0"].get("offset"), 16) == registers["LINES0_0_ADDRESS_LOW"].offset == 0x200
+    assert int(found["gmem1"].get("offset"), 16) == registers["LABELS_ADDRESS_LOW"].offset == 0x078
+    assert {each.get("addressQualifier") for each in found.values()} == {"1", "4"}
+    assert kernel.get("hwControlProtocol") == "ap_ctrl_hs"
+    assert kernel.get("interrupt") == "false"
+
+
+def test_every_file_says_how_it_was_made(folder):
+    for path in folder.iterdir():
+        assert "p4sgd build vitis" in "".join(path.read_text().splitlines(keepends=True)[:4]), path.name
+
+
+@pytest.mark.parametrize("name", [name for name in PRESETS if name != "u280_wide"])
+def test_memories_have_channels_of_their_own_in_both_stacks(name):
+    config = PRESETS[name]()
+    found = map_memories(config, HBM_U280)
+    used = [channel for channels in found.channels for channel in channels]
+    assert len(found.channels) == config.memories
+    assert len(set(used)) == len(used)
+    assert set(used) <= set(range(32))
+    banks = found.channels[:-1]
+    assert {len(channels) * 256 << 20 for channels in banks} == {found.bank_bytes}
+    assert found.image_bytes == found.bank_bytes * config.engines * config.ports
+    shares = [sum(channel // 16 == stack for channels in banks for channel in channels) for stack in (0, 1)]
+    assert max(shares) - min(shares) <= len(banks[0]), "stacks have the same share"
+
+
+def test_the_memory_of_a_u280():
+    """16 banks of 256 MiB and the labels: PG276 has 32 pseudo channels of 256 MiB."""
+    found = map_memories(WorkerConfig.u280(), HBM_U280)
+    assert [channels[0] for channels in found.channels] == [*range(0, 32, 2), 31]
+    assert found.image_bytes == 4 << 30
+
+
+def test_labels_go_elsewhere_where_banks_take_all_channels():
+    found = map_memories(WorkerConfig.u280_wide(), HBM_U280)
+    assert [list(channels) for channels in found.channels] == [[channel] for channel in range(32)] + [[]]
+
+
+def test_more_banks_than_channels_are_refused():
+    with pytest.raises(ValueError, match="64 banks of engines do not fit into 32 channels"):
+        map_memories(WorkerConfig(engines=32, ports=2), HBM_U280)
+
+
+def test_a_configuration_for_no_board_needs_one(tmp_path):
+    done = p4sgd("build", "vitis", "--config", "tiny", "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert "configuration tiny is for no board: name one with --board u280" in done.stderr
+    done = p4sgd("build", "vitis", "--config", "u50", "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert "u50 is for u50, for which there is no folder yet" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_foreign_folder_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(ForeignFolderError):
+        build("tiny", tmp_path, board="u280")
+    done = p4sgd("build", "check", tmp_path)
+    assert done.returncode == 2
+    assert "was not made by" in done.stderr
+
+
+TOOLS = {
+    "vivado": 'case "$1" in -version) echo "Vivado v$RELEASE (64-bit)";; *) for f; do :; done; echo "$f" >>"$LOG"; '
+    'f=${f#package_}; touch "out/${f%.tcl}.xo";; esac',
+    "v++": 'case "$1" in -version) echo "****** v++ v$RELEASE (64-bit)";; *) echo "$@" >>"$LOG";; esac',
+    "platforminfo": 'test "$2" != missing',
+}
+
+
+@pytest.fixture
+def tools(folder, tmp_path, monkeypatch):
+    """A copy of the folder, and stand-ins for the vendor's tools on the path; calls them through make."""
+    out, programs = tmp_path / "out", tmp_path / "bin"
+    out.mkdir()
+    for path in folder.iterdir():
+        (out / path.name).write_bytes(path.read_bytes())
+    programs.mkdir()
+    for name, text in TOOLS.items():
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("LOG", str(tmp_path / "log"))
+
+    def make(*arguments, release="2022.2", path=f"{programs}:{os.environ['PATH']}"):
+        environment = os.environ | {"RELEASE": release, "PATH": path}
+        done = subprocess.run(
+            ["make", *arguments], cwd=out, env=environment, capture_output=True, text=True, check=False
+        )
+        return done, (tmp_path / "log").read_text() if (tmp_path / "log").exists() else ""
+
+    return make
+
+
+def test_make_packs_the_kernels_and_links_them(tools):
+    done, log = tools()
+    assert done.returncode == 0, done.stderr
+    *packed, linked = log.splitlines()
+    assert sorted(packed) == ["package_p4sgd_cmac.tcl", "package_p4sgd_worker.tcl"]
+    assert "--link --target hw --config link_hw.cfg --vivado.prop" in linked
+    assert linked.endswith("--output out/hw/p4sgd_worker.xclbin out/p4sgd_worker.xo out/p4sgd_cmac.xo")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ([], {"release": "2019.2"}, "vivado is of release 2019.2; the board's shell is for 2022.1 2022.2 2023.1"),
+        ([], {"path": "/usr/bin:/bin"}, "vivado is not on the path: source settings64.sh of Vitis 2023.1"),
+        (["PLATFORM=missing"], {}, "platform missing is not there: install"),
+        (["TARGET=sw_emu"], {}, "TARGET is sw_emu: set it to hw or hw_emu"),
+    ],
+)
+def test_make_says_what_is_missing(tools, arguments, options, message):
+    done, log = tools(*arguments, **options)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not log
+
+
+@pytest.mark.slow
+def test_an_aggregator_with_all_ports(tmp_path):
+    build("tiny", tmp_path / "out", board="u280", aggregator=True)
+    report = check(tmp_path / "out")
+    assert not report.problems, "\n".join(map(str, report.problems))
+    link = (tmp_path / "out" / "link_hw.cfg").read_text()
+    assert "connect=p4sgd_cmac1_1/gt_serial:io_gt_qsfp1_00" in link
+    places = [(tmp_path / "out" / f"p4sgd_cmac{port}_ip.tcl").read_text() for port in ("", "1")]
+    assert "CMACE4_X0Y5" in places[0]
+    assert "CMACE4_X0Y6" in places[1]
+
+
+@pytest.mark.slow
+def test_a_worker_of_full_size(tmp_path):
+    build("u280", tmp_path / "out", board="u280")
+    report = check(tmp_path / "out")
+    assert not report.problems, "\n".join(map(str, report.problems))
+    link = (tmp_path / "out" / "link_hw.cfg").read_text()
+    assert link.count("\nsp=") == 17
+    assert "4096 MiB" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_aggregators_of_unknown_boards_are_refused():
+    with pytest.raises(KeyError):
+        aggregator_image("u999")
