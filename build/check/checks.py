@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from p4sgd.build.check.block_design import check_block_design
 from p4sgd.build.check.folder import Folder, open_folder
 from p4sgd.build.check.kernels import check_kernels
 from p4sgd.build.check.links import check_links
@@ -22,6 +23,7 @@ CHECKS: dict[str, Callable[[Folder], Iterator[Problem]]] = {
     "scripts": check_scripts,
     "kernels": check_kernels,
     "links": check_links,
+    "block design": check_block_design,
 }
 """Checks by name, in their order."""
 

@@ -44,6 +44,11 @@ class Folder:
         """Top module of each kernel by its name."""
         return dict(self.manifest.get("kernels", {}))
 
+    @property
+    def described(self) -> list[str]:
+        """Kernels that there is XML of; Vivado alone needs none."""
+        return [name for name in self.kernels if f"{name}.xml" in self.files]
+
     def ending(self, *endings: str) -> Iterable[str]:
         """Files whose names end so, and that are there."""
         return [name for name in self.files if name.endswith(endings) and (self.path / name).is_file()]
@@ -66,7 +71,7 @@ class Folder:
     def xml(self) -> dict[str, ElementTree.Element]:
         """The element ``kernel`` of each kernel's XML, if that is XML and has one."""
         found = {}
-        for name in self.kernels:
+        for name in self.described:
             try:
                 element = ElementTree.fromstring(self.text(f"{name}.xml")).find("kernel")
             except ElementTree.ParseError:

@@ -65,7 +65,7 @@ _STREAM = _channel("t", {"data": None, "keep": None, "last": 1}, {}, True)
 
 def check_kernels(folder: Folder) -> Iterator[Problem]:
     """Ports by name, width and direction; arguments by port and offset; the protocol by what the register map has."""
-    for name in folder.kernels:
+    for name in folder.described:
         if name not in folder.xml:
             yield Problem(f"{name}.xml", "has no element kernel")
             continue

@@ -21,7 +21,7 @@ def check_schema(folder: Folder) -> Iterator[Problem]:
     import xmlschema
 
     schema = xmlschema.XMLSchema((files("p4sgd.build.check") / "kernel.xsd").read_text(encoding="utf-8"))
-    for name in folder.kernels:
+    for name in folder.described:
         file = f"{name}.xml"
         try:
             root = ElementTree.fromstring(folder.text(file))

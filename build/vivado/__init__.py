@@ -1,0 +1,1 @@
+"""Folders from which Vivado makes a board's image without a shell, and reports of a worker's parts."""

@@ -1,0 +1,221 @@
+"""The folder from which Vivado makes a worker's image without a shell, and reports of its parts."""
+
+from dataclasses import asdict, replace
+from importlib.resources import files
+from pathlib import Path
+
+from p4sgd.build.artifacts import check_folder, write_folder
+from p4sgd.build.cmac import crossing_constraints, ip_script
+from p4sgd.build.devices import DEVICES
+from p4sgd.build.floorplan import floorplan
+from p4sgd.build.hbm import map_memories
+from p4sgd.build.marking import mark
+from p4sgd.build.vitis.folder import shared_file
+from p4sgd.build.vitis.kernel import Kernel, cmac, memory_bus, worker
+from p4sgd.build.vitis.packaging import CROSSINGS, PROCEDURES, ip_file, package_script
+from p4sgd.build.vitis.shell import SHELLS, Shell
+from p4sgd.build.vivado.constraints import board_constraints, clock_constraints
+from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.worker.verilog import ENGINE
+
+__all__ = ["build", "vivado_files"]
+
+_OUT_OF_CONTEXT, _BLOCK_DESIGN, _RULES = "out_of_context.tcl", "block_design.tcl", "rules.mk"
+
+_PROJECT = "p4sgd_board"
+"""Name of the project."""
+
+_HOST_QUAD, _HOST_BLOCK = "GTY_Quad_227", "PCIE4C_X1Y0"
+"""Transceivers of lane 0 of PCI Express on a U280, and the block beside them (UG1314; AMD's board files)."""
+
+_FREE_MEGAHERTZ = 100
+"""Rate of the board's clock that HBM and the MAC get."""
+
+_REGISTERS = 0x1000
+"""Bytes between the registers of two kernels, as the host sees them."""
+
+
+def vivado_files(config: WorkerConfig, board: str, command: str, *, megahertz: int, build_id: int) -> dict[str, str]:
+    """All files by name; the same arguments give the same bytes.
+
+    Parameters
+    ----------
+    config
+        Size of the worker.
+    board
+        One of `SHELLS`, of which only the FPGA and its memory matter.
+    command
+        Command that makes the files, for their first lines.
+    megahertz
+        Clock that modules alone are tried with; the board's image has 250 MHz.
+    build_id
+        Number that the BUILD_ID registers give.
+
+    Raises
+    ------
+    KeyError
+        If there is no such board.
+    ValueError
+        If the worker leaves the host no channel of memory.
+    """
+    shell, device = SHELLS[board], DEVICES[board]
+    channels = _channels(config, shell)  # before the work
+    kernels = (worker(config, build_id), cmac(0, build_id))
+    found = {
+        "README.md": _readme(board, command),
+        "Makefile": _makefile(kernels, board, command),
+        **{name: _copy(name, command) for name in (_RULES, _OUT_OF_CONTEXT, _BLOCK_DESIGN)},
+        PROCEDURES: shared_file(PROCEDURES, command),
+        "project.tcl": _project(channels, kernels, shell, command),
+        "board.xdc": board_constraints(command),
+    }
+    for kernel in kernels:
+        found[f"{kernel.name}.v"] = f"{mark('// {}', command)}\n{kernel.verilog.text}"
+        found[f"package_{kernel.name}.tcl"] = package_script(kernel, shell.part, command, for_vitis=False)
+        found |= kernel.documents.files(command, kernel.prefix)
+        if kernel.ip:
+            found[ip_file(kernel)] = ip_script(kernel.ip, shell.macs[0], _FREE_MEGAHERTZ, command)
+            found[CROSSINGS] = crossing_constraints(command)
+    top = kernels[0].verilog.top
+    for name, module, clock in (("worker", top, "ap_clk"), ("engine", ENGINE, "clk")):
+        found[f"{name}_clock.xdc"] = clock_constraints(clock, megahertz, command)
+        found[f"{name}.tcl"] = "\n".join(
+            [
+                mark("# {}", command),
+                *_source(_OUT_OF_CONTEXT),
+                f"p4sgd::out_of_context {name} {module} {shell.part} {kernels[0].name}.v {name}_clock.xdc",
+                "",
+            ]
+        )
+    inner = f"\\{top}.component.worker"
+    found["floorplan.tcl"] = floorplan(kernels[0].verilog.text, inner, ENGINE, device, command)
+    return found
+
+
+def _source(name: str) -> tuple[str, str]:
+    return f"source [file join [file dirname [file normalize [info script]]] {name}]", ""
+
+
+def _channels(config: WorkerConfig, shell: Shell) -> tuple[range, ...]:
+    """Channels of the worker's memories; there is one more, whose port the host can have."""
+    found = map_memories(config, shell.hbm).channels
+    if not found[-1] or len(found) == shell.hbm.channels:
+        raise ValueError(f"the worker takes all {shell.hbm.channels} channels of memory, and the host needs one")
+    return found
+
+
+def _project(channels: tuple[range, ...], kernels: tuple[Kernel, ...], shell: Shell, command: str) -> str:
+    """The script of the project."""
+    engine, mac = kernels
+    ports = [each[0] for each in channels]
+    free = next(channel for channel in range(shell.hbm.channels) if channel not in ports)
+    every = " ".join(map(str, range(shell.hbm.channels)))
+    lines = [
+        mark("# {}", command),
+        *_source(_BLOCK_DESIGN),
+        f"p4sgd::open_project {_PROJECT} {shell.part} {{{' '.join(kernel.name for kernel in kernels)}}}",
+        f"p4sgd::add_host {_HOST_QUAD} {_HOST_BLOCK}",
+        f"p4sgd::add_memory {{{' '.join(map(str, sorted([*ports, free])))}}}",
+        *(f"p4sgd::add_kernel {kernel.unit} {kernel.vlnv} {_REGISTERS * i:#x}" for i, kernel in enumerate(kernels)),
+        f"p4sgd::connect_memory xdma/M_AXI {free} {{{every}}}",
+        *(
+            f"p4sgd::connect_memory {engine.unit}/{memory_bus(number)} {each[0]} {{{' '.join(map(str, each))}}}"
+            for number, each in enumerate(channels)
+        ),
+        f"p4sgd::bus_between {engine.unit}/axis_tx {mac.unit}/axis_tx",
+        f"p4sgd::bus_between {mac.unit}/axis_rx {engine.unit}/axis_rx",
+        f"p4sgd::connect_port {mac.unit}",
+        "p4sgd::make_image board.xdc 8",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _copy(name: str, command: str) -> str:
+    """A file of this package."""
+    return f"{mark('# {}', command)}\n{(files('p4sgd.build.vivado') / name).read_text(encoding='utf-8')}"
+
+
+def _makefile(kernels: tuple[Kernel, ...], board: str, command: str) -> str:
+    lines = [
+        mark("# {}", command),
+        f"RELEASES := {' '.join(SHELLS[board].releases)}",
+        f"KERNELS := {' '.join(kernel.name for kernel in kernels)}",
+        f"IMAGE := out/{_PROJECT}/{_PROJECT}.runs/impl_1/board_wrapper.bit",
+        "",
+        f"include {_RULES}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+_README = """\
+# A worker for the {board} with Vivado alone
+
+Reports of what Vivado makes of a worker, and a project for a board without the vendor's shell: PCI Express by XDMA,
+HBM, the worker, and the MAC of QSFP28 port 0, all at 250 MHz, the clock of PCI Express. None of the vendor's tools has
+seen it yet: `p4sgd build check` has, which finds what can be found without.
+
+```sh
+make check      # is Vivado there?
+make engine     # out/engine: timing and utilisation of one engine, alone
+make worker     # out/worker: of all of the worker
+make image      # out/{project}/…/board_wrapper.bit; hours
+```
+
+Of the image the host sees, by AMD's XDMA driver, all memory from address 0 on, 256 MiB a channel, and registers: the
+worker's from {worker:#x} on, the MAC's from {mac:#x} on. `project.tcl` says which memory is in which channel. It is
+loaded by JTAG. The MAC is IP that needs a licence, which AMD gives for nothing.
+
+`floorplan.tcl` deals the worker to dies, if a design needs that; it tells what to set before it is sourced.
+"""
+
+
+def _readme(board: str, command: str) -> str:
+    text = _README.format(board=DEVICES[board].name, project=_PROJECT, worker=0, mac=_REGISTERS)
+    return f"{mark('<!-- {} -->', command)}\n\n{text}"
+
+
+def build(
+    name: str, folder: Path, *, board: str, megahertz: int = 250, udp: bool = False, build_id: int = 0
+) -> list[Path]:
+    """Write the folder for a preset, whole or not at all; returns the files.
+
+    Parameters
+    ----------
+    name
+        Name of the worker's configuration in `PRESETS`.
+    folder
+        Where; an earlier output is replaced, anything else is refused.
+    board, megahertz, build_id
+        As in `vivado_files`.
+    udp
+        Whether packets travel in UDP.
+
+    Raises
+    ------
+    KeyError
+        If there is no such configuration or board.
+    ValueError
+        If the worker leaves the host no channel of memory.
+    ForeignFolderError
+        If the folder holds files that were not generated.
+    OSError
+        If the folder cannot be written.
+    """
+    config = replace(PRESETS[name](), udp=udp)
+    check_folder(folder)  # before the work
+    flag = " --udp" if udp else ""
+    command = (
+        f"p4sgd build vivado --config {name} --board {board} --megahertz {megahertz} --build-id {build_id}{flag} "
+        "--out DIR"
+    )
+    texts = vivado_files(config, board, command, megahertz=megahertz, build_id=build_id)
+    description = {
+        "generated_by": command,
+        "kind": "vivado",
+        "board": board,
+        "config": name,
+        "worker": asdict(config),
+        "kernels": {each: f"{each}_kernel" for each in ("p4sgd_worker", "p4sgd_cmac")},
+        "sourced": [PROCEDURES, _OUT_OF_CONTEXT, _BLOCK_DESIGN, "p4sgd_cmac_ip.tcl"],
+    }
+    return write_folder(folder, texts, description)

@@ -1,0 +1,38 @@
+#   make image      the FPGA's image: hours
+#   make worker     reports of the worker alone, in out/worker
+#   make engine     reports of one engine, in out/engine
+#   make check      whether Vivado is there
+#   make clean      removes what it wrote
+
+VIVADO := vivado -mode batch -nojournal -notrace
+
+.PHONY: image worker engine check clean
+.DELETE_ON_ERROR:
+
+image: $(IMAGE)
+
+check:
+	@command -v vivado >/dev/null || { \
+	    echo "vivado is not on the path: source settings64.sh of Vivado $(lastword $(RELEASES)), or install that" >&2; \
+	    exit 2; \
+	}
+	@release=$$(vivado -version 2>/dev/null | sed -n 's/.*v\([0-9]*\.[0-9]*\).*/\1/p' | head -n 1); \
+	case " $(RELEASES) " in *" $$release "*) exit 0;; esac; \
+	echo "vivado is of release $${release:-?}; this folder is for $(RELEASES):" \
+	    "use one of these, or say make RELEASES=$$release to try" >&2; \
+	exit 2
+
+worker engine: | check
+	mkdir -p out
+	$(VIVADO) -log out/$@.log -source $@.tcl
+
+out/%/ip/component.xml: package_%.tcl package_kernel.tcl %.v | check
+	mkdir -p out
+	$(VIVADO) -log out/$*.log -source package_$*.tcl
+
+$(IMAGE): project.tcl block_design.tcl board.xdc $(KERNELS:%=out/%/ip/component.xml) | check
+	mkdir -p out
+	$(VIVADO) -log out/project.log -source project.tcl
+
+clean:
+	rm -rf out .Xil *.log *.jou *.str
