@@ -7,12 +7,16 @@ from p4sgd.build.check.folder import Folder
 from p4sgd.build.check.report import Problem
 from p4sgd.build.check.scripts import Call
 from p4sgd.build.verilog_ports import find_buses
-from p4sgd.hw.verilog import modules
+from p4sgd.build.vitis.packaging import CROSSINGS
+from p4sgd.hw.verilog import modules as modules_of
 
 __all__ = ["check_scripts"]
 
 _READERS = {"add_files", "read_verilog", "read_xdc"}
 """Commands whose last argument is a file."""
+
+_MAC = "p4sgd_cmac"
+"""Kernel that the constraints of clock crossings are for; those of other ports are the same."""
 
 
 def check_scripts(folder: Folder) -> Iterator[Problem]:
@@ -30,10 +34,10 @@ def check_scripts(folder: Folder) -> Iterator[Problem]:
         kernel = script.removeprefix("package_").removesuffix(".tcl")
         if kernel in folder.kernels:
             yield from _buses(folder, kernel, run.calls)
-    for file in folder.ending(".xdc"):
-        tops = [top for top in folder.kernels.values() if f"{top}.component.adapter" in _modules(folder)]
-        for call in folder.runs[file].calls if tops else ():
-            yield from _cells(folder, tops[0], call)
+    if CROSSINGS in folder.runs:
+        modules = {name.removeprefix("\\"): body for name, body in modules_of(folder.verilog[_MAC]).items()}
+        for call in folder.runs[CROSSINGS].calls:
+            yield from _cells(modules, folder.kernels[_MAC], call)
 
 
 def _files(folder: Folder, call: Call) -> Iterator[Problem]:
@@ -80,18 +84,10 @@ def _pointers(folder: Folder, kernel: str, calls: list[Call]) -> Iterator[Proble
             yield Problem(script, f"register {name} is {found}; {kernel}.xml has it at {wanted:#05x}")
 
 
-def _modules(folder: Folder) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in folder.verilog.values():
-        found |= {name.removeprefix("\\"): body for name, body in modules(text).items()}
-    return found
-
-
-def _cells(folder: Folder, top: str, call: Call) -> Iterator[Problem]:
-    """Registers and pins that constraints name by their path are in the Verilog."""
+def _cells(found: dict[str, str], top: str, call: Call) -> Iterator[Problem]:
+    """Registers and pins that constraints name by their path are in the Verilog, whose modules are ``found``."""
     if call.command not in ("get_cells", "get_pins") or not call.arguments:
         return
-    found = _modules(folder)
     for path in call.arguments[-1].split():
         *instances, last = path.split("/")
         if call.command == "get_pins" and last == "PRE":

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from p4sgd.build.check.checks import CHECKS
+from p4sgd.build.check.checks import CHECKS, check
 from p4sgd.build.check.folder import open_folder
 from p4sgd.build.check.scripts import NoTclError, run_script
 from p4sgd.build.vitis.folder import build
@@ -238,14 +238,14 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_finds(original, tmp_path, fault):
-    check, file, (before, after), message = FAULTS[fault]
+    name, file, (before, after), message = FAULTS[fault]
     out = tmp_path / "out"
     shutil.copytree(original, out)
     text = (out / file).read_text()
     assert before in text
     (out / file).write_text(text.replace(before, after))
     try:
-        found = "\n".join(map(str, CHECKS[check](open_folder(out))))
+        found = "\n".join(map(str, CHECKS[name](open_folder(out))))
     except NoTclError as error:
         pytest.skip(str(error))
     assert re.search(message, found, re.DOTALL), found
@@ -306,3 +306,11 @@ def test_without_tkinter_tclsh_does_the_same(tmp_path, monkeypatch):
     if not shutil.which("tclsh"):
         pytest.skip("no tclsh")
     assert _sandbox(tmp_path, text) == with_python
+
+
+def test_a_check_that_lacks_its_package_is_skipped(original, monkeypatch):
+    monkeypatch.setitem(sys.modules, "xmlschema", None)
+    report = check(original)
+    assert report.skipped["schema"] == "needs the package xmlschema: pip install 'p4sgd[boards]'"
+    assert "schema" not in report.done
+    assert not report.problems
