@@ -1,1 +1,1 @@
-"""Control sockets of programs that serve: where they are, and listening there."""
+"""Where what is controlled is: control sockets of programs that serve, and listening there; boards of this machine."""

@@ -1,4 +1,4 @@
-"""The `cluster` device: workers that are processes or boards of their own, and an aggregator, joined by a real network.
+"""The `cluster` device: workers that are processes or boards, and an aggregator, joined by a real network.
 
 A cluster file says where they are (`p4sgd.host.switch.cluster_file`). The workers say themselves how big they are.
 """
@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +16,9 @@ from p4sgd.host.board.client import RemoteWorker
 from p4sgd.host.control.address import ControlAddress
 from p4sgd.host.devices.members import Members, before_write
 from p4sgd.host.devices.network import NetworkSettings
+from p4sgd.host.devices.xrt.worker import BoardWorker
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.switch.cluster_file import Cluster
+from p4sgd.host.switch.cluster_file import Cluster, WorkerAddress
 from p4sgd.host.switch.controller import Controller
 from p4sgd.host.switch.membership import Membership
 from p4sgd.host.switch.opening import open_controller
@@ -52,17 +54,20 @@ def settings_to_examine(network: NetworkSettings) -> NetworkSettings:
     return replace(network, resend_cycles=max(network.resend_cycles, _EXAMINED_MS * 1_000_000 // CLOCK_NS))
 
 
+_Reached: TypeAlias = RemoteWorker | BoardWorker
+
+
 class ClusterWorker:
     """A worker of a cluster; the aggregator is told of its joins."""
 
-    def __init__(self, device: "ClusterDevice", index: int, remote: RemoteWorker) -> None:
+    def __init__(self, device: "ClusterDevice", index: int, reached: _Reached) -> None:
         self._device = device
         self._index = index
-        self._remote = remote
-        self.config = remote.config
-        self.read_register = remote.read_register
-        self.read_memory = remote.read_memory
-        self.await_end = remote.await_end
+        self._reached = reached
+        self.config = reached.config
+        self.read_register = reached.read_register
+        self.read_memory = reached.read_memory
+        self.await_end = reached.await_end
 
     def write_register(self, offset: int, word: int) -> None:
         """Write a word; a join is told to the aggregator first."""
@@ -72,11 +77,11 @@ class ClusterWorker:
             on_join=lambda first_round: self._device.before_join(self._index, first_round),
             on_start=lambda: self._device.before_start(self._index),
         )
-        self._remote.write_register(offset, word)
+        self._reached.write_register(offset, word)
 
     def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
         """Write bytes to a bank."""
-        self._remote.write_memory(bank, address, data)
+        self._reached.write_memory(bank, address, data)
 
 
 class ClusterDevice:
@@ -114,14 +119,13 @@ class ClusterDevice:
         self.network_settings = network_settings(cluster)
         self._ports = [worker.port for worker in cluster.workers]
         with contextlib.ExitStack() as opened:
-            remotes: list[RemoteWorker] = []
-            for index, worker in enumerate(cluster.workers):
-                remote = RemoteWorker(index, ControlAddress.parse(worker.control))
-                remotes.append(opened.enter_context(contextlib.closing(remote)))
-            _check_alike(remotes, config)
+            workers_there: list[_Reached] = []
+            for index, address in enumerate(cluster.workers):
+                workers_there.append(opened.enter_context(contextlib.closing(_reach(index, address))))
+            _check_alike(workers_there, config)
             self.aggregator: Controller = opened.enter_context(contextlib.closing(open_controller(cluster)))
             self._opened = opened.pop_all()
-        self._workers = [ClusterWorker(self, index, remote) for index, remote in enumerate(remotes)]
+        self._workers = [ClusterWorker(self, index, reached) for index, reached in enumerate(workers_there)]
         membership = Membership(self.aggregator)
         self._members = Members(lambda: membership)
 
@@ -147,7 +151,7 @@ class ClusterDevice:
                 raise P4sgdError(f"worker {names} was still running after {timeout_s:g} s")
 
     def close(self) -> None:
-        """Hang up. Workers and aggregator stay as they are, for the next client."""
+        """Hang up. Workers and aggregator stay as they are, for the next client, but for runs of boards, which end."""
         self._opened.close()
 
     # -- for the workers -----------------------------------------------------------------------------------------
@@ -161,7 +165,13 @@ class ClusterDevice:
         self._members.start(worker)
 
 
-def _check_alike(workers: Sequence[RemoteWorker], config: WorkerConfig | None) -> None:
+def _reach(index: int, address: WorkerAddress) -> _Reached:
+    if address.board is not None:
+        return BoardWorker(index, address.board)
+    return RemoteWorker(index, ControlAddress.parse(address.control))
+
+
+def _check_alike(workers: Sequence[_Reached], config: WorkerConfig | None) -> None:
     """Refuse workers of several sizes, or of another than asked for."""
     wanted = workers[0].config if config is None else config
     whose = "worker 0" if config is None else "what is asked for"
@@ -169,7 +179,7 @@ def _check_alike(workers: Sequence[RemoteWorker], config: WorkerConfig | None) -
         if worker.config != wanted:
             raise UserError(
                 f"{worker} has another configuration than {whose} ({_describe(worker.config, wanted)}): start it with "
-                "the same --config as the others"
+                "the same --config as the others, or the xclbin of the same"
             )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from p4sgd.host.control.address import ControlAddress
+from p4sgd.host.control.board import PREFIX, BoardAddress, parse_bdf
 from p4sgd.host.errors import UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import MAX_PORTS
@@ -40,12 +41,14 @@ class AggregatorAddress:
     kind
         One of `KINDS`.
     control
-        ``unix:PATH`` or ``tcp:HOST:PORT`` of a socket aggregator, ``HOST:PORT`` of gRPC, empty for an FPGA.
+        ``unix:PATH`` or ``tcp:HOST:PORT`` of a socket aggregator, ``HOST:PORT`` of gRPC, ``xrt:BDF`` of an FPGA.
     mac
         Its own address; None for the session's default.
     device_id, tls, program
         Of bmv2 and tofino: the device's number, how the connection is secured, and the folder with what
         ``p4sgd switch build`` made.
+    board
+        Of an FPGA: where it is, and what it runs.
     """
 
     kind: str
@@ -54,6 +57,7 @@ class AggregatorAddress:
     device_id: int = 0
     tls: Tls | None = None
     program: Path | None = None
+    board: BoardAddress | None = None
 
 
 @dataclass(frozen=True)
@@ -77,10 +81,21 @@ class NetworkOptions:
 
 @dataclass(frozen=True)
 class WorkerAddress:
-    """How a worker is reached, ``unix:PATH`` or ``tcp:HOST:PORT``, and the aggregator's port that it is behind."""
+    """How a worker is reached, and the aggregator's port that it is behind.
+
+    Attributes
+    ----------
+    control
+        ``unix:PATH`` or ``tcp:HOST:PORT`` of a process, ``xrt:BDF`` of a board of this machine.
+    port
+        The port.
+    board
+        Of a board: where it is, and what it runs.
+    """
 
     control: str
     port: int
+    board: BoardAddress | None = None
 
 
 @dataclass(frozen=True)
@@ -113,7 +128,8 @@ def read_cluster(path: Path) -> Cluster:
         workers=tuple(_worker(table) for table in top.tables("workers", most=MAX_WORKERS)),
     )
     top.refuse_others()
-    known: dict[str, str] = {cluster.aggregator.control: "aggregator"} if cluster.aggregator.control else {}
+    # A board may have a worker and an aggregator, but not two workers.
+    known: dict[str, str] = {} if cluster.aggregator.board else {cluster.aggregator.control: "aggregator"}
     for index, worker in enumerate(cluster.workers):
         if (other := known.setdefault(worker.control, f"workers[{index}]")) != f"workers[{index}]":
             raise UserError(f"{path}: workers[{index}].control: {worker.control} is that of {other} too")
@@ -124,11 +140,13 @@ def _aggregator(table: "_Table") -> AggregatorAddress:
     kind = table.text("kind", required=True)
     if kind not in KINDS:
         raise table.mistake("kind", f"there is no aggregator of kind {kind!r}; there are {', '.join(KINDS)}")
-    tls = program = None
+    tls = program = board = None
     device_id = 0
-    control = ""
     if kind == "socket":
         control = table.control("control")
+    if kind == "fpga":
+        board = table.board("control")
+        control = str(board)
     if kind in _GRPC:
         control = table.text("control", required=True)
         try:
@@ -140,7 +158,7 @@ def _aggregator(table: "_Table") -> AggregatorAddress:
         tls = _tls(table.table("tls")) if table.has("tls") else None
     mac = table.mac("mac")
     table.refuse_others()
-    return AggregatorAddress(kind, control, mac, device_id, tls, program)
+    return AggregatorAddress(kind, control, mac, device_id, tls, program, board)
 
 
 def _tls(table: "_Table") -> Tls:
@@ -166,7 +184,9 @@ def _network(table: "_Table") -> NetworkOptions:
 
 
 def _worker(table: "_Table") -> WorkerAddress:
-    worker = WorkerAddress(table.control("control"), table.number("port", None, 0, MAX_PORTS - 1))
+    board = table.board("control") if table.has_text("control", PREFIX) else None
+    control = table.control("control") if board is None else str(board)
+    worker = WorkerAddress(control, table.number("port", None, 0, MAX_PORTS - 1), board)
     table.refuse_others()
     return worker
 
@@ -188,6 +208,10 @@ class _Table:
 
     def has(self, key: str) -> bool:
         return key in self._content
+
+    def has_text(self, key: str, beginning: str) -> bool:
+        value = self._content.get(key)
+        return isinstance(value, str) and value.startswith(beginning)
 
     def _take(self, key: str, what: str, is_right: Callable[[Any], bool], *, required: bool) -> Any:
         """The value of a key, None if it is not there; taken, so that what is left is unknown."""
@@ -230,6 +254,18 @@ class _Table:
         except UserError as error:
             raise self.mistake(key, str(error)) from None
         return whole
+
+    def board(self, key: str) -> BoardAddress:
+        """A board's place on the bus, and the file beside it that says what it runs."""
+        text = self.text(key, required=True)
+        try:
+            bdf = parse_bdf(text)
+        except UserError as error:
+            raise self.mistake(key, str(error)) from None
+        xclbin = self.path("xclbin")
+        if xclbin is None:
+            raise self.mistake("xclbin", "is missing: the file that the board is to run")
+        return BoardAddress(bdf, xclbin)
 
     def mac(self, key: str) -> int | None:
         text = self.text(key, required=False)

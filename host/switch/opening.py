@@ -33,7 +33,10 @@ def open_controller(cluster: Cluster) -> Controller:
     if aggregator.kind == "tofino":
         opened = _module("bfruntime", aggregator.kind).open_bfruntime(aggregator)
         return opened
-    raise UserError(f"an aggregator of kind {aggregator.kind} needs the driver of the boards, which there is not yet")
+    from p4sgd.host.devices.xrt.aggregator import BoardAggregator
+
+    assert aggregator.board is not None
+    return BoardAggregator(aggregator.board)
 
 
 def _module(name: str, kind: str) -> ModuleType:

@@ -219,13 +219,35 @@ def collect(workers, clients, job: Job):
     return weights, status, counters
 
 
-def run_on(device, job: Job, *, runs: int = 1, **options):
-    """Run a job on a device, with the options of `configure`; returns what `collect` does."""
+def run_on(device, job: Job, *, runs: int = 1, timeout_s: float = 0.004, **options):
+    """Run a job on a device, with the options of `configure`; returns what `collect` does.
+
+    A run may take so long: by default a million cycles.
+    """
     clients = configure(device.workers, job, **options)
     for run in range(runs):
         start(clients, job, first=run == 0, last=run == runs - 1)
-        device.wait(0.004)  # a million cycles
+        device.wait(timeout_s)
         for client in clients:
             assert client.read(registers.CTRL)["done"] == 1
             assert client.read(registers.CTRL) == {"start": 0, "done": 0, "idle": 1, "ready": 0}
     return collect(device.workers, clients, job)
+
+
+def check_exact(device, job, runs, *, counts, **options):
+    """Run a job on a device, which must end with the golden model's weights and flags."""
+    weights, status, counters = run_on(device, job, runs=runs, **options)
+    expected = job.golden(runs)
+    for worker, (got, wanted) in enumerate(zip(weights, expected.weights, strict=True)):
+        assert got.tolist() == wanted.tolist(), f"worker {worker}"
+        for name, flag in vars(expected.flags[worker]).items():
+            assert status[worker][name] == flag, f"worker {worker}: {name}"
+        assert status[worker]["memory_error"] == 0
+    for counted in counters:
+        causes = [value for name, value in counted.items() if name.startswith("CYCLES_")]
+        assert counted["CYCLES"] == sum(causes)
+        assert bool(counted["CYCLES"]) == counts
+        if counts:
+            lines = job.settings.mini_batches * job.settings.micro_batches * job.settings.chunks
+            engines = [counted[f"ENGINE{engine}_LINES"] for engine in range(job.config.engines)]
+            assert engines == [lines * job.settings.features.precision] * job.config.engines

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 from support.bench import default_seed
-from support.jobs import SMALL, random_job, run_on
+from support.jobs import SMALL, check_exact, random_job
 
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.hw.spec.config import WorkerConfig
@@ -16,24 +16,6 @@ TINY = WorkerConfig.tiny()
 
 STALLS = {"memory_stall": 0.2, "link_stall": 0.2}
 DISTURBANCES = ({}, STALLS, STALLS | {"link_loss": 0.05, "link_duplication": 0.1, "link_reordering": 0.1})
-
-
-def check(device, job, runs, *, counts):
-    weights, status, counters = run_on(device, job, runs=runs)
-    expected = job.golden(runs)
-    for worker, (got, wanted) in enumerate(zip(weights, expected.weights, strict=True)):
-        assert got.tolist() == wanted.tolist(), f"worker {worker}"
-        for name, flag in vars(expected.flags[worker]).items():
-            assert status[worker][name] == flag, f"worker {worker}: {name}"
-        assert status[worker]["memory_error"] == 0
-    for counted in counters:
-        causes = [value for name, value in counted.items() if name.startswith("CYCLES_")]
-        assert counted["CYCLES"] == sum(causes)
-        assert bool(counted["CYCLES"]) == counts
-        if counts:
-            lines = job.settings.mini_batches * job.settings.micro_batches * job.settings.chunks
-            engines = [counted[f"ENGINE{engine}_LINES"] for engine in range(job.config.engines)]
-            assert engines == [lines * job.settings.features.precision] * job.config.engines
 
 
 CASES = [
@@ -63,7 +45,7 @@ def test_random_jobs(config, workers):
                 job = random_job(config, workers, seed=seed + 1000 * number + case, **CASES[case])
                 print(f"P4SGD_SEED={seed}, {disturbances}, case {case}: {job.settings}")
                 runs = 1 + case // 2 % 2
-                check(device, job, runs, counts=True)
-                check(emulator, job, runs, counts=False)
+                check_exact(device, job, runs, counts=True)
+                check_exact(emulator, job, runs, counts=False)
         finally:
             device.close()

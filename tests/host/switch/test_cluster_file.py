@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from p4sgd.host.control.board import BoardAddress
 from p4sgd.host.errors import UserError
 from p4sgd.host.switch.cluster_file import (
     AggregatorAddress,
@@ -13,11 +14,11 @@ from p4sgd.host.switch.cluster_file import (
     WorkerAddress,
     read_cluster,
 )
-from p4sgd.host.switch.opening import open_controller
 
 SOCKET = '[aggregator]\nkind = "socket"\ncontrol = "unix:/lab/a"\n'
 BMV2 = '[aggregator]\nkind = "bmv2"\ncontrol = "127.0.0.1:9559"\n'
 WORKER = '[[workers]]\ncontrol = "unix:/lab/w0"\nport = 0\n'
+BOARD = '[[workers]]\ncontrol = "xrt:3B:00.1"\nxclbin = "a.xclbin"\nport = 0\n'
 
 
 @pytest.fixture
@@ -78,8 +79,13 @@ def test_a_full_one(read, tmp_path):
         ),
         (
             '[aggregator]\nkind = "fpga"\ncontrol = "a"\n' + WORKER,
-            "aggregator.control: unknown key; there are kind",
+            "aggregator.control: 'a' is no board: give xrt:DDDD:BB:DD.F",
         ),
+        ('[aggregator]\nkind = "fpga"\ncontrol = "xrt:3b:00.1"\n' + WORKER, "aggregator.xclbin: is missing"),
+        (SOCKET + '[[workers]]\ncontrol = "xrt:3b:00.1"\nport = 0\n', "workers[0].xclbin: is missing"),
+        (SOCKET + '[[workers]]\ncontrol = "xrt:3b.1"\nport = 0\n', "workers[0].control: 'xrt:3b.1' is no board"),
+        (SOCKET + BOARD + BOARD.replace("3B", "0000:3b"), "workers[1].control: xrt:0000:3b:00.1 is that of workers[0]"),
+        (SOCKET + WORKER + 'xclbin = "a"\n', "workers[0].xclbin: unknown key; there are control, port"),
         (SOCKET + "device_id = 1\n" + WORKER, "aggregator.device_id: unknown key; there are kind, control, mac"),
         (SOCKET + 'mac = "02-50"\n' + WORKER, "aggregator.mac: must be a MAC address"),
         (
@@ -127,6 +133,10 @@ def test_files_that_cannot_be_read(tmp_path):
         read_cluster(tmp_path / "binary")
 
 
-def test_kinds_that_cannot_be_opened(read):
-    with pytest.raises(UserError, match="kind fpga needs the driver of the boards, which there is not yet"):
-        open_controller(read('[aggregator]\nkind = "fpga"\n' + WORKER))
+def test_boards(read, tmp_path):
+    board = BoardAddress("0000:3b:00.1", tmp_path / "a.xclbin")
+    text = '[aggregator]\nkind = "fpga"\ncontrol = "xrt:0000:3B:00.1"\nxclbin = "a.xclbin"\n'
+    assert read(text + BOARD + WORKER) == Cluster(
+        AggregatorAddress("fpga", "xrt:0000:3b:00.1", board=board),
+        (WorkerAddress("xrt:0000:3b:00.1", 0, board), WorkerAddress("unix:/lab/w0", 0)),
+    )

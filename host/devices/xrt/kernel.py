@@ -1,0 +1,146 @@
+"""A kernel of a board."""
+
+import contextlib
+import errno
+
+from p4sgd.host.control.board import BoardAddress
+from p4sgd.host.devices.xrt.finding import find_boards
+from p4sgd.host.devices.xrt.library import XrtError, open_library
+from p4sgd.host.devices.xrt.memory import BankMemory
+from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.hw.spec.registers import MAGIC_WORD
+
+__all__ = ["BoardKernel"]
+
+_GONE = 0xFFFFFFFF
+"""What is read of a board that is not on the bus any more."""
+
+
+class BoardKernel:
+    """Registers of a kernel of a board, and memory that it reaches, for this program alone.
+
+    The board is loaded with the xclbin unless it runs it already. It must have one compute unit of the kernel, with
+    the name that v++ gives it.
+
+    Parameters
+    ----------
+    name
+        Who this is, for messages.
+    address
+        The board.
+    kernel
+        Name of the kernel.
+
+    Raises
+    ------
+    UserError
+        If XRT is not there, there is no such board, xclbin or kernel, the xclbin is for another shell, or the board is
+        in use.
+    P4sgdError
+        Then and later, if XRT cannot do what it should, or the board is gone.
+    """
+
+    def __init__(self, name: str, address: BoardAddress, kernel: str) -> None:
+        self._name = name
+        self._address = address
+        self._library = library = open_library()
+        with contextlib.ExitStack() as opened:
+            xclbin = self._open_xclbin()
+            opened.callback(library.close_xclbin, xclbin)
+            self._device = self._open_device()
+            opened.callback(library.close_device, self._device)
+            self._load(xclbin)
+            self._kernel = self._open_kernel(library.xclbin_uuid(xclbin), kernel)
+            opened.callback(library.close_kernel, self._kernel)
+            self._opened = opened.pop_all()
+
+    def __str__(self) -> str:
+        return self._name
+
+    def read_register(self, offset: int) -> int:
+        """Read a word."""
+        word = self._read(offset)
+        if word == _GONE and self._read(MAGIC_WORD.offset) == _GONE:
+            raise P4sgdError(
+                f"{self._name} does not answer any more: the board is not on the bus. See dmesg, then xbutil reset "
+                f"--device {self._address.bdf}, or start the machine anew"
+            )
+        return word
+
+    def write_register(self, offset: int, word: int) -> None:
+        """Write a word."""
+        try:
+            self._library.write_register(self._kernel, offset, word)
+        except XrtError as error:
+            raise self.failure("cannot write a register", error) from error
+
+    def memory(self, argument: int) -> BankMemory:
+        """Memory, none yet, that an argument of the kernel is connected to."""
+        try:
+            group = self._library.group(self._kernel, argument)
+        except XrtError as error:
+            raise self.failure(f"has no memory for argument {argument} of its kernel", error) from error
+        return BankMemory(self._library, self._device, group)
+
+    def close(self) -> None:
+        """Give kernel and board back; all memory must have been given back before."""
+        try:
+            self._opened.close()
+        except XrtError as error:
+            raise self.failure("cannot be closed", error) from error
+
+    def failure(self, what: str, error: XrtError) -> P4sgdError:
+        """The error of a board, for one of XRT."""
+        return P4sgdError(f"{self._name} {what}: {error}")
+
+    # -- opening -------------------------------------------------------------------------------------------------
+
+    def _open_xclbin(self) -> int:
+        path = self._address.xclbin
+        try:
+            path.open("rb").close()
+            return self._library.open_xclbin(path)
+        except OSError as error:
+            raise UserError(f"{path}: cannot read the xclbin: {error.strerror}") from None
+        except XrtError as error:
+            raise UserError(f"{path}: no xclbin, or a broken one: {error}") from None
+
+    def _open_device(self) -> int:
+        try:
+            return self._library.open_device(self._address.bdf)
+        except XrtError as error:
+            boards = ", ".join(map(str, find_boards())) or "none; see that it is powered and the driver xocl is loaded"
+            raise UserError(f"{self._name} cannot be opened: {error}; boards of this machine: {boards}") from None
+
+    def _load(self, xclbin: int) -> None:
+        path = self._address.xclbin
+        try:
+            self._library.load(self._device, xclbin)
+        except XrtError as error:
+            if error.number == errno.EBUSY:
+                raise UserError(
+                    f"{self._name} runs another xclbin for another program: wait until that has ended"
+                ) from None
+            if error.number == errno.EOPNOTSUPP:
+                shells = ", ".join(board.shell for board in find_boards() if board.bdf == self._address.bdf)
+                raise UserError(
+                    f"{path}: is for {self._library.xclbin_platform(xclbin)}, and {self._name} has another shell"
+                    f"{f' ({shells})' if shells else ''}: link it for that, or flash the board ({error})"
+                ) from None
+            raise self.failure(f"cannot be loaded with {path}", error) from error
+
+    def _open_kernel(self, uuid: bytes, kernel: str) -> int:
+        try:
+            return self._library.open_kernel(self._device, uuid, f"{kernel}:{{{kernel}_1}}")
+        except XrtError as error:
+            if error.number == errno.EBUSY:
+                raise UserError(f"{self._name} is in use by another program: wait until that has ended") from None
+            raise UserError(
+                f"{self._address.xclbin}: has no kernel {kernel} with a compute unit {kernel}_1: {error}"
+            ) from None
+
+    def _read(self, offset: int) -> int:
+        try:
+            return self._library.read_register(self._kernel, offset)
+        except XrtError as error:
+            raise self.failure("cannot read a register", error) from error

@@ -1,0 +1,133 @@
+"""What holds of every worker and device: registers and memory as the contract has them, and exact weights.
+
+A simulated one is in tests/system/test_rtl_identical.py, which takes long to build.
+"""
+
+import contextlib
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.bench import default_seed
+from support.board import serve_board
+from support.jobs import SMALL, check_exact, random_job
+from support.packet_cluster import PacketCluster
+from support.xrt import Machine, bdf_of, make_xclbin
+
+from p4sgd.host.board.client import RemoteWorker
+from p4sgd.host.control.address import ControlAddress
+from p4sgd.host.control.board import BoardAddress
+from p4sgd.host.devices import open_device
+from p4sgd.host.devices.cluster import ClusterDevice
+from p4sgd.host.devices.device import client_of
+from p4sgd.host.devices.xrt.worker import BoardWorker
+from p4sgd.host.switch.cluster_file import read_cluster
+from p4sgd.hw.spec import registers
+
+WAIT = {"timeout_s": 60, "resend_cycles": 5_000_000}
+"""For devices whose time is this machine's."""
+
+
+@contextlib.contextmanager
+def emulated(tmp_path, monkeypatch):
+    yield open_device("emulator", SMALL, 1).workers[0]
+
+
+@contextlib.contextmanager
+def process(tmp_path, monkeypatch):
+    address = f"unix:{tmp_path}/board"
+    with serve_board(SMALL, address):
+        with contextlib.closing(RemoteWorker(0, ControlAddress.parse(address))) as worker:
+            yield worker
+
+
+@contextlib.contextmanager
+def board(tmp_path, monkeypatch):
+    with contextlib.closing(Machine(tmp_path, 1)) as machine:
+        machine.install(monkeypatch)
+        address = BoardAddress(bdf_of(0), make_xclbin(tmp_path / "worker.xclbin", SMALL))
+        with contextlib.closing(BoardWorker(0, address)) as worker:
+            yield worker
+        assert not machine.open_handles
+
+
+@pytest.fixture(params=[emulated, process, board], ids=lambda kind: kind.__name__)
+def worker(request, tmp_path, monkeypatch):
+    with request.param(tmp_path, monkeypatch) as found:
+        yield found
+
+
+def test_it_says_what_it_is(worker):
+    places = {name: registers.worker_map(SMALL)[name].offset for name in registers.identity(SMALL)}
+    assert {name: worker.read_register(offset) for name, offset in places.items()} == registers.identity(SMALL)
+    assert client_of(worker).read(registers.CTRL) == {"start": 0, "done": 0, "idle": 1, "ready": 0}
+    assert worker.config == SMALL
+
+
+def test_registers_keep_what_is_written(worker):
+    client = client_of(worker)
+    worker.write_memory(0, 0, np.arange(100, dtype=np.uint8))
+    pairs = [registers.LABELS_ADDRESS, registers.LOCAL_MAC, registers.PEER_MAC]
+    pairs += [registers.model_address(engine) for engine in range(SMALL.engines)]
+    pairs += [registers.lines_address(engine, port) for engine in range(SMALL.engines) for port in range(SMALL.ports)]
+    values = {number: 0x8000_1000 * number + 4096 for number in range(len(pairs))}
+    for number, pair in enumerate(pairs):
+        client.write_pair(pair, values[number])
+    for bank in range(SMALL.memories):
+        worker.write_memory(bank, 0, np.arange(200, dtype=np.uint8))
+    assert {number: client.read_pair(pair) for number, pair in enumerate(pairs)} == values
+    client.write(registers.RATE, mantissa=200, gradient_shift=9)
+    assert client.read(registers.RATE) == {"mantissa": 200, "gradient_shift": 9}
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 20000), st.binary(min_size=1, max_size=9000)), max_size=6))
+def test_memory_is_what_was_written_last(worker, writes):
+    known = {}
+    for address, data in writes:
+        worker.write_memory(1, address, np.frombuffer(data, np.uint8))
+        known |= dict(enumerate(data, address))
+        got = worker.read_memory(1, address, len(data))
+        assert got.tobytes() == data
+    for address in known:
+        if address % 97 == 0:
+            assert worker.read_memory(1, address, 1).tolist() == [known[address]]
+
+
+def test_banks_are_apart(worker):
+    for bank in range(SMALL.memories):
+        worker.write_memory(bank, 0, np.full(5000, bank + 1, np.uint8))
+    for bank in range(SMALL.memories):
+        assert set(worker.read_memory(bank, 0, 5000).tolist()) == {bank + 1}
+
+
+@contextlib.contextmanager
+def emulator(tmp_path, monkeypatch, workers):
+    yield open_device("emulator", SMALL, workers), {}
+
+
+@contextlib.contextmanager
+def packets(tmp_path, monkeypatch, workers):
+    yield PacketCluster(SMALL, workers), {}
+
+
+@contextlib.contextmanager
+def boards(tmp_path, monkeypatch, workers):
+    with contextlib.closing(Machine(tmp_path, workers)) as machine:
+        machine.install(monkeypatch)
+        cluster = read_cluster(machine.cluster_file(make_xclbin(tmp_path / "worker.xclbin", SMALL)))
+        with contextlib.closing(ClusterDevice(None, workers, cluster=cluster)) as device:
+            yield device, WAIT | {"aggregator_mac": device.network_settings.aggregator_mac}
+        assert not machine.open_handles
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("kind", [emulator, packets, boards], ids=lambda kind: kind.__name__)
+def test_weights_and_flags_are_the_golden_models(kind, workers, tmp_path, monkeypatch):
+    seed = default_seed()
+    with kind(tmp_path, monkeypatch, workers) as (device, options):
+        for case in range(8):
+            job = random_job(SMALL, workers, seed=seed + case, wild=case % 4 == 3, stale=case % 2 == 1)
+            print(f"P4SGD_SEED={seed}, case {case}: {job.settings}")
+            check_exact(device, job, 1 + case % 2, counts=False, number=case, **options)

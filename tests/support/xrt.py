@@ -1,0 +1,535 @@
+"""A machine with boards, behind the functions of XRT's C interface: for tests of what drives them.
+
+The functions are real C functions with the types of XRT's headers, so what calls them goes through ctypes as it would
+to XRT. They are stricter than XRT: what a board would stand, or answer with a wrong result some day, is noted in
+`Machine.violations` and fails the test. A program's copy of a buffer and the board's are two arrays. Workers are
+emulated and address memory as a board does.
+"""
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import itertools
+import json
+import os
+import select
+import socket
+import threading
+import time
+import traceback
+from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from p4sgd.host.control.address import ControlAddress
+from p4sgd.host.devices.xrt import finding, library
+from p4sgd.host.switch.software.server import SoftwareAggregatorServer
+from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.clock import CLOCK_NS
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.sim.emulator import EmulatorError, NetworkedWorker
+from support.board import PairLink
+
+TINY = WorkerConfig.tiny()
+PLATFORM = "xilinx_u280_gen3x16_xdma_1_202211_1"
+SHELL = "xilinx_u280_gen3x16_xdma_base_1"
+PAGE = 4096
+MAX = (1 << 64) - 1
+REGISTER_BYTES = 4096
+RUN_LINGERS_S = 0.005
+"""How long an aborted run takes to end."""
+
+
+PROTOTYPES = {
+    "xrtIniStringSet": (c_int, c_char_p, c_char_p),
+    "xrtXclbinAllocFilename": (c_void_p, c_char_p),
+    "xrtXclbinGetXSAName": (c_int, c_void_p, c_void_p, c_int, POINTER(c_int)),
+    "xrtXclbinGetUUID": (c_int, c_void_p, c_void_p),
+    "xrtXclbinFreeHandle": (c_int, c_void_p),
+    "xrtDeviceOpenByBDF": (c_void_p, c_char_p),
+    "xrtDeviceLoadXclbinHandle": (c_int, c_void_p, c_void_p),
+    "xrtDeviceClose": (c_int, c_void_p),
+    "xrtPLKernelOpenExclusive": (c_void_p, c_void_p, c_void_p, c_char_p),
+    "xrtKernelArgGroupId": (c_int, c_void_p, c_int),
+    "xrtKernelReadRegister": (c_int, c_void_p, c_uint32, POINTER(c_uint32)),
+    "xrtKernelWriteRegister": (c_int, c_void_p, c_uint32, c_uint32),
+    "xrtKernelClose": (c_int, c_void_p),
+    "xrtBOAlloc": (c_void_p, c_void_p, c_size_t, c_uint64, c_uint32),
+    "xrtBOMap": (c_void_p, c_void_p),
+    "xrtBOAddress": (c_uint64, c_void_p),
+    "xrtBOSync": (c_int, c_void_p, c_int, c_size_t, c_size_t),
+    "xrtBOFree": (c_int, c_void_p),
+}
+"""Types of the result and of the arguments, from XRT's headers."""
+
+
+def bdf_of(index):
+    return f"0000:{0x3B + index:02x}:00.1"
+
+
+class RefusedError(Exception):
+    """XRT's answer is that of a call that failed."""
+
+    def __init__(self, number, text):
+        super().__init__(text)
+        self.number = number
+
+
+# -- memory --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Allocation:
+    """A part of a board's memory that somebody has."""
+
+    address: int
+    data: np.ndarray
+
+    @property
+    def end(self):
+        return self.address + self.data.size
+
+
+class Channel:
+    """A pseudo-channel; what is in it at first is anything."""
+
+    def __init__(self, number, size):
+        self.base, self.size = number << 28, size
+        self.allocations = []
+
+    def allocate(self, size):
+        start = self.base + 3 * PAGE  # an address that nobody has added a base to is nobody's
+        for known in sorted(self.allocations, key=lambda each: each.address):
+            if start + size <= known.address:
+                break
+            start = -(-known.end // PAGE) * PAGE + PAGE
+        if start + size > self.base + self.size:
+            raise RefusedError(errno.ENOMEM, f"Could not allocate {size} bytes in bank")
+        found = Allocation(start, np.full(size, 0xA5, np.uint8))
+        self.allocations.append(found)
+        return found
+
+    def part(self, address, size):
+        for known in self.allocations:
+            if known.address <= address and address + size <= known.end:
+                return known.data[address - known.address :][:size]
+        raise EmulatorError(f"bytes {address:#x} to {address + size:#x} are in no buffer of the port's channel")
+
+
+class Port:
+    """What a memory port of a worker reaches, by addresses of the board."""
+
+    size = 0
+
+    def __init__(self, channel):
+        self._channel = channel
+
+    def read(self, address, size):
+        return self._channel.part(address, size).copy()
+
+    def write(self, address, data):
+        self._channel.part(address, data.size)[:] = data.reshape(-1)
+
+
+# -- boards --------------------------------------------------------------------------------------------------------
+
+
+class KernelWorker(NetworkedWorker):
+    """A worker as a kernel: an aborted run ends a little later, and what goes wrong in it is a memory error."""
+
+    def __init__(self, board, config, groups):
+        super().__init__(config, board.send, lambda: time.monotonic_ns() // CLOCK_NS)
+        self._board = board
+        self._memory = [Port(board.channels[group]) for group in groups]
+        self.hangs = False
+        self._ends_at = None
+
+    @property
+    def runs(self):
+        return not self.registers.get(registers.CTRL, "idle")
+
+    def write_register(self, offset, word):
+        if offset == registers.ABORT.offset and self.runs:
+            if not self.hangs:
+                self._ends_at = time.monotonic() + RUN_LINGERS_S
+            return
+        try:
+            super().write_register(offset, word)
+        except EmulatorError as error:
+            self._board.machine.violations.append(f"a run that cannot be was started: {error}")
+
+    def work(self):
+        if self._ends_at is not None and time.monotonic() >= self._ends_at:
+            self._ends_at = None
+            super().write_register(registers.ABORT.offset, 1)
+        try:
+            super().work()
+        except EmulatorError as error:
+            self._board.machine.violations.append(f"a run went wrong: {error}")
+
+    def _end(self, flag):
+        super()._end(flag)
+        if flag == "memory_error":
+            self._board.machine.violations.append("a run has met an error of the memory")
+
+
+class Board:
+    """A board with a cable; ``lost`` is one that is not on the bus any more."""
+
+    def __init__(self, machine, bdf, link, channels=8, channel_bytes=1 << 20):
+        self.machine, self.bdf = machine, bdf
+        self.platform = PLATFORM
+        self.channels = [Channel(number, channel_bytes) for number in range(channels)]
+        self.link = link
+        self.lost = False
+        self.uuid = None
+        self.kernels = {}
+        self.opened = {}  # handles of kernels, by name
+
+    def send(self, frame):
+        self.link.send(frame)
+
+    def load(self, xclbin):
+        if xclbin.platform != self.platform:
+            self.machine.log("ERROR", "Xclbin does not match shell on card.")
+            raise RefusedError(errno.EOPNOTSUPP, "failed to load xclbin")
+        if xclbin.uuid == self.uuid:
+            return
+        if self.opened:
+            self.machine.log("ERROR", "Xclbin on card is in use, can't change.")
+            raise RefusedError(errno.EBUSY, "failed to load xclbin")
+        self.uuid = xclbin.uuid
+        self.kernels = {
+            name: (KernelWorker(self, WorkerConfig(**kernel["config"]), kernel["groups"]), kernel["groups"])
+            for name, kernel in xclbin.kernels.items()
+        }
+
+    def turn(self):
+        """Let its kernels go on."""
+        workers = [worker for worker, _ in self.kernels.values()]
+        while (frame := self.link.receive()) is not None:
+            for worker in workers:
+                worker.receive(frame)
+        for worker in workers:
+            worker.work()
+
+    @property
+    def runs(self):
+        return any(worker.runs for worker, _ in self.kernels.values())
+
+
+# -- handles -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Xclbin:
+    uuid: bytes
+    platform: str
+    kernels: dict
+
+
+@dataclass
+class OpenDevice:
+    board: Board
+
+
+@dataclass
+class OpenKernel:
+    board: Board
+    uuid: bytes
+    name: str
+    lock: int
+
+    @property
+    def worker(self):
+        if self.board.uuid != self.uuid:
+            raise RefusedError(errno.EINVAL, "the kernel's xclbin is not loaded any more")
+        return self.board.kernels[self.name][0]
+
+
+@dataclass
+class Buffer:
+    """``copy`` is the program's, and there is an ``allocation`` on the board."""
+
+    board: Board
+    device: int
+    channel: Channel
+    allocation: Allocation
+    copy: np.ndarray
+    mapped: list = field(default_factory=list)
+
+
+def make_xclbin(path, config=TINY, *, platform=PLATFORM, kernel="p4sgd_worker", number=1, groups=None):
+    """Write what this machine takes for an xclbin."""
+    groups = groups or [1 + bank % 7 for bank in range(config.memories)]
+    known = {name: getattr(config, name) for name in config.__dataclass_fields__}
+    document = {
+        "uuid": (number << 64 | 0xAB00_00CD).to_bytes(16, "little").hex(),  # zeros in it must not end it
+        "platform": platform,
+        "kernels": {f"{kernel}_1": {"config": known, "groups": groups}},
+    }
+    path.write_text(json.dumps(document))
+    return path
+
+
+class Machine:
+    """Boards 0, 1, … and a switch whose port i board i is behind.
+
+    ``calls`` are the names of the functions called; ``on_call(name, arguments)`` is called before each.
+    """
+
+    def __init__(self, folder, boards, *, channel_bytes=1 << 20):
+        self.folder = folder
+        self.violations = []
+        self.calls = []
+        self.on_call = lambda name, arguments: None
+        self.before_sync = lambda buffer: None
+        self.lock = threading.RLock()
+        self._handles = {}
+        self._freed = []
+        self._numbers = itertools.count(0x7F00_0000_1000, 0x40)
+        self._log_path = None
+        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(boards)]
+        self._sockets = [end for pair in pairs for end in pair]
+        self.ports = {f"port{index}": PairLink(far) for index, (_, far) in enumerate(pairs)}
+        self.boards = [
+            Board(self, bdf_of(index), PairLink(near), channel_bytes=channel_bytes)
+            for index, (near, _) in enumerate(pairs)
+        ]
+        self.functions = type("Functions", (), {})()
+        for name, (result, *arguments) in PROTOTYPES.items():
+            prototype = ctypes.CFUNCTYPE(result, *arguments, use_errno=True)
+            setattr(self.functions, name, prototype(self._function(name, result)))
+        self.switch = f"unix:{folder}/switch"
+        self.server = SoftwareAggregatorServer(self.ports, ControlAddress.parse(self.switch), slots=16, jobs=2)
+        self._goes_on = True
+        self._threads = [threading.Thread(target=each) for each in (self.server.run, self._run_boards)]
+        for thread in self._threads:
+            thread.start()
+
+    def install(self, monkeypatch):
+        """Have this process find XRT and the boards."""
+        library.open_library.cache_clear()
+        monkeypatch.setenv("XILINX_XRT", str(self.folder))
+        monkeypatch.setattr(library, "_load", lambda path: self.functions)
+        for board in self.boards:
+            place = self.folder / "xocl" / board.bdf
+            (place / "rom.u.1").mkdir(parents=True)
+            (place / "rom.u.1" / "VBNV").write_text(f"{SHELL}\n")
+            (place / "ready").write_text("0x1\n")
+        (self.folder / "xocl" / "bind").write_text("")
+        monkeypatch.setattr(finding, "DRIVER", self.folder / "xocl")
+
+    def cluster_file(self, xclbin, *, ports=None, network="resend_us = 20000"):
+        """A cluster of all boards."""
+        lines = ["[aggregator]", 'kind = "socket"', f'control = "{self.switch}"', "[network]", network]
+        for index, board in enumerate(self.boards):
+            port = index if ports is None else ports[index]
+            lines += ["[[workers]]", f'control = "xrt:{board.bdf}"', f'xclbin = "{xclbin}"', f"port = {port}"]
+        path = self.folder / "cluster.toml"
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    @property
+    def open_handles(self):
+        return [type(each).__name__ for each in self._handles.values()]
+
+    def close(self):
+        """Switch it off; everything must have been given back, and nothing wrong been done."""
+        self._goes_on = False
+        self.server.stop()
+        for thread in self._threads:
+            thread.join(30)
+        self.server.close()
+        for end in self._sockets:
+            end.close()
+        library.open_library.cache_clear()
+        assert not self.violations, "\n".join(self.violations)
+
+    def _run_boards(self):
+        links = [board.link for board in self.boards]
+        while self._goes_on:
+            select.select(links, [], [], 0.0005)
+            with self.lock:
+                for board in self.boards:
+                    board.turn()
+
+    # -- the functions -------------------------------------------------------------------------------------------
+
+    def _function(self, name, result):
+        failure = {c_void_p: None, c_int: -1, c_uint64: MAX}[result]
+
+        def call(*arguments):
+            try:
+                self.on_call(name, arguments)
+                with self.lock if name != "xrtBOSync" else contextlib.nullcontext():
+                    self.calls.append(name)
+                    return getattr(self, f"_{name}")(*arguments)
+            except RefusedError as error:
+                self.log("ERROR", str(error))
+                ctypes.set_errno(error.number)
+            except BaseException:
+                self.violations.append(traceback.format_exc())
+            return failure
+
+        return call
+
+    def log(self, severity, text):
+        if self._log_path is not None:
+            with open(self._log_path, "a") as log:
+                log.write(f"[Sun Nov 22 00:02:13 2026 GMT] [XRT] Tid: 140206915521408,  {severity}: {text}\n")
+
+    def _add(self, thing):
+        handle = next(self._numbers)
+        self._handles[handle] = thing
+        return handle
+
+    def _get(self, handle, kind):
+        found = self._handles.get(handle)
+        if not isinstance(found, kind):
+            self.violations.append(f"{handle} is no open {kind.__name__} but {found}")
+            raise RefusedError(errno.EINVAL, "No such handle")
+        return found
+
+    def _xrtIniStringSet(self, key, value):
+        assert key == b"Runtime.runtime_log"
+        assert self._log_path is None, "the log is set twice"
+        self._log_path = os.fsdecode(value)
+        with open(self._log_path, "w") as log:
+            log.write("XRT build version: 2.13.0\nBuild hash: 0\n")
+        return 0
+
+    def _xrtXclbinAllocFilename(self, path):
+        try:
+            with open(path) as file:
+                document = json.load(file)
+            return self._add(
+                Xclbin(bytes.fromhex(document["uuid"]), document["platform"], document["kernels"]),
+            )
+        except ValueError:
+            raise RefusedError(0, "Invalid xclbin") from None
+
+    def _xrtXclbinGetXSAName(self, xclbin, name, size, returned):
+        text = self._get(xclbin, Xclbin).platform.encode()
+        returned[0] = len(text)
+        ctypes.memmove(name, text[:size].ljust(size, b"\0"), size)
+        return 0
+
+    def _xrtXclbinGetUUID(self, xclbin, uuid):
+        ctypes.memmove(uuid, self._get(xclbin, Xclbin).uuid, 16)
+        return 0
+
+    def _xrtXclbinFreeHandle(self, xclbin):
+        self._get(xclbin, Xclbin)
+        del self._handles[xclbin]
+        return 0
+
+    def _xrtDeviceOpenByBDF(self, bdf):
+        for board in self.boards:
+            if board.bdf == bdf.decode():
+                return self._add(OpenDevice(board))
+        raise RefusedError(errno.EINVAL, f"No such device '{bdf.decode()}': Invalid argument")
+
+    def _xrtDeviceLoadXclbinHandle(self, device, xclbin):
+        self._get(device, OpenDevice).board.load(self._get(xclbin, Xclbin))
+        return 0
+
+    def _xrtDeviceClose(self, device):
+        board = self._get(device, OpenDevice).board
+        if any(isinstance(each, OpenKernel | Buffer) and each.board is board for each in self._handles.values()):
+            self.violations.append("a device is closed before what is of it")
+        del self._handles[device]
+        return 0
+
+    def _xrtPLKernelOpenExclusive(self, device, uuid, name):
+        board = self._get(device, OpenDevice).board
+        if ctypes.string_at(uuid, 16) != board.uuid:
+            raise RefusedError(errno.EINVAL, "No such xclbin")
+        kernel, _, rest = name.decode().partition(":")
+        unit = rest.removeprefix("{").removesuffix("}")
+        if not unit.startswith(kernel) or unit not in board.kernels:
+            raise RefusedError(errno.EINVAL, f"No such kernel '{name.decode()}'")
+        lock = os.open(self.folder / f"{board.bdf}-{unit}.lock", os.O_CREAT | os.O_RDWR)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise RefusedError(errno.EBUSY, "failed to open ip context: Device or resource busy") from None
+        handle = self._add(OpenKernel(board, board.uuid, unit, lock))
+        board.opened[handle] = unit
+        return handle
+
+    def _xrtKernelArgGroupId(self, kernel, argument):
+        opened = self._get(kernel, OpenKernel)
+        groups = opened.board.kernels[opened.name][1]
+        if not 0 <= argument < len(groups):
+            raise RefusedError(0, "vector::_M_range_check")
+        return groups[argument]
+
+    def _register(self, kernel, offset):
+        opened = self._get(kernel, OpenKernel)
+        if offset % 4 or offset + 4 > REGISTER_BYTES:
+            self.violations.append(f"{offset:#x} is no register")
+            raise RefusedError(0, "Cannot read or write outside kernel register space")
+        return opened.board, opened.worker
+
+    def _xrtKernelReadRegister(self, kernel, offset, word):
+        board, worker = self._register(kernel, offset)
+        word[0] = 0xFFFFFFFF if board.lost else worker.read_register(offset)
+        return 0
+
+    def _xrtKernelWriteRegister(self, kernel, offset, word):
+        board, worker = self._register(kernel, offset)
+        if not board.lost:
+            worker.write_register(offset, word)
+        return 0
+
+    def _xrtKernelClose(self, kernel):
+        opened = self._get(kernel, OpenKernel)
+        if opened.worker.runs and not opened.board.lost and not opened.worker.hangs:
+            self.violations.append("a kernel is left running")
+        os.close(opened.lock)
+        del opened.board.opened[kernel], self._handles[kernel]
+        return 0
+
+    def _xrtBOAlloc(self, device, size, flags, group):
+        board = self._get(device, OpenDevice).board
+        if flags or not size or not 0 <= group < len(board.channels):
+            raise RefusedError(errno.EINVAL, f"no buffer with flags {flags}, size {size}, group {group}")
+        channel = board.channels[group]
+        return self._add(Buffer(board, device, channel, channel.allocate(size), np.full(size, 0x5A, np.uint8)))
+
+    def _xrtBOMap(self, buffer):
+        return self._get(buffer, Buffer).copy.ctypes.data
+
+    def _xrtBOAddress(self, buffer):
+        return self._get(buffer, Buffer).allocation.address
+
+    def _xrtBOSync(self, buffer, direction, size, offset):
+        found = self._get(buffer, Buffer)
+        self.before_sync(found)
+        with self.lock:
+            if found.board.lost:
+                raise RefusedError(errno.EIO, "unable to sync BO: Input/output error")
+            if size == 0 or offset + size > found.copy.size or direction not in (0, 1):
+                self.violations.append(f"sync of {size} bytes from {offset} of {found.copy.size}, way {direction}")
+                raise RefusedError(errno.EINVAL, "Invalid argument")
+            part = slice(offset, offset + size)
+            if direction == 0:
+                found.allocation.data[part] = found.copy[part]
+            else:
+                found.copy[part] = found.allocation.data[part]
+        return 0
+
+    def _xrtBOFree(self, buffer):
+        found = self._get(buffer, Buffer)
+        workers = [worker for worker, _ in found.board.kernels.values()]
+        if any(worker.runs and not worker.hangs for worker in workers) and not found.board.lost:
+            self.violations.append("memory of a run is taken away from it")
+        found.channel.allocations.remove(found.allocation)
+        found.copy[:] = 0xEE  # kept, as nobody says that who has mapped it does not look any more
+        self._freed.append(found.copy)
+        del self._handles[buffer]
+        return 0
