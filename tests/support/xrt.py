@@ -42,6 +42,8 @@ RUN_LINGERS_S = 0.005
 """How long an aborted run takes to end."""
 
 
+CLOSED_EARLY = "a device is closed before what is of it"
+
 PROTOTYPES = {
     "xrtIniStringSet": (c_int, c_char_p, c_char_p),
     "xrtXclbinAllocFilename": (c_void_p, c_char_p),
@@ -238,6 +240,7 @@ class OpenDevice:
 @dataclass
 class OpenKernel:
     board: Board
+    device: int
     uuid: bytes
     name: str
     lock: int
@@ -280,8 +283,9 @@ class Machine:
     ``calls`` are the names of the functions called; ``on_call(name, arguments)`` is called before each.
     """
 
-    def __init__(self, folder, boards, *, channel_bytes=1 << 20):
+    def __init__(self, folder, boards, *, channel_bytes=1 << 20, locks=None):
         self.folder = folder
+        self._locks = locks or folder  # what processes see of each other
         self.violations = []
         self.calls = []
         self.on_call = lambda name, arguments: None
@@ -331,6 +335,15 @@ class Machine:
         path = self.folder / "cluster.toml"
         path.write_text("\n".join(lines) + "\n")
         return path
+
+    def crash(self):
+        """Take everything away from the program, as the kernel does with one that was killed; boards go on."""
+        with self.lock:
+            for handle, thing in list(self._handles.items()):
+                if isinstance(thing, OpenKernel):
+                    os.close(thing.lock)
+                    del thing.board.opened[handle]
+            self._handles.clear()
 
     @property
     def open_handles(self):
@@ -437,9 +450,9 @@ class Machine:
         return 0
 
     def _xrtDeviceClose(self, device):
-        board = self._get(device, OpenDevice).board
-        if any(isinstance(each, OpenKernel | Buffer) and each.board is board for each in self._handles.values()):
-            self.violations.append("a device is closed before what is of it")
+        self._get(device, OpenDevice)
+        if any(isinstance(each, OpenKernel | Buffer) and each.device == device for each in self._handles.values()):
+            self.violations.append(CLOSED_EARLY)
         del self._handles[device]
         return 0
 
@@ -451,13 +464,13 @@ class Machine:
         unit = rest.removeprefix("{").removesuffix("}")
         if not unit.startswith(kernel) or unit not in board.kernels:
             raise RefusedError(errno.EINVAL, f"No such kernel '{name.decode()}'")
-        lock = os.open(self.folder / f"{board.bdf}-{unit}.lock", os.O_CREAT | os.O_RDWR)
+        lock = os.open(self._locks / f"{board.bdf}-{unit}.lock", os.O_CREAT | os.O_RDWR)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
             raise RefusedError(errno.EBUSY, "failed to open ip context: Device or resource busy") from None
-        handle = self._add(OpenKernel(board, board.uuid, unit, lock))
+        handle = self._add(OpenKernel(board, device, board.uuid, unit, lock))
         board.opened[handle] = unit
         return handle
 
