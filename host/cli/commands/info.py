@@ -13,13 +13,14 @@ __all__ = ["info"]
 @click.command()
 @json_option
 def info(as_json: bool) -> None:
-    """Show versions, devices and what is missing.
+    """Show versions, devices, boards and what is missing.
 
-    Lists the software that P4SGD uses, the configurations of a worker, the devices that can train, and what this
-    machine lacks for them, with the command that gets it.
+    Lists the software that P4SGD uses, the configurations of a worker, the devices that can train, the boards of this
+    machine with their addresses for a cluster file, and what this machine lacks, with the command that gets it.
     """
     from p4sgd.host.cli import machine
     from p4sgd.host.devices import DEVICES
+    from p4sgd.host.devices.xrt.finding import find_boards
     from p4sgd.hw.spec.config import PRESETS
     from p4sgd.sim.cache import LIMIT_BYTES, cache_directory, size
 
@@ -32,6 +33,7 @@ def info(as_json: bool) -> None:
         device: [finding.requirement.name for finding in missing if device in finding.requirement.devices]
         for device in DEVICES
     }
+    boards = find_boards()
     cache = cache_directory()
     cached = size(cache) if cache.is_dir() else 0
     output.document(
@@ -44,6 +46,7 @@ def info(as_json: bool) -> None:
                 device: {"available": not lacks[device], "lacks": lacks[device], "summary": kind.summary}
                 for device, kind in DEVICES.items()
             },
+            "boards": [{"address": str(board), "shell": board.shell, "ready": board.is_ready} for board in boards],
             "missing": [
                 {
                     "name": finding.requirement.name,
@@ -65,6 +68,12 @@ def info(as_json: bool) -> None:
         [(device, states[device], kind.summary) for device, kind in DEVICES.items()],
         texts=3,
     )
+    if boards:
+        output.table(
+            ["board", "state", "shell"],
+            [(str(board), "ready" if board.is_ready else "not ready", board.shell) for board in boards],
+            texts=3,
+        )
     output.say(f"simulators in {cache}: {cached / 1e6:,.0f} MB, kept to {LIMIT_BYTES / 1e6:,.0f} MB")
     if missing:
         output.table(

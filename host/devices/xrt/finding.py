@@ -16,7 +16,7 @@ _PLACE = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 @dataclass(frozen=True)
 class FoundBoard:
-    """A board.
+    """A board; as a text its address.
 
     Attributes
     ----------
@@ -33,7 +33,12 @@ class FoundBoard:
     is_ready: bool
 
     def __str__(self) -> str:
-        return f"{PREFIX}{self.bdf} ({self.shell or 'unknown shell'}{'' if self.is_ready else ', not ready'})"
+        return f"{PREFIX}{self.bdf}"
+
+    @property
+    def description(self) -> str:
+        """Address, shell and state."""
+        return f"{self} ({self.shell or 'unknown shell'}{'' if self.is_ready else ', not ready'})"
 
 
 def find_boards() -> list[FoundBoard]:

@@ -15,6 +15,8 @@ __all__ = ["BoardKernel"]
 _GONE = 0xFFFFFFFF
 """What is read of a board that is not on the bus any more."""
 
+_NONE = "none: see whether they have power, and XRT's driver xocl is loaded"
+
 
 class BoardKernel:
     """Registers of a kernel of a board, and memory that it reaches, for this program alone.
@@ -109,8 +111,10 @@ class BoardKernel:
         try:
             return self._library.open_device(self._address.bdf)
         except XrtError as error:
-            boards = ", ".join(map(str, find_boards())) or "none; see that it is powered and the driver xocl is loaded"
-            raise UserError(f"{self._name} cannot be opened: {error}; boards of this machine: {boards}") from None
+            boards = ", ".join(board.description for board in find_boards())
+            raise UserError(
+                f"{self._name} cannot be opened: {error}; boards of this machine: {boards or _NONE}"
+            ) from None
 
     def _load(self, xclbin: int) -> None:
         path = self._address.xclbin

@@ -44,10 +44,11 @@ def test_what_is_missing_and_how_to_get_it(monkeypatch, tmp_path):
     blocker.write_text("")
     monkeypatch.setenv("P4SGD_CACHE", str(blocker / "cache"))
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(blocker / "numba"))
+    monkeypatch.delenv("XILINX_XRT", raising=False)
     done = CliRunner().invoke(main, ["info", "--json"])
     document = json.loads(done.stdout)
     missing = {entry["name"]: entry for entry in document["missing"]}
-    assert set(missing) == {"g++", "cache folder", "kernel cache"}
+    assert set(missing) == {"g++", "cache folder", "kernel cache", "XRT"}
     assert missing["g++"]["remedy"] == "apt-get install g++"
     assert str(blocker) in missing["cache folder"]["problem"]
     assert document["devices"]["rtl"] == {

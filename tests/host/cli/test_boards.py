@@ -1,0 +1,107 @@
+"""`p4sgd train`, `doctor` and `info` on a machine with boards."""
+
+import contextlib
+import json
+
+import pytest
+from click.testing import CliRunner
+from support.xrt import SHELL, TINY, Machine, bdf_of, make_xclbin
+
+from p4sgd.host.cli import main
+from p4sgd.host.devices.xrt import finding
+from p4sgd.hw.spec.aggregator import AggregatorConfig
+
+WORKERS = 3
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    with contextlib.closing(Machine(tmp_path, WORKERS)) as found:
+        found.install(monkeypatch)
+        yield found
+
+
+@pytest.fixture
+def xclbin(tmp_path):
+    return make_xclbin(tmp_path / "worker.xclbin", TINY)
+
+
+def run(*words, status=0):
+    done = CliRunner().invoke(main, [str(word) for word in words])
+    assert done.exit_code == status, done.output
+    return done
+
+
+JOB = ("train", "breast_cancer", "--epochs", "2", "--batch", "32", "--json")
+
+
+def emulated(*words):
+    return json.loads(run(*JOB, "--workers", WORKERS, "--config", "tiny", *words).stdout)["weights_sha256"]
+
+
+def test_training_ends_with_the_emulators_weights(machine, xclbin):
+    options = ("--device", "cluster", "--cluster", machine.cluster_file(xclbin))
+    document = json.loads(run(*JOB, *options).stdout)
+    assert document["weights_sha256"] == emulated()
+    assert document["epochs"][0]["counters"][2]["PACKETS_SENT"] > 0
+    assert not machine.open_handles
+
+
+def test_a_run_that_is_resumed_on_boards(machine, xclbin, tmp_path):
+    options = ("--device", "cluster", "--cluster", machine.cluster_file(xclbin))
+    run(*JOB, *options, "--checkpoint", tmp_path / "run.checkpoint")
+    document = json.loads(run("train", "--resume", tmp_path / "run.checkpoint", "--epochs", 3, "--json").stdout)
+    assert document["weights_sha256"] == emulated("--epochs", "3")
+
+
+def test_an_aggregator_on_a_board(machine, tmp_path):
+    """Board 0 has the aggregator besides its worker."""
+    both = make_xclbin(tmp_path / "both.xclbin", TINY)
+    aggregator = make_xclbin(
+        tmp_path / "aggregator.xclbin", AggregatorConfig(slots=16, jobs=2, ports=4), kernel="p4sgd_aggregator"
+    )
+    documents = [json.loads(path.read_text()) for path in (both, aggregator)]
+    documents[0]["kernels"] |= documents[1]["kernels"]
+    both.write_text(json.dumps(documents[0]))
+    lines = ['kind = "fpga"', f'control = "xrt:{bdf_of(0)}"', f'xclbin = "{both}"']
+    options = ("--device", "cluster", "--cluster", machine.cluster_file(both, aggregator=lines))
+    assert json.loads(run(*JOB, *options).stdout)["weights_sha256"] == emulated()
+    assert not machine.open_handles
+
+
+def test_the_doctor(machine, xclbin):
+    done = run("doctor", "--device", "cluster", "--cluster", machine.cluster_file(xclbin))
+    assert "the cluster can train" in done.stdout
+    swapped = machine.cluster_file(xclbin, ports=[0, 2, 1])
+    done = run("doctor", "--device", "cluster", "--cluster", swapped, status=1)
+    assert "worker 1" in done.stdout
+    assert "port" in done.stdout
+    assert not machine.open_handles
+
+
+def test_what_is_wrong_is_one_line(machine, tmp_path):
+    other = make_xclbin(tmp_path / "other.xclbin", platform="xilinx_u50_gen3x16_xdma_5_202210_1")
+    done = run(*JOB, "--device", "cluster", "--cluster", machine.cluster_file(other), status=2)
+    assert done.stderr.startswith(f"p4sgd train: {tmp_path}/other.xclbin: is for xilinx_u50")
+    assert done.stderr.count("\n") == 1
+    machine.boards[1].lost = True
+    xclbin = make_xclbin(tmp_path / "worker.xclbin", TINY)
+    done = run(*JOB, "--device", "cluster", "--cluster", machine.cluster_file(xclbin), status=1)
+    assert f"worker 1 at xrt:{bdf_of(1)} does not answer any more: the board is not on the bus" in done.stderr
+    assert not machine.open_handles
+
+
+def test_info_lists_boards(machine):
+    (finding.DRIVER / bdf_of(2) / "ready").write_text("0x0\n")
+    document = json.loads(run("info", "--json").stdout)
+    assert document["boards"] == [
+        {"address": f"xrt:{bdf_of(board)}", "shell": SHELL, "ready": board < 2} for board in range(WORKERS)
+    ]
+    table = run("info").stdout
+    assert bdf_of(1) in table
+    assert "not ready" in table
+
+
+def test_info_without_boards(monkeypatch, tmp_path):
+    monkeypatch.setattr(finding, "DRIVER", tmp_path / "none")
+    assert json.loads(run("info", "--json").stdout)["boards"] == []
