@@ -257,7 +257,7 @@ def test_a_board_that_there_is_not(machine, xclbin):
         UserError, match=r"xrt:0000:99:00.1 cannot be opened: .*No such device '0000:99:00.1'"
     ) as raised:
         opened(xclbin, "0000:99:00.1")
-    assert f"boards here: xrt:{bdf_of(0)} (xilinx_u280_gen3x16_xdma_base_1)" in str(raised.value)
+    assert f"boards of this machine: xrt:{bdf_of(0)} (xilinx_u280_gen3x16_xdma_base_1)" in str(raised.value)
     assert not machine.open_handles
 
 
