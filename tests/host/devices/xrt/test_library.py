@@ -45,6 +45,7 @@ def test_a_handle_that_there_is_not(xrt):
         lambda: xrt.address(0x1234),
         lambda: xrt.map(0x1234),
         lambda: xrt.sync(0x1234, library.TO_DEVICE, 64, 0),
+        lambda: xrt.load(0x1234, 0x1234),
         lambda: xrt.close_kernel(0x1234),
         lambda: xrt.close_device(0x1234),
         lambda: xrt.close_xclbin(0x1234),
