@@ -26,8 +26,11 @@ KERNEL = "p4sgd_worker"
 _END_S = 1.0
 """Longest time that an aborted run may take to end: what memory still brings takes microseconds."""
 
-_FIRST_SLEEP_S, _LONGEST_SLEEP_S = 20e-6, 2e-3
-"""Times between two looks whether a run has ended: short ones are not to last longer, long ones not to keep a core."""
+_SHORTEST_SLEEP_S, _LONGEST_SLEEP_S = 20e-6, 2e-3
+"""Times between two looks whether a run has ended: long ones are not to keep a core."""
+
+_SLEEP_SHARE = 1 / 8
+"""Of the time waited so far is the next sleep, so that no run takes much longer for it."""
 
 _PASSING = sum(field.mask for field in registers.CTRL.fields if field.access is Access.RC)
 """What of CTRL the next read does not show any more."""
@@ -134,12 +137,12 @@ class BoardWorker:
 
     def await_end(self, within_s: float) -> bool:
         """Wait for the end of the run, for a time; returns whether no run is under way."""
-        end, sleep = time.monotonic() + within_s, _FIRST_SLEEP_S
+        began = time.monotonic()
         while not self._is_idle():
-            if time.monotonic() >= end:
+            waited = time.monotonic() - began
+            if waited >= within_s:
                 return False
-            time.sleep(sleep)
-            sleep = min(2 * sleep, _LONGEST_SLEEP_S)
+            time.sleep(min(max(waited * _SLEEP_SHARE, _SHORTEST_SLEEP_S), _LONGEST_SLEEP_S))
         return True
 
     def close(self) -> None:
