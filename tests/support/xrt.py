@@ -238,7 +238,7 @@ class Board:
         self.link = link
         self.lost = False
         self.uuid = None
-        self.kernels = {}
+        self.kernels, self.controls = {}, {}
         self.opened = {}  # handles of kernels, by name
 
     def send(self, frame):
@@ -254,6 +254,7 @@ class Board:
             self.machine.log("ERROR", "Xclbin on card is in use, can't change.")
             raise RefusedError(errno.EBUSY, "failed to load xclbin")
         self.uuid = xclbin.uuid
+        self.controls = {name: kernel["control"] for name, kernel in xclbin.kernels.items()}
         self.kernels = {
             name: (
                 KernelAggregator(self.machine, AggregatorConfig(**kernel["config"]))
@@ -320,14 +321,14 @@ class Buffer:
     mapped: list = field(default_factory=list)
 
 
-def make_xclbin(path, config=TINY, *, platform=PLATFORM, kernel="p4sgd_worker", number=1, groups=None):
+def make_xclbin(path, config=TINY, *, platform=PLATFORM, kernel="p4sgd_worker", number=1, groups=None, control="hs"):
     """Write what this machine takes for an xclbin."""
     if groups is None:
         groups = [1 + bank % 7 for bank in range(config.memories)] if isinstance(config, WorkerConfig) else []
     document = {
         "uuid": (number << 64 | 0xAB00_00CD).to_bytes(16, "little").hex(),  # zeros in it must not end it
         "platform": platform,
-        "kernels": {f"{kernel}_1": {"config": dataclasses.asdict(config), "groups": groups}},
+        "kernels": {f"{kernel}_1": {"config": dataclasses.asdict(config), "groups": groups, "control": control}},
     }
     path.write_text(json.dumps(document))
     return path
@@ -521,6 +522,8 @@ class Machine:
         unit = rest.removeprefix("{").removesuffix("}")
         if not unit.startswith(kernel) or unit not in board.kernels:
             raise RefusedError(errno.EINVAL, f"No such kernel '{name.decode()}'")
+        if board.controls[unit] != "hs":
+            raise RefusedError(errno.ENOTSUP, "AP_CTRL_NONE is only supported by XRT native API xrt::ip")
         lock = os.open(self._locks / f"{board.bdf}-{unit}.lock", os.O_CREAT | os.O_RDWR)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

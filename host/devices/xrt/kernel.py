@@ -139,9 +139,16 @@ class BoardKernel:
         except XrtError as error:
             if error.number == errno.EBUSY:
                 raise UserError(f"{self._name} is in use by another program: wait until that has ended") from None
-            raise UserError(
-                f"{self._address.xclbin}: has no kernel {kernel} with a compute unit {kernel}_1: {error}"
-            ) from None
+            if error.number == errno.ENOTSUP:
+                raise UserError(
+                    f"{self._address.xclbin}: cannot be used: its kernel {kernel} is described as one that is not "
+                    f"ap_ctrl_hs, which XRT does not open ({error})"
+                ) from None
+            if error.number in (0, errno.EINVAL):
+                raise UserError(
+                    f"{self._address.xclbin}: has no kernel {kernel} with a compute unit {kernel}_1: {error}"
+                ) from None
+            raise self.failure(f"does not give its kernel {kernel}", error) from error
 
     def _read(self, offset: int) -> int:
         try:

@@ -289,6 +289,24 @@ def test_an_xclbin_with_another_kernel(machine, tmp_path):
     assert not machine.open_handles
 
 
+def test_a_kernel_that_xrt_does_not_open(machine, tmp_path):
+    other = make_xclbin(tmp_path / "other.xclbin", control="none")
+    with pytest.raises(UserError, match=r"other.xclbin: cannot be used: its kernel p4sgd_worker is .*not ap_ctrl_hs"):
+        opened(other)
+    assert not machine.open_handles
+
+
+def test_what_xrt_says_of_anything_else_is_told(machine, xclbin):
+    def fail(name, arguments):
+        if name == "xrtPLKernelOpenExclusive":
+            raise RefusedError(errno.ENODEV, "the sky falls")
+
+    machine.on_call = fail
+    with pytest.raises(P4sgdError, match=f"{WHO} does not give its kernel p4sgd_worker: .*: the sky falls"):
+        opened(xclbin)
+    assert not machine.open_handles
+
+
 def test_an_xclbin_with_too_few_arguments(machine, tmp_path):
     other = make_xclbin(tmp_path / "few.xclbin", SMALL, groups=[1, 2, 3])
     with pytest.raises(P4sgdError, match=f"{WHO} has no memory for argument 3 of its kernel"):

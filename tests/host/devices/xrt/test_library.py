@@ -1,9 +1,12 @@
-"""The declarations of XRT's functions, against an XRT that is installed; it needs no board.
+"""The declarations of XRT's functions: against those of the imitation, and against an XRT that is installed.
 
-Set XILINX_XRT to where XRT is, as its setup.sh does.
+That needs no board. Set XILINX_XRT to where XRT is, as its setup.sh does.
 """
 
+import ctypes
+
 import pytest
+from support.xrt import PROTOTYPES
 
 from p4sgd.host.control.board import BoardAddress
 from p4sgd.host.devices.xrt import library
@@ -19,6 +22,13 @@ def xrt():
     library.open_library.cache_clear()
     yield library.open_library()
     library.open_library.cache_clear()
+
+
+def test_arguments_are_as_wide_as_in_the_headers():
+    """What is passed too narrow is right by chance, on some machines."""
+    assert {name: list(map(ctypes.sizeof, types)) for name, types in library._PROTOTYPES.items()} == {
+        name: list(map(ctypes.sizeof, types)) for name, types in PROTOTYPES.items()
+    }
 
 
 def test_its_words_are_told_and_not_printed(xrt, capfd):
