@@ -9,6 +9,8 @@ from support.xrt import SHELL, TINY, Machine, bdf_of, make_xclbin
 
 from p4sgd.host.cli import main
 from p4sgd.host.devices.xrt import finding
+from p4sgd.host.devices.xrt.library import XrtLibrary
+from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 
 WORKERS = 3
@@ -88,6 +90,27 @@ def test_what_is_wrong_is_one_line(machine, tmp_path):
     xclbin = make_xclbin(tmp_path / "worker.xclbin", TINY)
     done = run(*JOB, "--device", "cluster", "--cluster", machine.cluster_file(xclbin), status=1)
     assert f"worker 1 at xrt:{bdf_of(1)} does not answer any more: the board is not on the bus" in done.stderr
+    assert not machine.open_handles
+
+
+def test_ctrl_c_in_the_middle(machine, xclbin, tmp_path, monkeypatch):
+    """At a moment after the first epoch in which every board runs."""
+    starts, call = [], XrtLibrary._call
+
+    def interrupted(library, name, *arguments):
+        result = call(library, name, *arguments)
+        if name == "xrtKernelWriteRegister" and arguments[1:] == (registers.CTRL.offset, 1):
+            starts.append(name)
+            if len(starts) == 2 * WORKERS:
+                raise KeyboardInterrupt
+        return result
+
+    monkeypatch.setattr(XrtLibrary, "_call", interrupted)
+    options = ("--device", "cluster", "--cluster", machine.cluster_file(xclbin), "--out", tmp_path / "model")
+    done = run(*JOB[:2], "--epochs", 50, "--batch", 32, *options, status=130)
+    assert "interrupted after epoch 1" in done.stderr
+    assert (tmp_path / "model").exists()
+    assert not any(board.runs for board in machine.boards)
     assert not machine.open_handles
 
 
