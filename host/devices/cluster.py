@@ -119,13 +119,13 @@ class ClusterDevice:
         self.network_settings = network_settings(cluster)
         self._ports = [worker.port for worker in cluster.workers]
         with contextlib.ExitStack() as opened:
-            workers_there: list[_Reached] = []
+            workers_found: list[_Reached] = []
             for index, address in enumerate(cluster.workers):
-                workers_there.append(opened.enter_context(contextlib.closing(_reach(index, address))))
-            _check_alike(workers_there, config)
+                workers_found.append(opened.enter_context(contextlib.closing(_reach(index, address))))
+            _check_alike(workers_found, config)
             self.aggregator: Controller = opened.enter_context(contextlib.closing(open_controller(cluster)))
             self._opened = opened.pop_all()
-        self._workers = [ClusterWorker(self, index, reached) for index, reached in enumerate(workers_there)]
+        self._workers = [ClusterWorker(self, index, reached) for index, reached in enumerate(workers_found)]
         membership = Membership(self.aggregator)
         self._members = Members(lambda: membership)
 
