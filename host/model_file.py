@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data import Dataset, FeatureSpace
+from p4sgd.host.data.dataset import Features
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import get_loss
 from p4sgd.host.losses.labels import LabelCoding
@@ -105,13 +106,7 @@ class Model:
                 raise UserError(f"{data.name} has {given} features, the model was trained with {known}")
             coefficients = np.zeros(given)
             coefficients[:known] = self.coefficients[:given]
-        if not isinstance(features, np.ndarray) or features.dtype == np.float64:
-            z = np.asarray(features @ coefficients, dtype=np.float64)
-        else:  # block by block, because NumPy would convert the whole matrix
-            step = max(1, _BLOCK_VALUES // known)
-            blocks = range(0, data.samples, step)
-            z = np.concatenate([data.rows(slice(first, first + step)) @ coefficients for first in blocks])
-        return z + self.intercept
+        return data.in_order(_products(features, coefficients)) + self.intercept
 
     def predict(self, data: Dataset) -> npt.NDArray[np.float64]:
         """The predicted class, or the target in its own unit, of every sample: float64 (samples,).
@@ -122,6 +117,19 @@ class Model:
             As `decision_function`.
         """
         return self.labels.predictions(self.decision_function(data))
+
+
+def _products(features: Features, coefficients: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The dot product of every sample: float64 (samples,). Its bits do not depend on the samples beside it, as those of
+    a BLAS do, so that it does not matter which process has which samples."""
+    if not isinstance(features, np.ndarray):
+        return np.asarray(features @ coefficients, dtype=np.float64)
+    z = np.empty(features.shape[0])
+    step = max(1, _BLOCK_VALUES // coefficients.size)  # because the whole matrix may have to be converted
+    for first in range(0, z.size, step):
+        block = features[first : first + step]
+        z[first : first + step] = np.einsum("ij,j->i", block.astype(np.float64, copy=False), coefficients)
+    return z
 
 
 def save_model(model: Model, path: Path) -> None:

@@ -1,7 +1,9 @@
 """Real data sets that come with scikit-learn, by name."""
 
 from p4sgd.host.data.dataset import Dataset
+from p4sgd.host.data.spread import join_shares
 from p4sgd.host.errors import UserError
+from p4sgd.host.launch.communicator import ALONE, Communicator, share_of
 
 __all__ = ["BUILTIN", "is_builtin", "read_builtin"]
 
@@ -20,10 +22,10 @@ def is_builtin(source: str) -> bool:
     return source.partition(":")[0] in BUILTIN
 
 
-def read_builtin(source: str) -> Dataset:
+def read_builtin(source: str, communicator: Communicator = ALONE) -> Dataset:
     """Load a built-in data set.
 
-    With a colon and a label, that label becomes 1 and all others become 0.
+    With a colon and a label, that label becomes 1 and all others become 0. Of several ranks each keeps its share.
 
     Raises
     ------
@@ -44,4 +46,5 @@ def read_builtin(source: str) -> Dataset:
         if wanted not in known:
             raise UserError(f"{source}: {name} has no label {wanted!r}; there are {', '.join(known)}")
         labels = (labels == float(wanted)).astype(float)
-    return Dataset(bunch.data, labels, source)
+    own = share_of(communicator, labels.size)
+    return join_shares(bunch.data[own.start : own.stop], labels, source, communicator)

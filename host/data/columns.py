@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from p4sgd.host.data.dataset import FeatureSpace
 from p4sgd.host.errors import UserError
+from p4sgd.host.launch.communicator import ALONE, Communicator
 from p4sgd.host.shortening import listed
 
 __all__ = ["LABEL_NAMES", "Columns", "ReadOptions", "choose_columns"]
@@ -38,6 +39,8 @@ class ReadOptions:
         CSV: the character between fields; ``None`` looks which of comma, semicolon and tab the first line has most.
     zero_based
         LIBSVM: whether features count from 0; ``None`` takes what ``like`` says, else says so if there is a feature 0.
+    communicator
+        The ranks that read the source together, each its share of the samples.
     """
 
     label_column: str | int | None = None
@@ -46,6 +49,7 @@ class ReadOptions:
     header: bool | None = None
     delimiter: str | None = None
     zero_based: bool | None = None
+    communicator: Communicator = ALONE
 
 
 @dataclass(frozen=True)

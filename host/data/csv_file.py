@@ -13,9 +13,11 @@ import numpy.typing as npt
 
 from p4sgd.host.data.columns import LABEL_NAMES, Columns, ReadOptions, choose_columns
 from p4sgd.host.data.dataset import Dataset
-from p4sgd.host.data.labels import MISSING, check_exact, encode_labels, number
-from p4sgd.host.data.opening import open_data
+from p4sgd.host.data.labels import MISSING, check_exact, encode_labels, join_texts, number
+from p4sgd.host.data.opening import lines_before, open_data, open_share
+from p4sgd.host.data.spread import join_shares
 from p4sgd.host.errors import UserError
+from p4sgd.host.launch.communicator import Communicator
 from p4sgd.host.shortening import shortened
 
 __all__ = ["read_csv"]
@@ -32,12 +34,14 @@ _Table: TypeAlias = tuple[npt.NDArray[np.float64], Sequence[str], npt.NDArray[np
 
 @dataclass(frozen=True)
 class _Form:
-    """What the first line shows: the delimiter, the columns, the lines before the first sample and a line's bytes."""
+    """What the first line shows: the delimiter, the columns, the lines before the first sample and a line's bytes; and
+    which ranks read the file together."""
 
     delimiter: str
     columns: Columns
     skipped: int
     line_bytes: int
+    ranks: Communicator
 
 
 def read_csv(path: Path, options: ReadOptions) -> Dataset:
@@ -60,14 +64,14 @@ def read_csv(path: Path, options: ReadOptions) -> Dataset:
     with contextlib.suppress(pa.ArrowInvalid, _RefusedError):
         read = _read_fast(path, form)
     features, texts, which = read or _read_slowly(path, form)
-    if features.shape[0] == 0:
-        raise UserError(f"{path}: there are no samples")
+    ranks, feature_names = form.ranks, form.columns.feature_names
     if form.columns.label is None:
-        labels = np.zeros(features.shape[0])
-        return Dataset(features, labels, str(path), labelled=False, feature_names=form.columns.feature_names)
+        labels = np.zeros(sum(ranks.all_gather(features.shape[0])))
+        return join_shares(features, labels, str(path), ranks, labelled=False, feature_names=feature_names)
+    texts, which = join_texts(texts, which, ranks)
     try:
         labels, names = encode_labels(texts, which, str(path))
-        dataset = Dataset(features, labels, str(path), names, feature_names=form.columns.feature_names)
+        dataset = join_shares(features, labels, str(path), ranks, label_names=names, feature_names=feature_names)
     except UserError:
         _find_label_mistake(path, form)
         raise
@@ -109,7 +113,7 @@ def _look(path: Path, options: ReadOptions) -> _Form:
     if len(fields) == 1 and options.labels_needed:
         raise UserError(f"{path}: there is only a label column, no features; is the delimiter right?")
     columns = choose_columns(len(fields), names, options, str(path))
-    return _Form(delimiter, columns, skipped + int(header), len(raw))
+    return _Form(delimiter, columns, skipped + int(header), len(raw), options.communicator)
 
 
 def _has_names(fields: list[str], options: ReadOptions) -> bool | None:
@@ -145,9 +149,7 @@ def _read_fast(path: Path, form: _Form) -> _Table:
         types[names[columns.label]] = pa.string()
     blocks: list[npt.NDArray[np.float64]] = []
     labels: list[Any] = []
-    with open_data(path) as file:
-        for _ in range(form.skipped):
-            file.readline()
+    with open_share(path, form.ranks, form.skipped) as file:
         try:
             reader = pa_csv.open_csv(
                 file,
@@ -264,15 +266,14 @@ def _find_label_mistake(path: Path, form: _Form) -> None:
 
 def _records(path: Path, form: _Form) -> Iterator[tuple[int, list[str]]]:
     """The samples' fields and their line numbers."""
-    with open_data(path) as file:
-        for _ in range(form.skipped):
-            file.readline()
+    before = lines_before(path, form.ranks, form.skipped)
+    with open_share(path, form.ranks, form.skipped) as file:
         text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
         reader = csv.reader(text, delimiter=form.delimiter)
-        line = form.skipped
+        line = before
         try:
             for fields in reader:
-                first, line = line + 1, form.skipped + reader.line_num
+                first, line = line + 1, before + reader.line_num
                 if fields and not (len(fields) == 1 and not fields[0].strip()):
                     yield first, fields
         except UnicodeDecodeError:

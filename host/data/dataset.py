@@ -1,13 +1,15 @@
 """Samples with their labels, as they come from a file and before anything is scaled or quantised."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
 from p4sgd.host.errors import UserError
+from p4sgd.host.launch.communicator import ALONE, ByteArray, Communicator
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -16,6 +18,8 @@ __all__ = ["Dataset", "FeatureSpace", "Features", "find_not_finite"]
 
 Features: TypeAlias = "npt.NDArray[np.float64] | npt.NDArray[np.float32] | csr_array"
 """A matrix (samples, features): a dense array, or a sparse one in CSR form that is never made dense as a whole."""
+
+_Value = TypeVar("_Value", bound=np.generic)
 
 _BLOCK_VALUES = 1 << 21
 """Values that are looked at in one go (16 MB of float64)."""
@@ -78,6 +82,14 @@ class Dataset:
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", _normal(self.features, self.name))
         object.__setattr__(self, "labels", np.asarray(self.labels, dtype=np.float64))
+        self._check_shapes()
+        strange = np.flatnonzero(~np.isfinite(self.labels))
+        if strange.size:
+            raise UserError(
+                f"{self.name}: the label of sample {strange[0] + 1} is {self.labels[strange[0]]}: leave that sample out"
+            )
+
+    def _check_shapes(self) -> None:
         samples, features = self.features.shape
         if samples == 0:
             raise UserError(f"{self.name}: there are no samples")
@@ -85,16 +97,11 @@ class Dataset:
             raise UserError(f"{self.name}: the samples have no features")
         if self.labels.shape != (samples,):
             raise UserError(f"{self.name}: there are {samples} samples, but labels of shape {self.labels.shape}")
-        strange = np.flatnonzero(~np.isfinite(self.labels))
-        if strange.size:
-            raise UserError(
-                f"{self.name}: the label of sample {strange[0] + 1} is {self.labels[strange[0]]}: leave that sample out"
-            )
 
     @property
     def samples(self) -> int:
         """Number of samples."""
-        return int(self.features.shape[0])
+        return int(self.labels.size)
 
     @property
     def feature_count(self) -> int:
@@ -111,11 +118,42 @@ class Dataset:
         """Whether the features are a `csr_array`."""
         return not isinstance(self.features, np.ndarray)
 
+    # -- where the samples are: all of them here, unless another class says otherwise (`p4sgd.host.data.spread`) -------
+
+    @property
+    def communicator(self) -> Communicator:
+        """The processes that have the samples together."""
+        return ALONE
+
+    def held(self, which: slice) -> Features:
+        """The features of a block of samples, as far as this process has them, in order."""
+        return self.features[which]
+
     def rows(self, which: slice) -> npt.NDArray[np.float64]:
-        """A block of samples as a dense float64 array; the caller keeps it small."""
-        block = self.features[which]
+        """What `held` gives as a dense float64 array; the caller keeps it small."""
+        block = self.held(which)
         dense = block if isinstance(block, np.ndarray) else block.toarray()
         return np.asarray(dense, dtype=np.float64)
+
+    def in_order(self, values: npt.NDArray[_Value], which: slice = slice(None)) -> npt.NDArray[_Value]:
+        """From a value for each sample of a block that is held here, (samples held,), to those of the whole block."""
+        return values
+
+    def deal(self, parts: Sequence[ByteArray], which: slice) -> Sequence[ByteArray]:
+        """Bring features to the workers that need them.
+
+        Parameters
+        ----------
+        parts
+            For every worker its features of what `held` gives for ``which``: uint8 (samples held, its features).
+        which
+            A block of samples.
+
+        Returns
+        -------
+        The same of all samples in the block, for every worker of this process.
+        """
+        return parts
 
     def take(self, rows: npt.NDArray[np.intp], name: str | None = None) -> Self:
         """Some of the samples, in the given order, perhaps under another name."""

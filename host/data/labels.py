@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.errors import UserError
+from p4sgd.host.launch.communicator import Communicator
 
-__all__ = ["EXACT", "MISSING", "check_exact", "encode_labels", "number", "real_labels"]
+__all__ = ["EXACT", "MISSING", "check_exact", "encode_labels", "join_texts", "number", "real_labels"]
 
 MISSING = frozenset(
     {"", "#N/A", "#NA", "-NaN", "-nan", "?", "N/A", "NA", "NULL", "NaN", "None", "n/a", "na", "nan", "null"}
@@ -52,6 +53,30 @@ def check_exact(text: str, name: str) -> None:
     """
     if re.fullmatch(r"[+-]?\d+", text) and abs(float(text)) >= EXACT:
         raise UserError(f"{name}: the label {text} is too large to be told from others: use labels below 2^53")
+
+
+def join_texts(
+    distinct: Sequence[str], which: npt.NDArray[np.intp], communicator: Communicator
+) -> tuple[Sequence[str], npt.NDArray[np.intp]]:
+    """From the label texts of every rank's share to those of all.
+
+    Parameters
+    ----------
+    distinct, which
+        The distinct texts of the own share, and for each of its samples the index of its text.
+    communicator
+        The ranks.
+
+    Returns
+    -------
+    The same of all samples, one share after another.
+    """
+    places: dict[str, int] = {}
+    joined = [
+        np.array([places.setdefault(text, len(places)) for text in texts], np.intp)[indices]
+        for texts, indices in communicator.all_gather((list(distinct), which))
+    ]
+    return list(places), np.concatenate(joined)
 
 
 def encode_labels(

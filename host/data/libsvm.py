@@ -9,7 +9,8 @@ import numpy as np
 from p4sgd.host.data.columns import ReadOptions
 from p4sgd.host.data.dataset import Dataset
 from p4sgd.host.data.labels import number
-from p4sgd.host.data.opening import open_data
+from p4sgd.host.data.opening import lines_before, open_share
+from p4sgd.host.data.spread import join_shares
 from p4sgd.host.errors import UserError
 from p4sgd.host.shortening import shortened
 
@@ -38,36 +39,40 @@ def read_libsvm(path: Path, options: ReadOptions) -> Dataset:
     zero_based = options.zero_based
     if zero_based is None and options.like is not None:
         zero_based = options.like.zero_based
-    with open_data(path) as file:
+    ranks = options.communicator
+    with open_share(path, ranks) as file:
         try:
             lines = file if options.labels_needed else _Labelled(file)
             matrix, labels = load_svmlight_file(lines, dtype=np.float64, zero_based=zero_based is not False)
         except (ValueError, OverflowError) as error:
-            _find_mistake(path, zero_based, options.labels_needed)
+            _find_mistake(path, zero_based, options)
             raise UserError(f"{path}: cannot be read as LIBSVM: {error}") from error
     if not options.labels_needed:
         labels = np.zeros(labels.size)
     if not (np.isfinite(matrix.data).all() and np.isfinite(labels).all()):
-        _find_mistake(path, zero_based, options.labels_needed)
+        _find_mistake(path, zero_based, options)
+    own = labels.size
+    labels = np.concatenate(ranks.all_gather(labels))
     if labels.size == 0:
         raise UserError(f"{path}: there are no samples")
-    if zero_based is None and matrix.nnz:
-        zero_based = bool(matrix.indices.min() == 0)
+    extents = ranks.all_gather((int(matrix.indices.min()), matrix.shape[1]) if matrix.nnz else None)
+    there = [extent for extent in extents if extent is not None]
+    width = max((columns for _, columns in there), default=0)
+    if zero_based is None and there:
+        zero_based = min(lowest for lowest, _ in there) == 0
         if not zero_based:
             matrix.indices -= 1
-            matrix.resize(labels.size, matrix.shape[1] - 1)
+            width -= 1
     if options.like is not None:
-        if matrix.shape[1] > options.like.count:
-            matrix = matrix[:, : options.like.count]
-        else:
-            matrix.resize(labels.size, options.like.count)
-    if matrix.shape[1] == 0 or (options.like is None and matrix.nnz == 0):
+        width = options.like.count
+    if width == 0 or (options.like is None and not there):
         raise UserError(f"{path}: no sample has a feature")
+    matrix.resize(own, width)
     for part in ("indices", "indptr"):
         index = getattr(matrix, part)
         if index.size and index.max() <= np.iinfo(np.int32).max:
             setattr(matrix, part, index.astype(np.int32))  # half the memory
-    return Dataset(matrix, labels, str(path), labelled=options.labels_needed, zero_based=zero_based)
+    return join_shares(matrix, labels, str(path), ranks, labelled=options.labels_needed, zero_based=zero_based)
 
 
 class _Labelled:
@@ -83,12 +88,13 @@ class _Labelled:
             yield b"0 " + line if first and b":" in first[0] else line
 
 
-def _find_mistake(path: Path, zero_based: bool | None, labels_needed: bool) -> None:
+def _find_mistake(path: Path, zero_based: bool | None, options: ReadOptions) -> None:
     """Read line by line and raise a `UserError` for the first line that is wrong, if there is one."""
     least = 1 if zero_based is False else 0
-    with open_data(path) as file:
-        for line, raw in enumerate(file, 1):
-            problem = _mistake(raw, least, labels_needed)
+    first = 1 + lines_before(path, options.communicator)
+    with open_share(path, options.communicator) as file:
+        for line, raw in enumerate(file, first):
+            problem = _mistake(raw, least, options.labels_needed)
             if problem is not None:
                 raise UserError(f"{path}, line {line}: {problem}")
 

@@ -8,11 +8,12 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from p4sgd.host.errors import UserError
+from p4sgd.host.launch.communicator import ALONE, Communicator, share_of
 
-__all__ = ["SUFFIXES", "check_compression", "open_data", "plain_name"]
+__all__ = ["SUFFIXES", "check_compression", "lines_before", "open_data", "open_share", "plain_name"]
 
 SUFFIXES = (".gz", ".bz2", ".xz")
 """Endings of the names of compressed files. What a file is compressed with is seen from its first bytes, though."""
@@ -73,3 +74,80 @@ def open_data(path: Path) -> Iterator[BinaryIO]:
         if error.errno is None:  # bz2 reports damage so
             raise UserError(f"{path}: the compressed data are damaged or cut off: get the file again") from error
         raise UserError(f"{path}: cannot read: {error.strerror}") from error
+
+
+@contextmanager
+def open_share(path: Path, communicator: Communicator = ALONE, skipped: int = 0) -> Iterator[BinaryIO]:
+    """Open a text file, compressed or not, for this rank's share of its lines.
+
+    Shares are equally many bytes, but for the end of a line. A line break in quotes counts as the end of a line.
+
+    Parameters
+    ----------
+    path
+        The file.
+    communicator
+        The ranks that share it.
+    skipped
+        Lines at its beginning that are nobody's.
+
+    Raises
+    ------
+    UserError
+        As `open_data`.
+    """
+    with open_data(path) as file:
+        if communicator.size == 1:
+            for _ in range(skipped):
+                file.readline()
+            yield file
+        else:
+            begin, end = _bounds(file, communicator, skipped)
+            file.seek(begin)
+            yield io.BufferedReader(_Share(file, end - begin), _BLOCK)
+
+
+def lines_before(path: Path, communicator: Communicator, skipped: int = 0) -> int:
+    """How many lines of the file come before those of `open_share`. Reads the file up to there."""
+    if communicator.size == 1:
+        return skipped
+    with open_data(path) as file:
+        begin, _ = _bounds(file, communicator, skipped)
+        file.seek(0)
+        before = _Share(file, begin)
+        return sum(block.count(b"\n") for block in iter(lambda: before.read(_BLOCK), b""))
+
+
+class _Share(io.RawIOBase):
+    """So many bytes of a file from where it stands."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file = file
+        self._left = size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        block = self._file.read(min(len(buffer), self._left))
+        buffer[: len(block)] = block
+        self._left -= len(block)
+        return len(block)
+
+
+def _bounds(file: BinaryIO, communicator: Communicator, skipped: int) -> tuple[int, int]:
+    """Where a rank's share begins and ends."""
+    for _ in range(skipped):
+        file.readline()
+    start = file.tell()
+    share = share_of(communicator, file.seek(0, io.SEEK_END) - start)
+
+    def line_at(place: int) -> int:
+        """Where the first line begins that begins at a place or after it."""
+        if place > 0:
+            file.seek(start + place - 1)
+            file.readline()
+            return file.tell()
+        return start
+
+    return line_at(share.start), line_at(share.stop)

@@ -1,6 +1,7 @@
 """Parquet files: a sample a row, a feature a column."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,10 @@ import numpy as np
 
 from p4sgd.host.data.columns import Columns, ReadOptions, choose_columns
 from p4sgd.host.data.dataset import Dataset, find_not_finite
-from p4sgd.host.data.labels import encode_labels, real_labels
+from p4sgd.host.data.labels import encode_labels, join_texts, real_labels
+from p4sgd.host.data.spread import join_shares
 from p4sgd.host.errors import UserError
+from p4sgd.host.launch.communicator import Communicator, share_of
 
 __all__ = ["read_parquet"]
 
@@ -39,7 +42,7 @@ def read_parquet(path: Path, options: ReadOptions) -> Dataset:
                 kind = file.schema_arrow.field(kept[place]).type
                 if not _suits(kind, label=place == columns.label):
                     raise UserError(f"{path}, {columns[place]}: holds {kind}, not numbers")
-            return _read(file, kept, columns, path)
+            return _read(file, kept, columns, path, options.communicator)
     except pa.ArrowException as error:
         raise UserError(f"{path}: cannot be read as Parquet: {error}") from error
     except OSError as error:  # pyarrow says "damaged" so, too
@@ -67,21 +70,20 @@ def _used(columns: Columns) -> list[int]:
 def _suits(kind: Any, *, label: bool) -> bool:
     from pyarrow import types
 
-    if types.is_dictionary(kind):
-        kind = kind.value_type
+    kind = _plain_type(kind)
     numeric = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind)
     text = types.is_string(kind) or types.is_large_string(kind)
     return numeric or (label and text)
 
 
-def _read(file: Any, kept: list[int], columns: Columns, path: Path) -> Dataset:
+def _read(file: Any, kept: list[int], columns: Columns, path: Path, ranks: Communicator) -> Dataset:
     import pyarrow as pa
 
-    samples = file.metadata.num_rows
-    features = np.empty((samples, len(columns.features)))
+    total = file.metadata.num_rows
+    share = share_of(ranks, total)
+    features = np.empty((len(share), len(columns.features)))
     parts: list[Any] = []
-    first = 0
-    for batch in file.iter_batches(batch_size=max(1, _BATCH_VALUES // columns.count)):
+    for first, batch in _batches(file, share, columns.count):
         for place in _used(columns):
             column = batch.column(kept[place])
             if column.null_count:
@@ -89,7 +91,7 @@ def _read(file: Any, kept: list[int], columns: Columns, path: Path) -> Dataset:
                 raise UserError(
                     f"{path}, row {row + 1}, {columns[place]}: the value is missing: fill it in or leave the row out"
                 )
-        block = features[first : first + batch.num_rows]
+        block = features[first - share.start :][: batch.num_rows]
         for feature, place in enumerate(columns.features):
             block[:, feature] = _numbers(batch.column(kept[place]))
         strange = find_not_finite(block)
@@ -99,18 +101,40 @@ def _read(file: Any, kept: list[int], columns: Columns, path: Path) -> Dataset:
             raise UserError(f"{where}: the value is {block[row, feature]}: it must be finite")
         if columns.label is not None:
             parts.append(_plain(batch.column(kept[columns.label])))
-        first += batch.num_rows
     feature_names = columns.feature_names
     if columns.label is None:
-        return Dataset(features, np.zeros(samples), str(path), labelled=False, feature_names=feature_names)
-    joined = pa.chunked_array(parts) if parts else pa.chunked_array([pa.array([], pa.float64())])
+        return join_shares(features, np.zeros(total), str(path), ranks, labelled=False, feature_names=feature_names)
+    joined = pa.chunked_array(parts, type=_plain_type(file.schema_arrow.field(kept[columns.label]).type))
+    names: tuple[str, ...] = ()
     if pa.types.is_string(joined.type) or pa.types.is_large_string(joined.type):
         encoded = joined.combine_chunks().dictionary_encode()
         which = encoded.indices.to_numpy().astype(np.intp)
-        values, names = encode_labels(encoded.dictionary.to_pylist(), which, str(path))
-        return Dataset(features, values, str(path), names, feature_names=feature_names)
-    labels = joined.to_numpy() if pa.types.is_integer(joined.type) else _numbers(joined)
-    return Dataset(features, real_labels(labels, str(path)), str(path), feature_names=feature_names)
+        labels, names = encode_labels(*join_texts(encoded.dictionary.to_pylist(), which, ranks), str(path))
+    else:
+        numbers = joined.to_numpy() if pa.types.is_integer(joined.type) else _numbers(joined)
+        labels = np.concatenate(ranks.all_gather(real_labels(numbers, str(path))))
+    return join_shares(features, labels, str(path), ranks, label_names=names, feature_names=feature_names)
+
+
+def _batches(file: Any, share: range, columns: int) -> Iterator[tuple[int, Any]]:
+    """The rows of a share, batch by batch, and the number of a batch's first row; other row groups are not read."""
+    first = 0
+    for group in range(file.num_row_groups):
+        end = first + file.metadata.row_group(group).num_rows
+        if first < share.stop and share.start < end:
+            for batch in file.iter_batches(batch_size=max(1, _BATCH_VALUES // columns), row_groups=[group]):
+                own = range(max(first, share.start), min(first + batch.num_rows, share.stop))
+                if own:
+                    yield own.start, batch.slice(own.start - first, len(own))
+                first += batch.num_rows
+        first = end
+
+
+def _plain_type(kind: Any) -> Any:
+    """The type of a column without dictionary encoding."""
+    import pyarrow as pa
+
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _plain(column: Any) -> Any:

@@ -13,6 +13,7 @@ from p4sgd.host.data.libsvm import read_libsvm
 from p4sgd.host.data.opening import SUFFIXES, check_compression, open_data, plain_name
 from p4sgd.host.data.parquet import read_parquet
 from p4sgd.host.errors import UserError
+from p4sgd.host.launch.communicator import ALONE, Communicator
 
 __all__ = ["FORMATS", "read_dataset"]
 
@@ -55,6 +56,7 @@ def read_dataset(
     header: bool | None = None,
     delimiter: str | None = None,
     zero_based: bool | None = None,
+    communicator: Communicator = ALONE,
 ) -> Dataset:
     """Read a data set.
 
@@ -66,7 +68,7 @@ def read_dataset(
         text formats also with .gz .bz2 .xz after it), else seen from the first bytes.
     file_format
         One of `FORMATS`, to override that.
-    label_column, labels_needed, like, header, delimiter, zero_based
+    label_column, labels_needed, like, header, delimiter, zero_based, communicator
         See `p4sgd.host.data.columns.ReadOptions`.
 
     Raises
@@ -74,11 +76,11 @@ def read_dataset(
     UserError
         If there is no such source or something is wrong with it; the message names file and line, or row and column.
     """
-    options = ReadOptions(label_column, labels_needed, like, header, delimiter, zero_based)
+    options = ReadOptions(label_column, labels_needed, like, header, delimiter, zero_based, communicator)
     if delimiter is not None and (len(delimiter) != 1 or delimiter not in _DELIMITERS):
         raise UserError(f"the delimiter must be one ASCII character and no quote, not {delimiter!r}")
     if isinstance(source, str) and file_format is None and is_builtin(source):
-        dataset = read_builtin(source)
+        dataset = read_builtin(source, communicator)
         if like is not None and dataset.feature_count != like.count:
             raise UserError(f"{source}: there are {dataset.feature_count} features, {like.count} are needed")
         return dataset

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from p4sgd.host.data.dataset import Features, find_not_finite
 from p4sgd.host.errors import UserError
+from p4sgd.host.launch.communicator import ALONE, Communicator
 
 __all__ = ["KINDS", "Scaling"]
 
@@ -46,8 +47,8 @@ class Scaling:
     signed: bool
 
     @classmethod
-    def fit(cls, features: Features, kind: str = "auto") -> Self:
-        """Choose offset and scale for the columns of a training set.
+    def fit(cls, features: Features, kind: str = "auto", communicator: Communicator = ALONE) -> Self:
+        """Choose offset and scale for the columns of a training set, of whose samples every rank has some.
 
         - ``minmax`` maps the smallest value of a column to 0 and the largest to 1: unsigned. A constant column becomes
           0 everywhere. Zeros that a sparse matrix does not store count. It is allowed for sparse matrices: a zero then
@@ -70,7 +71,7 @@ class Scaling:
         if kind == "auto":
             kind = "minmax" if isinstance(features, np.ndarray) else "maxabs"
         low, high = _extremes(features)
-        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        if features.shape[0] and not (np.isfinite(low).all() and np.isfinite(high).all()):
             place = find_not_finite(features)
             assert place is not None
             row, column = place
@@ -78,6 +79,8 @@ class Scaling:
                 f"sample {row + 1}, feature {column + 1} is {features[row, column]}: "
                 f"features must be finite numbers; fill it in or leave the sample out"
             )
+        low = np.min(communicator.all_gather(low), axis=0)
+        high = np.max(communicator.all_gather(high), axis=0)
         magnitude = np.maximum(np.abs(low), np.abs(high))
         if kind == "maxabs":
             offset, half_span = np.zeros_like(low), magnitude / 2
@@ -121,9 +124,10 @@ def _scaled(
 
 
 def _extremes(features: Features) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Smallest and largest value of each column, NaN if it has one."""
+    """Smallest and largest value of each column, NaN if it has one; without samples ∞ and −∞."""
     if isinstance(features, np.ndarray):
-        return features.min(axis=0).astype(np.float64), features.max(axis=0).astype(np.float64)
+        low, high = features.min(axis=0, initial=np.inf), features.max(axis=0, initial=-np.inf)
+        return low.astype(np.float64), high.astype(np.float64)
     samples, columns = features.shape
     low, high = np.full(columns, np.inf), np.full(columns, -np.inf)
     # In place: scipy's own column minimum makes a copy of the matrix.
