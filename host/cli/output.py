@@ -27,11 +27,14 @@ class Output:
         Standard output gets one JSON document and nothing else.
     quiet
         No remarks and no progress: standard error gets errors and warnings only. Results are printed all the same.
+    silent
+        Nothing at all, because another process says it.
     """
 
-    def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
+    def __init__(self, *, as_json: bool = False, quiet: bool = False, silent: bool = False) -> None:
         self.as_json = as_json
         self.quiet = quiet
+        self.silent = silent
         self._results: Console | None = None
         self._remarks: Console | None = None
 
@@ -39,24 +42,24 @@ class Output:
     def results(self) -> "Console":
         """The console on standard output."""
         if self._results is None:
-            self._results = _console(stderr=False)
+            self._results = _console(stderr=False, quiet=self.silent)
         return self._results
 
     @property
     def remarks(self) -> "Console":
         """The console on standard error: progress, remarks."""
         if self._remarks is None:
-            self._remarks = _console(stderr=True)
+            self._remarks = _console(stderr=True, quiet=self.silent)
         return self._remarks
 
     @property
     def shows_progress(self) -> bool:
         """Whether someone watches: standard error is a terminal and was not asked to be quiet."""
-        return not self.quiet and self.remarks.is_terminal
+        return not (self.quiet or self.silent) and self.remarks.is_terminal
 
     def document(self, content: Mapping[str, Any]) -> None:
         """Print the JSON document, if that is what was asked for."""
-        if self.as_json:
+        if self.as_json and not self.silent:
             click.echo(json.dumps(finite(content), allow_nan=False))
 
     def say(self, text: str) -> None:
@@ -68,6 +71,11 @@ class Output:
         """Print a line that is no result."""
         if not self.quiet:
             self.remarks.print(text, markup=False)
+
+    def tell(self, text: str) -> None:
+        """Print a line for the user on standard error, in the name of the running command, even when quiet."""
+        if not self.silent:
+            click.echo(f"{click.get_current_context().command_path}: {text}", err=True)
 
     def warn(self, text: str) -> None:
         """Print a line that matters even when quiet."""
@@ -98,11 +106,11 @@ class Output:
             self.results.print(make_table(columns, rows, texts=texts))
 
 
-def _console(*, stderr: bool) -> "Console":
+def _console(*, stderr: bool, quiet: bool) -> "Console":
     """A console that cuts nothing off when its output is not a terminal's."""
     from rich.console import Console
 
-    console = Console(stderr=stderr, highlight=False, soft_wrap=True)
+    console = Console(stderr=stderr, quiet=quiet, highlight=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = _FILE_WIDTH
     return console

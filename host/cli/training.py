@@ -14,10 +14,12 @@ import click
 from p4sgd.host.cli.checkpoints import Job, how_to_go_on
 from p4sgd.host.cli.clusters import CLUSTER, find_cluster, is_given
 from p4sgd.host.cli.epochs import EpochTable
+from p4sgd.host.cli.launching import check_spreads, part_of_job
 from p4sgd.host.cli.options import NameFrom
 from p4sgd.host.cli.output import Output
 from p4sgd.host.cli.paths import check_apart, check_new_images
 from p4sgd.host.errors import UserError
+from p4sgd.host.launch.communicator import ALONE, Alone, Communicator
 
 if TYPE_CHECKING:
     from p4sgd.host.devices import Device
@@ -131,6 +133,7 @@ def run_training(
     images: Path | None = None,
     checkpoint: "CheckpointFile | None" = None,
     resume: "Checkpoint | None" = None,
+    ranks: Communicator = ALONE,
     **device_options: Any,
 ) -> "TrainingResult":
     """Read the data, open the device, train, write the model, and show the epochs.
@@ -154,6 +157,8 @@ def run_training(
         Where to keep the state after every epoch.
     resume
         Where to go on from, with its configuration.
+    ranks
+        Processes that do this together, with a worker each; the first writes files.
     device_options
         More arguments for the device.
 
@@ -178,16 +183,25 @@ def run_training(
         choices = dict(job.choices)
         if cluster is not None:
             device_options["cluster"] = cluster
-            choices["workers"] = _workers_of(job, len(cluster.workers), is_fixed=resume is not None)
+            choices["workers"] = _workers_of(
+                f"{job.cluster} has", len(cluster.workers), job, is_fixed=resume is not None
+            )
+        if not isinstance(ranks, Alone):
+            check_spreads(job.device)
+            choices["workers"] = _workers_of("mpiexec has started", ranks.size, job, is_fixed=resume is not None)
         options = TrainingOptions(**choices)
         kept = [job.out, checkpoint.path if checkpoint else None]
         check_apart([*kept, *check_new_images(images, options.workers)], [job.data, job.test])
-        training_set = read_dataset(job.data, **job.reading)
+        training_set = read_dataset(job.data, communicator=ranks, **job.reading)
         if samples is not None and samples < training_set.samples:
             training_set = training_set.take(np.arange(samples))
         if resume is not None:
             resume.check_data(identify(training_set))  # before test data that match others, and before a simulator
-        tested = None if job.test is None else read_dataset(job.test, like=training_set.space, **job.reading)
+        tested = (
+            None
+            if job.test is None
+            else read_dataset(job.test, like=training_set.space, communicator=ranks, **job.reading)
+        )
         if resume is not None:
             chosen = resume.run.config
         elif cluster is not None and config is None:
@@ -202,7 +216,8 @@ def run_training(
             check_memory(training_set, options, chosen, 1 << MEMORY_BITS)  # a simulator takes minutes
     opening = "getting the simulator ready, minutes at first" if job.device == "rtl" else None
     with output.working(opening or "getting ready", told=opening is not None):
-        opened = open_device(job.device, chosen, options.workers, **device_options)
+        workers = options.workers // ranks.size
+        opened = open_device(job.device, chosen, workers, **device_options, **part_of_job(ranks))
     table = EpochTable(output, options.epochs, _COLUMNS)
     try:
         with contextlib.closing(opened), _note_how_to_go_on(checkpoint, output), _note_doctor(opened, job.cluster):
@@ -218,7 +233,7 @@ def run_training(
                     checkpoint=checkpoint,
                     resume=resume,
                 )
-            if job.out is not None:
+            if job.out is not None and ranks.rank == 0:
                 save_model(result.model, job.out)
     finally:
         table.print()
@@ -254,12 +269,12 @@ def _note_doctor(device: "Device", cluster: Path | None) -> Iterator[None]:
         raise
 
 
-def _workers_of(job: Job, there: int, *, is_fixed: bool) -> int:
-    """How many workers a run on a cluster has: those that there are, unless something else was asked for."""
+def _workers_of(whose: str, there: int, job: Job, *, is_fixed: bool) -> int:
+    """How many workers a run has where that is not free: those that there are, unless others were asked for."""
     wanted: int = job.choices["workers"]
     if wanted != there and (is_fixed or is_given("workers")):
         remedy = "resume it on as many" if is_fixed else "leave --workers out"
-        raise UserError(f"{job.cluster} has {there} workers, this run has {wanted}: {remedy}")
+        raise UserError(f"{whose} {there} workers, this run has {wanted}: {remedy}")
     return there
 
 
@@ -314,11 +329,10 @@ def finish(
     best = f"epoch {result.best_epoch}, {name} {result.best.metrics[result.monitored]:.4g}"
     kept = "it is not kept: --out MODEL would" if out is None else f"kept in {out}"
     if result.stopped is StopReason.INTERRUPTED:
-        context = click.get_current_context()
         done = len(result.history)
-        click.echo(f"{context.command_path}: interrupted after epoch {done}; best so far: {best}; {kept}", err=True)
+        output.tell(f"interrupted after epoch {done}; best so far: {best}; {kept}")
         if checkpoint is not None and checkpoint.epoch and done < document["options"]["epochs"]:
-            click.echo(f"{context.command_path}: {how_to_go_on(checkpoint, output)}", err=True)
+            output.tell(how_to_go_on(checkpoint, output))
         raise click.exceptions.Exit(INTERRUPTED)
     early = f"stopped early after epoch {len(result.history)}; " if result.stopped is StopReason.PATIENCE else ""
     output.say(f"features scaled with {document['scaling']}")

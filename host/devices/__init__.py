@@ -28,17 +28,20 @@ class DeviceKind:
         The class, called with ``(config, workers, **options)``.
     has_network
         Whether its workers send packets.
+    spreads
+        Whether its workers may be in several processes.
     """
 
     summary: str
     module: str
     class_name: str
     has_network: bool
+    spreads: bool = False
 
 
 DEVICES: Mapping[str, DeviceKind] = {
     "emulator": DeviceKind(
-        "exact and fast, on this machine", "p4sgd.sim.emulator", "EmulatedDevice", has_network=False
+        "exact and fast, on this machine", "p4sgd.sim.emulator", "EmulatedDevice", has_network=False, spreads=True
     ),
     "rtl": DeviceKind(
         "the generated Verilog, simulated: exact and slow", "p4sgd.host.devices.rtl", "RtlDevice", has_network=True

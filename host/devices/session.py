@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from p4sgd.host.devices.diagnosis import NetworkError, explain_network_error
 from p4sgd.host.devices.identification import find_foreign, shape_of
 from p4sgd.host.devices.network import NetworkSettings
 from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.launch.communicator import ALONE, Communicator
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
@@ -23,6 +24,8 @@ from p4sgd.hw.spec.run import RunSettings
 from p4sgd.hw.spec.table import LossTable
 
 __all__ = ["RunReport", "Session", "WorkerImage", "bank_bytes"]
+
+_T = TypeVar("_T")
 
 _ABORT_SECONDS = 0.02
 """Longest time to wait for workers to end a run that was aborted, s: what memory still brings takes microseconds."""
@@ -87,6 +90,9 @@ class Session:
         The device; the caller closes it.
     network
         How the workers find the aggregator; else as the device says, or by the defaults.
+    communicator
+        Ranks with a session each, for workers of one job: worker i is one of rank i mod ranks. All call the same
+        methods alike.
 
     Attributes
     ----------
@@ -100,8 +106,11 @@ class Session:
         the device says, or if the aggregator does not serve the job (`p4sgd.host.switch.membership`).
     """
 
-    def __init__(self, device: Device, network: NetworkSettings | None = None) -> None:
+    def __init__(
+        self, device: Device, network: NetworkSettings | None = None, communicator: Communicator = ALONE
+    ) -> None:
         self._device = device
+        self._ranks = communicator
         self._clients = [client_of(worker) for worker in device.workers]
         self._images: list[WorkerImage] = []
         self._stale = False
@@ -114,8 +123,8 @@ class Session:
 
     @property
     def workers(self) -> int:
-        """How many workers the device has."""
-        return len(self._clients)
+        """How many workers the job has."""
+        return len(self._clients) * self._ranks.size
 
     # -- before a run --------------------------------------------------------------------------------------------
 
@@ -127,15 +136,15 @@ class Session:
         Parameters
         ----------
         images
-            One a worker, with equally many samples.
+            One for every worker of the device, with equally many samples.
 
         Raises
         ------
         P4sgdError
             If the images do not fit the device's workers.
         """
-        if len(images) != self.workers:
-            raise P4sgdError(f"there are {len(images)} images for {self.workers} workers")
+        if len(images) != len(self._clients):
+            raise P4sgdError(f"there are {len(images)} images for {len(self._clients)} workers")
         if len({image.layout.micro_batches for image in images}) != 1:
             raise P4sgdError("the images differ in their numbers of samples")
         for worker, client, image in zip(self._device.workers, self._clients, images, strict=True):
@@ -196,9 +205,10 @@ class Session:
         Parameters
         ----------
         weights
-            For each worker int64 `WEIGHT` integers in the order of its image's features.
+            For each worker of the job int64 `WEIGHT` integers in the order of its image's features.
         """
-        for worker, image, values in zip(self._device.workers, self._images, weights, strict=True):
+        own = weights[self._ranks.rank :: self._ranks.size]
+        for worker, image, values in zip(self._device.workers, self._images, own, strict=True):
             layout = image.layout
             if values.shape != (layout.features,) or WEIGHT.overflows(values):
                 raise P4sgdError(f"an image of {layout.features} features needs as many weights of {WEIGHT}")
@@ -246,16 +256,17 @@ class Session:
             if isinstance(error, RuntimeError):  # of a device that cannot know the errors of the host
                 raise P4sgdError(f"device {self._device.name}: {error}") from error
             raise
-        statuses = [client.read(registers.STATUS) for client in self._clients]
+        statuses = self._of_job([client.read(registers.STATUS) for client in self._clients])
+        done = self._of_job([bool(client.read(registers.CTRL)["done"]) for client in self._clients])
         for index, status in enumerate(statuses):
             if status["memory_error"]:  # the others then lack its packets
                 raise P4sgdError(f"worker {index} met a memory error; the weights of this run are void")
         if any(status["network_error"] for status in statuses):
             raise NetworkError(f"{explain_network_error(self._clients)}; the weights of this run are void")
         flags: set[str] = set()
-        for index, (client, status) in enumerate(zip(self._clients, statuses, strict=True)):
+        for index, (ended, status) in enumerate(zip(done, statuses, strict=True)):
             set_here = {name for name, value in status.items() if value}
-            if not client.read(registers.CTRL)["done"] or set_here & _NOT_RUN:
+            if not ended or set_here & _NOT_RUN:
                 reason = f": it says {', '.join(sorted(set_here))}" if set_here else ""
                 raise P4sgdError(
                     f"worker {index} did not run to the end{reason}; the weights of this run are void. Let no other "
@@ -263,15 +274,17 @@ class Session:
                 )
             flags |= set_here
         self._joined = True
-        counters = tuple(
-            client.read_counters(registers.counters(worker.config))
-            for client, worker in zip(self._clients, self._device.workers, strict=True)
+        counters = self._of_job(
+            [
+                client.read_counters(registers.counters(worker.config))
+                for client, worker in zip(self._clients, self._device.workers, strict=True)
+            ]
         )
         counted = any(any(worker.values()) for worker in counters)
-        return RunReport(frozenset(flags), counters if counted else ())
+        return RunReport(frozenset(flags), tuple(counters) if counted else ())
 
     def read_weights(self) -> list[IntArray]:
-        """The weights that the last run stored: for each worker int64, in the order of its image's features."""
+        """The weights that the last run stored: for each worker of the job int64, in the order of its features."""
         weights = []
         for worker, image in zip(self._device.workers, self._images, strict=True):
             layout, config = image.layout, worker.config
@@ -284,9 +297,18 @@ class Session:
             ]
             gathered = layout.gather(np.stack(engines).astype(np.int64))
             weights.append(np.asarray(gathered[: layout.features], dtype=np.int64))
-        return weights
+        return self._of_job(weights)
 
     # -- details -------------------------------------------------------------------------------------------------
+
+    @property
+    def _shards(self) -> range:
+        """The indices that the workers of the device have in the job."""
+        return range(self._ranks.rank, self.workers, self._ranks.size)
+
+    def _of_job(self, own: list[_T]) -> list[_T]:
+        """From what is known of the workers of the device to that of all workers of the job, by shard index."""
+        return [each for ranks in zip(*self._ranks.all_gather(own), strict=True) for each in ranks]
 
     def _abort(self) -> None:
         """Have every worker end its run, as far as it can be reached."""
@@ -297,7 +319,7 @@ class Session:
             self._device.wait(_ABORT_SECONDS)
 
     def _refuse_busy(self) -> None:
-        for index, client in enumerate(self._clients):
+        for index, client in zip(self._shards, self._clients, strict=True):
             if not client.read(registers.CTRL)["idle"]:
                 raise P4sgdError(f"worker {index} is busy with another run")
 
@@ -305,7 +327,7 @@ class Session:
         network = self.network
         self._refuse_busy()  # a run would never end if its worker changed jobs in it
         job = self._next_job() if network.job is None else network.job
-        for index, client in enumerate(self._clients):
+        for index, client in zip(self._shards, self._clients, strict=True):
             client.write(registers.JOB, job=job, shard=index, workers=self.workers)
             client.write(registers.RESEND_CYCLES, value=network.resend_cycles)
             client.write(registers.RESEND, limit=network.resends, doublings=network.doublings)
@@ -318,7 +340,7 @@ class Session:
         """The next number after those that the workers know under which the aggregator serves nobody."""
         aggregator = self._device.aggregator
         taken = set() if aggregator is None else {job.number for job in aggregator.served().values()}
-        last = max(client.read(registers.JOB)["job"] for client in self._clients)
+        last = max(self._of_job([client.read(registers.JOB)["job"] for client in self._clients]))
         for step in range(1, JOB_NUMBERS + 1):
             if (job := (last + step) % JOB_NUMBERS) not in taken:
                 return job

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.dataset import Dataset
+from p4sgd.host.data.dataset import Dataset, Features
 from p4sgd.host.data.quantize import quantize, steps
 from p4sgd.host.data.scaling import Scaling
 from p4sgd.host.errors import UserError
@@ -43,7 +43,8 @@ def prepare_images(
     """Scale, quantise, partition and pack a data set.
 
     Memory beyond the images is a block of samples, whatever the size of the data; sparse samples are scaled and
-    quantised as such.
+    quantised as such. Of a data set that several ranks have, each quantises its own samples, sends every other rank the
+    columns of its worker, and packs what it gets.
 
     Parameters
     ----------
@@ -70,7 +71,7 @@ def prepare_images(
 
     Returns
     -------
-    One image a worker.
+    One image for every worker of this process.
 
     Raises
     ------
@@ -106,42 +107,42 @@ def prepare_images(
             scale=scale[shard.first : shard.last],
             port_lines=(),
         )
-        for shard in shards
+        for shard in shards[data.communicator.rank :: data.communicator.size]
     ]
-    blocks = _Blocks(data, scaling, stored, bias, padded_samples)
-    return _in_memory(empty, shards, blocks) if directory is None else _in_files(empty, shards, blocks, directory)
+    blocks = _Blocks(data, shards, scaling, stored, bias, padded_samples)
+    return _in_memory(empty, blocks) if directory is None else _in_files(empty, blocks, directory)
 
 
-def _in_memory(empty: Sequence[Image], shards: Sequence[Shard], blocks: "_Blocks") -> list[Image]:
+def _in_memory(empty: Sequence[Image], blocks: "_Blocks") -> list[Image]:
     lines = [np.empty((image.layout.config.labels_memory, *image.layout.lines_shape), np.uint8) for image in empty]
     done = 0
-    for block in blocks:
-        count = block.shape[0] // BANKS
-        for image, shard, target in zip(empty, shards, lines, strict=True):
-            target[:, done : done + count] = _pack(block, shard, image.layout)
+    for samples, parts in blocks:
+        count = samples // BANKS
+        for image, part, target in zip(empty, parts, lines, strict=True):
+            target[:, done : done + count] = _pack(part, samples, image.layout)
         done += count
     return [dataclasses.replace(image, port_lines=tuple(each)) for image, each in zip(empty, lines, strict=True)]
 
 
-def _in_files(empty: Sequence[Image], shards: Sequence[Shard], blocks: "_Blocks", directory: Path) -> list[Image]:
+def _in_files(empty: Sequence[Image], blocks: "_Blocks", directory: Path) -> list[Image]:
     paths = [image_file(directory, image.worker) for image in empty]
     with contextlib.ExitStack() as files:
         writers = [
             ImageWriter(files.enter_context(new_file(path, ImageWriter.file_bytes(image))), image)
             for path, image in zip(paths, empty, strict=True)
         ]
-        for block in blocks:
-            for image, shard, writer in zip(empty, shards, writers, strict=True):
-                writer.append_lines(_pack(block, shard, image.layout))
+        for samples, parts in blocks:
+            for image, part, writer in zip(empty, parts, writers, strict=True):
+                writer.append_lines(_pack(part, samples, image.layout))
         for writer in writers:
             writer.finish()
     return [open_image(path, verify=False) for path in paths]
 
 
-def _pack(block: npt.NDArray[np.uint8], shard: Shard, layout: ImageLayout) -> npt.NDArray[np.uint8]:
-    """A worker's lines of a block of all features."""
-    q = np.zeros((block.shape[0], layout.padded_features), np.uint8)
-    q[:, : shard.features] = block[:, shard.first : shard.last]
+def _pack(part: npt.NDArray[np.uint8], samples: int, layout: ImageLayout) -> npt.NDArray[np.uint8]:
+    """A worker's lines of its features of a block, filled up to so many samples."""
+    q = np.zeros((samples, layout.padded_features), np.uint8)
+    q[: part.shape[0], : part.shape[1]] = part
     return pack_lines(q, layout)
 
 
@@ -149,39 +150,41 @@ def _pack(block: npt.NDArray[np.uint8], shard: Shard, layout: ImageLayout) -> np
 class _Blocks:
     """The quantised samples of a data set, block by block.
 
-    Iterating gives uint8 arrays (samples, features with bias) whose samples are multiples of 8 and sum up to
-    ``padded_samples``.
+    Iterating gives for each block how many samples it has, multiples of 8 that sum up to ``padded_samples``, and for
+    every worker of this process its features of them, the bias included: uint8 (samples but for padding, features).
     """
 
     data: Dataset
+    shards: Sequence[Shard]
     scaling: Scaling
     stored: int
     bias: bool
     padded_samples: int
 
-    def __iter__(self) -> Iterator[npt.NDArray[np.uint8]]:
+    def __iter__(self) -> Iterator[tuple[int, Sequence[npt.NDArray[np.uint8]]]]:
         features = self.data.feature_count
-        step = max(1, _BLOCK_VALUES // (BANKS * (features + 1))) * BANKS
+        own = max(1, _BLOCK_VALUES // (BANKS * (features + 1))) * BANKS
+        step = own * self.data.communicator.size
         # What a sample without any stored feature looks like.
         blank = np.zeros(features + int(self.bias), np.uint8)
         blank[:features] = self._quantize(self.scaling.zero)
         if self.bias:
             blank[-1] = steps(self.stored, self.scaling.signed)
         for first in range(0, self.padded_samples, step):
-            block = np.zeros((min(step, self.padded_samples - first), blank.size), np.uint8)
-            real = block[: max(0, self.data.samples - first)]
-            real[:] = blank
-            self._fill(real[:, :features], slice(first, first + real.shape[0]))
-            yield block
+            which = slice(first, first + step)
+            held = self.data.held(which)
+            block = np.empty((held.shape[0], blank.size), np.uint8)
+            block[:] = blank
+            self._fill(block[:, :features], held)
+            parts = [block[:, shard.first : shard.last] for shard in self.shards]
+            yield min(step, self.padded_samples - first), self.data.deal(parts, which)
 
-    def _fill(self, block: npt.NDArray[np.uint8], rows: slice) -> None:
-        features = self.data.features
+    def _fill(self, block: npt.NDArray[np.uint8], features: Features) -> None:
         if isinstance(features, np.ndarray):
-            block[:] = self._quantize(self.scaling.apply(features[rows]))
+            block[:] = self._quantize(self.scaling.apply(features))
         elif block.size:
-            part = features[rows]
-            samples = np.repeat(np.arange(block.shape[0]), np.diff(part.indptr))
-            block[samples, part.indices] = self._quantize(self.scaling.apply_stored(part))
+            samples = np.repeat(np.arange(block.shape[0]), np.diff(features.indptr))
+            block[samples, features.indices] = self._quantize(self.scaling.apply_stored(features))
 
     def _quantize(self, a: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
         """Two's complement in 8 bits; packing looks at the low S bits only."""

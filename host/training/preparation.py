@@ -12,6 +12,7 @@ from p4sgd.host.data.quantize import feature_values, steps
 from p4sgd.host.devices.session import bank_bytes
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Image, partition, prepare_images
+from p4sgd.host.launch.communicator import agreed
 from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.losses.labels import LabelCoding
 from p4sgd.host.losses.loss import FloatArray
@@ -26,6 +27,9 @@ __all__ = ["Prepared", "check_memory", "prepare"]
 
 _SAMPLED_VALUES = 1 << 22
 """Features that are looked at for the mean norm of a sample."""
+
+_BLOCK_VALUES = 1 << 18
+"""Features that are looked at in one go."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +49,7 @@ class Prepared:
     features
         Format of the features.
     images
-        One a worker.
+        One for every worker of this process.
     slope, offset
         float64 (features,) or (features + 1,), the bias last with slope 0: what the hardware reads is
         slope · raw feature + offset, but for rounding.
@@ -126,7 +130,8 @@ def prepare(
         coding = LabelCoding.fit(task, data, options.positive)
     else:
         data = data.take(np.random.default_rng(options.seed).permutation(data.samples))
-    scaling = Scaling.fit(data.features, options.scaling)
+    coding = agreed(data.communicator, coding)
+    scaling = Scaling.fit(data.features, options.scaling, data.communicator)
     labels = coding.labels_of(data)
     images = prepare_images(
         data,
@@ -193,5 +198,10 @@ def _bias_value(stored: int, signed: bool) -> float:
 def _mean_square(data: Dataset, scaling: Scaling, bias: bool) -> float:
     """Mean squared norm of a sample's scaled features, from the first samples: they are in random order."""
     count = max(1, min(data.samples, _SAMPLED_VALUES // data.feature_count))
-    scaled = scaling.apply(data.rows(slice(0, count)))
-    return float(np.einsum("ij,ij->", scaled, scaled)) / count + float(bias)
+    step = max(1, _BLOCK_VALUES // data.feature_count)
+    squares = []
+    for first in range(0, count, step):
+        scaled = scaling.apply(data.rows(slice(first, min(first + step, count))))
+        squares.append(np.einsum("ij,ij->i", scaled, scaled))
+    # Of each sample first, so that it does not matter which process has which.
+    return float(data.in_order(np.concatenate(squares), slice(count)).mean()) + float(bias)

@@ -21,6 +21,7 @@ from p4sgd.host.data.identity import identify
 from p4sgd.host.devices import Device
 from p4sgd.host.devices.session import RunReport, Session
 from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.launch.communicator import agreed
 from p4sgd.host.losses import Loss, get_loss
 from p4sgd.host.model_file import Model
 from p4sgd.host.training.checkpoint import Best, Checkpoint, CheckpointFile, Run, State
@@ -72,7 +73,8 @@ def train(
     options
         Options.
     device
-        Open device with ``options.workers`` workers; it is left open.
+        Open device with ``options.workers`` workers; it is left open. Where several ranks have the data, each has a
+        device with one of the workers, and all call this alike.
     test
         Samples to measure every epoch on, without any influence on training.
     on_epoch
@@ -82,7 +84,7 @@ def train(
     directory
         Where to keep the images of the workers as files; ``None`` keeps them in memory.
     checkpoint
-        Where to keep the state after every epoch.
+        Where to keep the state after every epoch; of several ranks the first does so.
     resume
         Go on from this state: the result is that of a run that never stopped, bit for bit, but for times and counters.
         Remarks that it has are not made again.
@@ -101,8 +103,9 @@ def train(
     KeyboardInterrupt
         In the first epoch.
     """
-    if len(device.workers) != options.workers:
-        raise P4sgdError(f"the options are for {options.workers} workers, the device has {len(device.workers)}")
+    workers = len(device.workers) * data.communicator.size
+    if workers != options.workers:
+        raise P4sgdError(f"the options are for {options.workers} workers, the device has {workers}")
     if test is not None and not test.sparse and test.feature_count != data.feature_count:
         raise UserError(f"{test.name} has {test.feature_count} features, {data.name} has {data.feature_count}")
     config = device.workers[0].config
@@ -111,7 +114,7 @@ def train(
         run = Run(options, config, identify(data), None if test is None else identify(test))
         if resume is not None:
             resume.check(run)
-        if checkpoint is not None:
+        if checkpoint is not None and data.communicator.rank == 0:
             keep = partial(checkpoint.save, run)
     prepared = prepare(data, options, config, directory=directory)
     state = State() if resume is None else copy.deepcopy(resume.state)
@@ -133,6 +136,7 @@ class _Training:
         keep: Callable[[State], None] | None,
     ) -> None:
         self._prepared = prepared
+        self._ranks = prepared.train.communicator
         self._options = options
         self._device = device
         self._held_out = {
@@ -152,7 +156,7 @@ class _Training:
         if form.signed and form.precision == 1:
             self._remark(_ONE_SIGNED_BIT)
         self._tell_large_batch()
-        first = state.first_rate or options.learning_rate or self._automatic_rate()
+        first = state.first_rate or options.learning_rate or agreed(self._ranks, self._automatic_rate())
         choose_rate(first, options.batch, form)  # refuses what the hardware does not have
         state.first_rate = first
         smallest = smallest_rate(options.batch, form)
@@ -162,9 +166,9 @@ class _Training:
 
     def run(self) -> TrainingResult:
         """Train to the end."""
-        session = Session(self._device)
+        session = Session(self._device, communicator=self._ranks)
         session.upload(self._prepared.images)
-        session.load_table(self._loss.table(self._device.workers[0].config.table_segments))
+        session.load_table(agreed(self._ranks, self._loss.table(self._device.workers[0].config.table_segments)))
         state, options = self._state, self._options
         source = ModelSource.ZERO
         if state.weights:
@@ -253,7 +257,7 @@ class _Training:
         prepared, loss, coding = self._prepared, self._loss, self._prepared.coding
         model = prepared.fold(np.concatenate(weights), self._options.loss)
         samples = prepared.train.samples
-        quantised_z = quantised_activations(prepared.images, weights, prepared.features, samples)
+        quantised_z = quantised_activations(prepared.images, weights, prepared.features, samples, self._ranks)
         train_z = model.decision_function(prepared.train)
         if self._options.bias:
             correction = fit_intercept(loss, train_z, coding.real(prepared.train_labels))
@@ -273,7 +277,7 @@ class _Training:
             w = WEIGHT.to_real(np.concatenate(weights)[: prepared.train.feature_count])
             penalty = self._options.l2 / 2 * float(w @ w) + self._options.l1 * float(np.abs(w).sum())
             metrics["objective"] = metrics["train_loss"] + penalty
-        return model, metrics
+        return agreed(self._ranks, (model, metrics))
 
     def _score(self, epoch: int, weights: IntArray, intercept: float, metrics: dict[str, float]) -> None:
         """Remember the model if it is the best, and count epochs without progress."""

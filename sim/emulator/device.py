@@ -1,15 +1,36 @@
 """The emulated cluster."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from p4sgd.hw.spec import registers as spec
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import MAX_WORKERS
 from p4sgd.sim import golden
 from p4sgd.sim.emulator.errors import EmulatorError
 from p4sgd.sim.emulator.worker import EmulatedWorker, Run
 
-__all__ = ["EmulatedDevice"]
+__all__ = ["EmulatedDevice", "Others"]
+
+
+@dataclass(frozen=True)
+class Others:
+    """The workers of a job that are not in this process.
+
+    Parameters
+    ----------
+    first
+        Shard of the first worker that is; the others follow.
+    workers
+        How many workers the job has.
+    add
+        Adds what they have: from the sum of the partials here, int64 (B,), to that of all.
+    """
+
+    first: int
+    workers: int
+    add: Callable[[IntArray], IntArray]
 
 
 class EmulatedDevice:
@@ -21,16 +42,20 @@ class EmulatedDevice:
         Size of every worker.
     workers
         How many, 1 to 32.
+    others
+        Workers of the same job in other processes. They run what these do, and get the same settings.
     """
 
     name = "emulator"
     aggregator = None
     network_settings = None
 
-    def __init__(self, config: WorkerConfig, workers: int) -> None:
+    def __init__(self, config: WorkerConfig, workers: int, *, others: Others | None = None) -> None:
         if not 1 <= workers <= MAX_WORKERS:
             raise ValueError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
-        self._workers = [EmulatedWorker(config, index) for index in range(workers)]
+        self._others = others or Others(0, workers, lambda sums: sums)
+        first = self._others.first
+        self._workers = [EmulatedWorker(config, index) for index in range(first, first + workers)]
 
     @property
     def workers(self) -> Sequence[EmulatedWorker]:
@@ -59,7 +84,7 @@ class EmulatedDevice:
             runs = [Run(worker) for worker in self._workers]
             self._agree(runs)
             for mini_batch in range(runs[0].settings.mini_batches):
-                sums = golden.all_reduce([run.partials(mini_batch) for run in runs])
+                sums = self._others.add(golden.all_reduce([run.partials(mini_batch) for run in runs]))
                 for run in runs:
                     run.update(mini_batch, sums)
         except BaseException:
@@ -77,9 +102,10 @@ class EmulatedDevice:
     def _agree(self, runs: Sequence[Run]) -> None:
         """Refuse a run in which packets of one worker would be foreign to another."""
         shards = [worker.registers.get(spec.JOB, "shard") for worker in self._workers]
-        if shards != list(range(len(runs))):  # an aggregator takes shard i from port i only
-            raise EmulatorError(f"JOB.shard must be 0 to {len(runs) - 1} in the order of the workers, not {shards}")
-        wanted = (runs[0].job[0], len(runs))
+        first, last = self._workers[0].index, self._workers[-1].index
+        if shards != list(range(first, last + 1)):  # an aggregator takes shard i from port i only
+            raise EmulatorError(f"JOB.shard must be {first} to {last} in the order of the workers, not {shards}")
+        wanted = (runs[0].job[0], self._others.workers)
         batches = {(run.settings.micro_batches, run.settings.mini_batches) for run in runs}
         for worker, run in zip(self._workers, runs, strict=True):
             if run.job != wanted:

@@ -7,6 +7,7 @@ import click
 
 from p4sgd.host.cli.checkpoints import Job, checkpoint_options, resume_job
 from p4sgd.host.cli.clusters import cluster_option
+from p4sgd.host.cli.launching import launched, launcher_option
 from p4sgd.host.cli.options import common_options, configuration_option, device_kind
 from p4sgd.host.cli.output import Output
 from p4sgd.host.cli.paths import check_new_checkpoint, check_new_model
@@ -29,6 +30,7 @@ __all__ = ["train"]
 @checkpoint_options
 @click.option("--device", type=device_kind, default="emulator", show_default=True, help="What to train on.")
 @cluster_option
+@launcher_option
 @configuration_option
 @training_options
 @reading_options
@@ -42,6 +44,7 @@ def train(
     resume: Path | None,
     device: str,
     cluster: Path | None,
+    launcher: str,
     config: str | None,
     as_json: bool,
     quiet: bool,
@@ -56,24 +59,25 @@ def train(
     what the device itself saw, features of --precision bits. The rate is the learning rate used, and samples/s the
     speed of this device, without the time to measure.
     """
-    output = Output(as_json=as_json, quiet=quiet)
-    job = Job(data or "", test, take_reading(choices), choices, device, out, cluster)
-    saved = None
-    if resume is not None:
-        with output.working("getting ready"):
-            from p4sgd.host.training import load_checkpoint
+    with launched(launcher) as ranks:
+        output = Output(as_json=as_json, quiet=quiet, silent=ranks.rank > 0)
+        job = Job(data or "", test, take_reading(choices), choices, device, out, cluster)
+        saved = None
+        if resume is not None:
+            with output.working("getting ready"):
+                from p4sgd.host.training import load_checkpoint
 
-            saved = load_checkpoint(resume)
-        job = resume_job(saved, job, config)
-        checkpoint = checkpoint or resume
-    elif data is None:
-        raise click.MissingParameter(param_hint="'DATA'", param_type="argument")
-    check_new_model(job.out)
-    check_new_checkpoint(checkpoint)
-    file = None
-    if checkpoint is not None:
-        from p4sgd.host.training import CheckpointFile
+                saved = load_checkpoint(resume)
+            job = resume_job(saved, job, config)
+            checkpoint = checkpoint or resume
+        elif data is None:
+            raise click.MissingParameter(param_hint="'DATA'", param_type="argument")
+        check_new_model(job.out)
+        check_new_checkpoint(checkpoint)
+        file = None
+        if checkpoint is not None:
+            from p4sgd.host.training import CheckpointFile
 
-        file = CheckpointFile(checkpoint, job.origin())
-    result = run_training(output, job, config, images=images, checkpoint=file, resume=saved)
-    finish(output, result, job.out, file)
+            file = CheckpointFile(checkpoint, job.origin())
+        result = run_training(output, job, config, images=images, checkpoint=file, resume=saved, ranks=ranks)
+        finish(output, result, job.out, file)

@@ -1,0 +1,93 @@
+"""`--launcher`: a command that several processes carry out together, and how it fails."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import click
+
+from p4sgd.host.cli.failures import describe, report
+from p4sgd.host.cli.options import NameFrom
+from p4sgd.host.errors import UserError
+from p4sgd.host.launch.communicator import Alone, Communicator
+
+__all__ = ["check_spreads", "launched", "launcher_option", "part_of_job"]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _launchers() -> Iterable[str]:
+    from p4sgd.host.launch import LAUNCHERS
+
+    return LAUNCHERS
+
+
+def launcher_option(command: _Command) -> _Command:
+    """Add ``--launcher``."""
+    return click.option(
+        "--launcher",
+        type=NameFrom("launcher", _launchers),
+        default="none",
+        show_default=True,
+        help="What has started this process beside others: with mpi each of them, `mpiexec -n 4 p4sgd train …`, reads "
+        "its share of the data and has a worker.",
+    )(command)
+
+
+@contextlib.contextmanager
+def launched(launcher: str) -> Iterator[Communicator]:
+    """The processes that carry out the running command together.
+
+    What fails in all of them alike is told once, else every process that fails tells its rank; then all end, with the
+    status of the failure.
+
+    Raises
+    ------
+    UserError
+        As `p4sgd.host.launch.open_communicator`.
+    """
+    from p4sgd.host.launch import open_communicator
+
+    ranks = open_communicator(launcher)
+    if isinstance(ranks, Alone):
+        yield ranks
+        return
+    try:
+        yield ranks
+    except click.exceptions.Exit:
+        raise
+    except (Exception, KeyboardInterrupt) as error:
+        command = click.get_current_context().command_path
+        status, line = describe(error, command)
+        failures = ranks.fail(line)
+        if failures is None or len(set(failures)) > 1:
+            command = f"{command}, rank {ranks.rank}"
+        if failures is None or failures.index(line) == ranks.rank:
+            report(error, command)
+        if failures is None:
+            ranks.abort(status)
+        raise click.exceptions.Exit(status) from error
+
+
+def check_spreads(device: str) -> None:
+    """Refuse a device whose workers must all be in one process.
+
+    Raises
+    ------
+    UserError
+        If it is such a one.
+    """
+    from p4sgd.host.devices import DEVICES
+
+    if not DEVICES[device].spreads:
+        able = ", ".join(name for name, kind in DEVICES.items() if kind.spreads)
+        raise UserError(f"the device {device} is for one process: leave --launcher out, or take {able}")
+
+
+def part_of_job(ranks: Communicator) -> dict[str, Any]:
+    """Arguments for a device that spreads, with the workers of this process."""
+    if ranks.size == 1:
+        return {}
+    from p4sgd.sim.emulator import Others
+
+    return {"others": Others(first=ranks.rank, workers=ranks.size, add=ranks.all_sum)}
