@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from p4sgd.host.cli.launching import started_alike
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import UserError
 
@@ -127,7 +128,7 @@ def how_to_go_on(file: "CheckpointFile", output: Output) -> str:
     """What to tell a user whose run has stopped."""
     command = ["p4sgd", "train", "--resume", str(file.path)]
     command += [word for word, told in (("--json", output.as_json), ("--quiet", output.quiet)) if told]
-    return f"{file.path} goes up to epoch {file.epoch}; to go on from there: {shlex.join(command)}"
+    return f"{file.path} goes up to epoch {file.epoch}; to go on from there: {shlex.join(started_alike(command))}"
 
 
 def _words(param: click.Parameter, value: Any) -> str:

@@ -1,7 +1,7 @@
 """`--launcher`: a command that several processes carry out together, and how it fails."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -11,9 +11,12 @@ from p4sgd.host.cli.options import NameFrom
 from p4sgd.host.errors import UserError
 from p4sgd.host.launch.communicator import Alone, Communicator
 
-__all__ = ["check_spreads", "launched", "launcher_option", "part_of_job"]
+__all__ = ["check_spreads", "launched", "launcher_option", "part_of_job", "started_alike"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+_RANKS = "p4sgd.ranks"
 
 
 def _launchers() -> Iterable[str]:
@@ -52,12 +55,14 @@ def launched(launcher: str) -> Iterator[Communicator]:
     if isinstance(ranks, Alone):
         yield ranks
         return
+    context = click.get_current_context()
+    context.meta[_RANKS] = ranks.size
     try:
         yield ranks
     except click.exceptions.Exit:
         raise
     except (Exception, KeyboardInterrupt) as error:
-        command = click.get_current_context().command_path
+        command = context.command_path
         status, line = describe(error, command)
         failures = ranks.fail(line)
         if failures is None or len(set(failures)) > 1:
@@ -67,6 +72,12 @@ def launched(launcher: str) -> Iterator[Communicator]:
         if failures is None:
             ranks.abort(status)
         raise click.exceptions.Exit(status) from error
+
+
+def started_alike(command: Sequence[str]) -> list[str]:
+    """The words of a command with what starts it as the running command was started."""
+    ranks = click.get_current_context().meta.get(_RANKS)
+    return list(command) if ranks is None else ["mpiexec", "-n", str(ranks), *command, "--launcher", "mpi"]
 
 
 def check_spreads(device: str) -> None:

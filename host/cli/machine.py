@@ -27,6 +27,7 @@ _PACKAGES = (
     "pyarrow",
     "safetensors",
     "finsy",
+    "mpi4py",
 )
 """Libraries whose version may matter to someone who reports a problem."""
 
@@ -111,6 +112,8 @@ REQUIREMENTS = (
     Requirement(
         "XRT", "training on boards", (), f"install XRT 2022.1 to 2023.2, then {library.SETUP}", library.find_problem
     ),
+    Requirement("mpi4py", "training in several processes", (), "pip install 'p4sgd[mpi]'", _module("mpi4py")),
+    Requirement("mpiexec", "training in several processes", (), "pip install mpich", _program("mpiexec")),
     Requirement("finsy", "controlling BMv2 switches", (), "pip install 'p4sgd[p4runtime]'", _module("finsy")),
     Requirement(
         "cache folder", "keeping simulators between runs", ("rtl",), "set P4SGD_CACHE to a folder you may write", _cache

@@ -1,0 +1,141 @@
+"""Ranks of MPI train together as one process does, with less memory each, and fail together."""
+
+import json
+import os
+import signal
+import time
+
+import pytest
+from support.mpi import descendants, needs_mpi, started, train
+
+from p4sgd.host.data.synth import make_dataset, write_dataset
+
+pytestmark = needs_mpi
+
+PATIENCE_S = 120
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "rcv1.libsvm"
+    write_dataset(make_dataset("rcv1", scale=0.02), path)
+    return path
+
+
+def until(condition):
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def described(document):
+    """What a run says, but for times, counters, and files."""
+    epochs = [{k: v for k, v in epoch.items() if "second" not in k} for epoch in document["epochs"]]
+    return {k: v for k, v in document.items() if k not in ("out", "epochs")} | {"epochs": epochs}
+
+
+def test_four_ranks_end_with_the_bits_of_one_process(data, tmp_path):
+    words = (data, "--epochs", 3, "--batch", 64, "--validation-fraction", 0.2, "--test", data, "--json")
+    status, one, _, _ = train(*words, "--workers", 4)
+    assert status == 0
+    images, model = tmp_path / "images", tmp_path / "model"
+    images.mkdir()
+    status, four, err, _ = train(*words, "--out", model, "--images", images, ranks=4)
+    assert (status, err) == (0, [])
+    assert described(json.loads(four)) == described(json.loads(one)), "printed once"
+    assert model.exists()
+    assert sorted(path.name for path in images.iterdir()) == [f"worker{rank}.p4sgd" for rank in range(4)]
+
+
+def test_what_all_ranks_find_is_told_once(tmp_path):
+    status, out, err, _ = train(tmp_path / "missing.libsvm", ranks=3)
+    assert (status, out) == (2, "")
+    assert [line for line in err if "missing.libsvm" in line] == err, err
+    assert len(err) == 1
+
+
+def test_what_one_rank_finds_is_told_by_it_and_ends_all(data, tmp_path):
+    lines = data.read_text().splitlines()
+    lines[-1] = "1 7:seven"
+    bad = tmp_path / "bad.libsvm"
+    bad.write_text("\n".join(lines))
+    status, out, err, _ = train(bad, ranks=3)
+    assert (status, out) == (2, "")
+    assert err[0] == f"p4sgd train, rank 2: {bad}, line {len(lines)}: the value of feature 7 is 'seven': not a number"
+
+
+def test_ctrl_c_ends_all_ranks_and_the_run_goes_on(data, tmp_path):
+    state, model = tmp_path / "state", tmp_path / "model"
+    words = (data, "--epochs", 100_000, "--batch", 64, "--checkpoint", state, "--out", model, "--json")
+    with started(*words, ranks=2) as process:
+        until(lambda: state.exists() or process.poll() is not None)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130, err
+    assert err.count("interrupted after epoch") == 1
+    assert "mpiexec -n 2 p4sgd train --resume" in err
+    done = json.loads(out.splitlines()[-1])  # after what mpiexec says
+    assert done["stopped"] == "interrupted"
+    assert model.exists()
+    epochs = len(done["epochs"]) + 2
+    status, whole, _, _ = train(data, "--epochs", epochs, "--batch", 64, "--workers", 2, "--json")
+    assert status == 0
+    status, resumed, _, _ = train("--resume", state, "--epochs", epochs, "--json", ranks=2)
+    assert status == 0
+    assert json.loads(resumed)["weights_sha256"] == json.loads(whole)["weights_sha256"]
+
+
+def test_a_killed_rank_ends_the_job(data, tmp_path):
+    state = tmp_path / "state"
+    words = (data, "--epochs", 100_000, "--batch", 64, "--checkpoint", state, "--quiet")
+    with started(*words, ranks=3) as process:
+        until(lambda: state.exists() or process.poll() is not None)
+        ranks = descendants(process, "--launcher")
+        assert len(ranks) == 3
+        killed = time.monotonic()
+        os.kill(ranks[1], signal.SIGKILL)
+        out, err = process.communicate(timeout=PATIENCE_S)
+        took = time.monotonic() - killed
+    assert process.returncode != 0
+    assert took < 10
+    assert "killed" in (out + err).lower()
+    assert not [rank for rank in ranks if os.path.exists(f"/proc/{rank}")]
+
+
+def test_what_does_not_go_together_is_refused(data):
+    for words, ranks, message in (
+        (["--workers", 3], 2, "mpiexec has started 2 workers, this run has 3: leave --workers out"),
+        (["--device", "rtl"], 2, "the device rtl is for one process"),
+        (["--launcher", "mpi"], None, "the launcher mpi is for processes that mpiexec starts"),
+    ):
+        status, _, err, _ = train(data, *words, ranks=ranks)
+        assert status == 2
+        assert len(err) == 1
+        assert message in err[0]
+
+
+def test_a_single_rank_is_a_worker(data):
+    status, out, _, _ = train(data, "--epochs", 1, "--json", ranks=1)
+    assert status == 0
+    assert json.loads(out)["options"]["workers"] == 1
+
+
+@pytest.mark.slow
+def test_a_rank_needs_a_third_of_the_memory_at_most(tmp_path):
+    """Three times the samples of rcv1: 60,726 × 47,236, images of 2.9 GB. Beside its part a rank has some 0.3 GB."""
+    path = tmp_path / "big.libsvm"
+    with open(path, "wb") as big:
+        for seed in range(3):
+            part = tmp_path / "part.libsvm"
+            write_dataset(make_dataset("rcv1", seed=seed), part)
+            big.write(part.read_bytes())
+    words = (path, "--epochs", 1, "--batch", 64, "--json")
+    status, one, _, (peak,) = train(*words, "--workers", 4, timeout=800)
+    assert status == 0
+    status, four, _, peaks = train(*words, ranks=4, timeout=800)
+    assert status == 0
+    print(f"one process {peak:,} KiB, four ranks {', '.join(f'{each:,}' for each in peaks)} KiB")
+    assert json.loads(four)["weights_sha256"] == json.loads(one)["weights_sha256"]
+    assert len(peaks) == 4
+    assert max(peaks) <= peak / 3
