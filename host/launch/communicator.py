@@ -1,18 +1,19 @@
 """What processes that train together have to tell each other."""
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:  # the command line imports this when it starts
+    import numpy as np
+    import numpy.typing as npt
 
-from p4sgd.hw.spec.fixed import IntArray
+    from p4sgd.hw.spec.fixed import IntArray
 
 __all__ = ["ALONE", "Alone", "ByteArray", "Communicator", "agreed", "share_of"]
 
 T = TypeVar("T")
 
-ByteArray = npt.NDArray[np.uint8]
+ByteArray: TypeAlias = "npt.NDArray[np.uint8]"
 
 
 class Communicator(Protocol):
@@ -36,7 +37,7 @@ class Communicator(Protocol):
         """What every rank gives, by rank; anything small that pickles."""
         ...
 
-    def all_sum(self, values: IntArray) -> IntArray:
+    def all_sum(self, values: "IntArray") -> "IntArray":
         """The sum over ranks of arrays of one shape: int64."""
         ...
 
@@ -58,7 +59,7 @@ class Alone:
         """The value."""
         return [value]
 
-    def all_sum(self, values: IntArray) -> IntArray:
+    def all_sum(self, values: "IntArray") -> "IntArray":
         """The values."""
         return values
 
