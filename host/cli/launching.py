@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
+from p4sgd.host.cli.clusters import CLUSTER
 from p4sgd.host.cli.failures import describe, report
 from p4sgd.host.cli.options import NameFrom
 from p4sgd.host.errors import UserError
@@ -95,10 +96,12 @@ def check_spreads(device: str) -> None:
         raise UserError(f"the device {device} is for one process: leave --launcher out, or take {able}")
 
 
-def part_of_job(ranks: Communicator) -> dict[str, Any]:
-    """Arguments for a device that spreads, with the workers of this process."""
+def part_of_job(device: str, workers: int, ranks: Communicator) -> tuple[int, dict[str, Any]]:
+    """How many workers to open a device with, and more arguments for it, where every rank opens a part of it."""
     if ranks.size == 1:
-        return {}
+        return workers, {}
+    if device == CLUSTER:
+        return workers, {"ranks": ranks}
     from p4sgd.sim.emulator import Others
 
-    return {"others": Others(first=ranks.rank, workers=ranks.size, add=ranks.all_sum)}
+    return workers // ranks.size, {"others": Others(first=ranks.rank, workers=workers, add=ranks.all_sum)}

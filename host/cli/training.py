@@ -216,8 +216,8 @@ def run_training(
             check_memory(training_set, options, chosen, 1 << MEMORY_BITS)  # a simulator takes minutes
     opening = "getting the simulator ready, minutes at first" if job.device == "rtl" else None
     with output.working(opening or "getting ready", told=opening is not None):
-        workers = options.workers // ranks.size
-        opened = open_device(job.device, chosen, workers, **device_options, **part_of_job(ranks))
+        workers, part = part_of_job(job.device, options.workers, ranks)
+        opened = open_device(job.device, chosen, workers, **device_options, **part)
     table = EpochTable(output, options.epochs, _COLUMNS)
     try:
         with contextlib.closing(opened), _note_how_to_go_on(checkpoint, output), _note_doctor(opened, job.cluster):

@@ -51,6 +51,7 @@ DEVICES: Mapping[str, DeviceKind] = {
         "p4sgd.host.devices.cluster",
         "ClusterDevice",
         has_network=True,
+        spreads=True,
     ),
 }
 """Every kind of device by the name that the user gives, the default first."""

@@ -18,6 +18,7 @@ from p4sgd.host.devices.members import Members, before_write
 from p4sgd.host.devices.network import NetworkSettings
 from p4sgd.host.devices.xrt.worker import BoardWorker
 from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.launch.communicator import ALONE, Communicator
 from p4sgd.host.switch.cluster_file import Cluster, WorkerAddress
 from p4sgd.host.switch.controller import Controller
 from p4sgd.host.switch.membership import Membership
@@ -95,11 +96,13 @@ class ClusterDevice:
         How many there must be.
     cluster
         Where they are.
+    ranks
+        Ranks with a device each, for every other worker of the file; the first tells the aggregator.
 
     Attributes
     ----------
     aggregator : Controller
-        Of the aggregator between the workers.
+        Of the aggregator between the workers; None in other ranks than the first.
     network_settings : NetworkSettings
         How the workers find it.
 
@@ -113,29 +116,36 @@ class ClusterDevice:
 
     name = "cluster"
 
-    def __init__(self, config: WorkerConfig | None, workers: int, *, cluster: Cluster) -> None:
+    def __init__(
+        self, config: WorkerConfig | None, workers: int, *, cluster: Cluster, ranks: Communicator = ALONE
+    ) -> None:
         if workers != len(cluster.workers):
             raise UserError(f"the cluster file has {len(cluster.workers)} workers, not {workers}")
         self.network_settings = network_settings(cluster)
+        self.aggregator: Controller | None = None
+        self._ranks = ranks
         self._ports = [worker.port for worker in cluster.workers]
         with contextlib.ExitStack() as opened:
-            workers_found: list[_Reached] = []
-            for index, address in enumerate(cluster.workers):
-                workers_found.append(opened.enter_context(contextlib.closing(_reach(index, address))))
-            _check_alike(workers_found, config)
-            self.aggregator: Controller = opened.enter_context(contextlib.closing(open_controller(cluster)))
+            found_here: dict[int, _Reached] = {}
+            for index in range(ranks.rank, workers, ranks.size):
+                reached = _reach(index, cluster.workers[index])
+                found_here[index] = opened.enter_context(contextlib.closing(reached))
+            found = ranks.all_gather([(index, str(worker), worker.config) for index, worker in found_here.items()])
+            _check_alike(sorted((each for part in found for each in part), key=lambda each: each[0]), config)
+            if ranks.rank == 0:
+                self.aggregator = opened.enter_context(contextlib.closing(open_controller(cluster)))
+                membership = Membership(self.aggregator)
             self._opened = opened.pop_all()
-        self._workers = [ClusterWorker(self, index, reached) for index, reached in enumerate(workers_found)]
-        membership = Membership(self.aggregator)
-        self._members = Members(lambda: membership)
+        self._workers = {index: ClusterWorker(self, index, reached) for index, reached in found_here.items()}
+        self._members = Members(lambda: membership, ranks)
 
     @property
     def workers(self) -> Sequence[ClusterWorker]:
-        """The workers, by shard index."""
-        return self._workers
+        """The workers of this process, by shard index."""
+        return list(self._workers.values())
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Wait until every started worker is idle.
+        """Wait until every started worker is idle. What one rank finds, all raise.
 
         Raises
         ------
@@ -143,10 +153,22 @@ class ClusterDevice:
             If not all workers of a job were started, if one is gone, or after ``timeout_s`` seconds.
         """
         end = None if timeout_s is None else time.monotonic() + timeout_s
-        running = sorted(self._members.take_started())
-        while running:
-            running = [index for index in running if not self._workers[index].await_end(_LOOK_S)]
-            if running and end is not None and time.monotonic() >= end:
+        own = sorted(self._members.take_started())
+        while True:
+            problem = None
+            try:
+                own = [index for index in own if not self._workers[index].await_end(_LOOK_S)]
+            except P4sgdError as error:
+                problem = error
+            is_late = end is not None and time.monotonic() >= end
+            states = self._ranks.all_gather((own, problem, is_late))
+            for _, problem, _ in states:
+                if problem is not None:
+                    raise problem
+            running = sorted(index for indices, _, _ in states for index in indices)
+            if not running:
+                return
+            if any(is_late for _, _, is_late in states):
                 names = ", ".join(map(str, running))
                 raise P4sgdError(f"worker {names} was still running after {timeout_s:g} s")
 
@@ -171,14 +193,14 @@ def _reach(index: int, address: WorkerAddress) -> _Reached:
     return RemoteWorker(index, ControlAddress.parse(address.control))
 
 
-def _check_alike(workers: Sequence[_Reached], config: WorkerConfig | None) -> None:
-    """Refuse workers of several sizes, or of another than asked for."""
-    wanted = workers[0].config if config is None else config
+def _check_alike(workers: Sequence[tuple[int, str, WorkerConfig]], config: WorkerConfig | None) -> None:
+    """Refuse workers of several sizes, or of another than asked for; of each its index, name and size."""
+    wanted = workers[0][2] if config is None else config
     whose = "worker 0" if config is None else "what is asked for"
-    for worker in workers:
-        if worker.config != wanted:
+    for _, name, there in workers:
+        if there != wanted:
             raise UserError(
-                f"{worker} has another configuration than {whose} ({_describe(worker.config, wanted)}): start it with "
+                f"{name} has another configuration than {whose} ({_describe(there, wanted)}): start it with "
                 "the same --config as the others, or the xclbin of the same"
             )
 

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from p4sgd.host.devices.device import Worker, client_of
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.switch.membership import Membership
+from p4sgd.host.launch.communicator import ALONE, Communicator, agreed
+from p4sgd.host.switch.membership import Applicant, Membership
 from p4sgd.hw.spec import registers
 
 __all__ = ["Members", "before_write"]
@@ -24,11 +25,14 @@ class Members:
     Parameters
     ----------
     membership
-        Gives that of the aggregator, when it is needed first.
+        Gives that of the aggregator, when it is needed first; of several ranks the first asks for it.
+    ranks
+        Ranks with workers of the same aggregator. They have them join alike.
     """
 
-    def __init__(self, membership: Callable[[], Membership]) -> None:
+    def __init__(self, membership: Callable[[], Membership], ranks: Communicator = ALONE) -> None:
         self._membership = membership
+        self._ranks = ranks
         self._started: set[int] = set()
 
     def join(self, worker: Worker, index: int, port: int, first_round: int) -> None:
@@ -39,21 +43,27 @@ class Members:
         P4sgdError
             As `Membership.join`.
         """
-        self._membership().join(client_of(worker), port, first_round, index=index)
+        for joining in self._ranks.all_gather((Applicant.of(client_of(worker)), port, index)):
+            if self._ranks.rank == 0:
+                applicant, its_port, its_index = joining
+                self._membership().join(applicant, its_port, first_round, index=its_index)
+        self._ranks.all_gather(None)  # no worker joins before the aggregator knows of all
 
     def start(self, index: int) -> None:
         """Note that a worker is started."""
         self._started.add(index)
 
     def take_started(self) -> set[int]:
-        """The workers that were started since this was last called.
+        """The own workers that were started since this was last called.
 
         Raises
         ------
         P4sgdError
             If not all workers of a job were.
         """
-        if missing := self._membership().of_same_jobs(self._started) - self._started:
-            raise P4sgdError(f"workers {sorted(missing)} were not started, so the others would wait for ever")
         started, self._started = self._started, set()
+        everywhere = set().union(*self._ranks.all_gather(started))
+        missing = self._membership().of_same_jobs(everywhere) - everywhere if self._ranks.rank == 0 else set()
+        if missing := agreed(self._ranks, missing):
+            raise P4sgdError(f"workers {sorted(missing)} were not started, so the others would wait for ever")
         return started

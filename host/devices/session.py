@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.devices.device import Device, client_of
-from p4sgd.host.devices.diagnosis import NetworkError, explain_network_error
+from p4sgd.host.devices.diagnosis import NetworkError, explain_network_error, inquire
 from p4sgd.host.devices.identification import find_foreign, shape_of
 from p4sgd.host.devices.network import NetworkSettings
 from p4sgd.host.errors import P4sgdError, UserError
@@ -114,9 +114,9 @@ class Session:
         self._clients = [client_of(worker) for worker in device.workers]
         self._images: list[WorkerImage] = []
         self._stale = False
-        for index in range(len(self._clients)):
+        for index, shard in enumerate(self._shards):
             if problem := find_foreign(device, index):
-                raise P4sgdError(f"worker {index} of device {device.name} {problem}")
+                raise P4sgdError(f"worker {shard} of device {device.name} {problem}")
         self.network = network or device.network_settings or NetworkSettings()
         self._joined = False
         self._join()
@@ -262,7 +262,8 @@ class Session:
             if status["memory_error"]:  # the others then lack its packets
                 raise P4sgdError(f"worker {index} met a memory error; the weights of this run are void")
         if any(status["network_error"] for status in statuses):
-            raise NetworkError(f"{explain_network_error(self._clients)}; the weights of this run are void")
+            known = self._of_job([inquire(client) for client in self._clients])
+            raise NetworkError(f"{explain_network_error(known)}; the weights of this run are void")
         flags: set[str] = set()
         for index, (ended, status) in enumerate(zip(done, statuses, strict=True)):
             set_here = {name for name, value in status.items() if value}
@@ -339,7 +340,10 @@ class Session:
     def _next_job(self) -> int:
         """The next number after those that the workers know under which the aggregator serves nobody."""
         aggregator = self._device.aggregator
-        taken = set() if aggregator is None else {job.number for job in aggregator.served().values()}
+        served = {} if aggregator is None else aggregator.served()
+        taken = {
+            number for numbers in self._ranks.all_gather({job.number for job in served.values()}) for number in numbers
+        }
         last = max(self._of_job([client.read(registers.JOB)["job"] for client in self._clients]))
         for step in range(1, JOB_NUMBERS + 1):
             if (job := (last + step) % JOB_NUMBERS) not in taken:

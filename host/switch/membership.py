@@ -1,6 +1,7 @@
 """Which workers are of which job of an aggregator."""
 
 from dataclasses import dataclass, field
+from typing import Self
 
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.switch.controller import Controller
@@ -8,10 +9,38 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.register_map import RegisterClient
 
-__all__ = ["GROUP_MAC", "Membership"]
+__all__ = ["GROUP_MAC", "Applicant", "Membership"]
 
 GROUP_MAC = 0x0100_5034_5347
 """Address of all workers of a job: the group bit, and "P4SG". Ports tell jobs apart."""
+
+
+@dataclass(frozen=True)
+class Applicant:
+    """A worker that is about to join a job, by what its registers say.
+
+    Parameters
+    ----------
+    number, shard, workers
+        The job, what the worker is in it, and how many they are.
+    mac
+        Address of the worker.
+    peer_mac
+        Address at which it looks for the aggregator.
+    """
+
+    number: int
+    shard: int
+    workers: int
+    mac: int
+    peer_mac: int
+
+    @classmethod
+    def of(cls, worker: RegisterClient) -> Self:
+        """Ask a worker."""
+        who = worker.read(registers.JOB)
+        macs = worker.read_pair(registers.LOCAL_MAC), worker.read_pair(registers.PEER_MAC)
+        return cls(who["job"], who["shard"], who["workers"], *macs)
 
 
 @dataclass
@@ -63,13 +92,13 @@ class Membership:
         self._group_mac = group_mac
         self._jobs: dict[int, _Joining] = {}
 
-    def join(self, worker: RegisterClient, port: int, first_round: int, *, index: int | None = None) -> None:
-        """Make a worker a member of the job that its registers name.
+    def join(self, worker: Applicant, port: int, first_round: int, *, index: int | None = None) -> None:
+        """Make a worker a member of the job that it names.
 
         Parameters
         ----------
         worker
-            Its registers.
+            What it says.
         port
             Port of the aggregator that it is behind.
         first_round
@@ -83,12 +112,11 @@ class Membership:
             If the aggregator serves others under this number or under another address, or as many jobs as it can, or if
             the worker says that it is a shard that the job does not have.
         """
-        who = worker.read(registers.JOB)
-        number, shard, workers = who["job"], who["shard"], who["workers"]
+        number, shard, workers = worker.number, worker.shard, worker.workers
         if shard >= workers:
             raise P4sgdError(f"job {number} cannot begin: a worker says that it is shard {shard} of {workers}")
         index = port if index is None else index
-        member = Member(worker.read_pair(registers.LOCAL_MAC), port)
+        member = Member(worker.mac, port)
         self._leave(number, index)
         if number in self._numbers_of_others(member):
             raise P4sgdError(f"job {number} cannot begin: the aggregator serves others under this number; take another")
@@ -99,7 +127,7 @@ class Membership:
         joining.members[index] = member
         if len(joining.members) == workers:
             job = self._whole(number, joining)
-            self._controller.set_mac(worker.read_pair(registers.PEER_MAC))
+            self._controller.set_mac(worker.peer_mac)
             self._controller.begin(self._free_place(number), job, first_round)
             joining.served = job
 

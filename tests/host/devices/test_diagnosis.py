@@ -4,7 +4,7 @@ import pytest
 from support.networked_device import NetworkedDevice
 
 from p4sgd.host.devices.device import client_of
-from p4sgd.host.devices.diagnosis import explain_network_error
+from p4sgd.host.devices.diagnosis import explain_network_error, inquire
 from p4sgd.host.devices.network import NetworkSettings
 from p4sgd.host.devices.session import Session
 from p4sgd.hw.spec import registers
@@ -39,7 +39,7 @@ def give_up(device, *workers, round_=ROUND):
 
 
 def explain(device):
-    return explain_network_error([client_of(worker) for worker in device.workers])
+    return explain_network_error([inquire(client_of(worker)) for worker in device.workers])
 
 
 def lose(count, *workers):

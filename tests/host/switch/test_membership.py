@@ -3,7 +3,7 @@
 import pytest
 
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.switch.membership import Membership
+from p4sgd.host.switch.membership import Applicant, Membership
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import Member
 from p4sgd.hw.spec.register_map import RegisterClient
@@ -51,7 +51,7 @@ class Cluster:
             registers.PEER_MAC[0].offset: peer,
         }
         client = RegisterClient(lambda offset: words.get(offset, 0), lambda offset, word: pytest.fail("a write"))
-        self._membership.join(client, port, first_round, index=index)
+        self._membership.join(Applicant.of(client), port, first_round, index=index)
 
     @property
     def served(self):

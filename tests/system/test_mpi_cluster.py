@@ -1,0 +1,73 @@
+"""Ranks of MPI that drive a worker of a real network each: the aggregator is told by the first."""
+
+import json
+import signal
+import time
+
+import pytest
+from support.lab import Lab
+from support.mpi import needs_mpi, started, train
+
+pytestmark = needs_mpi
+
+PATIENCE_S = 120
+RANKS = 2
+CLUSTER = ("--device", "cluster", "--cluster", "cluster.toml")
+
+
+@pytest.fixture
+def lab(tmp_path):
+    """Workers that take what is sent again for lost, also on a machine that does much else."""
+    found = Lab(tmp_path, RANKS, network="resend_us = 20000\nresends = 6")
+    yield found
+    found.close()
+
+
+def weights(*words, **options):
+    status, out, err, _ = train(*words, "--json", **options)
+    assert status == 0, err
+    return json.loads(out)["weights_sha256"]
+
+
+def in_the_middle(lab, do_it):
+    """A run to which something happens after some epochs: its exit status and standard error."""
+    words = ("digits:3", "--epochs", 5000, "--batch", 64, "--checkpoint", "state", "--quiet", *CLUSTER)
+    with started(*words, ranks=RANKS, cwd=lab.folder) as process:
+        end = time.monotonic() + PATIENCE_S
+        while not (lab.folder / "state").exists():
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        do_it(process)
+        _, err = process.communicate(timeout=PATIENCE_S)
+    return process.returncode, err
+
+
+def test_weights_are_the_emulators(lab):
+    words = ("breast_cancer", "--epochs", 3, "--batch", 32)
+    expected = weights(*words, "--workers", RANKS, "--config", lab.config)
+    for _ in range(2):  # the second is another job
+        assert weights(*words, *CLUSTER, ranks=RANKS, cwd=lab.folder) == expected
+
+
+def test_a_worker_that_is_killed_is_named_once(lab):
+    status, err = in_the_middle(lab, lambda process: lab.kill("worker1"))
+    assert status == 1
+    assert err.count("worker 1 at unix:worker1 is gone") == 1, err
+    assert "mpiexec -n 2 p4sgd train --resume state" in err
+
+
+def test_ctrl_c_ends_the_runs_of_all_workers_and_others_begin(lab):
+    status, err = in_the_middle(lab, lambda process: process.send_signal(signal.SIGINT))
+    assert status == 130, err
+    assert err.count("interrupted after epoch") == 1
+    words = ("breast_cancer", "--epochs", 1, "--batch", 32)
+    assert weights(*words, *CLUSTER, ranks=RANKS, cwd=lab.folder) == weights(
+        *words, "--workers", RANKS, "--config", lab.config
+    )
+
+
+def test_as_many_ranks_as_workers(lab):
+    status, _, err, _ = train("breast_cancer", *CLUSTER, ranks=RANKS + 1, cwd=lab.folder)
+    assert status == 2
+    assert err == [f"p4sgd train: the cluster file has {RANKS} workers, not {RANKS + 1}"]
