@@ -5,6 +5,7 @@ import importlib.util
 import os
 import platform
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -66,7 +67,9 @@ class Finding:
 
 
 def _program(name: str) -> Callable[[], str | None]:
-    return lambda: None if shutil.which(name) else "not found"
+    """Looks beside Python too: a virtual environment that was not activated has programs there."""
+    beside = Path(sys.executable).with_name(name)
+    return lambda: None if beside.exists() or shutil.which(name) else "not found"
 
 
 def _module(name: str) -> Callable[[], str | None]:

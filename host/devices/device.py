@@ -51,7 +51,7 @@ class Device(Protocol):
 
     @property
     def workers(self) -> Sequence[Worker]:
-        """The workers, by shard index."""
+        """The workers, by shard index; where other processes have some of the cluster, those of this one."""
         ...
 
     @property

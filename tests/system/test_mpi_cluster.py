@@ -50,6 +50,7 @@ def test_weights_are_the_emulators(lab):
         assert weights(*words, *CLUSTER, ranks=RANKS, cwd=lab.folder) == expected
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_named_once(lab):
     status, err = in_the_middle(lab, lambda process: lab.kill("worker1"))
     assert status == 1
@@ -57,6 +58,7 @@ def test_a_worker_that_is_killed_is_named_once(lab):
     assert "mpiexec -n 2 p4sgd train --resume state" in err
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_runs_of_all_workers_and_others_begin(lab):
     status, err = in_the_middle(lab, lambda process: process.send_signal(signal.SIGINT))
     assert status == 130, err
