@@ -25,6 +25,9 @@ LANES = 4
 _RESET_CYCLES = 256
 """Least length of the MAC's reset in cycles of the kernel's clock: many of the 50 MHz that it is taken over with."""
 
+_START_CYCLES = 64
+"""Cycles of the MAC's clock in which its domain stays in reset: many of the kernel's, too."""
+
 _STEADY_CYCLES = 256
 """Cycles of the MAC's clock in which a link must work before frames are sent. Its faults take up to 128 columns of the
 line to be told (IEEE 802.3 81.3.4)."""
@@ -140,9 +143,7 @@ class CmacAdapter(wiring.Component):
         m = Module()
         mac = self.mac
         kernel_clock(m, self.ap_clk, self.ap_rst_n)
-        m.domains.mac = ClockDomain("mac")
-        m.d.comb += ClockSignal("mac").eq(mac.clk)
-        m.submodules.mac_reset = ResetSynchronizer(ResetSignal("sync"), domain="mac")
+        self._start(m)
         m.submodules.registers = registers = RegisterFile(cmac_map())
         wiring.connect(m, wiring.flipped(self.control), registers.bus)
         m.d.comb += registers.show(identity(self._build_id))
@@ -175,16 +176,42 @@ class CmacAdapter(wiring.Component):
         self._show(m, registers, up, events)
         return m
 
+    def _start(self, m: Module) -> None:
+        """Make the domains of the MAC's clock, and that of the FIFO's entry which waits for it.
+
+        The clock rests while the MAC is in reset, and may be back long after the kernel's reset. A FIFO is empty after
+        a reset only if both of its clocks have run within: the domain ``mac`` stays in reset for a while of its own
+        clock, and ``tx``, which has the kernel's, until it has seen the end of that.
+        """
+        for domain, clock in (("start", self.mac.clk), ("mac", self.mac.clk), ("tx", ClockSignal())):
+            setattr(m.domains, domain, ClockDomain(domain))
+            m.d.comb += ClockSignal(domain).eq(clock)
+        m.submodules.start_reset = ResetSynchronizer(ResetSignal("sync"), domain="start")
+        cycles_left = Signal(range(_START_CYCLES), init=_START_CYCLES - 1)
+        starts = Signal(init=1)
+        m.d.start += [cycles_left.eq(cycles_left - (cycles_left != 0)), starts.eq(cycles_left != 0)]
+        waits = Signal()
+        m.submodules.waits = FFSynchronizer(ResetSignal("mac"), waits, init=1)
+        m.d.comb += [
+            ResetSignal("mac").eq(ResetSignal("start") | starts),
+            ResetSignal("tx").eq(ResetSignal("sync") | waits),
+        ]
+
     def _send(self, m: Module, up: Signal) -> dict[str, Any]:
         tx = self.mac.tx
         m.submodules.tx_crossing = crossing = AsyncFIFO(
-            width=FrameBeat.size, depth=_CROSSING_DEPTH, w_domain="sync", r_domain="mac"
+            width=FrameBeat.size, depth=_CROSSING_DEPTH, w_domain="tx", r_domain="mac"
         )
         m.submodules.tx_buffer = buffer = DomainRenamer("mac")(FrameBuffer(_SENT_DEPTH, waits=True))
+        # Before the MAC's clock runs frames are dropped, and none enters with its end alone.
+        begun, entered = Signal(), Signal()  # a frame has, and enters
+        enters = Mux(begun, entered, ~ResetSignal("tx"))
+        with m.If(self.axis_tx.valid & self.axis_tx.ready):
+            m.d.sync += [begun.eq(~self.axis_tx.payload.last), entered.eq(enters)]
         m.d.comb += [
             crossing.w_data.eq(self.axis_tx.payload),
-            crossing.w_en.eq(self.axis_tx.valid),
-            self.axis_tx.ready.eq(crossing.w_rdy),
+            crossing.w_en.eq(self.axis_tx.valid & enters),
+            self.axis_tx.ready.eq(Mux(enters, crossing.w_rdy, 1)),
             buffer.i.payload.eq(crossing.r_data),
             buffer.i.valid.eq(crossing.r_rdy),
             crossing.r_en.eq(buffer.i.ready),

@@ -40,6 +40,8 @@ class Mac:
         """Frames put on ``rx``, and whether each was good."""
         self.cable = True
         self.remote_fault = False
+        self.takes = True
+        """Whether it is ever ready on ``tx``."""
         self.cut_next = False
         """The next frame of several beats on ``rx`` ends within, as the receiving side is reset."""
         self._cutting = False
@@ -88,7 +90,7 @@ class Mac:
         dut = self.dut
         frame = []
         while True:
-            ready = random.random() >= self._stall
+            ready = self.takes and random.random() >= self._stall
             dut.mac__tx__ready.value = int(ready)
             await RisingEdge(self.clock)
             if dut.mac__tx_reset.value:
@@ -140,18 +142,27 @@ class Mac:
         await ClockCycles(self.clock, 60)
 
 
-async def begin(dut, stall):
-    """Clocks of both sides, and a reset; returns host, MAC, source and sink."""
-    Clock(dut.ap_clk, parameters()["kernel_ps"], unit="ps").start()
+async def reset(dut):
     dut.ap_rst_n.value = 0
-    mac = Mac(dut, parameters()["mac_ps"], stall)
-    host = Host(LiteMaster(dut, "control", stall, clock=dut.ap_clk))
-    source = StreamSource(dut, "axis_tx", stall, clock=dut.ap_clk)
-    sink = StreamSink(dut, "axis_rx", stall, clock=dut.ap_clk)
     await ClockCycles(dut.ap_clk, 5)
     dut.ap_rst_n.value = 1
     await ClockCycles(dut.ap_clk, 5)
-    return host, mac, source, sink
+
+
+async def begin(dut, stall):
+    """Clocks of both sides, and a reset; returns host, MAC and source."""
+    Clock(dut.ap_clk, parameters()["kernel_ps"], unit="ps").start()
+    dut.ap_rst_n.value = dut.axis_rx__ready.value = 0
+    mac = Mac(dut, parameters()["mac_ps"], stall)
+    host = Host(LiteMaster(dut, "control", stall, clock=dut.ap_clk))
+    source = StreamSource(dut, "axis_tx", stall, clock=dut.ap_clk)
+    await reset(dut)
+    return host, mac, source
+
+
+def receive(dut, stall):
+    """Take what has been received, from now on."""
+    return StreamSink(dut, "axis_rx", stall, clock=dut.ap_clk)
 
 
 def send(source, frames):
@@ -171,7 +182,8 @@ def frames_of(beats):
 @cocotb.test()
 @cocotb.parametrize(stall=[0.0, 0.4])
 async def frames_pass_both_ways(dut, stall):
-    host, mac, source, sink = await begin(dut, stall)
+    host, mac, source = await begin(dut, stall)
+    sink = receive(dut, stall)
     words = {register.name: register for register in cmac.IDENTITY}
     for name, word in cmac.identity(BUILD_ID).items():
         assert (await host.read(words[name]))["value"] == word
@@ -199,16 +211,15 @@ async def frames_pass_both_ways(dut, stall):
 @cocotb.test()
 async def what_does_not_fit_is_dropped_whole(dut):
     """While nobody takes received frames, as many are kept as there is room for, and counted those that are not."""
-    host, mac, _, sink = await begin(dut, 0.0)
+    host, mac, _ = await begin(dut, 0.0)
     await host.until(up=1)
-    sink.stall = 1.0
     frames = random_frames(400, longest=20)
     mac.give(frames)
     await mac.given()
     counters = await host.counters()
     assert counters["RX_OVERFLOWS"] > 0
     assert counters["RX_FRAMES"] + counters["RX_OVERFLOWS"] == 400
-    sink.stall = 0.0
+    sink = receive(dut, 0.0)
     await ClockCycles(dut.ap_clk, 1500)
     got = frames_of(sink.items)
     assert len(got) == counters["RX_FRAMES"]
@@ -226,7 +237,8 @@ async def what_does_not_fit_is_dropped_whole(dut):
 @cocotb.parametrize(stall=[0.0, 0.4])
 async def the_link_goes_away_and_comes_back(dut, stall):
     """Frames that are to be sent meanwhile are taken and dropped; those sent are whole, in order, and counted."""
-    host, mac, source, sink = await begin(dut, stall)
+    host, mac, source = await begin(dut, stall)
+    sink = receive(dut, stall)
     await host.until(up=1)
     given, losses = [], 0
     for way in ("cable", "remote_fault", "reset", "cut", "cable"):
@@ -275,6 +287,38 @@ async def the_link_goes_away_and_comes_back(dut, stall):
     assert counters["RX_FRAMES"] == len(good)
     assert counters["RX_BAD"] == len(mac.received) - len(good)
     assert counters["RX_OVERFLOWS"] == 0
+
+
+@cocotb.test()
+async def a_reset_forgets_all_frames(dut):
+    """Those that wait at both ends of both ways, and what was counted, are gone; then all is as it was at first."""
+    host, mac, source = await begin(dut, 0.0)
+    await host.until(up=1)
+    mac.takes = False
+    send(source, random_frames(20, longest=2))
+    mac.give(random_frames(60))
+    await source.drained()
+    await ClockCycles(dut.ap_clk, 100)
+    assert dut.mac__tx__valid.value == dut.axis_rx__valid.value == 1
+    await reset(dut)
+    mac.takes = True
+    send(source, [[random.getrandbits(576) for _ in range(5)]])  # the rest of this frame comes when all is up
+    await host.until(up=0)
+    await host.until(up=1)
+    send(source, [[LAST]])
+    sink = receive(dut, 0.0)
+    await ClockCycles(dut.ap_clk, 300)
+    assert sink.items == []
+    assert mac.sent == []
+    assert set((await host.counters()).values()) == {0}
+    out, back = random_frames(20), random_frames(20)
+    send(source, out)
+    mac.give(back)
+    await source.drained()
+    await mac.given()
+    await ClockCycles(dut.ap_clk, 100)
+    assert mac.sent == out
+    assert frames_of(sink.items) == back
 
 
 @pytest.mark.rtl

@@ -12,7 +12,7 @@ import pytest
 from cocotb.task import bridge
 from support.bench import parameters, run_verilog_bench, start
 from support.foreign_axi import axi, frame_sink, frame_source
-from support.jobs import collect, configure, random_job
+from support.jobs import SMALL, collect, configure, random_job
 from support.jobs import start as start_job
 from support.kernel_worker import KernelWorker
 
@@ -26,8 +26,7 @@ NUMBER = 5
 BUILD_ID = 0x1234
 MAC = 0x0250_0000_0001
 GROUP = 0x0350_0000_0005
-CONFIG = WorkerConfig.tiny()
-SMALL = WorkerConfig(engines=2, ports=2, lanes=8, chunks=16, line_fifo_depth=128, slots=4, table_segments=64)
+TINY = WorkerConfig.tiny()
 
 
 async def aggregate(dut, aggregator, stall):
@@ -85,7 +84,7 @@ async def trains(dut, stall):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("config", [CONFIG, SMALL], ids=["tiny", "small"])
+@pytest.mark.parametrize("config", [TINY, pytest.param(SMALL, marks=pytest.mark.slow)], ids=["tiny", "small"])
 def test_worker_kernel(config):
     kernel = worker_kernel(config, build_id=BUILD_ID)
     run_verilog_bench(kernel.text, kernel.top, __file__, config=vars(config))
