@@ -31,8 +31,9 @@ check:
 	        exit 2; \
 	    }; \
 	done
-	@for tool in vivado v++; do \
-	    release=$$($$tool -version 2>/dev/null | sed -n 's/.*v\([0-9]*\.[0-9]*\).*/\1/p' | head -n 1); \
+	@for call in "vivado -version" "v++ --version"; do \
+	    tool=$${call% *}; \
+	    release=$$($$call 2>/dev/null | sed -n 's/.*v\([0-9]*\.[0-9]*\).*/\1/p' | head -n 1); \
 	    case " $(RELEASES) " in *" $$release "*) continue;; esac; \
 	    echo "$$tool is of release $${release:-?}; the board's shell is for $(RELEASES):" \
 	        "use one of these, or say make RELEASES=$$release to try" >&2; \

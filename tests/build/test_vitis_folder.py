@@ -121,7 +121,7 @@ def test_a_foreign_folder_is_left_alone(tmp_path):
 TOOLS = {
     "vivado": 'case "$1" in -version) echo "Vivado v$RELEASE (64-bit)";; *) for f; do :; done; echo "$f" >>"$LOG"; '
     'f=${f#package_}; touch "out/${f%.tcl}.xo";; esac',
-    "v++": 'case "$1" in -version) echo "****** v++ v$RELEASE (64-bit)";; *) echo "$@" >>"$LOG";; esac',
+    "v++": 'case "$1" in --version) echo "****** v++ v$RELEASE (64-bit)";; *) echo "$@" >>"$LOG";; esac',
     "platforminfo": 'test "$2" != missing',
 }
 
