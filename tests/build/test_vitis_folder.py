@@ -3,10 +3,10 @@
 import json
 import os
 import subprocess
-import sys
 from xml.etree import ElementTree
 
 import pytest
+from support.command_line import p4sgd
 
 from p4sgd.build.artifacts import ForeignFolderError
 from p4sgd.build.check.checks import check
@@ -22,11 +22,6 @@ def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("vitis") / "out"
     build("tiny", out, board="u280")
     return out
-
-
-def p4sgd(*arguments, **variables):
-    command = [sys.executable, "-c", "from p4sgd.host.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=os.environ | variables, check=False)
 
 
 def test_nothing_is_wrong_with_it(folder):

@@ -4,6 +4,7 @@ import re
 import shutil
 
 import pytest
+from support.command_line import p4sgd
 
 from p4sgd.build.check.checks import CHECKS, check
 from p4sgd.build.check.folder import open_folder
@@ -25,6 +26,24 @@ def test_nothing_is_wrong_with_it(original):
     assert not report.problems, "\n".join(map(str, report.problems))
     if report.skipped:
         pytest.skip(str(report.skipped))
+
+
+def test_the_same_bytes_by_the_command_line(original, tmp_path):
+    """In another process, whose sets have another order."""
+    out = tmp_path / "out"
+    done = p4sgd("build", "vivado", "--config", "tiny", "--board", "u280", "--out", out, PYTHONHASHSEED="7")
+    assert done.returncode == 0, done.stderr
+    assert "make image" in done.stdout
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == {
+        path.name: path.read_bytes() for path in original.iterdir()
+    }
+
+
+def test_a_worker_that_takes_all_memory_is_refused_in_a_line(tmp_path):
+    done = p4sgd("build", "vivado", "--config", "u280_wide", "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert done.stderr.strip().count("\n") == 0
+    assert "the worker takes all 32 channels of memory, and the host needs one" in done.stderr
 
 
 FAULTS = {

@@ -1,0 +1,11 @@
+"""The command line in a process of its own."""
+
+import os
+import subprocess
+import sys
+
+
+def p4sgd(*arguments, **variables):
+    """Run ``p4sgd`` with further environment variables, such as ``PYTHONHASHSEED`` for another order of sets."""
+    command = [sys.executable, "-c", "from p4sgd.host.cli import main; main()", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | variables, check=False)
