@@ -5,6 +5,7 @@ import shutil
 import sys
 
 import pytest
+from support.command_line import p4sgd
 
 from p4sgd.build.check.checks import CHECKS, check
 from p4sgd.build.check.folder import open_folder
@@ -314,3 +315,13 @@ def test_a_check_that_lacks_its_package_is_skipped(original, monkeypatch):
     assert report.skipped["schema"] == "needs the package xmlschema: pip install 'p4sgd[boards]'"
     assert "schema" not in report.done
     assert not report.problems
+
+
+def test_the_command_names_file_and_line(original, tmp_path):
+    shutil.copytree(original, tmp_path / "out")
+    link = tmp_path / "out" / "link_hw.cfg"
+    link.write_text(link.read_text().replace("SLR2", "SLR7"))
+    done = p4sgd("build", "check", tmp_path / "out")
+    assert done.returncode == 2
+    assert re.search(r"^link_hw\.cfg:\d+: the FPGA has no SLR7$", done.stdout, re.MULTILINE)
+    assert "2 problems" in done.stderr, "it was changed, too"
