@@ -2,17 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property
 
 from p4sgd.build.registers import RegisterDocuments, aggregator_documents, cmac_documents, worker_documents
 from p4sgd.build.verilog_ports import Bus, BusKind, find_buses
 from p4sgd.hw.kernel.verilog import KernelVerilog, aggregator_kernel, cmac_kernel, worker_kernel
-from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map
+from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.aggregator import CTRL, AggregatorConfig, aggregator_map
 from p4sgd.hw.spec.cmac import cmac_map
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.register_map import Access, Register, RegisterMap
-from p4sgd.hw.spec.registers import LABELS_ADDRESS, lines_address
 
 __all__ = [
     "FREE_CLOCK",
@@ -22,7 +21,6 @@ __all__ = [
     "VENDOR",
     "VERSION",
     "Kernel",
-    "Protocol",
     "aggregator",
     "cmac",
     "memory_bus",
@@ -36,17 +34,6 @@ REFERENCE_CLOCK, TRANSCEIVERS, FREE_CLOCK = "gt_refclk", "gt_serial", "clk_gt_fr
 """Interfaces of a MAC's kernel that are no AXI, and its port that is no interface."""
 
 
-class Protocol(StrEnum):
-    """How a kernel is controlled, by the names of UG1393."""
-
-    START_STOP = "ap_ctrl_hs"
-    """The host starts a run through the control register and sees its end there."""
-    FREE_RUNNING = "ap_ctrl_none"
-    """It runs from reset on."""
-    USER_MANAGED = "user_managed"
-    """So it does, and has registers that only the host knows the meaning of."""
-
-
 @dataclass(frozen=True)
 class Kernel:
     """A kernel.
@@ -57,8 +44,8 @@ class Kernel:
         Its name; its files are named likewise.
     verilog
         Its modules, and the ports of the top.
-    protocol
-        How it is controlled.
+    control
+        Its control block, as of ``ap_ctrl_hs`` (UG1393); None if it has none. XRT then gives nobody its registers.
     documents, prefix
         Its register map, and how the names of its files begin.
     pointers
@@ -71,7 +58,7 @@ class Kernel:
 
     name: str
     verilog: KernelVerilog
-    protocol: Protocol
+    control: Register | None
     documents: RegisterDocuments
     prefix: str = ""
     pointers: Mapping[str, Register] = field(default_factory=dict)
@@ -82,6 +69,11 @@ class Kernel:
     def vlnv(self) -> str:
         """Vendor, library, name, version."""
         return f"{VENDOR}:{LIBRARY}:{self.name}:{VERSION}"
+
+    @property
+    def protocol(self) -> str:
+        """How it is controlled, as UG1393 calls it."""
+        return "ap_ctrl_none" if self.control is None else "ap_ctrl_hs"
 
     @property
     def unit(self) -> str:
@@ -106,22 +98,22 @@ def memory_bus(number: int) -> str:
 def worker(config: WorkerConfig, build_id: int = 0) -> Kernel:
     """The worker's kernel."""
     banks = [(engine, port) for engine in range(config.engines) for port in range(config.ports)]
-    registers = [lines_address(engine, port)[0] for engine, port in banks] + [LABELS_ADDRESS[0]]
+    addresses = [registers.lines_address(engine, port)[0] for engine, port in banks] + [registers.LABELS_ADDRESS[0]]
     return Kernel(
         "p4sgd_worker",
         worker_kernel(config, build_id=build_id),
-        Protocol.START_STOP,
+        registers.CTRL,
         worker_documents(config, build_id),
-        pointers={memory_bus(number): register for number, register in enumerate(registers)},
+        pointers={memory_bus(number): register for number, register in enumerate(addresses)},
     )
 
 
 def aggregator(config: AggregatorConfig, build_id: int = 0) -> Kernel:
-    """The aggregator's kernel."""
+    """The aggregator's kernel, which is never started."""
     return Kernel(
         "p4sgd_aggregator",
         aggregator_kernel(config, build_id=build_id),
-        Protocol.USER_MANAGED,
+        CTRL,
         aggregator_documents(config, build_id),
         "aggregator_",
         scalars=_writable(aggregator_map(config)),
@@ -135,7 +127,7 @@ def cmac(port: int, build_id: int = 0) -> Kernel:
     return Kernel(
         name,
         cmac_kernel(build_id=build_id, top=f"{name}_kernel", mac=ip),
-        Protocol.FREE_RUNNING,
+        None,
         cmac_documents(build_id),
         "cmac_",
         scalars=_writable(cmac_map()),
@@ -143,7 +135,7 @@ def cmac(port: int, build_id: int = 0) -> Kernel:
     )
 
 
-def _writable(registers: RegisterMap) -> tuple[Register, ...]:
+def _writable(known: RegisterMap) -> tuple[Register, ...]:
     """Registers that the host writes."""
     written = {Access.RW, Access.STROBE, Access.W1C, Access.W1S}
-    return tuple(register for register in registers if {each.access for each in register.fields} & written)
+    return tuple(register for register in known if {each.access for each in register.fields} & written)

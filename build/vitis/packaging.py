@@ -10,11 +10,9 @@ from p4sgd.build.vitis.kernel import (
     VENDOR,
     VERSION,
     Kernel,
-    Protocol,
 )
 from p4sgd.hw.spec.clock import CLOCK_NS
 from p4sgd.hw.spec.register_map import ADDRESS_BITS
-from p4sgd.hw.spec.registers import CTRL
 
 __all__ = [
     "CROSSINGS",
@@ -73,11 +71,12 @@ def package_script(kernel: Kernel, part: str, command: str, *, for_vitis: bool =
         *(_MAC_INTERFACES if kernel.ip else ()),
         f"p4sgd::control {control.name} {1 << ADDRESS_BITS}",
     ]
-    if kernel.protocol is Protocol.START_STOP:
-        lines.append(f"set ctrl [p4sgd::register {CTRL.name} {CTRL.offset:#05x} 32 {{{CTRL.help}}}]")
+    if kernel.control is not None:
+        ctrl = kernel.control
+        lines.append(f"set ctrl [p4sgd::register {ctrl.name} {ctrl.offset:#05x} 32 {{{ctrl.help}}}]")
         lines += [
             f"p4sgd::field $ctrl AP_{field.name.upper()} {field.low} {field.bits} {{{field.help}}}"
-            for field in CTRL.fields
+            for field in ctrl.fields
         ]
     lines += [
         *(
