@@ -12,7 +12,7 @@ from p4sgd.hw.bus.axi_stream import FrameBeat
 from p4sgd.hw.bus.stream import connect_stream
 from p4sgd.hw.kernel.frame_merge import FrameMerge
 from p4sgd.hw.kernel.frame_split import FrameSplit
-from p4sgd.hw.kernel.reset import kernel_clock
+from p4sgd.hw.kernel.reset import connect_control, kernel_clock
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 
 __all__ = ["AggregatorKernel"]
@@ -67,7 +67,7 @@ class AggregatorKernel(wiring.Component):
         m.submodules.merge = merge = FrameMerge(config.ports, config.port_bits)
         m.submodules.aggregator = aggregator = Aggregator(config, build_id=self._build_id)
         m.submodules.split = split = FrameSplit(config.ports)
-        wiring.connect(m, wiring.flipped(self.control), aggregator.control)
+        connect_control(m, self.control, aggregator.control)
         for port in range(config.ports):
             connect_stream(m, wiring.flipped(self.axis_rx[port]), merge.rx[port])
             connect_stream(m, split.tx[port], wiring.flipped(self.axis_tx[port]))

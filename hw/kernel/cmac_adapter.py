@@ -14,7 +14,7 @@ from p4sgd.hw.bus.event_counters import EventCounters
 from p4sgd.hw.bus.register_file import RegisterFile
 from p4sgd.hw.bus.stream import FlowSignature
 from p4sgd.hw.kernel.frame_buffer import FrameBuffer
-from p4sgd.hw.kernel.reset import kernel_clock
+from p4sgd.hw.kernel.reset import connect_control, kernel_clock
 from p4sgd.hw.spec.cmac import COUNTERS, cmac_map, identity
 
 __all__ = ["LANES", "CmacAdapter", "MacSignature"]
@@ -145,7 +145,7 @@ class CmacAdapter(wiring.Component):
         kernel_clock(m, self.ap_clk, self.ap_rst_n)
         self._start(m)
         m.submodules.registers = registers = RegisterFile(cmac_map())
-        wiring.connect(m, wiring.flipped(self.control), registers.bus)
+        connect_control(m, self.control, registers.bus)
         m.d.comb += registers.show(identity(self._build_id))
 
         # The MAC's own reset is as long as it must be to be seen with its slowest clock.

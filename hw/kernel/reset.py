@@ -1,8 +1,10 @@
-"""Clock and reset of a kernel."""
+"""Clock and reset of a kernel, and its registers while they are in reset."""
+
+from typing import Any
 
 from amaranth.hdl import Cat, ClockDomain, ClockSignal, Module, ResetSignal, Signal, Value
 
-__all__ = ["kernel_clock"]
+__all__ = ["connect_control", "kernel_clock"]
 
 
 def kernel_clock(m: Module, ap_clk: Value, ap_rst_n: Value) -> None:
@@ -16,10 +18,39 @@ def kernel_clock(m: Module, ap_clk: Value, ap_rst_n: Value) -> None:
         The kernel's clock.
     ap_rst_n
         Its reset, active low and synchronous to it. Two registers follow, which the place-and-route tool may copy and
-        put on the way to all that is reset; after configuration, too, the kernel begins in reset.
+        put on the way to all that is reset; after configuration, too, the kernel begins in reset. So it ends here after
+        others may have sent something, which what is in reset must not take (`connect_control`).
     """
     m.domains.sync = ClockDomain("sync")
     m.domains.ap = ClockDomain("ap", reset_less=True)
     taken, reset = Signal(init=1, name="reset_taken"), Signal(init=1, name="reset")
     m.d.comb += [ClockSignal("sync").eq(ap_clk), ClockSignal("ap").eq(ap_clk), ResetSignal("sync").eq(reset)]
     m.d.ap += Cat(taken, reset).eq(Cat(~ap_rst_n, taken))
+
+
+def connect_control(m: Module, control: Any, registers: Any) -> None:
+    """Connect a kernel's AXI4-Lite port to its registers, which get no request while they are in reset.
+
+    A master may send its first request a cycle after ``ap_rst_n`` has risen. Registers say that they are ready in
+    reset, too, so that request would be taken and never answered: here it waits.
+
+    Parameters
+    ----------
+    m
+        Module with the domain of `kernel_clock`.
+    control
+        The port, In(AXI4-Lite) of the kernel, as a member of it.
+    registers
+        In(AXI4-Lite) of a submodule, in the domain ``sync``.
+    """
+    awake = ~ResetSignal("sync")
+    for name in ("aw", "w", "ar"):
+        there, here = getattr(control, name), getattr(registers, name)
+        m.d.comb += [
+            here.payload.eq(there.payload),
+            here.valid.eq(there.valid & awake),
+            there.ready.eq(here.ready & awake),
+        ]
+    for name in ("b", "r"):
+        there, here = getattr(control, name), getattr(registers, name)
+        m.d.comb += [there.payload.eq(here.payload), there.valid.eq(here.valid), here.ready.eq(there.ready)]

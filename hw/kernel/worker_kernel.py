@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus import axi4_lite
 from p4sgd.hw.bus.axi_stream import FrameBeat
-from p4sgd.hw.kernel.reset import kernel_clock
+from p4sgd.hw.kernel.reset import connect_control, kernel_clock
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.worker.engine import Engine
 from p4sgd.hw.worker.worker import Worker, memory_port, worker_signature
@@ -65,7 +65,7 @@ class WorkerKernel(wiring.Component):
         m = Module()
         kernel_clock(m, self.ap_clk, self.ap_rst_n)
         m.submodules.worker = worker = Worker(self._config, build_id=self._build_id, engine=self._engine)
-        wiring.connect(m, wiring.flipped(self.control), worker.control)
+        connect_control(m, self.control, worker.control)
         for i in range(self._config.memories):
             wiring.connect(m, memory_port(self._config, worker, i), wiring.flipped(getattr(self, f"gmem{i}")))
         wiring.connect(m, worker.tx, wiring.flipped(self.axis_tx))

@@ -1,0 +1,79 @@
+"""A kernel's registers answer the first request after a reset, however early it comes."""
+
+import random
+
+import cocotb
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge, with_timeout
+from support.axi import LiteMaster
+from support.bench import run_bench
+
+from p4sgd.hw.bus import axi4_lite
+from p4sgd.hw.bus.register_file import RegisterFile
+from p4sgd.hw.kernel.reset import connect_control, kernel_clock
+from p4sgd.hw.spec import cmac
+
+BUILD_ID = 77
+
+
+class Registers(wiring.Component):
+    """The registers of the MAC's kernel without the MAC."""
+
+    def __init__(self):
+        super().__init__({"ap_clk": In(1), "ap_rst_n": In(1), "control": In(axi4_lite.Signature())})
+
+    def elaborate(self, platform):
+        m = Module()
+        kernel_clock(m, self.ap_clk, self.ap_rst_n)
+        m.submodules.registers = registers = RegisterFile(cmac.cmac_map())
+        connect_control(m, self.control, registers.bus)
+        m.d.comb += registers.show(cmac.identity(BUILD_ID))
+        return m
+
+
+@cocotb.test()
+async def answers_the_first_request(dut):
+    dut.ap_rst_n.value = 0
+    master = LiteMaster(dut, "control", 0.0, clock=dut.ap_clk)
+    Clock(dut.ap_clk, 4, unit="ns").start()
+
+    offsets = {register.name: register.offset for register in cmac.cmac_map()}
+
+    async def request():
+        if random.random() < 0.5:
+            assert await master.read(offsets["BUILD_ID"]) == BUILD_ID
+        else:
+            await master.write(offsets["CONTROL"], 0)
+
+    for _ in range(100):
+        dut.ap_rst_n.value = 0
+        await ClockCycles(dut.ap_clk, random.randint(1, 6))
+        dut.ap_rst_n.value = 1
+        for _ in range(random.choice([0, 0, 0, 1, 2, 3, 4])):
+            await RisingEdge(dut.ap_clk)
+        await with_timeout(request(), 1, "us")
+        await ClockCycles(dut.ap_clk, random.randint(1, 6))
+
+
+@cocotb.test()
+async def takes_nothing_in_reset(dut):
+    """Nor in the two cycles on the reset's way."""
+    dut.ap_rst_n.value = 0
+    LiteMaster(dut, "control", 0.0, clock=dut.ap_clk)  # sends nothing
+    Clock(dut.ap_clk, 4, unit="ns").start()
+    await ClockCycles(dut.ap_clk, 3)
+    dut.ap_rst_n.value = 1
+    for cycle in range(4):
+        await ReadOnly()
+        ready = {int(getattr(dut, f"control__{channel}__ready").value) for channel in ("aw", "w", "ar")}
+        assert ready == {int(cycle >= 2)}, cycle
+        await RisingEdge(dut.ap_clk)
+
+
+@pytest.mark.rtl
+def test_reset():
+    run_bench(Registers(), __file__)
