@@ -3,24 +3,24 @@
 import contextlib
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.columns import LABEL_NAMES, Columns, ReadOptions, choose_columns
 from p4sgd.host.data.dataset import Dataset
-from p4sgd.host.data.labels import MISSING, check_exact, encode_labels, join_texts, number
+from p4sgd.host.data.labels import MISSING, check_exact, encode_labels, index_column, index_texts, join_texts, number
 from p4sgd.host.data.opening import lines_before, open_data, open_share
 from p4sgd.host.data.spread import join_shares
 from p4sgd.host.errors import UserError
 from p4sgd.host.launch.communicator import Communicator
 from p4sgd.host.shortening import shortened
 
-__all__ = ["read_csv"]
+__all__ = ["Form", "RefusedError", "fast_blocks", "find_label_mistake", "look", "read_csv", "slow_blocks"]
 
 _DELIMITERS = ",;\t"
 _LABEL = "label"
@@ -33,9 +33,22 @@ _Table: TypeAlias = tuple[npt.NDArray[np.float64], Sequence[str], npt.NDArray[np
 
 
 @dataclass(frozen=True)
-class _Form:
-    """What the first line shows: the delimiter, the columns, the lines before the first sample and a line's bytes; and
-    which ranks read the file together."""
+class Form:
+    """What the first line shows, and who reads the file.
+
+    Parameters
+    ----------
+    delimiter
+        The character between fields.
+    columns
+        The columns.
+    skipped
+        Lines before the first sample.
+    line_bytes
+        Bytes of the line.
+    ranks
+        The ranks that read the file together.
+    """
 
     delimiter: str
     columns: Columns
@@ -59,31 +72,37 @@ def read_csv(path: Path, options: ReadOptions) -> Dataset:
     import pyarrow as pa
 
     csv.field_size_limit(1 << 30)
-    form = _look(path, options)
+    form = look(path, options)
     read: _Table | None = None
-    with contextlib.suppress(pa.ArrowInvalid, _RefusedError):
+    with contextlib.suppress(pa.ArrowInvalid, RefusedError):
         read = _read_fast(path, form)
     features, texts, which = read or _read_slowly(path, form)
     ranks, feature_names = form.ranks, form.columns.feature_names
     if form.columns.label is None:
         labels = np.zeros(sum(ranks.all_gather(features.shape[0])))
         return join_shares(features, labels, str(path), ranks, labelled=False, feature_names=feature_names)
-    texts, which = join_texts(texts, which, ranks)
+    texts, which = join_texts(ranks.all_gather((texts, which)))
     try:
         labels, names = encode_labels(texts, which, str(path))
         dataset = join_shares(features, labels, str(path), ranks, label_names=names, feature_names=feature_names)
     except UserError:
-        _find_label_mistake(path, form)
+        find_label_mistake(path, form)
         raise
     return dataset
 
 
-class _RefusedError(Exception):
+class RefusedError(Exception):
     """The fast reader met something that the slow one is to look at."""
 
 
-def _look(path: Path, options: ReadOptions) -> _Form:
-    """Look at the first line that is not blank."""
+def look(path: Path, options: ReadOptions) -> Form:
+    """Look at the first line that is not blank.
+
+    Raises
+    ------
+    UserError
+        If there is none, if it is no text, or if it leaves doubt what it is.
+    """
     with open_data(path) as file:
         skipped, raw = 0, b""
         for raw in file:
@@ -113,7 +132,7 @@ def _look(path: Path, options: ReadOptions) -> _Form:
     if len(fields) == 1 and options.labels_needed:
         raise UserError(f"{path}: there is only a label column, no features; is the delimiter right?")
     columns = choose_columns(len(fields), names, options, str(path))
-    return _Form(delimiter, columns, skipped + int(header), len(raw), options.communicator)
+    return Form(delimiter, columns, skipped + int(header), len(raw), options.communicator)
 
 
 def _has_names(fields: list[str], options: ReadOptions) -> bool | None:
@@ -137,8 +156,31 @@ def _has_names(fields: list[str], options: ReadOptions) -> bool | None:
     return None if words or labels or fields == counted else False
 
 
-def _read_fast(path: Path, form: _Form) -> _Table:
+def _read_fast(path: Path, form: Form) -> _Table:
     """The samples through pyarrow."""
+    import pyarrow as pa
+
+    blocks: list[npt.NDArray[np.float64]] = []
+    labels: list[Any] = []
+    for block, column in fast_blocks(path, form):
+        blocks.append(block)
+        labels.append(column)
+    features = _joined(blocks, len(form.columns.features))
+    if form.columns.label is None:
+        return features, [], np.zeros(0, np.intp)
+    return features, *index_column(pa.chunked_array(labels, pa.string()))
+
+
+def fast_blocks(
+    path: Path, form: Form, on_open: Callable[[BinaryIO], None] | None = None
+) -> Iterator[tuple[npt.NDArray[np.float64], Any]]:
+    """The samples of this rank through pyarrow, block by block: features, and, if wanted, label texts as its array.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid, RefusedError
+        If `slow_blocks` has to look at the file.
+    """
     import pyarrow as pa
     import pyarrow.csv as pa_csv
 
@@ -147,9 +189,7 @@ def _read_fast(path: Path, form: _Form) -> _Table:
     types: dict[str, Any] = {names[place]: pa.float64() for place in columns.features}
     if columns.label is not None:
         types[names[columns.label]] = pa.string()
-    blocks: list[npt.NDArray[np.float64]] = []
-    labels: list[Any] = []
-    with open_share(path, form.ranks, form.skipped) as file:
+    with open_share(path, form.ranks, form.skipped, on_open) as file:
         try:
             reader = pa_csv.open_csv(
                 file,
@@ -164,24 +204,15 @@ def _read_fast(path: Path, form: _Form) -> _Table:
             )
         except pa.ArrowInvalid as error:
             if "Empty CSV" in str(error):
-                return np.zeros((0, len(columns.features))), [], np.zeros(0, np.intp)
+                return
             raise
         for batch in reader:
             if any(column.null_count for column in batch.columns):
-                raise _RefusedError
+                raise RefusedError
             block = batch.select([names[place] for place in columns.features]).to_tensor().to_numpy()
             if not np.isfinite(block).all():
-                raise _RefusedError
-            blocks.append(block)
-            if columns.label is not None:
-                labels.append(batch.column(names[columns.label]))
-    features = _joined(blocks, len(columns.features))
-    if columns.label is None:
-        return features, [], np.zeros(0, np.intp)
-    encoded = pa.chunked_array(labels, pa.string()).combine_chunks().dictionary_encode()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.combine_chunks()
-    return features, encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.intp)
+                raise RefusedError
+            yield block, None if columns.label is None else batch.column(names[columns.label])
 
 
 def _joined(blocks: list[npt.NDArray[np.float64]], columns: int) -> npt.NDArray[np.float64]:
@@ -196,15 +227,31 @@ def _joined(blocks: list[npt.NDArray[np.float64]], columns: int) -> npt.NDArray[
     return result
 
 
-def _read_slowly(path: Path, form: _Form) -> _Table:
+def _read_slowly(path: Path, form: Form) -> _Table:
     """As `_read_fast`, in Python, with the place of the first mistake in the message of a `UserError`."""
+    blocks: list[npt.NDArray[np.float64]] = []
+    labels = []
+    for block, texts in slow_blocks(path, form):
+        blocks.append(block)
+        labels.append(index_texts(texts))
+    return _joined(blocks, len(form.columns.features)), *join_texts(labels)
+
+
+def slow_blocks(
+    path: Path, form: Form, on_open: Callable[[BinaryIO], None] | None = None
+) -> Iterator[tuple[npt.NDArray[np.float64], list[str]]]:
+    """The same in Python; label texts come as a list.
+
+    Raises
+    ------
+    UserError
+        With the place of the first mistake.
+    """
     columns = form.columns
     places, label = columns.features, columns.label
-    blocks: list[npt.NDArray[np.float64]] = []
     rows: list[list[float]] = []
-    which: list[int] = []
-    texts: dict[str, int] = {}
-    for line, fields in _records(path, form):
+    texts: list[str] = []
+    for line, fields in _records(path, form, on_open):
         if len(fields) != columns.count:
             raise UserError(
                 f"{path}, line {line}: has {len(fields)} fields, line {form.skipped or 1} has {columns.count}"
@@ -214,13 +261,12 @@ def _read_slowly(path: Path, form: _Form) -> _Table:
             text = fields[label].strip()
             if text in MISSING:
                 raise UserError(f"{path}, line {line}, {columns[label]}: {_NO_LABEL}")
-            which.append(texts.setdefault(text, len(texts)))
+            texts.append(text)
         if len(rows) * len(places) >= _BLOCK_VALUES:
-            blocks.append(np.array(rows))
-            rows = []
+            yield np.array(rows), texts
+            rows, texts = [], []
     if rows:
-        blocks.append(np.array(rows))
-    return _joined(blocks, len(places)), list(texts), np.array(which, dtype=np.intp)
+        yield np.array(rows), texts
 
 
 def _value(field: str, place: str) -> float:
@@ -242,8 +288,14 @@ def _value(field: str, place: str) -> float:
     return value
 
 
-def _find_label_mistake(path: Path, form: _Form) -> None:
-    """Raise a `UserError` that names the line of the first label that may not be, or is not like the first one."""
+def find_label_mistake(path: Path, form: Form) -> None:
+    """Look for a mistake in the labels.
+
+    Raises
+    ------
+    UserError
+        For the first label that may not be, or is not like the first one; it names the line.
+    """
     label = form.columns.label
     assert label is not None
     first: str | None = None
@@ -264,10 +316,12 @@ def _find_label_mistake(path: Path, form: _Form) -> None:
             )
 
 
-def _records(path: Path, form: _Form) -> Iterator[tuple[int, list[str]]]:
+def _records(
+    path: Path, form: Form, on_open: Callable[[BinaryIO], None] | None = None
+) -> Iterator[tuple[int, list[str]]]:
     """The samples' fields and their line numbers."""
     before = lines_before(path, form.ranks, form.skipped)
-    with open_share(path, form.ranks, form.skipped) as file:
+    with open_share(path, form.ranks, form.skipped, on_open) as file:
         text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
         reader = csv.reader(text, delimiter=form.delimiter)
         line = before

@@ -2,19 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
+from p4sgd.host.data import order
 from p4sgd.host.errors import UserError
 from p4sgd.host.launch.communicator import ALONE, ByteArray, Communicator
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["Dataset", "FeatureSpace", "Features", "find_not_finite"]
+__all__ = ["Dataset", "FeatureSpace", "Features", "Labelled", "find_not_finite"]
 
 Features: TypeAlias = "npt.NDArray[np.float64] | npt.NDArray[np.float32] | csr_array"
 """A matrix (samples, features): a dense array, or a sparse one in CSR form that is never made dense as a whole."""
@@ -42,6 +43,30 @@ class FeatureSpace:
     count: int
     names: tuple[str, ...] = ()
     zero_based: bool | None = None
+
+
+class Labelled(Protocol):
+    """What has labels: a `Dataset`, or labels alone."""
+
+    @property
+    def name(self) -> str:
+        """Where they come from, for messages."""
+        ...
+
+    @property
+    def labels(self) -> npt.NDArray[np.float64]:
+        """float64 (samples,); zeros if there are none."""
+        ...
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """If the labels are texts: label i stands for ``label_names[i]``, in alphabetical order."""
+        ...
+
+    @property
+    def labelled(self) -> bool:
+        """Whether there are labels."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +186,7 @@ class Dataset:
 
     def held_out(self, fraction: float) -> int:
         """How many samples `split` holds out: whole ones, at least one."""
-        return max(1, round(fraction * self.samples))
+        return order.held_out(self.samples, fraction)
 
     def split(self, fraction: float, *, seed: int, stratified: bool) -> tuple[Self, Self]:
         """Shuffle the samples and hold a part of them out.
@@ -184,28 +209,8 @@ class Dataset:
         UserError
             If the fraction leaves no sample for one of the two.
         """
-        rng = np.random.default_rng(seed)
-        order = rng.permutation(self.samples)
-        count = self.held_out(fraction)
-        if not 0 < fraction < 1 or count >= self.samples:
-            raise UserError(f"{self.name}: holding out {fraction:g} of {self.samples} samples leaves none of one part")
-        if not stratified:
-            chosen, rest = order[:count], order[count:]
-        else:
-            _, member, sizes = np.unique(self.labels[order], return_inverse=True, return_counts=True)
-            held = np.zeros(self.samples, dtype=bool)
-            for label, share in enumerate(_shares(sizes, count)):
-                held[np.flatnonzero(member == label)[:share]] = True
-            chosen, rest = order[held], order[~held]
+        rest, chosen = order.split(self.labels, fraction, seed=seed, stratified=stratified, name=self.name)
         return self.take(rest), self.take(chosen, f"held-out samples of {self.name}")
-
-
-def _shares(sizes: npt.NDArray[np.intp], count: int) -> list[int]:
-    """How many of ``count`` samples to take from classes of these sizes: largest remainders get what is left over."""
-    wanted = sizes * (count / sizes.sum())
-    shares = np.floor(wanted).astype(int)
-    shares[np.argsort(shares - wanted, kind="stable")[: count - shares.sum()]] += 1
-    return [int(share) for share in shares]
 
 
 def _normal(features: Features, name: str) -> Features:

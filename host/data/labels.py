@@ -1,16 +1,25 @@
 """The labels of a source as numbers: read as such, or counted if they are texts."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.errors import UserError
-from p4sgd.host.launch.communicator import Communicator
 
-__all__ = ["EXACT", "MISSING", "check_exact", "encode_labels", "join_texts", "number", "real_labels"]
+__all__ = [
+    "EXACT",
+    "MISSING",
+    "check_exact",
+    "encode_labels",
+    "index_column",
+    "index_texts",
+    "join_texts",
+    "number",
+    "real_labels",
+]
 
 MISSING = frozenset(
     {"", "#N/A", "#NA", "-NaN", "-nan", "?", "N/A", "NA", "NULL", "NaN", "None", "n/a", "na", "nan", "null"}
@@ -55,32 +64,40 @@ def check_exact(text: str, name: str) -> None:
         raise UserError(f"{name}: the label {text} is too large to be told from others: use labels below 2^53")
 
 
+def index_texts(texts: Iterable[str]) -> tuple[list[str], npt.NDArray[np.intp]]:
+    """The distinct ones of some texts, and for each text the index of its like."""
+    places: dict[str, int] = {}
+    which = np.array([places.setdefault(text, len(places)) for text in texts], np.intp)
+    return list(places), which
+
+
+def index_column(column: Any) -> tuple[list[str], npt.NDArray[np.intp]]:
+    """The same of a chunked array of pyarrow."""
+    encoded = column.combine_chunks().dictionary_encode()
+    if not hasattr(encoded, "dictionary"):  # more text than one array holds
+        encoded = encoded.combine_chunks()
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.intp)
+
+
 def join_texts(
-    distinct: Sequence[str], which: npt.NDArray[np.intp], communicator: Communicator
-) -> tuple[Sequence[str], npt.NDArray[np.intp]]:
-    """From the label texts of every rank's share to those of all.
+    parts: Iterable[tuple[Sequence[str], npt.NDArray[np.intp]]],
+) -> tuple[list[str], npt.NDArray[np.intp]]:
+    """What `index_texts` gives of all samples, from what it gives of parts of them.
 
     Parameters
     ----------
-    distinct, which
-        The distinct texts of the own share, and for each of its samples the index of its text.
-    communicator
-        The ranks.
-
-    Returns
-    -------
-    The same of all samples, one share after another.
+    parts
+        One part after another.
     """
     places: dict[str, int] = {}
     joined = [
-        np.array([places.setdefault(text, len(places)) for text in texts], np.intp)[indices]
-        for texts, indices in communicator.all_gather((list(distinct), which))
+        np.array([places.setdefault(text, len(places)) for text in texts], np.intp)[which] for texts, which in parts
     ]
-    return list(places), np.concatenate(joined)
+    return list(places), np.concatenate([np.empty(0, np.intp), *joined])
 
 
 def encode_labels(
-    distinct: Sequence[str], which: npt.NDArray[np.intp], name: str
+    distinct: Sequence[str], which: npt.NDArray[np.intp], name: str, *, first: int = 0
 ) -> tuple[npt.NDArray[np.float64], tuple[str, ...]]:
     """Labels of a text source as numbers.
 
@@ -95,6 +112,8 @@ def encode_labels(
         For each sample the index of its text.
     name
         Where the labels come from, for messages.
+    first
+        Samples of the source that came before these, for messages.
 
     Returns
     -------
@@ -109,7 +128,7 @@ def encode_labels(
     missing = [place for place, text in enumerate(texts) if text in MISSING]
     if missing:
         sample = int(np.flatnonzero(np.isin(which, missing))[0])
-        raise UserError(f"{name}: the label of sample {sample + 1} is missing: leave that sample out")
+        raise UserError(f"{name}: the label of sample {first + sample + 1} is missing: leave that sample out")
     numbers = [number(text) for text in texts]
     words = [text for text, value in zip(texts, numbers, strict=True) if value is None]
     if not words:

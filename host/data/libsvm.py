@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 
 from p4sgd.host.data.columns import ReadOptions
 from p4sgd.host.data.dataset import Dataset
@@ -14,7 +15,7 @@ from p4sgd.host.data.spread import join_shares
 from p4sgd.host.errors import UserError
 from p4sgd.host.shortening import shortened
 
-__all__ = ["read_libsvm"]
+__all__ = ["parse_lines", "read_libsvm"]
 
 _MAX_INDEX = (1 << 31) - 2
 """Largest feature index: scikit-learn's reader holds it in a C int."""
@@ -34,23 +35,12 @@ def read_libsvm(path: Path, options: ReadOptions) -> Dataset:
     UserError
         If the file cannot be read; the message names file and line.
     """
-    from sklearn.datasets import load_svmlight_file
-
     zero_based = options.zero_based
     if zero_based is None and options.like is not None:
         zero_based = options.like.zero_based
     ranks = options.communicator
     with open_share(path, ranks) as file:
-        try:
-            lines = file if options.labels_needed else _Labelled(file)
-            matrix, labels = load_svmlight_file(lines, dtype=np.float64, zero_based=zero_based is not False)
-        except (ValueError, OverflowError) as error:
-            _find_mistake(path, zero_based, options)
-            raise UserError(f"{path}: cannot be read as LIBSVM: {error}") from error
-    if not options.labels_needed:
-        labels = np.zeros(labels.size)
-    if not (np.isfinite(matrix.data).all() and np.isfinite(labels).all()):
-        _find_mistake(path, zero_based, options)
+        matrix, labels = parse_lines(file, path, zero_based, options)
     own = labels.size
     labels = np.concatenate(ranks.all_gather(labels))
     if labels.size == 0:
@@ -73,6 +63,44 @@ def read_libsvm(path: Path, options: ReadOptions) -> Dataset:
         if index.size and index.max() <= np.iinfo(np.int32).max:
             setattr(matrix, part, index.astype(np.int32))  # half the memory
     return join_shares(matrix, labels, str(path), ranks, labelled=options.labels_needed, zero_based=zero_based)
+
+
+def parse_lines(
+    lines: BinaryIO, path: Path, zero_based: bool | None, options: ReadOptions
+) -> tuple[Any, npt.NDArray[np.float64]]:
+    """Samples from some lines of a file.
+
+    Parameters
+    ----------
+    lines
+        Whole lines.
+    path, options
+        The file that they are from, and how it is read.
+    zero_based
+        Whether features count from 0; if that is not known they are numbered as in the file.
+
+    Returns
+    -------
+    A matrix in CSR form with as many features as there are in these lines, and labels: float64 (samples,).
+
+    Raises
+    ------
+    UserError
+        For the first mistake in the file; the message names its line.
+    """
+    from sklearn.datasets import load_svmlight_file
+
+    try:
+        given = lines if options.labels_needed else _Labelled(lines)
+        matrix, labels = load_svmlight_file(given, dtype=np.float64, zero_based=zero_based is not False)
+    except (ValueError, OverflowError) as error:
+        _find_mistake(path, zero_based, options)
+        raise UserError(f"{path}: cannot be read as LIBSVM: {error}") from error
+    if not options.labels_needed:
+        labels = np.zeros(labels.size)
+    if not (np.isfinite(matrix.data).all() and np.isfinite(labels).all()):
+        _find_mistake(path, zero_based, options)
+    return matrix, labels
 
 
 class _Labelled:

@@ -5,7 +5,7 @@ import gzip
 import io
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -44,8 +44,15 @@ def plain_name(path: Path) -> str:
 
 
 @contextmanager
-def open_data(path: Path) -> Iterator[BinaryIO]:
+def open_data(path: Path, on_open: Callable[[BinaryIO], None] | None = None) -> Iterator[BinaryIO]:
     """Open a file for reading bytes, decompressing on the way.
+
+    Parameters
+    ----------
+    path
+        The file.
+    on_open
+        Called with the file as it is on the disk, whose position says how much of it was read.
 
     Raises
     ------
@@ -57,6 +64,8 @@ def open_data(path: Path) -> Iterator[BinaryIO]:
         with open(path, "rb") as raw:
             start = raw.read(6)
             raw.seek(0)
+            if on_open is not None:
+                on_open(raw)
             if start.startswith(_GZIP):
                 with gzip.open(raw, "rb") as file:
                     yield cast(BinaryIO, file)
@@ -77,7 +86,12 @@ def open_data(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def open_share(path: Path, communicator: Communicator = ALONE, skipped: int = 0) -> Iterator[BinaryIO]:
+def open_share(
+    path: Path,
+    communicator: Communicator = ALONE,
+    skipped: int = 0,
+    on_open: Callable[[BinaryIO], None] | None = None,
+) -> Iterator[BinaryIO]:
     """Open a text file, compressed or not, for this rank's share of its lines.
 
     Shares are equally many bytes, but for the end of a line. A line break in quotes counts as the end of a line.
@@ -90,13 +104,15 @@ def open_share(path: Path, communicator: Communicator = ALONE, skipped: int = 0)
         The ranks that share it.
     skipped
         Lines at its beginning that are nobody's.
+    on_open
+        See `open_data`.
 
     Raises
     ------
     UserError
         As `open_data`.
     """
-    with open_data(path) as file:
+    with open_data(path, on_open) as file:
         if communicator.size == 1:
             for _ in range(skipped):
                 file.readline()

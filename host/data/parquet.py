@@ -1,20 +1,23 @@
 """Parquet files: a sample a row, a feature a column."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from p4sgd.host.data.columns import Columns, ReadOptions, choose_columns
 from p4sgd.host.data.dataset import Dataset, find_not_finite
-from p4sgd.host.data.labels import encode_labels, join_texts, real_labels
+from p4sgd.host.data.labels import encode_labels, index_column, join_texts, real_labels
 from p4sgd.host.data.spread import join_shares
 from p4sgd.host.errors import UserError
-from p4sgd.host.launch.communicator import Communicator, share_of
+from p4sgd.host.launch.communicator import ALONE, Communicator, share_of
 
-__all__ = ["read_parquet"]
+__all__ = ["ParquetTable", "open_parquet", "parquet_blocks", "parquet_labels", "read_parquet"]
 
 _BATCH_VALUES = 1 << 19
 
@@ -30,6 +33,46 @@ def read_parquet(path: Path, options: ReadOptions) -> Dataset:
     UserError
         If the file cannot be read; the message names file, row and column.
     """
+    with open_parquet(path, options) as table:
+        return _read(table, options.communicator)
+
+
+@dataclass(frozen=True, eq=False)
+class ParquetTable:
+    """An open file.
+
+    Parameters
+    ----------
+    path
+        Its name.
+    file
+        What pyarrow reads it with.
+    kept
+        Places of the columns that are data.
+    columns
+        What these are.
+    """
+
+    path: Path
+    file: Any
+    kept: Sequence[int]
+    columns: Columns
+
+    @property
+    def samples(self) -> int:
+        """How many samples it has."""
+        return int(self.file.metadata.num_rows)
+
+
+@contextmanager
+def open_parquet(path: Path, options: ReadOptions) -> Iterator[ParquetTable]:
+    """Open a file and look at its columns.
+
+    Raises
+    ------
+    UserError
+        If it cannot be read, also from within the ``with`` block, or holds something else than numbers.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -42,7 +85,7 @@ def read_parquet(path: Path, options: ReadOptions) -> Dataset:
                 kind = file.schema_arrow.field(kept[place]).type
                 if not _suits(kind, label=place == columns.label):
                     raise UserError(f"{path}, {columns[place]}: holds {kind}, not numbers")
-            return _read(file, kept, columns, path, options.communicator)
+            yield ParquetTable(path, file, kept, columns)
     except pa.ArrowException as error:
         raise UserError(f"{path}: cannot be read as Parquet: {error}") from error
     except OSError as error:  # pyarrow says "damaged" so, too
@@ -76,14 +119,16 @@ def _suits(kind: Any, *, label: bool) -> bool:
     return numeric or (label and text)
 
 
-def _read(file: Any, kept: list[int], columns: Columns, path: Path, ranks: Communicator) -> Dataset:
-    import pyarrow as pa
+def parquet_blocks(table: ParquetTable, rows: range) -> Iterator[tuple[npt.NDArray[np.float64], Any]]:
+    """Some rows, block by block: features, and the labels as an array of pyarrow, if wanted.
 
-    total = file.metadata.num_rows
-    share = share_of(ranks, total)
-    features = np.empty((len(share), len(columns.features)))
-    parts: list[Any] = []
-    for first, batch in _batches(file, share, columns.count):
+    Raises
+    ------
+    UserError
+        If a value is missing or not finite; the message names row and column.
+    """
+    path, columns, kept = table.path, table.columns, table.kept
+    for first, batch in _batches(table, rows):
         for place in _used(columns):
             column = batch.column(kept[place])
             if column.null_count:
@@ -91,7 +136,7 @@ def _read(file: Any, kept: list[int], columns: Columns, path: Path, ranks: Commu
                 raise UserError(
                     f"{path}, row {row + 1}, {columns[place]}: the value is missing: fill it in or leave the row out"
                 )
-        block = features[first - share.start :][: batch.num_rows]
+        block = np.empty((batch.num_rows, len(columns.features)))
         for feature, place in enumerate(columns.features):
             block[:, feature] = _numbers(batch.column(kept[place]))
         strange = find_not_finite(block)
@@ -99,35 +144,71 @@ def _read(file: Any, kept: list[int], columns: Columns, path: Path, ranks: Commu
             row, feature = strange
             where = f"{path}, row {first + row + 1}, {columns[columns.features[feature]]}"
             raise UserError(f"{where}: the value is {block[row, feature]}: it must be finite")
-        if columns.label is not None:
-            parts.append(_plain(batch.column(kept[columns.label])))
-    feature_names = columns.feature_names
-    if columns.label is None:
-        return join_shares(features, np.zeros(total), str(path), ranks, labelled=False, feature_names=feature_names)
-    joined = pa.chunked_array(parts, type=_plain_type(file.schema_arrow.field(kept[columns.label]).type))
-    names: tuple[str, ...] = ()
-    if pa.types.is_string(joined.type) or pa.types.is_large_string(joined.type):
-        encoded = joined.combine_chunks().dictionary_encode()
-        which = encoded.indices.to_numpy().astype(np.intp)
-        labels, names = encode_labels(*join_texts(encoded.dictionary.to_pylist(), which, ranks), str(path))
-    else:
-        numbers = joined.to_numpy() if pa.types.is_integer(joined.type) else _numbers(joined)
-        labels = np.concatenate(ranks.all_gather(real_labels(numbers, str(path))))
-    return join_shares(features, labels, str(path), ranks, label_names=names, feature_names=feature_names)
+        yield block, None if columns.label is None else _plain(batch.column(kept[columns.label]))
 
 
-def _batches(file: Any, share: range, columns: int) -> Iterator[tuple[int, Any]]:
-    """The rows of a share, batch by batch, and the number of a batch's first row; other row groups are not read."""
+def _batches(table: ParquetTable, rows: range) -> Iterator[tuple[int, Any]]:
+    """Some rows, batch by batch, and the number of a batch's first row; row groups that have none are not read."""
+    step = max(1, _BATCH_VALUES // table.columns.count)
     first = 0
-    for group in range(file.num_row_groups):
-        end = first + file.metadata.row_group(group).num_rows
-        if first < share.stop and share.start < end:
-            for batch in file.iter_batches(batch_size=max(1, _BATCH_VALUES // columns), row_groups=[group]):
-                own = range(max(first, share.start), min(first + batch.num_rows, share.stop))
+    for group in range(table.file.num_row_groups):
+        end = first + table.file.metadata.row_group(group).num_rows
+        if first < rows.stop and rows.start < end:
+            for batch in table.file.iter_batches(batch_size=step, row_groups=[group]):
+                own = range(max(first, rows.start), min(first + batch.num_rows, rows.stop))
                 if own:
                     yield own.start, batch.slice(own.start - first, len(own))
                 first += batch.num_rows
         first = end
+
+
+def parquet_labels(
+    column: Any, name: str, *, first: int = 0, ranks: Communicator = ALONE
+) -> tuple[npt.NDArray[np.float64], tuple[str, ...]]:
+    """Labels as numbers, and the names of the classes if they are texts.
+
+    Parameters
+    ----------
+    column
+        A chunked array of pyarrow.
+    name
+        Where the labels come from, for messages.
+    first
+        Samples of the source that came before these, for messages.
+    ranks
+        The ranks that have a column each; what is returned are the labels of all, one after another.
+
+    Raises
+    ------
+    UserError
+        As `encode_labels` and `real_labels`.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return encode_labels(*join_texts(ranks.all_gather(index_column(column))), name, first=first)
+    numbers = column.to_numpy() if pa.types.is_integer(column.type) else _numbers(column)
+    return np.concatenate(ranks.all_gather(real_labels(numbers, name))), ()
+
+
+def _read(table: ParquetTable, ranks: Communicator) -> Dataset:
+    import pyarrow as pa
+
+    name, feature_names = str(table.path), table.columns.feature_names
+    share = share_of(ranks, table.samples)
+    features = np.empty((len(share), len(table.columns.features)))
+    parts: list[Any] = []
+    first = 0
+    for block, column in parquet_blocks(table, share):
+        features[first : first + block.shape[0]] = block
+        first += block.shape[0]
+        parts.append(column)
+    if table.columns.label is None:
+        labels = np.zeros(table.samples)
+        return join_shares(features, labels, name, ranks, labelled=False, feature_names=feature_names)
+    kind = _plain_type(table.file.schema_arrow.field(table.kept[table.columns.label]).type)
+    labels, names = parquet_labels(pa.chunked_array(parts, type=kind), name, ranks=ranks)
+    return join_shares(features, labels, name, ranks, label_names=names, feature_names=feature_names)
 
 
 def _plain_type(kind: Any) -> Any:

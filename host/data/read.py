@@ -1,7 +1,8 @@
 """Reading a data set from wherever it is."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from p4sgd.host.data.arrays import read_npy, read_npz
@@ -15,7 +16,7 @@ from p4sgd.host.data.parquet import read_parquet
 from p4sgd.host.errors import UserError
 from p4sgd.host.launch.communicator import ALONE, Communicator
 
-__all__ = ["FORMATS", "read_dataset"]
+__all__ = ["FORMATS", "check_options", "explained", "find_format", "read_dataset"]
 
 FORMATS: dict[str, Callable[[Path, ReadOptions], Dataset]] = {
     "libsvm": read_libsvm,
@@ -77,13 +78,44 @@ def read_dataset(
         If there is no such source or something is wrong with it; the message names file and line, or row and column.
     """
     options = ReadOptions(label_column, labels_needed, like, header, delimiter, zero_based, communicator)
-    if delimiter is not None and (len(delimiter) != 1 or delimiter not in _DELIMITERS):
-        raise UserError(f"the delimiter must be one ASCII character and no quote, not {delimiter!r}")
+    check_options(options)
     if isinstance(source, str) and file_format is None and is_builtin(source):
         dataset = read_builtin(source, communicator)
         if like is not None and dataset.feature_count != like.count:
             raise UserError(f"{source}: there are {dataset.feature_count} features, {like.count} are needed")
         return dataset
+    path = Path(source)
+    file_format, guessed = find_format(source, file_format)
+    with explained(path, file_format if guessed else None):
+        return FORMATS[file_format](path, options)
+
+
+def check_options(options: ReadOptions) -> None:
+    """Refuse options that no file can be read with.
+
+    Raises
+    ------
+    UserError
+        If the delimiter is none.
+    """
+    delimiter = options.delimiter
+    if delimiter is not None and (len(delimiter) != 1 or delimiter not in _DELIMITERS):
+        raise UserError(f"the delimiter must be one ASCII character and no quote, not {delimiter!r}")
+
+
+def find_format(source: str | Path, file_format: str | None = None) -> tuple[str, bool]:
+    """The format of a file, and whether it was guessed from the first bytes.
+
+    Parameters
+    ----------
+    source, file_format
+        See `read_dataset`.
+
+    Raises
+    ------
+    UserError
+        If there is no such file or format, or none is to be seen.
+    """
     path = Path(source)
     if not path.exists():
         raise UserError(f"{source}: there is no such file; built-in data sets are {', '.join(BUILTIN)}")
@@ -98,13 +130,32 @@ def read_dataset(
         raise UserError(f"there is no format {file_format!r}; there are {', '.join(FORMATS)}")
     if file_format not in _COMPRESSED and path.name.lower().endswith(SUFFIXES):
         raise UserError(f"{source}: {file_format} files are read uncompressed: decompress it first")
+    return file_format, guessed
+
+
+@contextmanager
+def explained(path: Path, guessed: str | None) -> Iterator[None]:
+    """Read a file; what a mistake looks like may not be what it is.
+
+    Parameters
+    ----------
+    path
+        The file.
+    guessed
+        Its format, if that was only guessed.
+
+    Raises
+    ------
+    UserError
+        Those from within the ``with`` block, with a hint if the format was guessed; or another one if compressed data
+        are damaged, which as text may look like the user's mistake before it is found out.
+    """
     try:
-        return FORMATS[file_format](path, options)
+        yield
     except UserError as error:
-        # What damaged compression gives as text may look like the user's mistake before it is found out.
         check_compression(path)
-        if guessed:
-            raise UserError(f"{error} (it looks like {file_format}; if it is not, say so with --format)") from error
+        if guessed is not None:
+            raise UserError(f"{error} (it looks like {guessed}; if it is not, say so with --format)") from error
         raise
 
 

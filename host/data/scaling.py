@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.dataset import Features, find_not_finite
+from p4sgd.host.data.extremes import Extremes
 from p4sgd.host.errors import UserError
 from p4sgd.host.launch.communicator import ALONE, Communicator
 
@@ -66,11 +67,9 @@ class Scaling:
         UserError
             If a value is NaN or infinite, or there is no such kind.
         """
-        if kind not in KINDS:
-            raise UserError(f"there is no scaling {kind!r}; there are {', '.join(KINDS)}")
-        if kind == "auto":
-            kind = "minmax" if isinstance(features, np.ndarray) else "maxabs"
-        low, high = _extremes(features)
+        extremes = Extremes(features.shape[1])
+        extremes.add(features)
+        low, high = extremes.range()
         if features.shape[0] and not (np.isfinite(low).all() and np.isfinite(high).all()):
             place = find_not_finite(features)
             assert place is not None
@@ -81,6 +80,33 @@ class Scaling:
             )
         low = np.min(communicator.all_gather(low), axis=0)
         high = np.max(communicator.all_gather(high), axis=0)
+        return cls.of_range(low, high, kind, sparse=not isinstance(features, np.ndarray))
+
+    @classmethod
+    def of_range(
+        cls, low: npt.NDArray[np.float64], high: npt.NDArray[np.float64], kind: str = "auto", *, sparse: bool
+    ) -> Self:
+        """As `fit`, from the smallest and largest value of each column, which are finite.
+
+        Parameters
+        ----------
+        low, high
+            float64 (features,).
+        kind
+            One of `KINDS`.
+        sparse
+            Whether the training set is.
+
+        Raises
+        ------
+        UserError
+            If there is no such kind.
+        """
+        if kind not in KINDS:
+            raise UserError(f"there is no scaling {kind!r}; there are {', '.join(KINDS)}")
+        if kind == "auto":
+            kind = "maxabs" if sparse else "minmax"
+        low = low + 0.0  # of 0 and −0 either may be called the smallest
         magnitude = np.maximum(np.abs(low), np.abs(high))
         if kind == "maxabs":
             offset, half_span = np.zeros_like(low), magnitude / 2
@@ -121,20 +147,3 @@ def _scaled(
     with np.errstate(over="ignore"):  # only far outside the range of the training data
         scaled *= scale * 2
     return scaled
-
-
-def _extremes(features: Features) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Smallest and largest value of each column, NaN if it has one; without samples ∞ and −∞."""
-    if isinstance(features, np.ndarray):
-        low, high = features.min(axis=0, initial=np.inf), features.max(axis=0, initial=-np.inf)
-        return low.astype(np.float64), high.astype(np.float64)
-    samples, columns = features.shape
-    low, high = np.full(columns, np.inf), np.full(columns, -np.inf)
-    # In place: scipy's own column minimum makes a copy of the matrix.
-    with np.errstate(invalid="ignore"):  # NaN
-        np.minimum.at(low, features.indices, features.data)
-        np.maximum.at(high, features.indices, features.data)
-    holes = np.bincount(features.indices, minlength=columns) < samples
-    low[holes] = np.minimum(low[holes], 0.0)
-    high[holes] = np.maximum(high[holes], 0.0)
-    return low, high

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from p4sgd.host.data import Dataset
+from p4sgd.host.data.dataset import Labelled
 from p4sgd.host.data.labels import EXACT
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses.loss import FloatArray, Task
@@ -62,7 +62,7 @@ class LabelCoding:
             raise ValueError(f"there are no names for the classes {self.classes}")
 
     @classmethod
-    def fit(cls, task: Task, data: Dataset, positive: str | float | None = None) -> Self:
+    def fit(cls, task: Task, data: Labelled, positive: str | float | None = None) -> Self:
         """The coding for a training set.
 
         Parameters
@@ -112,7 +112,7 @@ class LabelCoding:
             )
         return cls(task, (float(found[0]), float(found[1])), None, names)
 
-    def labels_of(self, data: Dataset) -> FloatArray:
+    def labels_of(self, data: Labelled) -> FloatArray:
         """Labels of a data set as predictions have them: its own numbers, or 0 and 1 with ``positive``.
 
         Raises

@@ -45,7 +45,7 @@ def write(tmp_path, text, name="data.csv"):
 )
 def test_forms(tmp_path, monkeypatch, text, fast):
     def refuse(path, form):
-        raise csv_file._RefusedError
+        raise csv_file.RefusedError
 
     if not fast:
         monkeypatch.setattr(csv_file, "_read_fast", refuse)

@@ -192,9 +192,9 @@ def test_a_matrix_that_cannot_be_read_in_parts_is_refused(tmp_path):
     matrix = np.ones((8, 4))
     columns = tmp_path / "columns.npz"
     np.savez(columns, X=np.asfortranarray(matrix), y=np.arange(8) % 2)
-    with pytest.raises(UserError, match="row-major"):
+    with pytest.raises(UserError, match="column by column"):
         run_ranks(2, lambda ranks: read_dataset(columns, communicator=ranks))
     csc = tmp_path / "csc.npz"
     scipy.sparse.save_npz(csc, scipy.sparse.csc_array(matrix))
-    with pytest.raises(UserError, match="not CSR"):
+    with pytest.raises(UserError, match="csc, which cannot be read by rows"):
         run_ranks(2, lambda ranks: read_dataset(csc, communicator=ranks))

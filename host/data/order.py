@@ -1,0 +1,67 @@
+"""In which order samples are taken, and which of them are held out."""
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.errors import UserError
+
+__all__ = ["Order", "held_out", "shuffle", "split"]
+
+Order: TypeAlias = npt.NDArray[np.intp]
+"""Numbers of samples."""
+
+
+def held_out(samples: int, fraction: float) -> int:
+    """How many of ``samples`` samples `split` holds out: whole ones, at least one."""
+    return max(1, round(fraction * samples))
+
+
+def shuffle(samples: int, seed: int) -> Order:
+    """All samples in random order; the same seed gives the same order."""
+    return np.random.default_rng(seed).permutation(samples)
+
+
+def split(
+    labels: npt.NDArray[np.float64], fraction: float, *, seed: int, stratified: bool, name: str
+) -> tuple[Order, Order]:
+    """Shuffle samples and hold a part of them out.
+
+    Parameters
+    ----------
+    labels
+        float64 (samples,).
+    fraction, seed, stratified
+        See `p4sgd.host.data.Dataset.split`.
+    name
+        Where the samples come from, for messages.
+
+    Returns
+    -------
+    The rest and what is held out, both in random order.
+
+    Raises
+    ------
+    UserError
+        If the fraction leaves no sample for one of the two.
+    """
+    order = shuffle(labels.size, seed)
+    count = held_out(labels.size, fraction)
+    if not 0 < fraction < 1 or count >= labels.size:
+        raise UserError(f"{name}: holding out {fraction:g} of {labels.size} samples leaves none of one part")
+    if not stratified:
+        return order[count:], order[:count]
+    _, member, sizes = np.unique(labels[order], return_inverse=True, return_counts=True)
+    held = np.zeros(labels.size, dtype=bool)
+    for label, share in enumerate(_shares(sizes, count)):
+        held[np.flatnonzero(member == label)[:share]] = True
+    return order[~held], order[held]
+
+
+def _shares(sizes: npt.NDArray[np.intp], count: int) -> list[int]:
+    """How many of ``count`` samples to take from classes of these sizes: largest remainders get what is left over."""
+    wanted = sizes * (count / sizes.sum())
+    shares = np.floor(wanted).astype(int)
+    shares[np.argsort(shares - wanted, kind="stable")[: count - shares.sum()]] += 1
+    return [int(share) for share in shares]
