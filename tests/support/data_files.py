@@ -1,0 +1,67 @@
+"""Data files of every format, and readers that read them in blocks of a few samples."""
+
+import bz2
+import gzip
+import lzma
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import scipy.sparse
+from sklearn.datasets import dump_svmlight_file
+
+from p4sgd.host.data import csv_file, parquet
+from p4sgd.host.data.blocks import libsvm, npy, npz
+
+FORMATS = ("data.libsvm", "data.libsvm.gz", "data.csv", "data.csv.xz", "data.tsv.bz2", "data.npy", "columns.npy")
+FORMATS += ("data.npz", "packed.npz", "sparse.npz", "data.parquet")
+"""Names of files that `write_data` can make."""
+
+_COMPRESSED = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+
+
+def use_small_blocks(patch):
+    """Have every reader read a few samples at a time; ``patch`` is a `pytest.MonkeyPatch`."""
+    patch.setattr(libsvm, "_BLOCK_BYTES", 200)
+    patch.setattr(csv_file, "_BLOCK_BYTES", 300)
+    patch.setattr(csv_file, "_BLOCK_VALUES", 40)
+    patch.setattr(parquet, "_BATCH_VALUES", 40)
+    for module in (npy, npz):
+        patch.setattr(module, "BLOCK_VALUES", 40)
+
+
+def make_samples(seed, samples=60, features=7, *, texts=False):
+    """Features with zeros among them, and labels of two classes."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(samples, features)) * (rng.random((samples, features)) < 0.6)
+    x[0, [0, -1]] = 1.5  # a LIBSVM file does not show features that no sample has
+    labels = np.where(np.arange(samples) % 2, 1.0, -1.0)
+    rng.shuffle(labels)
+    return x, np.where(labels > 0, "spam", "ham") if texts else labels
+
+
+def write_data(folder, name, features, labels):
+    """Write a data file of one of `FORMATS`."""
+    path = folder / name
+    plain = name.split(".")[1]
+    if plain == "libsvm":
+        dump_svmlight_file(features, labels, str(path), zero_based=False)
+    elif plain in ("csv", "tsv"):
+        delimiter = "," if plain == "csv" else "\t"
+        lines = [[*map(repr, row), text] for row, text in zip(features.tolist(), map(str, labels), strict=True)]
+        path.write_text("".join(delimiter.join(line) + "\n" for line in lines))
+    elif plain == "npy":
+        matrix = np.column_stack([features, labels]).astype(np.float32)
+        np.save(path, np.asfortranarray(matrix) if name == "columns.npy" else matrix)
+    elif name == "sparse.npz":
+        matrix = scipy.sparse.csr_array(features)
+        parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr, "shape": matrix.shape}
+        np.savez(path, format=np.array(b"csr"), **parts, y=labels)
+    elif plain == "npz":
+        (np.savez_compressed if name == "packed.npz" else np.savez)(path, X=features, y=labels)
+    else:
+        columns = {f"c{place}": column for place, column in enumerate(features.T)}
+        pq.write_table(pa.table({**columns, "label": labels}), path)
+    if path.suffix in _COMPRESSED:
+        path.write_bytes(_COMPRESSED[path.suffix](path.read_bytes()))
+    return path
