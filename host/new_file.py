@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from p4sgd.host.errors import UserError
 
-__all__ = ["new_file"]
+__all__ = ["new_file", "reserve", "write_error"]
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -48,7 +48,7 @@ def new_file(path: Path, size: int | None = None) -> Iterator[BinaryIO]:
                 if target.exists():
                     os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
                 if size:
-                    _reserve(file, size)
+                    reserve(file, size)
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -57,15 +57,18 @@ def new_file(path: Path, size: int | None = None) -> Iterator[BinaryIO]:
             temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
-        if error.errno in _FULL:
-            needed = f", {size / 1e6:,.1f} MB are needed" if size else ""
-            raise UserError(
-                f"{path}: cannot write: the disk is full{needed}: free some space or choose another folder"
-            ) from error
-        raise UserError(f"{path}: cannot write: {error.strerror or error}") from error
+        raise write_error(path, error, size) from error
 
 
-def _reserve(file: BinaryIO, size: int) -> None:
+def write_error(path: Path, error: OSError, size: int | None = None) -> UserError:
+    """What to tell of a file, of ``size`` bytes if that is known, that cannot be written."""
+    if error.errno in _FULL:
+        needed = f", {size / 1e6:,.1f} MB are needed" if size else ""
+        return UserError(f"{path}: cannot write: the disk is full{needed}: free some space or choose another folder")
+    return UserError(f"{path}: cannot write: {error.strerror or error}")
+
+
+def reserve(file: BinaryIO, size: int) -> None:
     """Claim the disk blocks of a file, where the file system can."""
     try:
         os.posix_fallocate(file.fileno(), 0, size)

@@ -20,8 +20,10 @@ Sections: ``lines0`` … (one for each memory port of each engine), ``labels`` (
 
 import dataclasses
 import json
+import os
 import struct
 import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -105,14 +107,20 @@ class ImageWriter:
         A new file, opened for reading and writing; the caller closes it.
     image
         The image to be, with labels and scaling but without lines.
+    written
+        If the file was begun before: what `written` was then. It is gone on with from there.
     """
 
-    def __init__(self, file: BinaryIO, image: Image) -> None:
+    def __init__(self, file: BinaryIO, image: Image, written: Mapping[str, Sequence[int]] | None = None) -> None:
         self._file = file
         self._header = _header(image)
         self._sections: dict[str, dict[str, Any]] = self._header["sections"]
         self._written = dict.fromkeys(self._sections, 0)
         self._checksums = dict.fromkeys(self._sections, 0)
+        if written is not None:
+            for name, (size, checksum) in written.items():
+                self._written[name], self._checksums[name] = size, checksum
+            return
         for name in ("labels", "offset", "scale"):
             self._append(name, getattr(image, name).astype(self._sections[name]["dtype"]).view(np.uint8))
 
@@ -121,10 +129,20 @@ class ImageWriter:
         """Bytes of the whole file."""
         return _total(_header(image)["sections"])
 
+    @property
+    def written(self) -> dict[str, tuple[int, int]]:
+        """How far the file is: bytes of each section and their checksum; plain data."""
+        return {name: (size, self._checksums[name]) for name, size in self._written.items()}
+
     def append_lines(self, lines: npt.NDArray[np.uint8]) -> None:
         """Append the lines of some micro-batches: uint8 (engines · ports, T, C, S, 8/ports, lanes/8)."""
         for number, part in enumerate(lines):
             self._append(f"lines{number}", part.reshape(-1))
+
+    def sync(self) -> None:
+        """Have on the disk what was written."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
 
     def finish(self) -> None:
         """Write the header."""

@@ -15,13 +15,13 @@ from p4sgd.host.data.scaling import Scaling
 from p4sgd.host.errors import UserError
 from p4sgd.host.image.file import Image, ImageWriter, image_file, open_image
 from p4sgd.host.image.pack import pack_lines
-from p4sgd.host.image.partition import Shard, partition
+from p4sgd.host.image.partition import partition
 from p4sgd.host.new_file import new_file
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL, IntArray
 from p4sgd.hw.spec.image import ImageLayout
 
-__all__ = ["prepare_images"]
+__all__ = ["PackedBlocks", "plan_images", "prepare_images"]
 
 _BLOCK_VALUES = 1 << 20
 """Features that are scaled and packed at once: some 30 MB of float64 temporaries for dense data, and small enough for
@@ -79,105 +79,135 @@ def prepare_images(
         If the batch is no multiple of 8, if the features do not suit the workers, or if a file cannot be written; then
         no half-written file is left behind.
     """
+    if labels.shape != (data.samples,) or scaling.scale.shape != (data.feature_count,):
+        raise ValueError(f"labels {labels.shape} and scaling {scaling.scale.shape} must fit {data.features.shape}")
+    planned = plan_images(labels, scaling, config, workers=workers, stored=stored, batch=batch, bias=bias)
+    own = planned[data.communicator.rank :: data.communicator.size]
+    blocks = PackedBlocks(data, planned, scaling, planned[0].layout.samples)
+    return _in_memory(own, blocks) if directory is None else _in_files(own, blocks, directory)
+
+
+def plan_images(
+    labels: IntArray,
+    scaling: Scaling,
+    config: WorkerConfig,
+    *,
+    workers: int = 1,
+    stored: int = 8,
+    batch: int = BANKS,
+    bias: bool = True,
+) -> list[Image]:
+    """The images of all workers that `prepare_images` makes, but for their lines.
+
+    Parameters
+    ----------
+    labels, scaling, config, workers, stored, batch, bias
+        See there.
+
+    Raises
+    ------
+    UserError
+        If the batch is no multiple of 8, or if the features do not suit the workers.
+    """
     if batch < BANKS or batch % BANKS:
         raise UserError(f"batch must be a multiple of {BANKS}, not {batch}")
     if not 1 <= stored <= 8:
         raise UserError(f"stored planes must be 1 to 8, not {stored}")
-    if labels.shape != (data.samples,) or scaling.scale.shape != (data.feature_count,):
-        raise ValueError(f"labels {labels.shape} and scaling {scaling.scale.shape} must fit {data.features.shape}")
     if LABEL.overflows(labels):
         raise ValueError(f"labels must fit {LABEL}")
-    shards = partition(data.feature_count, workers, config, bias=bias)
-    padded_samples = -(-data.samples // batch) * batch
+    padded_samples = -(-labels.size // batch) * batch
     padded_labels = np.zeros(padded_samples, np.int32)
-    padded_labels[: data.samples] = labels
+    padded_labels[: labels.size] = labels
     # The bias is no feature of the data: nothing is subtracted or scaled.
     offset, scale = (np.append(each, np.zeros(int(bias))) for each in (scaling.offset, scaling.scale))
-    empty = [
+    return [
         Image(
             layout=ImageLayout(config, shard.features, padded_samples, stored),
             signed=scaling.signed,
             worker=shard.worker,
             workers=workers,
             first=shard.first,
-            samples=data.samples,
+            samples=labels.size,
             bias=bias,
             labels=padded_labels,
             offset=offset[shard.first : shard.last],
             scale=scale[shard.first : shard.last],
             port_lines=(),
         )
-        for shard in shards[data.communicator.rank :: data.communicator.size]
+        for shard in partition(scaling.scale.size, workers, config, bias=bias)
     ]
-    blocks = _Blocks(data, shards, scaling, stored, bias, padded_samples)
-    return _in_memory(empty, blocks) if directory is None else _in_files(empty, blocks, directory)
 
 
-def _in_memory(empty: Sequence[Image], blocks: "_Blocks") -> list[Image]:
-    lines = [np.empty((image.layout.config.labels_memory, *image.layout.lines_shape), np.uint8) for image in empty]
+def _in_memory(own: Sequence[Image], blocks: "PackedBlocks") -> list[Image]:
+    lines = [np.empty((image.layout.config.labels_memory, *image.layout.lines_shape), np.uint8) for image in own]
     done = 0
-    for samples, parts in blocks:
-        count = samples // BANKS
-        for image, part, target in zip(empty, parts, lines, strict=True):
-            target[:, done : done + count] = _pack(part, samples, image.layout)
-        done += count
-    return [dataclasses.replace(image, port_lines=tuple(each)) for image, each in zip(empty, lines, strict=True)]
+    for block in blocks:
+        for part, target in zip(block, lines, strict=True):
+            target[:, done : done + part.shape[1]] = part
+        done += block[0].shape[1]
+    return [dataclasses.replace(image, port_lines=tuple(each)) for image, each in zip(own, lines, strict=True)]
 
 
-def _in_files(empty: Sequence[Image], blocks: "_Blocks", directory: Path) -> list[Image]:
-    paths = [image_file(directory, image.worker) for image in empty]
+def _in_files(own: Sequence[Image], blocks: "PackedBlocks", directory: Path) -> list[Image]:
+    paths = [image_file(directory, image.worker) for image in own]
     with contextlib.ExitStack() as files:
         writers = [
             ImageWriter(files.enter_context(new_file(path, ImageWriter.file_bytes(image))), image)
-            for path, image in zip(paths, empty, strict=True)
+            for path, image in zip(paths, own, strict=True)
         ]
-        for samples, parts in blocks:
-            for image, part, writer in zip(empty, parts, writers, strict=True):
-                writer.append_lines(_pack(part, samples, image.layout))
+        for block in blocks:
+            for part, writer in zip(block, writers, strict=True):
+                writer.append_lines(part)
         for writer in writers:
             writer.finish()
     return [open_image(path, verify=False) for path in paths]
 
 
-def _pack(part: npt.NDArray[np.uint8], samples: int, layout: ImageLayout) -> npt.NDArray[np.uint8]:
-    """A worker's lines of its features of a block, filled up to so many samples."""
-    q = np.zeros((samples, layout.padded_features), np.uint8)
-    q[: part.shape[0], : part.shape[1]] = part
-    return pack_lines(q, layout)
-
-
 @dataclass(frozen=True, eq=False)
-class _Blocks:
-    """The quantised samples of a data set, block by block.
+class PackedBlocks:
+    """The samples of a data set, block by block: scaled, quantised, and packed for every worker of this process.
 
-    Iterating gives for each block how many samples it has, multiples of 8 that sum up to ``padded_samples``, and for
-    every worker of this process its features of them, the bias included: uint8 (samples but for padding, features).
+    Iterating gives for each block the lines of each worker: uint8 (engines · ports, T, C, S, 8/ports, lanes/8), whose
+    micro-batches (T) sum up to ``padded_samples``.
+
+    Parameters
+    ----------
+    data
+        The samples.
+    images
+        Of all workers, as `plan_images` gives them.
+    scaling
+        Scaling of the features.
+    padded_samples
+        Samples with the zero samples that follow them; a multiple of 8.
     """
 
     data: Dataset
-    shards: Sequence[Shard]
+    images: Sequence[Image]
     scaling: Scaling
-    stored: int
-    bias: bool
     padded_samples: int
 
-    def __iter__(self) -> Iterator[tuple[int, Sequence[npt.NDArray[np.uint8]]]]:
-        features = self.data.feature_count
-        own = max(1, _BLOCK_VALUES // (BANKS * (features + 1))) * BANKS
-        step = own * self.data.communicator.size
+    def __iter__(self) -> Iterator[list[npt.NDArray[np.uint8]]]:
+        features, ranks = self.data.feature_count, self.data.communicator
+        step = max(1, _BLOCK_VALUES // (BANKS * (features + 1))) * BANKS * ranks.size
         # What a sample without any stored feature looks like.
-        blank = np.zeros(features + int(self.bias), np.uint8)
+        blank = np.zeros(features + int(self.images[0].bias), np.uint8)
         blank[:features] = self._quantize(self.scaling.zero)
-        if self.bias:
-            blank[-1] = steps(self.stored, self.scaling.signed)
+        blank[features:] = steps(self._stored, self.scaling.signed)
         for first in range(0, self.padded_samples, step):
             which = slice(first, first + step)
             held = self.data.held(which)
             block = np.empty((held.shape[0], blank.size), np.uint8)
             block[:] = blank
             self._fill(block[:, :features], held)
-            parts = [block[:, shard.first : shard.last] for shard in self.shards]
-            yield min(step, self.padded_samples - first), self.data.deal(parts, which)
+            parts = [block[:, image.first : image.first + image.layout.features] for image in self.images]
+            dealt, samples = self.data.deal(parts, which), min(step, self.padded_samples - first)
+            own = self.images[ranks.rank :: ranks.size]
+            yield [_pack(part, samples, image.layout) for part, image in zip(dealt, own, strict=True)]
+
+    @property
+    def _stored(self) -> int:
+        return self.images[0].layout.stored
 
     def _fill(self, block: npt.NDArray[np.uint8], features: Features) -> None:
         if isinstance(features, np.ndarray):
@@ -188,4 +218,11 @@ class _Blocks:
 
     def _quantize(self, a: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
         """Two's complement in 8 bits; packing looks at the low S bits only."""
-        return quantize(a, self.stored, self.scaling.signed).astype(np.uint8)
+        return quantize(a, self._stored, self.scaling.signed).astype(np.uint8)
+
+
+def _pack(part: npt.NDArray[np.uint8], samples: int, layout: ImageLayout) -> npt.NDArray[np.uint8]:
+    """A worker's lines of its features of a block, filled up to so many samples."""
+    q = np.zeros((samples, layout.padded_features), np.uint8)
+    q[: part.shape[0], : part.shape[1]] = part
+    return pack_lines(q, layout)

@@ -5,6 +5,9 @@ features are on average another than the real ones, and through the weights that
 on breast cancer at one bit, predictions on full-precision features are right for 51 % of the samples as they are and
 for 95 % after the shift is taken out. So the model's intercept is fitted on the training samples: one number, a convex
 problem. A model trained without a bias gets no number fitted to the labels; the trainer takes the mean shift out.
+
+If the full-precision samples are not at hand, as with data that were prepared before, the mean shift is taken out by
+the means of the features, which are known, and the number is fitted to the activations of the quantised samples.
 """
 
 import functools

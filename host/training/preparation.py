@@ -3,16 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data import Dataset, Scaling
+from p4sgd.host.data import Dataset, FeatureSpace, Scaling
+from p4sgd.host.data.dataset import Features
+from p4sgd.host.data.identity import DataIdentity
+from p4sgd.host.data.order import shuffle
 from p4sgd.host.data.quantize import feature_values, steps
 from p4sgd.host.devices.session import bank_bytes
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Image, partition, prepare_images
-from p4sgd.host.launch.communicator import agreed
+from p4sgd.host.launch.communicator import ALONE, Communicator, agreed
 from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.losses.labels import LabelCoding
 from p4sgd.host.losses.loss import FloatArray
@@ -38,8 +42,14 @@ class Prepared:
 
     Parameters
     ----------
+    name
+        Where the training samples come from.
+    samples
+        How many there are.
+    space
+        Their features.
     train
-        The training samples, in the order of the images.
+        They themselves, in the order of the images; ``None`` if they are not at hand.
     train_labels
         Their labels, as `LabelCoding.labels_of` gives them.
     validation
@@ -57,9 +67,16 @@ class Prepared:
         How features were scaled: ``minmax`` or ``maxabs``.
     mean_square
         Mean squared norm of a sample's scaled features, bias included.
+    means
+        float64, as ``slope``: mean over the samples of slope · raw feature + offset; ``None`` if they are at hand.
+    communicator
+        The processes that have the workers together.
     """
 
-    train: Dataset
+    name: str
+    samples: int
+    space: FeatureSpace
+    train: Dataset | None
     train_labels: FloatArray
     validation: Dataset | None
     coding: LabelCoding
@@ -69,6 +86,8 @@ class Prepared:
     offset: npt.NDArray[np.float64]
     scaling: str
     mean_square: float
+    means: npt.NDArray[np.float64] | None = None
+    communicator: Communicator = ALONE
 
     def fold(self, weights: IntArray, loss: str) -> Model:
         """The model on raw features that weights of the hardware stand for.
@@ -81,7 +100,7 @@ class Prepared:
             Name of the loss.
         """
         real = WEIGHT.to_real(weights)
-        known = self.train.feature_count
+        known = self.space.count
         return Model(
             coefficients=real[:known] * self.slope[:known],
             intercept=float(real @ self.offset),
@@ -91,9 +110,48 @@ class Prepared:
             loss=loss,
             labels=self.coding,
             features=self.features,
-            feature_names=self.train.feature_names,
-            zero_based=self.train.zero_based,
+            feature_names=self.space.names,
+            zero_based=self.space.zero_based,
         )
+
+
+class PreparedData(Protocol):
+    """A training set that was prepared before."""
+
+    @property
+    def name(self) -> str:
+        """Where it comes from, for messages."""
+        ...
+
+    @property
+    def samples(self) -> int:
+        """How many samples it has, without those that are held out."""
+        ...
+
+    @property
+    def space(self) -> FeatureSpace:
+        """Its features."""
+        ...
+
+    @property
+    def identity(self) -> DataIdentity:
+        """What tells it from others."""
+        ...
+
+    @property
+    def communicator(self) -> Communicator:
+        """The processes that train on it together."""
+        ...
+
+    def load(self, options: TrainingOptions, config: WorkerConfig) -> Prepared:
+        """What `prepare` would give, without the samples.
+
+        Raises
+        ------
+        UserError
+            If options and configuration are not those that it was prepared with.
+        """
+        ...
 
 
 def prepare(
@@ -120,7 +178,7 @@ def prepare(
     UserError
         If data, options and configuration do not suit each other.
     """
-    _check_capacity(data, options, config)  # before any work is done
+    check_capacity_for(data.feature_count, options, config)  # before any work is done
     task = get_loss(options.loss).task
     coding = LabelCoding.fit(task, data, options.positive)  # before the split, so that a message speaks of all samples
     validation = None
@@ -129,7 +187,7 @@ def prepare(
         data, validation = data.split(options.validation_fraction, seed=options.seed, stratified=stratified)
         coding = LabelCoding.fit(task, data, options.positive)
     else:
-        data = data.take(np.random.default_rng(options.seed).permutation(data.samples))
+        data = data.take(shuffle(data.samples, options.seed))
     coding = agreed(data.communicator, coding)
     scaling = Scaling.fit(data.features, options.scaling, data.communicator)
     labels = coding.labels_of(data)
@@ -144,10 +202,13 @@ def prepare(
         bias=options.bias,
         directory=directory,
     )
-    slope, offset = feature_values(scaling.scale, scaling.offset, options.stored, scaling.signed)
-    if options.bias:
-        slope, offset = np.append(slope, 0.0), np.append(offset, _bias_value(options.stored, scaling.signed))
+    first = slice(sampled(data.samples, data.feature_count))
+    squares = data.in_order(square_norms(data.held(first), scaling), first)
+    slope, offset = hardware_values(scaling, options)
     return Prepared(
+        name=data.name,
+        samples=data.samples,
+        space=data.space,
         train=data,
         train_labels=labels,
         validation=validation,
@@ -157,12 +218,30 @@ def prepare(
         slope=slope,
         offset=offset,
         scaling=scaling.kind,
-        mean_square=_mean_square(data, scaling, options.bias),
+        mean_square=mean_square(squares, bias=options.bias),
+        communicator=data.communicator,
     )
 
 
-def _check_capacity(data: Dataset, options: TrainingOptions, config: WorkerConfig) -> None:
-    shards = partition(data.feature_count, options.workers, config, bias=options.bias)
+def hardware_values(
+    scaling: Scaling, options: TrainingOptions
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """``slope`` and ``offset`` of `Prepared`."""
+    slope, offset = feature_values(scaling.scale, scaling.offset, options.stored, scaling.signed)
+    if options.bias:
+        slope, offset = np.append(slope, 0.0), np.append(offset, bias_value(options.stored, scaling.signed))
+    return slope, offset
+
+
+def check_capacity_for(features: int, options: TrainingOptions, config: WorkerConfig) -> None:
+    """Refuse so many features if the workers do not hold them.
+
+    Raises
+    ------
+    UserError
+        If features, options and configuration do not suit each other.
+    """
+    shards = partition(features, options.workers, config, bias=options.bias)
     chunks = max(ImageLayout(config, shard.features, BANKS, options.stored).chunks for shard in shards)
     try:
         check_capacity(config, chunks, options.precision, stale=bool(options.staleness))
@@ -170,7 +249,7 @@ def _check_capacity(data: Dataset, options: TrainingOptions, config: WorkerConfi
         raise UserError(str(error)) from error
 
 
-def check_memory(data: Dataset, options: TrainingOptions, config: WorkerConfig, available: int) -> None:
+def check_memory(data: Dataset | PreparedData, options: TrainingOptions, config: WorkerConfig, available: int) -> None:
     """Refuse what workers with banks of ``available`` bytes could not hold, before any work is done.
 
     Raises
@@ -178,9 +257,11 @@ def check_memory(data: Dataset, options: TrainingOptions, config: WorkerConfig, 
     UserError
         If there are too many samples, or if data, options and configuration do not suit each other.
     """
-    held_out = data.held_out(options.validation_fraction) if options.validation_fraction else 0
+    held_out = 0
+    if options.validation_fraction and isinstance(data, Dataset):
+        held_out = data.held_out(options.validation_fraction)
     samples = -(-(data.samples - held_out) // options.batch) * options.batch
-    shards = partition(data.feature_count, options.workers, config, bias=options.bias)
+    shards = partition(data.space.count, options.workers, config, bias=options.bias)
     needed = max(bank_bytes(ImageLayout(config, shard.features, samples, options.stored)) for shard in shards)
     if needed > available:
         raise UserError(
@@ -189,19 +270,28 @@ def check_memory(data: Dataset, options: TrainingOptions, config: WorkerConfig, 
         )
 
 
-def _bias_value(stored: int, signed: bool) -> float:
+def bias_value(stored: int, signed: bool) -> float:
     """What the hardware reads for the bias. One signed plane has no +1: its bit means −1."""
     q = steps(stored, signed)
     return -1.0 if signed and stored == 1 else q / 2.0 ** (stored - int(signed))
 
 
-def _mean_square(data: Dataset, scaling: Scaling, bias: bool) -> float:
-    """Mean squared norm of a sample's scaled features, from the first samples: they are in random order."""
-    count = max(1, min(data.samples, _SAMPLED_VALUES // data.feature_count))
-    step = max(1, _BLOCK_VALUES // data.feature_count)
-    squares = []
-    for first in range(0, count, step):
-        scaled = scaling.apply(data.rows(slice(first, min(first + step, count))))
-        squares.append(np.einsum("ij,ij->i", scaled, scaled))
-    # Of each sample first, so that it does not matter which process has which.
-    return float(data.in_order(np.concatenate(squares), slice(count)).mean()) + float(bias)
+def sampled(samples: int, features: int) -> int:
+    """Of how many samples `mean_square` is, the first ones: they are in random order."""
+    return max(1, min(samples, _SAMPLED_VALUES // features))
+
+
+def square_norms(features: Features, scaling: Scaling) -> FloatArray:
+    """Squared norms of samples as they are scaled: float64 (samples,). None depends on the samples beside it, so that
+    it does not matter which are looked at together."""
+    squares = np.empty(features.shape[0])
+    step = max(1, _BLOCK_VALUES // features.shape[1])
+    for first in range(0, squares.size, step):
+        scaled = scaling.apply(features[first : first + step])
+        squares[first : first + step] = np.einsum("ij,ij->i", scaled, scaled)
+    return squares
+
+
+def mean_square(squares: FloatArray, *, bias: bool) -> float:
+    """Mean squared norm of a sample's scaled features, bias included, from `square_norms` of the first samples."""
+    return float(squares.mean()) + float(bias)

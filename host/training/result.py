@@ -80,7 +80,7 @@ class TrainingResult:
         Number of the epoch with the smallest ``monitored`` metric.
     monitored
         The metric that decides: ``validation_loss``; without validation samples ``objective``, or ``train_loss`` if
-        there are no penalties.
+        there are no penalties. Without full-precision training samples ``quantised_loss`` stands for ``train_loss``.
     stopped
         Why training ended.
     remarks

@@ -28,7 +28,7 @@ from p4sgd.host.training.checkpoint import Best, Checkpoint, CheckpointFile, Run
 from p4sgd.host.training.intercept import fit_intercept
 from p4sgd.host.training.metrics import measure
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.preparation import Prepared, prepare
+from p4sgd.host.training.preparation import Prepared, PreparedData, prepare
 from p4sgd.host.training.quantised import quantised_activations
 from p4sgd.host.training.rate import Rate, automatic_rate, choose_penalties, choose_rate, largest_rate, smallest_rate
 from p4sgd.host.training.result import EpochRecord, StopReason, TrainingResult
@@ -53,7 +53,7 @@ _ONE_SIGNED_BIT = (
 
 
 def train(
-    data: Dataset,
+    data: Dataset | PreparedData,
     options: TrainingOptions,
     device: Device,
     *,
@@ -69,7 +69,8 @@ def train(
     Parameters
     ----------
     data
-        Training samples; shuffled, and split if ``options.validation_fraction`` says so.
+        Training samples; shuffled, and split if ``options.validation_fraction`` says so. Data that were prepared
+        before are both already; without their samples there are no metrics ``train_…``.
     options
         Options.
     device
@@ -106,17 +107,21 @@ def train(
     workers = len(device.workers) * data.communicator.size
     if workers != options.workers:
         raise P4sgdError(f"the options are for {options.workers} workers, the device has {workers}")
-    if test is not None and not test.sparse and test.feature_count != data.feature_count:
-        raise UserError(f"{test.name} has {test.feature_count} features, {data.name} has {data.feature_count}")
+    if test is not None and not test.sparse and test.feature_count != data.space.count:
+        raise UserError(f"{test.name} has {test.feature_count} features, {data.name} has {data.space.count}")
     config = device.workers[0].config
     keep: Callable[[State], None] | None = None
     if checkpoint is not None or resume is not None:
-        run = Run(options, config, identify(data), None if test is None else identify(test))
+        identity = identify(data) if isinstance(data, Dataset) else data.identity
+        run = Run(options, config, identity, None if test is None else identify(test))
         if resume is not None:
             resume.check(run)
         if checkpoint is not None and data.communicator.rank == 0:
             keep = partial(checkpoint.save, run)
-    prepared = prepare(data, options, config, directory=directory)
+    if isinstance(data, Dataset):
+        prepared = prepare(data, options, config, directory=directory)
+    else:
+        prepared = data.load(options, config)
     state = State() if resume is None else copy.deepcopy(resume.state)
     return _Training(prepared, options, device, test, state, on_epoch, on_remark, keep).run()
 
@@ -136,7 +141,7 @@ class _Training:
         keep: Callable[[State], None] | None,
     ) -> None:
         self._prepared = prepared
-        self._ranks = prepared.train.communicator
+        self._ranks = prepared.communicator
         self._options = options
         self._device = device
         self._held_out = {
@@ -149,7 +154,9 @@ class _Training:
         self._state = state
         self._loss: Loss = get_loss(options.loss)
         self._penalised = options.l2 > 0 or options.l1 > 0
-        self._monitored = "objective" if self._penalised else "train_loss"
+        self._fitted = "quantised" if prepared.train is None else "train"
+        """The metrics of what training minimises."""
+        self._monitored = "objective" if self._penalised else f"{self._fitted}_loss"
         if prepared.validation is not None:
             self._monitored = "validation_loss"
         form = prepared.features
@@ -218,7 +225,7 @@ class _Training:
             learning_rate=rate.actual,
             metrics=metrics,
             seconds=seconds,
-            samples_per_second=self._prepared.train.samples / seconds,
+            samples_per_second=self._prepared.samples / seconds,
             flags=tuple(sorted(report.flags)),
             counters=report.counters,
         )
@@ -237,7 +244,7 @@ class _Training:
         penalties = choose_penalties(rate.actual, self._options.l2, self._options.l1)
         for remark in penalties.remarks:
             self._remark(remark)
-        samples = self._prepared.train.samples
+        samples = self._prepared.samples
         return RunSettings(
             features=self._prepared.features,
             chunks=max(image.layout.chunks for image in self._prepared.images),
@@ -256,27 +263,32 @@ class _Training:
         """The model that the weights stand for, and how good it is."""
         prepared, loss, coding = self._prepared, self._loss, self._prepared.coding
         model = prepared.fold(np.concatenate(weights), self._options.loss)
-        samples = prepared.train.samples
+        samples = prepared.samples
         quantised_z = quantised_activations(prepared.images, weights, prepared.features, samples, self._ranks)
-        train_z = model.decision_function(prepared.train)
-        if self._options.bias:
-            correction = fit_intercept(loss, train_z, coding.real(prepared.train_labels))
+        measured = {}
+        if prepared.train is None:
+            assert prepared.means is not None
+            real = WEIGHT.to_real(np.concatenate(weights))
+            correction = float(quantised_z.mean()) - float(real @ prepared.means)
+            if self._options.bias:
+                correction += fit_intercept(loss, quantised_z, coding.real(prepared.train_labels))
         else:
-            correction = float((quantised_z - train_z).mean())
+            train_z = model.decision_function(prepared.train)
+            if self._options.bias:
+                correction = fit_intercept(loss, train_z, coding.real(prepared.train_labels))
+            else:
+                correction = float((quantised_z - train_z).mean())
+            measured["train"] = measure(loss, coding, train_z + correction, prepared.train_labels)
+        measured["quantised"] = measure(loss, coding, quantised_z, prepared.train_labels)
         model = dataclasses.replace(model, intercept=model.intercept + correction)
-        train_z += correction
-        measured = {
-            "train": measure(loss, coding, train_z, prepared.train_labels),
-            "quantised": measure(loss, coding, quantised_z, prepared.train_labels),
-        }
         for name, data in self._held_out.items():
             measured[name] = measure(loss, coding, model.decision_function(data), self._held_out_labels[name])
         metrics = {f"{name}_{key}": value for name, values in measured.items() for key, value in values.items()}
         if self._penalised:
             # Without the bias: its weight is not in the model, whose intercept is fitted without a penalty.
-            w = WEIGHT.to_real(np.concatenate(weights)[: prepared.train.feature_count])
+            w = WEIGHT.to_real(np.concatenate(weights)[: prepared.space.count])
             penalty = self._options.l2 / 2 * float(w @ w) + self._options.l1 * float(np.abs(w).sum())
-            metrics["objective"] = metrics["train_loss"] + penalty
+            metrics["objective"] = metrics[f"{self._fitted}_loss"] + penalty
         return agreed(self._ranks, (model, metrics))
 
     def _score(self, epoch: int, weights: IntArray, intercept: float, metrics: dict[str, float]) -> None:
@@ -306,7 +318,7 @@ class _Training:
 
     def _tell_large_batch(self) -> None:
         """A mini-batch is filled up with samples that count for nothing, but the rate is divided by all of it."""
-        batch, samples = self._options.batch, self._prepared.train.samples
+        batch, samples = self._options.batch, self._prepared.samples
         enough = -(-samples // BANKS) * BANKS
         if batch > enough:
             self._remark(
@@ -333,10 +345,10 @@ class _Training:
         prepared, config = self._prepared, self._device.workers[0].config
         return {
             "p4sgd": importlib.metadata.version("p4sgd"),
-            "data": prepared.train.name,
-            "samples": prepared.train.samples,
+            "data": prepared.name,
+            "samples": prepared.samples,
             "validation_samples": 0 if prepared.validation is None else prepared.validation.samples,
-            "features": prepared.train.feature_count,
+            "features": prepared.space.count,
             "device": self._device.name,
             "configuration": dataclasses.asdict(config),
             "learning_rate": self._state.history[0].learning_rate,

@@ -1,0 +1,145 @@
+"""Sorting rows that do not fit into memory: to a file by destination first, then file by file.
+
+Destinations are counted from 0; bucket b takes destinations b·R to (b+1)·R − 1. A bucket's file has its rows in the
+order in which they came. It only grows, so its size at some moment says all that has to be known to go on from there.
+"""
+
+import os
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from p4sgd.host.data.dataset import Features
+from p4sgd.host.errors import UserError
+
+__all__ = ["Buckets", "stored_values"]
+
+_PART_BYTES = 1 << 24
+"""What is read of a dense bucket at once."""
+
+_FRAME = struct.Struct("<qq")
+"""Rows and stored values of some sparse rows that follow."""
+
+
+def stored_values(features: Features) -> int:
+    """How many values rows store; sparse ones store no zeros."""
+    return features.size if isinstance(features, np.ndarray) else int(features.nnz)
+
+
+class Buckets:
+    """Bucket files of one matrix.
+
+    Parameters
+    ----------
+    folder
+        Where they are; nobody else writes there.
+    features
+        Columns.
+    rows
+        Rows of a bucket (R).
+    dtype
+        Type of the values, float64 or float32.
+    sparse
+        Whether rows are those of a `csr_array`.
+    """
+
+    def __init__(self, folder: Path, features: int, rows: int, dtype: np.dtype[Any], *, sparse: bool) -> None:
+        self._folder = folder
+        self._features = features
+        self._rows = rows
+        self._sparse = sparse
+        self._dtype = np.dtype(dtype)
+        self._record = np.dtype([("destination", "<i8"), ("values", self._dtype, (features,))])
+        self.sizes: dict[int, int] = {}
+        """Bytes of each file that there is."""
+
+    def restore(self, sizes: Sequence[tuple[int, int]]) -> None:
+        """Cut the files to the sizes that they had once; others are deleted.
+
+        Raises
+        ------
+        UserError
+            If a file is shorter than it was.
+        """
+        self.sizes = dict(sizes)
+        self._folder.mkdir(exist_ok=True)
+        for path in self._folder.iterdir():
+            if int(path.name) not in self.sizes:
+                path.unlink()
+        for bucket, size in self.sizes.items():
+            path = self._path(bucket)
+            if not path.exists() or path.stat().st_size < size:
+                raise UserError(f"{path}: has lost some of its rows: delete {self._folder.parent} and begin anew")
+            os.truncate(path, size)
+
+    def add(self, features: Features, destinations: npt.NDArray[np.intp]) -> None:
+        """Append rows to the files of their buckets."""
+        bucket_of = destinations // self._rows
+        order = np.argsort(bucket_of, kind="stable")
+        buckets, begins = np.unique(bucket_of[order], return_index=True)
+        for bucket, which in zip(buckets.tolist(), np.split(order, begins[1:]), strict=True):
+            parts = self._sparse_parts if self._sparse else self._dense_parts
+            with open(self._path(bucket), "ab") as file:
+                for part in parts(features[which], destinations[which]):
+                    file.write(part)
+                self.sizes[bucket] = file.tell()
+
+    def sync(self) -> None:
+        """Have everything on the disk."""
+        for bucket in self.sizes:
+            with open(self._path(bucket), "rb") as file:
+                os.fsync(file.fileno())
+
+    def load(self, bucket: int, count: int) -> Features:
+        """The ``count`` rows of a bucket, in the order of their destinations."""
+        with open(self._path(bucket), "rb") as file:
+            return (self._load_sparse if self._sparse else self._load_dense)(file, bucket * self._rows, count)
+
+    def drop(self, bucket: int) -> None:
+        """Delete the file of a bucket."""
+        self._path(bucket).unlink(missing_ok=True)
+
+    def _path(self, bucket: int) -> Path:
+        return self._folder / str(bucket)
+
+    def _dense_parts(self, rows: Any, destinations: npt.NDArray[np.intp]) -> list[memoryview]:
+        records = np.empty(rows.shape[0], self._record)
+        records["destination"] = destinations
+        records["values"] = rows
+        return [records.view(np.uint8).data]
+
+    def _load_dense(self, file: BinaryIO, first: int, count: int) -> Features:
+        result = np.empty((count, self._features), self._dtype)
+        step = max(1, _PART_BYTES // self._record.itemsize)
+        for _ in range(0, count, step):
+            records = np.fromfile(file, self._record, step)
+            result[records["destination"] - first] = records["values"]
+        return result
+
+    def _sparse_parts(self, rows: Any, destinations: npt.NDArray[np.intp]) -> list[Any]:
+        return [
+            _FRAME.pack(rows.shape[0], rows.nnz),
+            destinations.astype("<i8").data,
+            np.diff(rows.indptr).astype("<i8").data,
+            rows.indices.astype("<i4").data,
+            np.ascontiguousarray(rows.data).data,
+        ]
+
+    def _load_sparse(self, file: BinaryIO, first: int, count: int) -> Features:
+        destinations, lengths, indices, data = [], [], [], []
+        while frame := file.read(_FRAME.size):
+            rows, stored = _FRAME.unpack(frame)
+            destinations.append(np.fromfile(file, "<i8", rows))
+            lengths.append(np.fromfile(file, "<i8", rows))
+            indices.append(np.fromfile(file, "<i4", stored))
+            data.append(np.fromfile(file, self._dtype, stored))
+        pointers = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+        parts = (np.concatenate(data), np.concatenate(indices), pointers)
+        del data, indices
+        came = scipy.sparse.csr_array(parts, shape=(count, self._features))
+        return came[np.argsort(np.concatenate(destinations) - first)]

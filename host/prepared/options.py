@@ -1,0 +1,17 @@
+"""Which options of training prepared data depend on."""
+
+__all__ = ["OPTIONS"]
+
+OPTIONS = (
+    "loss",
+    "batch",
+    "precision",
+    "planes",
+    "scaling",
+    "bias",
+    "positive",
+    "workers",
+    "validation_fraction",
+    "seed",
+)
+"""Fields of `TrainingOptions` that prepared data depend on, or that training on them takes over."""
