@@ -5,7 +5,7 @@ import dataclasses
 import hashlib
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,14 +18,18 @@ from p4sgd.host.cli.launching import check_spreads, part_of_job
 from p4sgd.host.cli.options import NameFrom
 from p4sgd.host.cli.output import Output
 from p4sgd.host.cli.paths import check_apart, check_new_images
+from p4sgd.host.cli.progress import show_steps
 from p4sgd.host.errors import UserError
 from p4sgd.host.launch.communicator import ALONE, Alone, Communicator
 
 if TYPE_CHECKING:
+    from p4sgd.host.data import Dataset
+    from p4sgd.host.data.identity import DataIdentity
     from p4sgd.host.devices import Device
+    from p4sgd.host.prepared.folder import PreparedFolder
     from p4sgd.host.training import Checkpoint, CheckpointFile, TrainingResult
 
-__all__ = ["finish", "run_training", "training_options", "weights_hash"]
+__all__ = ["choose_configuration", "finish", "preparation_options", "run_training", "training_options", "weights_hash"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -44,6 +48,14 @@ _COLUMNS = {
     "learning_rate": "rate",
     "samples_per_second": "samples/s",
 }
+
+_PREPARED_COLUMNS = {
+    "epoch": "epoch",
+    "quantised_loss": "quantised loss",
+    "quantised_accuracy": "quantised accuracy",
+    "quantised_r2": "quantised R²",
+}
+"""The first columns for prepared data, whose samples are not at hand."""
 
 
 class _TrainingOption(click.Option):
@@ -77,50 +89,69 @@ def _option(*names: str, **attributes: Any) -> Callable[[_Command], _Command]:
     return click.option(*names, cls=_TrainingOption, show_default=True, **attributes)
 
 
-_OPTIONS: Sequence[Callable[[Any], Any]] = (
-    _option("--loss", type=NameFrom("loss", _losses), help="Loss to minimise."),
-    _option("--epochs", type=int, help="Passes over the data, at most."),
-    _option(
+_OPTIONS: dict[str, Callable[[Any], Any]] = {
+    "loss": _option("--loss", type=NameFrom("loss", _losses), help="Loss to minimise."),
+    "epochs": _option("--epochs", type=int, help="Passes over the data, at most."),
+    "batch": _option(
         "--batch",
         type=int,
         help="Samples of a mini-batch, a multiple of 8; if too few are left for the last one, its update is smaller.",
     ),
-    _option("--lr", "learning_rate", type=float, help="First learning rate; chosen from the data if not given."),
-    _option("--schedule", type=NameFrom("schedule", _schedules), help="How the learning rate goes on."),
-    _option("--power", type=float, help="Exponent of the schedule invscaling."),
-    _option("--l2", type=float, help="Strength of the L2 penalty."),
-    _option("--l1", type=float, help="Strength of the L1 penalty."),
-    _option("--precision", type=int, help="Bits of a feature that training reads, 1 to 8."),
-    _option("--planes", type=int, help="Bits of a feature that are stored; as many as are read if not given."),
-    _option(
+    "learning_rate": _option(
+        "--lr", "learning_rate", type=float, help="First learning rate; chosen from the data if not given."
+    ),
+    "schedule": _option("--schedule", type=NameFrom("schedule", _schedules), help="How the learning rate goes on."),
+    "power": _option("--power", type=float, help="Exponent of the schedule invscaling."),
+    "l2": _option("--l2", type=float, help="Strength of the L2 penalty."),
+    "l1": _option("--l1", type=float, help="Strength of the L1 penalty."),
+    "precision": _option("--precision", type=int, help="Bits of a feature that training reads, 1 to 8."),
+    "planes": _option(
+        "--planes", type=int, help="Bits of a feature that are stored; as many as are read if not given."
+    ),
+    "scaling": _option(
         "--scaling",
         type=NameFrom("scaling", _scalings),
         help="How features are scaled, column by column: minmax to 0 to 1, maxabs by the largest magnitude; "
         "auto takes maxabs for sparse data and minmax for others.",
     ),
-    _option("--bias/--no-bias", help="Whether training has a bias; without, no intercept is fitted."),
-    _option("--positive", metavar="LABEL", help="The label that is set against the rest, if there are more than two."),
-    _option("--workers", type=int, help="Workers that share the features, 1 to 32."),
-    _option("--staleness", type=int, help="Updates that a forward pass may lack: 0, or 1 to wait less."),
-    _option("--validation-fraction", type=float, help="Part of the data held out to choose the best epoch."),
-    _option(
+    "bias": _option("--bias/--no-bias", help="Whether training has a bias; without, no intercept is fitted."),
+    "positive": _option(
+        "--positive", metavar="LABEL", help="The label that is set against the rest, if there are more than two."
+    ),
+    "workers": _option("--workers", type=int, help="Workers that share the features, 1 to 32."),
+    "staleness": _option("--staleness", type=int, help="Updates that a forward pass may lack: 0, or 1 to wait less."),
+    "validation_fraction": _option(
+        "--validation-fraction", type=float, help="Part of the data held out to choose the best epoch."
+    ),
+    "patience": _option(
         "--patience",
         type=int,
         help="Stop after so many epochs without progress, never if not given; adaptive first lowers the rate.",
     ),
-    _option(
+    "tolerance": _option(
         "--tolerance",
         type=float,
         help="Progress of the loss smaller than this counts as none, for patience and adaptive.",
     ),
-    _option("--seed", type=int, help="Seed of the shuffle and of the split."),
-)
+    "seed": _option("--seed", type=int, help="Seed of the shuffle and of the split."),
+}
+"""By field of `TrainingOptions`."""
 
 
 def training_options(command: _Command) -> _Command:
     """Add an option for every field of `TrainingOptions`."""
-    for option in reversed(_OPTIONS):
+    for option in reversed(_OPTIONS.values()):
         command = option(command)
+    return command
+
+
+def preparation_options(command: _Command) -> _Command:
+    """Add an option for every field of `TrainingOptions` that prepared data depend on."""
+    from p4sgd.host.prepared.options import OPTIONS
+
+    for name in reversed(_OPTIONS):
+        if name in OPTIONS:
+            command = _OPTIONS[name](command)
     return command
 
 
@@ -189,14 +220,29 @@ def run_training(
         if not isinstance(ranks, Alone):
             check_spreads(job.device)
             choices["workers"] = _workers_of("mpiexec has started", ranks.size, job, is_fixed=resume is not None)
+    prepared = _open_prepared(job.data, samples, images, ranks)
+    if prepared is not None:
+        fixed = {name for name in choices if resume is not None or is_given(name)}
+        if cluster is not None or not isinstance(ranks, Alone):
+            fixed.add("workers")
+        choices = prepared.options(choices, fixed)
+        with show_steps(output) as on_progress:
+            prepared.verify(on_progress)
+    with output.working("getting ready"):
         options = TrainingOptions(**choices)
         kept = [job.out, checkpoint.path if checkpoint else None]
         check_apart([*kept, *check_new_images(images, options.workers)], [job.data, job.test])
-        training_set = read_dataset(job.data, communicator=ranks, **job.reading)
-        if samples is not None and samples < training_set.samples:
-            training_set = training_set.take(np.arange(samples))
-        if resume is not None:
-            resume.check_data(identify(training_set))  # before test data that match others, and before a simulator
+        training_set: Dataset | PreparedFolder
+        identity: DataIdentity | None
+        if prepared is not None:
+            training_set, identity = prepared, prepared.identity
+        else:
+            training_set = read_dataset(job.data, communicator=ranks, **job.reading)
+            if samples is not None and samples < training_set.samples:
+                training_set = training_set.take(np.arange(samples))
+            identity = None if resume is None else identify(training_set)
+        if resume is not None and identity is not None:
+            resume.check_data(identity)  # before test data that match others, and before a simulator
         tested = (
             None
             if job.test is None
@@ -206,9 +252,11 @@ def run_training(
             chosen = resume.run.config
         elif cluster is not None and config is None:
             chosen = None  # the workers say it themselves
+        elif prepared is not None and config is None:
+            chosen = prepared.manifest.config
         else:
-            features = training_set.feature_count + options.bias
-            chosen = PRESETS[config or _choose_configuration(job.device, features, options.workers)]()
+            features = training_set.space.count + options.bias
+            chosen = PRESETS[config or choose_configuration(job.device, features, options.workers)]()
         if job.device == "rtl" and chosen is not None:
             from p4sgd.host.training.preparation import check_memory
             from p4sgd.sim.cluster.protocol import MEMORY_BITS
@@ -218,7 +266,7 @@ def run_training(
     with output.working(opening or "getting ready", told=opening is not None):
         workers, part = part_of_job(job.device, options.workers, ranks)
         opened = open_device(job.device, chosen, workers, **device_options, **part)
-    table = EpochTable(output, options.epochs, _COLUMNS)
+    table = EpochTable(output, options.epochs, _COLUMNS if prepared is None else _PREPARED_COLUMNS | _COLUMNS)
     try:
         with contextlib.closing(opened), _note_how_to_go_on(checkpoint, output), _note_doctor(opened, job.cluster):
             with table:
@@ -238,6 +286,20 @@ def run_training(
     finally:
         table.print()
     return result
+
+
+def _open_prepared(data: str, samples: int | None, images: Path | None, ranks: Communicator) -> "PreparedFolder | None":
+    """A folder of prepared data, if that is what the user has named."""
+    from p4sgd.host.prepared.folder import is_prepared, open_prepared
+
+    if not Path(data).is_dir():
+        return None
+    if not is_prepared(data):
+        raise UserError(f"{data}: is a folder, but holds no prepared data or not all: p4sgd data prepare makes it")
+    if samples is not None or images is not None:
+        option = "--samples" if images is None else "--images"
+        raise UserError(f"{data}: was prepared as a whole and has its images already: leave {option} out")
+    return open_prepared(Path(data), ranks)
 
 
 @contextlib.contextmanager
@@ -278,7 +340,7 @@ def _workers_of(whose: str, there: int, job: Job, *, is_fixed: bool) -> int:
     return there
 
 
-def _choose_configuration(device: str, features: int, workers: int) -> str:
+def choose_configuration(device: str, features: int, workers: int) -> str:
     """The largest configuration that is quick on the device and in which every worker has a chunk of features."""
     from p4sgd.hw.spec.config import PRESETS
 

@@ -6,8 +6,10 @@ import signal
 import time
 
 import pytest
+from click.testing import CliRunner
 from support.mpi import descendants, needs_mpi, started, train
 
+from p4sgd.host.cli import main
 from p4sgd.host.data.synth import make_dataset, write_dataset
 
 pytestmark = needs_mpi
@@ -113,6 +115,22 @@ def test_what_does_not_go_together_is_refused(data):
         assert status == 2
         assert len(err) == 1
         assert message in err[0]
+
+
+def test_ranks_train_on_a_prepared_folder(data, tmp_path):
+    words = ["data", "prepare", data, "--out", tmp_path / "made", "--workers", 2, "--batch", 64]
+    done = CliRunner().invoke(main, list(map(str, words)))
+    assert done.exit_code == 0, done.output
+    words = (tmp_path / "made", "--epochs", 2, "--json")
+    status, one, _, _ = train(*words)
+    assert status == 0
+    status, two, err, _ = train(*words, ranks=2)
+    assert (status, err) == (0, ["checking files"]), "told once"
+    assert described(json.loads(two)) == described(json.loads(one))
+    status, _, err, _ = train(*words, ranks=3)
+    assert status == 2
+    assert len(err) == 1
+    assert "was prepared with workers 2, not 3" in err[0]
 
 
 def test_a_single_rank_is_a_worker(data):

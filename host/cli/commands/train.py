@@ -52,12 +52,13 @@ def train(
 ) -> None:
     """Train a model.
 
-    DATA is a file or the name of a data set that comes with scikit-learn, such as breast_cancer. With --resume it is
-    that of the checkpoint, wherever it is now.
+    DATA is a file, the name of a data set that comes with scikit-learn, such as breast_cancer, or a folder that
+    p4sgd data prepare has made. With --resume it is that of the checkpoint, wherever it is now.
 
     The table has a line an epoch. Losses and accuracies are those of the model on unrounded data; the quantised loss is
     what the device itself saw, features of --precision bits. The rate is the learning rate used, and samples/s the
-    speed of this device, without the time to measure.
+    speed of this device, without the time to measure. With a prepared folder, which has no unrounded data to train on,
+    the quantised loss stands for the first of these.
     """
     with launched(launcher) as ranks:
         output = Output(as_json=as_json, quiet=quiet, silent=ranks.rank > 0)

@@ -112,7 +112,7 @@ def test_commands_in_the_order_of_use():
         "info",
         "data",
     ]
-    assert list(main.commands["data"].commands) == ["synth", "fetch"]
+    assert list(main.commands["data"].commands) == ["synth", "fetch", "prepare"]
 
 
 def test_version():

@@ -3,6 +3,7 @@
 import click
 
 from p4sgd.host.cli.commands.data.fetch import fetch
+from p4sgd.host.cli.commands.data.prepare import prepare
 from p4sgd.host.cli.commands.data.synth import synth
 
 __all__ = ["data"]
@@ -10,8 +11,9 @@ __all__ = ["data"]
 
 @click.group()
 def data() -> None:
-    """Make or fetch data sets."""
+    """Make, fetch or prepare data sets."""
 
 
 data.add_command(synth)
 data.add_command(fetch)
+data.add_command(prepare)

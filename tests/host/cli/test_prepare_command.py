@@ -1,0 +1,279 @@
+"""`p4sgd data prepare`, and `p4sgd train` on what it makes."""
+
+import filecmp
+import json
+import math
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from support.data_files import make_samples, write_data
+
+from p4sgd.host.cli import main
+from p4sgd.host.model_file import load_model
+from p4sgd.host.prepared import plan, steps
+from p4sgd.host.training import load_checkpoint
+
+PROGRAM = Path(sys.executable).with_name("p4sgd")
+PEAK = """
+import atexit, pathlib, sys
+from p4sgd.host.cli import main
+atexit.register(lambda: sys.stderr.write(pathlib.Path("/proc/self/status").read_text()))
+main()
+"""
+"""The program, which says at its end how much memory it had at the most."""
+
+OPTIONS = ("--workers", "2", "--precision", "4", "--batch", "24", "--seed", "3", "--config", "tiny")
+
+
+def run(*words, status=0):
+    done = CliRunner().invoke(main, list(map(str, words)))
+    assert done.exit_code == status, done.output
+    return done
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    rng = np.random.default_rng(8)
+    features = rng.normal(size=(150, 20))
+    labels = np.where(features @ rng.normal(size=20) > 0, 1, -1)
+    return write_data(tmp_path, "data.csv", features, labels)
+
+
+@pytest.fixture
+def folder(tmp_path, data):
+    run("data", "prepare", data, "--out", tmp_path / "prepared", *OPTIONS)
+    return tmp_path / "prepared"
+
+
+def train(*words):
+    return json.loads(run("train", *words, "--json").stdout)
+
+
+def test_document(tmp_path, data):
+    out = tmp_path / "prepared"
+    done = run("data", "prepare", data, "--out", out, *OPTIONS, "--validation-fraction", 0.2, "--json")
+    document = json.loads(done.stdout)
+    assert document["out"] == str(out)
+    assert (document["samples"], document["validation_samples"]) == (120, 30)
+    assert document["images_bytes"] == sum(path.stat().st_size for path in out.glob("worker*.p4sgd"))
+    assert document["source"]["name"] == "data.csv"
+    again = run("data", "prepare", data, "--out", out, *OPTIONS, "--validation-fraction", 0.2)
+    assert "120 samples and 30 held out, 20 features, 4 planes; images for 2 workers" in again.stdout
+    told = again.stderr.split("\n")
+    assert "reading labels" not in told, "it is there already"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--l2", 0.01, "--schedule", "invscaling"),
+        ("--staleness", 1),
+        ("--loss", "hinge"),
+        ("--lr", 0.1, "--precision", 2, "--planes", 4),
+    ],
+)
+def test_weights_are_those_of_the_file(data, folder, tmp_path, more):
+    """Epoch by epoch: which is the best may differ without held-out samples."""
+    for epochs in (1, 3):
+        results = []
+        for source, options in ((data, OPTIONS), (folder, ())):
+            out = tmp_path / "state"
+            words = [*options, *more] if options else [*more]
+            epoch = train(source, *words, "--epochs", epochs, "--checkpoint", out)["epochs"][-1]
+            weights = load_checkpoint(out).state.weights
+            results.append(([each.tolist() for each in weights], epoch["quantised_loss"], epoch["learning_rate"]))
+        assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("name", ["data.libsvm", "data.npy"])
+def test_the_best_epoch_is_that_of_the_file_with_held_out_samples(tmp_path, data, name):
+    source = write_data(tmp_path, name, *make_samples(4, 300, 20))
+    options = [*OPTIONS, "--validation-fraction", 0.3]
+    run("data", "prepare", source, "--out", tmp_path / "made", *options)
+    words = ["--epochs", 6, "--test", source, "--out", tmp_path / "model"]
+    ours, theirs = train(tmp_path / "made", *words), train(source, *options, *words)
+    assert ours["weights_sha256"] == theirs["weights_sha256"]
+    assert ours["best_epoch"] == theirs["best_epoch"]
+    assert ours["monitored"] == "validation_loss"
+    for epoch, other in zip(ours["epochs"], theirs["epochs"], strict=True):
+        assert epoch["quantised_loss"] == other["quantised_loss"]
+        assert epoch["validation_loss"] == pytest.approx(other["validation_loss"], rel=0.05)
+        assert epoch["test_loss"] == pytest.approx(other["test_loss"], rel=0.05)
+
+
+@pytest.mark.parametrize("precision", [1, 2, 8])
+def test_models_predict_unrounded_data(tmp_path, precision):
+    """The intercept takes out what rounding does to the mean, as with the samples at hand."""
+    options = ["--precision", precision, "--config", "tiny"]
+    run("data", "prepare", "breast_cancer", "--out", tmp_path / "made", *options)
+    accuracies = []
+    for source, words in ((tmp_path / "made", ()), ("breast_cancer", options)):
+        train(source, *words, "--epochs", 5, "--out", tmp_path / "model")
+        accuracies.append(json.loads(run("evaluate", tmp_path / "model", "breast_cancer", "--json").stdout)["accuracy"])
+    assert accuracies[0] == pytest.approx(accuracies[1], abs=0.02)
+    assert accuracies[0] > 0.9
+
+
+def test_without_a_bias_the_intercept_is_that_of_the_file(tmp_path):
+    """The mean shift needs the means alone."""
+    options = ["--precision", 3, "--no-bias", "--config", "tiny"]
+    run("data", "prepare", "breast_cancer", "--out", tmp_path / "made", *options)
+    train(tmp_path / "made", "--epochs", 1, "--out", tmp_path / "ours")
+    train("breast_cancer", *options, "--epochs", 1, "--out", tmp_path / "theirs")
+    ours, theirs = load_model(tmp_path / "ours"), load_model(tmp_path / "theirs")
+    assert (ours.weights == theirs.weights).all()
+    assert ours.coefficients.tobytes() == theirs.coefficients.tobytes()
+    assert ours.intercept == pytest.approx(theirs.intercept, rel=1e-9, abs=1e-9)
+
+
+def test_metrics_that_need_the_samples_are_missing(folder):
+    document = train(folder, "--epochs", 2, "--l2", 0.01)
+    assert document["monitored"] == "objective"
+    for epoch in document["epochs"]:
+        assert not any(name.startswith("train_") for name in epoch)
+        assert epoch["objective"] >= epoch["quantised_loss"]
+        assert math.isfinite(epoch["quantised_accuracy"])
+    assert train(folder, "--epochs", 2)["monitored"] == "quantised_loss"
+    table = run("train", folder, "--epochs", 1).stdout
+    assert "quantised accuracy" in table
+    assert "train loss" not in table
+
+
+def test_checkpoints_go_on(folder, tmp_path):
+    state = tmp_path / "state"
+    train(folder, "--epochs", 2, "--checkpoint", state)
+    resumed = train("--resume", state, "--epochs", 4)
+    assert resumed["weights_sha256"] == train(folder, "--epochs", 4)["weights_sha256"]
+
+
+def test_a_checkpoint_is_of_one_folder(folder, data, tmp_path):
+    state = tmp_path / "state"
+    train(folder, "--epochs", 2, "--checkpoint", state)
+    words = ["--resume", state, "--epochs", 4]
+    run("data", "prepare", data, "--out", tmp_path / "other", *OPTIONS, "--scaling", "maxabs")
+    assert "with scaling maxabs, not auto" in run("train", tmp_path / "other", *words, status=2).stderr
+    data.write_text("".join(reversed(data.read_text().splitlines(keepends=True))))
+    run("data", "prepare", data, "--out", tmp_path / "third", *OPTIONS)
+    assert "values or labels that" in run("train", tmp_path / "third", *words, status=2).stderr
+    assert "the data of this checkpoint are others" in run("train", data, *words, status=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--workers", 3], "was prepared with workers 2, not 3: choose that"),
+        (["--batch", 16], "was prepared with batch 24, not 16"),
+        (["--no-bias"], "was prepared with bias True, not False"),
+        (["--validation-fraction", 0.5], "was prepared with validation-fraction 0.0, not 0.5"),
+        (["--precision", 5], "at most the 4 stored planes"),
+        (["--loss", "squared"], "was prepared for a classification"),
+        (["--config", "small"], "was prepared for workers of 1 engines, 8 lanes"),
+        (["--images", "images"], "leave --images out"),
+    ],
+)
+def test_what_contradicts_is_refused(folder, words, told):
+    assert told in run("train", folder, *words, status=2).stderr
+
+
+def test_what_agrees_is_not_refused(folder):
+    run("train", folder, *OPTIONS, "--planes", 4, "--epochs", 1)
+
+
+def test_other_folders_are_refused(tmp_path, data):
+    (tmp_path / "empty").mkdir()
+    assert "no prepared data or not all" in run("train", tmp_path / "empty", status=2).stderr
+    assert "there is no folder" in run("data", "prepare", data, "--out", tmp_path / "a" / "b", status=2).stderr
+    assert "is there already" in run("data", "prepare", data, "--out", tmp_path / "empty", status=2).stderr
+    assert "is no size" in run("data", "prepare", data, "--out", tmp_path / "new", "--memory", "much", status=2).stderr
+
+
+def test_mistakes_name_file_and_line(tmp_path):
+    path = tmp_path / "data.libsvm"
+    path.write_text("1 1:2\n-1 1:3 2:x\n")
+    told = run("data", "prepare", path, "--out", tmp_path / "made", status=2).stderr
+    assert "data.libsvm, line 2: the value of feature 2 is 'x': not a number" in told
+    assert [each.name for each in tmp_path.iterdir()] == ["data.libsvm"]
+
+
+@pytest.mark.parametrize("limit", [2_000, 20_000, 60_000])
+def test_full_disk_is_told_and_gone_on_from(tmp_path, data, limit):
+    """The disk is made small by the largest file that the kernel grants."""
+    words = [PROGRAM, "data", "prepare", str(data), "--out", "made", *OPTIONS, "--validation-fraction", "0.2"]
+    full = subprocess.run(
+        words,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+    if full.returncode:
+        assert full.returncode == 2, full.stderr
+        assert "the disk is full" in full.stderr
+        assert not (tmp_path / "made").exists()
+        gone_on = (tmp_path / "made.unfinished").exists()
+        assert gone_on == ("the same command goes on from there" in full.stderr)
+    else:
+        assert limit == 60_000
+    run(*words[1:4], "--out", tmp_path / "made", *words[6:])
+    run(*words[1:4], "--out", tmp_path / "whole", *words[6:])
+    made, whole = ({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("made", "whole"))
+    assert made == whole
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_memory_is_bounded_and_a_killed_program_goes_on(tmp_path):
+    """Three times as many data as memory; the program is killed again and again."""
+    samples, features = 500_000, 700
+    rng = np.random.default_rng(1)
+    header = {"descr": "<f4", "fortran_order": False, "shape": (samples, features + 1)}
+    with open(tmp_path / "big.npy", "wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for _ in range(0, samples, 10_000):
+            block = rng.random((10_000, features + 1), dtype=np.float32)
+            block[:, -1] = rng.integers(0, 2, 10_000)
+            block.tofile(file)
+    memory = 448 << 20
+    assert (tmp_path / "big.npy").stat().st_size > 2.9 * memory
+    words = [PROGRAM, "data", "prepare", "big.npy", "--memory", str(memory), "--config", "small", "--out"]
+    whole = [sys.executable, "-c", PEAK, *words[1:], "whole"]
+    done = subprocess.run(whole, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "500,000 samples, 700 features" in done.stdout
+    peak = int(re.search(r"VmHWM:\s*(\d+) kB", done.stderr)[1]) * 1024
+    print(f"peak {peak >> 20} MiB")
+    assert peak < memory
+    for seconds in (6.0, 15.0, 10.0, 12.0):
+        killed = subprocess.Popen([*words, "made"], cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        time.sleep(seconds)
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        assert not (tmp_path / "made").exists() or killed.returncode == 0
+    subprocess.run([*words, "made"], cwd=tmp_path, check=True)
+    assert filecmp.cmpfiles(*folders(tmp_path), shallow=False)[1:] == ([], [])
+
+
+def folders(path):
+    """Two folders and the names in both."""
+    names = [sorted(each.name for each in (path / name).iterdir()) for name in ("made", "whole")]
+    assert names[0] == names[1]
+    return path / "made", path / "whole", names[0]
+
+
+def test_blocks_of_a_tiny_budget_give_the_same(tmp_path, data, monkeypatch, folder):
+    monkeypatch.setattr(plan, "bucket_rows", lambda survey, memory: 16)
+    monkeypatch.setattr(steps, "_KEPT_BYTES", 0)
+    run("data", "prepare", data, "--out", tmp_path / "other", *OPTIONS)
+    for image in folder.glob("worker*"):
+        assert image.read_bytes() == (tmp_path / "other" / image.name).read_bytes()
