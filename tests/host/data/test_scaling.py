@@ -170,3 +170,9 @@ def test_steps():
 def test_rounding_is_half_up():
     halves = np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5]) / 7
     assert quantize(halves, 4, True).tolist() == [-2, -1, 0, 1, 2, 3]
+
+
+def test_of_zeros_neither_sign_is_the_smallest():
+    """So a scaling does not depend on the order of the samples."""
+    for column in ([0.0, -0.0, 1.0], [-0.0, 0.0, 1.0]):
+        assert not np.signbit(Scaling.fit(np.array(column).reshape(-1, 1), "minmax").offset)

@@ -8,7 +8,7 @@ import pytest
 from support.data_files import FORMATS, make_samples, use_small_blocks, write_data
 from support.ranks import run_ranks
 
-from p4sgd.host.data import read_dataset
+from p4sgd.host.data import Scaling, read_dataset
 from p4sgd.host.data.blocks import open_source
 from p4sgd.host.errors import UserError
 from p4sgd.host.image.file import image_file
@@ -16,7 +16,7 @@ from p4sgd.host.prepared import plan
 from p4sgd.host.prepared.folder import open_prepared
 from p4sgd.host.prepared.make import make_folder
 from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train
-from p4sgd.host.training.preparation import prepare
+from p4sgd.host.training.preparation import prepare, square_norms
 from p4sgd.hw.spec.config import PRESETS
 from p4sgd.sim.emulator import EmulatedDevice, Others
 
@@ -98,6 +98,17 @@ def test_ranks_train_on_a_folder_as_one_process(tmp_path, folder, more):
     saved = load_checkpoint(tmp_path / "state")
     resumed = train(open_prepared(folder), longer, EmulatedDevice(CONFIG, options.workers), test=test, resume=saved)
     assert history(resumed) == history(whole)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_norms_do_not_depend_on_the_samples_beside(kind):
+    features = np.random.default_rng(4).normal(size=(300, 999)).astype(kind)
+    scaling = Scaling.fit(features)
+    whole = square_norms(features, scaling)
+    assert whole == pytest.approx((scaling.apply(features) ** 2).sum(axis=1))
+    for size in (1, 7, 128):
+        parts = [square_norms(features[first : first + size], scaling) for first in range(0, 300, size)]
+        assert np.concatenate(parts).tobytes() == whole.tobytes()
 
 
 def test_a_rank_checks_what_it_reads(folder):
