@@ -27,7 +27,18 @@ from p4sgd.hw.spec.fixed import WEIGHT, IntArray
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.run import FeatureFormat, check_capacity
 
-__all__ = ["Prepared", "check_memory", "prepare"]
+__all__ = [
+    "Prepared",
+    "PreparedData",
+    "bias_value",
+    "check_capacity_for",
+    "check_memory",
+    "hardware_values",
+    "mean_square",
+    "prepare",
+    "sampled",
+    "square_norms",
+]
 
 _SAMPLED_VALUES = 1 << 22
 """Features that are looked at for the mean norm of a sample."""
