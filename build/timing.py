@@ -57,7 +57,17 @@ class Path(NamedTuple):
 
 @dataclass(frozen=True)
 class Timing:
-    """The longest paths, worst first, and at how many inputs of registers, of all, the longest one breaks the rule."""
+    """The longest paths.
+
+    Attributes
+    ----------
+    paths
+        The longest ones, and the longest of those that break the rule, worst first.
+    ends
+        Inputs of registers.
+    breaking
+        How many of these have a longest path that breaks the rule.
+    """
 
     paths: list[Path]
     ends: int
@@ -151,7 +161,8 @@ def analyse(netlist: Netlist, count: int = 10) -> Timing:
     netlist
         The design, without hierarchy.
     count
-        How many to give, at most. Registers whose names differ only in numbers count as one, with its longest path.
+        How many to give, at most, and how many that break the rule. Registers whose names differ only in numbers count
+        as one, with its longest path.
 
     Raises
     ------
@@ -166,15 +177,16 @@ def analyse(netlist: Netlist, count: int = 10) -> Timing:
         (latest[end.net].delay + latest[end.net].wire(end.near) + SETUP, end) for end in graph.ends if end.net in latest
     ]
     paths: dict[str, Path] = {}
-    breaking = 0
+    breaking = breaking_shown = 0
     for delay, end in sorted(reached, key=lambda item: -item[0]):
         state = latest[end.net]
         path = Path("", "", delay, state.luts, state.multipliers, state.chains)
         breaking += not path.keeps_rule
-        if len(paths) < count:
+        if len(paths) < count or (not path.keeps_rule and breaking_shown < count):
             name = end.register.name(netlist)
             alike = re.sub(r"\d+", "#", name)
             if alike not in paths:
+                breaking_shown += not path.keeps_rule
                 paths[alike] = path._replace(start=_start(graph, latest, end.net).name(netlist), end=name)
     return Timing(list(paths.values()), len(reached), breaking)
 

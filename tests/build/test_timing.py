@@ -99,6 +99,31 @@ def test_black_boxes_are_registers():
     assert timing.ends == 1
 
 
+def test_paths_that_break_the_rule_are_shown_even_if_others_are_longer():
+    """Two multipliers in a row are longer than four LUTs, but allowed."""
+    chain = [cell("LUT1", f"l{net}", "O", I0=[net], O=[net + 1]) for net in (10, 11, 12, 13)]
+    netlist = Netlist(
+        {
+            "top": Module(
+                {},
+                [
+                    cell("FDRE", "f", "Q", D=[None], Q=[10]),
+                    *chain,
+                    cell("FDRE", "g", "Q", D=[14], Q=[4]),
+                    cell("DSP48E2", "m", "P", A=[10], P=[20]),
+                    cell("DSP48E2", "n", "P", A=[20], P=[21]),
+                    cell("FDRE", "h", "Q", D=[21], Q=[5]),
+                ],
+                {4: "s", 5: "product"},
+            )
+        },
+        "top",
+    )
+    timing = analyse(netlist, count=1)
+    assert [(path.end, path.keeps_rule) for path in timing.paths] == [("product", True), ("s", False)]
+    assert (timing.breaking, timing.ends) == (1, 2)
+
+
 def test_hierarchy_is_refused():
     inner = Module({}, [], {})
     with pytest.raises(ValueError, match="hierarchy"):
