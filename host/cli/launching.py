@@ -31,15 +31,14 @@ def launcher_option(command: _Command) -> _Command:
     return click.option(
         "--launcher",
         type=NameFrom("launcher", _launchers),
-        default="none",
-        show_default=True,
+        show_default="none",
         help="What has started this process beside others: with mpi each of them, `mpiexec -n 4 p4sgd train …`, reads "
         "its share of the data and has a worker.",
     )(command)
 
 
 @contextlib.contextmanager
-def launched(launcher: str) -> Iterator[Communicator]:
+def launched(launcher: str | None) -> Iterator[Communicator]:
     """The processes that carry out the running command together.
 
     What fails in all of them alike is told once, else every process that fails tells its rank; then all end, with the

@@ -18,20 +18,32 @@ _SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 """Where MPICH, Open MPI and Slurm tell a process how many they have started; the first that is there counts."""
 
 
-def open_communicator(launcher: str) -> "Alone | MpiCommunicator":
+def open_communicator(launcher: str | None) -> "Alone | MpiCommunicator":
     """Meet the other processes of the job.
+
+    Parameters
+    ----------
+    launcher
+        One of `LAUNCHERS`; ``None``, if the user has named none, is the first.
 
     Raises
     ------
     UserError
         If there is no such launcher, if it has not started this process, or if MPI is not there or is another one than
-        the launcher's.
+        the launcher's; or if none was named, but several processes were started, which all would do the same.
     """
+    started = next((os.environ[name] for name in _SIZES if name in os.environ), None)
+    if launcher is None:
+        if started not in (None, "1"):
+            raise UserError(
+                f"was started {started} times, and each would train by itself: --launcher mpi has them train together "
+                f"(--launcher none, if each is to do so)"
+            )
+        return ALONE
     if launcher not in LAUNCHERS:
         raise UserError(f"there is no launcher {launcher!r}; there are {', '.join(LAUNCHERS)}")
     if launcher == "none":
         return ALONE
-    started = next((os.environ[name] for name in _SIZES if name in os.environ), None)
     if started is None:
         raise UserError(
             "the launcher mpi is for processes that mpiexec starts: mpiexec -n WORKERS p4sgd train … --launcher mpi"

@@ -24,6 +24,16 @@ def test_a_process_is_alone_unless_it_is_told_otherwise(monkeypatch):
     assert open_communicator("none") is ALONE
 
 
+@pytest.mark.parametrize("name", SIZES)
+def test_several_processes_that_were_not_told_to_be_one_job(monkeypatch, name):
+    assert open_communicator(None) is ALONE
+    monkeypatch.setenv(name, "1")
+    assert open_communicator(None) is ALONE
+    monkeypatch.setenv(name, "2")
+    with pytest.raises(UserError, match=r"was started 2 times, .* --launcher mpi"):
+        open_communicator(None)
+
+
 def test_unknown_launcher():
     with pytest.raises(UserError, match="no launcher 'slurm'; there are none, mpi"):
         open_communicator("slurm")
