@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["Output", "finite", "make_table"]
 
 _FILE_WIDTH = 200
-"""Columns of output that goes to a file or a pipe: wider than any table here."""
+"""Columns of output that goes to a file or a pipe: wider than any table here that does not wrap."""
+
+_READABLE_WIDTH = 120
+"""Columns of a table that wraps, at most."""
 
 
 class Output:
@@ -100,10 +103,17 @@ class Output:
                 self.remark(what)
             yield
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1) -> None:
-        """Print a table of results for people: the first ``texts`` columns are text, the others numbers."""
-        if not self.as_json:
-            self.results.print(make_table(columns, rows, texts=texts))
+    def table(
+        self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1, wraps: bool = False
+    ) -> None:
+        """Print a table of results for people; see `make_table`."""
+        if self.as_json:
+            return
+        table = make_table(columns, rows, texts=texts, wraps=wraps)
+        if wraps:
+            self.results.print(table, width=min(self.results.width, _READABLE_WIDTH))
+        else:
+            self.results.print(table, soft_wrap=True)
 
 
 def _console(*, stderr: bool, quiet: bool) -> "Console":
@@ -116,15 +126,28 @@ def _console(*, stderr: bool, quiet: bool) -> "Console":
     return console
 
 
-def make_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1) -> "Table":
-    """A table in the house style: the first ``texts`` columns flush left, the others flush right."""
+def make_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1, wraps: bool = False
+) -> "Table":
+    """A table in the house style.
+
+    Parameters
+    ----------
+    columns, rows
+        Headers, and cells.
+    texts
+        So many columns at the beginning are text, flush left; the others are numbers, flush right.
+    wraps
+        Whether the last column is sentences, which may take several lines.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for index, column in enumerate(columns):
-        table.add_column(Text(column), justify="left" if index < texts else "right", no_wrap=True)
+        sentences = wraps and index == len(columns) - 1
+        table.add_column(Text(column), justify="left" if index < texts else "right", no_wrap=not sentences)
     for row in rows:
         table.add_row(*map(Text, row))
     return table

@@ -101,6 +101,7 @@ def doctor(
             for finding in examination.findings
         ],
         texts=4,
+        wraps=True,
     )
     for finding in examination.findings:
         if finding.result is not Result.PASSED:
