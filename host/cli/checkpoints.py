@@ -114,7 +114,7 @@ def resume_job(saved: "Checkpoint", asked: Job, config: str | None) -> Job:
         data=asked.data or _find(saved, "data"),
         test=asked.test or (None if saved.run.test is None else _find(saved, "test")),
         reading={
-            name: value if name in given else origin.get("reading", {}).get(name)
+            name: value if name in given else origin.get("reading", {}).get(name, value)
             for name, value in asked.reading.items()
         },
         choices=options | {"epochs": epochs},

@@ -25,6 +25,8 @@ class ReadOptions:
     ----------
     label_column
         Table: header of the label column, or its number counted from 1, or from −1 at the end.
+    ignore_columns
+        Table: the columns, likewise, that are neither features nor label.
     labels_needed
         Whether labels are needed. If not, they may be missing or be anything: where they are is found out only to tell
         them from features.
@@ -44,6 +46,7 @@ class ReadOptions:
     """
 
     label_column: str | int | None = None
+    ignore_columns: tuple[str | int, ...] = ()
     labels_needed: bool = True
     like: FeatureSpace | None = None
     header: bool | None = None
@@ -87,7 +90,7 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
 
     Without a choice the label is the one column with a header of `LABEL_NAMES`, else the last. If the features are
     known, their headers are none of the label's, and the one column that is left over is the label; if labels are not
-    needed and there are only as many columns as features, none is.
+    needed and there are only as many columns as features, none is. Columns to be ignored count for nothing.
 
     Parameters
     ----------
@@ -106,11 +109,17 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
         If there is no such column, no feature, or if the features are not those that were asked for.
     """
     kept = None if names is None else tuple(names)
+    ignored = {_chosen(count, kept, choice, "--ignore-column", source) for choice in options.ignore_columns}
+    left = [place for place in range(count) if place not in ignored]
+    if not left:
+        raise UserError(f"{source}: all {count} columns are to be ignored, none is left")
     if options.label_column is None:
-        label = _find_label(count, kept, options)
+        label = _find_label(left, kept, options)
     else:
-        label = _chosen_label(count, kept, options.label_column, source)
-    features = tuple(place for place in range(count) if place != label)
+        label = _chosen(count, kept, options.label_column, "--label-column", source)
+        if label in ignored:
+            raise UserError(f"{source}, {_describe(label, kept)}: is the label, so it cannot be ignored")
+    features = tuple(place for place in left if place != label)
     if not features:
         raise UserError(f"{source}: there is only a label column, no features")
     if options.like is not None:
@@ -122,34 +131,34 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
     return Columns(count, features, label if options.labels_needed else None, kept)
 
 
-def _find_label(count: int, names: tuple[str, ...] | None, options: ReadOptions) -> int | None:
+def _find_label(places: Sequence[int], names: tuple[str, ...] | None, options: ReadOptions) -> int | None:
+    """The label among some columns."""
     known = frozenset(() if options.like is None else options.like.names)
-    others = [place for place, name in enumerate(names or ()) if name not in known]
+    others = [] if names is None else [place for place in places if names[place] not in known]
     named = [place for place in others if names is not None and names[place].strip().lower() in LABEL_NAMES]
     if len(named) == 1:
         return named[0]
     if known and len(others) == 1:
         return others[0]
-    if not options.labels_needed and options.like is not None and count == options.like.count:
+    if not options.labels_needed and options.like is not None and len(places) == options.like.count:
         return None
-    return count - 1
+    return places[-1]
 
 
-def _chosen_label(count: int, names: tuple[str, ...] | None, choice: str | int, source: str) -> int:
+def _chosen(count: int, names: tuple[str, ...] | None, choice: str | int, option: str, source: str) -> int:
+    """Place of the column that the user has named with an option."""
     if isinstance(choice, str):
         if names is not None and choice in names:
             if names.count(choice) > 1:
-                raise UserError(
-                    f"{source}: several columns are called {choice!r}: choose one with --label-column NUMBER"
-                )
+                raise UserError(f"{source}: several columns are called {choice!r}: choose one with {option} NUMBER")
             return names.index(choice)
         try:
             choice = int(choice)
         except ValueError:
             known = "the columns have no names" if names is None else f"there are {listed(names, _SHOWN)}"
-            raise UserError(f"{source}: there is no column {choice!r} for the label; {known}") from None
+            raise UserError(f"{source}: there is no column {choice!r} for {option}; {known}") from None
     if choice == 0 or abs(choice) > count:
-        raise UserError(f"{source}: the label column must be 1 to {count}, or -{count} to -1, not {choice}")
+        raise UserError(f"{source}: {option} must be 1 to {count}, or -{count} to -1, not {choice}")
     return choice - 1 if choice > 0 else count + choice
 
 
@@ -166,7 +175,10 @@ def _in_order(
         raise UserError(f"{source}: features are missing{beside}: {listed(missing, _SHOWN)}")
     strange = sorted(places.keys() - set(wanted))
     if strange:
-        raise UserError(f"{source}: there are features{beside} that the model does not know: {listed(strange, _SHOWN)}")
+        raise UserError(
+            f"{source}: there are features{beside} that the model does not know: {listed(strange, _SHOWN)}: leave them "
+            f"out with --ignore-column"
+        )
     if len(places) < len(found) or len(found) != len(wanted):
         raise UserError(f"{source}: features of the same name must be in the order of the training data")
     return tuple(places[name] for name in wanted)

@@ -137,14 +137,16 @@ def look(path: Path, options: ReadOptions) -> Form:
 
 def _has_names(fields: list[str], options: ReadOptions) -> bool | None:
     """Whether a first line has names and is no sample, ``None`` if it may be either."""
-    try:
-        label = int(options.label_column or -1)
-    except ValueError:
-        if options.label_column in fields:
-            return True
-        label = -1
-    label += len(fields) if label < 0 else -1
-    features = [field for place, field in enumerate(fields) if place != label] or fields
+    others = set()  # places that hold no features, as far as they were chosen by number
+    for choice in (options.label_column or -1, *options.ignore_columns):
+        try:
+            number_of_column = int(choice)
+        except ValueError:
+            if choice in fields:
+                return True
+        else:
+            others.add(number_of_column + (len(fields) if number_of_column < 0 else -1))
+    features = [field for place, field in enumerate(fields) if place not in others] or fields
     numbers = [field for field in features if number(field) is not None]
     words = [field for field in features if number(field) is None and field not in MISSING]
     labels = {field.lower() for field in fields} & set(LABEL_NAMES)
@@ -280,7 +282,7 @@ def _value(field: str, place: str) -> float:
         remedy = (
             "write a decimal point"
             if comma
-            else "put it right, or name the label column with --label-column if this is it"
+            else "put it right, say --label-column if this column is the label, or leave it out with --ignore-column"
         )
         raise UserError(f"{place}: {shortened(text)} is not a number: {remedy}")
     if not np.isfinite(value):

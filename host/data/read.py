@@ -1,7 +1,8 @@
 """Reading a data set from wherever it is."""
 
+import difflib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from p4sgd.host.data.parquet import read_parquet
 from p4sgd.host.errors import UserError
 from p4sgd.host.launch.communicator import ALONE, Communicator
 
-__all__ = ["FORMATS", "check_options", "explained", "find_format", "read_dataset"]
+__all__ = ["FORMATS", "HEEDED", "check_options", "explained", "find_format", "read_dataset"]
 
 FORMATS: dict[str, Callable[[Path, ReadOptions], Dataset]] = {
     "libsvm": read_libsvm,
@@ -26,6 +27,15 @@ FORMATS: dict[str, Callable[[Path, ReadOptions], Dataset]] = {
     "parquet": read_parquet,
 }
 """Readers by the name of their format."""
+
+HEEDED = {
+    "libsvm": ("zero_based",),
+    "csv": ("label_column", "ignore_columns", "header", "delimiter"),
+    "npz": (),
+    "npy": ("label_column", "ignore_columns"),
+    "parquet": ("label_column", "ignore_columns"),
+}
+"""By the name of a format: those arguments of `read_dataset` that say how it is to be read."""
 
 _COMPRESSED = {"libsvm", "csv"}
 """Formats that may be compressed as a whole."""
@@ -52,6 +62,7 @@ def read_dataset(
     *,
     file_format: str | None = None,
     label_column: str | int | None = None,
+    ignore_columns: Sequence[str | int] = (),
     labels_needed: bool = True,
     like: FeatureSpace | None = None,
     header: bool | None = None,
@@ -69,7 +80,7 @@ def read_dataset(
         text formats also with .gz .bz2 .xz after it), else seen from the first bytes.
     file_format
         One of `FORMATS`, to override that.
-    label_column, labels_needed, like, header, delimiter, zero_based, communicator
+    label_column, ignore_columns, labels_needed, like, header, delimiter, zero_based, communicator
         See `p4sgd.host.data.columns.ReadOptions`.
 
     Raises
@@ -77,7 +88,9 @@ def read_dataset(
     UserError
         If there is no such source or something is wrong with it; the message names file and line, or row and column.
     """
-    options = ReadOptions(label_column, labels_needed, like, header, delimiter, zero_based, communicator)
+    options = ReadOptions(
+        label_column, tuple(ignore_columns), labels_needed, like, header, delimiter, zero_based, communicator
+    )
     check_options(options)
     if isinstance(source, str) and file_format is None and is_builtin(source):
         dataset = read_builtin(source, communicator)
@@ -118,7 +131,7 @@ def find_format(source: str | Path, file_format: str | None = None) -> tuple[str
     """
     path = Path(source)
     if not path.exists():
-        raise UserError(f"{source}: there is no such file; built-in data sets are {', '.join(BUILTIN)}")
+        raise UserError(f"{source}: there is no such file{_hint(str(source))}")
     if path.is_dir():
         raise UserError(f"{source}: is a folder, a file is needed")
     guessed = False
@@ -131,6 +144,22 @@ def find_format(source: str | Path, file_format: str | None = None) -> tuple[str
     if file_format not in _COMPRESSED and path.name.lower().endswith(SUFFIXES):
         raise UserError(f"{source}: {file_format} files are read uncompressed: decompress it first")
     return file_format, guessed
+
+
+def _hint(name: str) -> str:
+    """What may be meant by a name that is no file's."""
+    from p4sgd.host.data.fetch import ORIGINALS
+    from p4sgd.host.data.synth import SHAPES
+
+    if is_builtin(name):
+        return f"; without --format {name} is a data set that comes with scikit-learn"
+    ways = [f"p4sgd data fetch {name} fetches the data set"] if name in ORIGINALS else []
+    if name in SHAPES:
+        ways.append(f"p4sgd data synth {name} --out {name}.npz makes one of its shape")
+    if ways:
+        return f"; {', '.join(ways)}"
+    close = difflib.get_close_matches(name, BUILTIN, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; built-in data sets are {', '.join(BUILTIN)}"
 
 
 @contextmanager

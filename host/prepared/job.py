@@ -17,6 +17,7 @@ def describe_job(source: Source, options: TrainingOptions, config: WorkerConfig 
     """What is to be done. A file is known again by its place, its size and the time of its last change."""
     reading = dataclasses.asdict(source.options)
     del reading["communicator"]  # not how, but who
+    reading["ignore_columns"] = list(reading["ignore_columns"])  # as JSON gives it back
     return {
         "file": _file(source),
         "reading": reading,

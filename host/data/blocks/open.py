@@ -1,6 +1,6 @@
 """From the name of a data set to its blocks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from p4sgd.host.data.blocks.libsvm import LibsvmSource
@@ -48,6 +48,7 @@ def open_source(
     *,
     file_format: str | None = None,
     label_column: str | int | None = None,
+    ignore_columns: Sequence[str | int] = (),
     header: bool | None = None,
     delimiter: str | None = None,
     zero_based: bool | None = None,
@@ -56,7 +57,7 @@ def open_source(
 
     Parameters
     ----------
-    source, file_format, label_column, header, delimiter, zero_based
+    source, file_format, label_column, ignore_columns, header, delimiter, zero_based
         See `p4sgd.host.data.read_dataset`.
 
     Raises
@@ -64,7 +65,7 @@ def open_source(
     UserError
         If there is no such source or format.
     """
-    options = ReadOptions(label_column, True, None, header, delimiter, zero_based)
+    options = ReadOptions(label_column, tuple(ignore_columns), True, None, header, delimiter, zero_based)
     check_options(options)
     if isinstance(source, str) and file_format is None and is_builtin(source):
         return _Builtin(Path(source), options)

@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from p4sgd.host.data import FeatureSpace, read_dataset
+from p4sgd.host.data.blocks import open_source
 from p4sgd.host.errors import UserError
 
 VALUES = {"a": [1, 2], "b": [3, 4], "c": [5, 6], "label": [0, 1], "price": [7, 8], "Y": [1, 0], "id": [100, 101]}
@@ -61,7 +62,11 @@ def test_a_feature_may_be_called_as_labels_are(table):
         ("a b label", "a b c", r"features are missing beside the label .column 3 .label..: c"),
         ("a b c", "a b label", "features are missing beside the label .column 3 .c..: label"),
         ("a c", "a b", "features are missing beside the label .column 2 .c..: b"),
-        ("a id b label", "a b", "there are features beside the label .column 4 .label.. that the model .* know: id"),
+        (
+            "a id b label",
+            "a b",
+            "there are features beside the label .column 4 .label.. that the model .* know: id: .*--ignore-column",
+        ),
         ("a b label", "", r"there are 2 features beside the label .column 3 .label.., 3 are needed"),
     ],
 )
@@ -71,6 +76,45 @@ def test_other_features(table, names, known, message):
     for needed in (True, False):
         with pytest.raises(UserError, match=f"^{path}: {message}$"):
             read_dataset(path, like=like, labels_needed=needed)
+
+
+def test_ignored_columns(table):
+    path = table("id a b label price", id=["x", "y"])
+    data = read_dataset(path, ignore_columns=["id", "-1"])
+    assert data.feature_names == ("a", "b")
+    assert data.features.tolist() == [[1, 3], [2, 4]]
+    assert data.labels.tolist() == VALUES["label"]
+    assert read_dataset(path, ignore_columns=["1", "label"]).labels.tolist() == VALUES["price"], "the last that is left"
+    for needed in (True, False):
+        same = read_dataset(path, ignore_columns=["id", "price"], like=data.space, labels_needed=needed)
+        assert same.features.tolist() == data.features.tolist()
+    only = table("id b a", id=["x", "y"])
+    assert not read_dataset(only, ignore_columns=["id"], like=data.space, labels_needed=False).labelled
+
+
+def test_ignored_columns_of_a_matrix(tmp_path):
+    path = tmp_path / "a.npy"
+    np.save(path, [[7, 1.0, 8, 3, 0], [np.nan, 2, 9, 4, 1]])
+    data = read_dataset(path, ignore_columns=[1, -3])
+    assert (data.features.tolist(), data.labels.tolist()) == ([[1, 3], [2, 4]], [0, 1])
+    (block,) = open_source(path, ignore_columns=[1, -3]).blocks()
+    assert (block.features.tolist(), block.labels.tolist()) == ([[1, 3], [2, 4]], [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("label", "ignored", "message"),
+    [
+        (None, ["nix"], "there is no column 'nix' for --ignore-column; there are a, b, label"),
+        (None, ["4"], "--ignore-column must be 1 to 3, or -3 to -1, not 4"),
+        (None, ["a", "b", "label"], "all 3 columns are to be ignored, none is left"),
+        (None, ["a", "2"], "there is only a label column, no features"),
+        ("b", ["2"], "column 2 .b.: is the label, so it cannot be ignored"),
+    ],
+)
+def test_columns_that_cannot_be_ignored(table, label, ignored, message):
+    path = table("a b label")
+    with pytest.raises(UserError, match=f"^{path}.*{message}$"):
+        read_dataset(path, label_column=label, ignore_columns=ignored)
 
 
 def test_features_of_the_same_name(tmp_path):

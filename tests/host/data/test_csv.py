@@ -92,8 +92,8 @@ def test_label_column(tmp_path, names, choice, expected):
 @pytest.mark.parametrize(
     ("text", "choice", "message"),
     [
-        (HEADER + ROWS, "weight", "there is no column 'weight' for the label; there are age, height, label"),
-        (ROWS, "weight", "there is no column 'weight' for the label; the columns have no names"),
+        (HEADER + ROWS, "weight", "there is no column 'weight' for --label-column; there are age, height, label"),
+        (ROWS, "weight", "there is no column 'weight' for --label-column; the columns have no names"),
         (ROWS, 4, "must be 1 to 3, or -3 to -1, not 4"),
         (ROWS, 0, "must be 1 to 3, or -3 to -1, not 0"),
         ("a,a,b\n1,2,3\n", "a", "several columns are called 'a': choose one with --label-column NUMBER"),
