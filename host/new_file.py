@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from p4sgd.host.errors import UserError
 
-__all__ = ["new_file", "reserve", "write_error"]
+__all__ = ["begins_with", "new_file", "reserve", "write_error"]
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -58,6 +58,21 @@ def new_file(path: Path, size: int | None = None) -> Iterator[BinaryIO]:
             raise
     except OSError as error:
         raise write_error(path, error, size) from error
+
+
+def begins_with(path: Path, start: bytes) -> bool:
+    """Whether a file begins with these bytes, which say that it may be replaced.
+
+    Raises
+    ------
+    UserError
+        If it cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(start)) == start
+    except OSError as error:
+        raise UserError(f"{path}: cannot read: {error.strerror or error}") from error
 
 
 def write_error(path: Path, error: OSError, size: int | None = None) -> UserError:

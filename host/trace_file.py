@@ -5,13 +5,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from p4sgd.host.new_file import new_file
+from p4sgd.host.new_file import begins_with, new_file
 from p4sgd.hw.spec.clock import CLOCK_NS
 
 if TYPE_CHECKING:
     from p4sgd.sim.cluster.trace import Interval, Trace
 
-__all__ = ["lanes", "save_trace"]
+__all__ = ["is_trace_file", "lanes", "save_trace"]
+
+_START = b'{"displayTimeUnit": "ns", "traceEvents": ['
 
 
 def lanes(intervals: "Iterable[Interval]") -> "list[list[Interval]]":
@@ -38,12 +40,23 @@ def save_trace(trace: "Trace", path: Path) -> None:
         If the file cannot be written.
     """
     with new_file(path) as file:
-        file.write(b'{"displayTimeUnit": "ns", "traceEvents": [')
+        file.write(_START)
         separator = "\n"
         for event in _events(trace.workers):
             file.write(f"{separator}{json.dumps(event)}".encode())
             separator = ",\n"
         file.write(b"\n]}\n")
+
+
+def is_trace_file(path: Path) -> bool:
+    """Whether a file begins as `save_trace` begins it.
+
+    Raises
+    ------
+    UserError
+        If it cannot be read.
+    """
+    return begins_with(path, _START)
 
 
 def _events(workers: "Sequence[dict[str, list[Interval]]]") -> Iterator[dict[str, Any]]:

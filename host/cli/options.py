@@ -105,17 +105,34 @@ class _Disturbance(click.ParamType):
         return name, chance
 
 
+def _refuse_twice(
+    ctx: click.Context, param: click.Parameter, values: tuple[tuple[str, float], ...]
+) -> tuple[tuple[str, float], ...]:
+    """Refuse two chances of one disturbance."""
+    names = [name for name, _ in values]
+    for name in names:
+        if names.count(name) > 1:
+            raise click.BadParameter(f"{name} is given more than once: say it once", ctx, param)
+    return values
+
+
 def disturb_option(command: _Command) -> _Command:
     """Add ``--disturb``, whose value is a tuple of names and chances, for commands that simulate a cluster."""
     return click.option(
         "--disturb",
         type=_Disturbance(),
         multiple=True,
+        callback=_refuse_twice,
         help="Disturb memories, cables or workers by chance; may be given more than once. memory_stall and link_stall "
         "hold a channel for a cycle, worker_pause a worker for up to 4096; loss, duplication and reordering are of "
         "frames, on both ways (link_loss), from the workers only (up_loss), or to them (down_loss); burst_begin, "
         "burst_end and burst_loss likewise.",
     )(command)
+
+
+def overwrite_option(command: _Command) -> _Command:
+    """Add ``--overwrite`` for commands whose ``--out`` looks like any file of the user's."""
+    return click.option("--overwrite", is_flag=True, help="Replace the file of --out if it is there.")(command)
 
 
 device_kind = NameFrom("device", _devices)

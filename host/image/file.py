@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.errors import UserError
+from p4sgd.host.new_file import begins_with
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
 
@@ -225,11 +226,7 @@ def is_image_file(path: Path) -> bool:
     UserError
         If it cannot be read.
     """
-    try:
-        with open(path, "rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except OSError as error:
-        raise UserError(f"{path}: cannot read: {error.strerror}") from error
+    return begins_with(path, MAGIC)
 
 
 def open_image(path: Path, *, verify: bool = True) -> Image:

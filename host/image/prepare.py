@@ -16,7 +16,7 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.image.file import Image, ImageWriter, image_file, open_image
 from p4sgd.host.image.pack import pack_lines
 from p4sgd.host.image.partition import partition
-from p4sgd.host.new_file import new_file
+from p4sgd.host.new_file import new_file, write_error
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL, IntArray
 from p4sgd.hw.spec.image import ImageLayout
@@ -149,6 +149,10 @@ def _in_memory(own: Sequence[Image], blocks: "PackedBlocks") -> list[Image]:
 
 
 def _in_files(own: Sequence[Image], blocks: "PackedBlocks", directory: Path) -> list[Image]:
+    try:
+        directory.mkdir(exist_ok=True)
+    except OSError as error:
+        raise write_error(directory, error) from error
     paths = [image_file(directory, image.worker) for image in own]
     with contextlib.ExitStack() as files:
         writers = [

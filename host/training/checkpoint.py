@@ -208,6 +208,28 @@ class CheckpointFile:
         self._version = importlib.metadata.version("p4sgd")
         self._epochs: list[bytes] = []
 
+    def check_replaces(self, run: Run) -> None:
+        """Refuse to take the place of another run's checkpoint, which may be hours of work.
+
+        One of the same run may go: that is had again by what is about to be done.
+
+        Raises
+        ------
+        UserError
+            If the file has another run's, or cannot be read.
+        """
+        if not self.path.exists() or not self.path.stat().st_size:
+            return
+        anew = "name another file for this run, or delete it"
+        try:
+            saved = load_checkpoint(self.path)
+        except UserError as error:
+            raise UserError(f"{error}; {anew}") from error
+        try:
+            saved.check(run)
+        except UserError as error:
+            raise UserError(f"{self.path}: has epoch {saved.state.epoch} of another run: {anew}") from error
+
     def save(self, run: Run, state: State) -> None:
         """Write the file.
 

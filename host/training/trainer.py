@@ -116,6 +116,8 @@ def train(
         run = Run(options, config, identity, None if test is None else identify(test))
         if resume is not None:
             resume.check(run)
+        if checkpoint is not None:
+            checkpoint.check_replaces(run)
         if checkpoint is not None and data.communicator.rank == 0:
             keep = partial(checkpoint.save, run)
     if isinstance(data, Dataset):

@@ -8,7 +8,7 @@ import click
 from p4sgd.host.cli.checkpoints import Job
 from p4sgd.host.cli.options import common_options, configuration_option, disturb_option
 from p4sgd.host.cli.output import Output
-from p4sgd.host.cli.paths import check_apart, check_new_file, check_new_model
+from p4sgd.host.cli.paths import check_apart, check_new_model, check_new_trace, check_new_waveform
 from p4sgd.host.cli.reading import reading_options, take_reading
 from p4sgd.host.cli.training import finish, run_training, training_options
 
@@ -73,8 +73,8 @@ def simulate(
 
     output = Output(as_json=as_json, quiet=quiet)
     check_new_model(out)
-    check_new_file(waves)
-    check_new_file(trace)
+    check_new_waveform(waves)
+    check_new_trace(trace)
     check_apart([out, waves, trace], [data, test])
     chances: dict[str, Any] = dict(disturb)
     reading = take_reading(choices)

@@ -216,12 +216,35 @@ def test_numbers_come_back_as_they_were(tmp_path):
 
 
 def test_nothing_is_written_before_the_first_epoch_has_ended(tmp_path):
-    (tmp_path / "c").write_text("older")
-    file = CheckpointFile(tmp_path / "c")
+    path = tmp_path / "c"
+    run(CASES["plain"], checkpoint=CheckpointFile(path))
+    before = path.read_bytes()
+    file = CheckpointFile(path)
     with pytest.raises(P4sgdError):
         run(CASES["plain"], FailingDevice(CONFIG, 1, 1), checkpoint=file)
     assert file.epoch == 0
-    assert (tmp_path / "c").read_text() == "older"
+    assert path.read_bytes() == before
+
+
+def test_the_checkpoint_of_another_run_is_not_replaced(tmp_path):
+    """What differs may be an option, the data or the test data; the number of epochs is no difference."""
+    path, case = tmp_path / "c", CASES["plain"]
+    run(case, checkpoint=CheckpointFile(path))
+    before = path.read_bytes()
+    others = [
+        Case(case.options | {"learning_rate": 0.25}, test=True),
+        Case(case.options),
+        Case(case.options | {"loss": "squared"}, test=True),
+    ]
+    for other in others:
+        with pytest.raises(UserError, match=f"^{path}: has epoch 5 of another run: name another file"):
+            run(other, checkpoint=CheckpointFile(path))
+    path.write_text("damaged")
+    with pytest.raises(UserError, match=f"^{path}: .*name another file for this run, or delete it"):
+        run(case, checkpoint=CheckpointFile(path))
+    path.write_bytes(before)
+    run(Case(case.options | {"epochs": 2}, test=True), checkpoint=CheckpointFile(path))
+    assert load_checkpoint(path).state.epoch == 2
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")], ids=["^C", "full"])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from p4sgd.host.cli.options import NameFrom, common_options
+from p4sgd.host.cli.options import NameFrom, common_options, overwrite_option
 from p4sgd.host.cli.output import Output
 
 __all__ = ["synth"]
@@ -26,10 +26,11 @@ def _shapes() -> Iterable[str]:
     required=True,
     help="File to write: .libsvm (text) or .npz (smaller and faster).",
 )
+@overwrite_option
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
 @click.option("--scale", type=float, default=1.0, show_default=True, help="Factor on samples and features, at most 1.")
 @common_options
-def synth(name: str, out: Path, seed: int, scale: float, as_json: bool, quiet: bool) -> None:
+def synth(name: str, out: Path, overwrite: bool, seed: int, scale: float, as_json: bool, quiet: bool) -> None:
     """Make a data set of a known one's shape.
 
     NAME says whose samples, features and density it gets. The labels come from a hidden linear model and are -1 or +1,
@@ -39,10 +40,10 @@ def synth(name: str, out: Path, seed: int, scale: float, as_json: bool, quiet: b
     with output.working(f"making {name}"):
         import numpy as np
 
-        from p4sgd.host.cli.paths import check_apart, check_new_file
+        from p4sgd.host.cli.paths import check_absent, check_apart
         from p4sgd.host.data.synth import make_dataset, write_dataset
 
-        check_new_file(out)
+        check_absent(out, overwrite=overwrite)
         check_apart([out])
         made = make_dataset(name, seed=seed, scale=scale)
         write_dataset(made, out)
