@@ -19,6 +19,7 @@ from p4sgd.host.cli.options import NameFrom
 from p4sgd.host.cli.output import Output
 from p4sgd.host.cli.paths import check_apart, check_new_images
 from p4sgd.host.cli.progress import show_steps
+from p4sgd.host.cli.reading import check_reading
 from p4sgd.host.errors import UserError
 from p4sgd.host.launch.communicator import ALONE, Alone, Communicator
 
@@ -220,6 +221,7 @@ def run_training(
         if not isinstance(ranks, Alone):
             check_spreads(job.device)
             choices["workers"] = _workers_of("mpiexec has started", ranks.size, job, is_fixed=resume is not None)
+        check_reading(job.reading, [job.data, job.test])
     prepared = _open_prepared(job.data, samples, images, ranks)
     if prepared is not None:
         fixed = {name for name in choices if resume is not None or is_given(name)}

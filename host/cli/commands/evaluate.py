@@ -7,7 +7,7 @@ import click
 
 from p4sgd.host.cli.options import common_options
 from p4sgd.host.cli.output import Output
-from p4sgd.host.cli.reading import reading_options, take_reading
+from p4sgd.host.cli.reading import check_reading, reading_options, take_reading
 
 __all__ = ["evaluate"]
 
@@ -30,6 +30,7 @@ def evaluate(model: Path, data: str, as_json: bool, quiet: bool, **choices: Any)
         from p4sgd.host.training.metrics import evaluate as measure
 
         loaded = load_model(model)
+        check_reading(reading, [data])
         samples = read_dataset(data, like=loaded.space, **reading)
         metrics = measure(loaded, samples)
     output.document({"model": str(model), "data": data, "samples": samples.samples, **metrics})

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from p4sgd.host.cli.options import common_options
+from p4sgd.host.cli.options import common_options, overwrite_option
 from p4sgd.host.cli.output import Output
-from p4sgd.host.cli.paths import check_apart, check_new_file
-from p4sgd.host.cli.reading import reading_options, take_reading
+from p4sgd.host.cli.paths import check_absent, check_apart
+from p4sgd.host.cli.reading import check_reading, reading_options, take_reading
 from p4sgd.host.errors import UserError
 from p4sgd.host.new_file import new_file
 
@@ -25,6 +25,7 @@ __all__ = ["predict"]
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE", help="File to write instead of standard output."
 )
+@overwrite_option
 @click.option(
     "--probabilities",
     is_flag=True,
@@ -33,7 +34,14 @@ __all__ = ["predict"]
 @reading_options
 @common_options
 def predict(
-    model: Path, data: str, out: Path | None, probabilities: bool, as_json: bool, quiet: bool, **choices: Any
+    model: Path,
+    data: str,
+    out: Path | None,
+    overwrite: bool,
+    probabilities: bool,
+    as_json: bool,
+    quiet: bool,
+    **choices: Any,
 ) -> None:
     """Predict with a model, one line a sample.
 
@@ -42,8 +50,8 @@ def predict(
     number or alphabet; a remark on standard error names it. Labels in DATA are not used and may be missing.
     """
     output = Output(as_json=as_json, quiet=quiet)
-    check_new_file(out, special=True)
     check_apart([out], [model, data])
+    check_absent(out, overwrite=overwrite, special=True)
     reading = take_reading(choices)
     with output.working("predicting"):
         from p4sgd.host.data import read_dataset
@@ -54,6 +62,7 @@ def predict(
             raise UserError(
                 f"{model}: trained with the loss {loaded.loss}, which gives no probabilities; logistic does"
             )
+        check_reading(reading, [data])
         samples = read_dataset(data, like=loaded.space, labels_needed=False, **reading)
         z = loaded.decision_function(samples)
         more: dict[str, Any] = {}

@@ -25,7 +25,8 @@ __all__ = ["train"]
     "--images",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Keep the workers' memory images as files there, worker0.p4sgd and so on, instead of in memory.",
+    help="Keep the workers' memory images as files there, worker0.p4sgd and so on, instead of in memory; the folder is "
+    "made if it is missing.",
 )
 @checkpoint_options
 @click.option("--device", type=device_kind, default="emulator", show_default=True, help="What to train on.")
@@ -44,7 +45,7 @@ def train(
     resume: Path | None,
     device: str,
     cluster: Path | None,
-    launcher: str,
+    launcher: str | None,
     config: str | None,
     as_json: bool,
     quiet: bool,

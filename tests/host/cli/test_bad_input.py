@@ -142,6 +142,11 @@ def test_a_model_file_that_is_no_file(tmp_path, kind):
         ("train data.csv --out notes", "notes"),
         ("simulate data.csv --out notes", "notes"),
         ("train data.csv --out foreign", "foreign"),
+        ("simulate data.csv --waves notes", "notes"),
+        ("simulate data.csv --trace notes", "notes"),
+        ("predict model data.csv --out notes", "notes"),
+        ("predict model data.csv --out data.csv --overwrite", "data.csv"),
+        ("data synth rcv1 --scale 0.001 --out real.libsvm", "real.libsvm"),
     ],
 )
 def test_files_that_must_stay(tmp_path, monkeypatch, model, words, out):
@@ -151,6 +156,7 @@ def test_files_that_must_stay(tmp_path, monkeypatch, model, words, out):
         write(tmp_path, name, "1,2,0\n3,4,1\n" * 8)
     write(tmp_path, "run.toml", "[train]\n[predict]\n")
     write(tmp_path, "notes", "years of work")
+    write(tmp_path, "real.libsvm", GOOD)
     write(tmp_path, "model", model.read_bytes())
     save_file({"tensor": np.zeros(3)}, tmp_path / "foreign")
     (tmp_path / "link.csv").symlink_to("data.csv")
@@ -159,10 +165,77 @@ def test_files_that_must_stay(tmp_path, monkeypatch, model, words, out):
     assert "choose another name" in line
 
 
+def test_files_that_are_to_be_replaced(tmp_path, monkeypatch, model):
+    """A file that may be anybody's, if one says so; traces and waveforms of before, without a word."""
+    monkeypatch.chdir(tmp_path)
+    for words in ("data synth rcv1 --scale 0.001 --out x.libsvm", f"predict {model} breast_cancer --out p.csv"):
+        for more in ((), ("--overwrite",)):
+            done = CliRunner().invoke(main, [*words.split(), *more])
+            assert done.exit_code == 0, done.output
+        assert "--overwrite" in refused(tmp_path, *words.split())
+    write(tmp_path, "p.csv", "")
+    done = CliRunner().invoke(main, ["predict", str(model), "breast_cancer", "--out", "p.csv"])
+    assert done.exit_code == 0, "an empty file is nobody's"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "train breast_cancer --epochs 2 --seed 7",
+        "train breast_cancer --epochs 2 --precision 3",
+        "train wine:1 --epochs 2",
+        "train breast_cancer --epochs 2 --test breast_cancer",
+    ],
+)
+def test_a_checkpoint_of_another_run_stays(tmp_path, words):
+    kept = tmp_path / "kept"
+    begin = ["train", "breast_cancer", "--epochs", "1", "--checkpoint", str(kept)]
+    for _ in range(2):  # the same run may write it again
+        done = CliRunner().invoke(main, begin)
+        assert done.exit_code == 0, done.output
+    line = refused(tmp_path, *words.split(), "--checkpoint", kept)
+    assert line.startswith(f"{kept}: has epoch 1 of another run: name another file for this run, or delete it")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("train good.csv --zero-based", "--zero-based/--one-based is for libsvm, but good.csv is csv"),
+        ("train good.libsvm --header", "--header/--no-header is for csv, but good.libsvm is libsvm"),
+        ("train good.libsvm --label-column 1", "--label-column is for csv, npy, parquet, but good.libsvm is libsvm"),
+        ("train good.libsvm --ignore-column 1", "--ignore-column is for csv, npy, parquet, but good.libsvm is libsvm"),
+        ("train breast_cancer --delimiter ;", "--delimiter is for csv, but breast_cancer is built in"),
+        (
+            "train good.libsvm --test breast_cancer --delimiter ;",
+            "--delimiter is for csv, but good.libsvm is libsvm and breast_cancer is built in",
+        ),
+        ("train done --no-header", "--header/--no-header is for csv, but done is prepared already"),
+        ("data prepare good.libsvm --header --out new", "--header/--no-header is for csv, but good.libsvm is libsvm"),
+        ("predict {model} breast_cancer --header", "--header/--no-header is for csv, but breast_cancer is built in"),
+        ("evaluate {model} good.libsvm --header", "--header/--no-header is for csv, but good.libsvm is libsvm"),
+    ],
+)
+def test_options_for_other_formats(tmp_path, monkeypatch, model, words, says):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "good.libsvm", GOOD)
+    write(tmp_path, "good.csv", "1,2,0\n3,4,1\n" * 8)
+    (tmp_path / "done").mkdir()
+    assert refused(tmp_path, *words.format(model=model).split()) == f"{says}: leave it out"
+
+
+def test_options_for_one_of_two_formats(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "train.csv", "1;2;0\n3;4;1\n" * 8)
+    write(tmp_path, "test.libsvm", "1 1:1 2:3\n0 1:2\n")
+    words = ["train", "train.csv", "--test", "test.libsvm", "--delimiter", ";", "--zero-based", "--epochs", "1"]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+
+
 @pytest.mark.parametrize(
     ("there", "words", "says"),
     [
-        ([], ["--images", "nowhere"], "nowhere/worker0.p4sgd: there is no folder nowhere"),
+        ([], ["--images", "no/where"], "no/where: there is no folder no"),
         (["images"], ["--images", "images"], "images/worker0.p4sgd: there is no folder images"),
         (
             ["worker1.p4sgd"],
@@ -223,10 +296,27 @@ def test_a_micro_batch_that_just_fits_the_line_fifo(tmp_path):
     assert done.exit_code == 0, done.output
 
 
-@pytest.mark.parametrize("source", ["nowhere.csv", "/", "breast_canser", ""])
-def test_no_such_data(tmp_path, source):
-    line = refused(tmp_path, "train", source)
-    assert "there is no such file; built-in data sets are breast_cancer" in line or "is a folder" in line
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("nowhere.csv", "there is no such file; built-in data sets are breast_cancer"),
+        ("/", "is a folder"),
+        ("breast_canser", "there is no such file; did you mean breast_cancer?"),
+        ("", "is a folder"),
+        ("a9a", "p4sgd data fetch a9a fetches the data set"),
+        ("rcv1", "p4sgd data synth rcv1 --out rcv1.npz makes one of its shape"),
+        ("digits:3 --format csv", "without --format digits:3 is a data set that comes with scikit-learn"),
+    ],
+)
+def test_no_such_data(tmp_path, words, says):
+    source, *options = words.split(" ")
+    assert says in refused(tmp_path, "train", source, *options)
+
+
+def test_a_disturbance_given_twice(tmp_path):
+    chances = ["--disturb", "link_loss=0.1", "--disturb", "link_loss=0.2"]
+    line = refused(tmp_path, "simulate", "digits:3", *chances)
+    assert "link_loss is given more than once" in line
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import click
 from p4sgd.host.cli.options import common_options, configuration_option
 from p4sgd.host.cli.output import Output
 from p4sgd.host.cli.progress import show_steps
-from p4sgd.host.cli.reading import reading_options, take_reading
+from p4sgd.host.cli.reading import check_reading, reading_options, take_reading
 from p4sgd.host.cli.training import choose_configuration, preparation_options
 from p4sgd.host.errors import UserError
 
@@ -71,7 +71,9 @@ def prepare(data: str, out: Path, memory: int, config: str | None, as_json: bool
 
         if not out.exists() and not out.parent.is_dir():
             raise UserError(f"{out}: there is no folder {out.parent}")
-        source = open_source(data, **take_reading(choices))
+        reading = take_reading(choices)
+        check_reading(reading, [data])
+        source = open_source(data, **reading)
         options = TrainingOptions(**choices)
 
         def choose(features: int) -> WorkerConfig:
