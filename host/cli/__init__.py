@@ -1,4 +1,4 @@
-"""The `p4sgd` command. `main` is the console script's entry point."""
+"""The `p4sgd` command."""
 
 from p4sgd.host.cli.app import main
 

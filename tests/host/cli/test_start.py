@@ -38,6 +38,20 @@ def test_importing_it_imports_nothing_heavy():
     assert HEAVY & {name.split(".")[0] for name in out.split()} == set()
 
 
+def test_an_interruption_while_it_starts():
+    program = """if True:
+        import sys
+        class Impatient:
+            def find_spec(self, name, *_):
+                if name == "p4sgd.host.cli.app":
+                    raise KeyboardInterrupt
+        sys.meta_path.insert(0, Impatient())
+        from p4sgd.host.start import main
+        main()"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "p4sgd: interrupted\n")
+
+
 def test_help_is_fast():
     """`p4sgd --help` in less than 0.3 s beyond what a bare interpreter takes: the median of five starts.
 
