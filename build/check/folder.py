@@ -101,6 +101,8 @@ def open_folder(path: Path) -> Folder:
     NotGeneratedError
         If it has none of a folder for the vendor's tools.
     """
+    if not path.is_dir():
+        raise NotGeneratedError(f"{path}: there is no such folder")
     manifest = read_manifest(path)
     if manifest is None or manifest.get("kind") not in ("vitis", "vivado"):
         raise NotGeneratedError(f"{path} was not made by `p4sgd build vitis` or `p4sgd build vivado`")

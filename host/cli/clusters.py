@@ -26,7 +26,7 @@ def cluster_option(command: _Command) -> _Command:
         "--cluster",
         type=click.Path(path_type=Path),
         metavar="FILE.toml",
-        help="With --device cluster: where its workers and its aggregator are; see host/README.md.",
+        help="With --device cluster: where its workers and its aggregator are; see host/switch/README.md.",
     )(command)
 
 

@@ -88,7 +88,7 @@ def check_reading(reading: Mapping[str, Any], sources: Iterable[str | None]) -> 
     from p4sgd.host.data.builtin import is_builtin
     from p4sgd.host.data.read import HEEDED, find_format
 
-    given = {name: value for name, value in reading.items() if name != "file_format" and value not in (None, ())}
+    given = [name for name, value in reading.items() if name != "file_format" and (value or value is False)]
     if not given:
         return
     heeded: set[str] = set()

@@ -241,7 +241,8 @@ def run_training(
         else:
             training_set = read_dataset(job.data, communicator=ranks, **job.reading)
             if samples is not None and samples < training_set.samples:
-                training_set = training_set.take(np.arange(samples))
+                first = f"the first {samples} samples of {training_set.name}"
+                training_set = training_set.take(np.arange(samples), first)
             identity = None if resume is None else identify(training_set)
         if resume is not None and identity is not None:
             resume.check_data(identity)  # before test data that match others, and before a simulator

@@ -111,8 +111,9 @@ def test_the_command_that_is_told_works(monkeypatch):
 def test_a_failure_in_the_first_epoch_has_nothing_to_go_on_from(monkeypatch):
     run(*RUN, "--checkpoint", "c")
     before = Path("c").read_bytes()
-    assert fail(monkeypatch, 1, *RUN, "--seed", 3, "--checkpoint", "c") == ["p4sgd train: worker 0 met a memory error"]
-    assert Path("c").read_bytes() == before, "of an older run, of which nothing is said"
+    assert fail(monkeypatch, 1, *RUN, "--checkpoint", "c") == ["p4sgd train: worker 0 met a memory error"]
+    assert Path("c").read_bytes() == before, "of a run before, of which nothing is said"
+    assert "another run" in refused(*RUN, "--seed", 3, "--checkpoint", "c")
 
 
 def test_a_resumed_run_that_fails_at_once(monkeypatch):
