@@ -113,6 +113,7 @@ def crossing_constraints(command: str) -> str:
     lines += [
         "",
         "# Resets begin at any time, and end in step with the clock.",
-        "set_false_path -to [get_pins {component/adapter/start_reset/*_reg/PRE component/adapter/*/rst_cdc/*_reg/PRE}]",
+        "set_false_path -to [get_pins {component/adapter/start_reset/*_reg/PRE component/adapter/rest_reset/*_reg/PRE "
+        "component/adapter/*/rst_cdc/*_reg/PRE}]",
     ]
     return "\n".join(lines) + "\n"

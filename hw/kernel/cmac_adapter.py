@@ -4,7 +4,7 @@ from typing import Any
 
 from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, Mux, ResetSignal, Signal, unsigned
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.cdc import FFSynchronizer, PulseSynchronizer, ResetSynchronizer
+from amaranth.lib.cdc import AsyncFFSynchronizer, FFSynchronizer, PulseSynchronizer, ResetSynchronizer
 from amaranth.lib.fifo import AsyncFIFO
 from amaranth.lib.wiring import In, Out
 
@@ -252,8 +252,11 @@ class CmacAdapter(wiring.Component):
 
     def _show(self, m: Module, registers: RegisterFile, up: Signal, events: dict[str, Any]) -> None:
         mac = self.mac
-        status = {  # a MAC in reset has no clock to say so
-            "up": up & ~mac.reset,
+        # A MAC in reset has no clock to say so: until that has run again ``up`` is what it was before.
+        rests = Signal()
+        m.submodules.rest_reset = AsyncFFSynchronizer(mac.reset, rests, o_domain="mac")
+        status = {
+            "up": up & ~rests,
             **{name: getattr(mac, name) for name in ("aligned", "local_fault", "remote_fault", "tx_reset", "rx_reset")},
             "power_good": mac.power_good,
         }

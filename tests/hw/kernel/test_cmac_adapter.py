@@ -298,6 +298,7 @@ async def a_reset_forgets_all_frames(dut):
     send(source, random_frames(20, longest=2))
     mac.give(random_frames(60))
     await source.drained()
+    await mac.given()
     await ClockCycles(dut.ap_clk, 100)
     assert dut.mac__tx__valid.value == dut.axis_rx__valid.value == 1
     await reset(dut)
