@@ -59,6 +59,8 @@ def _open(address: ControlAddress) -> socket.socket:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((address.host, address.port))
         else:
+            if not address.path.parent.is_dir():
+                raise UserError(f"{address}: there is no folder {address.path.parent}: make it first")
             _remove_unserved(address, address.path)
             listener.bind(str(address.path))
             os.chmod(address.path, stat.S_IRUSR | stat.S_IWUSR)  # nobody can connect before listen()

@@ -316,6 +316,12 @@ def test_a_file_in_the_way(address):
     assert address.path.read_text() == "precious"
 
 
+def test_a_missing_folder(address):
+    missing = address.path.parent / "missing"
+    with pytest.raises(UserError, match=f"there is no folder {missing}: make it first"):
+        Loop(ControlAddress(path=missing / "socket"))
+
+
 def test_a_socket_that_nobody_serves_is_replaced_and_the_own_removed(address):
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(address.path))
