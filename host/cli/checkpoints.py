@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from p4sgd.host.cli.launching import started_alike
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import UserError
+from p4sgd.host.launch.communicator import Communicator, agreed
 
 if TYPE_CHECKING:
     from p4sgd.host.training import Checkpoint, CheckpointFile
@@ -76,7 +77,7 @@ class Job:
         return fields | {name: None if fields[name] is None else str(fields[name]) for name in ("out", "cluster")}
 
 
-def resume_job(saved: "Checkpoint", asked: Job, config: str | None) -> Job:
+def resume_job(saved: "Checkpoint", asked: Job, config: str | None, ranks: Communicator) -> Job:
     """The job of a checkpoint, with what the user has given anew.
 
     Parameters
@@ -85,6 +86,8 @@ def resume_job(saved: "Checkpoint", asked: Job, config: str | None) -> Job:
         The checkpoint.
     asked, config
         The parameters of the running command; what it was not given does not count.
+    ranks
+        Processes that go on together; the first knows whether there is a model.
 
     Raises
     ------
@@ -109,7 +112,8 @@ def resume_job(saved: "Checkpoint", asked: Job, config: str | None) -> Job:
     epochs = asked.choices["epochs"] if "epochs" in given else options["epochs"]
     out = asked.out if "out" in given or origin.get("out") is None else Path(origin["out"])
     cluster = asked.cluster if "cluster" in given or origin.get("cluster") is None else Path(origin["cluster"])
-    _check_unfinished(saved, epochs, wanted=out is not None and ("out" in given or not out.exists()))
+    missing = agreed(ranks, out is not None and not out.exists())
+    _check_unfinished(saved, epochs, wanted=missing or (out is not None and "out" in given))
     return Job(
         data=asked.data or _find(saved, "data"),
         test=asked.test or (None if saved.run.test is None else _find(saved, "test")),
@@ -125,7 +129,7 @@ def resume_job(saved: "Checkpoint", asked: Job, config: str | None) -> Job:
 
 
 def how_to_go_on(file: "CheckpointFile", output: Output) -> str:
-    """What to tell a user whose run has stopped."""
+    """What to tell a user whose run has stopped; of `mpiexec` only how many processes it had started."""
     command = ["p4sgd", "train", "--resume", str(file.path)]
     command += [word for word, told in (("--json", output.as_json), ("--quiet", output.quiet)) if told]
     return f"{file.path} goes up to epoch {file.epoch}; to go on from there: {shlex.join(started_alike(command))}"

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from p4sgd.host.devices.diagnosis import NetworkError, explain_network_error, in
 from p4sgd.host.devices.identification import find_foreign, shape_of
 from p4sgd.host.devices.network import NetworkSettings
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.launch.communicator import ALONE, Communicator
+from p4sgd.host.launch.communicator import ALONE, Communicator, together
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
@@ -244,12 +245,8 @@ class Session:
         else:
             self._join()
         self._joined = False
-        for client in self._clients:
-            client.write(registers.STATUS, **{field.name: 1 for field in registers.STATUS.fields})
-            client.write(registers.RUN, model_source=source.value, model_store=int(store), stale=int(self._stale))
-        for client in self._clients:
-            client.write(registers.CTRL, start=1)
         try:
+            together(self._ranks, partial(self._start, source, store))
             self._device.wait(timeout_s)
         except BaseException as error:
             self._abort()
@@ -310,6 +307,13 @@ class Session:
     def _of_job(self, own: list[_T]) -> list[_T]:
         """From what is known of the workers of the device to that of all workers of the job, by shard index."""
         return [each for ranks in zip(*self._ranks.all_gather(own), strict=True) for each in ranks]
+
+    def _start(self, source: ModelSource, store: bool) -> None:
+        for client in self._clients:
+            client.write(registers.STATUS, **{field.name: 1 for field in registers.STATUS.fields})
+            client.write(registers.RUN, model_source=source.value, model_store=int(store), stale=int(self._stale))
+        for client in self._clients:
+            client.write(registers.CTRL, start=1)
 
     def _abort(self) -> None:
         """Have every worker end its run, as far as it can be reached."""

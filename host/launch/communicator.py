@@ -1,7 +1,9 @@
 """What processes that train together have to tell each other."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+
+from p4sgd.host.errors import P4sgdError, UserError
 
 if TYPE_CHECKING:  # the command line imports this when it starts
     import numpy as np
@@ -9,7 +11,7 @@ if TYPE_CHECKING:  # the command line imports this when it starts
 
     from p4sgd.hw.spec.fixed import IntArray
 
-__all__ = ["ALONE", "Alone", "ByteArray", "Communicator", "agreed", "share_of"]
+__all__ = ["ALONE", "Alone", "ByteArray", "Communicator", "agreed", "check_same", "share_of", "together"]
 
 T = TypeVar("T")
 
@@ -75,6 +77,48 @@ ALONE = Alone()
 def agreed(communicator: Communicator, value: T) -> T:
     """The value of rank 0. What ranks compute from the same numbers may differ in the last bit between processors."""
     return communicator.all_gather(value)[0]
+
+
+def together(communicator: Communicator, action: Callable[[], None] | None) -> None:
+    """Do what may fail in some ranks only; it then fails in all of them, so that none goes on alone.
+
+    Parameters
+    ----------
+    communicator
+        The ranks, all of which call this.
+    action
+        What this one does; ``None`` is nothing.
+
+    Raises
+    ------
+    UserError, P4sgdError
+        What this rank's action has raised, else what that of the first has that failed.
+    """
+    failure: UserError | P4sgdError | None = None
+    if action is not None:
+        try:
+            action()
+        except (UserError, P4sgdError) as error:
+            failure = error
+    failures = communicator.all_gather(None if failure is None else (isinstance(failure, UserError), str(failure)))
+    if failure is not None:
+        raise failure
+    for each in failures:
+        if each is not None:
+            is_user, text = each
+            raise UserError(text) if is_user else P4sgdError(text)
+
+
+def check_same(communicator: Communicator, value: str, problem: str) -> None:
+    """Refuse what is not the same in all ranks.
+
+    Raises
+    ------
+    UserError
+        If it is not, with the text ``problem``.
+    """
+    if len(set(communicator.all_gather(value))) > 1:
+        raise UserError(problem)
 
 
 def share_of(communicator: Communicator, total: int) -> range:

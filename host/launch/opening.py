@@ -44,6 +44,8 @@ def open_communicator(launcher: str | None) -> "Alone | MpiCommunicator":
         raise UserError(f"there is no launcher {launcher!r}; there are {', '.join(LAUNCHERS)}")
     if launcher == "none":
         return ALONE
+    if started == "1":
+        return ALONE
     if started is None:
         raise UserError(
             "the launcher mpi is for processes that mpiexec starts: mpiexec -n WORKERS p4sgd train … --launcher mpi"

@@ -9,6 +9,7 @@ import importlib.metadata
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.errors import UserError
+from p4sgd.host.launch.communicator import ALONE, Communicator, together
 from p4sgd.host.tensor_file import TensorFileKind
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.result import EpochRecord
@@ -208,15 +210,22 @@ class CheckpointFile:
         self._version = importlib.metadata.version("p4sgd")
         self._epochs: list[bytes] = []
 
-    def check_replaces(self, run: Run) -> None:
-        """Refuse to take the place of another run's checkpoint, which may be hours of work.
+    def check_replaces(self, run: Run, epoch: int) -> None:
+        """Refuse to take the place of a checkpoint that may be hours of work.
 
-        One of the same run may go: that is had again by what is about to be done.
+        One of the same run may go if that had ended, or had not come further.
+
+        Parameters
+        ----------
+        run
+            The run.
+        epoch
+            The epoch up to which it is done already.
 
         Raises
         ------
         UserError
-            If the file has another run's, or cannot be read.
+            If the file has something else, or cannot be read.
         """
         if not self.path.exists() or not self.path.stat().st_size:
             return
@@ -229,6 +238,23 @@ class CheckpointFile:
             saved.check(run)
         except UserError as error:
             raise UserError(f"{self.path}: has epoch {saved.state.epoch} of another run: {anew}") from error
+        done = saved.state.epoch
+        if epoch < done < run.options.epochs and not saved.state.out_of_patience(run.options):
+            raise UserError(
+                f"{self.path}: has epoch {done} of this run: --resume {self.path} goes on from there; to begin anew "
+                f"name another file, or delete it"
+            )
+
+    def keep(self, run: Run, state: State, ranks: Communicator = ALONE) -> None:
+        """Have the first of the ranks write the file; all of them know then that there is one.
+
+        Raises
+        ------
+        UserError
+            If it cannot be written, in all ranks.
+        """
+        together(ranks, partial(self.save, run, state) if ranks.rank == 0 else None)
+        self.epoch = state.epoch
 
     def save(self, run: Run, state: State) -> None:
         """Write the file.
@@ -255,7 +281,6 @@ class CheckpointFile:
             "state": json.dumps(scalars),  # a float comes back from JSON exactly as it was
         }
         _KIND.save(self.path, tensors, metadata)
-        self.epoch = state.epoch
 
 
 def is_checkpoint_file(path: Path) -> bool:

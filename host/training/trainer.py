@@ -21,7 +21,7 @@ from p4sgd.host.data.identity import identify
 from p4sgd.host.devices import Device
 from p4sgd.host.devices.session import RunReport, Session
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.launch.communicator import agreed
+from p4sgd.host.launch.communicator import agreed, together
 from p4sgd.host.losses import Loss, get_loss
 from p4sgd.host.model_file import Model
 from p4sgd.host.training.checkpoint import Best, Checkpoint, CheckpointFile, Run, State
@@ -117,9 +117,10 @@ def train(
         if resume is not None:
             resume.check(run)
         if checkpoint is not None:
-            checkpoint.check_replaces(run)
-        if checkpoint is not None and data.communicator.rank == 0:
-            keep = partial(checkpoint.save, run)
+            ranks = data.communicator
+            done = 0 if resume is None else resume.state.epoch
+            together(ranks, partial(checkpoint.check_replaces, run, done) if ranks.rank == 0 else None)
+            keep = partial(checkpoint.keep, run, ranks=ranks)
     if isinstance(data, Dataset):
         prepared = prepare(data, options, config, directory=directory)
     else:
@@ -291,7 +292,9 @@ class _Training:
             w = WEIGHT.to_real(np.concatenate(weights)[: prepared.space.count])
             penalty = self._options.l2 / 2 * float(w @ w) + self._options.l1 * float(np.abs(w).sum())
             metrics["objective"] = metrics[f"{self._fitted}_loss"] + penalty
-        return agreed(self._ranks, (model, metrics))
+        # The rest of the model comes from the weights by the same steps in all ranks.
+        intercept, metrics = agreed(self._ranks, (model.intercept, metrics))
+        return dataclasses.replace(model, intercept=intercept), metrics
 
     def _score(self, epoch: int, weights: IntArray, intercept: float, metrics: dict[str, float]) -> None:
         """Remember the model if it is the best, and count epochs without progress."""

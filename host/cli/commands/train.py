@@ -1,5 +1,7 @@
 """The command `p4sgd train`."""
 
+import hashlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from p4sgd.host.cli.output import Output
 from p4sgd.host.cli.paths import check_new_checkpoint, check_new_model
 from p4sgd.host.cli.reading import reading_options, take_reading
 from p4sgd.host.cli.training import finish, run_training, training_options
+from p4sgd.host.launch.communicator import check_same, together
 
 __all__ = ["train"]
 
@@ -70,12 +73,13 @@ def train(
                 from p4sgd.host.training import load_checkpoint
 
                 saved = load_checkpoint(resume)
-            job = resume_job(saved, job, config)
+                digest = hashlib.sha256(resume.read_bytes()).hexdigest()
+                check_same(ranks, digest, f"{resume}: is not the same file for all ranks: give all of them the newest")
+            job = resume_job(saved, job, config, ranks)
             checkpoint = checkpoint or resume
         elif data is None:
             raise click.MissingParameter(param_hint="'DATA'", param_type="argument")
-        check_new_model(job.out)
-        check_new_checkpoint(checkpoint)
+        together(ranks, partial(_check_new, job.out, checkpoint) if ranks.rank == 0 else None)
         file = None
         if checkpoint is not None:
             from p4sgd.host.training import CheckpointFile
@@ -83,3 +87,8 @@ def train(
             file = CheckpointFile(checkpoint, job.origin())
         result = run_training(output, job, config, images=images, checkpoint=file, resume=saved, ranks=ranks)
         finish(output, result, job.out, file)
+
+
+def _check_new(model: Path | None, checkpoint: Path | None) -> None:
+    check_new_model(model)
+    check_new_checkpoint(checkpoint)

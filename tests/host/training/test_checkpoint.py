@@ -123,6 +123,7 @@ def test_after_every_epoch(name, tmp_path):
     whole = run(case)
     assert case.happened(whole)
     for epochs in range(1, len(whole.history)):
+        (tmp_path / "c").unlink(missing_ok=True)
         stop(case, tmp_path / "c", epochs)
         assert os.listdir(tmp_path) == ["c"]
         saved = load_checkpoint(tmp_path / "c")
@@ -245,6 +246,21 @@ def test_the_checkpoint_of_another_run_is_not_replaced(tmp_path):
     path.write_bytes(before)
     run(Case(case.options | {"epochs": 2}, test=True), checkpoint=CheckpointFile(path))
     assert load_checkpoint(path).state.epoch == 2
+
+
+def test_the_checkpoint_of_a_run_that_has_not_ended_is_not_begun_anew(tmp_path):
+    """Whoever repeats the command, and forgets --resume, would lose it."""
+    path, case = tmp_path / "c", CASES["plain"]
+    stop(case, path, 3)
+    before = path.read_bytes()
+    with pytest.raises(UserError, match=f"^{path}: has epoch 3 of this run: --resume {path} goes on from there"):
+        run(case, checkpoint=CheckpointFile(path))
+    stop(case, tmp_path / "earlier", 1)
+    with pytest.raises(UserError, match="has epoch 3 of this run"):
+        run(case, checkpoint=CheckpointFile(path), resume=load_checkpoint(tmp_path / "earlier"))
+    assert path.read_bytes() == before
+    run(case, checkpoint=CheckpointFile(path), resume=load_checkpoint(path))
+    assert load_checkpoint(path).state.epoch == 5
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")], ids=["^C", "full"])
