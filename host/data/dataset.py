@@ -15,7 +15,7 @@ from p4sgd.host.launch.communicator import ALONE, ByteArray, Communicator
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["Dataset", "FeatureSpace", "Features", "Labelled", "find_not_finite"]
+__all__ = ["Dataset", "FeatureSpace", "Features", "Labelled", "check_labels", "find_not_finite"]
 
 Features: TypeAlias = "npt.NDArray[np.float64] | npt.NDArray[np.float32] | csr_array"
 """A matrix (samples, features): a dense array, or a sparse one in CSR form that is never made dense as a whole."""
@@ -108,11 +108,7 @@ class Dataset:
         object.__setattr__(self, "features", _normal(self.features, self.name))
         object.__setattr__(self, "labels", np.asarray(self.labels, dtype=np.float64))
         self._check_shapes()
-        strange = np.flatnonzero(~np.isfinite(self.labels))
-        if strange.size:
-            raise UserError(
-                f"{self.name}: the label of sample {strange[0] + 1} is {self.labels[strange[0]]}: leave that sample out"
-            )
+        check_labels(self.labels, self.name)
 
     def _check_shapes(self) -> None:
         samples, features = self.features.shape
@@ -238,6 +234,29 @@ def _normal(features: Features, name: str) -> Features:
         # exact in float32 up to 16 bits, at half the memory
         array = array.astype(np.float32 if array.dtype.itemsize <= 2 else np.float64)
     return cast("npt.NDArray[np.float64]", array)
+
+
+def check_labels(labels: npt.NDArray[np.float64], name: str, first: int = 0) -> None:
+    """Refuse labels that are NaN or infinite.
+
+    Parameters
+    ----------
+    labels
+        float64 (samples,).
+    name
+        Where they come from, for messages.
+    first
+        Samples of the source that came before these, for messages.
+
+    Raises
+    ------
+    UserError
+        For the first one.
+    """
+    strange = np.flatnonzero(~np.isfinite(labels))
+    if strange.size:
+        place = strange[0]
+        raise UserError(f"{name}: the label of sample {first + place + 1} is {labels[place]}: leave that sample out")
 
 
 def find_not_finite(features: Features) -> tuple[int, int] | None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from p4sgd.host.data.arrays import check_finite, load_matrix
 from p4sgd.host.data.blocks.source import BLOCK_VALUES, Source
 from p4sgd.host.data.columns import choose_columns
-from p4sgd.host.data.dataset import Dataset, FeatureSpace
+from p4sgd.host.data.dataset import Dataset, FeatureSpace, check_labels
 from p4sgd.host.data.labels import real_labels
 from p4sgd.host.errors import UserError
 
@@ -40,10 +40,7 @@ class NpySource(Source):
         for first in range(0, matrix.rows, step):
             part = matrix.read(first, min(step, matrix.rows - first))
             labels = real_labels(part[:, columns.label], self.name)
-            strange = np.flatnonzero(~np.isfinite(labels))
-            if strange.size:
-                label = labels[strange[0]]
-                raise UserError(f"{self.name}: the label of sample {first + strange[0] + 1} is {label}: leave it out")
+            check_labels(labels, self.name, first)
             yield check_finite(Dataset(part[:, features], labels, self.name), first)
             self._done = (first + part.shape[0]) / matrix.rows
         if matrix.rows == 0:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from p4sgd.host.data.archive import archive_labels, open_rows
 from p4sgd.host.data.arrays import check_finite, load_archive
 from p4sgd.host.data.blocks.source import BLOCK_VALUES, Source
-from p4sgd.host.data.dataset import Dataset, FeatureSpace
+from p4sgd.host.data.dataset import Dataset, FeatureSpace, check_labels
 from p4sgd.host.errors import UserError
 
 __all__ = ["NpzSource"]
@@ -31,6 +31,7 @@ class NpzSource(Source):
                 samples, features = stored.shape
                 if samples != labels.size:
                     raise UserError(f"{self.name}: there are {samples} samples and {labels.size} labels")
+                check_labels(labels, self.name)
                 if samples == 0:
                     raise UserError(f"{self.name}: there are no samples")
                 first = 0

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from p4sgd.host.data.blocks.source import Source
 from p4sgd.host.data.csv_file import Form, RefusedError, fast_blocks, find_label_mistake, look, slow_blocks
-from p4sgd.host.data.dataset import Dataset, FeatureSpace
+from p4sgd.host.data.dataset import Dataset, FeatureSpace, check_labels
 from p4sgd.host.data.labels import encode_labels, index_column, index_texts
 from p4sgd.host.data.parquet import open_parquet, parquet_blocks, parquet_labels
 from p4sgd.host.errors import UserError
@@ -84,6 +84,7 @@ class ParquetSource(Source):
             first = 0
             for features, column in parquet_blocks(table, range(table.samples)):
                 labels, label_names = parquet_labels(pa.chunked_array([column]), self.name, first=first)
+                check_labels(labels, self.name, first)
                 yield Dataset(features, labels, self.name, label_names, feature_names=names)
                 first += features.shape[0]
                 self._done = first / table.samples

@@ -107,6 +107,19 @@ def test_rows_are_counted_over_all_blocks(tmp_path, small_blocks, name):
     assert str(told.value) == str(expected.value)
 
 
+@pytest.mark.parametrize("name", ["data.npy", "data.npz", "data.parquet"])
+def test_labels_are_counted_over_all_blocks(tmp_path, small_blocks, name):
+    features, labels = make_samples(6)
+    labels = labels.astype(float)
+    labels[47] = np.nan
+    path = write_data(tmp_path, name, features, labels)
+    with pytest.raises(UserError, match="label of sample 48 is nan: leave that sample out") as expected:
+        read_dataset(path)
+    with pytest.raises(UserError) as told:
+        list(open_source(path).blocks())
+    assert str(told.value) == str(expected.value)
+
+
 def test_csv_read_fast_goes_on_slowly(tmp_path, small_blocks):
     """From where pyarrow refuses something, in the middle of the file."""
     path = tmp_path / "data.csv"
