@@ -74,7 +74,7 @@ class Buckets:
         for bucket, size in self.sizes.items():
             path = self._path(bucket)
             if not path.exists() or path.stat().st_size < size:
-                raise UserError(f"{path}: has lost some of its rows: delete {self._folder.parent} and begin anew")
+                raise self._lost(path)
             os.truncate(path, size)
 
     def add(self, features: Features, destinations: npt.NDArray[np.intp]) -> None:
@@ -96,8 +96,17 @@ class Buckets:
                 os.fsync(file.fileno())
 
     def load(self, bucket: int, count: int) -> Features:
-        """The ``count`` rows of a bucket, in the order of their destinations."""
-        with open(self._path(bucket), "rb") as file:
+        """The ``count`` rows of a bucket, in the order of their destinations.
+
+        Raises
+        ------
+        UserError
+            If its file is not as long as it was.
+        """
+        path = self._path(bucket)
+        if not path.exists() or path.stat().st_size != self.sizes[bucket]:
+            raise self._lost(path)
+        with open(path, "rb") as file:
             return (self._load_sparse if self._sparse else self._load_dense)(file, bucket * self._rows, count)
 
     def drop(self, bucket: int) -> None:
@@ -106,6 +115,9 @@ class Buckets:
 
     def _path(self, bucket: int) -> Path:
         return self._folder / str(bucket)
+
+    def _lost(self, path: Path) -> UserError:
+        return UserError(f"{path}: has lost some of its rows: delete {self._folder.parent} and begin anew")
 
     def _dense_parts(self, rows: Any, destinations: npt.NDArray[np.intp]) -> list[memoryview]:
         records = np.empty(rows.shape[0], self._record)

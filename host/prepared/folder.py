@@ -12,7 +12,7 @@ from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.data.quantize import steps
 from p4sgd.host.errors import UserError
 from p4sgd.host.image.file import Image, image_file, open_image
-from p4sgd.host.launch.communicator import ALONE, Communicator
+from p4sgd.host.launch.communicator import ALONE, Communicator, check_same
 from p4sgd.host.losses import get_loss
 from p4sgd.host.prepared.files import LABELS, MEANS, VALIDATION, VALIDATION_LABELS, VALIDATION_SPARSE, check_files
 from p4sgd.host.prepared.manifest import MANIFEST, Manifest, load_manifest
@@ -126,7 +126,7 @@ class PreparedFolder:
             If options or configuration are not those that it was prepared with, or if a file cannot be read.
         """
         manifest = self.manifest
-        self._check(options, config)
+        self.check(options, config)
         images = [open_image(image_file(self._path, worker), verify=False) for worker in range(options.workers)]
         scaling = self._scaling(images)
         slope, offset = hardware_values(scaling, options)
@@ -152,7 +152,14 @@ class PreparedFolder:
             communicator=self.communicator,
         )
 
-    def _check(self, options: TrainingOptions, config: WorkerConfig) -> None:
+    def check(self, options: TrainingOptions, config: WorkerConfig) -> None:
+        """Refuse what it was not prepared for.
+
+        Raises
+        ------
+        UserError
+            If options or configuration are others.
+        """
         manifest = self.manifest
         self.options({**options.to_json(), "planes": options.stored}, set(manifest.options))
         prepared_for, task = get_loss(manifest.options["loss"]).task, get_loss(options.loss).task
@@ -214,6 +221,9 @@ def open_prepared(path: Path, communicator: Communicator = ALONE) -> PreparedFol
     Raises
     ------
     UserError
-        If it is not whole, or of another version. Whether its files are sound, `PreparedFolder.verify` says.
+        If it is not whole, of another version, or not the same for all of them. Whether its files are sound,
+        `PreparedFolder.verify` says.
     """
-    return PreparedFolder(path, *load_manifest(path), communicator)
+    manifest, sha256 = load_manifest(path)
+    check_same(communicator, sha256, f"{path}: is not the same folder for all ranks: give all of them the same")
+    return PreparedFolder(path, manifest, sha256, communicator)

@@ -101,8 +101,9 @@ class Steps:
             plan = make_plan(found, labels, self._options, plans.bucket_rows(found, self._memory), self._source.name)
             del labels
             buckets = Buckets(self._work / ROWS, features, plan.rows, np.dtype(found.dtype), sparse=found.sparse)
+            buckets.sizes = dict(self._state.sizes)
             if self._state.placed < found.samples:
-                self._sort(found, plan, buckets)
+                self._sort(found, plan, buckets, config)
             scaling = self._scaling(found)
             self._pack(found, plan, buckets, scaling, config)
             self._finish(found, plan, scaling, config)
@@ -121,12 +122,12 @@ class Steps:
         labels = np.load(self._work / SOURCE_LABELS)
         return self._state.survey, labels
 
-    def _sort(self, found: Survey, plan: Plan, buckets: Buckets) -> None:
+    def _sort(self, found: Survey, plan: Plan, buckets: Buckets, config: WorkerConfig) -> None:
         """Read all samples again, each to its bucket."""
         state = self._state
         if state.extremes is None:
             state.extremes = Extremes(found.space.count)
-            self._check_room(found)
+            self._check_room(found, plan, config)
         buckets.restore(state.sizes)
         first, since = 0, 0
         edge = plan.train_buckets * plan.rows
@@ -255,15 +256,19 @@ class Steps:
     def _save(self) -> None:
         self._state.save(self._work)
 
-    def _check_room(self, found: Survey) -> None:
-        """Refuse a disk that is too small for the buckets, before they are written."""
+    def _check_room(self, found: Survey, plan: Plan, config: WorkerConfig) -> None:
+        """Refuse a disk that is too small for the images and the buckets that they are made of, before any is there."""
         value = np.dtype(found.dtype).itemsize
-        needed = found.stored * (value + 4 * found.sparse) + 24 * found.samples
+        rows = found.stored * (value + 4 * found.sparse) + 24 * found.samples
+        held_out = rows * plan.validation_labels.size // found.samples
+        unknown = np.zeros(found.space.count)
+        images = self._images(plan, Scaling(self._options.scaling, unknown, unknown, signed=True), config)
+        needed = rows + held_out + sum(map(ImageWriter.file_bytes, images))
         free = shutil.disk_usage(self._work).free
         if needed > free:
             raise UserError(
-                f"{self._work}: sorting the samples takes {needed / 1e6:,.1f} MB of the disk beside the images, "
-                f"{free / 1e6:,.1f} MB are free: free some space or choose another folder"
+                f"{self._work}: preparing the data takes {needed / 1e6:,.1f} MB of the disk, {free / 1e6:,.1f} MB are "
+                f"free: free some space or choose another folder"
             )
 
     def _images(self, plan: Plan, scaling: Scaling, config: WorkerConfig) -> list[Image]:

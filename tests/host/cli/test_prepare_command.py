@@ -87,7 +87,7 @@ def test_weights_are_those_of_the_file(data, folder, tmp_path, more):
     for epochs in (1, 3):
         results = []
         for source, options in ((data, OPTIONS), (folder, ())):
-            out = tmp_path / "state"
+            out = tmp_path / f"{source.name}-{epochs}"
             words = [*options, *more] if options else [*more]
             epoch = train(source, *words, "--epochs", epochs, "--checkpoint", out)["epochs"][-1]
             weights = load_checkpoint(out).state.weights

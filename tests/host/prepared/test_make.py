@@ -176,15 +176,22 @@ def test_goes_on_whenever_it_was_killed(tmp_path, tiny):
     path = write_data(tmp_path, "data.npy", *make_samples(seed, 200, 20))
     options = TrainingOptions(workers=2, precision=4)
     build(path, tmp_path / "whole", options)
+    deaths = gone_on = 0
     for _ in range(12):
+        gone_on += (tmp_path / "made.unfinished").exists()
 
         def work(seconds=rng.uniform(0.001, 0.15)):
             signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process at once
             signal.setitimer(signal.ITIMER_REAL, seconds)
             build(path, tmp_path / "made", options)
 
-        if in_child(work) == 0:
+        status = in_child(work)
+        if status == 0:
             break
+        assert os.WIFSIGNALED(status)
+        deaths += 1
+    assert deaths
+    assert gone_on or (tmp_path / "made.unfinished").exists()
     build(path, tmp_path / "made", options)
     assert contents(tmp_path / "made") == contents(tmp_path / "whole")
 
