@@ -137,7 +137,7 @@ def _check_replaces(path: Path | None, is_one: Callable[[Path], bool], kind: str
 def check_new_images(folder: Path | None, workers: int) -> list[Path]:
     """`check_new_file` for the images of all workers, which take the place of older images, of nothing else.
 
-    The folder itself may be missing, if it can be made.
+    The folder itself may be missing, if it can be made. One with prepared data is refused.
 
     Returns
     -------
@@ -149,6 +149,7 @@ def check_new_images(folder: Path | None, workers: int) -> list[Path]:
         As `check_new_file`, or if something else is in one of the files.
     """
     from p4sgd.host.image.file import image_file, is_image_file
+    from p4sgd.host.prepared.folder import is_prepared
 
     if folder is None:
         return []
@@ -156,6 +157,8 @@ def check_new_images(folder: Path | None, workers: int) -> list[Path]:
     if not folder.exists():
         check_new_file(folder)
         return files
+    if is_prepared(folder):
+        raise UserError(f"{folder}: holds prepared data, whose images must stay: choose another folder")
     for path in files:
         check_new_file(path)
         if path.exists() and path.stat().st_size and not is_image_file(path):

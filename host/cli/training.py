@@ -228,8 +228,6 @@ def run_training(
         if cluster is not None or not isinstance(ranks, Alone):
             fixed.add("workers")
         choices = prepared.options(choices, fixed)
-        with show_steps(output) as on_progress:
-            prepared.verify(on_progress)
     with output.working("getting ready"):
         options = TrainingOptions(**choices)
         kept = [job.out, checkpoint.path if checkpoint else None]
@@ -265,6 +263,11 @@ def run_training(
             from p4sgd.sim.cluster.protocol import MEMORY_BITS
 
             check_memory(training_set, options, chosen, 1 << MEMORY_BITS)  # a simulator takes minutes
+    if prepared is not None:
+        if chosen is not None:
+            prepared.check(options, chosen)
+        with show_steps(output) as on_progress:
+            prepared.verify(on_progress)
     opening = "getting the simulator ready, minutes at first" if job.device == "rtl" else None
     with output.working(opening or "getting ready", told=opening is not None):
         workers, part = part_of_job(job.device, options.workers, ranks)
@@ -293,9 +296,10 @@ def run_training(
 
 def _open_prepared(data: str, samples: int | None, images: Path | None, ranks: Communicator) -> "PreparedFolder | None":
     """A folder of prepared data, if that is what the user has named."""
+    from p4sgd.host.data.builtin import is_builtin
     from p4sgd.host.prepared.folder import is_prepared, open_prepared
 
-    if not Path(data).is_dir():
+    if is_builtin(data) or not Path(data).is_dir():
         return None
     if not is_prepared(data):
         raise UserError(f"{data}: is a folder, but holds no prepared data or not all: p4sgd data prepare makes it")

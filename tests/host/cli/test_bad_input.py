@@ -258,6 +258,20 @@ def test_images_that_cannot_be_files(tmp_path, monkeypatch, there, words, says):
     assert refused(tmp_path, "train", "breast_cancer", "--epochs", 1, *words) == says
 
 
+def test_images_do_not_replace_those_of_prepared_data(tmp_path):
+    write(tmp_path, "manifest.json", "{}")
+    line = refused(tmp_path, "train", "breast_cancer", "--images", tmp_path)
+    assert line == f"{tmp_path}: holds prepared data, whose images must stay: choose another folder"
+
+
+def test_a_folder_with_the_name_of_a_built_in_data_set(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "iris").mkdir()
+    done = CliRunner().invoke(main, ["train", "iris:1", "--epochs", "1"])
+    assert done.exit_code == 0, done.output
+    assert "is a folder" in refused(tmp_path, "train", "./iris")
+
+
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs Linux' /proc")
 def test_a_folder_that_takes_no_files(tmp_path):
     """Seen before training, also by the administrator, whom permissions do not stop."""
