@@ -90,6 +90,7 @@ def test_dies(device):
         assert counts[device.memory_die] == max(counts)
 
 
+@pytest.mark.slow
 def test_only_for_boards(tmp_path, monkeypatch):
     """`generate` writes a floor plan for configurations of boards."""
     assert set(PRESETS) - set(BOARDS) == {"tiny", "small"}

@@ -83,6 +83,7 @@ def test_elaborates_in_yosys(small, top):
     run_yosys(f"read_verilog {top}.v; hierarchy -check -top {top}; proc; check -assert; stat", small)
 
 
+@pytest.mark.slow
 def test_the_worker_has_its_build_id():
     first, second = (worker_verilog(WorkerConfig.tiny(), build_id=number) for number in (5, 6))
     assert first[0] != second[0]

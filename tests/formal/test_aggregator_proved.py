@@ -286,19 +286,14 @@ def test_sums_come_to_everything_that_is_claimed(tmp_path):
     reach(Kept(), tmp_path, cycles=CYCLES)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("any_host", "one_word")
 @pytest.mark.parametrize(
     ("part", "right", "wrong"),
     [
         pytest.param(SlotTable, "last.round == known.round", "1", id="of another round"),
         pytest.param(SlotTable, "joins.eq(known_partial & ~had_partial)", "joins.eq(known_partial)", id="twice"),
-        pytest.param(
-            SlotTable,
-            "resets.eq(last.kind == Kind.RESET)",
-            "resets.eq(0)",
-            id="of the job before",
-            marks=pytest.mark.slow,
-        ),
+        pytest.param(SlotTable, "resets.eq(last.kind == Kind.RESET)", "resets.eq(0)", id="of the job before"),
         pytest.param(
             Admission,
             "Cat(packet.slot[: config.slot_bits], place)",

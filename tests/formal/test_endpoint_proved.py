@@ -216,6 +216,7 @@ def test_what_is_offered_waits(tmp_path):
     prove(Streams(), tmp_path, k=2)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("any_time")
 def test_slots_carry_one_operation_after_the_other(tmp_path):
     check(Slot(), tmp_path, cycles=CYCLES)

@@ -41,7 +41,8 @@ WAIVERS = {
         r"|Signal is not used: 'm_axi_\w+_[br]id'"
     ),
     # Amaranth's AsyncFIFO empties its reading side at once when its writing side, which is reset at a clock edge, is.
-    "SYNCASYNCNET": r"Signal flopped as both synchronous and async: '[\w.]*rst'",
+    # The MAC's reset is taken at once, too, and at a clock edge by what stands for the vendor's MAC here.
+    "SYNCASYNCNET": r"Signal flopped as both synchronous and async: '[\w.]*(rst|\bmac__reset)'",
     # yosys assigns the default before the case statement. Where it were missing, Verilator would report LATCH.
     "CASEINCOMPLETE": ".*",
     # A port of ours that yosys writes escaped, as Verilog allows.
@@ -73,8 +74,12 @@ def test_every_component_is_listed():
     assert sorted(EXAMPLES) == sorted(find_components()), "tests/support/components.py must list every component"
 
 
+KERNELS = {"kernel.worker_kernel.WorkerKernel", "kernel.aggregator_kernel.AggregatorKernel"}
+"""Components that are looked at with the ports that vendors' tools see, and what is in them with them."""
+
+
 @pytest.mark.rtl
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in KERNELS])
 def test_lint(name, tmp_path):
     source = tmp_path / "top.v"
     source.write_text(to_verilog(example(name), "top"))
@@ -83,6 +88,7 @@ def test_lint(name, tmp_path):
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "component",
     [

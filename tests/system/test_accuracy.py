@@ -65,7 +65,10 @@ def ours(train_set, test_set, positive, seed, **options):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize(("name", "positives", "seeds"), [("breast_cancer", [None], 8), ("digits", list(range(10)), 2)])
+@pytest.mark.parametrize(
+    ("name", "positives", "seeds"),
+    [("breast_cancer", [None], 8), pytest.param("digits", list(range(10)), 2, marks=pytest.mark.slow)],
+)
 def test_as_good_as_full_precision(name, positives, seeds, loss):
     data = read_dataset(name)
     references = []

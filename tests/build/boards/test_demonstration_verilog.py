@@ -93,5 +93,6 @@ def test_heartbeat():
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
 def test_loopback():
     run(LoopbackDemonstration(clock_hz=FAST_HZ), frames_come_back_through_the_mac, [MAC], cmac_kernel().text)

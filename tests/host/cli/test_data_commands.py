@@ -37,9 +37,9 @@ def test_synth_is_seeded(tmp_path):
 
 
 def test_synth_says_what_it_made(tmp_path):
-    out = tmp_path / "x.npz"
+    out, other = tmp_path / "x.npz", tmp_path / "y.npz"
     assert run("synth", "gisette", "--scale", 0.01, "--out", out).stdout == f"{out}: 60 samples, 50 features, dense\n"
-    assert "non-zero values" in run("synth", "real-sim", "--scale", 0.01, "--out", out).stdout
+    assert "non-zero values" in run("synth", "real-sim", "--scale", 0.01, "--out", other).stdout
 
 
 @pytest.fixture

@@ -48,9 +48,9 @@ def model(tmp_path_factory):
     ("words", "out"),
     [
         (["train", "breast_cancer", "--epochs", "1", "--out", "out"], "out"),
-        (["predict", "MODEL", "breast_cancer", "--probabilities", "--out", "out"], "out"),
-        (["data", "synth", "rcv1", "--scale", "0.01", "--out", "out.npz"], "out.npz"),
-        (["data", "synth", "gisette", "--scale", "0.02", "--out", "out.libsvm"], "out.libsvm"),
+        (["predict", "MODEL", "breast_cancer", "--probabilities", "--out", "out", "--overwrite"], "out"),
+        (["data", "synth", "rcv1", "--scale", "0.01", "--out", "out.npz", "--overwrite"], "out.npz"),
+        (["data", "synth", "gisette", "--scale", "0.02", "--out", "out.libsvm", "--overwrite"], "out.libsvm"),
     ],
     ids=["train", "predict", "synth npz", "synth libsvm"],
 )
@@ -78,7 +78,7 @@ def test_full_disk_for_images(tmp_path, model, older):
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("older", [True, False])
+@pytest.mark.parametrize("older", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_full_disk_for_generated_files(tmp_path, monkeypatch, older):
     """The limit would hit yosys first, so here the disk is full when the first file is to reach it."""
     words = ["generate", "--config", "tiny", "--out", str(tmp_path / "out")]

@@ -324,7 +324,12 @@ async def drops_broken_frames(dut):
 @pytest.mark.rtl
 @pytest.mark.parametrize(
     ("slots", "jobs", "ports", "workers", "packets"),
-    [(8, 1, 1, 1, 1500), (16, 2, 3, 3, 3000), (64, 4, 32, 32, 6000), (4, 8, 2, 5, 3000)],
+    [
+        (8, 1, 1, 1, 1500),
+        (16, 2, 3, 3, 3000),
+        pytest.param(64, 4, 32, 32, 6000, marks=pytest.mark.slow),
+        (4, 8, 2, 5, 3000),
+    ],
 )
 def test_aggregator(slots, jobs, ports, workers, packets):
     config = AggregatorConfig(slots=slots, jobs=jobs, ports=ports)

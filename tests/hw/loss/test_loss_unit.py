@@ -103,7 +103,7 @@ async def latency(dut):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("segments", [16, 64])
+@pytest.mark.parametrize("segments", [16, pytest.param(64, marks=pytest.mark.slow)])
 def test_loss_unit(segments):
     config = WorkerConfig(engines=1, lanes=8, chunks=8, line_fifo_depth=128, slots=4, table_segments=segments)
     run_bench(LossUnit(config), __file__, segments=segments)

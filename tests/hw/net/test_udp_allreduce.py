@@ -241,5 +241,6 @@ async def takes_as_long_as_its_parts(dut):
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
 def test_udp_allreduce():
     run_bench(Site(2), __file__, workers=2)
