@@ -65,20 +65,28 @@ def _last(words: str) -> str:
 def _addresses(script: str, calls: list[Call], kernels: set[str]) -> Iterator[Problem]:
     """No two memory ports of kernels have a channel in common, and no two ranges of a master overlap."""
     owners: dict[str, str] = {}
-    ranges: dict[tuple[str, str], str] = {}
+    ranges: dict[str, list[tuple[range, str]]] = {}  # by master
     for call in calls:
         if call.command != "assign_bd_address":
             continue
         master, segment = _last(call.option("target_address_space") or "-"), _last(call.arguments[-1])
-        offset = call.option("offset") or ""
-        if (master, offset) in ranges:
-            yield Problem(script, f"{segment} is at {offset}, where {master} has {ranges[master, offset]}", call.line)
-        ranges[master, offset] = segment
+        first = int(call.option("offset") or "0", 0)
+        bytes_of = range(first, first + _bytes(call.option("range") or "0"))
+        for others, other in ranges.setdefault(master, []):
+            if bytes_of.start < others.stop and others.start < bytes_of.stop:
+                yield Problem(script, f"{segment} is at {first:#x}, where {master} has {other}", call.line)
+        ranges[master].append((bytes_of, segment))
         channel = segment.rpartition("/")[2]
         if master.partition("/")[0] in kernels:
             if channel in owners:
                 yield Problem(script, f"{channel} is both {owners[channel]}'s and {master}'s", call.line)
             owners[channel] = master
+
+
+def _bytes(text: str) -> int:
+    """A size as Vivado takes it: ``4K``, ``256M``, or a number."""
+    unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper())
+    return int(text, 0) if unit is None else int(text[:-1], 0) * unit
 
 
 def _pins(folder: Folder, script: str, calls: list[Call]) -> Iterator[Problem]:

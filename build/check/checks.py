@@ -31,7 +31,8 @@ CHECKS: dict[str, Callable[[Folder], Iterator[Problem]]] = {
 def check(path: Path) -> Report:
     """Check a folder that `p4sgd build` made.
 
-    A check that needs something this machine lacks is skipped, with the reason.
+    A check that needs something this machine lacks is skipped, with the reason; so are all but the first if a file is
+    missing.
 
     Raises
     ------
@@ -42,11 +43,23 @@ def check(path: Path) -> Report:
     """
     folder = open_folder(path)
     report = Report()
+    missing = [name for name in folder.files if not (folder.path / name).is_file()]
     for name, function in CHECKS.items():
+        if missing and function is not check_manifest:
+            report.skipped[name] = f"needs {missing[0]}, which is missing"
+            continue
+        found: list[Problem] = []
         try:
-            report.add(name, list(function(folder)))
+            for problem in function(folder):
+                found.append(problem)
         except NoTclError as error:
             report.skipped[name] = str(error)
+            continue
         except ImportError as error:
             report.skipped[name] = f"needs the package {error.name}: pip install 'p4sgd[boards]'"
+            continue
+        except (LookupError, ValueError) as error:
+            # Of a file that was changed so much; the first check has told which.
+            found.append(Problem(str(path), f"{name}: cannot be followed ({type(error).__name__}: {error})"))
+        report.add(name, found)
     return report

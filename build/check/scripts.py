@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from p4sgd.build.check.commands import COMMANDS
 from p4sgd.build.check.report import Problem
@@ -64,16 +64,25 @@ def run_script(folder: Path, script: str) -> Run:
 
 def _records(folder: Path, script: str) -> Iterator[list[str]]:
     arguments = (str(folder), script, _table())
-    try:
-        import tkinter
-
-        tcl = tkinter.Tcl()
-    except (ImportError, RuntimeError):
+    tcl = _interpreter()
+    if tcl is None:
         output = _within_tclsh(arguments)
     else:
         tcl.call("source", str(_SANDBOX))
         output = str(tcl.call("sandbox::run", *arguments))
     return (record.split(_FIELD) for record in output.split(_RECORD) if record)
+
+
+def _interpreter() -> Any:
+    """Python's own Tcl; None if it has none, or none that works."""
+    try:
+        import tkinter
+    except ImportError:
+        return None
+    try:
+        return tkinter.Tcl()
+    except (RuntimeError, tkinter.TclError):
+        return None
 
 
 def _within_tclsh(arguments: tuple[str, ...]) -> str:

@@ -259,6 +259,35 @@ def test_a_missing_file(original, tmp_path):
     assert str(problem) == "rules.mk: is missing"
 
 
+@pytest.mark.parametrize("name", ["package_p4sgd_cmac.tcl", "p4sgd_cmac.xml", "p4sgd_worker.v", "link_hw.cfg"])
+def test_a_missing_file_is_told_and_nothing_else(original, tmp_path, name):
+    shutil.copytree(original, tmp_path / "out")
+    (tmp_path / "out" / name).unlink()
+    report = check(tmp_path / "out")
+    assert list(map(str, report.problems)) == [f"{name}: is missing"]
+    assert report.done == ["manifest"]
+    assert set(report.skipped.values()) == {f"needs {name}, which is missing"}
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("p4sgd_worker.v", "module p4sgd_worker_kernel(", "module another_kernel("),
+        ("p4sgd_worker.xml", 'dataWidth="32"', 'dataWidth="wide"'),
+        ("link_hw.cfg", "nk=p4sgd_worker:", "nk=p4sgd_worker\n#"),
+    ],
+)
+def test_a_file_that_cannot_be_followed_is_told(original, tmp_path, name, before, after):
+    shutil.copytree(original, tmp_path / "out")
+    path = tmp_path / "out" / name
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after))
+    told = list(map(str, check(tmp_path / "out").problems))
+    assert told[0] == f"{name}: was changed since it was generated"
+    assert any("cannot be followed" in each for each in told), told
+
+
 def _sandbox(tmp_path, text):
     (tmp_path / "script.tcl").write_text(text)
     try:

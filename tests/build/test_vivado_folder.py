@@ -63,7 +63,8 @@ FAULTS = {
         ("gmem1 31 {31}", "gmem1 1 {31}"),
         "hbm/SAXI_01 is connected 2",
     ),
-    "addresses that overlap": ("project.tcl", ("0x1000", "0x0"), "is at 0x0, where xdma/M_AXI_LITE has"),
+    "the same address": ("project.tcl", ("0x1000", "0x0"), "is at 0x0, where xdma/M_AXI_LITE has"),
+    "addresses that overlap": ("project.tcl", ("0x1000", "0x800"), "is at 0x800, where xdma/M_AXI_LITE has"),
     "a bus of another name": ("project.tcl", ("_1/axis_rx p4sgd", "_1/axis_in p4sgd"), "p4sgd_cmac has no bus axis_in"),
     "no kernel": ("project.tcl", (":p4sgd_cmac:", ":p4sgd_mac:"), "there is no p4sgd_cmac"),
     "a card that switches itself off": (
