@@ -23,7 +23,7 @@ from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.vendor import XilinxPlatform
 from amaranth_boards.resources import I2CResource, UARTResource
 
-__all__ = ["AlveoU280Platform", "program_script"]
+__all__ = ["CONFIGURATION", "AlveoU280Platform", "program_script"]
 
 _LVCMOS18 = Attrs(IOSTANDARD="LVCMOS18")
 _LVDS = Attrs(IOSTANDARD="LVDS")
@@ -34,7 +34,7 @@ _LVDS_AC = Attrs(IOSTANDARD="LVDS", DQS_BIAS="TRUE")
 _RESET_CYCLES = 16
 """Cycles of reset after configuration, until flip-flops of all three dies have their global write enable."""
 
-_CONSTRAINTS = """
+CONFIGURATION = """
 # Configuration from the card's QSPI flash.
 set_property CFGBVS GND [current_design]
 set_property CONFIG_VOLTAGE 1.8 [current_design]
@@ -51,6 +51,7 @@ set_property BITSTREAM.GENERAL.COMPRESS TRUE [current_design]
 # Watts that the card can supply: reports warn of more.
 set_operating_conditions -design_power_budget 160
 """
+"""Constraints of every design for the card, XDC."""
 
 
 def program_script(bitstream: str) -> str:
@@ -302,7 +303,7 @@ class AlveoU280Platform(XilinxPlatform):
         (pin,) = self.lookup("hbm_cattrip").ios[0].names
         if pin not in (used for _, used, _ in self.iter_port_constraints_bits()):
             raise ResourceError("hbm_cattrip is requested but not driven, which makes the card switch itself off")
-        constraints = _CONSTRAINTS + kwargs.pop("add_constraints", "")
+        constraints = CONFIGURATION + kwargs.pop("add_constraints", "")
         return super().toolchain_prepare(fragment, name, add_constraints=constraints, **kwargs)
 
     def toolchain_program(self, products: Any, name: str, **kwargs: Any) -> None:

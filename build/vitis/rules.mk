@@ -45,7 +45,10 @@ check:
 	    exit 2; \
 	}
 
-$(OUT)/%.xo: package_%.tcl package_kernel.tcl %.v %.xml | check
+# A kernel with IP of the vendor has a script that makes it, and constraints.
+.SECONDEXPANSION:
+
+$(OUT)/%.xo: package_%.tcl package_kernel.tcl %.v %.xml $$(wildcard $$*_ip.tcl) $$(if $$(wildcard $$*_ip.tcl),p4sgd_cmac.xdc) | check
 	mkdir -p $(OUT)
 	vivado -mode batch -nojournal -notrace -log $(OUT)/$*.log -source package_$*.tcl
 

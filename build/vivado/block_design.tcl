@@ -83,6 +83,7 @@ proc p4sgd::add_memory {channels} {
         USER_HBM_REF_CLK_0 100 \
         USER_HBM_REF_CLK_1 100 \
         USER_AXI_INPUT_CLK_FREQ 250 \
+        USER_AXI_INPUT_CLK1_FREQ 250 \
     ]
     for {set channel 0} {$channel < 32} {incr channel} {
         lappend parameters USER_SAXI_[format %02d $channel] [expr {$channel in $channels ? "true" : "false"}]
@@ -164,5 +165,11 @@ proc p4sgd::make_image {constraints jobs} {
     wait_on_run impl_1
     if {[get_property PROGRESS [get_runs impl_1]] ne "100%"} {
         error "the implementation has failed: see its log in out"
+    }
+    foreach slack {WNS WHS} {
+        set nanoseconds [get_property STATS.$slack [get_runs impl_1]]
+        if {[string is double -strict $nanoseconds] && $nanoseconds < 0} {
+            error "the image is there, but misses its timing: $slack is $nanoseconds ns"
+        }
     }
 }

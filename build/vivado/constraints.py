@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from p4sgd.build.boards.alveo_u280 import AlveoU280Platform
+from p4sgd.build.boards.alveo_u280 import CONFIGURATION, AlveoU280Platform
 from p4sgd.build.marking import mark
 
 __all__ = ["board_constraints", "clock_constraints"]
@@ -22,7 +22,7 @@ _PAIRS = {
 
 
 def board_constraints(command: str) -> str:
-    """Pins of the block design's ports on an Alveo U280, from `AlveoU280Platform`.
+    """Pins of the block design's ports on an Alveo U280, and what the card wants, from `AlveoU280Platform`.
 
     Transceivers have the places that the IP says.
     """
@@ -40,7 +40,7 @@ def board_constraints(command: str) -> str:
     too_hot = platform.lookup("hbm_cattrip", 0)
     lines += _pin("hbm_cattrip", too_hot.ios[0].names[0], too_hot.attrs)
     lines.append("set_false_path -from [get_ports pcie_perst_n]")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + CONFIGURATION
 
 
 def _pin(port: str, pin: str, attributes: Any) -> list[str]:

@@ -1,7 +1,6 @@
 """The folder from which Vivado makes a worker's image without a shell, and reports of its parts."""
 
 from dataclasses import asdict, replace
-from importlib.resources import files
 from pathlib import Path
 
 from p4sgd.build.artifacts import check_folder, write_folder
@@ -9,8 +8,7 @@ from p4sgd.build.cmac import crossing_constraints, ip_script
 from p4sgd.build.devices import DEVICES
 from p4sgd.build.floorplan import floorplan
 from p4sgd.build.hbm import map_memories
-from p4sgd.build.marking import mark
-from p4sgd.build.vitis.folder import shared_file
+from p4sgd.build.marking import mark, marked_file
 from p4sgd.build.vitis.kernel import Kernel, cmac, memory_bus, worker
 from p4sgd.build.vitis.packaging import CROSSINGS, PROCEDURES, ip_file, package_script
 from p4sgd.build.vitis.shell import SHELLS, Shell
@@ -64,8 +62,8 @@ def vivado_files(config: WorkerConfig, board: str, command: str, *, megahertz: i
     found = {
         "README.md": _readme(board, command),
         "Makefile": _makefile(kernels, board, command),
-        **{name: _copy(name, command) for name in (_RULES, _OUT_OF_CONTEXT, _BLOCK_DESIGN)},
-        PROCEDURES: shared_file(PROCEDURES, command),
+        **{name: marked_file("p4sgd.build.vivado", name, command) for name in (_RULES, _OUT_OF_CONTEXT, _BLOCK_DESIGN)},
+        PROCEDURES: marked_file("p4sgd.build.vitis", PROCEDURES, command),
         "project.tcl": _project(channels, kernels, shell, command),
         "board.xdc": board_constraints(command),
     }
@@ -128,11 +126,6 @@ def _project(channels: tuple[range, ...], kernels: tuple[Kernel, ...], shell: Sh
         "p4sgd::make_image board.xdc 8",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _copy(name: str, command: str) -> str:
-    """A file of this package."""
-    return f"{mark('# {}', command)}\n{(files('p4sgd.build.vivado') / name).read_text(encoding='utf-8')}"
 
 
 def _makefile(kernels: tuple[Kernel, ...], board: str, command: str) -> str:

@@ -26,7 +26,10 @@ worker engine: | check
 	mkdir -p out
 	$(VIVADO) -log out/$@.log -source $@.tcl
 
-out/%/ip/component.xml: package_%.tcl package_kernel.tcl %.v | check
+# A kernel with IP of the vendor has a script that makes it, and constraints.
+.SECONDEXPANSION:
+
+out/%/ip/component.xml: package_%.tcl package_kernel.tcl %.v $$(wildcard $$*_ip.tcl) $$(if $$(wildcard $$*_ip.tcl),p4sgd_cmac.xdc) | check
 	mkdir -p out
 	$(VIVADO) -log out/$*.log -source package_$*.tcl
 
