@@ -1,13 +1,12 @@
 """The folder from which Vitis makes a board's image."""
 
 from dataclasses import asdict, replace
-from importlib.resources import files
 from pathlib import Path
 
 from p4sgd.build.artifacts import check_folder, write_folder
 from p4sgd.build.cmac import crossing_constraints, ip_script
 from p4sgd.build.devices import DEVICES
-from p4sgd.build.marking import mark
+from p4sgd.build.marking import mark, marked_file
 from p4sgd.build.vitis.images import Image, aggregator_image, worker_image
 from p4sgd.build.vitis.kernel_xml import kernel_xml
 from p4sgd.build.vitis.link import link_configuration
@@ -17,7 +16,7 @@ from p4sgd.build.vitis.readme import readme
 from p4sgd.build.vitis.shell import SHELLS
 from p4sgd.hw.spec.config import PRESETS
 
-__all__ = ["RULES", "build", "shared_file", "vitis_files"]
+__all__ = ["RULES", "build", "vitis_files"]
 
 RULES = "rules.mk"
 """File with the rules of the Makefile."""
@@ -37,8 +36,7 @@ def vitis_files(image: Image, command: str) -> dict[str, str]:
     found = {
         "README.md": readme(image, command),
         "Makefile": _makefile(image, command),
-        RULES: shared_file(RULES, command),
-        PROCEDURES: shared_file(PROCEDURES, command),
+        **{name: marked_file("p4sgd.build.vitis", name, command) for name in (RULES, PROCEDURES)},
     }
     for target, design in image.designs.items():
         found[f"link_{target}.cfg"] = link_configuration(design, shell, image.summaries[target], command)
@@ -76,26 +74,19 @@ def _makefile(image: Image, command: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def shared_file(name: str, command: str) -> str:
-    """A file of this package, with its first line."""
-    return f"{mark('# {}', command)}\n{(files('p4sgd.build.vitis') / name).read_text(encoding='utf-8')}"
-
-
 def build(
-    name: str, folder: Path, *, board: str, aggregator: bool = False, udp: bool = False, build_id: int = 0
+    name: str | None, folder: Path, *, board: str, udp: bool = False, build_id: int = 0
 ) -> tuple[list[Path], Image]:
-    """Write the folder for a preset, whole or not at all.
+    """Write the folder for a worker or an aggregator, whole or not at all.
 
     Parameters
     ----------
     name
-        Name of the worker's configuration in `PRESETS`; of no account to an aggregator.
+        Name of the worker's configuration in `PRESETS`; ``None`` has the board be an aggregator.
     folder
         Where; an earlier output is replaced, anything else is refused.
     board
         One of `SHELLS`.
-    aggregator
-        Whether the board is to be an aggregator.
     udp
         Whether packets travel in UDP.
     build_id
@@ -116,13 +107,13 @@ def build(
     OSError
         If the folder cannot be written.
     """
-    config = replace(PRESETS[name](), udp=udp)
+    config = None if name is None else replace(PRESETS[name](), udp=udp)
     check_folder(folder)  # before the work
-    flags = "".join(f" --{flag}" for flag, given in (("aggregator", aggregator), ("udp", udp)) if given)
-    command = f"p4sgd build vitis --config {name} --board {board} --build-id {build_id}{flags} --out DIR"
+    what = "--aggregator" if name is None else f"--config {name}"
+    command = f"p4sgd build vitis {what} --board {board} --build-id {build_id}{' --udp' * udp} --out DIR"
     image = (
         aggregator_image(board, udp=udp, build_id=build_id)
-        if aggregator
+        if config is None
         else worker_image(config, board, build_id=build_id)
     )
     description = {

@@ -25,7 +25,11 @@ PROCEDURES = "package_kernel.tcl"
 """File with what the scripts have in common."""
 
 _MEMORY = "64 16 16"
-"""Most beats of a burst, and bursts under way to read and to write: more than a `StridedReader` asks for ahead."""
+"""Most beats of a burst, and bursts under way to read and to write, as interconnects are made for.
+
+With all stored planes read, a burst has up to 64 beats, and 16 cover any memory's latency. With fewer it is a group of
+as many beats as planes, for which 16 may be too few to have the memory's full rate.
+"""
 
 
 CROSSINGS = "p4sgd_cmac.xdc"

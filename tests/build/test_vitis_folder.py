@@ -104,6 +104,21 @@ def test_a_configuration_for_no_board_needs_one(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "Missing option '--config'"),
+        (["--aggregator"], "for which board? name it with --board u280"),
+        (["--aggregator", "--config", "u280"], "--config is of workers, and an aggregator is none"),
+    ],
+)
+def test_a_worker_has_a_configuration_and_an_aggregator_a_board(tmp_path, words, says):
+    done = p4sgd("build", "vitis", *words, "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_foreign_folder_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(ForeignFolderError):
@@ -171,7 +186,7 @@ def test_make_says_what_is_missing(tools, arguments, options, message):
 
 @pytest.mark.slow
 def test_an_aggregator_with_all_ports(tmp_path):
-    build("tiny", tmp_path / "out", board="u280", aggregator=True)
+    build(None, tmp_path / "out", board="u280")
     report = check(tmp_path / "out")
     assert not report.problems, "\n".join(map(str, report.problems))
     link = (tmp_path / "out" / "link_hw.cfg").read_text()

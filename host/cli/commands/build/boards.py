@@ -11,7 +11,7 @@ from p4sgd.host.cli.options import NameFrom, common_options, configuration
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import UserError
 
-__all__ = ["board_of", "board_options", "show", "written"]
+__all__ = ["board_of", "board_options", "needed", "show", "written"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -39,13 +39,26 @@ def board_options(command: _Command) -> _Command:
             type=NameFrom("board", _boards),
             help="Board; if not given, the one that the configuration is for.",
         ),
-        click.option("--config", "name", type=configuration, required=True, help="Configuration of the worker."),
+        click.option("--config", "name", type=configuration, help="Configuration of the worker."),
     ):
         command = option(command)
     return common_options(command)
 
 
-def board_of(name: str, board: str | None) -> str:
+def needed(name: str | None) -> str:
+    """The configuration of a worker, which must be given.
+
+    Raises
+    ------
+    click.MissingParameter
+        If it is not.
+    """
+    if name is None:
+        raise click.MissingParameter(param_hint="'--config'", param_type="option")
+    return name
+
+
+def board_of(name: str | None, board: str | None) -> str:
     """The board that is meant.
 
     Raises
@@ -55,7 +68,9 @@ def board_of(name: str, board: str | None) -> str:
     """
     from p4sgd.build.devices import BOARDS
 
-    found = board or BOARDS.get(name)
+    if name is None and board is None:
+        raise UserError(f"for which board? name it with --board {'|'.join(_boards())}")
+    found = board or BOARDS.get(name or "")
     if found is None:
         raise UserError(f"configuration {name} is for no board: name one with --board {'|'.join(_boards())}")
     if found not in _boards():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from p4sgd.host.cli.commands.build.boards import board_of, board_options, show, written
+from p4sgd.host.cli.commands.build.boards import board_of, board_options, needed, show, written
 from p4sgd.host.cli.output import Output
 
 __all__ = ["vivado"]
@@ -20,7 +20,7 @@ __all__ = ["vivado"]
 )
 @board_options
 def vivado(
-    name: str,
+    name: str | None,
     board: str | None,
     out: Path,
     megahertz: int,
@@ -36,10 +36,11 @@ def vivado(
     refused.
     """
     output = Output(as_json=as_json, quiet=quiet)
-    board = board_of(name, board)
+    config = needed(name)
+    board = board_of(config, board)
     with output.working(f"making the project for {board}"):
         from p4sgd.build.vivado.folder import build
 
-        files = written(out, lambda: build(name, out, board=board, megahertz=megahertz, udp=udp, build_id=build_id))
-    facts = {"config": name, "board": board, "megahertz": megahertz}
+        files = written(out, lambda: build(config, out, board=board, megahertz=megahertz, udp=udp, build_id=build_id))
+    facts = {"config": config, "board": board, "megahertz": megahertz}
     show(output, out, files, facts, ["make check", "make engine", "make image"])
