@@ -50,7 +50,8 @@ class MacSignature(wiring.Signature):
     clk : In(1)
         The MAC's clock for its user, which rests while the transceivers are in reset.
     tx : Out(stream of FrameBeat)
-        Frames to be sent. ``valid`` must not fall within a frame.
+        Frames to be sent. ``valid`` must not fall within a frame. Before a frame's first beat is taken it may, unlike
+        AXI4-Stream's, if the link goes.
     rx : In(flow of {beat: FrameBeat, bad})
         Frames received; ``bad`` is of the last beat.
     tx_reset, rx_reset : In(1)
