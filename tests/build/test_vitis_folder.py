@@ -31,6 +31,7 @@ def test_nothing_is_wrong_with_it(folder):
         pytest.skip(str(report.skipped))
 
 
+@pytest.mark.slow
 def test_the_same_bytes_by_the_command_line(folder, tmp_path):
     """In another process, whose sets have another order."""
     done = p4sgd("build", "vitis", "--config", "tiny", "--board", "u280", "--out", tmp_path / "out", PYTHONHASHSEED="7")

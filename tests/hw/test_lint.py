@@ -74,8 +74,8 @@ def test_every_component_is_listed():
     assert sorted(EXAMPLES) == sorted(find_components()), "tests/support/components.py must list every component"
 
 
-KERNELS = {"kernel.worker_kernel.WorkerKernel", "kernel.aggregator_kernel.AggregatorKernel"}
-"""Components that are looked at with the ports that vendors' tools see, and what is in them with them."""
+KERNELS = {"worker.worker.Worker", "kernel.worker_kernel.WorkerKernel", "kernel.aggregator_kernel.AggregatorKernel"}
+"""Components that are looked at within kernels that have the ports which vendors' tools see."""
 
 
 @pytest.mark.rtl

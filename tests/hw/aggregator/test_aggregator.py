@@ -328,7 +328,7 @@ async def drops_broken_frames(dut):
         (8, 1, 1, 1, 1500),
         (16, 2, 3, 3, 3000),
         pytest.param(64, 4, 32, 32, 6000, marks=pytest.mark.slow),
-        (4, 8, 2, 5, 3000),
+        pytest.param(4, 8, 2, 5, 3000, marks=pytest.mark.slow),
     ],
 )
 def test_aggregator(slots, jobs, ports, workers, packets):
