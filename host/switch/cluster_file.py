@@ -91,11 +91,15 @@ class WorkerAddress:
         The port.
     board
         Of a board: where it is, and what it runs.
+    host
+        Name of the machine that ``control`` is of, where ranks on several machines have a worker each; it only tells
+        equal addresses apart.
     """
 
     control: str
     port: int
     board: BoardAddress | None = None
+    host: str = ""
 
 
 @dataclass(frozen=True)
@@ -129,10 +133,11 @@ def read_cluster(path: Path) -> Cluster:
     )
     top.refuse_others()
     # A board may have a worker and an aggregator, but not two workers.
-    known: dict[str, str] = {} if cluster.aggregator.board else {cluster.aggregator.control: "aggregator"}
+    known = {} if cluster.aggregator.board else {("", cluster.aggregator.control): "aggregator"}
     for index, worker in enumerate(cluster.workers):
-        if (other := known.setdefault(worker.control, f"workers[{index}]")) != f"workers[{index}]":
-            raise UserError(f"{path}: workers[{index}].control: {worker.control} is that of {other} too")
+        if (other := known.setdefault((worker.host, worker.control), f"workers[{index}]")) != f"workers[{index}]":
+            where = f" on {worker.host}" if worker.host else ": name their host, if these are two"
+            raise UserError(f"{path}: workers[{index}].control: {worker.control} is that of {other} too{where}")
     return cluster
 
 
@@ -186,7 +191,8 @@ def _network(table: "_Table") -> NetworkOptions:
 def _worker(table: "_Table") -> WorkerAddress:
     board = table.board("control") if table.has_text("control", PREFIX) else None
     control = table.control("control") if board is None else str(board)
-    worker = WorkerAddress(control, table.number("port", None, 0, MAX_PORTS - 1), board)
+    port = table.number("port", None, 0, MAX_PORTS - 1)
+    worker = WorkerAddress(control, port, board, table.text("host", required=False))
     table.refuse_others()
     return worker
 

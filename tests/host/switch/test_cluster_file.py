@@ -38,6 +38,15 @@ def test_a_small_one(read):
     assert Cluster(AggregatorAddress("socket", "x"), ()).network == NetworkOptions(2000, 100, 6)
 
 
+def test_equal_addresses_on_several_machines(read):
+    """As boards of equal machines have."""
+    found = read(
+        SOCKET + BOARD + 'host = "node1"\n' + BOARD + 'host = "node2"\n' + WORKER + WORKER + 'host = "node2"\n'
+    )
+    assert [worker.host for worker in found.workers] == ["node1", "node2", "", "node2"]
+    assert found.workers[0].control == found.workers[1].control
+
+
 def test_a_full_one(read, tmp_path):
     text = BMV2 + 'mac = "02:50:34:53:47:FF"\ndevice_id = 3\nprogram = "out"\n'
     text += 'tls = { ca = "ca.pem", certificate = "/c.pem", key = "k.pem" }\n'
@@ -85,6 +94,10 @@ def test_a_full_one(read, tmp_path):
         (SOCKET + '[[workers]]\ncontrol = "xrt:3b:00.1"\nport = 0\n', "workers[0].xclbin: is missing"),
         (SOCKET + '[[workers]]\ncontrol = "xrt:3b.1"\nport = 0\n', "workers[0].control: 'xrt:3b.1' is no board"),
         (SOCKET + BOARD + BOARD.replace("3B", "0000:3b"), "workers[1].control: xrt:0000:3b:00.1 is that of workers[0]"),
+        (
+            SOCKET + 2 * (BOARD + 'host = "node1"\n'),
+            "workers[1].control: xrt:0000:3b:00.1 is that of workers[0] too on node1",
+        ),
         (SOCKET + WORKER + 'xclbin = "a"\n', "workers[0].xclbin: unknown key; there are control, port"),
         (SOCKET + "device_id = 1\n" + WORKER, "aggregator.device_id: unknown key; there are kind, control, mac"),
         (SOCKET + 'mac = "02-50"\n' + WORKER, "aggregator.mac: must be a MAC address"),
