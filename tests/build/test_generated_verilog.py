@@ -43,6 +43,7 @@ def test_files_are_complete_and_marked(small):
             assert "p4sgd generate --config small" in "".join(path.read_text().splitlines()[:3]), path.name
 
 
+@pytest.mark.slow
 def test_same_bytes_in_another_process(small, tmp_path):
     """Nothing depends on the folder, on the order of sets or dictionaries, or on the clock."""
     program = (

@@ -36,7 +36,7 @@ def run_files(config, files, close):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("close", [False, True], ids=["apart", "close"])
+@pytest.mark.parametrize("close", [pytest.param(False, marks=pytest.mark.slow), True], ids=["apart", "close"])
 def test_committed_vectors(close):
     run_files(CONFIG, sorted(COMMITTED.glob("*.jsonl*")), close)
 

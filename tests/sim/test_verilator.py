@@ -10,6 +10,7 @@ MODULE = "module {name} (input a, output b); assign b = ~a; endmodule"
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
 def test_the_library_is_compiled_once(tmp_path, monkeypatch):
     monkeypatch.setenv("P4SGD_CACHE", str(tmp_path))
     logs = [(build(MODULE.format(name=name), name).directory / "build.log").read_text() for name in ("first", "second")]

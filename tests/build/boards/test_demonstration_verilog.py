@@ -88,6 +88,7 @@ def _yosys(monkeypatch):
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
 def test_heartbeat():
     run(HeartbeatDemonstration(), tells_seconds_by_the_serial_port, [])
 

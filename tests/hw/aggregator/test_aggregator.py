@@ -325,7 +325,7 @@ async def drops_broken_frames(dut):
 @pytest.mark.parametrize(
     ("slots", "jobs", "ports", "workers", "packets"),
     [
-        (8, 1, 1, 1, 1500),
+        pytest.param(8, 1, 1, 1, 1500, marks=pytest.mark.slow),
         (16, 2, 3, 3, 3000),
         pytest.param(64, 4, 32, 32, 6000, marks=pytest.mark.slow),
         pytest.param(4, 8, 2, 5, 3000, marks=pytest.mark.slow),

@@ -84,7 +84,8 @@ async def trains(dut, stall):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("config", [TINY, pytest.param(SMALL, marks=pytest.mark.slow)], ids=["tiny", "small"])
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [TINY, SMALL], ids=["tiny", "small"])
 def test_worker_kernel(config):
     kernel = worker_kernel(config, build_id=BUILD_ID)
     run_verilog_bench(kernel.text, kernel.top, __file__, config=vars(config))
