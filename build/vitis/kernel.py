@@ -8,10 +8,11 @@ from p4sgd.build.registers import RegisterDocuments, aggregator_documents, cmac_
 from p4sgd.build.verilog_ports import Bus, BusKind, find_buses
 from p4sgd.hw.kernel.verilog import KernelVerilog, aggregator_kernel, cmac_kernel, worker_kernel
 from p4sgd.hw.spec import registers
-from p4sgd.hw.spec.aggregator import CTRL, AggregatorConfig, aggregator_map
-from p4sgd.hw.spec.cmac import cmac_map
+from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map
+from p4sgd.hw.spec.cmac import cmac_map, kernel_name
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.register_map import Access, Register, RegisterMap
+from p4sgd.hw.spec.unstarted import CTRL
 
 __all__ = [
     "FREE_CLOCK",
@@ -45,7 +46,7 @@ class Kernel:
     verilog
         Its modules, and the ports of the top.
     control
-        Its control block, as of ``ap_ctrl_hs`` (UG1393); None if it has none. XRT then gives nobody its registers.
+        Its control block, as of ``ap_ctrl_hs`` (UG1393): XRT gives nobody the registers of other kernels.
     documents, prefix
         Its register map, and how the names of its files begin.
     pointers
@@ -58,7 +59,7 @@ class Kernel:
 
     name: str
     verilog: KernelVerilog
-    control: Register | None
+    control: Register
     documents: RegisterDocuments
     prefix: str = ""
     pointers: Mapping[str, Register] = field(default_factory=dict)
@@ -69,11 +70,6 @@ class Kernel:
     def vlnv(self) -> str:
         """Vendor, library, name, version."""
         return f"{VENDOR}:{LIBRARY}:{self.name}:{VERSION}"
-
-    @property
-    def protocol(self) -> str:
-        """How it is controlled, as UG1393 calls it."""
-        return "ap_ctrl_none" if self.control is None else "ap_ctrl_hs"
 
     @property
     def unit(self) -> str:
@@ -121,13 +117,16 @@ def aggregator(config: AggregatorConfig, build_id: int = 0) -> Kernel:
 
 
 def cmac(port: int, build_id: int = 0) -> Kernel:
-    """The kernel of the MAC of a QSFP28 port: each port has one of its own, because its MAC has a place of its own."""
-    name = f"p4sgd_cmac{port or ''}"
+    """The kernel of the MAC of a QSFP28 port, which is never started.
+
+    Each port has a kernel of its own, because its MAC has a place of its own.
+    """
+    name = kernel_name(port)
     ip = f"{name}_usplus"
     return Kernel(
         name,
         cmac_kernel(build_id=build_id, top=f"{name}_kernel", mac=ip),
-        None,
+        CTRL,
         cmac_documents(build_id),
         "cmac_",
         scalars=_writable(cmac_map()),

@@ -42,7 +42,7 @@ def kernel_xml(kernel: Kernel, command: str) -> str:
         preferredWorkGroupSizeMultiple="0",
         workGroupSize="1",
         interrupt="false",
-        hwControlProtocol=kernel.protocol,
+        hwControlProtocol="ap_ctrl_hs",
     )
     ports = ElementTree.SubElement(element, "ports")
     for bus in kernel.buses:

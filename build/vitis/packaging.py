@@ -62,6 +62,7 @@ def package_script(kernel: Kernel, part: str, command: str, *, for_vitis: bool =
         Whether v++ gets the kernel, and not IP Integrator.
     """
     (control,) = kernel.buses_of(BusKind.CONTROL)
+    ctrl = kernel.control
     lines = [
         mark("# {}", command),
         f"source [file join [file dirname [file normalize [info script]]] {PROCEDURES}]",
@@ -74,15 +75,11 @@ def package_script(kernel: Kernel, part: str, command: str, *, for_vitis: bool =
         *(f"p4sgd::memory {bus.name} {_MEMORY}" for bus in kernel.buses_of(BusKind.MEMORY)),
         *(_MAC_INTERFACES if kernel.ip else ()),
         f"p4sgd::control {control.name} {1 << ADDRESS_BITS}",
-    ]
-    if kernel.control is not None:
-        ctrl = kernel.control
-        lines.append(f"set ctrl [p4sgd::register {ctrl.name} {ctrl.offset:#05x} 32 {{{ctrl.help}}}]")
-        lines += [
+        f"set ctrl [p4sgd::register {ctrl.name} {ctrl.offset:#05x} 32 {{{ctrl.help}}}]",
+        *(
             f"p4sgd::field $ctrl AP_{field.name.upper()} {field.low} {field.bits} {{{field.help}}}"
             for field in ctrl.fields
-        ]
-    lines += [
+        ),
         *(
             f"p4sgd::pointer {bus.removeprefix('m_axi_')} {register.offset:#05x} {bus}"
             for bus, register in kernel.pointers.items()

@@ -8,6 +8,7 @@ from p4sgd.hw.spec.job import MAX_PORTS
 from p4sgd.hw.spec.packet import ROUND_BITS
 from p4sgd.hw.spec.register_map import Access, Counter, Field, Register, RegisterMap, counter_block, pair, whole
 from p4sgd.hw.spec.run import MAX_WORKERS
+from p4sgd.hw.spec.unstarted import CTRL, CTRL_WORD
 
 __all__ = [
     "COUNTERS",
@@ -82,17 +83,6 @@ class AggregatorConfig:
 
 _RO, _RW, _STROBE = Access.RO, Access.RW, Access.STROBE
 
-CTRL = Register(
-    "CTRL",
-    0x000,
-    "Control block of an ap_ctrl_hs kernel, without which XRT gives nobody the registers; nothing is ever started",
-    (
-        Field("start", 0, 1, _RO, "0"),
-        Field("done", 1, 1, _RO, "0"),
-        Field("idle", 2, 1, _RO, "1"),
-        Field("ready", 3, 1, _RO, "0"),
-    ),
-)
 IDENTITY = (
     whole("MAGIC", 0x010, _RO, "0x50344147, 'P4AG'"),
     whole("ABI_VERSION", 0x014, _RO, "version of this register map"),
@@ -262,7 +252,7 @@ def aggregator_map(config: AggregatorConfig) -> RegisterMap:
 def identity(config: AggregatorConfig, build_id: int = 0) -> dict[str, int]:
     """The words of the control and the identification block by register name."""
     return {
-        "CTRL": CTRL.encode(idle=1),
+        "CTRL": CTRL_WORD,
         "MAGIC": MAGIC,
         "ABI_VERSION": ABI_VERSION,
         "BUILD_ID": build_id,

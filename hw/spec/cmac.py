@@ -3,8 +3,20 @@
 from collections.abc import Iterator
 
 from p4sgd.hw.spec.register_map import Access, Field, Register, RegisterMap, counter_block, whole
+from p4sgd.hw.spec.unstarted import CTRL, CTRL_WORD
 
-__all__ = ["ABI_VERSION", "CONTROL", "COUNTERS", "MAGIC", "SNAPSHOT", "STATUS", "after_reset", "cmac_map", "identity"]
+__all__ = [
+    "ABI_VERSION",
+    "CONTROL",
+    "COUNTERS",
+    "MAGIC",
+    "SNAPSHOT",
+    "STATUS",
+    "after_reset",
+    "cmac_map",
+    "identity",
+    "kernel_name",
+]
 
 MAGIC = int.from_bytes(b"P4MC", "big")
 """First word of the identification block."""
@@ -75,15 +87,20 @@ COUNTERS = counter_block(
 """They count from reset on."""
 
 
+def kernel_name(cage: int) -> str:
+    """Name of the kernel that is the MAC of a QSFP28 cage."""
+    return f"p4sgd_cmac{cage or ''}"
+
+
 def cmac_map() -> RegisterMap:
     """All registers."""
     counters = (half for counter in COUNTERS.values() for half in counter.registers)
-    return RegisterMap([*IDENTITY, CONTROL, STATUS, SNAPSHOT, *counters])
+    return RegisterMap([CTRL, *IDENTITY, CONTROL, STATUS, SNAPSHOT, *counters])
 
 
 def identity(build_id: int = 0) -> dict[str, int]:
-    """The words of the identification block by register name."""
-    return {"MAGIC": MAGIC, "ABI_VERSION": ABI_VERSION, "BUILD_ID": build_id}
+    """The words of the control and the identification block by register name."""
+    return {"CTRL": CTRL_WORD, "MAGIC": MAGIC, "ABI_VERSION": ABI_VERSION, "BUILD_ID": build_id}
 
 
 def after_reset(build_id: int = 0) -> Iterator[Register]:

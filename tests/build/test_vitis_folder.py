@@ -54,8 +54,16 @@ def test_arguments_are_the_memories_with_their_registers(folder):
     assert int(found["gmem0"].get("offset"), 16) == registers["LINES0_0_ADDRESS_LOW"].offset == 0x200
     assert int(found["gmem1"].get("offset"), 16) == registers["LABELS_ADDRESS_LOW"].offset == 0x078
     assert {each.get("addressQualifier") for each in found.values()} == {"1", "4"}
-    assert kernel.get("hwControlProtocol") == "ap_ctrl_hs"
     assert kernel.get("interrupt") == "false"
+
+
+def test_xrt_gives_the_registers_of_all_kernels(folder):
+    """It opens those of ap_ctrl_hs only, as which the block at 0 must be described."""
+    kernels = {path.stem: ElementTree.parse(path).find("kernel") for path in folder.glob("p4sgd_*.xml")}
+    assert sorted(kernels) == ["p4sgd_aggregator", "p4sgd_cmac", "p4sgd_worker"]
+    for name, kernel in kernels.items():
+        assert kernel.get("hwControlProtocol") == "ap_ctrl_hs", name
+        assert "p4sgd::register CTRL 0x000" in (folder / f"package_{name}.tcl").read_text(), name
 
 
 def test_every_file_says_how_it_was_made(folder):
