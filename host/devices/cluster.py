@@ -5,7 +5,7 @@ A cluster file says where they are (`p4sgd.host.switch.cluster_file`). The worke
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -14,12 +14,13 @@ import numpy.typing as npt
 
 from p4sgd.host.board.client import RemoteWorker
 from p4sgd.host.control.address import ControlAddress
+from p4sgd.host.devices.link_state import LinkState
 from p4sgd.host.devices.members import Members, before_write
 from p4sgd.host.devices.network import NetworkSettings
 from p4sgd.host.devices.xrt.worker import BoardWorker
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.launch.communicator import ALONE, Communicator
-from p4sgd.host.switch.cluster_file import Cluster, WorkerAddress
+from p4sgd.host.switch.cluster_file import Cluster, NetworkOptions, WorkerAddress
 from p4sgd.host.switch.controller import Controller
 from p4sgd.host.switch.membership import Membership
 from p4sgd.host.switch.opening import open_controller
@@ -128,7 +129,7 @@ class ClusterDevice:
         with contextlib.ExitStack() as opened:
             found_here: dict[int, _Reached] = {}
             for index in range(ranks.rank, workers, ranks.size):
-                reached = _reach(index, cluster.workers[index])
+                reached = _reach(index, cluster.workers[index], cluster.network)
                 found_here[index] = opened.enter_context(contextlib.closing(reached))
             found = ranks.all_gather([(index, str(worker), worker.config) for index, worker in found_here.items()])
             _check_alike(sorted((each for part in found for each in part), key=lambda each: each[0]), config)
@@ -136,6 +137,7 @@ class ClusterDevice:
                 self.aggregator = opened.enter_context(contextlib.closing(open_controller(cluster)))
                 membership = Membership(self.aggregator)
             self._opened = opened.pop_all()
+        self._reached = found_here
         self._workers = {index: ClusterWorker(self, index, reached) for index, reached in found_here.items()}
         self._members = Members(lambda: membership, ranks)
 
@@ -143,6 +145,12 @@ class ClusterDevice:
     def workers(self) -> Sequence[ClusterWorker]:
         """The workers of this process, by shard index."""
         return list(self._workers.values())
+
+    @property
+    def links(self) -> Mapping[int, LinkState]:
+        """Ethernet links of this process's workers that are boards, now; by shard index."""
+        boards = {index: reached for index, reached in self._reached.items() if isinstance(reached, BoardWorker)}
+        return {index: link for index, board in boards.items() if (link := board.link) is not None}
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until every started worker is idle. What one rank finds, all raise.
@@ -187,9 +195,9 @@ class ClusterDevice:
         self._members.start(worker)
 
 
-def _reach(index: int, address: WorkerAddress) -> _Reached:
+def _reach(index: int, address: WorkerAddress, network: NetworkOptions) -> _Reached:
     if address.board is not None:
-        return BoardWorker(index, address.board)
+        return BoardWorker(index, address.board, rs_fec=network.rs_fec)
     return RemoteWorker(index, ControlAddress.parse(address.control))
 
 

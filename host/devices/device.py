@@ -1,11 +1,12 @@
 """What every device offers: workers with registers and memory, and a way to wait for them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from p4sgd.host.devices.link_state import LinkState
 from p4sgd.host.devices.network import NetworkSettings
 from p4sgd.host.switch.controller import Controller
 from p4sgd.hw.spec.config import WorkerConfig
@@ -62,6 +63,11 @@ class Device(Protocol):
     @property
     def network_settings(self) -> NetworkSettings | None:
         """How the workers find the aggregator; None if the defaults will do."""
+        ...
+
+    @property
+    def links(self) -> Mapping[int, LinkState] | None:
+        """Ethernet links of the workers that tell of theirs, now, by shard index; None if none does."""
         ...
 
     def wait(self, timeout_s: float | None = None) -> None:

@@ -147,6 +147,7 @@ class RtlDevice:
 
     name = "rtl"
     network_settings = None
+    links = None
 
     def __init__(
         self,

@@ -62,7 +62,7 @@ class AggregatorAddress:
 
 @dataclass(frozen=True)
 class NetworkOptions:
-    """A worker's patience.
+    """A worker's patience, and the links of boards.
 
     Attributes
     ----------
@@ -72,11 +72,14 @@ class NetworkOptions:
         How often a packet is sent again before the worker gives up; 0 for ever.
     doublings
         How often the time between resends doubles.
+    rs_fec
+        Whether links of boards have forward error correction (IEEE 802.3 clause 91), as their other ends must.
     """
 
     resend_us: int = 2000
     resends: int = 100
     doublings: int = 6
+    rs_fec: bool = True
 
 
 @dataclass(frozen=True)
@@ -183,6 +186,7 @@ def _network(table: "_Table") -> NetworkOptions:
         resend_us=table.number("resend_us", usual.resend_us, 1, 4_000_000),
         resends=table.number("resends", usual.resends, 0, most["limit"]),
         doublings=table.number("doublings", usual.doublings, 0, most["doublings"]),
+        rs_fec=table.truth("rs_fec", usual.rs_fec),
     )
     table.refuse_others()
     return options
@@ -247,6 +251,10 @@ class _Table:
             required=usual is None,
         )
         return usual if value is None and usual is not None else int(value)
+
+    def truth(self, key: str, usual: bool) -> bool:
+        value = self._take(key, "true or false", lambda value: isinstance(value, bool), required=False)
+        return usual if value is None else bool(value)
 
     def path(self, key: str) -> Path | None:
         value = self.text(key, required=False)

@@ -36,7 +36,7 @@ def open_controller(cluster: Cluster) -> Controller:
     from p4sgd.host.devices.xrt.aggregator import BoardAggregator
 
     assert aggregator.board is not None
-    return BoardAggregator(aggregator.board)
+    return BoardAggregator(aggregator.board, rs_fec=cluster.network.rs_fec)
 
 
 def _module(name: str, kind: str) -> ModuleType:

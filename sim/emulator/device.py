@@ -49,6 +49,7 @@ class EmulatedDevice:
     name = "emulator"
     aggregator = None
     network_settings = None
+    links = None
 
     def __init__(self, config: WorkerConfig, workers: int, *, others: Others | None = None) -> None:
         if not 1 <= workers <= MAX_WORKERS:

@@ -8,7 +8,7 @@ class FailingDevice:
     """``run`` counts from 1; what it then raises is the ``error``, by default that of a worker that failed."""
 
     name = "emulator"
-    aggregator = network_settings = None
+    aggregator = network_settings = links = None
 
     def __init__(self, config, workers, run, error=None):
         self.device = open_device("emulator", config, workers)

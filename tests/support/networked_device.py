@@ -87,6 +87,7 @@ class NetworkedDevice:
 
     name = "networked"
     network_settings = None
+    links = None
     CYCLES = 50
 
     def __init__(self, config, workers, *, slots=None, version=VERSION):

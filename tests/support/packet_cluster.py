@@ -43,6 +43,7 @@ class PacketCluster:
 
     name = "packets"
     network_settings = None
+    links = None
 
     def __init__(self, config, workers, *, seed=0, up=None, down=None):
         rng = random.Random(seed)

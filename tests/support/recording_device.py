@@ -73,7 +73,7 @@ class RecordingDevice:
     """Workers that all end as soon as they are waited for, after ``on_run(device)``."""
 
     name = "recording"
-    aggregator = network_settings = None
+    aggregator = network_settings = links = None
 
     def __init__(self, config, workers, on_run: Callable[["RecordingDevice"], None] = lambda device: None):
         self.workers = [RecordingWorker(config) for _ in range(workers)]

@@ -28,7 +28,7 @@ from p4sgd.host.control.address import ControlAddress
 from p4sgd.host.devices.xrt import finding, library
 from p4sgd.host.switch.software.server import SoftwareAggregatorServer
 from p4sgd.hw.spec import aggregator as aggregator_registers
-from p4sgd.hw.spec import registers
+from p4sgd.hw.spec import cmac, registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.clock import CLOCK_NS
 from p4sgd.hw.spec.config import WorkerConfig
@@ -45,6 +45,8 @@ MAX = (1 << 64) - 1
 REGISTER_BYTES = 4096
 RUN_LINGERS_S = 0.005
 """How long an aborted run takes to end."""
+LINK_UP_S = 0.02
+"""How long a link takes to come up."""
 
 
 CLOSED_EARLY = "a device is closed before what is of it"
@@ -228,8 +230,61 @@ class KernelAggregator:
         pass
 
 
+class KernelMac:
+    """A MAC as a kernel: its link is up a moment after it was loaded or reset, if the board's cable lets it."""
+
+    runs = hangs = False
+
+    def __init__(self, board):
+        self._board = board
+        self.words = {register.offset: register.reset for register in cmac.after_reset()}
+        self.resets = 0
+        self._begin()
+
+    def _begin(self):
+        """Come out of reset."""
+        self._up_at = time.monotonic() + LINK_UP_S
+        self._rs_fec = cmac.CONTROL.decode(self.words[cmac.CONTROL.offset])["rs_fec"]
+
+    def read_register(self, offset):
+        if offset == cmac.STATUS.offset:
+            in_reset = cmac.CONTROL.decode(self.words[cmac.CONTROL.offset])["reset"]
+            cable = self._board.cable
+            aligned = bool(not in_reset and cable.get("there", True) and self._rs_fec == cable.get("rs_fec", 1))
+            remote_fault = aligned and cable.get("remote_fault", 0)
+            return cmac.STATUS.encode(
+                up=aligned and not remote_fault and time.monotonic() >= self._up_at,
+                aligned=aligned,
+                local_fault=not aligned,
+                remote_fault=remote_fault,
+                rx_reset=cable.get("rx_reset", 0),
+                power_good=cable.get("power_good", 0xF),
+            )
+        return self.words.get(offset, 0)
+
+    def write_register(self, offset, word):
+        if offset != cmac.CONTROL.offset:
+            return
+        before, after = (cmac.CONTROL.decode(each) for each in (self.words[offset], word))
+        if before["rs_fec"] != after["rs_fec"] and not after["reset"]:
+            self._board.machine.violations.append("RS-FEC is changed outside of reset")
+        self.words[offset] = word
+        if before["reset"] and not after["reset"]:
+            self.resets += 1
+            self._begin()
+
+    def receive(self, frame):
+        pass
+
+    def work(self):
+        pass
+
+
 class Board:
-    """A board with a cable; ``lost`` is one that is not on the bus any more."""
+    """A board with a cable; ``lost`` is one that is not on the bus any more.
+
+    ``cable`` says what is not as it should be with its link.
+    """
 
     def __init__(self, machine, bdf, link, channels=8, channel_bytes=1 << 20):
         self.machine, self.bdf = machine, bdf
@@ -237,6 +292,7 @@ class Board:
         self.channels = [Channel(number, channel_bytes) for number in range(channels)]
         self.link = link
         self.lost = False
+        self.cable = {}
         self.uuid = None
         self.kernels, self.controls = {}, {}
         self.opened = {}  # handles of kernels, by name
@@ -255,15 +311,14 @@ class Board:
             raise RefusedError(errno.EBUSY, "failed to load xclbin")
         self.uuid = xclbin.uuid
         self.controls = {name: kernel["control"] for name, kernel in xclbin.kernels.items()}
-        self.kernels = {
-            name: (
-                KernelAggregator(self.machine, AggregatorConfig(**kernel["config"]))
-                if name.startswith("p4sgd_aggregator")
-                else KernelWorker(self, WorkerConfig(**kernel["config"]), kernel["groups"]),
-                kernel["groups"],
-            )
-            for name, kernel in xclbin.kernels.items()
-        }
+        self.kernels = {name: (self._kernel(name, kernel), kernel["groups"]) for name, kernel in xclbin.kernels.items()}
+
+    def _kernel(self, name, kernel):
+        if name.startswith("p4sgd_cmac"):
+            return KernelMac(self)
+        if name.startswith("p4sgd_aggregator"):
+            return KernelAggregator(self.machine, AggregatorConfig(**kernel["config"]))
+        return KernelWorker(self, WorkerConfig(**kernel["config"]), kernel["groups"])
 
     def turn(self):
         """Let its kernels go on."""
@@ -321,8 +376,10 @@ class Buffer:
     mapped: list = field(default_factory=list)
 
 
-def make_xclbin(path, config=TINY, *, platform=PLATFORM, kernel="p4sgd_worker", number=1, groups=None, control="hs"):
-    """Write what this machine takes for an xclbin."""
+def make_xclbin(
+    path, config=TINY, *, platform=PLATFORM, kernel="p4sgd_worker", number=1, groups=None, control="hs", macs=1
+):
+    """Write what this machine takes for an xclbin; that of an emulator has no ``macs``."""
     if groups is None:
         groups = [1 + bank % 7 for bank in range(config.memories)] if isinstance(config, WorkerConfig) else []
     document = {
@@ -330,6 +387,8 @@ def make_xclbin(path, config=TINY, *, platform=PLATFORM, kernel="p4sgd_worker", 
         "platform": platform,
         "kernels": {f"{kernel}_1": {"config": dataclasses.asdict(config), "groups": groups, "control": control}},
     }
+    for cage in range(macs):
+        document["kernels"][f"{cmac.kernel_name(cage)}_1"] = {"config": {}, "groups": [], "control": "hs"}
     path.write_text(json.dumps(document))
     return path
 

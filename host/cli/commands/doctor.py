@@ -45,9 +45,10 @@ def doctor(
     """Find out what is wrong with a cluster's network.
 
     Every worker sends probes to the aggregator; then all train together for a moment. The table has a line for every
-    worker and check: worker (is it there, and the right one?), link (do probes come back?), settings (would the
-    aggregator take its packets?), allreduce (does it get what is sent to all?) and weights (are they exact?). What is
-    wrong follows, with what to do. A check that fails ends the examination before the next kind of check that needs it.
+    worker and check: worker (is it there, and the right one?), ethernet (is the link of a board up?), link (do probes
+    come back?), settings (would the aggregator take its packets?), allreduce (does it get what is sent to all?) and
+    weights (are they exact?). What is wrong follows, with what to do. A check that fails ends the examination before
+    the next kind of check that needs it.
 
     Exit status: 0 if training works, 1 if not. What was in the workers' memories is lost.
     """

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from p4sgd.host.devices.device import Device, client_of
 from p4sgd.host.devices.doctor.allreduce import examine_allreduce
+from p4sgd.host.devices.doctor.ethernet import examine_ethernet
 from p4sgd.host.devices.doctor.finding import Examination, Finding, Result
 from p4sgd.host.devices.doctor.identity import examine_identities
 from p4sgd.host.devices.doctor.link import NEEDED_COUNTERS, examine_link
@@ -39,6 +40,7 @@ def examine(device: Device, network: NetworkSettings | None = None) -> Examinati
     network = replace(network or device.network_settings or NetworkSettings(), doublings=_DOUBLINGS, resends=_RESENDS)
     aggregator = _readable(device.aggregator)
     findings = [_examine_worker(device, index) for index in range(len(device.workers))]
+    findings += examine_ethernet(device.links or {})
     if not (known := Examination(tuple(findings), complete=False)).healthy:
         return known
     session = Session(device, network)

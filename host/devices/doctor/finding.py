@@ -26,7 +26,7 @@ class Finding:
     worker
         Index of the worker; ``None`` if it is about all of them together.
     check
-        Name of the check: ``worker``, ``link``, ``settings``, ``allreduce`` or ``weights``.
+        Name of the check: ``worker``, ``ethernet``, ``link``, ``settings``, ``allreduce`` or ``weights``.
     result
         How it ended.
     evidence

@@ -10,12 +10,16 @@ from p4sgd.host.devices.xrt.memory import BankMemory
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec.registers import MAGIC_WORD
 
-__all__ = ["BoardKernel"]
+__all__ = ["BoardKernel", "MissingKernelError"]
 
 _GONE = 0xFFFFFFFF
 """What is read of a board that is not on the bus any more."""
 
 _NONE = "none: see whether they have power, and XRT's driver xocl is loaded"
+
+
+class MissingKernelError(UserError):
+    """An xclbin has no such kernel."""
 
 
 class BoardKernel:
@@ -36,8 +40,8 @@ class BoardKernel:
     Raises
     ------
     UserError
-        If XRT is not there, there is no such board, xclbin or kernel, the xclbin is for another shell, or the board is
-        in use.
+        If XRT is not there, there is no such board, xclbin or kernel (`MissingKernelError`), the xclbin is for another
+        shell, or the board is in use.
     P4sgdError
         Then and later, if XRT cannot do what it should, or the board is gone.
     """
@@ -145,7 +149,7 @@ class BoardKernel:
                     f"ap_ctrl_hs, which XRT does not open ({error})"
                 ) from None
             if error.number in (0, errno.EINVAL):
-                raise UserError(
+                raise MissingKernelError(
                     f"{self._address.xclbin}: has no kernel {kernel} with a compute unit {kernel}_1: {error}"
                 ) from None
             raise self.failure(f"does not give its kernel {kernel}", error) from error

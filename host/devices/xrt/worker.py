@@ -9,9 +9,11 @@ import numpy.typing as npt
 
 from p4sgd.host.control.board import BoardAddress
 from p4sgd.host.devices.identification import read_configuration
+from p4sgd.host.devices.link_state import LinkState
 from p4sgd.host.devices.xrt.addresses import AddressRegisters
 from p4sgd.host.devices.xrt.kernel import BoardKernel
 from p4sgd.host.devices.xrt.library import XrtError
+from p4sgd.host.devices.xrt.mac import open_mac
 from p4sgd.host.devices.xrt.memory import PAGE, BankMemory
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec import registers
@@ -22,6 +24,9 @@ __all__ = ["KERNEL", "BoardWorker"]
 
 KERNEL = "p4sgd_worker"
 """Name of the kernel; its argument i is memory i (`WorkerConfig.memories`)."""
+
+_CAGE = 0
+"""QSFP28 cage that a worker is behind."""
 
 _END_S = 1.0
 """Longest time that an aborted run may take to end: what memory still brings takes microseconds."""
@@ -47,6 +52,8 @@ class BoardWorker:
         Its number, for messages.
     address
         The board.
+    rs_fec
+        Whether its link has forward error correction.
 
     Raises
     ------
@@ -56,7 +63,7 @@ class BoardWorker:
         Then and later, if the board does not answer as a worker should.
     """
 
-    def __init__(self, index: int, address: BoardAddress) -> None:
+    def __init__(self, index: int, address: BoardAddress, *, rs_fec: bool = True) -> None:
         self._name = f"worker {index} at {address}"
         self._address = address
         self._seen = 0
@@ -68,6 +75,11 @@ class BoardWorker:
             except P4sgdError as error:
                 raise P4sgdError(f"{self._name} {error}") from None
             self._end_run()
+            self._mac = open_mac(self._name, address, _CAGE)
+            if self._mac is not None:
+                opened.callback(self._mac.close)
+                self._mac.set_rs_fec(rs_fec)
+                self._mac.await_link()
             self._memories: list[BankMemory] = []
             for number in range(self._config.memories):
                 memory = self._kernel.memory(number)
@@ -86,6 +98,11 @@ class BoardWorker:
     def config(self) -> WorkerConfig:
         """Size of the worker, as it says."""
         return self._config
+
+    @property
+    def link(self) -> LinkState | None:
+        """Its Ethernet link, now; None if the board has no MAC."""
+        return None if self._mac is None else self._mac.look()
 
     def read_register(self, offset: int) -> int:
         """Read a word."""

@@ -8,10 +8,11 @@ from click.testing import CliRunner
 from support.xrt import SHELL, TINY, Machine, bdf_of, make_xclbin
 
 from p4sgd.host.cli import main
-from p4sgd.host.devices.xrt import finding
+from p4sgd.host.devices.xrt import finding, mac
 from p4sgd.host.devices.xrt.library import XrtLibrary
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
+from p4sgd.hw.spec.job import Job, Member
 
 WORKERS = 3
 
@@ -57,10 +58,10 @@ def test_a_run_that_is_resumed_on_boards(machine, xclbin, tmp_path):
 
 
 def test_an_aggregator_on_a_board(machine, tmp_path):
-    """Board 0 has the aggregator besides its worker."""
-    both = make_xclbin(tmp_path / "both.xclbin", TINY)
+    """Board 0 has the aggregator besides its worker, and no MAC, as an emulator has none."""
+    both = make_xclbin(tmp_path / "both.xclbin", TINY, macs=0)
     aggregator = make_xclbin(
-        tmp_path / "aggregator.xclbin", AggregatorConfig(slots=16, jobs=2, ports=4), kernel="p4sgd_aggregator"
+        tmp_path / "aggregator.xclbin", AggregatorConfig(slots=16, jobs=2, ports=4), kernel="p4sgd_aggregator", macs=0
     )
     documents = [json.loads(path.read_text()) for path in (both, aggregator)]
     documents[0]["kernels"] |= documents[1]["kernels"]
@@ -78,6 +79,66 @@ def test_the_doctor(machine, xclbin):
     done = run("doctor", "--device", "cluster", "--cluster", swapped, status=1)
     assert "worker 1" in done.stdout
     assert "port" in done.stdout
+    assert not machine.open_handles
+
+
+def test_the_doctor_looks_at_links(machine, xclbin, monkeypatch):
+    monkeypatch.setattr(mac, "_UP_S", 0.1)
+    words = ("doctor", "--device", "cluster", "--cluster", machine.cluster_file(xclbin), "--json")
+    findings = json.loads(run(*words).stdout)["findings"]
+    assert [found["worker"] for found in findings if found["check"] == "ethernet"] == [0, 1, 2]
+    for cable, problem in (
+        ({"there": False}, "receives nothing"),
+        ({"rs_fec": 0}, "receives nothing"),
+        ({"remote_fault": 1}, "the other end says that it does not"),
+        ({"power_good": 0b0111, "there": False}, "no power: 0b0111"),
+        ({"rx_reset": 1, "there": False}, "does not come out of reset"),
+    ):
+        machine.boards[1].cable = cable
+        findings = json.loads(run(*words, status=1).stdout)["findings"]
+        (found,) = [found for found in findings if found["result"] == "failed"]
+        assert (found["worker"], found["check"]) == (1, "ethernet"), cable
+        assert problem in found["problem"]
+    machine.boards[1].cable = {"rs_fec": 0}
+    assert "RS-FEC (here on: rs_fec of the cluster file)" in run(*words, status=1).stdout
+
+
+def test_links_without_error_correction(machine, xclbin):
+    for board in machine.boards:
+        board.cable = {"rs_fec": 0}
+    file = machine.cluster_file(xclbin, network="resend_us = 20000\nrs_fec = false")
+    options = ("--device", "cluster", "--cluster", file)
+    assert json.loads(run(*JOB, *options).stdout)["weights_sha256"] == emulated()
+    macs = [board.kernels["p4sgd_cmac_1"][0] for board in machine.boards]
+    assert [each.resets for each in macs] == [1] * WORKERS
+    run("doctor", *options)
+    assert [each.resets for each in macs] == [1] * WORKERS  # they are as they should be
+
+
+def test_links_of_an_aggregator(machine, xclbin, tmp_path):
+    """Its own links change with the file, but not below jobs that it serves."""
+    image = make_xclbin(
+        tmp_path / "aggregator.xclbin", AggregatorConfig(slots=16, jobs=2, ports=2), kernel="p4sgd_aggregator", macs=2
+    )
+    lines = ['kind = "fpga"', f'control = "xrt:{bdf_of(2)}"', f'xclbin = "{image}"']
+
+    def status(rs_fec, expected=0):
+        network = f"rs_fec = {rs_fec}"
+        return run(
+            "switch",
+            "status",
+            "--cluster",
+            machine.cluster_file(xclbin, aggregator=lines, network=network),
+            status=expected,
+        )
+
+    status("false")
+    macs = [machine.boards[2].kernels[f"{name}_1"][0] for name in ("p4sgd_cmac", "p4sgd_cmac1")]
+    assert [each.resets for each in macs] == [1, 1]
+    machine.server.aggregator.begin(0, Job(9, (Member(1 << 41, 0),), 3 << 40, 1), 1)
+    status("false")
+    assert "serves jobs over links with RS-FEC off" in status("true", expected=1).stderr
+    assert [each.resets for each in macs] == [1, 1]
     assert not machine.open_handles
 
 

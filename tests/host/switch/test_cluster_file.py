@@ -50,7 +50,7 @@ def test_equal_addresses_on_several_machines(read):
 def test_a_full_one(read, tmp_path):
     text = BMV2 + 'mac = "02:50:34:53:47:FF"\ndevice_id = 3\nprogram = "out"\n'
     text += 'tls = { ca = "ca.pem", certificate = "/c.pem", key = "k.pem" }\n'
-    text += "[network]\nresend_us = 10\nresends = 0\ndoublings = 15\n"
+    text += "[network]\nresend_us = 10\nresends = 0\ndoublings = 15\nrs_fec = false\n"
     text += WORKER + '[[workers]]\ncontrol = "tcp:host:99"\nport = 0\n[[workers]]\ncontrol = "unix:w2"\nport = 31\n'
     assert read(text) == Cluster(
         AggregatorAddress(
@@ -62,7 +62,7 @@ def test_a_full_one(read, tmp_path):
             tmp_path / "out",
         ),
         (WorkerAddress("unix:/lab/w0", 0), WorkerAddress("tcp:host:99", 0), WorkerAddress(f"unix:{tmp_path}/w2", 31)),
-        NetworkOptions(10, 0, 15),
+        NetworkOptions(10, 0, 15, rs_fec=False),
     )
 
 
