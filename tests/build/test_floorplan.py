@@ -49,7 +49,13 @@ def place(script, folder, prefix=""):
     return dies
 
 
-@pytest.mark.parametrize(("board", "engines"), sorted({(BOARDS[name], PRESETS[name]().engines) for name in BOARDS}))
+@pytest.mark.parametrize(
+    ("board", "engines"),
+    [
+        pytest.param(*size, marks=[pytest.mark.slow] * (size != ("u280", 8)))
+        for size in sorted({(BOARDS[name], PRESETS[name]().engines) for name in BOARDS})
+    ],
+)
 def test_every_part_of_the_worker_once(board, engines, tmp_path):
     """A worker with as many engines, each as small as can be: the names of its parts are the same."""
     device = DEVICES[board]

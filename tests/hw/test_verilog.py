@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from amaranth.back import verilog
 from support.components import example
 from support.yosys import run_yosys
@@ -77,6 +78,7 @@ def test_an_engine_has_each_of_its_trees_once():
     assert len(set(bodies)) == len(bodies)
 
 
+@pytest.mark.slow
 def test_proven_equivalent(tmp_path):
     """yosys proves every register and output of the shared design equal to the one that Amaranth wrote."""
     gold = verilog.convert(example("forward.dot_product.DotProduct"), name="gold", emit_src=False)

@@ -194,6 +194,7 @@ def test_losses_do_not_hide_a_worker_that_is_not_in_the_group(device):
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
 def test_a_network_that_loses_nearly_all(device):
     device.disturb(up_loss=0.998)
     examination = examine(device)
@@ -215,7 +216,9 @@ class Unreadable:
     ("way", "says"),
     [
         ("up", "no probe is answered and no partial came: the way up is dead, or its settings are wrong"),
-        ("down", "no probe is answered, but its partial came: the way down is dead"),
+        pytest.param(
+            "down", "no probe is answered, but its partial came: the way down is dead", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_another_worker_is_asked_which_way_is_dead(device, way, says):

@@ -197,6 +197,7 @@ def begin_session(device, seed):
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
 def test_losses_do_not_hide_who_is_missing():
     seed = default_seed()
     device = RtlDevice(TINY, 2, seed=seed)

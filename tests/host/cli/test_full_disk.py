@@ -78,7 +78,8 @@ def test_full_disk_for_images(tmp_path, model, older):
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("older", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.slow
+@pytest.mark.parametrize("older", [True, False])
 def test_full_disk_for_generated_files(tmp_path, monkeypatch, older):
     """The limit would hit yosys first, so here the disk is full when the first file is to reach it."""
     words = ["generate", "--config", "tiny", "--out", str(tmp_path / "out")]

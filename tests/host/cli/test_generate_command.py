@@ -38,6 +38,7 @@ def test_generated_files_name_a_command_that_makes_them(tmp_path, numbers):
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
 
 
+@pytest.mark.slow
 def test_says_what_it_wrote(tmp_path):
     stdout = run("--config", "tiny", "--out", tmp_path / "out").stdout
     for path in (tmp_path / "out").iterdir():

@@ -109,7 +109,7 @@ async def a_line_every_cycle(dut):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("lanes", [8, 16])
+@pytest.mark.parametrize("lanes", [8, pytest.param(16, marks=pytest.mark.slow)])
 def test_dot_product(lanes):
     config = WorkerConfig(engines=1, lanes=lanes, chunks=8, line_fifo_depth=128, slots=4, table_segments=64)
     component = DotProduct(config)

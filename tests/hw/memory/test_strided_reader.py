@@ -162,7 +162,11 @@ async def tells_errors(dut):
 
 @pytest.mark.rtl
 @pytest.mark.parametrize(
-    ("bits", "fifo_beats", "burst_limit"), [(64, 64, 32), (256, 512, 64), (512, 128, 64), (64, 16, 8)]
+    ("bits", "fifo_beats", "burst_limit"),
+    [
+        (64, 64, 32),
+        *(pytest.param(*size, marks=pytest.mark.slow) for size in ((256, 512, 64), (512, 128, 64), (64, 16, 8))),
+    ],
 )
 def test_strided_reader(bits, fifo_beats, burst_limit):
     reader = StridedReader(bits, fifo_beats=fifo_beats, burst_limit=burst_limit)

@@ -183,7 +183,7 @@ async def the_upper_half_keeps_another_version(dut):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("lanes", [8, 16])
+@pytest.mark.parametrize("lanes", [8, pytest.param(16, marks=pytest.mark.slow)])
 def test_model(lanes):
     config = WorkerConfig(engines=1, lanes=lanes, chunks=16, line_fifo_depth=128, slots=4, table_segments=64)
     run_bench(Model(config), __file__, lanes=lanes, chunks=config.chunks, spacing=Model.UPDATE_SPACING)

@@ -143,6 +143,6 @@ async def latency(dut):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("lanes", [1, 8])
+@pytest.mark.parametrize("lanes", [1, pytest.param(8, marks=pytest.mark.slow)])
 def test_update(lanes):
     run_bench(Update(lanes), __file__, lanes=lanes)

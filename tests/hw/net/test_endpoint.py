@@ -539,7 +539,15 @@ async def latency(dut):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize(("slots", "workers", "shard"), [(2, 1, 0), (4, 3, 1), (8, 32, 31), (32, 2, 1)])
+@pytest.mark.parametrize(
+    ("slots", "workers", "shard"),
+    [
+        pytest.param(2, 1, 0, marks=pytest.mark.slow),
+        (4, 3, 1),
+        pytest.param(8, 32, 31, marks=pytest.mark.slow),
+        pytest.param(32, 2, 1, marks=pytest.mark.slow),
+    ],
+)
 def test_endpoint(slots, workers, shard):
     config = dataclasses.replace(WorkerConfig.tiny(), slots=slots)
     # What is left out needs four slots, or enough of them to cover the way to the aggregator and back.

@@ -102,7 +102,7 @@ async def latency(dut):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("engines", [1, 3])
+@pytest.mark.parametrize("engines", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_partial_sum(engines):
     config = WorkerConfig(engines=engines, lanes=8, chunks=65536, line_fifo_depth=128, slots=64, table_segments=64)
     fields = {name: getattr(config, name) for name in config.__dataclass_fields__}
