@@ -78,9 +78,8 @@ class Scaling:
                 f"sample {row + 1}, feature {column + 1} is {features[row, column]}: "
                 f"features must be finite numbers; fill it in or leave the sample out"
             )
-        low = np.min(communicator.all_gather(low), axis=0)
-        high = np.max(communicator.all_gather(high), axis=0)
-        return cls.of_range(low, high, kind, sparse=not isinstance(features, np.ndarray))
+        low, negated = np.split(communicator.all_min(np.concatenate((low, -high))), 2)
+        return cls.of_range(low, -negated, kind, sparse=not isinstance(features, np.ndarray))
 
     @classmethod
     def of_range(

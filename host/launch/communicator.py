@@ -43,6 +43,10 @@ class Communicator(Protocol):
         """The sum over ranks of arrays of one shape: int64."""
         ...
 
+    def all_min(self, values: "npt.NDArray[np.float64]") -> "npt.NDArray[np.float64]":
+        """The least over ranks of each of the values of vectors of one length: float64, no NaN."""
+        ...
+
     def exchange(self, blocks: Sequence[ByteArray]) -> list[ByteArray]:
         """Send ``blocks[rank]`` to each rank; what each has sent here, by rank, as uint8 (bytes,).
 
@@ -62,6 +66,10 @@ class Alone:
         return [value]
 
     def all_sum(self, values: "IntArray") -> "IntArray":
+        """The values."""
+        return values
+
+    def all_min(self, values: "npt.NDArray[np.float64]") -> "npt.NDArray[np.float64]":
         """The values."""
         return values
 

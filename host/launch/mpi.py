@@ -7,6 +7,7 @@ from types import FrameType
 from typing import NoReturn, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from mpi4py import MPI
 
 from p4sgd.host.launch.communicator import ByteArray
@@ -60,6 +61,14 @@ class MpiCommunicator:
         self._end_if(bool(total[-1]))
         result: IntArray = total[:-1].reshape(values.shape)
         return result
+
+    def all_min(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """See `Communicator.all_min`."""
+        own = np.append(values, -float(self._interrupted))
+        least = np.empty_like(own)
+        self._ranks.Allreduce(own, least, MPI.MIN)
+        self._end_if(bool(least[-1]))
+        return least[:-1]
 
     def exchange(self, blocks: Sequence[ByteArray]) -> list[ByteArray]:
         """See `Communicator.exchange`."""

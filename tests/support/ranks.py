@@ -28,6 +28,10 @@ class _Rank:
         assert values.dtype == np.int64
         return np.sum(self.all_gather(values), axis=0)
 
+    def all_min(self, values):
+        assert values.dtype == np.float64
+        return np.min(self.all_gather(values), axis=0)
+
     def exchange(self, blocks):
         assert len(blocks) == self.size
         assert all(block.dtype == np.uint8 for block in blocks)
