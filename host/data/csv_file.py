@@ -14,7 +14,7 @@ import numpy.typing as npt
 from p4sgd.host.data.columns import LABEL_NAMES, Columns, ReadOptions, choose_columns
 from p4sgd.host.data.dataset import Dataset
 from p4sgd.host.data.labels import MISSING, check_exact, encode_labels, index_column, index_texts, join_texts, number
-from p4sgd.host.data.opening import lines_before, open_data, open_share
+from p4sgd.host.data.opening import BLOCK_VALUES, lines_before, open_data, open_share
 from p4sgd.host.data.spread import join_shares
 from p4sgd.host.errors import UserError
 from p4sgd.host.launch.communicator import Communicator
@@ -25,7 +25,6 @@ __all__ = ["Form", "RefusedError", "fast_blocks", "find_label_mistake", "look", 
 _DELIMITERS = ",;\t"
 _LABEL = "label"
 _BLOCK_BYTES = 1 << 22
-_BLOCK_VALUES = 1 << 19
 _NO_LABEL = "the label is missing: leave the line out"
 
 _Table: TypeAlias = tuple[npt.NDArray[np.float64], Sequence[str], npt.NDArray[np.intp]]
@@ -264,7 +263,7 @@ def slow_blocks(
             if text in MISSING:
                 raise UserError(f"{path}, line {line}, {columns[label]}: {_NO_LABEL}")
             texts.append(text)
-        if len(rows) * len(places) >= _BLOCK_VALUES:
+        if len(rows) * len(places) >= BLOCK_VALUES:
             yield np.array(rows), texts
             rows, texts = [], []
     if rows:

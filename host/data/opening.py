@@ -13,7 +13,10 @@ from typing import Any, BinaryIO, cast
 from p4sgd.host.errors import UserError
 from p4sgd.host.launch.communicator import ALONE, Communicator, share_of
 
-__all__ = ["SUFFIXES", "check_compression", "lines_before", "open_data", "open_share", "plain_name"]
+__all__ = ["BLOCK_VALUES", "SUFFIXES", "check_compression", "lines_before", "open_data", "open_share", "plain_name"]
+
+BLOCK_VALUES = 1 << 19
+"""Values of the arrays in which readers hand on samples, about; 4 MB of float64."""
 
 SUFFIXES = (".gz", ".bz2", ".xz")
 """Endings of the names of compressed files. What a file is compressed with is seen from its first bytes, though."""

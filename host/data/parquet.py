@@ -13,13 +13,12 @@ import numpy.typing as npt
 from p4sgd.host.data.columns import Columns, ReadOptions, choose_columns
 from p4sgd.host.data.dataset import Dataset, find_not_finite
 from p4sgd.host.data.labels import encode_labels, index_column, join_texts, real_labels
+from p4sgd.host.data.opening import BLOCK_VALUES
 from p4sgd.host.data.spread import join_shares
 from p4sgd.host.errors import UserError
 from p4sgd.host.launch.communicator import ALONE, Communicator, share_of
 
 __all__ = ["ParquetTable", "open_parquet", "parquet_blocks", "parquet_labels", "read_parquet"]
-
-_BATCH_VALUES = 1 << 19
 
 
 def read_parquet(path: Path, options: ReadOptions) -> Dataset:
@@ -149,7 +148,7 @@ def parquet_blocks(table: ParquetTable, rows: range) -> Iterator[tuple[npt.NDArr
 
 def _batches(table: ParquetTable, rows: range) -> Iterator[tuple[int, Any]]:
     """Some rows, batch by batch, and the number of a batch's first row; row groups that have none are not read."""
-    step = max(1, _BATCH_VALUES // table.columns.count)
+    step = max(1, BLOCK_VALUES // table.columns.count)
     first = 0
     for group in range(table.file.num_row_groups):
         end = first + table.file.metadata.row_group(group).num_rows

@@ -24,9 +24,7 @@ def use_small_blocks(patch):
     """Have every reader read a few samples at a time; ``patch`` is a `pytest.MonkeyPatch`."""
     patch.setattr(libsvm, "_BLOCK_BYTES", 200)
     patch.setattr(csv_file, "_BLOCK_BYTES", 300)
-    patch.setattr(csv_file, "_BLOCK_VALUES", 40)
-    patch.setattr(parquet, "_BATCH_VALUES", 40)
-    for module in (npy, npz):
+    for module in (csv_file, parquet, npy, npz):
         patch.setattr(module, "BLOCK_VALUES", 40)
 
 

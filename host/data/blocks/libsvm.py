@@ -2,12 +2,12 @@
 
 import io
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.blocks.source import Source
+from p4sgd.host.data.blocks.source import TextSource
 from p4sgd.host.data.dataset import Dataset, FeatureSpace
 from p4sgd.host.data.libsvm import parse_lines
 from p4sgd.host.data.opening import open_data
@@ -19,18 +19,8 @@ _BLOCK_BYTES = 1 << 22
 """Text that is read at once, and the rest of its last line."""
 
 
-class LibsvmSource(Source):
+class LibsvmSource(TextSource):
     """A LIBSVM file, compressed or not; see `p4sgd.host.data.libsvm`."""
-
-    _raw: BinaryIO | None = None
-
-    @property
-    def position(self) -> int:
-        """Bytes of it that were read so far, compressed ones if it is."""
-        return 0 if self._raw is None or self._raw.closed else self._raw.tell()
-
-    def _watch(self, raw: BinaryIO) -> None:
-        self._raw = raw
 
     def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
         zero_based = self.options.zero_based

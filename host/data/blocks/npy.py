@@ -9,27 +9,21 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.arrays import check_finite, load_matrix
-from p4sgd.host.data.blocks.source import BLOCK_VALUES, Source
+from p4sgd.host.data.blocks.source import RowSource
 from p4sgd.host.data.columns import choose_columns
 from p4sgd.host.data.dataset import Dataset, FeatureSpace, check_labels
 from p4sgd.host.data.labels import real_labels
+from p4sgd.host.data.opening import BLOCK_VALUES
 from p4sgd.host.errors import UserError
 
 __all__ = ["NpySource"]
 
 
-class NpySource(Source):
+class NpySource(RowSource):
     """A matrix whose columns are features and a label; see `p4sgd.host.data.arrays.read_npy`.
 
     It is read, not mapped: pages of a map would count as memory of the program.
     """
-
-    _done = 0.0
-
-    @property
-    def position(self) -> int:
-        """Bytes of it that were read so far, by the share of the samples."""
-        return int(self._done * self.size)
 
     def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
         matrix = _find_matrix(self.path)

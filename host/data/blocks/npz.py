@@ -4,25 +4,19 @@ from collections.abc import Iterator
 
 from p4sgd.host.data.archive import archive_labels, open_rows
 from p4sgd.host.data.arrays import check_finite, load_archive
-from p4sgd.host.data.blocks.source import BLOCK_VALUES, Source
+from p4sgd.host.data.blocks.source import RowSource
 from p4sgd.host.data.dataset import Dataset, FeatureSpace, check_labels
+from p4sgd.host.data.opening import BLOCK_VALUES
 from p4sgd.host.errors import UserError
 
 __all__ = ["NpzSource"]
 
 
-class NpzSource(Source):
+class NpzSource(RowSource):
     """Named arrays; see `p4sgd.host.data.arrays.read_npz`.
 
     Labels, and the row pointers of a sparse matrix, are held as a whole.
     """
-
-    _done = 0.0
-
-    @property
-    def position(self) -> int:
-        """Bytes of it that were read so far, by the share of the samples."""
-        return int(self._done * self.size)
 
     def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
         with load_archive(self.path) as archive:

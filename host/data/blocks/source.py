@@ -3,15 +3,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from p4sgd.host.data.columns import ReadOptions
 from p4sgd.host.data.dataset import Dataset, FeatureSpace
 from p4sgd.host.data.read import explained
 
-__all__ = ["BLOCK_VALUES", "Source"]
-
-BLOCK_VALUES = 1 << 19
-"""Values of a block, about; 4 MB of float64."""
+__all__ = ["RowSource", "Source", "TextSource"]
 
 
 class Source(ABC):
@@ -77,3 +75,29 @@ class Source(ABC):
     @abstractmethod
     def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
         """As `blocks`; sets ``_space``."""
+
+
+class TextSource(Source):
+    """A file that is read from its beginning on, compressed or not."""
+
+    _raw: BinaryIO | None = None
+
+    @property
+    def position(self) -> int:
+        """Bytes of it that were read so far, compressed ones if it is."""
+        return 0 if self._raw is None or self._raw.closed else self._raw.tell()
+
+    def _watch(self, raw: BinaryIO) -> None:
+        """Note the file as it is on the disk, when it is opened."""
+        self._raw = raw
+
+
+class RowSource(Source):
+    """A file that knows how many samples it has; ``_done`` is the share of those that were read."""
+
+    _done = 0.0
+
+    @property
+    def position(self) -> int:
+        """Bytes of it that were read so far, by the share of the samples."""
+        return int(self._done * self.size)

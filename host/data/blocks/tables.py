@@ -2,12 +2,11 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.blocks.source import Source
+from p4sgd.host.data.blocks.source import RowSource, TextSource
 from p4sgd.host.data.csv_file import Form, RefusedError, fast_blocks, find_label_mistake, look, slow_blocks
 from p4sgd.host.data.dataset import Dataset, FeatureSpace, check_labels
 from p4sgd.host.data.labels import encode_labels, index_column, index_texts
@@ -17,18 +16,8 @@ from p4sgd.host.errors import UserError
 __all__ = ["CsvSource", "ParquetSource"]
 
 
-class CsvSource(Source):
+class CsvSource(TextSource):
     """A CSV file, compressed or not; see `p4sgd.host.data.csv_file`."""
-
-    _raw: BinaryIO | None = None
-
-    @property
-    def position(self) -> int:
-        """Bytes of it that were read so far, compressed ones if it is."""
-        return 0 if self._raw is None or self._raw.closed else self._raw.tell()
-
-    def _watch(self, raw: BinaryIO) -> None:
-        self._raw = raw
 
     def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
         form = look(self.path, self.options)
@@ -66,15 +55,8 @@ class CsvSource(Source):
                 yield features[known:], *index_texts(texts[known:])
 
 
-class ParquetSource(Source):
+class ParquetSource(RowSource):
     """A Parquet file; what is held of it at once is some columns of a row group, too."""
-
-    _done = 0.0
-
-    @property
-    def position(self) -> int:
-        """Bytes of it that were read so far, by the share of the samples."""
-        return int(self._done * self.size)
 
     def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
         import pyarrow as pa

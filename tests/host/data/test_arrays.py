@@ -199,7 +199,7 @@ def test_pickles_are_not_opened(tmp_path):
 
 @pytest.mark.parametrize("rows", [3, 7000])
 def test_parquet(tmp_path, monkeypatch, rows):
-    monkeypatch.setattr(parquet, "_BATCH_VALUES", 6000)
+    monkeypatch.setattr(parquet, "BLOCK_VALUES", 6000)
     path = tmp_path / "data.parquet"
     numbers = np.arange(rows)
     columns = {
