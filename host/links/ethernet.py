@@ -5,6 +5,7 @@ import socket
 import struct
 
 from p4sgd.host.links.buffers import enlarge_receive_buffer
+from p4sgd.host.links.untagged import attach_untagged_filter
 from p4sgd.hw.spec.packet import ETHERTYPE
 
 __all__ = ["EthernetLink"]
@@ -13,7 +14,8 @@ _SOL_PACKET = 263
 _PACKET_ADD_MEMBERSHIP = 1
 _PACKET_MR_PROMISC = 1
 _SIOCGIFINDEX = 0x8933
-"""From linux/sockios.h, linux/socket.h and linux/if_packet.h; :mod:`socket` does not have them."""
+_ETH_P_ALL = 3
+"""From linux/sockios.h, linux/socket.h, linux/if_packet.h and linux/if_ether.h; :mod:`socket` does not have them."""
 
 _ROOM = 2048
 """Bytes that a frame is read into. Of a longer one the end is lost, which leaves it as wrong as it was."""
@@ -23,8 +25,8 @@ class EthernetLink:
     """Frames of our EtherType on a network interface, whatever address they are for.
 
     The protocol checks addresses itself, so the interface is promiscuous as long as the link is open. Own frames do not
-    come back. While the interface is down frames are lost; when it is up again, or another of its name is there, the
-    link works again.
+    come back; frames of a VLAN are not seen, as they are of another EtherType. While the interface is down frames are
+    lost; when it is up again, or another of its name is there, the link works again.
 
     Parameters
     ----------
@@ -45,13 +47,15 @@ class EthernetLink:
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
         try:
             enlarge_receive_buffer(self._socket)
+            attach_untagged_filter(self._socket, ETHERTYPE)
             self._bind()
         except BaseException:
             self._socket.close()
             raise
 
     def _bind(self) -> None:
-        self._socket.bind((self._interface, ETHERTYPE))
+        # Not for our EtherType: where Linux looks for who wants that, it has forgotten the tags.
+        self._socket.bind((self._interface, _ETH_P_ALL))
         request = struct.pack("16si", self._interface.encode(), 0)
         _, index = struct.unpack("16si", fcntl.ioctl(self._socket, _SIOCGIFINDEX, request))
         membership = struct.pack("iHH8s", index, _PACKET_MR_PROMISC, 0, b"")

@@ -82,6 +82,23 @@ def test_other_protocols_are_not_seen_and_other_lengths_are(ends):
     assert b.receive() is None
 
 
+@pytest.mark.parametrize("tag", ["81000014", "81000000", "8100e000", "88a80014", "88a8001481000014"])
+def test_frames_of_a_vlan_are_not_seen(ends, tag):
+    """Linux takes the tag away, and what is left would pass for a frame of ours: another VLAN could play a worker."""
+    a, b = ends
+    a.send(frame_of()[:12] + bytes.fromhex(tag) + frame_of()[12:])
+    a.send(frame_of(fill=b"y"))
+    assert receive(b) == frame_of(fill=b"y")
+
+
+def test_what_others_send_by_the_same_interface_is_not_seen(namespace, ends):
+    a, b = ends
+    with contextlib.closing(namespace.call(open_link, "left")) as other:
+        other.send(frame_of())
+        assert receive(b) == frame_of()
+        assert a.receive() is None
+
+
 def test_frames_before_the_link_was_opened_are_not_seen(namespace):
     with contextlib.closing(namespace.call(open_link, "left")) as a:
         a.send(frame_of())
