@@ -3,8 +3,10 @@
 import contextlib
 import select
 import socket
+import struct
 from ipaddress import IPv4Address
 
+from p4sgd.host.links.addresses import LocalAddresses
 from p4sgd.host.links.buffers import enlarge_receive_buffer
 from p4sgd.hw.spec import packet
 from p4sgd.hw.spec.packet import BROADCAST
@@ -13,6 +15,7 @@ from p4sgd.hw.spec.udp import ETHERNET_BYTES, FIRST_GROUP, FRAME_BYTES, HEADER_B
 __all__ = ["UdpLink"]
 
 _SO_NO_CHECK = 11
+_IP_PKTINFO = 8
 _IP_MTU_DISCOVER = 10
 _IP_PMTUDISC_DO = 2
 """From asm-generic/socket.h and linux/in.h; :mod:`socket` does not have them."""
@@ -21,6 +24,9 @@ _PAYLOAD_BYTES = FRAME_BYTES - HEADER_BYTES
 _ETHERTYPE = packet.ETHERTYPE.to_bytes(2, "big")
 _FOREIGN = bytes(packet.FRAME_BYTES)
 """What stands for a datagram that is no packet: a frame of EtherType 0, as in hardware."""
+
+_PACKET_INFO = struct.Struct("=I4s4s")
+"""struct in_pktinfo of ip(7): the index of the interface that a datagram came by, and addresses."""
 
 _TTL = 64
 
@@ -34,9 +40,10 @@ class UdpLink:
     Parameters
     ----------
     local
-        Own address, of one of the machine's interfaces. What is for it is received, and what is for everybody.
+        Own address, of one of the machine's interfaces. What is for it is received, and what comes for everybody by
+        that interface.
     group
-        A multicast address that is received too, by the interface of the local address.
+        A multicast address that is received too, by the same interface.
 
     Raises
     ------
@@ -46,6 +53,9 @@ class UdpLink:
 
     def __init__(self, local: IPv4Address, group: IPv4Address | None = None) -> None:
         self.lost = 0
+        self._address = local
+        self._interface = 0
+        self._addresses = LocalAddresses()
         self._epoll = select.epoll()
         self._receivers: list[tuple[socket.socket, bytes]] = []
         try:
@@ -65,11 +75,12 @@ class UdpLink:
             raise
 
     def _open(self, address: IPv4Address, number: int, *, shared: bool = False) -> socket.socket:
-        """A socket for what is sent to an address; a shared one leaves it to others on this machine too."""
+        """A socket for what is sent to an address; a shared one leaves it to others, and says what came by where."""
         opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._receivers.append((opened, number.to_bytes(6, "big")))
         if shared:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            opened.setsockopt(socket.IPPROTO_IP, _IP_PKTINFO, 1)
         enlarge_receive_buffer(opened)
         opened.bind((str(address), PORT))
         self._epoll.register(opened, select.EPOLLIN)
@@ -88,18 +99,30 @@ class UdpLink:
             self.lost += 1
 
     def receive(self) -> bytes | None:
-        """The next frame, None if none waits."""
+        """The next frame, None if none waits. What is for everybody and came by another interface counts as none."""
         for receiver, destination in self._receivers:
             with contextlib.suppress(OSError):
-                payload, (sender, _) = receiver.recvfrom(_PAYLOAD_BYTES + 1)
+                payload, told, _, (sender, _) = receiver.recvmsg(
+                    _PAYLOAD_BYTES + 1, socket.CMSG_SPACE(_PACKET_INFO.size)
+                )
+                if told and not self._is_own_interface(told[0][2]):
+                    return None
                 source = IPv4Address(sender)
                 if len(payload) != _PAYLOAD_BYTES or int(source) >= FIRST_GROUP:
                     return _FOREIGN
                 return destination + address_of(source).to_bytes(6, "big") + _ETHERTYPE + payload
         return None
 
+    def _is_own_interface(self, told: bytes) -> bool:
+        """Whether a datagram came by the interface of the local address; every socket for all hears all interfaces."""
+        index, *_ = _PACKET_INFO.unpack(told)
+        if index != self._interface:  # or the address is another one's by now
+            self._interface = self._addresses.interface_of(self._address)
+        return bool(index == self._interface)
+
     def close(self) -> None:
         """Close all sockets."""
         self._epoll.close()
+        self._addresses.close()
         for receiver, _ in self._receivers:
             receiver.close()

@@ -17,7 +17,7 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.links import open_link
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import BROADCAST
-from p4sgd.hw.spec.udp import PORT, address_of, decapsulate
+from p4sgd.hw.spec.udp import PORT, address_of, decapsulate, encapsulate
 
 ETHERTYPE = bytes.fromhex("88b5")
 GROUP = IPv4Address("239.1.2.3")
@@ -69,6 +69,50 @@ def test_frames_to_a_group_and_to_everybody():
         links[0].send(frame)
         assert [receive(link) for link in links[1:]] == [frame] * 3
         assert links[0].lost == 0
+
+
+@pytest.fixture
+def two_networks():
+    """Interfaces s0 and s1 with the addresses 10.0.0.1 and 10.0.1.1, and what sends a frame into either network."""
+    with contextlib.closing(Namespace()) as namespace, contextlib.ExitStack() as stack:
+        wires = []
+        for index in range(2):
+            namespace.pair(f"s{index}", f"w{index}")
+            namespace.ip("address", "add", f"10.0.{index}.1/24", "dev", f"s{index}")
+            wire = namespace.call(socket.socket, socket.AF_PACKET, socket.SOCK_RAW, 0)
+            stack.enter_context(wire).bind((f"w{index}", 0))
+            wires.append(wire)
+
+        def send(index, to, payload):
+            frame = frame_between(IPv4Address(f"10.0.{index}.9"), to, payload)
+            wires[index].send(encapsulate(frame, ethernet_source=0x0200_0000_0009, next_hop=0))
+            return frame
+
+        yield namespace, send
+
+
+@pytest.mark.parametrize("to", [IPv4Address("255.255.255.255"), GROUP])
+def test_what_is_for_all_is_heard_by_the_interface_of_the_address_only(two_networks, to):
+    namespace, send = two_networks
+    with contextlib.ExitStack() as stack:
+        texts = [f"udp:10.0.{index}.1,group={GROUP}" for index in range(2)]
+        links = [stack.enter_context(contextlib.closing(namespace.call(open_link, text))) for text in texts]
+        for index, other in ((0, 1), (1, 0), (0, 1)):
+            frame = send(index, to, bytes([index]) * 50)
+            assert receive(links[index]) == frame
+            assert links[other].receive() is None
+
+
+def test_broadcasts_after_the_address_has_moved_to_another_interface(two_networks):
+    namespace, send = two_networks
+    everybody = IPv4Address("255.255.255.255")
+    with contextlib.closing(namespace.call(open_link, "udp:10.0.0.1")) as link:
+        frame = send(0, everybody, bytes(50))
+        assert receive(link) == frame
+        namespace.ip("address", "del", "10.0.0.1/24", "dev", "s0")
+        namespace.ip("address", "add", "10.0.0.1/24", "dev", "s1")
+        frame = send(1, everybody, bytes(50))
+        assert receive(link) == frame
 
 
 def test_on_the_wire_it_is_what_the_hardware_takes():
