@@ -134,10 +134,9 @@ class BoardServer:
                 self._talk()
         if self._orphan_ends_at is not None and (self._worker.idle or now >= self._orphan_ends_at):
             self._orphan_ends_at = None
-            board = RegisterClient(self._worker.read_register, self._worker.write_register)
             if not self._worker.idle:
+                board = RegisterClient(self._worker.read_register, self._worker.write_register)
                 board.write(registers.ABORT, abort=1)
-                board.write(registers.JOIN, round=0)  # nothing more is sent
 
     def _hang_up(self) -> None:
         if self._client is not None:

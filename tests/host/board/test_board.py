@@ -266,13 +266,17 @@ def test_a_run_that_is_left_alone_is_aborted(board, remote, address, monkeypatch
     started(remote)
     remote.close()
     time.sleep(1.0)
-    again = connect(address)
-    assert client_of(again).read(registers.STATUS)["aborted"]
-    again.close()
     board.setblocking(False)
     with pytest.raises(BlockingIOError):  # noqa: PT012 - all that was sent before
         while True:
             board.recv(100)
+    again = connect(address)
+    client = client_of(again)
+    assert client.read(registers.STATUS)["aborted"]
+    client.write(registers.CTRL, start=1)
+    assert again.await_end(5)
+    assert client.read(registers.STATUS)["not_joined"], "the board is of no job any more"
+    again.close()
     time.sleep(0.1)
     with pytest.raises(BlockingIOError):
         board.recv(100)
