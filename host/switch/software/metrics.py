@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
 from p4sgd.host.errors import UserError
 from p4sgd.hw.spec.aggregator import COUNTERS, job_counters
@@ -26,6 +26,8 @@ class MetricsServer:
         Gives all counters.
     jobs
         Jobs that are served, by place.
+    places
+        How many there are.
 
     Raises
     ------
@@ -34,10 +36,10 @@ class MetricsServer:
     """
 
     def __init__(
-        self, host: str, port: int, counters: Callable[[], Mapping[str, int]], jobs: Mapping[int, Job]
+        self, host: str, port: int, counters: Callable[[], Mapping[str, int]], jobs: Mapping[int, Job], places: int
     ) -> None:
         registry = CollectorRegistry()
-        registry.register(_Collector(counters, jobs))
+        registry.register(_Collector(counters, jobs, places))
         try:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:
@@ -53,9 +55,10 @@ class MetricsServer:
 class _Collector:
     """Makes metrics of counters when they are asked for."""
 
-    def __init__(self, counters: Callable[[], Mapping[str, int]], jobs: Mapping[int, Job]) -> None:
+    def __init__(self, counters: Callable[[], Mapping[str, int]], jobs: Mapping[int, Job], places: int) -> None:
         self._counters = counters
         self._jobs = jobs
+        self._places = places
 
     def collect(self) -> Iterable[Metric]:
         counted = self._counters()
@@ -68,12 +71,17 @@ class _Collector:
         yield dropped
         served = dict(self._jobs)
         yield GaugeMetricFamily(_PREFIX + "jobs", "jobs that are served", value=len(served))
+        info = InfoMetricFamily(_PREFIX + "job", "the number of the job in a place", labels=["place"])
+        for place, job in sorted(served.items()):
+            info.add_metric([str(place)], {"job": str(job.number)})
+        yield info
+        # By place, as they are counted: under its number a job would begin with what those before it have left.
         packets = CounterMetricFamily(
             _PREFIX + "job_packets",
-            "packets with the number of the job in a place, accepted or dropped",
-            labels=["place", "job", "outcome"],
+            "packets with the number of the job in a place, accepted or dropped, of all jobs there so far",
+            labels=["place", "outcome"],
         )
-        for place, job in sorted(served.items()):
+        for place in range(self._places):
             for name, outcome in zip(job_counters(place), ("accepted", "dropped"), strict=True):
-                packets.add_metric([str(place), str(job.number), outcome], counted[name])
+                packets.add_metric([str(place), outcome], counted[name])
         yield packets

@@ -332,6 +332,13 @@ def test_users_that_it_does_not_become(namespace, tmp_path, user, says):
     assert not (tmp_path / "a").exists()
 
 
+def scrape(namespace, url):
+    """The samples of Prometheus' text format, by name and labels."""
+    text = namespace.call(lambda: urllib.request.urlopen(url, timeout=30).read().decode())
+    samples = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, value in samples}
+
+
 def test_metrics(namespace, tmp_path, links):
     port = "9464"  # of the namespace, where nobody else is
     with serving(namespace, tmp_path, INTERFACES, "--metrics", f"127.0.0.1:{port}") as (_, control):
@@ -341,16 +348,36 @@ def test_metrics(namespace, tmp_path, links):
         links[0].send(bytes(12) + b"\x88\xb5" + bytes(20))
         counted_to(control, 2)
         url = f"http://127.0.0.1:{port}/metrics"
-        text = namespace.call(lambda: urllib.request.urlopen(url, timeout=30).read().decode())
-        found = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-        assert float(found["p4sgd_aggregator_frames_total"]) == 2
-        assert float(found["p4sgd_aggregator_partials_total"]) == 1
-        assert float(found['p4sgd_aggregator_dropped_total{reason="runt"}']) == 1
-        assert float(found["p4sgd_aggregator_jobs"]) == 1
-        assert float(found['p4sgd_aggregator_job_packets_total{job="5",outcome="accepted",place="2"}']) == 1
+        found = scrape(namespace, url)
+        assert found["p4sgd_aggregator_frames_total"] == 2
+        assert found["p4sgd_aggregator_partials_total"] == 1
+        assert found['p4sgd_aggregator_dropped_total{reason="runt"}'] == 1
+        assert found["p4sgd_aggregator_jobs"] == 1
+        assert found['p4sgd_aggregator_job_packets_total{outcome="accepted",place="2"}'] == 1
+        assert found['p4sgd_aggregator_job_info{job="5",place="2"}'] == 1
         done = run_serve(namespace, "--interface", "w3", "--control", f"unix:{tmp_path}/b", "--metrics", url[7:-8])
         assert done.returncode == 2
         assert f"--metrics 127.0.0.1:{port}: cannot listen there: Address already in use" in done.stderr
+
+
+def test_metrics_of_jobs_that_follow_each_other_in_a_place(namespace, tmp_path, links):
+    """Counters are of the place and go on; no job appears with packets of another."""
+    options = ("--metrics", "127.0.0.1:9464", "--jobs", 2)
+    with serving(namespace, tmp_path, INTERFACES, *options) as (_, control):
+        control.set_mac(MAC)
+        for count, number in enumerate((5, 6), 1):
+            control.begin(0, job_of(2, number=number), 1)
+            links[0].send(from_worker(PacketType.PARTIAL, 0, 1, 0, 2, number=number).to_bytes())
+            counted_to(control, count)
+            found = scrape(namespace, "http://127.0.0.1:9464/metrics")
+            of_jobs = {name.removeprefix("p4sgd_aggregator_job_"): found[name] for name in found if "_job_" in name}
+            assert of_jobs == {
+                f'info{{job="{number}",place="0"}}': 1,
+                'packets_total{outcome="accepted",place="0"}': count,
+                'packets_total{outcome="dropped",place="0"}': 0,
+                'packets_total{outcome="accepted",place="1"}': 0,
+                'packets_total{outcome="dropped",place="1"}': 0,
+            }
 
 
 def test_control_over_tcp(namespace, tmp_path):

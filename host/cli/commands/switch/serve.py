@@ -86,7 +86,9 @@ def serve(
         if metrics_at is not None:
             from p4sgd.host.switch.software.metrics import MetricsServer
 
-            shown = MetricsServer(metrics_at.host, metrics_at.port, server.requests.counters, server.aggregator.jobs)
+            shown = MetricsServer(
+                metrics_at.host, metrics_at.port, server.requests.counters, server.aggregator.jobs, jobs
+            )
             opened.callback(shown.close)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, frame: server.stop())
