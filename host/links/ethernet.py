@@ -73,6 +73,10 @@ class EthernetLink:
         """The socket's descriptor."""
         return self._socket.fileno()
 
+    def reaches(self, address: int) -> bool:
+        """Any address may be one of Ethernet."""
+        return True
+
     def send(self, frame: bytes) -> None:
         """Send a frame; it is lost if it cannot be sent at once."""
         if not self._is_bound:

@@ -22,6 +22,10 @@ class Link(Protocol):
         """A descriptor that is readable when a frame waits, for :mod:`selectors`."""
         ...
 
+    def reaches(self, address: int) -> bool:
+        """Whether frames can be sent to an address of 48 bits at all; others are lost."""
+        ...
+
     def send(self, frame: bytes) -> None:
         """Send a frame of 64 bytes; if the transmit queue is full or the link down, it is lost."""
         ...

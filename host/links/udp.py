@@ -90,6 +90,14 @@ class UdpLink:
         """A descriptor that is readable when any of the sockets is."""
         return self._epoll.fileno()
 
+    def reaches(self, address: int) -> bool:
+        """Whether an address stands for one of IPv4."""
+        try:
+            ipv4_of(address)
+        except ValueError:
+            return False
+        return True
+
     def send(self, frame: bytes) -> None:
         """Send a frame; it is lost if it cannot be sent at once."""
         try:

@@ -23,7 +23,7 @@ from typing import Any
 from p4sgd.host.links.link import Link
 from p4sgd.host.switch.controller import why_not_readdress
 from p4sgd.hw.spec.job import Job, Member
-from p4sgd.hw.spec.packet import ROUND_BITS
+from p4sgd.hw.spec.packet import ROUND_BITS, mac_text
 from p4sgd.sim.network.aggregator import Aggregator, SlotState
 
 __all__ = ["MOST_SLOTS", "VERSION", "RequestError", "Requests", "job_from_json", "job_to_json", "whole"]
@@ -152,11 +152,25 @@ class Requests:
         known = (1 << len(self._links)) - 1
         if job.ports & ~known or any(member.port >= len(self._links) for member in job.members):
             raise RequestError(f"the job needs a port that is not there: there are {len(self._links)}, from 0 on")
+        self._check_addresses(job)
         first = whole(first_round, "first_round", 0, (1 << ROUND_BITS) - 1)
         try:
             self._aggregator.begin(at, job, first)
         except ValueError as error:
             raise RequestError(str(error)) from None
+
+    def _check_addresses(self, job: Job) -> None:
+        """Refuse a job of which every answer would be lost: its workers would take that for a network that is down."""
+        wanted = [(port, job.group_mac) for port in range(len(self._links)) if job.ports >> port & 1]
+        wanted += [(member.port, member.mac) for member in job.members]
+        for port, mac in wanted:
+            name, link = list(self._links.items())[port]
+            if not link.reaches(mac):
+                raise RequestError(
+                    f"port {port}, {name}, cannot send to {mac_text(mac)}, which stands for no IPv4 address: p4sgd "
+                    "train and doctor need an aggregator with Ethernet interfaces; to others 10.0.0.1 is "
+                    "02:00:0a:00:00:01, and the group 239.1.2.3 is 03:00:ef:01:02:03"
+                )
 
     def _end(self, place: Any) -> None:
         self._aggregator.end(self._place(place))

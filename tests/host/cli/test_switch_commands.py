@@ -13,7 +13,9 @@ from support.loopback import loopback
 from support.switch import serving
 
 from p4sgd.host.cli import main
+from p4sgd.host.errors import P4sgdError
 from p4sgd.host.links import open_link
+from p4sgd.host.switch.membership import Applicant, Membership
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import Packet, PacketType
 from p4sgd.hw.spec.udp import address_of
@@ -221,6 +223,15 @@ def test_clear_ends(lab):
         "done": "ended",
     }
     assert list(lab.control.served()) == [0]
+
+
+def test_a_session_is_told_that_the_aggregator_is_for_udp(lab):
+    """Its addresses are MAC addresses; each answer would be lost, and the session would say that none comes."""
+    worker = Applicant(1, 0, 1, 0x0250_3453_4700, 0x0250_3453_47FF)
+    with pytest.raises(P4sgdError, match=r"refuses: port 0, udp:\S+, cannot send to 01:00:50:34:53:47") as refusal:
+        Membership(lab.control).join(worker, 0, 1)
+    assert "p4sgd train and doctor need an aggregator with Ethernet interfaces" in str(refusal.value)
+    assert lab.control.served() == {}
 
 
 def test_nobody_answers(lab):

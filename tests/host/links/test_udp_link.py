@@ -154,8 +154,14 @@ def test_datagrams_that_are_no_packets_come_as_frames_of_another_protocol(opened
 @pytest.mark.parametrize("destination", [0x0250_3453_4700, 0x0100_5034_5347, 0x0200_EF01_0203])
 def test_addresses_that_stand_for_no_ipv4_address(opened, destination):
     link = opened(f"udp:{loopback(1)}")
+    assert not link.reaches(destination)
     link.send(destination.to_bytes(6, "big") + bytes(6) + ETHERTYPE + bytes(50))
     assert link.lost == 1
+
+
+@pytest.mark.parametrize("to", [IPv4Address("127.0.0.9"), GROUP, IPv4Address("255.255.255.255")])
+def test_addresses_that_stand_for_one(opened, to):
+    assert opened(f"udp:{loopback(1)}").reaches(address_of(to))
 
 
 def test_nobody_there_is_no_error(opened):

@@ -34,9 +34,16 @@ SLOTS, PLACES = 6, 3
 class Link:
     lost = 2
 
+    def __init__(self, foreign=()):
+        self._foreign = foreign
 
-def requests_of(model):
-    return Requests(model, {"a": Link(), "b": Link()}, slots=SLOTS, places=PLACES)
+    def reaches(self, address):
+        return address not in self._foreign
+
+
+def requests_of(model, foreign=()):
+    """Of an aggregator with two ports, of which the second does not reach some addresses."""
+    return Requests(model, {"a": Link(), "b": Link(foreign)}, slots=SLOTS, places=PLACES)
 
 
 class Loop:
@@ -123,6 +130,19 @@ def test_refusals_are_told(client):
     with pytest.raises(P4sgdError, match="refuses: count must be a whole number, 1 to 2"):
         client._ask("look", place=0, first=4, count=3)
     assert client.served() == {0: job_of(2)}
+
+
+def test_a_job_whose_workers_a_port_cannot_reach_is_refused():
+    job = job_of(2)
+    begin = {"do": "begin", "place": 0, "job": job_to_json(job), "first_round": 1}
+    for foreign, text in ((job.members[1].mac, "02:00:00:00:01:01"), (job.group_mac, "01:00:00:00:00:01")):
+        model = Aggregator(SLOTS, jobs=PLACES)
+        with pytest.raises(RequestError, match=f"port 1, b, cannot send to {text}, .* no IPv4 address: p4sgd train"):
+            requests_of(model, {foreign}).carry_out(begin)
+        assert model.jobs == {}
+    job = job_of(1)  # behind the other port alone
+    requests_of(model, {job.group_mac}).carry_out(begin | {"job": job_to_json(job)})
+    assert model.jobs == {0: job}
 
 
 GOOD = job_to_json(job_of(2))
