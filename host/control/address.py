@@ -96,6 +96,15 @@ class ControlAddress:
 def _host_and_port(text: str) -> tuple[str, int]:
     """Both parts of ``HOST:PORT``; an empty host if it is none."""
     host, _, port = text.rpartition(":")
-    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16 and _may_be_host(host)):
         return "", 0
-    return (host[1:-1] if host.startswith("[") and host.endswith("]") else host), int(port)
+    return host, int(port)
+
+
+def _may_be_host(host: str) -> bool:
+    """Whether a host can be looked for at all; else :mod:`socket` fails with errors that are none of the network."""
+    try:
+        return b"\0" not in host.encode("idna")
+    except UnicodeError:
+        return False

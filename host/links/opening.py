@@ -11,6 +11,9 @@ from p4sgd.hw.spec.udp import PORT
 
 __all__ = ["open_link"]
 
+_MOST_NAME_BYTES = 15
+"""IFNAMSIZ of linux/if.h, without the zero at the end."""
+
 
 def open_link(text: str) -> Link:
     """Open a link.
@@ -30,8 +33,12 @@ def open_link(text: str) -> Link:
     if kind == "udp":
         return _open_udp(text, rest)
     name = rest if kind == "ethernet" else text
-    if not name or ":" in name:
+    if not name or ":" in name or not name.isprintable():
         raise UserError(f"{text!r} is no link: give eth0, ethernet:eth0 or udp:10.0.0.1, with names of your own")
+    if len(name.encode()) > _MOST_NAME_BYTES:
+        raise UserError(
+            f"{text}: a network interface's name has at most {_MOST_NAME_BYTES} bytes: ip link shows those there are"
+        )
     try:
         return EthernetLink(name)
     except PermissionError:

@@ -75,12 +75,14 @@ class SoftwareAggregator:
             with self._address.connect(_TIMEOUT_S) as connection, connection.makefile("rwb") as lines:
                 lines.write(json.dumps({"do": do} | what).encode() + b"\n")
                 lines.flush()
-                answer = json.loads(lines.readline())
+                line = lines.readline()
         except OSError as error:
             raise P4sgdError(
                 f"the aggregator at {self._address} does not answer ({error.strerror or error}): "
                 f"see whether p4sgd switch serve runs"
             ) from error
+        try:
+            answer = json.loads(line)
         except ValueError as error:
             raise self._strange("what it says is no JSON") from error
         if not isinstance(answer, dict) or not {"ok", "error"} & set(answer):

@@ -261,6 +261,8 @@ def test_a_cluster_file_with_a_mistake(lab):
             ["--interface", "lo", "--control", "unix:a", "--slots", "65536", "--jobs", "17"],
             "would be 1,114,112 slots, the most are 1,048,576: ask for fewer of either",
         ),
+        (["--interface", "x" * 150, "--control", "unix:a"], "a network interface's name has at most 15 bytes"),
+        (["--interface", "lo", "--control", f"tcp:{'é' * 60}:80"], "is no control address: give unix:PATH or tcp"),
         (["--interface", "lo", "--control", "unix:a", "--metrics", "9"], "--metrics: '9' is no HOST:PORT"),
         (
             [w for n in range(33) for w in ("--interface", f"e{n}")] + ["--control", "unix:a"],

@@ -194,7 +194,18 @@ def test_an_interface_that_is_not_there(namespace):
         namespace.call(open_link, "nope")
 
 
-@pytest.mark.parametrize("text", ["", "ethernet:", "ethernet:a:b", "tcp:a"])
+def test_a_name_that_no_interface_can_have(namespace):
+    """Cut to what Linux has room for it would be another's."""
+    name = "longest-name-15"
+    namespace.pair(name, "other")
+    namespace.call(open_link, name).close()
+    for text in (f"ethernet:{name}x", "é" * 8):
+        with pytest.raises(UserError, match="a network interface's name has at most 15 bytes: ip link shows those"):
+            namespace.call(open_link, text)
+    namespace.ip("link", "delete", name)
+
+
+@pytest.mark.parametrize("text", ["", "ethernet:", "ethernet:a:b", "tcp:a", "a\0b", "\udcff"])
 def test_texts_that_are_no_links(text):
     with pytest.raises(UserError, match="is no link: give eth0, ethernet:eth0 or udp"):
         open_link(text)

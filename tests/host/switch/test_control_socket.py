@@ -390,6 +390,7 @@ def test_something_else_is_there(address, answer):
         ("unix:a/b:c", ControlAddress(path=Path("a/b:c"))),
         ("tcp:host:80", ControlAddress(host="host", port=80)),
         ("tcp:[::1]:80", ControlAddress(host="::1", port=80)),
+        ("tcp:bücher.example:80", ControlAddress(host="bücher.example", port=80)),
     ],
 )
 def test_addresses(text, address):
@@ -399,11 +400,19 @@ def test_addresses(text, address):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "unix:", "tcp:80", "tcp::80", "tcp:host:0", "tcp:host:65536", "tcp:host:x", "tcp:host:-1", "a", "x:y"],
+    [
+        *("", "unix:", "tcp:80", "tcp::80", "tcp:host:0", "tcp:host:65536", "tcp:host:x", "tcp:host:-1", "a", "x:y"),
+        *("tcp:a..b:80", f"tcp:{'a' * 64}:80", f"tcp:{'é' * 60}:80", "tcp:a\0b:80", "tcp:\udcff:80"),
+    ],
 )
 def test_texts_that_are_no_addresses(text):
     with pytest.raises(UserError, match="give unix:PATH or tcp:HOST:PORT"):
         ControlAddress.parse(text)
+
+
+def test_hosts_of_an_option_that_are_none():
+    with pytest.raises(UserError, match=r"--metrics: 'a\.\.b:80' is no HOST:PORT"):
+        ControlAddress.parse_tcp("a..b:80", "--metrics")
 
 
 def test_paths_that_are_too_long():

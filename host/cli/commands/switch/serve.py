@@ -79,8 +79,8 @@ def serve(
     with contextlib.ExitStack() as opened:
         links = {}
         for name in interfaces:
-            opened.enter_context(_claim(name))
             links[name] = opened.enter_context(contextlib.closing(open_link(name)))
+            opened.enter_context(_claim(name))
         server = SoftwareAggregatorServer(links, address, slots=slots, jobs=jobs)
         opened.callback(server.close)
         if metrics_at is not None:
