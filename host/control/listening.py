@@ -22,6 +22,8 @@ class ControlListener:
     ----------
     address
         Where to listen. A Unix socket that is there but served by nobody is replaced.
+    owner
+        User and group that a Unix socket is to belong to; ourselves if None.
 
     Attributes
     ----------
@@ -34,24 +36,24 @@ class ControlListener:
         If it cannot listen there, or another program does.
     """
 
-    def __init__(self, address: ControlAddress) -> None:
+    def __init__(self, address: ControlAddress, owner: tuple[int, int] | None = None) -> None:
         self._path = address.path
-        self.socket = _open(address)
+        self.socket = _open(address, owner)
         if self._path is not None:
-            status = self._path.stat()
+            status = self._path.lstat()
             self._file = status.st_dev, status.st_ino
 
     def close(self) -> None:
         """Listen no longer, and remove the socket's file if it is still ours and this program still may."""
         if self._path is not None:
             with contextlib.suppress(OSError):
-                status = self._path.stat()
+                status = self._path.lstat()
                 if (status.st_dev, status.st_ino) == self._file:
                     self._path.unlink()
         self.socket.close()
 
 
-def _open(address: ControlAddress) -> socket.socket:
+def _open(address: ControlAddress, owner: tuple[int, int] | None) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     listener = socket.socket(family if address.path is None else socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -62,8 +64,10 @@ def _open(address: ControlAddress) -> socket.socket:
             if not address.path.parent.is_dir():
                 raise UserError(f"{address}: there is no folder {address.path.parent}: make it first")
             _remove_unserved(address, address.path)
+            os.fchmod(listener.fileno(), stat.S_IRUSR | stat.S_IWUSR)  # which the file begins with
             listener.bind(str(address.path))
-            os.chmod(address.path, stat.S_IRUSR | stat.S_IWUSR)  # nobody can connect before listen()
+            if owner is not None:
+                _give(address, address.path, owner)
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
@@ -74,6 +78,18 @@ def _open(address: ControlAddress) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def _give(address: ControlAddress, path: Path, owner: tuple[int, int]) -> None:
+    """Change the owner of the socket's file, and of no other that somebody has put in its place meanwhile."""
+    file = os.open(path, os.O_PATH | os.O_NOFOLLOW)
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid():
+            raise UserError(f"{address}: its file was replaced meanwhile: choose a folder that nobody else writes")
+        os.chown(f"/proc/self/fd/{file}", *owner)  # fchown takes no descriptor of O_PATH
+    finally:
+        os.close(file)
 
 
 def _remove_unserved(address: ControlAddress, path: Path) -> None:

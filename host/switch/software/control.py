@@ -32,6 +32,8 @@ class ControlServer:
         Called with a request; what it returns is the answer, and `RequestError` is told too.
     selector
         Of the event loop, which calls what is registered as data with the events.
+    owner
+        User and group that a Unix socket is to belong to; ourselves if None.
 
     Raises
     ------
@@ -40,12 +42,16 @@ class ControlServer:
     """
 
     def __init__(
-        self, address: ControlAddress, carry_out: Callable[[Any], Any], selector: selectors.BaseSelector
+        self,
+        address: ControlAddress,
+        carry_out: Callable[[Any], Any],
+        selector: selectors.BaseSelector,
+        owner: tuple[int, int] | None = None,
     ) -> None:
         self._carry_out = carry_out
         self._selector = selector
         self._connections: set[_Connection] = set()
-        self._listener = ControlListener(address)
+        self._listener = ControlListener(address, owner)
         self._listener.socket.setblocking(False)
         selector.register(self._listener.socket, selectors.EVENT_READ, self._accept)
 

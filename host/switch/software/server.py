@@ -33,6 +33,8 @@ class SoftwareAggregatorServer:
         Slots of each job.
     jobs
         Most jobs at a time.
+    owner
+        User and group that a Unix socket to listen at is to belong to; ourselves if None.
 
     Attributes
     ----------
@@ -47,12 +49,20 @@ class SoftwareAggregatorServer:
         If it cannot listen there.
     """
 
-    def __init__(self, links: Mapping[str, Link], control: ControlAddress, *, slots: int, jobs: int) -> None:
+    def __init__(
+        self,
+        links: Mapping[str, Link],
+        control: ControlAddress,
+        *,
+        slots: int,
+        jobs: int,
+        owner: tuple[int, int] | None = None,
+    ) -> None:
         self.aggregator = Aggregator(slots, jobs=jobs)
         self.requests = Requests(self.aggregator, links, slots=slots, places=jobs)
         self._links = list(links.values())
         self._selector = selectors.DefaultSelector()
-        self._control = ControlServer(control, self.requests.carry_out, self._selector)
+        self._control = ControlServer(control, self.requests.carry_out, self._selector, owner)
         for port, link in enumerate(self._links):
             self._selector.register(link, selectors.EVENT_READ, lambda events, port=port: self._take(port))
         self._waker, self._alarm = socket.socketpair()

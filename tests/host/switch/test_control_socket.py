@@ -18,7 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.switch import job_of
 
+from p4sgd.host.control import listening
 from p4sgd.host.control.address import ControlAddress
+from p4sgd.host.control.listening import ControlListener
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.switch.controller import SlotView
 from p4sgd.host.switch.software import control
@@ -321,6 +323,27 @@ def test_clients_that_are_idle_make_room(address, monkeypatch):
 
 def test_nobody_else_may_connect(loop, address):
     assert address.path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("replace", [os.symlink, os.link])
+def test_a_file_that_the_future_owner_puts_in_the_way_is_not_given_to_him(address, tmp_path, monkeypatch, replace):
+    """In a folder of his he can swap the socket for a link, at any time after it is there."""
+    secret = tmp_path / "secret"
+    secret.touch(0o640)
+    before = secret.stat()
+
+    class Swapped(socket.socket):
+        def bind(self, where):
+            super().bind(where)
+            os.unlink(where)
+            replace(secret, where)
+
+    monkeypatch.setattr(listening.socket, "socket", Swapped)
+    nobody = (65534, 65534) if os.geteuid() == 0 else (os.getuid(), os.getgid())
+    with pytest.raises(UserError, match="its file was replaced meanwhile: choose a folder that nobody else writes"):
+        ControlListener(address, owner=nobody)
+    after = secret.stat()
+    assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
 
 
 def test_a_second_server(loop, address, client):

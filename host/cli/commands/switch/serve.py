@@ -81,7 +81,8 @@ def serve(
         for name in interfaces:
             links[name] = opened.enter_context(contextlib.closing(open_link(name)))
             opened.enter_context(_claim(name))
-        server = SoftwareAggregatorServer(links, address, slots=slots, jobs=jobs)
+        owner = None if becomes is None else (becomes.pw_uid, becomes.pw_gid)
+        server = SoftwareAggregatorServer(links, address, slots=slots, jobs=jobs, owner=owner)
         opened.callback(server.close)
         if metrics_at is not None:
             from p4sgd.host.switch.software.metrics import MetricsServer
@@ -98,8 +99,6 @@ def serve(
             f"{address}; Ctrl-C ends it"
         )
         if becomes is not None:  # last of all: the user may not even be allowed to read this program
-            if address.path is not None:
-                os.chown(address.path, becomes.pw_uid, becomes.pw_gid)
             drop_privileges(becomes)
             if address.path is not None and _stays(address.path):
                 output.remark(f"{address} stays in the end, as {user} may not remove it; the next start replaces it")
