@@ -1,5 +1,6 @@
 """The controller of a software aggregator."""
 
+import contextlib
 import json
 from typing import Any
 
@@ -71,16 +72,19 @@ class SoftwareAggregator:
         """Nothing is to be done: no connection is open."""
 
     def _ask(self, do: str, **what: Any) -> Any:
+        request = json.dumps({"do": do} | what).encode() + b"\n"
         try:
-            with self._address.connect(_TIMEOUT_S) as connection, connection.makefile("rwb") as lines:
-                lines.write(json.dumps({"do": do} | what).encode() + b"\n")
-                lines.flush()
+            with self._address.connect(_TIMEOUT_S) as connection, connection.makefile("rb") as lines:
+                with contextlib.suppress(BrokenPipeError):  # it has hung up, and may have said why
+                    connection.sendall(request)
                 line = lines.readline()
         except OSError as error:
             raise P4sgdError(
                 f"the aggregator at {self._address} does not answer ({error.strerror or error}): "
                 f"see whether p4sgd switch serve runs"
             ) from error
+        if not line:
+            raise self._strange("it hangs up without an answer")
         try:
             answer = json.loads(line)
         except ValueError as error:

@@ -1,5 +1,6 @@
 """A control socket: lines of JSON from whoever may connect, each answered by one, in an event loop."""
 
+import contextlib
 import json
 import selectors
 import socket
@@ -17,12 +18,15 @@ MOST_BYTES = 64 << 10
 """Longest request."""
 
 _MOST_CONNECTIONS = 32
+_FULL = f"{_MOST_CONNECTIONS} others are connected, which is the most: try again in a moment"
 _IDLE_S = 30.0
 """Who says nothing for so long makes room for others."""
 
 
 class ControlServer:
-    """Listens where it is told, for as many as `_MOST_CONNECTIONS` at a time. Nothing that they do or send stops it.
+    """Listens where it is told, for as many as `_MOST_CONNECTIONS` at a time; others are refused.
+
+    Nothing that they do or send stops it.
 
     Parameters
     ----------
@@ -73,10 +77,11 @@ class ControlServer:
             accepted, _ = self._listener.socket.accept()
         except OSError:
             return  # gone again, or out of descriptors
-        if len(self._connections) >= _MOST_CONNECTIONS:
-            accepted.close()
-            return
         accepted.setblocking(False)
+        if len(self._connections) >= _MOST_CONNECTIONS:
+            with accepted, contextlib.suppress(OSError):
+                accepted.send(_line({"error": _FULL}))
+            return
         connection = _Connection(accepted, self._carry_out)
         self._connections.add(connection)
         self._selector.register(accepted, selectors.EVENT_READ, lambda events: self._serve(connection, events))

@@ -257,17 +257,26 @@ def test_more_clients_than_there_is_room_for(address, client):
         for connection in connections:
             with contextlib.suppress(OSError):
                 connection.sendall(b'{"do":"size"}\n')
-        answered = 0
-        for connection in connections:
-            with contextlib.suppress(OSError):
-                answered += bool(connection.recv(4096))
-        assert answered == 32
+        answers = [json.loads(connection.recv(4096)) for connection in connections]
+        assert [set(answer) for answer in answers] == [{"ok"}] * 32 + [{"error"}] * 28
+        with pytest.raises(P4sgdError, match="refuses: 32 others are connected, which is the most: try again"):
+            SoftwareAggregator(address)
     for _ in range(200):  # it has yet to notice that they are gone
         with contextlib.suppress(P4sgdError):
             assert client.served() == {}
             return
         time.sleep(0.05)
     raise AssertionError("there is no room again")
+
+
+def test_a_refusal_before_anything_is_asked():
+    """The server may have hung up before the client has sent its request; what it has said is there to be read."""
+    near, far = socket.socketpair()
+    with near, far:
+        far.sendall(b'{"error":"not now"}\n')
+        far.close()
+        with pytest.raises(P4sgdError, match="refuses: not now"):
+            SoftwareAggregator(SimpleNamespace(connect=lambda timeout_s: near))
 
 
 def test_clients_that_are_killed_in_the_middle_of_a_request(address, client):
@@ -388,8 +397,17 @@ def test_nobody_there(address):
         SoftwareAggregator(address)
 
 
-@pytest.mark.parametrize("answer", [b"hello\n", b"", b"[]\n", b'{"ok": 5}\n', b'{"ok": {"version": 99}}\n'])
-def test_something_else_is_there(address, answer):
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (b"hello\n", "what it says is no JSON"),
+        (b"", "it hangs up without an answer"),
+        (b"[]\n", "it answers something else than it was asked"),
+        (b'{"ok": 5}\n', "it is no aggregator of this version"),
+        (b'{"ok": {"version": 99}}\n', "it is no aggregator of this version"),
+    ],
+)
+def test_something_else_is_there(address, answer, says):
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(address.path))
         listener.listen()
@@ -402,7 +420,7 @@ def test_something_else_is_there(address, answer):
 
         thread = threading.Thread(target=talk, daemon=True)
         thread.start()
-        with pytest.raises(P4sgdError, match="is not understood"):
+        with pytest.raises(P4sgdError, match=f"is not understood: {says}"):
             SoftwareAggregator(address)
         thread.join()
 
