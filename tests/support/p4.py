@@ -5,9 +5,11 @@ what the architectures v1model and TNA say of them. Types are checked where a st
 that a compiler refuses would run here.
 """
 
+import copy
 import operator
 import re
 from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 _TOKEN = re.compile(
@@ -641,7 +643,29 @@ class Program:
         return value
 
     def receive(self, frame: bytes, port: int) -> tuple[bytes, int] | None:
-        """Have the switch take a frame; returns the frame that leaves, with its port or `Group`."""
+        """Have the ingress take a frame; returns the frame that leaves it, with its port or `Group`."""
+        scope = self._ingress(frame, port)
+        where = self._whither(scope)
+        return None if where is None else (_deparse(scope["hdr"], frame), where)
+
+    def forward(self, frame: bytes, port: int, ports_of: Callable[["Group"], Iterable[int]]) -> list[tuple[int, bytes]]:
+        """Have the switch take a frame; returns the frames that leave it, each with its port.
+
+        ``ports_of`` is the replication engine: the ports of a group that the packet gets to.
+        """
+        scope = self._ingress(frame, port)
+        where = self._whither(scope)
+        if where is None:
+            return []
+        left = []
+        for out in ports_of(where) if isinstance(where, Group) else [where]:
+            copied = copy.deepcopy(scope)
+            if self._egress(copied, out):
+                left.append((out, _deparse(copied["hdr"], frame)))
+        return left
+
+    def _ingress(self, frame, port):
+        """What the variables of the ingress are after a frame."""
         blocks = ("SwitchParser" if "SwitchParser" in self._blocks else "IngressParser", "SwitchIngress")
         scope = {}
         self.touched = []
@@ -656,27 +680,69 @@ class Program:
             intrinsic["packet_length"].set(len(frame))
         self._run_parser(blocks[0], frame, scope)
         self._run_control(blocks[1], scope)
-        headers = [header for header in scope["hdr"].values() if header.valid]
-        size = sum(cell.width for header in headers for cell in header.values())
-        number = 0
-        for header in headers:
-            for cell in header.values():
-                number = number << cell.width | cell.value
-        left = number.to_bytes(size // 8, "big") + frame[size // 8 :]
-        if is_v1model:
-            group, out = intrinsic["mcast_grp"], intrinsic["egress_spec"]
-            is_dropped = out.value == DROP_PORT
+        return scope
+
+    @staticmethod
+    def _whither(scope):
+        """The port or group that a frame goes to after the ingress; None if it is dropped."""
+        if "standard" in scope:
+            standard = scope["standard"]
+            group, out = Group(standard["mcast_grp"].value), standard["egress_spec"].value
+            is_dropped = out == DROP_PORT
         else:
             manager = scope["ig_tm_md"]
-            group, out = manager["mcast_grp_a"], manager["ucast_egress_port"]
+            group, out = Group(manager["mcast_grp_a"].value), manager["ucast_egress_port"].value
+            group.rid, group.exclusion = manager["rid"].value, manager["level2_exclusion_id"].value
             is_dropped = bool(scope["ig_dprsr_md"]["drop_ctl"].value)
-        if group.value:
-            return left, Group(group.value)
-        return None if is_dropped else (left, out.value)
+        if group:
+            return group
+        return None if is_dropped else out
+
+    def _egress(self, scope, port):
+        """Have a copy of a frame pass the egress to a port; returns whether it leaves."""
+        if "standard" not in scope:
+            assert scope["ig_tm_md"]["bypass_egress"].value, "an egress of TNA is not interpreted"
+            return True
+        standard = scope["standard"]
+        standard["egress_port"].set(port)
+        standard["egress_spec"].set(0)  # as simple_switch does
+        self._run_control("SwitchEgress", scope)
+        return standard["egress_spec"].value != DROP_PORT
+
+
+def _deparse(headers, frame):
+    """A frame with its headers as they are now."""
+    valid = [header for header in headers.values() if header.valid]
+    size = sum(cell.width for header in valid for cell in header.values())
+    number = 0
+    for header in valid:
+        for cell in header.values():
+            number = number << cell.width | cell.value
+    return number.to_bytes(size // 8, "big") + frame[size // 8 :]
 
 
 class Group(int):
-    """A multicast group."""
+    """A multicast group.
+
+    Attributes
+    ----------
+    rid, exclusion : int
+        On Tofino: the packet's replication number, and its number in the table of ports that it does not leave through.
+    """
+
+    rid = exclusion = 0
+
+
+def unpruned(
+    group: Group, ports: Iterable[int], node_rid: int, pruned: Iterable[int], global_rid: int = 0
+) -> list[int]:
+    """Ports of a node that a Tofino's replication engine sends copies through.
+
+    As in `bf_mc_get_lag_member_from_hash` of open-p4studio (pkgsrc/bf-drivers/src/mc_mgr/mc_mgr_intf.c): a port is left
+    out if the packet has the node's number, or that of all nodes, which a switch sets, and the port is ``pruned``, by
+    the table's entry for the packet's exclusion.
+    """
+    return [port for port in ports if group.rid not in (node_rid, global_rid) or port not in pruned]
 
 
 DROP_PORT = 511

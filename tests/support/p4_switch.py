@@ -7,10 +7,10 @@ from pathlib import Path
 from p4sgd.build.p4 import sizes
 from p4sgd.host.switch import entries
 from p4sgd.hw.spec.aggregator import AggregatorConfig
-from p4sgd.hw.spec.job import Job
+from p4sgd.hw.spec.job import MAX_PORTS, Job
 from p4sgd.hw.spec.outcome import OUTCOME_BITS, counters_of
-from p4sgd.hw.spec.switch import group_of
-from support.p4 import Group, Program
+from p4sgd.hw.spec.switch import NODE_RID, group_of
+from support.p4 import Group, Program, unpruned
 
 SOURCES = Path(__file__).parents[2] / "hw" / "switch"
 
@@ -31,13 +31,22 @@ class InterpretedSwitch:
         An empty one, for the sources.
     architecture
         ``v1model`` or ``tna``.
+
+    Attributes
+    ----------
+    groups : dict of set of int
+        Ports of the multicast groups.
+    global_rid : int
+        On Tofino: the replication number of all nodes.
     """
 
     def __init__(self, folder: Path, architecture: str, config: AggregatorConfig) -> None:
         self.program = Program(with_sizes(folder, config) / f"p4sgd_{architecture}.p4")
         self._generation = 0
         self._jobs: dict[int, Job] = {}
-        self._groups: dict[int, int] = {}
+        self._has_pruning = architecture == "tna"
+        self.groups: dict[int, set[int]] = {}
+        self.global_rid = 0
 
     def set_mac(self, mac: int) -> None:
         self._write(entries.own(mac))
@@ -47,7 +56,7 @@ class InterpretedSwitch:
         self._generation = entries.generation_after(self._generation)
         for entry in entries.members(job):
             self._write(entry)
-        self._groups[group_of(place)] = job.ports
+        self.groups[group_of(place)] = {port for port in range(MAX_PORTS) if job.ports >> port & 1}
         self._write(entries.serve(place, job, first_round, self._generation))
         self._jobs[place] = job
 
@@ -59,11 +68,17 @@ class InterpretedSwitch:
 
     def receive(self, frame: bytes, port: int) -> tuple[bytes, int] | None:
         """The frame that leaves, and the bitmap of the ports that it leaves through."""
-        answer = self.program.receive(frame, port)
-        if answer is None:
+        left = self.program.forward(frame, port, self._ports_of)
+        if not left:
             return None
-        left, where = answer
-        return left, self._groups[where] if isinstance(where, Group) else 1 << where
+        (sent,) = {sent for _, sent in left}
+        return sent, sum(1 << out for out, _ in left)
+
+    def _ports_of(self, group: Group) -> list[int]:
+        ports = sorted(self.groups[group])
+        if not self._has_pruning:
+            return ports
+        return unpruned(group, ports, NODE_RID, [group.exclusion], self.global_rid)
 
     def outcomes(self) -> Counter[int]:
         """Frames by outcome."""

@@ -3,7 +3,6 @@
 import random
 
 import pytest
-from support.p4 import Group
 from support.p4_stages import stages
 from support.p4_switch import InterpretedSwitch
 
@@ -12,6 +11,7 @@ from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.outcome import Outcome
 from p4sgd.hw.spec.packet import BROADCAST, FRAME_BYTES, Packet, PacketType
+from p4sgd.hw.spec.switch import FLOOD_GROUP
 from p4sgd.sim.network.aggregator import Aggregator
 
 MAC = 0x0250_3453_47FF
@@ -115,18 +115,43 @@ def test_what_depends_on_one_another_fits_nine_stages(tmp_path):
     assert found["decision"] == max(found.values()) <= 8
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_other_protocols_are_forwarded(tmp_path, architecture):
-    program = InterpretedSwitch(tmp_path, architecture, CONFIG).program
-    table = program.tables["forwarding"].entries
+@pytest.mark.parametrize(("architecture", "global_rid"), [("v1model", 0), ("tna", 0), ("tna", 0xFFFF)])
+def test_other_protocols_are_forwarded(tmp_path, architecture, global_rid):
+    """What is flooded does not go back where it came from; a station may be there all the same."""
+    switch = InterpretedSwitch(tmp_path, architecture, CONFIG)
+    switch.global_rid = global_rid
+    switch.groups[FLOOD_GROUP] = {0, 3, 7, 40}
+    table = switch.program.tables["forwarding"].entries
     table[(0x0200_0000_0001,)] = "forward", [7]
     table[(0x0200_0000_0002,)] = "drop", []
     for size in (20, 46, 1500):
-        for destination, expected in ((1, 7), (2, None), (3, Group(16))):
-            frame = (0x0200_0000_0000 | destination).to_bytes(6, "big") + bytes(6) + b"\x08\x00" + bytes(range(250)) * 6
-            frame = frame[: 14 + size]
-            assert program.receive(frame, 3) == (None if expected is None else (frame, expected))
-    assert not program.counts
+        for port in (0, 3, 40, 5):
+            for destination, expected in ((1, {7}), (2, set()), (3, {0, 3, 7, 40} - {port})):
+                frame = (0x0200_0000_0000 | destination).to_bytes(6, "big") + bytes(6) + b"\x08\x00"
+                frame = (frame + bytes(range(250)) * 6)[: 14 + size]
+                left = switch.receive(frame, port)
+                assert left == ((frame, sum(1 << out for out in expected)) if expected else None)
+    assert not switch.program.counts
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("port", [0, 5])
+def test_answers_to_all_go_back_too(tmp_path, architecture, port):
+    """To the port that the last packet came from: its worker needs the sums as the others do."""
+    switch = InterpretedSwitch(tmp_path, architecture, CONFIG)
+    switch.set_mac(MAC)
+    job = Job(1, (Member(0x0200_0000_0000, 3), Member(0x0200_0000_0001, port)), 0x0100_0000_0001, 1 << 3 | 1 << port)
+    switch.begin(0, job, 0)
+    for kind, answer in ((PacketType.PARTIAL, PacketType.FULL), (PacketType.ACK, PacketType.CLEAR)):
+        left = []
+        for shard, member in enumerate(job.members):
+            fields = {"job": 1, "slot": 0, "round": 0, "shard": shard, "workers": 2, "bitmap": 1 << shard}
+            packet = Packet(type=kind, destination=MAC, source=member.mac, **fields)
+            left.append(switch.receive(packet.to_bytes(), member.port))
+        assert left[0] is None
+        sent, ports = left[1]
+        assert Packet.from_bytes(sent).type is answer
+        assert ports == job.ports
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
