@@ -162,13 +162,12 @@ class BfRuntimeController(TableController):
                 )
                 groups.entry_add(self._target, [self._key(groups, {"$MGID": group})], [data], p4_name=P4_NAME)
 
-    def set_flood_group(self, ports: Iterable[int]) -> None:
+    def set_flood_group(self, ports: frozenset[int]) -> None:
         """Say which ports frames of other protocols are flooded to; none goes back where it came from."""
-        there = sorted(ports)
-        super().set_flood_group(there)
+        super().set_flood_group(ports)
         table = self._info.table_get("$pre.prune")
         with self._told():
-            for port in there:
+            for port in sorted(ports):
                 data = table.make_data([self._client.DataTuple("$DEV_PORT", int_arr_val=[port])])
                 table.entry_add(self._target, [self._key(table, {"$MULTICAST_L2_XID": port})], [data], p4_name=P4_NAME)
 

@@ -12,15 +12,26 @@ from p4sgd.host.control.board import PREFIX, BoardAddress, parse_bdf
 from p4sgd.host.errors import UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import MAX_PORTS
-from p4sgd.hw.spec.packet import GROUP_BIT
+from p4sgd.hw.spec.packet import GROUP_BIT, mac_text
 from p4sgd.hw.spec.run import MAX_WORKERS
 
-__all__ = ["KINDS", "AggregatorAddress", "Cluster", "NetworkOptions", "Tls", "WorkerAddress", "read_cluster"]
+__all__ = [
+    "KINDS",
+    "AggregatorAddress",
+    "Cluster",
+    "NetworkOptions",
+    "SwitchPort",
+    "Tls",
+    "WorkerAddress",
+    "read_cluster",
+]
 
 KINDS = ("socket", "bmv2", "tofino", "fpga")
 """What an aggregator may be made of."""
 
-_GRPC = ("bmv2", "tofino")
+_PORTS = {"bmv2": 511, "tofino": 288}
+"""Kinds that are switches for all traffic, and how many ports each has: with 511 v1model drops a frame; a Tofino keeps
+frames from going back where they came from at 4 pipes with 72 device ports each."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +41,14 @@ class Tls:
     ca: Path
     certificate: Path | None = None
     key: Path | None = None
+
+
+@dataclass(frozen=True)
+class SwitchPort:
+    """A port that frames of other protocols may use, and the addresses that are known to be behind it."""
+
+    port: int
+    stations: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -47,6 +66,8 @@ class AggregatorAddress:
     device_id, tls, program
         Of bmv2 and tofino: the device's number, how the connection is secured, and the folder with what
         ``p4sgd switch build`` made.
+    ports
+        Of bmv2 and tofino: ports for other traffic besides those of the workers.
     board
         Of an FPGA: where it is, and what it runs.
     """
@@ -57,6 +78,7 @@ class AggregatorAddress:
     device_id: int = 0
     tls: Tls | None = None
     program: Path | None = None
+    ports: tuple[SwitchPort, ...] = ()
     board: BoardAddress | None = None
 
 
@@ -132,7 +154,7 @@ def read_cluster(path: Path) -> Cluster:
     cluster = Cluster(
         aggregator=_aggregator(top.table("aggregator", required=True)),
         network=_network(top.table("network")),
-        workers=tuple(_worker(table) for table in top.tables("workers", most=MAX_WORKERS)),
+        workers=tuple(_worker(table) for table in top.tables("workers", most=MAX_WORKERS, required=True)),
     )
     top.refuse_others()
     # A board may have a worker and an aggregator, but not two workers.
@@ -150,12 +172,13 @@ def _aggregator(table: "_Table") -> AggregatorAddress:
         raise table.mistake("kind", f"there is no aggregator of kind {kind!r}; there are {', '.join(KINDS)}")
     tls = program = board = None
     device_id = 0
+    ports: tuple[SwitchPort, ...] = ()
     if kind == "socket":
         control = table.control("control")
     if kind == "fpga":
         board = table.board("control")
         control = str(board)
-    if kind in _GRPC:
+    if kind in _PORTS:
         control = table.text("control", required=True)
         try:
             ControlAddress.parse_tcp(control, "the switch's gRPC server")
@@ -164,9 +187,29 @@ def _aggregator(table: "_Table") -> AggregatorAddress:
         device_id = table.number("device_id", 0, 0, (1 << 64) - 1)
         program = table.path("program")
         tls = _tls(table.table("tls")) if table.has("tls") else None
+        ports = _ports(table.tables("ports", required=False), _PORTS[kind])
     mac = table.mac("mac")
     table.refuse_others()
-    return AggregatorAddress(kind, control, mac, device_id, tls, program, board)
+    return AggregatorAddress(kind, control, mac, device_id, tls, program, ports, board)
+
+
+def _ports(tables: list["_Table"], count: int) -> tuple[SwitchPort, ...]:
+    found: dict[int, str] = {}
+    behind: dict[int, int] = {}
+    ports = []
+    for table in tables:
+        port = table.number("port", None, 0, count - 1)
+        if port in found:
+            raise table.mistake("port", f"{port} is that of {found[port]} too")
+        found[port] = table.name
+        stations = table.macs("stations")
+        for station in stations:
+            if station in behind:
+                raise table.mistake("stations", f"{mac_text(station)} is behind port {behind[station]} already")
+            behind[station] = port
+        table.refuse_others()
+        ports.append(SwitchPort(port, stations))
+    return tuple(ports)
 
 
 def _tls(table: "_Table") -> Tls:
@@ -206,7 +249,7 @@ class _Table:
 
     def __init__(self, path: Path, name: str, content: Mapping[str, Any]) -> None:
         self._path = path
-        self._name = name
+        self.name = name
         self._content = dict(content)
         self._known: list[str] = []
 
@@ -214,7 +257,7 @@ class _Table:
         return UserError(f"{self._path}: {self._place(key)}: {problem}")
 
     def _place(self, key: str) -> str:
-        return f"{self._name}.{key}" if self._name else key
+        return f"{self.name}.{key}" if self.name else key
 
     def has(self, key: str) -> bool:
         return key in self._content
@@ -283,8 +326,16 @@ class _Table:
 
     def mac(self, key: str) -> int | None:
         text = self.text(key, required=False)
-        if not text:
-            return None
+        return self._mac_of(key, text) if text else None
+
+    def macs(self, key: str) -> tuple[int, ...]:
+        def is_right(value: Any) -> bool:
+            return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+        texts = self._take(key, "a list of MAC addresses", is_right, required=False)
+        return tuple(self._mac_of(key, text) for text in texts or ())
+
+    def _mac_of(self, key: str, text: str) -> int:
         if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", text):
             raise self.mistake(key, f"must be a MAC address, such as 02:50:34:53:47:ff, not {text!r}")
         number = int(text.replace(":", ""), 16)
@@ -298,11 +349,13 @@ class _Table:
         )
         return _Table(self._path, self._place(key), value or {})
 
-    def tables(self, key: str, *, most: int) -> list["_Table"]:
-        what = f"1 to {most} tables, each begun with [[{self._place(key)}]]"
+    def tables(self, key: str, *, most: int | None = None, required: bool) -> list["_Table"]:
+        what = f"{'' if most is None else f'1 to {most} '}tables, each begun with [[{self._place(key)}]]"
 
         def is_right(value: Any) -> bool:
-            return isinstance(value, list) and 1 <= len(value) <= most and all(isinstance(each, dict) for each in value)
+            if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+                return False
+            return most is None or 1 <= len(value) <= most
 
-        value = self._take(key, what, is_right, required=True)
-        return [_Table(self._path, f"{self._place(key)}[{index}]", each) for index, each in enumerate(value)]
+        value = self._take(key, what, is_right, required=required)
+        return [_Table(self._path, f"{self._place(key)}[{index}]", each) for index, each in enumerate(value or ())]

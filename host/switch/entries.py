@@ -9,6 +9,7 @@ from p4sgd.hw.spec.switch import GENERATION_BITS
 
 __all__ = [
     "Entry",
+    "forward",
     "generation_after",
     "members",
     "own",
@@ -70,6 +71,11 @@ def members(job: Job) -> list[Entry]:
         )
         for shard, member in enumerate(job.members)
     ]
+
+
+def forward(station: int, port: int) -> Entry:
+    """An address that frames of other protocols reach through a port."""
+    return Entry("forwarding", "forward", {"destination": station}, {"port": port})
 
 
 def _job_key(number: int) -> dict[str, int]:

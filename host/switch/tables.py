@@ -1,7 +1,7 @@
 """The controller of a switch that runs a program of `hw/switch`: jobs are entries of its tables."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from p4sgd.host.errors import P4sgdError
@@ -159,11 +159,29 @@ class TableController(ABC):
                 )
         return found
 
-    def set_flood_group(self, ports: Iterable[int]) -> None:
-        """Say which ports frames of other protocols are flooded to."""
+    def set_forwarding(self, ports: Iterable[int], stations: Mapping[int, int]) -> None:
+        """Say where frames of other protocols go; what was said before is forgotten.
+
+        Parameters
+        ----------
+        ports
+            Where a frame is flooded to if its destination is no station.
+        stations
+            Port that an address is behind, by the address.
+        """
         with self.changing():
-            is_new = FLOOD_GROUP not in self.read_groups()
-            self.write_group(FLOOD_GROUP, frozenset(ports), is_new=is_new)
+            self.set_flood_group(frozenset(ports))
+            known = {entry.key["destination"]: entry for entry in self.read_entries("forwarding")}
+            self.delete_entries(entry for station, entry in known.items() if station not in stations)
+            for station, port in stations.items():
+                entry = entries.forward(station, port)
+                if known.get(station) != entry:
+                    self.write_entry(entry, is_new=station not in known)
+
+    def set_flood_group(self, ports: frozenset[int]) -> None:
+        """Say which ports frames of other protocols are flooded to; none goes back where it came from."""
+        is_new = FLOOD_GROUP not in self.read_groups()
+        self.write_group(FLOOD_GROUP, ports, is_new=is_new)
 
 
 def _is_served(entry: Entry) -> bool:

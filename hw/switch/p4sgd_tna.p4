@@ -211,7 +211,7 @@ control SwitchIngress(
         ig_dprsr_md.drop_ctl = 1;
     }
     table forwarding {
-        key = { hdr.ethernet.destination: exact; }
+        key = { hdr.ethernet.destination: exact @name("destination"); }
         actions = { forward; flood; drop; }
         default_action = flood();
         size = 1024;

@@ -265,7 +265,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     }
 
     table forwarding {
-        key = { hdr.ethernet.destination: exact; }
+        key = { hdr.ethernet.destination: exact @name("destination"); }
         actions = { forward; flood; drop; }
         default_action = flood();
         size = 1024;

@@ -6,6 +6,8 @@ It has the calls that the controller makes, with their parameters, and gives wha
 
 import types
 
+from support.p4 import unpruned
+
 PIPES = 2
 
 
@@ -160,7 +162,9 @@ class _Prune(_Replication):
     def _write(self, kind, target, key_list, data_list, p4_name):
         assert kind == "add"
         for key, data in zip(key_list, data_list, strict=True):
-            self.store((key.content[self._key]["value"],), data.content)
+            number = key.content[self._key]["value"]
+            assert number < 288, "not of four pipes with 72 ports each"
+            self.store((number,), data.content)
 
 
 class _Register(_Table):
@@ -232,6 +236,16 @@ class Switch:
         """Ports of a multicast group."""
         (node,) = self.groups.known[(group,)]["$MULTICAST_NODE_ID"]
         return self.nodes.known[(node,)]["$DEV_PORT"]
+
+    def forward(self, frame, port):
+        """Frames that leave the switch when one comes, each with its port."""
+        return self.program.forward(frame, port, self._copies)
+
+    def _copies(self, group):
+        (number,) = self.groups.known[(group,)]["$MULTICAST_NODE_ID"]
+        node = self.nodes.known[(number,)]
+        pruned = self.pruned.known.get((group.exclusion,), {"$DEV_PORT": []})
+        return unpruned(group, node["$DEV_PORT"], node["$MULTICAST_RID"], pruned["$DEV_PORT"])
 
     def module(self):
         """A module with the names of the SDE's client."""

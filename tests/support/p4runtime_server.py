@@ -91,6 +91,11 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         self.address = f"localhost:{port}"
         self._server.start()
 
+    def forward(self, frame, port):
+        """Frames that leave the switch when one comes, each with its port."""
+        with self._lock:
+            return self.program.forward(frame, port, lambda group: self.groups.get(group, []))
+
     def stop(self):
         self._server.stop(None).wait()
 

@@ -37,10 +37,28 @@ def test_loads_a_switch(server, tmp_path):
     text = f'kind = "bmv2"\ncontrol = "{server.address}"\nprogram = "program"\nmac = "02:00:00:00:00:01"'
     done = run(tmp_path, text, "--json")
     assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout) == {"switch": server.address, "slots": 16, "jobs": 2, "ports": [2, 4]}
+    expected = {"switch": server.address, "slots": 16, "jobs": 2, "ports": [2, 4], "stations": {}}
+    assert json.loads(done.stdout) == expected
     assert server.config.p4_device_config == b"{}"
     assert server.groups == {16: [2, 4]}
     assert server.program.tables["own"].entries == {(): ("set_mac", [0x0200_0000_0001])}
+
+
+def test_other_traffic_has_further_ports(server, tmp_path):
+    """As the file says at the time: what it does not name any more is taken back."""
+    text = f'kind = "bmv2"\ncontrol = "{server.address}"\nprogram = "program"\n'
+    more = '[[aggregator.ports]]\nport = 40\nstations = ["aa:bb:cc:00:00:01"]\n[[aggregator.ports]]\nport = 2'
+    frame = bytes.fromhex("aabbcc000001 020000000002 0800") + bytes(46)
+    for written, ports, stations, expected in (
+        (text + more, [2, 4, 40], {"aa:bb:cc:00:00:01": 40}, [40]),
+        (text, [2, 4], {}, [4]),
+    ):
+        done = run(tmp_path, written, "--json")
+        assert done.exit_code == 0, done.output
+        document = json.loads(done.stdout)
+        assert (document["ports"], document["stations"]) == (ports, stations)
+        assert server.groups == {16: ports}
+        assert [port for port, _ in server.forward(frame, 2)] == expected
 
 
 @pytest.mark.parametrize(

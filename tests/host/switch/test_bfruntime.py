@@ -42,8 +42,8 @@ def controller(switch):
         yield opened
 
 
-def send(switch, job, kind, shard, round_, slot=0):
-    packet = Packet(
+def packet_of(job, kind, shard, round_, slot=0):
+    return Packet(
         type=kind,
         job=job.number,
         slot=slot,
@@ -55,6 +55,10 @@ def send(switch, job, kind, shard, round_, slot=0):
         destination=MAC,
         source=job.members[shard].mac,
     )
+
+
+def send(switch, job, kind, shard, round_, slot=0):
+    packet = packet_of(job, kind, shard, round_, slot)
     return switch.program.receive(packet.to_bytes(), job.members[shard].port)
 
 
@@ -146,13 +150,31 @@ def test_what_ends_early_is_put_right(switch, controller):
     assert writes[0] == "mod jobs"
 
 
-def test_flooding(switch, controller):
-    """Other frames go to all ports of the group but their own."""
-    for ports in ([1, 2, 3], [0, 4]):
-        controller.set_flood_group(ports)
-        assert switch.ports_of(16) == ports
-        assert all(switch.pruned.known[(port,)]["$DEV_PORT"] == [port] for port in ports)
-    assert {node["$MULTICAST_RID"] for node in switch.nodes.known.values()} == {1}
+def test_forwarding_other_traffic(switch, controller):
+    """Frames to a station go to its port, others to all ports of the group but their own."""
+
+    def ports_of(destination, port):
+        frame = destination.to_bytes(6, "big") + bytes(6) + b"\x08\x00" + bytes(46)
+        left = switch.forward(frame, port)
+        assert {sent for _, sent in left} <= {frame}
+        return [out for out, _ in left]
+
+    for _ in range(2):
+        controller.set_forwarding([0, 2, 40], {1: 40, 2: 2, 3: 2})
+        assert [ports_of(1, 0), ports_of(3, 0), ports_of(4, 0), ports_of(4, 40)] == [[40], [2], [2, 40], [0, 2]]
+    controller.set_forwarding([0, 4], {2: 0, 3: 2})
+    assert [ports_of(1, 0), ports_of(2, 1), ports_of(3, 0), ports_of(4, 4)] == [[4], [0], [2], [0]]
+    assert len(switch.program.tables["forwarding"].entries) == 2
+
+
+def test_answers_to_all_reach_every_port(switch, controller):
+    """That of the last packet too, whatever frames of other protocols are flooded to."""
+    controller.set_forwarding(range(4), {})
+    job = Job(1, (Member(1, 3), Member(2, 0)), 0x0100_5034_5347, 0b1001)
+    controller.begin(0, job, 0)
+    assert send(switch, job, PacketType.PARTIAL, 0, 0) is None
+    last = packet_of(job, PacketType.PARTIAL, 1, 0)
+    assert [port for port, _ in switch.forward(last.to_bytes(), 0)] == [0, 3]
 
 
 def test_a_switch_that_refuses(switch, controller):

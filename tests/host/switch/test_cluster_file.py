@@ -10,6 +10,7 @@ from p4sgd.host.switch.cluster_file import (
     AggregatorAddress,
     Cluster,
     NetworkOptions,
+    SwitchPort,
     Tls,
     WorkerAddress,
     read_cluster,
@@ -18,6 +19,8 @@ from p4sgd.host.switch.cluster_file import (
 SOCKET = '[aggregator]\nkind = "socket"\ncontrol = "unix:/lab/a"\n'
 BMV2 = '[aggregator]\nkind = "bmv2"\ncontrol = "127.0.0.1:9559"\n'
 WORKER = '[[workers]]\ncontrol = "unix:/lab/w0"\nport = 0\n'
+PORT = "[[aggregator.ports]]\nport = 40\n"
+STATION = 'stations = ["02:00:00:00:00:01"]\n'
 BOARD = '[[workers]]\ncontrol = "xrt:3B:00.1"\nxclbin = "a.xclbin"\nport = 0\n'
 
 
@@ -45,6 +48,16 @@ def test_equal_addresses_on_several_machines(read):
     )
     assert [worker.host for worker in found.workers] == ["node1", "node2", "", "node2"]
     assert found.workers[0].control == found.workers[1].control
+
+
+def test_ports_for_other_traffic(read):
+    text = "[[aggregator.ports]]\nport = 40\n"
+    text += 'stations = ["aa:BB:cc:00:00:01", "00:00:00:00:00:02"]\n[[aggregator.ports]]\nport = 0\n'
+    expected = (SwitchPort(40, (0xAABB_CC00_0001, 2)), SwitchPort(0))
+    for aggregator in (BMV2, BMV2.replace("bmv2", "tofino")):
+        assert read(aggregator + text + WORKER).aggregator.ports == expected
+    assert read(BMV2 + WORKER).aggregator.ports == ()
+    assert read(BMV2 + WORKER + text.replace("40", "510")).aggregator.ports[0].port == 510
 
 
 def test_a_full_one(read, tmp_path):
@@ -122,6 +135,42 @@ def test_a_full_one(read, tmp_path):
         (SOCKET + "[network]\nresends = 256\n" + WORKER, "network.resends: must be a whole number, 0 to 255, not 256"),
         (SOCKET + "[network]\ndoublings = 16\n" + WORKER, "network.doublings: must be a whole number, 0 to 15, not 16"),
         (SOCKET + "[network]\npatience = 1\n" + WORKER, "network.patience: unknown key; there are resend_us, resends"),
+        (
+            SOCKET + "[[aggregator.ports]]\nport = 1\n" + WORKER,
+            "aggregator.ports: unknown key; there are kind, control",
+        ),
+        (
+            BMV2 + "ports = [1]\n" + WORKER,
+            "aggregator.ports: must be tables, each begun with [[aggregator.ports]], not",
+        ),
+        (
+            BMV2 + PORT.replace("40", "511") + WORKER,
+            "aggregator.ports[0].port: must be a whole number, 0 to 510, not 511",
+        ),
+        (
+            BMV2.replace("bmv2", "tofino") + PORT.replace("40", "288") + WORKER,
+            "aggregator.ports[0].port: must be a whole number, 0 to 287, not 288",
+        ),
+        (BMV2 + "[[aggregator.ports]]\n" + WORKER, "aggregator.ports[0].port: is missing: a whole number, 0 to 510"),
+        (BMV2 + PORT * 2 + WORKER, "aggregator.ports[1].port: 40 is that of aggregator.ports[0] too"),
+        (BMV2 + PORT + "station = []\n" + WORKER, "aggregator.ports[0].station: unknown key; there are port, stations"),
+        (
+            BMV2 + PORT + 'stations = "a"\n' + WORKER,
+            "aggregator.ports[0].stations: must be a list of MAC addresses, not",
+        ),
+        (
+            BMV2 + PORT + "stations = [1]\n" + WORKER,
+            "aggregator.ports[0].stations: must be a list of MAC addresses, not",
+        ),
+        (BMV2 + PORT + 'stations = ["a"]\n' + WORKER, "aggregator.ports[0].stations: must be a MAC address, such as"),
+        (
+            BMV2 + PORT + 'stations = ["03:00:00:00:00:01"]\n' + WORKER,
+            "aggregator.ports[0].stations: 03:00:00:00:00:01 is the address of a group",
+        ),
+        (
+            BMV2 + PORT + STATION + PORT.replace("40", "41") + STATION + WORKER,
+            "aggregator.ports[1].stations: 02:00:00:00:00:01 is behind port 40 already",
+        ),
         ("more = 1\n" + SOCKET + WORKER, "more: unknown key; there are aggregator, network, workers"),
         ("[aggregator", "not a TOML file"),
     ],

@@ -287,11 +287,31 @@ def test_deploying(program, tmp_path):
         controller.deploy(BuiltProgram(b'{"program": 1}', p4info_file(tmp_path, server)))
         assert server.config.p4_device_config == b'{"program": 1}'
         assert server.config.p4info == p4info_of(program)
-        controller.set_flood_group([1, 2, 5])
-        controller.set_flood_group([1, 2])
-        assert server.groups == {16: [1, 2]}
         assert controller.slots == 256
     server.stop()
+
+
+def other_frame(destination):
+    return destination.to_bytes(6, "big") + MAC.to_bytes(6, "big") + b"\x08\x00" + bytes(46)
+
+
+def test_forwarding_other_traffic(server, controller):
+    """Stations and ports are those that were told last; a station that is known is not written again."""
+
+    def ports_of(destination, port):
+        left = server.forward(other_frame(destination), port)
+        assert {frame for _, frame in left} <= {other_frame(destination)}
+        return [out for out, _ in left]
+
+    assert ports_of(1, 0) == []
+    for _ in range(2):
+        controller.set_forwarding([0, 2, 40], {1: 40, 2: 2, 3: 2})
+        assert [ports_of(1, 0), ports_of(3, 0), ports_of(4, 0), ports_of(4, 40)] == [[40], [2], [2, 40], [0, 2]]
+    assert server.writes[-1] == "MODIFY group"
+    controller.set_forwarding([0, 2], {2: 0, 3: 2})
+    assert [ports_of(1, 0), ports_of(2, 1), ports_of(3, 0), ports_of(4, 0)] == [[2], [0], [2], [2]]
+    assert len(server.program.tables["forwarding"].entries) == 2
+    assert server.groups == {16: [0, 2]}
 
 
 @pytest.mark.parametrize("wrong", ["no folder", "manifest", "target", "compiled"])

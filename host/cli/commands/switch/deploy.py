@@ -25,22 +25,34 @@ def deploy(path: Path, as_json: bool, quiet: bool) -> None:
     """Load the program of a switch.
 
     The cluster file names the switch and, as program, the folder that p4sgd switch build has made. The switch forgets
-    all jobs. Frames of other protocols go on between the ports that have workers behind them.
+    all jobs. Frames of other protocols go on between the ports that have workers behind them, and those of
+    [[aggregator.ports]]: to the one that the file says a station is behind, otherwise to all but their own.
 
-    A Tofino's program is loaded when its bf_switchd starts; here it is seen whether it runs, and the rest is done.
+    A Tofino's program is loaded when its bf_switchd starts, and its jobs stay; here it is seen whether it runs, and the
+    rest is done.
     """
     output = Output(as_json=as_json, quiet=quiet)
     from p4sgd.host.switch.cluster_file import read_cluster
+    from p4sgd.hw.spec.packet import mac_text
 
     cluster = read_cluster(path)
     aggregator = cluster.aggregator
-    ports = sorted({worker.port for worker in cluster.workers})
+    ports = sorted({worker.port for worker in cluster.workers} | {there.port for there in aggregator.ports})
+    stations = {station: there.port for there in aggregator.ports for station in there.stations}
     with output.working(f"loading {aggregator.control}"), contextlib.closing(_loaded(path, aggregator)) as controller:
-        controller.set_flood_group(ports)
+        controller.set_forwarding(ports, stations)
         if aggregator.mac is not None:
             controller.set_mac(aggregator.mac)
         slots, jobs = controller.slots, controller.jobs
-    output.document({"switch": aggregator.control, "slots": slots, "jobs": jobs, "ports": ports})
+    output.document(
+        {
+            "switch": aggregator.control,
+            "slots": slots,
+            "jobs": jobs,
+            "ports": ports,
+            "stations": {mac_text(station): port for station, port in stations.items()},
+        }
+    )
     output.say(f"{aggregator.control} runs the program: {jobs} jobs of {slots:,} slots each")
 
 
