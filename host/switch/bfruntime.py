@@ -25,6 +25,10 @@ P4_NAME = "p4sgd_tna"
 _ALL_PIPES = 0xFFFF
 
 _FROM_HARDWARE = {"from_hw": True}
+"""Of what packets change."""
+
+_FROM_SOFTWARE = {"from_hw": False}
+"""Of what controllers write: a parameter that its action does not use, as of ``retire``, may not be in the chip."""
 
 _PIPE = 0
 """Pipe whose registers count: that of the device ports 0 to 31, which are all that a job can have."""
@@ -106,7 +110,7 @@ class BfRuntimeController(TableController):
     def read_default(self, table: str) -> Entry:
         """The action that a table takes by default."""
         with self._told():
-            ((data, _),) = self._table(table).default_entry_get(self._target, _FROM_HARDWARE, p4_name=P4_NAME)
+            ((data, _),) = self._table(table).default_entry_get(self._target, _FROM_SOFTWARE, p4_name=P4_NAME)
         return _entry_of(table, {}, data.to_dict())
 
     def write_entry(self, entry: Entry, *, is_new: bool) -> None:
@@ -185,7 +189,7 @@ class BfRuntimeController(TableController):
         """
         found = {
             key["$COUNTER_INDEX"]["value"]: data["$COUNTER_SPEC_PKTS"]
-            for key, data in self._get(self._table("outcomes"))
+            for key, data in self._get(self._table("outcomes"), flags=_FROM_HARDWARE)
         }
         lacking = {"DROPPED_RUNT", "DROPPED_LONG"}
         return {name: count for name, count in counters_of(found).items() if name not in lacking}
@@ -214,7 +218,7 @@ class BfRuntimeController(TableController):
         indices = [base + slot for slot in slots]
         for first in range(0, len(indices), _AT_ONCE):
             keys = [self._key(table, {"$REGISTER_INDEX": index}) for index in indices[first : first + _AT_ONCE]]
-            for key, data in self._get(table, keys):
+            for key, data in self._get(table, keys, _FROM_HARDWARE):
                 values[key["$REGISTER_INDEX"]["value"]] = data[f"SwitchIngress.{name}.{field}"][_PIPE]
         return [values[index] for index in indices]
 
@@ -226,11 +230,13 @@ class BfRuntimeController(TableController):
     def _key(self, table: Any, key: Any) -> Any:
         return table.make_key([self._client.KeyTuple(name, value) for name, value in key.items()])
 
-    def _get(self, table: Any, keys: list[Any] | None = None) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    def _get(
+        self, table: Any, keys: list[Any] | None = None, flags: dict[str, bool] = _FROM_SOFTWARE
+    ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """Keys and data of a table's entries."""
         with self._told():
             try:
-                got = list(table.entry_get(self._target, keys, _FROM_HARDWARE, p4_name=P4_NAME))
+                got = list(table.entry_get(self._target, keys, flags, p4_name=P4_NAME))
             except self._client.BfruntimeReadWriteRpcException as error:
                 reasons = [reason.canonical_code for _, reason in error.sub_errors_get()]
                 if keys or reasons != [_NOT_FOUND]:  # a table without entries

@@ -52,7 +52,16 @@ class _Made:
 
 
 class _Table:
-    """Entries of a match table, or of the replication engine."""
+    """Entries of a match table, or of the replication engine.
+
+    Attributes
+    ----------
+    from_hw : bool
+        Where it is read: what packets change in the chip, what controllers write as they have written it, with the
+        parameters that no action uses, which may not be in the chip.
+    """
+
+    from_hw = False
 
     def __init__(self, name, switch, size=0):
         self.name, self.switch = name, switch
@@ -91,7 +100,7 @@ class _Table:
 
     def entry_get(self, target, key_list=None, flags=None, required_data=None, handle=None, p4_name=None):
         assert p4_name == "p4sgd_tna"
-        assert flags == {"from_hw": True}
+        assert flags == {"from_hw": self.from_hw}
         known = self.entries()
         if not key_list and not known:
             raise BfruntimeReadWriteRpcException(5, "Object not found")
@@ -134,6 +143,7 @@ class _MatchTable(_Table):
 
     def default_entry_get(self, target, flags=None, required_data=None, p4_name=None):
         assert p4_name == "p4sgd_tna"
+        assert flags == {"from_hw": self.from_hw}
         yield _Made(self._shown(*self._table.default_entry(), is_default=True)), None
 
 
@@ -170,6 +180,8 @@ class _Prune(_Replication):
 class _Register(_Table):
     """Values by index, of which the first pipe has those of the program."""
 
+    from_hw = True
+
     def __init__(self, name, switch, fields):
         self._register = switch.program.scope(())[name]
         super().__init__(name, switch, self._register["size"])
@@ -189,6 +201,8 @@ class _Register(_Table):
 
 
 class _Counter(_Table):
+    from_hw = True
+
     def key_names(self):
         return ["$COUNTER_INDEX"]
 
