@@ -13,7 +13,16 @@ from p4sgd.build.marking import mark
 from p4sgd.build.p4 import sizes
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 
-__all__ = ["COMPILER_VARIABLE", "TARGETS", "CompilerError", "Target", "build", "find_compiler", "source_files"]
+__all__ = [
+    "COMPILER_VARIABLE",
+    "TARGETS",
+    "CompilerError",
+    "Target",
+    "TooManySlotsError",
+    "build",
+    "find_compiler",
+    "source_files",
+]
 
 COMPILER_VARIABLE = "P4SGD_P4C"
 """Environment variable that names the compiler for BMv2, where it is not on the path as ``p4c-bm2-ss``."""
@@ -30,14 +39,28 @@ class Target:
     program
         Its P4 program.
     compile
-        The command that compiles it, in its folder.
+        The command that compiles it, in its folder, which {folder} stands for.
     outputs
         Text files that the command makes. None where only the vendor's tools can end what it begins.
+    most_slots
+        Most slots of all jobs together; None if nothing but their configuration limits them.
     """
 
     program: str
     compile: tuple[str, ...]
     outputs: tuple[str, ...] = ()
+    most_slots: int | None = None
+
+    def command(self, folder: Path) -> list[str]:
+        """The command that compiles the program of a folder, to be run there."""
+        return [word.format(folder=folder.resolve()) for word in self.compile]
+
+
+_TOFINO_SLOTS = 1 << 16
+"""A register lies in one stage of a Tofino, in SRAMs of 1,024 words of 128 bits that have a map RAM: 48 of a stage, of
+which one is spare. So 96,256 slots fit of the widest register, ``tags`` of 64 bits; numbers of slots are powers of two.
+From p4c at 34b86e9bac, backends/tofino/bf-p4c/mau: memories.h, tofino/memories.cpp (mems_needed, stateful_RAMs),
+table_placement.cpp (can_split)."""
 
 
 TARGETS = {
@@ -57,10 +80,16 @@ TARGETS = {
     ),
     "tofino": Target(
         "p4sgd_tna.p4",
-        ("p4c", "--target", "tofino", "--arch", "tna", "--std", "p4-16", "-o", "tofino", "p4sgd_tna.p4"),
+        # Its whole path, which the configuration for bf_switchd then has: others count from the SDE's folder.
+        ("p4c", "--target", "tofino", "--arch", "tna", "--std", "p4-16", "-o", "{folder}/tofino", "p4sgd_tna.p4"),
+        most_slots=_TOFINO_SLOTS,
     ),
 }
 """Kinds of switches, as cluster files call them."""
+
+
+class TooManySlotsError(ValueError):
+    """A switch has no room for so many slots of all jobs."""
 
 
 class CompilerError(RuntimeError):
@@ -122,12 +151,19 @@ def build(target: str, config: AggregatorConfig, folder: Path) -> tuple[list[Pat
     ------
     CompilerError
         If there is a compiler and it fails.
+    TooManySlotsError
+        If the target cannot have so many.
     ForeignFolderError
         If the folder holds files that were not generated.
     OSError
         If the folder cannot be written.
     """
     check_folder(folder)  # before the work
+    most, wanted = TARGETS[target].most_slots, config.slots * config.jobs
+    if most is not None and wanted > most:
+        raise TooManySlotsError(
+            f"a {target} has {most:,} at most, not {wanted:,}: a register of all slots must fit one of its stages"
+        )
     command = f"p4sgd switch build --target {target} --slots {config.slots} --jobs {config.jobs} --out DIR"
     files = source_files(target, config, command)
     compiler = find_compiler() if TARGETS[target].outputs else None
@@ -149,7 +185,12 @@ def _compile(compiler: str, target: Target, files: dict[str, str]) -> dict[str, 
             (Path(scratch) / name).write_text(text, encoding="utf-8")
         # In the folder, so that what the compiler writes names no other one.
         done = subprocess.run(
-            [compiler, *target.compile[1:]], cwd=scratch, capture_output=True, text=True, errors="replace", check=False
+            [compiler, *target.command(Path(scratch))[1:]],
+            cwd=scratch,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
         )
         if done.returncode:
             raise CompilerError(f"{compiler} failed on {target.program}: {done.stderr.strip() or done.returncode}")

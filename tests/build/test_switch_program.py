@@ -87,6 +87,35 @@ def test_the_command_says_what_is_next(no_compiler, tmp_path):
     assert [command.split()[0] for command in document["next"]] == ["cd", "simple_switch_grpc", "p4sgd"]
 
 
+def test_what_is_next_for_a_tofino_finds_its_files_from_anywhere(no_compiler, tmp_path, monkeypatch):
+    """The configuration names them by what the compiler is told, and bf_switchd looks in the SDE's folder otherwise."""
+    monkeypatch.chdir(tmp_path)
+    words = ["switch", "build", "--target", "tofino", "--slots", "64", "--jobs", "2", "--out", "an out", "--json"]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    compiling, starting, deploying = json.loads(done.stdout)["next"]
+    folder = f"{tmp_path}/an out/tofino"
+    assert f"-o '{folder}' " in compiling
+    assert starting == f"$SDE/run_switchd.sh -c '{folder}/p4sgd_tna.conf'"
+    assert deploying.startswith("p4sgd switch deploy")
+
+
+@pytest.mark.parametrize(("slots", "jobs"), [(65536, 8), (65536, 2), (16384, 8)])
+def test_more_slots_than_a_tofino_can_have(no_compiler, tmp_path, slots, jobs):
+    out = tmp_path / "out"
+    words = ["switch", "build", "--slots", str(slots), "--jobs", str(jobs), "--out", str(out), "--target"]
+    done = CliRunner().invoke(main, [*words, "tofino"])
+    assert done.exit_code == 2
+    assert f"--slots times --jobs: a tofino has 65,536 at most, not {slots * jobs:,}" in done.stderr
+    assert not out.exists()
+    assert CliRunner().invoke(main, [*words, "bmv2"]).exit_code == 0
+
+
+@pytest.mark.parametrize(("slots", "jobs"), [(65536, 1), (8192, 8)])
+def test_as_many_slots_as_a_tofino_can_have(no_compiler, tmp_path, slots, jobs):
+    build("tofino", AggregatorConfig(slots=slots, jobs=jobs), tmp_path / "out")
+
+
 @pytest.mark.parametrize("slots", ["3", "1", "131072"])
 def test_slots_that_cannot_be(tmp_path, slots):
     done = CliRunner().invoke(

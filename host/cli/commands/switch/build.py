@@ -54,6 +54,8 @@ def build(target: str, slots: int, jobs: int, out: Path, as_json: bool, quiet: b
             raise UserError(f"--{error}") from error
         try:
             files, is_compiled = switch.build(target, config, out)
+        except switch.TooManySlotsError as error:
+            raise UserError(f"--slots times --jobs: {error}") from error
         except ForeignFolderError as error:
             raise UserError(str(error)) from error
         except switch.CompilerError as error:
@@ -78,11 +80,13 @@ def build(target: str, slots: int, jobs: int, out: Path, as_json: bool, quiet: b
 
 def _next_commands(target: str, how: Any, out: Path, is_compiled: bool) -> list[str]:
     """What is left to do, in the order of doing."""
-    commands = [] if is_compiled else [f"cd {shlex.quote(str(out))} && {shlex.join(how.compile)} && cd -"]
+    commands = [] if is_compiled else [f"cd {shlex.quote(str(out))} && {shlex.join(how.command(out))} && cd -"]
     if target == "bmv2":
         commands.append(
             "simple_switch_grpc --no-p4 -i 0@eth0 -i 1@eth1 -- --grpc-server-addr 127.0.0.1:9559 --cpu-port 510"
         )
     else:
-        commands.append("run_switchd.sh -p p4sgd_tna")
+        # By name it would look where the SDE's own build installs programs.
+        configuration = out.resolve() / "tofino" / f"{Path(how.program).stem}.conf"
+        commands.append(f"$SDE/run_switchd.sh -c {shlex.quote(str(configuration))}")
     return [*commands, "p4sgd switch deploy --cluster cluster.toml"]

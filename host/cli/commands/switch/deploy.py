@@ -29,7 +29,7 @@ def deploy(path: Path, as_json: bool, quiet: bool) -> None:
     [[aggregator.ports]]: to the one that the file says a station is behind, otherwise to all but their own.
 
     A Tofino's program is loaded when its bf_switchd starts, and its jobs stay; here it is seen whether it runs, and the
-    rest is done.
+    rest is done, but for its ports: hw/switch/README.md says how they are added and enabled.
     """
     output = Output(as_json=as_json, quiet=quiet)
     from p4sgd.host.switch.cluster_file import read_cluster
