@@ -5,9 +5,11 @@ import os
 import shutil
 import stat
 import subprocess
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from support.p4_stages import compiled_stages
 
 from p4sgd.build.switch import COMPILER_VARIABLE, TARGETS, CompilerError, build, find_compiler
 from p4sgd.host.cli import main
@@ -144,10 +146,28 @@ def test_compiles_for_bmv2(tmp_path, jobs):
 
 
 def test_compiles_for_tofino(tmp_path):
-    compiler = shutil.which("p4c-barefoot")
-    if not compiler:
-        pytest.skip("p4c-barefoot is not on the path")
-    build("tofino", CONFIG, tmp_path / "out")
-    command = [compiler, "--target", "tofino", "--arch", "tna", "--std", "p4-16", "-o", "tofino", "p4sgd_tna.p4"]
-    done = subprocess.run(command, cwd=tmp_path / "out", capture_output=True, text=True, check=False, env=os.environ)
+    """By the command that `p4sgd switch build` prints, and of the usual size, into as many stages as it has steps."""
+    if not shutil.which("p4c") or not shutil.which("p4c-barefoot"):
+        pytest.skip("p4c and p4c-barefoot, which it runs for a Tofino, are not on the path")
+    out = tmp_path / "out"
+    build("tofino", AggregatorConfig(), out)
+    command = TARGETS["tofino"].command(out)
+    done = subprocess.run(command, cwd=out, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    configuration = json.loads((out / "tofino" / "p4sgd_tna.conf").read_text())
+    (program,) = configuration["p4_devices"][0]["p4_programs"]
+    (pipe,) = program["p4_pipelines"]
+    for path in (program["bfrt-config"], pipe["context"], pipe["config"]):
+        assert os.path.isabs(path), "bf_switchd would look for it in the SDE's folder"
+        assert os.path.isfile(path)
+    used = compiled_stages(json.loads(Path(pipe["context"]).read_text()))
+    print(f"{used} stages")
+    assert used <= 9
+
+
+def test_stages_of_a_compiled_program():
+    """In what p4c writes, tables have theirs at several depths; one of the parser has -1."""
+    match = {"match_attributes": {"stage_tables": [{"stage_number": 2, "ternary_indirection_stage_table": {}}]}}
+    gateway = {"condition": "x", "stage_tables": [{"stage_number": 8}]}
+    first = {"match_attributes": {"match_type": "phase_0", "stage_tables": [{"stage_number": -1}]}}
+    assert compiled_stages({"tables": [match, gateway, first], "phv_allocation": [{"stage_number": 11}]}) == 9
