@@ -1,6 +1,7 @@
 """A network namespace of a test's own, with pairs of virtual Ethernet interfaces in it."""
 
 import ctypes
+import gc
 import os
 import shutil
 import subprocess
@@ -27,6 +28,7 @@ class Namespace:
     def __init__(self):
         if shutil.which("ip") is None:
             pytest.skip("needs the command ip (apt-get install iproute2)")
+        gc.collect()  # not in the thread: what is left of gRPC starts threads as it ends, which would stay in there
         self._thread = ThreadPoolExecutor(1)
         try:
             self.call(_unshare)
