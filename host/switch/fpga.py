@@ -6,7 +6,7 @@ from p4sgd.host.errors import P4sgdError
 from p4sgd.host.switch.controller import SlotView, why_not_readdress
 from p4sgd.hw.spec import aggregator as registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
-from p4sgd.hw.spec.job import Job
+from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.register_map import Register, RegisterClient
 
 __all__ = ["FpgaAggregator"]
@@ -56,7 +56,6 @@ class FpgaAggregator:
             ports=size["ports"],
             udp=bool(size["udp"]),
         )
-        self._begun: dict[int, Job] = {}
 
     @property
     def slots(self) -> int:
@@ -108,16 +107,20 @@ class FpgaAggregator:
                 f"job {job.number} cannot begin: the aggregator does not get its {self.slots} slots fresh. "
                 f"{_FLOODED}, or reset it"
             )
-        self._begun[place] = job
 
     def end(self, place: int) -> None:
         """Serve what is in a place no longer."""
         self._client.write(registers.END, place=place)
 
     def served(self) -> dict[int, Job]:
-        """The jobs that are served, by place: those that this object has begun, as no register shows members."""
-        running = self._running()
-        return {place: job for place, job in sorted(self._begun.items()) if place in running}
+        """The jobs that are served, by place.
+
+        Raises
+        ------
+        P4sgdError
+            If the settings in a place are none of a job.
+        """
+        return {place: self._job(place) for place in self._running()}
 
     def counters(self) -> dict[str, int]:
         """All counters, of one moment."""
@@ -145,6 +148,20 @@ class FpgaAggregator:
         """Places of the jobs that are served, whoever has begun them."""
         running = self._client.read(registers.JOBS)["running"]
         return [place for place in range(self.jobs) if running >> place & 1]
+
+    def _job(self, place: int) -> Job:
+        settings, group_low, group_high, ports = registers.job_registers(place)
+        known = self._client.read(settings)
+        members = tuple(self._member(place, shard) for shard in range(known["workers"]))
+        group_mac = self._client.read_pair((group_low, group_high))
+        try:
+            return Job(known["number"], members, group_mac, self._client.read(ports)["value"])
+        except ValueError as error:
+            raise P4sgdError(f"place {place} serves what is no job: {error}; end it, or reset the aggregator") from None
+
+    def _member(self, place: int, shard: int) -> Member:
+        self._client.write(registers.LOOK_MEMBER, place=place, shard=shard)
+        return Member(self._client.read_pair(registers.SHOWN_MAC), self._client.read(registers.SHOWN_PORT)["value"])
 
     def _check(self, place: int, job: Job) -> None:
         """Refuse a job that the hardware would take, and serve wrongly."""

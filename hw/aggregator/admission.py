@@ -41,6 +41,8 @@ class Admission(wiring.Component):
         The aggregator's address, and its jobs.
     members : In(flow of {address: {shard, place}, member})
         A worker to note.
+    look : In({shard, place}), shown : Out(member(config))
+        A worker that was noted, a cycle later.
     item : Out(slot_item(config))
         `ITEM_LATENCY` cycles after a frame, or the own item: one in every cycle.
     admitted : Out(admitted(config))
@@ -60,6 +62,8 @@ class Admission(wiring.Component):
                 "mac": In(MAC_BITS),
                 "jobs": In(data.ArrayLayout(JOB, config.jobs)),
                 "members": In(FlowSignature(data.StructLayout({"address": table_bits, "member": member(config)}))),
+                "look": In(table_bits),
+                "shown": Out(member(config)),
                 "item": Out(slot_item(config)),
                 "admitted": Out(admitted(config)),
             }
@@ -70,6 +74,8 @@ class Admission(wiring.Component):
     mac: Signal
     jobs: Any
     members: Any
+    look: Signal
+    shown: Any
     item: Any
     admitted: Any
 
@@ -135,7 +141,7 @@ class Admission(wiring.Component):
         # 2: its settings are known; its worker is looked up.
         table: Memory = Memory(shape=member(config), depth=config.jobs * MAX_WORKERS, init=[])
         m.submodules.members = table
-        write, read = table.write_port(), table.read_port()
+        write, read, look = table.write_port(), table.read_port(), table.read_port()
         stages = delayed(m, found, 3, "found", reset_less=True)
         wrong_workers = Signal(reset_less=True)
         wrong_shard = Signal(reset_less=True)
@@ -147,6 +153,8 @@ class Admission(wiring.Component):
             write.data.eq(self.members.payload.member),
             write.en.eq(self.members.valid),
             read.addr.eq(Cat(shard[:_SHARD_BITS], found.place)),
+            look.addr.eq(self.look),
+            self.shown.eq(look.data),
             bit.eq(Const(1) << shard[:_SHARD_BITS]),
         ]
         m.d.sync += [

@@ -181,6 +181,9 @@ class Aggregator(wiring.Component):
             admission.members.payload.address.eq(address(registers.member_shard, registers.member_place)),
             admission.members.payload.member.mac.eq(registers.wide("member_mac")),
             admission.members.payload.member.port.eq(registers.member_port),
+            admission.look.eq(address(registers.look_member_shard, registers.look_member_place)),
+            registers.wide("shown_mac").eq(admission.shown.mac),
+            registers.shown_port.eq(admission.shown.port),
         ]
 
     def _count(self, m: Module, registers: RegisterFile, packet: Any, outcome: Any, overrun: Signal) -> None:

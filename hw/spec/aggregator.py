@@ -27,8 +27,8 @@ MAX_JOBS = 8
 MAGIC = int.from_bytes(b"P4AG", "big")
 """First word of the identification block."""
 
-ABI_VERSION = 1
-"""Changes whenever the meaning of an existing register does."""
+ABI_VERSION = 2
+"""Changes whenever the meaning of an existing register does, or the host needs a new one."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +193,18 @@ def job_registers(place: int) -> tuple[Register, Register, Register, Register]:
     )
 
 
+LOOK_MEMBER = Register(
+    "LOOK_MEMBER",
+    0x100,
+    "A write has a worker that was noted shown in the registers below, before anything can read them",
+    (
+        Field("place", 0, 3, _STROBE, "place of the job"),
+        Field("shard", 8, 5, _STROBE, "the worker's shard"),
+    ),
+)
+SHOWN_MAC = pair("SHOWN_MAC", 0x104, _RO, "MAC address of the worker looked at", bits=48)
+SHOWN_PORT = whole("SHOWN_PORT", 0x10C, _RO, "port that the worker looked at is behind", bits=5)
+
 COUNTERS = {
     "FRAMES": "frames that came in",
     "PARTIALS": "PARTIAL that were added",
@@ -244,6 +256,9 @@ def aggregator_map(config: AggregatorConfig) -> RegisterMap:
             SNAPSHOT,
             *((*ETHERNET_MAC, *NEXT_HOP_MAC) if config.udp else ()),
             *(register for place in range(config.jobs) for register in job_registers(place)),
+            LOOK_MEMBER,
+            *SHOWN_MAC,
+            SHOWN_PORT,
             *(half for counter in counters(config).values() for half in counter.registers),
         ]
     )

@@ -4,7 +4,7 @@ from typing import Any
 
 from p4sgd.hw.spec import aggregator as registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
-from p4sgd.hw.spec.job import Job
+from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.register_map import RegisterClient
 from support.axi import LiteMaster
 
@@ -79,3 +79,9 @@ class Host:
             pass
         bitmaps = [await self.read(r) for r in (registers.SLOT_AGGREGATED, registers.SLOT_ACKNOWLEDGED)]
         return shown["round"], *(bitmap["value"] for bitmap in bitmaps)
+
+    async def look_member(self, place: int, shard: int) -> Member:
+        """The worker noted as a shard of a job."""
+        await self.write((registers.LOOK_MEMBER, {"place": place, "shard": shard}))
+        low, high, port = [(await self.read(r))["value"] for r in (*registers.SHOWN_MAC, registers.SHOWN_PORT)]
+        return Member(low | high << 32, port)

@@ -222,6 +222,12 @@ class KernelAggregator:
             members = tuple(self._members[begun["place"], shard] for shard in range(job["workers"]))
             found = Job(job["number"], members, client.read_pair(tuple(group)), client.read(ports)["value"])
             aggregator.begin(begun["place"], found, begun["round"])
+        elif offset == aggregator_registers.LOOK_MEMBER.offset:
+            looked = aggregator_registers.LOOK_MEMBER.decode(word)
+            shown = self._members.get((looked["place"], looked["shard"]), Member(0, 0))
+            show = RegisterClient(self._words.__getitem__, self._words.__setitem__)
+            show.write_pair(aggregator_registers.SHOWN_MAC, shown.mac)
+            show.write(aggregator_registers.SHOWN_PORT, value=shown.port)
 
     def receive(self, frame):
         pass

@@ -17,6 +17,7 @@ class Board:
 
     def __init__(self):
         self.words = {register.offset: register.reset for register in registers.after_reset(CONFIG)}
+        self.members = {}
         self.running = 0
         self.sticks = False
         self.reads = 0
@@ -34,6 +35,15 @@ class Board:
         self.words[offset] = word
         if offset == registers.BEGIN.offset:
             self.running |= 1 << registers.BEGIN.decode(word)["place"]
+        if offset == registers.MEMBER.offset:
+            noted = registers.MEMBER.decode(word)
+            mac = [self.words[half.offset] for half in registers.MEMBER_MAC]
+            self.members[noted["place"], noted["shard"]] = *mac, noted["port"]
+        if offset == registers.LOOK_MEMBER.offset:
+            looked = registers.LOOK_MEMBER.decode(word)
+            shown = self.members.get((looked["place"], looked["shard"]), (0, 0, 0))
+            for register, value in zip((*registers.SHOWN_MAC, registers.SHOWN_PORT), shown, strict=True):
+                self.words[register.offset] = value
         if offset == registers.END.offset:
             self.running &= ~(1 << registers.END.decode(word)["place"])
 
@@ -60,10 +70,19 @@ def test_a_number_is_served_in_one_place(board, aggregator):
     assert board.running == 0b01
     aggregator.begin(0, job(7, port=1), 1)
     aggregator.begin(1, job(8), 1)
-    assert aggregator.served() == {0: job(7, port=1), 1: job(8)}
+    assert FpgaAggregator(board.read, board.write).served() == {0: job(7, port=1), 1: job(8)}
     aggregator.end(0)
     aggregator.begin(1, job(7), 1)
     assert aggregator.served() == {1: job(7)}
+
+
+def test_settings_that_are_no_job(board, aggregator):
+    """Whatever has written them."""
+    settings, *_ = registers.job_registers(1)
+    board.words[settings.offset] = settings.encode(number=7, workers=0)
+    board.running = 0b10
+    with pytest.raises(P4sgdError, match=r"place 1 serves what is no job: a job has 1 to 32 workers, not 0.*end it"):
+        aggregator.served()
 
 
 def test_a_port_that_is_not_there(board, aggregator):

@@ -268,6 +268,19 @@ async def a_job_that_begins_disturbs_no_other(dut):
 
 
 @cocotb.test()
+async def workers_of_a_job_are_shown(dut):
+    """While packets of the job come back to back, each of which its worker is looked up for."""
+    host, twin, rx, _ = await begin(dut, 0.2)
+    for place, job in enumerate(twin.jobs):
+        await host.begin(place, job, 1)
+        twin.model.begin(place, job, 1)
+    rx.send(twin.random_payload(range(1)) for _ in range(2000))
+    everyone = [(place, shard) for place, job in enumerate(twin.jobs) for shard in range(len(job.members))]
+    for place, shard in random.sample(everyone, len(everyone)):
+        assert await host.look_member(place, shard) == twin.jobs[place].members[shard]
+
+
+@cocotb.test()
 async def a_blocked_way_out_loses_answers_and_nothing_else(dut):
     host, twin, rx, tx = await begin(dut)
     await host.begin(0, twin.jobs[0], 1)
