@@ -27,10 +27,7 @@ from p4sgd.host.switch.opening import open_controller
 from p4sgd.hw.spec.clock import CLOCK_NS
 from p4sgd.hw.spec.config import WorkerConfig
 
-__all__ = ["AGGREGATOR_MAC", "ClusterDevice", "ClusterWorker", "network_settings", "settings_to_examine"]
-
-AGGREGATOR_MAC = 0x0250_3453_47FF
-"""The aggregator's address where the cluster file says none: beside those that a session gives to workers."""
+__all__ = ["ClusterDevice", "ClusterWorker", "network_settings", "settings_to_examine"]
 
 _EXAMINED_MS = 20
 """First wait of workers that are examined: longer than it takes to start them one after the other, so that what they
@@ -42,12 +39,13 @@ _LOOK_S = 0.05
 
 def network_settings(cluster: Cluster) -> NetworkSettings:
     """What a cluster file says of the network, as workers are told."""
-    options, mac = cluster.network, cluster.aggregator.mac
+    options = cluster.network
     return NetworkSettings(
         resend_cycles=options.resend_us * 1000 // CLOCK_NS,
         resends=options.resends,
         doublings=options.doublings,
-        aggregator_mac=AGGREGATOR_MAC if mac is None else mac,
+        aggregator_mac=cluster.aggregator.mac,
+        local_macs=tuple(worker.local_mac for worker in cluster.workers),
     )
 
 

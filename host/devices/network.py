@@ -34,6 +34,9 @@ class NetworkSettings:
         cycles.
     aggregator_mac
         MAC address of the aggregator, not that of a group.
+    local_macs
+        MAC addresses of the workers, by shard index, no two alike; none for 02:50:34:53:47 ('P4SG') and the shard,
+        which will do where no others share a port of the aggregator.
 
     Raises
     ------
@@ -47,6 +50,7 @@ class NetworkSettings:
     doublings: int = 6
     resends: int = 255
     aggregator_mac: int = 0
+    local_macs: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name, low, field in (
@@ -66,6 +70,10 @@ class NetworkSettings:
             )
         if not 0 <= self.aggregator_mac < 1 << 48 or self.aggregator_mac >> GROUP_BIT & 1:
             raise UserError(f"aggregator_mac must be the address of a single host, not {self.aggregator_mac:#014x}")
+
+    def local_mac(self, shard: int) -> int:
+        """MAC address of a worker."""
+        return self.local_macs[shard] if self.local_macs else 0x02 << 40 | registers.MAGIC << 8 | shard
 
     @property
     def patience_s(self) -> float:

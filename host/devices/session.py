@@ -336,7 +336,7 @@ class Session:
             client.write(registers.JOB, job=job, shard=index, workers=self.workers)
             client.write(registers.RESEND_CYCLES, value=network.resend_cycles)
             client.write(registers.RESEND, limit=network.resends, doublings=network.doublings)
-            client.write_pair(registers.LOCAL_MAC, _local_mac(index))
+            client.write_pair(registers.LOCAL_MAC, network.local_mac(index))
             client.write_pair(registers.PEER_MAC, network.aggregator_mac)
             client.write(registers.JOIN, round=network.first_round)
         self._joined = True
@@ -385,8 +385,3 @@ def bank_bytes(layout: ImageLayout) -> int:
 def _model_address(layout: ImageLayout) -> int:
     """The first page after an engine's lines."""
     return -(-layout.lines_bytes // _PAGE) * _PAGE
-
-
-def _local_mac(worker: int) -> int:
-    """A locally administered address: 02:50:34:53:47 ('P4SG') and the worker."""
-    return 0x02 << 40 | registers.MAGIC << 8 | worker

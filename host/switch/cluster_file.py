@@ -1,6 +1,8 @@
 """Reading a cluster file: where the aggregator and the workers are."""
 
+import hashlib
 import re
+import socket
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from p4sgd.hw.spec.packet import GROUP_BIT, mac_text
 from p4sgd.hw.spec.run import MAX_WORKERS
 
 __all__ = [
+    "AGGREGATOR_MAC",
     "KINDS",
     "AggregatorAddress",
     "Cluster",
@@ -32,6 +35,9 @@ KINDS = ("socket", "bmv2", "tofino", "fpga")
 _PORTS = {"bmv2": 511, "tofino": 288}
 """Kinds that are switches for all traffic, and how many ports each has: with 511 v1model drops a frame; a Tofino keeps
 frames from going back where they came from at 4 pipes with 72 device ports each."""
+
+AGGREGATOR_MAC = 0x0250_3453_47FF
+"""The aggregator's address where the file says none."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class AggregatorAddress:
     control
         ``unix:PATH`` or ``tcp:HOST:PORT`` of a socket aggregator, ``HOST:PORT`` of gRPC, ``xrt:BDF`` of an FPGA.
     mac
-        Its own address; None for the session's default.
+        Its own address.
     device_id, tls, program
         Of bmv2 and tofino: the device's number, how the connection is secured, and the folder with what
         ``p4sgd switch build`` made.
@@ -74,7 +80,7 @@ class AggregatorAddress:
 
     kind: str
     control: str
-    mac: int | None = None
+    mac: int = AGGREGATOR_MAC
     device_id: int = 0
     tls: Tls | None = None
     program: Path | None = None
@@ -119,12 +125,27 @@ class WorkerAddress:
     host
         Name of the machine that ``control`` is of, where ranks on several machines have a worker each; it only tells
         equal addresses apart.
+    mac
+        Its own address, if the file says one.
     """
 
     control: str
     port: int
     board: BoardAddress | None = None
     host: str = ""
+    mac: int | None = None
+
+    @property
+    def local_mac(self) -> int:
+        """Its own address: locally administered, the same from one program to the next, and no other worker's.
+
+        So workers of several programs may be behind one port of an aggregator. If the file says none, 40 bits of the
+        SHA-256 of machine and ``control``; the machine is this one if the file does not name it.
+        """
+        if self.mac is not None:
+            return self.mac
+        who = f"{self.host or socket.gethostname()} {self.control}"
+        return 0x02 << 40 | int.from_bytes(hashlib.sha256(who.encode()).digest()[:5], "big")
 
 
 @dataclass(frozen=True)
@@ -163,6 +184,13 @@ def read_cluster(path: Path) -> Cluster:
         if (other := known.setdefault((worker.host, worker.control), f"workers[{index}]")) != f"workers[{index}]":
             where = f" on {worker.host}" if worker.host else ": name their host, if these are two"
             raise UserError(f"{path}: workers[{index}].control: {worker.control} is that of {other} too{where}")
+    macs = {cluster.aggregator.mac: "aggregator"}
+    for index, worker in enumerate(cluster.workers):
+        if (other := macs.setdefault(worker.local_mac, f"workers[{index}]")) != f"workers[{index}]":
+            raise UserError(
+                f"{path}: workers[{index}].mac: {mac_text(worker.local_mac)} is that of {other} too: give each an "
+                "address of its own"
+            )
     return cluster
 
 
@@ -190,6 +218,7 @@ def _aggregator(table: "_Table") -> AggregatorAddress:
         ports = _ports(table.tables("ports", required=False), _PORTS[kind])
     mac = table.mac("mac")
     table.refuse_others()
+    mac = AGGREGATOR_MAC if mac is None else mac
     return AggregatorAddress(kind, control, mac, device_id, tls, program, ports, board)
 
 
@@ -239,7 +268,7 @@ def _worker(table: "_Table") -> WorkerAddress:
     board = table.board("control") if table.has_text("control", PREFIX) else None
     control = table.control("control") if board is None else str(board)
     port = table.number("port", None, 0, MAX_PORTS - 1)
-    worker = WorkerAddress(control, port, board, table.text("host", required=False))
+    worker = WorkerAddress(control, port, board, table.text("host", required=False), table.mac("mac"))
     table.refuse_others()
     return worker
 

@@ -2,22 +2,28 @@
 
 import itertools
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from support.recording_device import RecordingDevice
 
 from p4sgd.host.devices import DEVICES, open_device
+from p4sgd.host.devices.cluster import network_settings
+from p4sgd.host.devices.device import client_of
 from p4sgd.host.devices.network import NetworkSettings
 from p4sgd.host.devices.session import Session
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.losses import LOSSES
+from p4sgd.host.switch.cluster_file import read_cluster
+from p4sgd.host.switch.membership import Applicant, Membership
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
+from p4sgd.sim.network.aggregator import Aggregator
 
 CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=4, line_fifo_depth=16, slots=4, table_segments=16)
 
@@ -90,6 +96,30 @@ def test_join(device):
         assert worker.field(registers.RESEND_CYCLES) == 999
         assert worker.pair(registers.PEER_MAC) == 0xAABBCCDDEEFF
         assert worker.pair(registers.LOCAL_MAC) == 0x025034534700 + index
+    Session(device, NetworkSettings(local_macs=(0x02AA, 0x02BB)))
+    assert [worker.pair(registers.LOCAL_MAC) for worker in device.workers] == [0x02AA, 0x02BB]
+
+
+def test_two_trainings_behind_one_port(tmp_path):
+    """Neither takes the other's job for one that was left of its workers: each has its place."""
+    switch = Aggregator(4, jobs=2)
+    controller = SimpleNamespace(
+        jobs=2, begin=switch.begin, end=switch.end, served=lambda: dict(switch.jobs), set_mac=lambda mac: None
+    )
+    for number, workers in enumerate((("a", "b"), ("c", "d"))):
+        path = tmp_path / f"{number}.toml"
+        lines = ["[aggregator]", 'kind = "socket"', 'control = "unix:switch"']
+        for name in workers:
+            lines += ["[[workers]]", f'control = "unix:{name}"', "port = 0"]
+        path.write_text("\n".join(lines))
+        device = RecordingDevice(CONFIG, 2)
+        device.aggregator, device.network_settings = controller, network_settings(read_cluster(path))
+        Session(device)
+        membership = Membership(controller)
+        for index, worker in enumerate(device.workers):
+            membership.join(Applicant.of(client_of(worker)), 0, 1, index=index)
+    assert [job.number for job in switch.jobs.values()] == [1, 2]
+    assert len({member for job in switch.jobs.values() for member in job.members}) == 4
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,23 @@ def test_ports_for_other_traffic(read):
     assert read(BMV2 + WORKER + text.replace("40", "510")).aggregator.ports[0].port == 510
 
 
+def test_workers_have_addresses_of_their_own(read, monkeypatch):
+    """By what tells them apart, and not by the place in the file; two machines have the same boards and paths."""
+    first = read(SOCKET + BOARD + BOARD.replace("3B", "3c") + WORKER + WORKER.replace("w0", "w1"))
+    macs = [worker.local_mac for worker in first.workers]
+    assert len(set(macs)) == 4
+    assert {mac >> 40 for mac in macs} == {0x02}, "administered locally, of a single host"
+    again = read(SOCKET + WORKER.replace("w0", "w1").replace("port = 0", "port = 5") + BOARD)
+    assert [worker.local_mac for worker in again.workers] == [macs[3], macs[0]]
+    named = read(SOCKET + BOARD + 'host = "node7"\n' + BOARD)
+    monkeypatch.setattr("socket.gethostname", lambda: "node7")
+    assert named.workers[0].local_mac not in macs
+    (there,) = read(SOCKET + BOARD).workers
+    assert there.local_mac == named.workers[0].local_mac, "whether the file names the machine or not"
+    (told,) = read(SOCKET + WORKER + 'mac = "02:00:00:00:00:07"\n').workers
+    assert told.local_mac == 0x0200_0000_0007
+
+
 def test_a_full_one(read, tmp_path):
     text = BMV2 + 'mac = "02:50:34:53:47:FF"\ndevice_id = 3\nprogram = "out"\n'
     text += 'tls = { ca = "ca.pem", certificate = "/c.pem", key = "k.pem" }\n'
@@ -118,6 +135,15 @@ def test_a_full_one(read, tmp_path):
             SOCKET + 'mac = "03:50:34:53:47:ff"\n' + WORKER,
             "aggregator.mac: 03:50:34:53:47:ff is the address of",
         ),
+        (
+            SOCKET + WORKER + 'mac = "01:00:00:00:00:07"\n',
+            "workers[0].mac: 01:00:00:00:00:07 is the address of a group",
+        ),
+        (
+            SOCKET + BOARD + 'mac = "02:00:00:00:00:07"\n' + WORKER + 'mac = "02:00:00:00:00:07"\n',
+            "workers[1].mac: 02:00:00:00:00:07 is that of workers[0] too: give each an address of its own",
+        ),
+        (SOCKET + WORKER + 'mac = "02:50:34:53:47:ff"\n', "workers[0].mac: 02:50:34:53:47:ff is that of aggregator"),
         (BMV2 + "device_id = -1\n" + WORKER, "aggregator.device_id: must be a whole number, 0 to"),
         (BMV2 + "tls = {}\n" + WORKER, "aggregator.tls.ca: is missing"),
         (BMV2 + 'tls = { ca = "a", key = "b" }\n' + WORKER, "aggregator.tls.certificate: is missing"),
