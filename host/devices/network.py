@@ -21,8 +21,9 @@ class NetworkSettings:
     Parameters
     ----------
     job
-        Job number, 0 to 255; ``None`` takes the next under which the aggregator serves nobody, after the largest that a
-        worker knows: so packets of the last job which are still under way are foreign to this one.
+        Number of the first job, 0 to 255; of those that follow, after a run that did not end well, and of the first too
+        if it is ``None``, it is the next that no worker knows from its last job and under which the aggregator serves
+        nobody: so packets of the last job which are still under way are foreign to this one.
     first_round
         Round of the first AllReduce, 0 to 65535: 1 for an aggregator that is new to the job.
     resend_cycles

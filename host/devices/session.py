@@ -120,7 +120,7 @@ class Session:
                 raise P4sgdError(f"worker {shard} of device {device.name} {problem}")
         self.network = network or device.network_settings or NetworkSettings()
         self._joined = False
-        self._join()
+        self._join(self.network.job)
 
     @property
     def workers(self) -> int:
@@ -328,10 +328,11 @@ class Session:
             if not client.read(registers.CTRL)["idle"]:
                 raise P4sgdError(f"worker {index} is busy with another run")
 
-    def _join(self) -> None:
+    def _join(self, number: int | None = None) -> None:
+        """Have the workers join a job, of the next number if none is given."""
         network = self.network
         self._refuse_busy()  # a run would never end if its worker changed jobs in it
-        job = self._next_job() if network.job is None else network.job
+        job = self._next_job() if number is None else number
         for index, client in zip(self._shards, self._clients, strict=True):
             client.write(registers.JOB, job=job, shard=index, workers=self.workers)
             client.write(registers.RESEND_CYCLES, value=network.resend_cycles)
@@ -342,15 +343,13 @@ class Session:
         self._joined = True
 
     def _next_job(self) -> int:
-        """The next number after those that the workers know under which the aggregator serves nobody."""
+        """The next number that none of the workers knows and under which the aggregator serves nobody."""
         aggregator = self._device.aggregator
         served = {} if aggregator is None else aggregator.served()
-        taken = {
-            number for numbers in self._ranks.all_gather({job.number for job in served.values()}) for number in numbers
-        }
-        last = max(self._of_job([client.read(registers.JOB)["job"] for client in self._clients]))
-        for step in range(1, JOB_NUMBERS + 1):
-            if (job := (last + step) % JOB_NUMBERS) not in taken:
+        known = self._of_job([client.read(registers.JOB)["job"] for client in self._clients])
+        taken = set(known).union(*self._ranks.all_gather({job.number for job in served.values()}))
+        for step in range(1, JOB_NUMBERS):
+            if (job := (max(known) + step) % JOB_NUMBERS) not in taken:
                 return job
         raise P4sgdError(f"the aggregator serves jobs under all {JOB_NUMBERS} numbers: end some (p4sgd switch clear)")
 

@@ -156,6 +156,26 @@ def test_every_session_is_another_job(device):
         assert [join["job"] for join in worker.written("JOB")] == [254, 255, 0, 1]
 
 
+def test_a_number_that_any_worker_had_is_passed_over(device):
+    """Its late packets would count in the next job."""
+    for worker, last in zip(device.workers, (255, 0), strict=True):
+        worker.write_register(registers.JOB.offset, registers.JOB.encode(job=last))
+        worker.writes.clear()
+    Session(device)
+    assert [worker.written("JOB")[-1]["job"] for worker in device.workers] == [1, 1]
+
+
+def test_a_number_that_is_given_is_that_of_the_first_job_alone(device):
+    """What is late of a run that did not end well would count in the next."""
+    session = Session(device, NetworkSettings(job=9))
+    device.on_run = lambda device: setattr(device.workers[0], "status", 1 << registers.STATUS["memory_error"].low)
+    with pytest.raises(P4sgdError, match="memory error"):
+        session.run(ModelSource.ZERO)
+    device.on_run = lambda device: setattr(device.workers[0], "status", 0)
+    session.run(ModelSource.ZERO)
+    assert [join["job"] for join in device.workers[0].written("JOB")] == [9, 10]
+
+
 def test_a_number_under_which_the_aggregator_serves_others_is_passed_over(device):
     class Aggregator:
         def served(self):
