@@ -41,13 +41,19 @@ class Members:
         Raises
         ------
         P4sgdError
-            As `Membership.join`.
+            As `Membership.join`, in all ranks.
         """
-        for joining in self._ranks.all_gather((Applicant.of(client_of(worker)), port, index)):
-            if self._ranks.rank == 0:
-                applicant, its_port, its_index = joining
-                self._membership().join(applicant, its_port, first_round, index=its_index)
-        self._ranks.all_gather(None)  # no worker joins before the aggregator knows of all
+        problem = None
+        joining = self._ranks.all_gather((Applicant.of(client_of(worker)), port, index))
+        if self._ranks.rank == 0:
+            try:
+                for applicant, its_port, its_index in joining:
+                    self._membership().join(applicant, its_port, first_round, index=its_index)
+            except P4sgdError as error:
+                problem = error
+        problem = agreed(self._ranks, problem)  # and no worker joins before the aggregator knows of all
+        if problem is not None:
+            raise problem
 
     def start(self, index: int) -> None:
         """Note that a worker is started."""

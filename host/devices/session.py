@@ -15,6 +15,7 @@ from p4sgd.host.devices.identification import find_foreign, shape_of
 from p4sgd.host.devices.network import NetworkSettings
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.launch.communicator import ALONE, Communicator, together
+from p4sgd.host.switch.membership import NumberTakenError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
@@ -330,11 +331,21 @@ class Session:
 
     def _join(self, number: int | None = None) -> None:
         """Have the workers join a job, of the next number if none is given."""
-        network = self.network
         self._refuse_busy()  # a run would never end if its worker changed jobs in it
-        job = self._next_job() if number is None else number
+        if number is not None:
+            self._join_as(number)
+            return
+        while True:
+            try:
+                self._join_as(self._next_job())
+                return
+            except NumberTakenError:  # by somebody who has looked for one at the same time
+                continue
+
+    def _join_as(self, number: int) -> None:
+        network = self.network
         for index, client in zip(self._shards, self._clients, strict=True):
-            client.write(registers.JOB, job=job, shard=index, workers=self.workers)
+            client.write(registers.JOB, job=number, shard=index, workers=self.workers)
             client.write(registers.RESEND_CYCLES, value=network.resend_cycles)
             client.write(registers.RESEND, limit=network.resends, doublings=network.doublings)
             client.write_pair(registers.LOCAL_MAC, network.local_mac(index))

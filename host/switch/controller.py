@@ -6,7 +6,7 @@ from typing import Protocol
 from p4sgd.hw.spec.job import Job
 from p4sgd.hw.spec.packet import mac_text
 
-__all__ = ["Controller", "SlotView", "why_not_readdress"]
+__all__ = ["Controller", "SlotView", "already_served", "occupied", "why_not_readdress"]
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,10 @@ class Controller(Protocol):
         ...
 
     def begin(self, place: int, job: Job, first_round: int) -> None:
-        """Serve a job in a place from this round on, with all slots fresh. What was in the place ends.
+        """Serve a job in a place from this round on, with all slots fresh.
 
-        Refused if a job of this number is being served in another place.
+        Refused if the place serves a job, which `end` ends, or if a job of this number is served anywhere. Of two
+        programs that ask for one place one is refused, where the aggregator can tell.
         """
         ...
 
@@ -82,3 +83,13 @@ def why_not_readdress(known: int, wanted: int) -> str:
         f"jobs are served under the aggregator's address {mac_text(known)}, so it cannot be {mac_text(wanted)}: "
         f"give these workers {mac_text(known)} as the aggregator's address, or end the jobs first"
     )
+
+
+def already_served(job: Job) -> str:
+    """Why a job does not begin under a number that another has."""
+    return f"job {job.number} is being served already"
+
+
+def occupied(place: int, number: int) -> str:
+    """Why a job does not begin in a place that has one."""
+    return f"place {place} serves job {number}: end that first"

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.switch.controller import SlotView, why_not_readdress
+from p4sgd.host.switch.controller import SlotView, already_served, occupied, why_not_readdress
 from p4sgd.hw.spec import aggregator as registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.job import Job, Member
@@ -83,17 +83,19 @@ class FpgaAggregator:
         self._client.write_pair(registers.MAC, mac)
 
     def begin(self, place: int, job: Job, first_round: int) -> None:
-        """Serve a job in a place from this round on, with all slots fresh. What was in the place ends.
+        """Serve a job in a free place from this round on, with all slots fresh.
+
+        Registers cannot tell two programs apart that write at the same time: a board's are one program's at a time.
 
         Raises
         ------
         P4sgdError
-            If a job of this number is being served in another place, if a port is not there, or if the slots do not
-            become fresh.
+            If the place serves a job, if a job of this number is being served anywhere, if a port is not there, or if
+            the slots do not become fresh.
         """
         self._check(place, job)
         settings, group_low, group_high, ports = registers.job_registers(place)
-        self.end(place)
+        self.end(place)  # what an earlier program may have been about to begin
         for shard, member in enumerate(job.members):
             self._client.write_pair(registers.MEMBER_MAC, member.mac)
             self._client.write(registers.MEMBER, place=place, shard=shard, port=member.port)
@@ -166,8 +168,11 @@ class FpgaAggregator:
     def _check(self, place: int, job: Job) -> None:
         """Refuse a job that the hardware would take, and serve wrongly."""
         for other in self._running():
-            if other != place and self._client.read(registers.job_registers(other)[0])["number"] == job.number:
-                raise P4sgdError(f"job {job.number} is being served already")
+            number = self._client.read(registers.job_registers(other)[0])["number"]
+            if number == job.number:
+                raise P4sgdError(already_served(job))
+            if other == place:
+                raise P4sgdError(occupied(place, number))
         last = max(job.ports.bit_length() - 1, *(member.port for member in job.members))
         if last >= self.config.ports:
             raise P4sgdError(

@@ -9,10 +9,14 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.register_map import RegisterClient
 
-__all__ = ["GROUP_MAC", "Applicant", "Membership"]
+__all__ = ["GROUP_MAC", "Applicant", "Membership", "NumberTakenError"]
 
 GROUP_MAC = 0x0100_5034_5347
 """Address of all workers of a job: the group bit, and "P4SG". Ports tell jobs apart."""
+
+
+class NumberTakenError(P4sgdError):
+    """The aggregator serves others under the number of a job; another number will do."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +112,11 @@ class Membership:
 
         Raises
         ------
+        NumberTakenError
+            If the aggregator serves others under this number.
         P4sgdError
-            If the aggregator serves others under this number or under another address, or as many jobs as it can, or if
-            the worker says that it is a shard that the job does not have.
+            If it serves others under another address, or as many jobs as it can, or if the worker says that it is a
+            shard that the job does not have.
         """
         number, shard, workers = worker.number, worker.shard, worker.workers
         if shard >= workers:
@@ -119,7 +125,7 @@ class Membership:
         member = Member(worker.mac, port)
         self._leave(number, index)
         if number in self._numbers_of_others(member):
-            raise P4sgdError(f"job {number} cannot begin: the aggregator serves others under this number; take another")
+            raise NumberTakenError(_taken(number))
         joining = self._jobs.get(number)
         if joining is None or not joining.takes(index, shard, workers):
             joining = self._jobs[number] = _Joining(workers)
@@ -128,7 +134,7 @@ class Membership:
         if len(joining.members) == workers:
             job = self._whole(number, joining)
             self._controller.set_mac(worker.peer_mac)
-            self._controller.begin(self._free_place(number), job, first_round)
+            self._begin(job, first_round)
             joining.served = job
 
     def of_same_jobs(self, indices: set[int]) -> set[int]:
@@ -161,9 +167,24 @@ class Membership:
         ports = sum(1 << port for port in {member.port for member in members})
         return Job(number, members, self._group_mac, ports)
 
-    def _free_place(self, number: int) -> int:
-        places = self._controller.jobs
-        free = set(range(places)) - self._controller.served().keys()
-        if not free:
-            raise P4sgdError(f"job {number} cannot begin: the aggregator serves {places} others, which is the most")
-        return min(free)
+    def _begin(self, job: Job, first_round: int) -> None:
+        """Have a job served in a free place, though others may take one at the same time."""
+        places = range(self._controller.jobs)
+        while free := set(places) - self._controller.served().keys():
+            place = min(free)
+            try:
+                self._controller.begin(place, job, first_round)
+                return
+            except P4sgdError:
+                served = self._controller.served()
+                if any(other.number == job.number and other != job for other in served.values()):
+                    raise NumberTakenError(_taken(job.number)) from None
+                if served.get(place, job) == job:  # nobody has taken the place: that was not the reason
+                    raise
+        raise P4sgdError(
+            f"job {job.number} cannot begin: the aggregator serves {len(places)} others, which is the most"
+        )
+
+
+def _taken(number: int) -> str:
+    return f"job {number} cannot begin: the aggregator serves others under this number; take another"

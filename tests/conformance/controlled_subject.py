@@ -49,6 +49,7 @@ class ControlledSubject:
             time.sleep(0.0002)
 
     def begin(self, place: int, job: Job, first_round: int) -> None:
+        self._controller.end(place)
         self._controller.begin(place, job, first_round)
 
     def end(self, place: int) -> None:

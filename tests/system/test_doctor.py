@@ -53,6 +53,7 @@ def begin_anew(device, *, ports=0b11, port=1, number=None):
     clients = [client_of(worker) for worker in device.workers]
     number = clients[0].read(registers.JOB)["job"] if number is None else number
     members = [Member(client.read_pair(registers.LOCAL_MAC), at) for client, at in zip(clients, (0, port), strict=True)]
+    device.aggregator.end(0)
     device.aggregator.begin(0, Job(number, tuple(members), 1 << GROUP_BIT, ports), 1)
 
 

@@ -42,7 +42,7 @@ class SoftwareAggregator:
         self._ask("set_mac", mac=mac)
 
     def begin(self, place: int, job: Job, first_round: int) -> None:
-        """Serve a job in a place from this round on, with all slots fresh. What was in the place ends."""
+        """Serve a job in a free place from this round on, with all slots fresh."""
         self._ask("begin", place=place, job=job_to_json(job), first_round=first_round)
 
     def end(self, place: int) -> None:

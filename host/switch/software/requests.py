@@ -7,7 +7,7 @@ A request is an object with ``do`` and what that needs; the answer has either ``
 ============  =========================================  ================================================
 ``size``                                                 version, slots, jobs, mac, and links in ports' order
 ``set_mac``   mac                                        null
-``begin``     place, job, first_round                    null
+``begin``     place, which is free, job, first_round     null
 ``end``       place                                      null
 ``served``                                               lists [place, job]
 ``counters``                                             an object, by names of hw/spec/aggregator.py
@@ -21,14 +21,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from p4sgd.host.links.link import Link
-from p4sgd.host.switch.controller import why_not_readdress
+from p4sgd.host.switch.controller import already_served, occupied, why_not_readdress
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import ROUND_BITS, mac_text
 from p4sgd.sim.network.aggregator import Aggregator, SlotState
 
 __all__ = ["MOST_SLOTS", "VERSION", "RequestError", "Requests", "job_from_json", "job_to_json", "whole"]
 
-VERSION = 1
+VERSION = 2
 """Changes whenever the meaning of a request does."""
 
 MOST_SLOTS = 4096
@@ -154,10 +154,12 @@ class Requests:
             raise RequestError(f"the job needs a port that is not there: there are {len(self._links)}, from 0 on")
         self._check_addresses(job)
         first = whole(first_round, "first_round", 0, (1 << ROUND_BITS) - 1)
-        try:
-            self._aggregator.begin(at, job, first)
-        except ValueError as error:
-            raise RequestError(str(error)) from None
+        for place_of_other, other in self._aggregator.jobs.items():
+            if other.number == job.number:
+                raise RequestError(already_served(job))
+            if place_of_other == at:
+                raise RequestError(occupied(at, other.number))
+        self._aggregator.begin(at, job, first)
 
     def _check_addresses(self, job: Job) -> None:
         """Refuse a job of which every answer would be lost: its workers would take that for a network that is down."""

@@ -200,28 +200,26 @@ def test_counters(lab):
     assert "DROPPED_LONG" not in said
 
 
-def test_clear_begins_anew(lab):
+def test_clear_ends_a_job(lab):
+    """What its workers send again is dropped: of a job that hangs in its first round too."""
     lab.begin(3, number=12, first_round=5)
     lab.send(PacketType.PARTIAL, 2, 5, 0, 1, number=12)
-    said = lab.run("clear", "--first-round", "8").stdout
-    assert said == "job 12 in place 3 begins anew in round 8; a run of it that was under way is lost\n"
-    (view,) = lab.control.look(3, range(2, 3))
-    assert (view.round, view.aggregated) == (7, 0)
-    assert list(lab.control.served()) == [3]
+    said = lab.run("clear").stdout
+    assert said == "job 12 in place 3 has ended; a run of it that was under way is lost\n"
+    dropped = lab.control.counters()["DROPPED_JOB"]
+    lab.send(PacketType.PARTIAL, 2, 5, 0, 1, number=12)
+    assert lab.control.counters()["DROPPED_JOB"] == dropped + 2
+    assert lab.control.served() == {}
 
 
-def test_clear_ends(lab):
+def test_clear_ends_the_job_that_is_named(lab):
     lab.begin(0, number=1)
     lab.begin(1, number=2)
-    done = lab.run("clear", "--end", status=2)
+    done = lab.run("clear", status=2)
     assert "say which job by --job; those that are served: 1, 2" in done.stderr
     done = lab.run("clear", "--job", "3", status=2)
     assert "--job 3: it is not served; those that are: 1, 2" in done.stderr
-    assert json.loads(lab.run("clear", "--job", "2", "--end", "--json").stdout) == {
-        "place": 1,
-        "job": 2,
-        "done": "ended",
-    }
+    assert json.loads(lab.run("clear", "--job", "2", "--json").stdout) == {"place": 1, "job": 2}
     assert list(lab.control.served()) == [0]
 
 

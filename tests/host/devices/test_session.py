@@ -16,7 +16,7 @@ from p4sgd.host.devices.session import Session
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.losses import LOSSES
 from p4sgd.host.switch.cluster_file import read_cluster
-from p4sgd.host.switch.membership import Applicant, Membership
+from p4sgd.host.switch.membership import Applicant, Membership, NumberTakenError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
@@ -98,6 +98,26 @@ def test_join(device):
         assert worker.pair(registers.LOCAL_MAC) == 0x025034534700 + index
     Session(device, NetworkSettings(local_macs=(0x02AA, 0x02BB)))
     assert [worker.pair(registers.LOCAL_MAC) for worker in device.workers] == [0x02AA, 0x02BB]
+
+
+def test_a_number_that_somebody_takes_at_the_same_time(device):
+    """The aggregator refuses it when the last worker is about to join."""
+    worker, refused = device.workers[1], []
+    write = worker.write_register
+
+    def writing(offset, word):
+        if offset == registers.JOIN.offset and len(refused) < 2:
+            refused.append(worker.field(registers.JOB, "job"))
+            raise NumberTakenError("taken")
+        write(offset, word)
+
+    worker.write_register = writing
+    Session(device)
+    assert refused == [1, 2]
+    assert [each.field(registers.JOB, "job") for each in device.workers] == [3, 3]
+    refused.clear()
+    with pytest.raises(NumberTakenError):
+        Session(device, NetworkSettings(job=9))
 
 
 def test_two_trainings_behind_one_port(tmp_path):

@@ -110,9 +110,10 @@ def test_what_a_controller_can_do(loop, client):
     slot = loop.model.slots[1][4]
     slot.round, slot.aggregated, slot.acknowledged = 12, 3, 1
     assert client.look(1, range(3, 6)) == [SlotView(9, 0, 0), SlotView(12, 3, 1), SlotView(9, 0, 0)]
+    client.end(1)
+    client.end(1)
     client.begin(1, first, 20)
     assert client.look(1, range(4, 5)) == [SlotView(19, 0, 0)]
-    client.end(1)
     client.end(1)
     assert client.served() == {0: second}
     assert client.counters() == loop.model.counters() | {"OVERRUNS": 4}
@@ -123,6 +124,8 @@ def test_refusals_are_told(client):
     client.begin(0, job_of(2), 1)
     with pytest.raises(P4sgdError, match="refuses: job 1 is being served already"):
         client.begin(1, job_of(2), 1)
+    with pytest.raises(P4sgdError, match="refuses: place 0 serves job 1: end that first"):
+        client.begin(0, job_of(2, number=2), 1)
     with pytest.raises(P4sgdError, match="refuses: place must be a whole number, 0 to 2"):
         client.begin(3, job_of(1), 1)
     with pytest.raises(P4sgdError, match="needs a port that is not there: there are 2, from 0 on"):

@@ -68,10 +68,14 @@ def test_a_number_is_served_in_one_place(board, aggregator):
         with pytest.raises(P4sgdError, match="job 7 is being served already"):
             host.begin(1, job(7, port=1), 1)
     assert board.running == 0b01
-    aggregator.begin(0, job(7, port=1), 1)
     aggregator.begin(1, job(8), 1)
+    with pytest.raises(P4sgdError, match="place 1 serves job 8: end that first"):
+        aggregator.begin(1, job(9), 1)
+    aggregator.end(0)
+    aggregator.begin(0, job(7, port=1), 1)
     assert FpgaAggregator(board.read, board.write).served() == {0: job(7, port=1), 1: job(8)}
     aggregator.end(0)
+    aggregator.end(1)
     aggregator.begin(1, job(7), 1)
     assert aggregator.served() == {1: job(7)}
 

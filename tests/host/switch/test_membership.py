@@ -3,20 +3,24 @@
 import pytest
 
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.switch.membership import Applicant, Membership
+from p4sgd.host.switch.membership import Applicant, Membership, NumberTakenError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import Member
 from p4sgd.hw.spec.register_map import RegisterClient
 
 
 class Switch:
-    """Refuses what hardware would not stand; ``began`` are its jobs with their first rounds, by place."""
+    """Refuses what an aggregator does; ``began`` are its jobs with their first rounds, by place.
+
+    ``before_begin`` happens when somebody has looked at what is served and is about to begin a job.
+    """
 
     slots, jobs = 4, 2
 
     def __init__(self):
         self.mac = None
         self.began = {}
+        self.before_begin = []
 
     def set_mac(self, mac):
         if mac != self.mac and self.began:
@@ -25,7 +29,10 @@ class Switch:
 
     def begin(self, place, job, first_round):
         assert place in range(self.jobs)
-        assert job.number not in [other.number for at, (other, _) in self.began.items() if at != place]
+        if self.before_begin:
+            self.before_begin.pop()()
+        if place in self.began or job.number in [other.number for other, _ in self.began.values()]:
+            raise P4sgdError("refused")
         self.began[place] = job, first_round
 
     def end(self, place):
@@ -224,6 +231,35 @@ def test_a_place_that_another_program_takes_meanwhile():
     second.join(2, 2, 0, workers=1)
     first.join(1, 1, 1)
     assert first.served == {2: ([2], 1), 1: ([0, 1], 1)}
+
+
+def test_a_place_that_another_program_takes_at_the_same_time():
+    first = Cluster()
+    second = Cluster(first.switch)
+    first.switch.before_begin.append(lambda: second.join(2, 2, 0, workers=1))
+    first.join(0, 1, 0, workers=1)
+    assert first.served == {2: ([2], 1), 1: ([0], 1)}
+
+
+@pytest.mark.parametrize("places", [1, 2])
+def test_a_number_that_another_program_takes_at_the_same_time(monkeypatch, places):
+    monkeypatch.setattr(Switch, "jobs", places)
+    first = Cluster()
+    second = Cluster(first.switch)
+    first.switch.before_begin.append(lambda: second.join(2, 1, 0, workers=1))
+    with pytest.raises(NumberTakenError, match="job 1 cannot begin: the aggregator serves others under this number"):
+        first.join(0, 1, 0, workers=1)
+    assert first.served == {1: ([2], 1)}
+
+
+def test_a_refusal_for_another_reason_is_told():
+    def refuse():
+        raise P4sgdError("no such port")
+
+    cluster = Cluster()
+    cluster.switch.before_begin.append(refuse)
+    with pytest.raises(P4sgdError, match="no such port"):
+        cluster.join(0, 1, 0, workers=1)
 
 
 def test_no_place_is_taken_from_another_program():

@@ -210,6 +210,7 @@ def test_random_frames_do_not_stop_it(served, links):
             counted_to(control, count + 1)
     while links[1].receive() is not None:
         pass
+    control.end(0)
     control.begin(0, job_of(PORTS), 1)
     got, right = Workers(links, seed=seed).all_reduce(5)
     assert got == [right] * PORTS
@@ -314,6 +315,7 @@ def test_privileges_are_dropped(namespace, tmp_path, nobody, links):
         assert (owner.st_uid, owner.st_mode & 0o777) == (nobody.pw_uid, 0o600)
         namespace.ip("link", "delete", "s1")  # without rights too
         namespace.pair("s1", "w1")
+        control.end(0)
         control.begin(0, job_of(PORTS), 1)
         got, right = Workers(links).all_reduce(5)
         assert got == [right] * PORTS
