@@ -29,7 +29,7 @@ class Entry:
 
 
 def generation_after(last: int) -> int:
-    """The generation of a place's next job; 0 is that of slots that no job has used."""
+    """The generation of the switch's next job; 0 is that of slots that no job has used."""
     return last % ((1 << GENERATION_BITS) - 1) + 1
 
 
@@ -39,7 +39,7 @@ def own(mac: int) -> Entry:
 
 
 def serve(place: int, job: Job, first_round: int, generation: int) -> Entry:
-    """A job that is served: all slots of which are fresh if no job in this place had the generation."""
+    """A job that is served: all slots of which are fresh if no job of the switch had the generation that they keep."""
     return Entry(
         "jobs",
         "serve",

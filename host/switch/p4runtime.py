@@ -1,16 +1,20 @@
 """The controller of a BMv2 switch, over P4Runtime.
 
 A program has the right to write for as long as it writes: it then asks for it with a higher election number than anyone
-before. So several can see to one switch in turn, one that trains and one that looks.
+before. So several can see to one switch in turn, one that trains and one that looks; whoever loses the right in the
+middle begins again.
 """
 
 import queue
+import random
+import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.switch.cluster_file import AggregatorAddress, Tls
@@ -18,8 +22,9 @@ from p4sgd.host.switch.controller import SlotView
 from p4sgd.host.switch.entries import Entry
 from p4sgd.host.switch.program import Program
 from p4sgd.host.switch.tables import TableController
+from p4sgd.hw.spec.job import Job
 from p4sgd.hw.spec.outcome import OUTCOME_BITS, counters_by_place
-from p4sgd.hw.spec.packet import BROADCAST, EchoValue, MalformedPacketError, Packet, PacketType
+from p4sgd.hw.spec.packet import BROADCAST, VALUES, EchoValue, MalformedPacketError, Packet, PacketType
 
 try:
     import finsy
@@ -31,7 +36,15 @@ except ModuleNotFoundError as missing:
 
 __all__ = ["P4RuntimeController", "open_p4runtime"]
 
+_T = TypeVar("_T")
+
 _TIMEOUT_S = 10.0
+
+_CONTEST_S = 30.0
+"""How long to contend with other programs for the right to write."""
+
+_LONGEST_PAUSE_S = 0.5
+"""A pause of up to so long, drawn by chance, is given to whoever has taken the right."""
 
 _PROBES = 64
 """Probes that are under way at a time."""
@@ -43,6 +56,10 @@ _PROBE_TRIES = 5
 
 _PROBER_MAC = 0x0250_3453_4701
 """Address that probes come from; answers go to where they came from, whatever it is."""
+
+
+class _RightLostError(P4sgdError):
+    """Another program has taken the right to write."""
 
 
 def open_p4runtime(aggregator: AggregatorAddress) -> "P4RuntimeController":
@@ -91,15 +108,17 @@ class P4RuntimeController(TableController):
             schema = finsy.P4Schema(program.p4info, program.config)
         except (ValueError, text_format.ParseError) as error:
             raise UserError(f"{program.p4info}: not what a P4 compiler writes: {error}") from error
-        with self.changing():
-            request = p4r.SetForwardingPipelineConfigRequest(
-                device_id=self._device_id,
-                election_id=self._election_id,
-                action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
-                config=schema.get_pipeline_config(),
-            )
-            self._call(self._stub.SetForwardingPipelineConfig, request)
+        self.change(partial(self._deploy, schema))
         self._known_schema = schema
+
+    def _deploy(self, schema: "finsy.P4Schema") -> None:
+        request = p4r.SetForwardingPipelineConfigRequest(
+            device_id=self._device_id,
+            election_id=self._election_id,
+            action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
+            config=schema.get_pipeline_config(),
+        )
+        self._call(self._stub.SetForwardingPipelineConfig, request)
 
     @property
     def _schema(self) -> "finsy.P4Schema":
@@ -197,15 +216,24 @@ class P4RuntimeController(TableController):
 
     @property
     def _election_id(self) -> "p4r.Uint128":
-        assert self._stream is not None, "not within changing()"
+        assert self._stream is not None, "not within change()"
         return self._stream.election_id
 
+    def change(self, act: Callable[[], _T]) -> _T:
+        """Do what needs the right to write. If somebody else takes that meanwhile, it is done again from the start."""
+        end = time.monotonic() + _CONTEST_S
+        while True:
+            try:
+                with self._writing():
+                    return act()
+            except _RightLostError:
+                if time.monotonic() > end:
+                    raise
+            time.sleep(random.uniform(0, _LONGEST_PAUSE_S))
+
     @contextmanager
-    def changing(self) -> Iterator[None]:
-        """Have the right to write within the block."""
-        if self._stream is not None:
-            yield
-            return
+    def _writing(self) -> Iterator[None]:
+        """Have the right to write within the block, unless another program takes it."""
         stream = _Stream(self._stub)
         try:
             self._become_primary(stream)
@@ -223,10 +251,15 @@ class P4RuntimeController(TableController):
         response = stream.receive(_TIMEOUT_S)
         if response is None:
             raise P4sgdError(f"the switch at {self._address} does not answer within {_TIMEOUT_S:.0f} s")
-        if response.arbitration.status.code != rpc_code.OK:
-            raise P4sgdError(
-                f"the switch at {self._address} obeys another program: {response.arbitration.status.message}"
-            )
+        self._check_primary(response)
+
+    def _check_primary(self, response: "p4r.StreamMessageResponse") -> None:
+        """Notice that another program has become the primary, which a switch tells all."""
+        if response.WhichOneof("update") == "arbitration" and response.arbitration.status.code != rpc_code.OK:
+            raise self._right_lost(response.arbitration.status.message)
+
+    def _right_lost(self, details: str) -> _RightLostError:
+        return _RightLostError(f"the switch at {self._address} obeys another program: {details or 'it has the right'}")
 
     # Slots
 
@@ -238,42 +271,31 @@ class P4RuntimeController(TableController):
         job = self.served().get(place)
         if job is None:
             raise P4sgdError(f"no job is served in place {place}, so its slots cannot be seen")
-        waiting = {slot: self._probe(job.number, len(job.members), slot) for slot in slots}
+        number = secrets.randbits(31)  # no echo of another look counts in this one
+        waiting = {slot: _probe(job, slot, number) for slot in slots}
         found: dict[int, SlotView] = {}
-        with self.changing():
-            assert self._stream is not None
-            tries = 0
-            while waiting:
-                if tries == _PROBE_TRIES:
-                    raise P4sgdError(
-                        f"the switch at {self._address} does not answer probes: start it with --cpu-port 510"
-                    )
-                under_way = dict(list(waiting.items())[:_PROBES])
-                for frame in under_way.values():
-                    self._stream.send(p4r.StreamMessageRequest(packet=p4r.PacketOut(payload=frame)))
-                tries += 1
-                while under_way and (response := self._stream.receive(_PROBE_S)) is not None:
-                    echo = _echo_of(response, job.number)
-                    if echo is not None and under_way.pop(echo.slot, b""):
-                        del waiting[echo.slot]
-                        acknowledged = echo.values[EchoValue.ACKNOWLEDGED] & 0xFFFF_FFFF
-                        found[echo.slot] = SlotView(echo.round, echo.bitmap, acknowledged)
-                        tries = 0
+        self.change(partial(self._probe_all, waiting, job.number, number, found))
         return [found[slot] for slot in slots]
 
-    @staticmethod
-    def _probe(number: int, workers: int, slot: int) -> bytes:
-        return Packet(
-            type=PacketType.PROBE,
-            job=number,
-            slot=slot,
-            round=0,
-            shard=0,
-            workers=workers,
-            bitmap=1,
-            destination=BROADCAST,
-            source=_PROBER_MAC,
-        ).to_bytes()
+    def _probe_all(self, waiting: dict[int, bytes], job: int, number: int, found: dict[int, SlotView]) -> None:
+        """Send the probes that wait, by slot, until all are answered; those that are go over to ``found``."""
+        assert self._stream is not None
+        tries = 0
+        while waiting:
+            if tries == _PROBE_TRIES:
+                raise P4sgdError(f"the switch at {self._address} does not answer probes: start it with --cpu-port 510")
+            under_way = dict(list(waiting.items())[:_PROBES])
+            for frame in under_way.values():
+                self._stream.send(p4r.StreamMessageRequest(packet=p4r.PacketOut(payload=frame)))
+            tries += 1
+            while under_way and (response := self._stream.receive(_PROBE_S)) is not None:
+                self._check_primary(response)
+                echo = _echo_of(response, job, number)
+                if echo is not None and under_way.pop(echo.slot, b""):
+                    del waiting[echo.slot]
+                    acknowledged = echo.values[EchoValue.ACKNOWLEDGED] & 0xFFFF_FFFF
+                    found[echo.slot] = SlotView(echo.round, echo.bitmap, acknowledged)
+                    tries = 0
 
     # Failures
 
@@ -291,7 +313,7 @@ class P4RuntimeController(TableController):
         if code is grpc.StatusCode.FAILED_PRECONDITION:
             return P4sgdError(f"the switch at {self._address} runs no program: p4sgd switch deploy loads P4SGD's")
         if code is grpc.StatusCode.PERMISSION_DENIED:
-            return P4sgdError(f"the switch at {self._address} obeys another program: {details}")
+            return self._right_lost(details)
         reasons = "; ".join(_reasons(error)) or details
         return P4sgdError(f"the switch at {self._address} refuses, {code.name}: {reasons}")
 
@@ -338,15 +360,31 @@ def _entry_of(table: str, found: "finsy.P4TableEntry") -> Entry:
     return Entry(table, action.name, dict(found.match or {}), dict(action.args))
 
 
-def _echo_of(response: "p4r.StreamMessageResponse", number: int) -> Packet | None:
-    """The ECHO of a job that came with a message, if one did."""
+def _probe(job: Job, slot: int, number: int) -> bytes:
+    return Packet(
+        type=PacketType.PROBE,
+        job=job.number,
+        slot=slot,
+        round=0,
+        shard=0,
+        workers=len(job.members),
+        bitmap=1,
+        values=(number, *[0] * (VALUES - 1)),
+        destination=BROADCAST,
+        source=_PROBER_MAC,
+    ).to_bytes()
+
+
+def _echo_of(response: "p4r.StreamMessageResponse", job: int, number: int) -> Packet | None:
+    """The ECHO of a job's probe with this number that came with a message, if one did."""
     if response.WhichOneof("update") != "packet":
         return None
     try:
         packet = Packet.from_bytes(response.packet.payload)
     except MalformedPacketError:
         return None
-    return packet if packet.type is PacketType.ECHO and packet.job == number else None
+    is_it = packet.type is PacketType.ECHO and packet.job == job and packet.values[EchoValue.NUMBER] == number
+    return packet if is_it else None
 
 
 def _reasons(error: "grpc.Call") -> list[str]:

@@ -1,17 +1,26 @@
 """The controller of a switch that runs a program of `hw/switch`: jobs are entries of its tables."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TypeVar
 
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.switch import entries
-from p4sgd.host.switch.controller import SlotView, why_not_readdress
+from p4sgd.host.switch.controller import SlotView, already_served, occupied, why_not_readdress
 from p4sgd.host.switch.entries import Entry
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.switch import FLOOD_GROUP, GENERATION_BITS, group_of
 
 __all__ = ["TableController"]
+
+_T = TypeVar("_T")
+
+_GENERATIONS = (1 << GENERATION_BITS) - 1
+"""How many there are, without 0."""
+
+_READS = 10
+"""How often to read the tables until no job has begun or ended meanwhile."""
 
 
 class TableController(ABC):
@@ -71,10 +80,9 @@ class TableController(ABC):
     def close(self) -> None:
         """Let go of the switch, which serves on."""
 
-    @contextmanager
-    def changing(self) -> Iterator[None]:
-        """Have the right to write within the block."""
-        yield
+    def change(self, act: Callable[[], _T]) -> _T:
+        """Do what needs the right to write. If somebody else takes that meanwhile, it is done again from the start."""
+        return act()
 
     def set_mac(self, mac: int) -> None:
         """Set the aggregator's own address.
@@ -84,51 +92,52 @@ class TableController(ABC):
         P4sgdError
             If it is another than it has, and jobs are served: their workers would not be heard any more.
         """
-        wanted = entries.own(mac)
-        with self.changing():
-            known = self.read_default(wanted.table)
-            if known == wanted:
-                return
-            if any(map(_is_served, self.read_entries("jobs"))):
-                raise P4sgdError(why_not_readdress(known.data["mac"], mac))
-            self.write_entry(wanted, is_new=False)
+        self.change(partial(self._set_mac, entries.own(mac)))
+
+    def _set_mac(self, wanted: Entry) -> None:
+        known = self.read_default(wanted.table)
+        if known == wanted:
+            return
+        if any(map(_is_served, self.read_entries("jobs"))):
+            raise P4sgdError(why_not_readdress(known.data["mac"], wanted.data["mac"]))
+        self.write_entry(wanted, is_new=False)
 
     def begin(self, place: int, job: Job, first_round: int) -> None:
-        """Serve a job in a place from this round on, with all slots fresh. What was in the place ends.
+        """Serve a job in a free place from this round on, with all slots fresh.
 
         Raises
         ------
         P4sgdError
-            If there is no such place, or another place serves a job of this number.
+            If there is no such place, it serves a job, or another place serves one of this number.
         """
         if not 0 <= place < self.jobs:
             raise P4sgdError(f"there is no place {place}: the switch has places for {self.jobs} jobs")
-        with self.changing():
-            noted = self.read_entries("jobs")
-            if any(
-                _is_served(entry) and entry.key["job"] == job.number and entry.data["place"] != place for entry in noted
-            ):
-                raise P4sgdError(f"job {job.number} is being served already")
-            generation = entries.generation_after(_newest(noted))
-            self._end(place, noted)
-            stale = [entry for entry in self.read_entries("members") if entry.key["job"] == job.number]
-            self.delete_entries(stale)
-            group = group_of(place)
-            self.write_group(group, _ports_of(job.ports), is_new=group not in self.read_groups())
-            for entry in entries.members(job):
-                self.write_entry(entry, is_new=True)
-            is_new = all(entry.key["job"] != job.number for entry in noted)
-            self.write_entry(entries.serve(place, job, first_round, generation), is_new=is_new)
-            self.delete_entries(
-                entry
-                for entry in noted
-                if entry.key["job"] != job.number and (not _is_served(entry) or entry.data["place"] == place)
-            )
+        self.change(partial(self._begin, place, job, first_round, []))
+
+    def _begin(self, place: int, job: Job, first_round: int, own: list[Entry]) -> None:
+        """``own`` is what an earlier call of this one may have written last: the job is served by it then."""
+        noted = self.read_entries("jobs")
+        served = [entry for entry in noted if _is_served(entry) and entry not in own]
+        for other in served:
+            if other.key["job"] == job.number:
+                raise P4sgdError(already_served(job))
+            if other.data["place"] == place:
+                raise P4sgdError(occupied(place, other.key["job"]))
+        self._end(place, noted)
+        numbers = {entry.key["job"] for entry in served}
+        self.delete_entries([entry for entry in self.read_entries("members") if entry.key["job"] not in numbers])
+        group = group_of(place)
+        self.write_group(group, _ports_of(job.ports), is_new=group not in self.read_groups())
+        for entry in entries.members(job):
+            self.write_entry(entry, is_new=True)
+        is_new = all(entry.key["job"] != job.number for entry in noted)
+        own.append(entries.serve(place, job, first_round, entries.generation_after(_newest(noted))))
+        self.write_entry(own[-1], is_new=is_new)
+        self.delete_entries(entry for entry in noted if entry.key["job"] not in {*numbers, job.number})
 
     def end(self, place: int) -> None:
         """Serve what is in a place no longer; nothing happens if nothing is."""
-        with self.changing():
-            self._end(place, self.read_entries("jobs"))
+        self.change(lambda: self._end(place, self.read_entries("jobs")))
 
     def _end(self, place: int, noted: Iterable[Entry]) -> None:
         for entry in noted:
@@ -141,23 +150,23 @@ class TableController(ABC):
                 self.delete_group(group_of(place))
 
     def served(self) -> dict[int, Job]:
-        """The jobs that are served, by place."""
-        members: dict[int, dict[int, Member]] = {}
-        for entry in self.read_entries("members"):
-            member = Member(entry.data["mac"], entry.data["port_of_member"])
-            members.setdefault(entry.key["job"], {})[entry.key["shard"]] = member
-        groups = self.read_groups()
-        found = {}
-        for entry in self.read_entries("jobs"):
-            if _is_served(entry):
-                number, place = entry.key["job"], entry.data["place"]
-                found[place] = Job(
-                    number,
-                    tuple(member for _, member in sorted(members.get(number, {}).items())),
-                    entry.data["group_mac"],
-                    sum(1 << port for port in groups.get(group_of(place), ())),
-                )
-        return found
+        """The jobs that are served, by place.
+
+        Raises
+        ------
+        P4sgdError
+            If jobs begin and end all the time, or the tables are not as P4SGD leaves them.
+        """
+        after = self._served_entries()
+        for _ in range(_READS):
+            before, members, groups = after, self.read_entries("members"), self.read_groups()
+            after = self._served_entries()
+            if before == after:
+                return {entry.data["place"]: _job_of(entry, members, groups) for entry in after}
+        raise P4sgdError("jobs begin and end so often that the switch's tables are never of one moment: try again")
+
+    def _served_entries(self) -> list[Entry]:
+        return [entry for entry in self.read_entries("jobs") if _is_served(entry)]
 
     def set_forwarding(self, ports: Iterable[int], stations: Mapping[int, int]) -> None:
         """Say where frames of other protocols go; what was said before is forgotten.
@@ -169,32 +178,49 @@ class TableController(ABC):
         stations
             Port that an address is behind, by the address.
         """
-        with self.changing():
-            self.set_flood_group(frozenset(ports))
-            known = {entry.key["destination"]: entry for entry in self.read_entries("forwarding")}
-            self.delete_entries(entry for station, entry in known.items() if station not in stations)
-            for station, port in stations.items():
-                entry = entries.forward(station, port)
-                if known.get(station) != entry:
-                    self.write_entry(entry, is_new=station not in known)
+        self.change(partial(self._set_forwarding, frozenset(ports), stations))
+
+    def _set_forwarding(self, ports: frozenset[int], stations: Mapping[int, int]) -> None:
+        self.set_flood_group(ports)
+        known = {entry.key["destination"]: entry for entry in self.read_entries("forwarding")}
+        self.delete_entries(entry for station, entry in known.items() if station not in stations)
+        for station, port in stations.items():
+            entry = entries.forward(station, port)
+            if known.get(station) != entry:
+                self.write_entry(entry, is_new=station not in known)
 
     def set_flood_group(self, ports: frozenset[int]) -> None:
         """Say which ports frames of other protocols are flooded to; none goes back where it came from."""
-        is_new = FLOOD_GROUP not in self.read_groups()
-        self.write_group(FLOOD_GROUP, ports, is_new=is_new)
+        self.write_group(FLOOD_GROUP, ports, is_new=FLOOD_GROUP not in self.read_groups())
 
 
 def _is_served(entry: Entry) -> bool:
     return entry.action == "serve"
 
 
+def _job_of(entry: Entry, members: Iterable[Entry], groups: Mapping[int, frozenset[int]]) -> Job:
+    """The job of an entry of ``jobs``, of which all that is read was written before and is deleted later."""
+    number, place = entry.key["job"], entry.data["place"]
+    by_shard = {
+        member.key["shard"]: Member(member.data["mac"], member.data["port_of_member"])
+        for member in members
+        if member.key["job"] == number
+    }
+    if sorted(by_shard) != list(range(entry.data["workers"])) or group_of(place) not in groups:
+        raise P4sgdError(
+            f"the switch serves job {number} without all of its workers or their multicast group, as P4SGD never has "
+            "it do: load the program anew (p4sgd switch deploy)"
+        )
+    ports = sum(1 << port for port in groups[group_of(place)])
+    return Job(number, tuple(by_shard[shard] for shard in sorted(by_shard)), entry.data["group_mac"], ports)
+
+
 def _newest(noted: Iterable[Entry]) -> int:
-    """The generation that was given last: no other one is less than half of all before it. 0 if none was."""
+    """The generation that was given last, 0 if none was; right as long as no job lasts for half of all generations."""
     newest = 0
-    half = 1 << (GENERATION_BITS - 1)
     for entry in noted:
         generation = entry.data["generation"]
-        if newest == 0 or (generation - newest) % (2 * half) < half:
+        if newest == 0 or (generation - newest) % _GENERATIONS <= _GENERATIONS // 2:
             newest = generation
     return newest
 

@@ -61,9 +61,13 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
     writes : list of str
         Updates in their order, as "INSERT jobs".
     on_write : callable
-        Called with every update that was carried out, before the next.
+        Called after every update that was carried out, before the next.
+    on_packet : callable
+        Called before a packet to the switch is taken.
     lose : int
         So many packets to the switch are lost first.
+    left, late : list of bytes
+        Packets that have left to a program; packets that leave before the answer to the next.
     """
 
     def __init__(self, program: Program, *, credentials=None, has_pipeline=True, has_cpu_port=True):
@@ -71,13 +75,14 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         self.info = p4info_of(program)
         self.config = p4r.ForwardingPipelineConfig(p4info=self.info) if has_pipeline else None
         self.writes = []
-        self.on_write = lambda: None
+        self.on_write = self.on_packet = lambda: None
         self.lose = 0
+        self.left, self.late = [], []
         self.groups = {}
         self._has_cpu_port = has_cpu_port
         self._tables = {table.preamble.id: table for table in self.info.tables}
         self._actions = {action.preamble.id: action for action in self.info.actions}
-        self._elections = {}
+        self._elections = {}  # numbers and queues of answers, by stream
         self._highest = 0
         self._lock = threading.Lock()
         self._server = grpc.server(futures.ThreadPoolExecutor(8))
@@ -121,23 +126,34 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
     def _take(self, request, mine, answers):
         if request.WhichOneof("update") == "arbitration":
             asked = request.arbitration.election_id
-            self._elections[mine] = asked.high << 64 | asked.low
-            self._highest = max(self._highest, self._elections[mine])
-            is_primary = self._elections[mine] == self._highest
-            answer = p4r.StreamMessageResponse(arbitration=request.arbitration)
-            answer.arbitration.status.code = rpc_code.OK if is_primary else rpc_code.ALREADY_EXISTS
-            answers.put(answer)
-        elif self.lose:
+            self._elections[mine] = asked.high << 64 | asked.low, answers
+            self._highest = max(self._highest, self._elections[mine][0])
+            for other, (number, its_answers) in list(self._elections.items()):  # all are told of a new primary
+                if other is mine or self._is_primary(mine):
+                    answer = p4r.StreamMessageResponse(arbitration=request.arbitration)
+                    answer.arbitration.status.code = rpc_code.OK if number == self._highest else rpc_code.ALREADY_EXISTS
+                    its_answers.put(answer)
+            return
+        self.on_packet()
+        if not self._is_primary(mine):
+            return
+        if self.lose:
             self.lose -= 1
         elif self._has_cpu_port:
             with self._lock:
                 left = self.program.receive(request.packet.payload, CPU_PORT)
             if left and left[1] == CPU_PORT:
-                answers.put(p4r.StreamMessageResponse(packet=p4r.PacketIn(payload=left[0])))
+                self.left.append(left[0])
+                for frame in (*self.late, left[0]):
+                    answers.put(p4r.StreamMessageResponse(packet=p4r.PacketIn(payload=frame)))
+                self.late = []
+
+    def _is_primary(self, stream):
+        return stream in self._elections and self._elections[stream][0] == self._highest
 
     def _check_primary(self, request, context):
         number = request.election_id.high << 64 | request.election_id.low
-        if number not in self._elections.values() or number != self._highest:
+        if number not in [known for known, _ in self._elections.values()] or number != self._highest:
             context.abort(grpc.StatusCode.PERMISSION_DENIED, "Not primary")
 
     # Requests

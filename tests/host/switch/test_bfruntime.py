@@ -93,6 +93,7 @@ def test_the_address_stays_while_jobs_are_served(switch, controller):
 def test_slots_are_seen_in_the_registers(switch, controller):
     job = job_of(1, 2)
     for _ in range(3):
+        controller.end(1)
         controller.begin(1, job, 5)
         assert controller.look(1, range(3)) == [SlotView(4, 0, 0)] * 3
         for shard in (0, 1):
@@ -135,13 +136,17 @@ def test_what_ends_early_is_put_right(switch, controller):
             if len(writes) == most:
                 raise BfruntimeRpcException(14, "the connection is cut")
 
+        def replace():
+            controller.end(0)
+            controller.begin(0, new, 0)
+
         switch.on_write = cut
         try:
-            controller.begin(0, new, 0)
+            replace()
         except P4sgdError:
             switch.on_write = lambda what: None
             assert controller.served() == ({0: old} if most == 1 else {} if "del jobs" not in writes else {0: new})
-            controller.begin(0, new, 0)
+            replace()
             assert controller.served() == {0: new}
         else:
             break

@@ -12,11 +12,13 @@ from support.p4_switch import with_sizes
 from support.p4runtime_server import P4RuntimeServer, RefusedError, p4info_of
 
 from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.switch import entries
 from p4sgd.host.switch.cluster_file import Tls
 from p4sgd.host.switch.controller import SlotView
 from p4sgd.host.switch.p4runtime import P4RuntimeController
 from p4sgd.host.switch.program import Program as BuiltProgram
 from p4sgd.host.switch.program import read_program
+from p4sgd.host.switch.tables import _newest
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import Packet, PacketType
@@ -108,6 +110,7 @@ def test_the_address_stays_while_jobs_are_served(server, controller):
 def test_slots_are_fresh_in_every_job(server, controller):
     job = job_of(1, 2)
     for _ in range(3):
+        controller.end(0)
         controller.begin(0, job, 5)
         assert controller.look(0, range(3)) == [SlotView(4, 0, 0)] * 3
         for shard in (0, 1):
@@ -117,7 +120,7 @@ def test_slots_are_fresh_in_every_job(server, controller):
 
 
 def test_generations_are_new_in_whatever_order_jobs_begin_and_end(server, controller):
-    """The last 65,534 of them at least, whichever places and numbers they have, past the largest one too."""
+    """Whichever places and numbers they have, past the largest one too."""
     rng = random.Random(SEED)
     server.program.tables["jobs"].entries[(200,)] = ("retire", [65530])
     given = [65530]
@@ -126,12 +129,24 @@ def test_generations_are_new_in_whatever_order_jobs_begin_and_end(server, contro
         if rng.random() < 0.3:
             controller.end(place)
         elif number not in {job.number for other, job in controller.served().items() if other != place}:
+            controller.end(place)
             controller.begin(place, job_of(number, 1), 0)
             (noted,) = (entry for entry in controller.read_entries("jobs") if entry.key["job"] == number)
             given.append(noted.data["generation"])
         assert len(server.program.tables["jobs"].entries) <= 4
     assert 0 not in given
     assert len(set(given)) == len(given) > 12, f"seed {SEED}"
+
+
+@pytest.mark.parametrize("first", [1, 20_000, 40_000, 65_535])
+def test_the_last_generation_is_known_while_a_job_lasts(first):
+    """For 32,767 jobs: the figure of hw/switch/README.md."""
+    lasts = entries.serve(0, job_of(1, 1), 0, first)
+    generation = first
+    for _ in range(32_767):
+        generation = entries.generation_after(generation)
+        last = entries.retire(2, generation)
+        assert _newest([lasts, last]) == _newest([last, lasts]) == generation
 
 
 def test_a_job_is_never_served_by_half(server, controller):
@@ -157,14 +172,19 @@ def test_a_job_is_never_served_by_half(server, controller):
             if len(seen) == most:
                 raise RefusedError(13, "the connection is cut")
 
+        def replace():
+            controller.end(0)
+            controller.begin(0, new, 0)
+
         server.on_write = lambda: None
+        controller.end(0)
         controller.begin(0, old, 0)
         server.on_write = cut
         try:
-            controller.begin(0, new, 0)
+            replace()
         except P4sgdError:
             server.on_write = lambda: None
-            controller.begin(0, new, 0)
+            replace()
             assert controller.served() == {0: new}
             controller.end(0)
             assert controller.served() == {}
@@ -180,9 +200,77 @@ def test_a_number_is_served_once(controller):
     controller.begin(0, job_of(1, 2), 0)
     with pytest.raises(P4sgdError, match="job 1 is being served"):
         controller.begin(1, job_of(1, 3), 0)
+    with pytest.raises(P4sgdError, match="job 1 is being served"):
+        controller.begin(0, job_of(1, 3), 0)
     with pytest.raises(P4sgdError, match="no place 2"):
         controller.begin(2, job_of(2, 3), 0)
     assert controller.served() == {0: job_of(1, 2)}
+
+
+def test_a_place_that_two_programs_found_free_is_given_to_one(server, controller):
+    with contextlib.closing(P4RuntimeController(server.address)) as other:
+        assert controller.served() == other.served() == {}
+        controller.begin(0, job_of(1, 2), 0)
+        with pytest.raises(P4sgdError, match="place 0 serves job 1: end that first"):
+            other.begin(0, job_of(2, 2), 0)
+        assert other.served() == {0: job_of(1, 2)}
+
+
+def test_what_is_left_of_jobs_that_never_began_is_removed(server, controller):
+    def cut():
+        if any(key[0] == 5 for key in server.program.tables["members"].entries):
+            raise RefusedError(13, "the connection is cut")
+
+    controller.begin(1, job_of(2, 3), 0)
+    server.on_write = cut
+    with pytest.raises(P4sgdError, match="the connection is cut"):
+        controller.begin(0, job_of(5, 4), 0)
+    server.on_write = lambda: None
+    controller.begin(0, job_of(6, 2), 0)
+    assert sorted(server.program.tables["members"].entries) == [(2, 0), (2, 1), (2, 2), (6, 0), (6, 1)]
+
+
+@pytest.fixture
+def while_read(monkeypatch, controller):
+    """What happens while the jobs are read, one after the other."""
+    happens, read = [], controller.read_entries
+
+    def reading(table):
+        found = read(table)
+        if table == "members" and happens:
+            happens.pop(0)()
+        return found
+
+    monkeypatch.setattr(controller, "read_entries", reading)
+    return happens
+
+
+def test_jobs_are_read_as_they_are_at_one_moment(server, controller, while_read):
+    with contextlib.closing(P4RuntimeController(server.address)) as other:
+        other.begin(0, job_of(1, 3), 0)
+        while_read += [lambda: other.begin(1, job_of(2, 2), 0), lambda: other.end(0)]
+        assert controller.served() == {1: job_of(2, 2)}
+        assert not while_read
+        while_read += [lambda: other.end(1), lambda: other.begin(1, job_of(2, 2), 0)] * 10
+        with pytest.raises(P4sgdError, match="jobs begin and end so often that"):
+            controller.served()
+
+
+def test_a_job_that_lacks_workers(server, controller):
+    controller.begin(0, job_of(1, 3), 0)
+    del server.program.tables["members"].entries[1, 2]
+    with pytest.raises(P4sgdError, match=r"serves job 1 without all of its workers .*: load the program anew"):
+        controller.served()
+
+
+def test_an_echo_of_an_earlier_look_does_not_count(server, controller):
+    job = job_of(1, 2)
+    controller.begin(0, job, 5)
+    assert controller.look(0, range(2)) == [SlotView(4, 0, 0)] * 2
+    server.late = server.left[:]
+    send(server, job, PacketType.PARTIAL, 1, 5)
+    assert controller.look(0, range(2)) == [SlotView(5, 0b10, 0), SlotView(4, 0, 0)]
+    assert not server.late
 
 
 def test_all_slots_are_seen_though_probes_are_lost(server, controller):
@@ -236,12 +324,61 @@ def test_several_see_to_a_switch_in_turn(server, controller):
         assert other.served() == controller.served() == {1: job_of(2, 2)}
 
 
-def test_one_that_loses_the_right_to_write_is_told(server, controller):
-    with contextlib.closing(P4RuntimeController(server.address)) as other:
-        with controller.changing():
-            with other.changing():
-                with pytest.raises(P4sgdError, match="obeys another program"):
-                    controller.begin(0, job_of(1, 2), 0)
+@pytest.fixture
+def other(server, monkeypatch):
+    """Another program; contests for the right to write are short."""
+    monkeypatch.setattr("p4sgd.host.switch.p4runtime._LONGEST_PAUSE_S", 0.01)
+    with contextlib.closing(P4RuntimeController(server.address)) as opened:
+        yield opened
+
+
+def test_a_job_begins_though_another_program_takes_the_right_to_write(server, controller, other):
+    """After however many updates; what has been written by then is put right."""
+    controller.set_mac(MAC)
+    for at in range(1, 20):
+        updates = []
+
+        def take(updates=updates, at=at):
+            updates.append(None)
+            if len(updates) == at:
+                other.change(lambda: None)
+
+        controller.end(0)
+        server.on_write = take
+        controller.begin(0, job_of(at, 3), 0)
+        server.on_write = lambda: None
+        assert controller.served() == {0: job_of(at, 3)}
+        assert len(server.program.tables["members"].entries) == 3
+        if len(updates) < at:
+            break
+    assert at > 5
+
+
+def test_slots_are_seen_though_another_program_takes_the_right_to_write(server, controller, other):
+    packets = []
+
+    def take():
+        packets.append(None)
+        if len(packets) in (1, 70):
+            other.change(lambda: None)
+
+    controller.begin(0, job_of(1, 2), 0)
+    server.on_packet = take
+    assert controller.look(0, range(256)) == [SlotView(65535, 0, 0)] * 256
+    assert len(packets) > 256
+
+
+def test_one_that_never_gets_the_right_to_write_is_told(controller, other, monkeypatch):
+    monkeypatch.setattr("p4sgd.host.switch.p4runtime._CONTEST_S", 0.1)
+    become_primary = controller._become_primary
+
+    def become_second(stream):
+        become_primary(stream)
+        other.change(lambda: None)
+
+    monkeypatch.setattr(controller, "_become_primary", become_second)
+    with pytest.raises(P4sgdError, match="obeys another program"):
+        controller.begin(0, job_of(1, 2), 0)
 
 
 def test_other_programs_and_none(program):
