@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
+from p4sgd.host.errors import P4sgdError
 from p4sgd.host.switch.controller import Controller, SlotView
 from p4sgd.hw.spec.job import Job
 
-__all__ = ["JobProgress", "WaitingSlot", "shards_of", "slots_under_way", "watch"]
+__all__ = ["JobProgress", "WaitingSlot", "look_at_jobs", "shards_of", "watch"]
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,27 @@ def shards_of(bitmap: int) -> tuple[int, ...]:
     return tuple(shard for shard in range(bitmap.bit_length()) if bitmap >> shard & 1)
 
 
-def slots_under_way(controller: Controller, place: int, job: Job) -> tuple[WaitingSlot, ...]:
-    """The slots of a job that have some partials, and not yet all acknowledgements."""
+def look_at_jobs(controller: Controller) -> dict[tuple[int, Job], tuple[WaitingSlot, ...]]:
+    """The slots that have some partials, and not yet all acknowledgements, by place and job.
+
+    A job that ends while it is looked at is left out.
+    """
+    found = {}
+    for place, job in controller.served().items():
+        problem = None
+        try:
+            seen = _under_way(controller, place, job)
+        except P4sgdError as error:
+            problem = error
+        if controller.served().get(place) != job:
+            continue  # what was seen may be of the next job, or the problem that there is none
+        if problem is not None:
+            raise problem
+        found[place, job] = seen
+    return found
+
+
+def _under_way(controller: Controller, place: int, job: Job) -> tuple[WaitingSlot, ...]:
     views = controller.look(place, range(controller.slots))
     return tuple(
         _waiting(slot, view, job.everyone)
@@ -63,19 +83,18 @@ def _waiting(slot: int, view: SlotView, everyone: int) -> WaitingSlot:
     return WaitingSlot(slot, view.round, view.aggregated, view.acknowledged, partials, acknowledgements)
 
 
-def watch(before: dict[int, tuple[WaitingSlot, ...]], controller: Controller) -> list[JobProgress]:
+def watch(before: dict[tuple[int, Job], tuple[WaitingSlot, ...]], controller: Controller) -> list[JobProgress]:
     """Look at all jobs again.
 
     Parameters
     ----------
     before
-        What was under way some time ago, by place.
+        What `look_at_jobs` has found some time ago.
     controller
         Of the aggregator.
     """
     found = []
-    for place, job in controller.served().items():
-        under_way = slots_under_way(controller, place, job)
-        seen = set(before.get(place, ()))
+    for (place, job), under_way in look_at_jobs(controller).items():
+        seen = set(before.get((place, job), ()))
         found.append(JobProgress(place, job, under_way, tuple(slot for slot in under_way if slot in seen)))
     return found

@@ -16,8 +16,9 @@ from p4sgd.host.cli import main
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.links import open_link
 from p4sgd.host.switch.membership import Applicant, Membership
+from p4sgd.host.switch.software.client import SoftwareAggregator
 from p4sgd.hw.spec.job import Job, Member
-from p4sgd.hw.spec.packet import Packet, PacketType
+from p4sgd.hw.spec.packet import Packet, PacketType, mac_text
 from p4sgd.hw.spec.udp import address_of
 
 WORKERS = 3
@@ -37,7 +38,11 @@ class Lab:
         self._frames = control.counters()["FRAMES"]
         text = f'[aggregator]\nkind = "socket"\ncontrol = "unix:{folder}/aggregator"\n'
         self.file.write_text(
-            text + "".join(f'[[workers]]\ncontrol = "unix:/lab/w{shard}"\nport = 0\n' for shard in range(WORKERS))
+            text
+            + "".join(
+                f'[[workers]]\ncontrol = "unix:/lab/w{shard}"\nport = 0\nmac = "{mac_text(mac)}"\n'
+                for shard, mac in enumerate(self.macs)
+            )
         )
 
     def begin(self, place=0, number=1, first_round=1):
@@ -151,13 +156,59 @@ def test_neighbours_that_wait_for_the_same_are_told_together(lab, between):
 
 
 def test_a_job_of_another_cluster_file(lab, between):
-    """Which workers those are is not known then, but where they are."""
-    members = (Member(lab.macs[0], 0), Member(lab.macs[1], 0))
+    """Which workers those are is not known then, but where they are; those of other files may be as many."""
+    members = tuple(Member(mac ^ (shard % 2) << 39, 0) for shard, mac in enumerate(lab.macs))
     lab.control.begin(0, Job(9, members, GROUP, 1), 1)
-    packet = Packet(PacketType.PARTIAL, 9, 0, 1, 0, 2, 1, (1,) * 8, lab.switch, lab.macs[0])
+    packet = Packet(PacketType.PARTIAL, 9, 0, 1, 0, WORKERS, 1, (1,) * 8, lab.switch, lab.macs[0])
     lab._links[0].send(packet.to_bytes())
     lab.send(PacketType.PARTIAL, 0, 1, 0, number=8)  # of no job: only to wait for the other
-    assert "job 9, slot 0, round 1: no partials have arrived from shard 1 (port 0)\n" in lab.run("status").stdout
+    said = lab.run("status").stdout
+    assert "job 9, slot 0, round 1: no partials have arrived from shard 1 (port 0), shard 2 (unix:/lab/w2, " in said
+
+
+def test_a_job_that_follows_another_in_its_place(lab, between):
+    """The same slots of it are under way, but have not been for long."""
+
+    def follow():
+        lab.control.end(0)
+        lab.begin(number=2)
+        lab.send(PacketType.PARTIAL, 5, 1, 0, number=2)
+
+    lab.begin(number=1)
+    lab.send(PacketType.PARTIAL, 5, 1, 0)
+    between.do = follow
+    (job,) = json.loads(lab.run("status", "--json").stdout)["jobs"]
+    assert (job["job"], job["under_way"], job["stuck"]) == (2, 1, [])
+
+
+@pytest.mark.parametrize("is_refused", [False, True], ids=["another follows", "none follows"])
+def test_a_job_that_ends_while_it_is_looked_at(lab, between, monkeypatch, is_refused):
+    """As a switch that is probed refuses to show slots of no job."""
+    look = SoftwareAggregator.look
+
+    def looking(controller, place, slots):
+        if place == 0:
+            lab.control.end(0)
+            if is_refused:
+                raise P4sgdError("no job is served in place 0")
+            lab.begin(0, number=3)
+            lab.send(PacketType.PARTIAL, 7, 1, 0, number=3)
+        return look(controller, place, slots)
+
+    monkeypatch.setattr(SoftwareAggregator, "look", looking)
+    lab.begin(0, number=1)
+    lab.begin(1, number=2)
+    lab.send(PacketType.PARTIAL, 5, 1, 0, number=2)
+    assert [slot["job"] for slot in json.loads(lab.run("slots", "--json").stdout)["slots"]] == [2]
+
+
+def test_slots_that_cannot_be_seen(lab, monkeypatch):
+    def refuse(controller, place, slots):
+        raise P4sgdError("start it with --cpu-port")
+
+    monkeypatch.setattr(SoftwareAggregator, "look", refuse)
+    lab.begin()
+    assert "start it with --cpu-port" in lab.run("slots", status=1).stderr
 
 
 def test_nothing_is_served(lab, between):

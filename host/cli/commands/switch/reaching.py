@@ -41,6 +41,7 @@ def controller_of(path: Path) -> "Iterator[tuple[Cluster, Controller]]":
 
 
 def control_of(cluster: "Cluster", job: "Job", shard: int) -> str | None:
-    """The control address of a shard's worker; None if the cluster file is not of this job."""
-    is_ours = [worker.port for worker in cluster.workers] == [member.port for member in job.members]
-    return cluster.workers[shard].control if is_ours else None
+    """The control address of a shard's worker; None if it is none of the cluster file's."""
+    known = {(worker.local_mac, worker.port): worker.control for worker in cluster.workers}
+    member = job.members[shard]
+    return known.get((member.mac, member.port))

@@ -20,15 +20,11 @@ def slots(path: Path, as_json: bool, quiet: bool) -> None:
     Those are the slots that have some partials of their round and not yet everybody's acknowledgement. Shards that have
     not arrived, or not acknowledged, are listed by their numbers.
     """
-    from p4sgd.host.switch.progress import slots_under_way
+    from p4sgd.host.switch.progress import look_at_jobs
 
     output = Output(as_json=as_json, quiet=quiet)
     with controller_of(path) as (_, controller):
-        found = [
-            (place, job, slot)
-            for place, job in controller.served().items()
-            for slot in slots_under_way(controller, place, job)
-        ]
+        found = [(place, job, slot) for (place, job), seen in look_at_jobs(controller).items() for slot in seen]
     output.document(
         {
             "slots": [

@@ -39,11 +39,11 @@ def status(path: Path, interval: float, as_json: bool, quiet: bool) -> None:
     table says for which slots and rounds which shards have not arrived, or not acknowledged the sums, and where their
     workers are. A slot that two looks find alike may also have been used again and again; that takes 65,536 rounds.
     """
-    from p4sgd.host.switch.progress import slots_under_way, watch
+    from p4sgd.host.switch.progress import look_at_jobs, watch
 
     output = Output(as_json=as_json, quiet=quiet)
     with controller_of(path) as (cluster, controller), output.working("looking at the slots"):
-        before = {place: slots_under_way(controller, place, job) for place, job in controller.served().items()}
+        before = look_at_jobs(controller)
         time.sleep(interval)
         found = watch(before, controller)
         size = {"slots": controller.slots, "places": controller.jobs}
