@@ -1,0 +1,37 @@
+"""Workers of several ranks that join a job at one aggregator."""
+
+import pytest
+from support.ranks import run_ranks
+from support.recording_device import RecordingWorker
+
+from p4sgd.host.devices.members import Members
+from p4sgd.host.switch.membership import NumberTakenError
+from p4sgd.hw.spec.config import PRESETS
+
+RANKS = 3
+
+
+class Refusing:
+    """Refuses the last worker."""
+
+    def __init__(self):
+        self.joined = []
+
+    def join(self, applicant, port, first_round, *, index):
+        self.joined.append(index)
+        if len(self.joined) == RANKS:
+            raise NumberTakenError("the number is taken")
+
+
+def test_a_refusal_reaches_all_ranks():
+    """So that all take the next number; only the first of them talks to the aggregator."""
+    membership = Refusing()
+
+    def join(ranks):
+        members = Members(lambda: membership if ranks.rank == 0 else pytest.fail("not the first"), ranks)
+        with pytest.raises(NumberTakenError, match="the number is taken"):
+            members.join(RecordingWorker(PRESETS["tiny"](), size=16), ranks.rank, 0, 1)
+        return ranks.rank
+
+    assert run_ranks(RANKS, join) == [0, 1, 2]
+    assert membership.joined == [0, 1, 2]
