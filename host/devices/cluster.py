@@ -6,7 +6,6 @@ A cluster file says where they are (`p4sgd.host.switch.cluster_file`). The worke
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -27,11 +26,11 @@ from p4sgd.host.switch.opening import open_controller
 from p4sgd.hw.spec.clock import CLOCK_NS
 from p4sgd.hw.spec.config import WorkerConfig
 
-__all__ = ["ClusterDevice", "ClusterWorker", "network_settings", "settings_to_examine"]
+__all__ = ["ClusterDevice", "ClusterWorker", "network_settings"]
 
-_EXAMINED_MS = 20
-"""First wait of workers that are examined: longer than it takes to start them one after the other, so that what they
-send again was lost."""
+_SLACK_S = 0.02
+"""A batch of a socket aggregator takes a millisecond or two, and programs wait for processors. To start all workers one
+after the other takes less: so what they send again under an examination was lost."""
 
 _LOOK_S = 0.05
 """How long to wait for one worker before it is seen whether the others are still there."""
@@ -46,12 +45,8 @@ def network_settings(cluster: Cluster) -> NetworkSettings:
         doublings=options.doublings,
         aggregator_mac=cluster.aggregator.mac,
         local_macs=tuple(worker.local_mac for worker in cluster.workers),
+        slack_s=_SLACK_S,
     )
-
-
-def settings_to_examine(network: NetworkSettings) -> NetworkSettings:
-    """The settings of a cluster for an examination (`p4sgd.host.devices.doctor`)."""
-    return replace(network, resend_cycles=max(network.resend_cycles, _EXAMINED_MS * 1_000_000 // CLOCK_NS))
 
 
 _Reached: TypeAlias = RemoteWorker | BoardWorker

@@ -10,6 +10,9 @@ from p4sgd.hw.spec.register_map import RegisterClient
 
 __all__ = ["GivenUp", "NetworkError", "explain_network_error", "inquire"]
 
+_OWN_PROBE = 0
+"""Number of the probe that a worker sends by itself when it gives up (`registers.PROBE`)."""
+
 
 class NetworkError(P4sgdError):
     """Workers gave up waiting for the network."""
@@ -41,16 +44,16 @@ class GivenUp:
         return f"slot {self.slot}, round {self.round}"
 
 
-def inquire(client: RegisterClient) -> GivenUp | None:
+def inquire(client: RegisterClient, echo_s: float) -> GivenUp | None:
     """What a worker knows of its giving up; None if it has not.
 
     It has asked the aggregator about the slot that went without an answer, and asks again if it was not heard: a
-    network that loses much is no dead one.
+    network that loses much is no dead one. ``echo_s`` is as `probe` has it.
     """
     reason = client.read(registers.GIVEN_UP)
     if not reason["given_up"]:
         return None
-    echo = wait_for_echo(client) or ask_again(client, reason["slot"])
+    echo = wait_for_echo(client, _OWN_PROBE, echo_s) or ask_again(client, reason["slot"], echo_s)
     workers = client.read(registers.JOB)["workers"]
     return GivenUp(reason["slot"], reason["round"], bool(reason["partial"]), workers, echo)
 

@@ -8,9 +8,9 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.clock import CLOCK_NS
 from p4sgd.hw.spec.packet import GROUP_BIT
 
-__all__ = ["NetworkSettings"]
+__all__ = ["WAIT_LIMIT", "NetworkSettings"]
 
-_WAIT_LIMIT = 1 << 31
+WAIT_LIMIT = 1 << 31
 """Cycles that a worker's wait is below, doubled as often as it may be (`registers.RESEND`)."""
 
 
@@ -38,6 +38,9 @@ class NetworkSettings:
     local_macs
         MAC addresses of the workers, by shard index, no two alike; none for 02:50:34:53:47 ('P4SG') and the shard,
         which will do where no others share a port of the aggregator.
+    slack_s
+        By how many seconds what is prompt in this network may be late by the clock: the answer of a program, and
+        workers that are started one after the other. 0 in a simulated network, where the clock says nothing.
 
     Raises
     ------
@@ -52,6 +55,7 @@ class NetworkSettings:
     resends: int = 255
     aggregator_mac: int = 0
     local_macs: tuple[int, ...] = ()
+    slack_s: float = 0.0
 
     def __post_init__(self) -> None:
         for name, low, field in (
@@ -64,10 +68,10 @@ class NetworkSettings:
             value, most = getattr(self, name), (1 << field.bits) - 1
             if value is not None and not low <= value <= most:
                 raise UserError(f"{name} must be {low} to {most}, not {value}")
-        if self.resend_cycles << self.doublings >= _WAIT_LIMIT:
+        if self.resend_cycles << self.doublings >= WAIT_LIMIT:
             raise UserError(
                 f"{self.resend_cycles} resend_cycles with {self.doublings} doublings are a wait of "
-                f"{self.resend_cycles << self.doublings} cycles, which must be below {_WAIT_LIMIT}: take less of either"
+                f"{self.resend_cycles << self.doublings} cycles, which must be below {WAIT_LIMIT}: take less of either"
             )
         if not 0 <= self.aggregator_mac < 1 << 48 or self.aggregator_mac >> GROUP_BIT & 1:
             raise UserError(f"aggregator_mac must be the address of a single host, not {self.aggregator_mac:#014x}")
@@ -75,6 +79,11 @@ class NetworkSettings:
     def local_mac(self, shard: int) -> int:
         """MAC address of a worker."""
         return self.local_macs[shard] if self.local_macs else 0x02 << 40 | registers.MAGIC << 8 | shard
+
+    @property
+    def echo_s(self) -> float:
+        """How long to wait for the answer to a probe, by the clock: as for any other, and the slack; 0 if simulated."""
+        return max(self.slack_s, self.resend_cycles * CLOCK_NS / 1e9) if self.slack_s else 0.0
 
     @property
     def patience_s(self) -> float:

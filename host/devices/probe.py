@@ -1,6 +1,9 @@
 """Probes: what an aggregator answers when a worker asks it."""
 
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import repeat
 
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.drop import VERDICT, Drop
@@ -13,7 +16,7 @@ PROBES = 32
 would once in 4,000 million times."""
 
 _READS = 250
-"""How often to look for an echo: it comes within microseconds or not at all."""
+"""How often to look for an echo in a simulated network: each look lets some cycles pass, an echo takes a few dozen."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Echo:
     cycles: int
 
 
-def probe(client: RegisterClient, *, slot: int, number: int, broadcast: bool) -> Echo | None:
+def probe(client: RegisterClient, *, slot: int, number: int, broadcast: bool, echo_s: float) -> Echo | None:
     """Have a worker send a probe; returns the answer, None if there is none.
 
     Parameters
@@ -70,22 +73,25 @@ def probe(client: RegisterClient, *, slot: int, number: int, broadcast: bool) ->
         Number of the probe, 1 to 255, another than that of the one before.
     broadcast
         Whether any aggregator is asked, else that of PEER_MAC.
+    echo_s
+        How many seconds to wait for the answer (`NetworkSettings.echo_s`); 0 in a simulated network.
     """
     client.write(registers.PROBE, slot=slot, number=number, broadcast=int(broadcast))
-    return wait_for_echo(client)
+    return wait_for_echo(client, number, echo_s)
 
 
-def ask_again(client: RegisterClient, slot: int) -> Echo | None:
+def ask_again(client: RegisterClient, slot: int, echo_s: float) -> Echo | None:
     """Have a worker ask the aggregator of PEER_MAC about a slot until it is answered; None if it never is."""
-    answers = (probe(client, slot=slot, number=number, broadcast=False) for number in range(1, 1 + PROBES))
+    numbers = range(1, 1 + PROBES)
+    answers = (probe(client, slot=slot, number=number, broadcast=False, echo_s=echo_s) for number in numbers)
     return next((answer for answer in answers if answer is not None), None)
 
 
-def wait_for_echo(client: RegisterClient) -> Echo | None:
-    """The answer to a worker's last probe, once it is there; None if it does not come."""
-    for _ in range(_READS):
+def wait_for_echo(client: RegisterClient, number: int, echo_s: float) -> Echo | None:
+    """The answer to the probe of a worker that has this number, once it is there; None if it does not come."""
+    for _ in _looks(echo_s):
         head = client.read(registers.ECHO)
-        if head["came"]:
+        if head["came"] and head["number"] == number:
             break
     else:
         return None
@@ -103,3 +109,14 @@ def wait_for_echo(client: RegisterClient) -> Echo | None:
         acknowledged=client.read(registers.ECHO_ACKNOWLEDGED)["value"],
         cycles=client.read(registers.ECHO_CYCLES)["value"],
     )
+
+
+def _looks(echo_s: float) -> Iterator[None]:
+    """One for each look at what may have come."""
+    if not echo_s:
+        yield from repeat(None, _READS)
+        return
+    end = time.monotonic() + echo_s
+    while time.monotonic() < end:
+        yield
+    yield  # the program may have slept since the one before

@@ -260,7 +260,7 @@ class Session:
             if status["memory_error"]:  # the others then lack its packets
                 raise P4sgdError(f"worker {index} met a memory error; the weights of this run are void")
         if any(status["network_error"] for status in statuses):
-            known = self._of_job([inquire(client) for client in self._clients])
+            known = self._of_job([inquire(client, self.network.echo_s) for client in self._clients])
             raise NetworkError(f"{explain_network_error(known)}; the weights of this run are void")
         flags: set[str] = set()
         for index, (ended, status) in enumerate(zip(done, statuses, strict=True)):

@@ -64,17 +64,13 @@ def doctor(
         from p4sgd.hw.spec.config import PRESETS
 
         options: dict[str, Any] = dict(disturb)
-        network = None
         found = find_cluster(device, cluster)
         if found is not None:
             _refuse_given("workers", "name", "disturb")
-            from p4sgd.host.devices.cluster import network_settings, settings_to_examine
-
             options["cluster"], workers, name = found, len(found.workers), None
-            network = settings_to_examine(network_settings(found))
         opened = open_device(device, None if name is None else PRESETS[name](), workers, **options)
     with contextlib.closing(opened), output.working("examining the network"):
-        examination = examine(opened, network)
+        examination = examine(opened)
     output.document(
         {
             "device": device,

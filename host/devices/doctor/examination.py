@@ -12,15 +12,19 @@ from p4sgd.host.devices.doctor.neighbour import ask_neighbour, tell_ways_apart
 from p4sgd.host.devices.doctor.settings import enough_resend_cycles, examine_settings
 from p4sgd.host.devices.doctor.trial import Trial
 from p4sgd.host.devices.identification import find_foreign
-from p4sgd.host.devices.network import NetworkSettings
+from p4sgd.host.devices.network import WAIT_LIMIT, NetworkSettings
 from p4sgd.host.devices.session import Session
 from p4sgd.host.switch.controller import Controller
 from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.clock import CLOCK_NS
 
 __all__ = ["examine"]
 
 _DOUBLINGS, _RESENDS = 3, 24
 """Patience of the workers: 183 times the first wait, and enough resends for a lossy network."""
+
+_LONGEST_FIRST_WAIT = (WAIT_LIMIT - 1) >> _DOUBLINGS
+"""RESEND_CYCLES that may double so often: a second."""
 
 
 def examine(device: Device, network: NetworkSettings | None = None) -> Examination:
@@ -37,7 +41,8 @@ def examine(device: Device, network: NetworkSettings | None = None) -> Examinati
     network
         How workers are told to find the aggregator, else as the device says. How often they resend is chosen here.
     """
-    network = replace(network or device.network_settings or NetworkSettings(), doublings=_DOUBLINGS, resends=_RESENDS)
+    network = network or device.network_settings or NetworkSettings()
+    network = _with_patience(network, round(network.slack_s * 1e9) // CLOCK_NS)
     aggregator = _readable(device.aggregator)
     findings = [_examine_worker(device, index) for index in range(len(device.workers))]
     findings += examine_ethernet(device.links or {})
@@ -48,13 +53,21 @@ def examine(device: Device, network: NetworkSettings | None = None) -> Examinati
     findings += examine_identities([client_of(worker) for worker in device.workers])
     if not (known := Examination(tuple(findings), complete=False)).healthy:
         return known
-    ways, patience = _examine_ways(device, trial, aggregator)
+    ways, patience = _examine_ways(device, session, trial, aggregator)
     findings += ways
     if not (known := Examination(tuple(findings), complete=False)).healthy:
         return known
-    _have_patience(device, patience)
+    if network.resend_cycles < patience:  # what is sent again then says something of what comes
+        session = Session(device, _with_patience(network, patience))
+        trial = Trial(device, session)
     findings += examine_allreduce(session, trial, aggregator)
     return Examination(tuple(findings), complete=True)
+
+
+def _with_patience(network: NetworkSettings, resend_cycles: int) -> NetworkSettings:
+    """The settings for an examination, with a first wait of so many cycles at least, as far as that may be."""
+    first_wait = min(max(network.resend_cycles, resend_cycles), _LONGEST_FIRST_WAIT)
+    return replace(network, resend_cycles=first_wait, doublings=_DOUBLINGS, resends=_RESENDS)
 
 
 def _readable(aggregator: Controller | None) -> Controller | None:
@@ -78,13 +91,15 @@ def _examine_worker(device: Device, index: int) -> Finding:
     return Finding(index, "worker", result, evidence, problem or "")
 
 
-def _examine_ways(device: Device, trial: Trial, aggregator: Controller | None) -> tuple[list[Finding], int]:
+def _examine_ways(
+    device: Device, session: Session, trial: Trial, aggregator: Controller | None
+) -> tuple[list[Finding], int]:
     """Links of all workers, and settings of those that the aggregator answers; and RESEND_CYCLES enough for all."""
-    patience = 0
+    patience, echo_s = 0, session.network.echo_s
     clients = [client_of(worker) for worker in device.workers]
     links, settings, well, silent = [], [], [], []
     for index, (client, worker) in enumerate(zip(clients, device.workers, strict=True)):
-        link, echo = examine_link(index, client, worker.config, aggregator)
+        link, echo = examine_link(index, client, worker.config, aggregator, echo_s)
         links.append(link)
         if echo is None:
             silent.append(index)
@@ -94,16 +109,8 @@ def _examine_ways(device: Device, trial: Trial, aggregator: Controller | None) -
             if link.result is not Result.FAILED and not echo.failed:
                 well.append(index)
     if aggregator is None and silent and well:
-        heard = ask_neighbour(trial, clients[well[0]])
+        heard = ask_neighbour(trial, clients[well[0]], echo_s)
         if heard is not None:
             for index in silent:
                 links[index] = tell_ways_apart(links[index], heard)
     return [*links, *settings], patience
-
-
-def _have_patience(device: Device, resend_cycles: int) -> None:
-    """Let workers wait so long at least: what one sends again then says something of what it gets."""
-    for worker in device.workers:
-        client = client_of(worker)
-        if client.read(registers.RESEND_CYCLES)["value"] < resend_cycles:
-            client.write(registers.RESEND_CYCLES, value=resend_cycles)

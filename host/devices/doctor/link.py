@@ -93,7 +93,7 @@ class _Probes:
 
 
 def examine_link(
-    worker: int, client: RegisterClient, config: WorkerConfig, aggregator: Controller | None
+    worker: int, client: RegisterClient, config: WorkerConfig, aggregator: Controller | None, echo_s: float
 ) -> tuple[Finding, Echo | None]:
     """Probe the way of a worker to the aggregator and back.
 
@@ -107,26 +107,30 @@ def examine_link(
         Its registers and its size.
     aggregator
         The aggregator, if it can be read: its counters tell the ways apart.
+    echo_s
+        As `p4sgd.host.devices.probe.probe` has it.
 
     Returns
     -------
     What was found, and an answer of the aggregator if there was one.
     """
-    probes = _ask(client, config, aggregator, broadcast=False)
+    probes = _ask(client, config, aggregator, echo_s, broadcast=False)
     peer = client.read_pair(registers.PEER_MAC)
     if not probes.echoes:
-        probes += _ask(client, config, aggregator, broadcast=True)
+        probes += _ask(client, config, aggregator, echo_s, broadcast=True)
         if probes.echo is not None and probes.echo.source != peer:
             return _wrong_address(worker, probes, peer), probes.echo
     return _judge(worker, probes), probes.echo
 
 
-def _ask(client: RegisterClient, config: WorkerConfig, aggregator: Controller | None, *, broadcast: bool) -> _Probes:
+def _ask(
+    client: RegisterClient, config: WorkerConfig, aggregator: Controller | None, echo_s: float, *, broadcast: bool
+) -> _Probes:
     """Send probes one after the other, about the worker's last slot, which an aggregator of fewer does not have."""
     before = None if aggregator is None else aggregator.counters()
     first = 1 + PROBES * broadcast
     answers = [
-        probe(client, slot=config.slots - 1, number=number, broadcast=broadcast)
+        probe(client, slot=config.slots - 1, number=number, broadcast=broadcast, echo_s=echo_s)
         for number in range(first, first + PROBES)
     ]
     counted = None

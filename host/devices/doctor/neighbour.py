@@ -13,7 +13,7 @@ from p4sgd.hw.spec.register_map import RegisterClient
 __all__ = ["ask_neighbour", "tell_ways_apart"]
 
 
-def ask_neighbour(trial: Trial, client: RegisterClient) -> int | None:
+def ask_neighbour(trial: Trial, client: RegisterClient, echo_s: float) -> int | None:
     """Have all workers begin an AllReduce that silent ones do not let end; a neighbour asks whose partials have come.
 
     Parameters
@@ -22,6 +22,8 @@ def ask_neighbour(trial: Trial, client: RegisterClient) -> int | None:
         The job, which has not run yet.
     client
         A worker with nothing wrong.
+    echo_s
+        As `p4sgd.host.devices.probe.probe` has it.
 
     Returns
     -------
@@ -29,7 +31,7 @@ def ask_neighbour(trial: Trial, client: RegisterClient) -> int | None:
     """
     with contextlib.suppress(P4sgdError):
         trial.run()
-    echo = ask_again(client, slot=0)
+    echo = ask_again(client, slot=0, echo_s=echo_s)
     return None if echo is None else echo.aggregated
 
 

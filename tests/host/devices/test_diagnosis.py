@@ -39,7 +39,7 @@ def give_up(device, *workers, round_=ROUND):
 
 
 def explain(device):
-    return explain_network_error([inquire(client_of(worker)) for worker in device.workers])
+    return explain_network_error([inquire(client_of(worker), 0.0) for worker in device.workers])
 
 
 def lose(count, *workers):

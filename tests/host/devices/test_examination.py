@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 from support.networked_device import NetworkedDevice
 
+from p4sgd.host.devices.cluster import network_settings
+from p4sgd.host.devices.device import client_of
 from p4sgd.host.devices.doctor import Result, examine
 from p4sgd.host.devices.network import NetworkSettings
 from p4sgd.host.errors import P4sgdError
+from p4sgd.host.switch.cluster_file import AggregatorAddress, Cluster, NetworkOptions
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.drop import Drop
@@ -305,3 +308,32 @@ def test_a_run_that_fails(device):
     device.wait = fail
     examination = examine(device)
     assert_only(examination, (None, "allreduce", "failed", "it rains"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [NetworkOptions(doublings=9), NetworkOptions(200, doublings=15), NetworkOptions(8_000_000, doublings=0)],
+    ids=["doublings", "most doublings", "longest wait"],
+)
+def test_any_patience_that_a_cluster_file_may_have(device, options):
+    device.network_settings = network_settings(Cluster(AggregatorAddress("socket", "unix:a"), (), options))
+    assert_only(examine(device))
+    resend_cycles = client_of(device.workers[0]).read(registers.RESEND_CYCLES)["value"]
+    assert resend_cycles >= 5_000_000, "20 ms: longer than it takes to start the workers"
+
+
+def test_no_worker_is_told_to_wait_for_longer_while_it_is_in_a_job(device):
+    written = []
+
+    def note(write):
+        def write_register(offset, word):
+            written.append(offset)
+            write(offset, word)
+
+        return write_register
+
+    for worker in device.workers:
+        worker.write_register = note(worker.write_register)
+    examine(device, NetworkSettings(resend_cycles=40))
+    settings = [offset for offset in written if offset in (registers.RESEND_CYCLES.offset, registers.JOIN.offset)]
+    assert settings == [registers.RESEND_CYCLES.offset, registers.JOIN.offset] * 4, "two workers join twice"

@@ -166,6 +166,14 @@ def test_the_longest_wait():
     NetworkSettings(resend_cycles=(1 << 31) - 1, doublings=0)
 
 
+@pytest.mark.parametrize(
+    ("options", "seconds"),
+    [({}, 0), ({"slack_s": 0.02}, 0.02), ({"slack_s": 0.02, "resend_cycles": 10_000_000, "doublings": 0}, 0.04)],
+)
+def test_how_long_an_echo_may_take(options, seconds):
+    assert NetworkSettings(**options).echo_s == pytest.approx(seconds)
+
+
 def test_every_session_is_another_job(device):
     for worker, last in zip(device.workers, (253, 17), strict=True):
         worker.write_register(registers.JOB.offset, registers.JOB.encode(job=last))
