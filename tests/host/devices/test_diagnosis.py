@@ -11,31 +11,55 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.packet import Packet, PacketType
 
-SLOT, ROUND, JOB = 2, 1, 7
+SLOT, ROUND, JOB = 2, (1 << 16) - 1, 7
+"""The round is the last before the wrap."""
+
+PLACE = f"(slot {SLOT}, round {ROUND})"
+
+
+def join(device, round_=ROUND):
+    first_round = round_ % (1 << 16)
+    device.begin = lambda job: device.network.model.begin(0, job, first_round)
+    Session(device, NetworkSettings(job=JOB, first_round=first_round))
+    return device
 
 
 @pytest.fixture
 def device():
-    made = NetworkedDevice(WorkerConfig.tiny(), 3)
-    Session(made, NetworkSettings(job=JOB, first_round=ROUND))
-    return made
+    return join(NetworkedDevice(WorkerConfig.tiny(), 3))
 
 
-def send_partial(device, worker):
-    """Have the aggregator get a worker's partial of the slot."""
-    local = client_of(device.workers[worker]).read_pair(registers.LOCAL_MAC)
-    partial = Packet(PacketType.PARTIAL, JOB, SLOT, ROUND, worker, 3, 1 << worker, source=local)
-    assert device.network.model.receive(partial, worker) is None
-    assert device.network.model.accepted == worker + 1
+@pytest.fixture
+def pair():
+    return join(NetworkedDevice(WorkerConfig.tiny(), 2))
 
 
-def give_up(device, *workers, round_=ROUND):
-    """Let workers give up that waited for sums, as the hardware does: with a probe."""
+def send(device, type_, *workers, slot=SLOT, round_=ROUND):
+    """Have the aggregator get and take packets of workers about a slot."""
+    count = len(device.workers)
+    for worker in workers:
+        local = client_of(device.workers[worker]).read_pair(registers.LOCAL_MAC)
+        accepted = device.network.model.accepted
+        packet = Packet(type_, JOB, slot, round_ % (1 << 16), worker, count, 1 << worker, source=local)
+        device.network.model.receive(packet, worker)
+        assert device.network.model.accepted == accepted + 1
+
+
+def send_partial(device, *workers, **where):
+    send(device, PacketType.PARTIAL, *workers, **where)
+
+
+def send_ack(device, *workers, **where):
+    send(device, PacketType.ACK, *workers, **where)
+
+
+def give_up(device, *workers, slot=SLOT, round_=ROUND, partial=True):
+    """Let workers give up that waited for sums, or else for CLEAR, as the hardware does: with a probe."""
     for worker in workers:
         device.workers[worker].words[registers.GIVEN_UP.offset] = registers.GIVEN_UP.encode(
-            slot=SLOT, partial=1, given_up=1, round=round_
+            slot=slot, partial=int(partial), given_up=1, round=round_ % (1 << 16)
         )
-        device.probe(worker, {"slot": SLOT, "number": 0, "broadcast": 0})
+        device.probe(worker, {"slot": slot, "number": 0, "broadcast": 0})
 
 
 def explain(device):
@@ -56,20 +80,17 @@ def lose(count, *workers):
 @pytest.mark.parametrize("way", ["up", "down"])
 @pytest.mark.parametrize("lost", [0, 1, 20])
 def test_losses_do_not_hide_who_is_missing(device, way, lost):
-    send_partial(device, 0)
-    send_partial(device, 1)
+    send_partial(device, 0, 1)
     setattr(device, way, lose(lost, 0, 1))
     give_up(device, 0, 1)
-    said = f"worker 2 no longer answers: worker 0, 1 waited for it in vain (slot {SLOT}, round {ROUND})"
-    assert explain(device) == said
+    assert explain(device) == f"worker 2 no longer answers: worker 0, 1 waited for it in vain {PLACE}"
 
 
 def test_a_worker_that_nobody_hears_is_missing_to_the_others(device):
-    send_partial(device, 0)
-    send_partial(device, 1)
+    send_partial(device, 0, 1)
     device.up = lambda worker, frame: None if worker == 2 else frame
     give_up(device, 0, 1, 2)
-    assert explain(device).startswith("worker 2 no longer answers: worker 0, 1 waited for it in vain (slot 2, ")
+    assert explain(device) == f"worker 2 no longer answers: worker 0, 1 waited for it in vain {PLACE}"
 
 
 def test_silence(device):
@@ -77,7 +98,7 @@ def test_silence(device):
     give_up(device, 1, 2)
     said = explain(device)
     assert said.startswith("the aggregator does not answer worker 1, 2, not even a probe: ")
-    assert said.endswith(f" (slot {SLOT}, round {ROUND})")
+    assert said.endswith(f" {PLACE}")
 
 
 def test_losses_do_not_hide_what_the_aggregator_drops(device):
@@ -87,7 +108,151 @@ def test_losses_do_not_hide_what_the_aggregator_drops(device):
     assert explain(device).startswith("the aggregator drops what worker 1 sends: it is of another job")
 
 
-def test_another_round(device):
-    device.up = lose(3, 1)
-    give_up(device, 1, round_=9)
-    assert explain(device).startswith("the aggregator is not in the round of worker 1 (slot 2, round 9): ")
+def test_an_aggregator_of_another_version_drops_all_but_probes():
+    device = join(NetworkedDevice(WorkerConfig.tiny(), 2, version=2))
+    give_up(device, 0, 1)
+    assert explain(device) == (
+        "the aggregator speaks version 2 of the packet format and drops what worker 0 sends, which is of version 1: "
+        "generate both anew with the same version of p4sgd"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ahead", "partial"), [(-9, True), (-2, True), (1, True), (2, True), (-9, False), (-1, False), (2, False)]
+)
+def test_another_round(pair, ahead, partial):
+    """Ahead of the worker or behind it, as no round of its job can be."""
+    there = ROUND + ahead
+    join(pair, there)
+    send_partial(pair, 0, 1, round_=there)
+    pair.up = lose(3, 1)
+    give_up(pair, 1, partial=partial)
+    assert explain(pair) == (
+        f"the aggregator is in round {there % (1 << 16)}, not in that of worker 1 {PLACE}: begin the job anew"
+    )
+
+
+def test_a_worker_that_was_late(pair):
+    """The other gave up before its PARTIAL came, and is not there to acknowledge the sums."""
+    send_partial(pair, 0)
+    give_up(pair, 0)
+    send_partial(pair, 1)
+    send_ack(pair, 1)
+    give_up(pair, 1, partial=False)
+    assert explain(pair) == (
+        f"worker 1 was late: worker 0 had given up when its PARTIAL came {PLACE}; see what held it up, or let workers "
+        "wait for longer"
+    )
+
+
+def test_who_was_late_of_many():
+    """One was heard only when the sums were there."""
+    device = join(NetworkedDevice(WorkerConfig.tiny(), 4))
+    send_partial(device, 0, 2, 3)
+    give_up(device, 0, 2)
+    send_partial(device, 1)
+    give_up(device, 3)
+    send_ack(device, 1)
+    give_up(device, 1, partial=False)
+    assert explain(device).startswith(f"worker 1 was late: worker 0, 2 had given up when its PARTIAL came {PLACE}; ")
+
+
+def test_a_worker_that_is_gone_explains_more_than_one_that_was_late(device):
+    send_partial(device, 0)
+    give_up(device, 0)
+    send_partial(device, 1)
+    give_up(device, 1)
+    assert explain(device) == f"worker 2 no longer answers: worker 0, 1 waited for it in vain {PLACE}"
+
+
+@pytest.mark.parametrize("partial", [True, False])
+def test_workers_that_waited_for_each_other(pair, partial):
+    """In different slots: it is not known who was late."""
+    send_partial(pair, 0)
+    give_up(pair, 0)
+    if partial:
+        send_partial(pair, 1, slot=3)
+    else:
+        send_partial(pair, 0, 1, slot=3)
+        send_ack(pair, 1, slot=3)
+    give_up(pair, 1, slot=3, partial=partial)
+    assert explain(pair) == (
+        f"workers waited for each other in vain: worker 0 for 1 {PLACE}, worker 1 for 0 (slot 3, round {ROUND}); see "
+        "what held one of them up, or let workers wait for longer"
+    )
+
+
+LOST_UP = (
+    "came to the aggregator, though a probe did: frames are lost on the way up; check that link, or allow more resends"
+)
+
+
+def test_a_partial_that_never_came(pair):
+    send_partial(pair, 1)
+    give_up(pair, 0, 1)
+    assert explain(pair) == f"no PARTIAL of worker 0 {PLACE} {LOST_UP}"
+
+
+def test_an_ack_that_never_came(pair):
+    send_partial(pair, 0, 1)
+    send_ack(pair, 1)
+    give_up(pair, 0, 1, partial=False)
+    assert explain(pair) == f"no ACK of worker 0 {PLACE} {LOST_UP}"
+
+
+def test_what_never_came_of_several_is_told_of_those_alike(pair):
+    send_partial(pair, 1)
+    give_up(pair, 0)
+    give_up(pair, 1, slot=3)
+    assert explain(pair) == f"no PARTIAL of worker 0 {PLACE} {LOST_UP}"
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_round_of_which_no_partial_came(pair, fresh):
+    """Whether the slot is fresh or still in the round before, which is over."""
+    if not fresh:
+        join(pair, ROUND - 1)
+        send_partial(pair, 0, 1, round_=ROUND - 1)
+        send_ack(pair, 0, 1, round_=ROUND - 1)
+    give_up(pair, 0, 1)
+    assert explain(pair) == f"no PARTIAL of worker 0, 1 {PLACE} {LOST_UP}"
+
+
+def test_a_link_that_is_known_to_lose_explains_more_than_who_is_missing(pair):
+    give_up(pair, 0)
+    assert explain(pair) == f"no PARTIAL of worker 0 {PLACE} {LOST_UP}"
+
+
+def test_sums_that_are_there_when_it_is_too_late(pair):
+    """The last PARTIAL came after the other worker had given up, and before it was heard again."""
+    send_partial(pair, 0)
+    pair.up = lose(1, 0)
+    give_up(pair, 0)
+    send_partial(pair, 1)
+    send_ack(pair, 1)
+    give_up(pair, 1, partial=False)
+    assert explain(pair) == (
+        f"worker 0 gave up waiting for FULL {PLACE}, which the aggregator could send by now: the last PARTIAL came "
+        "late, or frames are lost on the worker's way down; let workers wait for longer, or check that link"
+    )
+
+
+@pytest.mark.parametrize("gone_on", [False, True])
+def test_a_clear_that_is_there_when_it_is_too_late(pair, gone_on):
+    """The other has all and may even have begun the next round, in which it waits."""
+    send_partial(pair, 0, 1)
+    send_ack(pair, 0, 1)
+    if gone_on:
+        send_partial(pair, 1, round_=ROUND + 1)
+    give_up(pair, 0, partial=False)
+    if gone_on:
+        give_up(pair, 1, round_=ROUND + 1)
+    assert explain(pair) == (
+        f"worker 0 gave up waiting for CLEAR {PLACE}, which the aggregator could send by now: the last ACK came "
+        "late, or frames are lost on the worker's way down; let workers wait for longer, or check that link"
+    )
+
+
+def test_workers_that_do_not_know_any_more(pair):
+    """Another program had them join anew meanwhile."""
+    assert explain(pair) == "a worker gave up waiting for the network, and no worker says any more for what"
