@@ -103,7 +103,8 @@ class ClusterDevice:
     Raises
     ------
     UserError
-        If a worker or the aggregator is not there, or the workers are not all alike, or not as asked for.
+        If a worker or the aggregator is not there, or the workers are not all alike, or not as asked for, or have their
+        packets in UDP.
     P4sgdError
         If one does not answer as it should.
     """
@@ -195,10 +196,12 @@ def _reach(index: int, address: WorkerAddress, network: NetworkOptions) -> _Reac
 
 
 def _check_alike(workers: Sequence[tuple[int, str, WorkerConfig]], config: WorkerConfig | None) -> None:
-    """Refuse workers of several sizes, or of another than asked for; of each its index, name and size."""
+    """Refuse workers with UDP, of several sizes, or of another than asked for; of each its index, name and size."""
     wanted = workers[0][2] if config is None else config
     whose = "worker 0" if config is None else "what is asked for"
     for _, name, there in workers:
+        if there.udp:  # a session writes neither ETHERNET_MAC nor NEXT_HOP_MAC
+            raise UserError(f"{name} was generated with --udp, which p4sgd cannot drive yet: generate it without")
         if there != wanted:
             raise UserError(
                 f"{name} has another configuration than {whose} ({_describe(there, wanted)}): start it with "

@@ -1,0 +1,26 @@
+"""Workers that the device `cluster` does not take."""
+
+import dataclasses
+
+import pytest
+from support.board import serve_board
+
+from p4sgd.host.devices.cluster import ClusterDevice
+from p4sgd.host.errors import UserError
+from p4sgd.host.switch.cluster_file import AggregatorAddress, Cluster, WorkerAddress
+from p4sgd.hw.spec.config import WorkerConfig
+
+TINY = WorkerConfig.tiny()
+
+
+@pytest.mark.parametrize("asked_for", [False, True])
+def test_workers_with_packets_in_udp_are_refused(tmp_path, asked_for):
+    """They would need MAC addresses that no session tells them."""
+    config = dataclasses.replace(TINY, udp=True)
+    control = f"unix:{tmp_path / 'worker'}"
+    cluster = Cluster(AggregatorAddress("socket", f"unix:{tmp_path / 'none'}"), (WorkerAddress(control, 0),))
+    with serve_board(config, control), pytest.raises(UserError) as refused:
+        ClusterDevice(config if asked_for else None, 1, cluster=cluster)
+    assert str(refused.value) == (
+        f"worker 0 at {control} was generated with --udp, which p4sgd cannot drive yet: generate it without"
+    )
