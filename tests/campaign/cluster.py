@@ -65,7 +65,7 @@ def train(device: RtlDevice, job: Job, **options: int) -> tuple[Counter[str], st
         {
             "sums": job.settings.mini_batches * job.settings.micro_batches * len(weights),
             "cycles": max(worker["CYCLES"] for worker in counted),
-            "packets": sum(worker["PACKETS_SENT"] + worker["PACKETS_RESENT"] for worker in counted),
+            "packets": sum(worker["PACKETS_SENT"] for worker in counted),
             "resent": sum(worker["PACKETS_RESENT"] for worker in counted),
             "dropped by workers": sum(worker["PACKETS_DROPPED"] for worker in counted),
             "wrong weights": wrong,

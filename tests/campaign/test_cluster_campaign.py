@@ -6,7 +6,7 @@ import pytest
 from campaign import cluster
 from campaign.cluster import FIGURES, TRAININGS, run
 from support.bench import default_seed
-from support.jobs import Job
+from support.jobs import Job, random_job
 
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.host.errors import P4sgdError
@@ -49,3 +49,13 @@ def test_failures_are_seen(monkeypatch):
     outcome = run(0)
     assert outcome.counts["stalls"] == 1
     assert outcome.failure.startswith("still running: training 0 of")
+
+
+def test_a_packet_that_is_sent_again_counts_once(monkeypatch):
+    """PACKETS_RESENT is of PACKETS_SENT."""
+    job = random_job(cluster.CONFIG, 2, seed=0)
+    counted = [{"CYCLES": 9, "PACKETS_SENT": 5, "PACKETS_RESENT": 2, "PACKETS_DROPPED": 1}] * 2
+    monkeypatch.setattr(cluster, "run_on", lambda *_, **__: (job.golden().weights, None, counted))
+    counts, failure = cluster.train(None, job)
+    assert not failure
+    assert (counts["packets"], counts["resent"], counts["dropped by workers"]) == (10, 4, 2)
