@@ -90,7 +90,7 @@ class _Disturbance(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
         """Refuse other names, saying which there are, and what is no chance."""
-        from p4sgd.host.devices.rtl import disturbances, simulated_chances
+        from p4sgd.host.devices.disturbances import disturbances, simulated_chances
 
         name, _, text = str(value).partition("=")
         if name not in disturbances():

@@ -3,9 +3,8 @@
 Slow (about 10^5 cycles a second) and exact: what runs is what a board would run. Needs g++ and make.
 """
 
-import math
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from p4sgd.host.devices.disturbances import cluster_inputs
 from p4sgd.host.devices.members import Members, before_write
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.new_file import new_file
@@ -25,16 +25,10 @@ from p4sgd.hw.spec.drop import Drop
 if TYPE_CHECKING:
     from p4sgd.sim.cluster.trace import Trace
 
-__all__ = ["RtlDevice", "RtlWorker", "disturbances", "simulated_chances"]
+__all__ = ["RtlDevice", "RtlWorker"]
 
 _SLICE_CYCLES = 200_000
 """Cycles that one request lets pass, so that a time-out is noticed within seconds."""
-
-_CYCLE_BITS = {"memory_stall": 8, "link_stall": 8, "worker_pause": 16}
-"""Resolution of the chances of each cycle."""
-
-_LINK_BITS = 16
-"""Resolution of the chances of frames."""
 
 
 class RtlWorker:
@@ -175,7 +169,7 @@ class RtlDevice:
         settings |= dict.fromkeys(("spared", "up_cut", "down_cut"), 0)
         try:
             build = build_cluster(config, workers, waves=waves is not None)
-            self._process = ClusterProcess(build, settings | _inputs(chances))
+            self._process = ClusterProcess(build, settings | cluster_inputs(chances))
         except self._errors as error:
             raise P4sgdError(str(error)) from error
         self._workers = [RtlWorker(self, index) for index in range(workers)]
@@ -215,7 +209,7 @@ class RtlDevice:
         UserError
             If a chance is too small to be simulated.
         """
-        self._request("set", spared=sum(1 << worker for worker in spared), **_inputs(chances))
+        self._request("set", spared=sum(1 << worker for worker in spared), **cluster_inputs(chances))
 
     def cut(self, *, up: Iterable[int] = (), down: Iterable[int] = ()) -> None:
         """Cut the links from these workers, and those to these, from now on; and mend all others."""
@@ -334,50 +328,3 @@ class RtlDevice:
 
     def _bit(self, worker: int, bank: int) -> int:
         return worker * self.config.memories + bank
-
-
-def disturbances() -> tuple[str, ...]:
-    """Names of all disturbances: see `RtlDevice.disturb`."""
-    from p4sgd.sim.cluster.protocol import DIRECTIONS, LINK_CHANCES
-
-    return (*_CYCLE_BITS, *(f"{way}_{name}" for way in ("link", *DIRECTIONS) for name in LINK_CHANCES))
-
-
-def _inputs(chances: Mapping[str, float]) -> dict[str, int]:
-    """Inputs of the cluster for chances of disturbances; what is both of a link and of a direction is the latter's."""
-    from p4sgd.sim.cluster.protocol import DIRECTIONS, LINK_CHANCES
-
-    ways = [(direction, name) for direction in DIRECTIONS for name in LINK_CHANCES]
-    unknown = chances.keys() - set(disturbances())
-    if unknown:
-        raise TypeError(f"no such chances: {sorted(unknown)}")
-    steps = {name: round(math.ldexp(p, _bits(name))) for name, p in simulated_chances(chances).items()}
-    inputs = {name: steps.get(name, 0) for name in _CYCLE_BITS}
-    for direction, name in ways:
-        inputs[f"{direction}_{name}"] = steps.get(f"{direction}_{name}", steps.get(f"link_{name}", 0))
-    return inputs
-
-
-def _bits(chance: str) -> int:
-    return _CYCLE_BITS.get(chance, _LINK_BITS)
-
-
-def simulated_chances(wanted: Mapping[str, float]) -> dict[str, float]:
-    """The chances nearest to those wanted that can be simulated, by name.
-
-    Raises
-    ------
-    UserError
-        If one is not 0 but nearest to it.
-    """
-    result = {}
-    for name, chance in wanted.items():
-        bits = _bits(name)
-        if not 0 <= chance < 1:
-            raise UserError(f"{name.replace('_', ' ')} must be 0 to below 1, not {chance:g}")
-        steps = min(round(math.ldexp(chance, bits)), (1 << bits) - 1)
-        if chance > 0 and steps == 0:
-            smallest = math.ldexp(1, -bits)
-            raise UserError(f"{name.replace('_', ' ')} must be 0 or at least {smallest:.3g}, not {chance:g}")
-        result[name] = math.ldexp(steps, -bits)
-    return result

@@ -22,7 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 from p4sgd.host.devices import Device
-from p4sgd.host.devices.rtl import RtlDevice, simulated_chances
+from p4sgd.host.devices.disturbances import simulated_chances
+from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.host.devices.session import Session
 from p4sgd.host.losses import get_loss
 from p4sgd.hw.spec.config import BANKS, PRESETS, WorkerConfig

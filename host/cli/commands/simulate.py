@@ -66,7 +66,7 @@ def simulate(
     epochs samples/s is the speed of the simulator, not of boards.
     """
     from p4sgd.host.cli.timeline import draw
-    from p4sgd.host.devices.rtl import simulated_chances
+    from p4sgd.host.devices.disturbances import simulated_chances
     from p4sgd.host.trace_file import save_trace
     from p4sgd.hw.spec.config import WorkerConfig
     from p4sgd.hw.spec.registers import counters

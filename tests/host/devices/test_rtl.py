@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from p4sgd.host.devices import open_device
-from p4sgd.host.devices.rtl import simulated_chances
+from p4sgd.host.devices.disturbances import simulated_chances
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
