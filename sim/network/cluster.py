@@ -14,6 +14,9 @@ from p4sgd.sim.network.faults import Line, Restart, Schedule, between
 
 __all__ = ["FaultyCluster", "StalledError"]
 
+_NOTICE = (1, 1000)
+"""Bounds of the time after which the host knows that a worker has given up, and begins the job anew."""
+
 _SUBMIT = (1, 10)
 """Bounds of the time that a worker takes to begin an operation."""
 
@@ -39,11 +42,11 @@ class FaultyCluster:
     Attributes
     ----------
     counts : Counter of str
-        What became of packets (see `Line`), and how many were ``resent``.
+        What became of packets (see `Line`), how many were ``resent``, and how often workers have ``given up``.
     got : list of lists of eight int
         For each worker the sums that it has got in this run, in order.
     discarded : list of (operation, eight int)
-        Sums that a worker had got when a restart had it do the operation again.
+        Sums that a worker had got when a job that began anew had it do the operation again.
     """
 
     def __init__(self, endpoints: Sequence[Endpoint], aggregator: Aggregator, schedule: Schedule, seed: int) -> None:
@@ -63,7 +66,7 @@ class FaultyCluster:
         self._missing = 0
         self._progress_at = 0
         self._goes_on_at = [0] * len(endpoints)
-        self._restarting: int | None = None
+        self._out: int | None = None  # a worker that has left the job by itself, so that it begins anew
         for worker in range(len(endpoints)):
             self._time(worker)
             if schedule.pauses is not None:
@@ -106,12 +109,12 @@ class FaultyCluster:
         self._begin_at(0)
         begun = self._progress_at = self._events.now
         restarts = deque(self._schedule.restarts)
-        while self._missing or self._restarting is not None or any(endpoint.busy for endpoint in self._endpoints):
+        while self._missing or self._out is not None or any(endpoint.busy for endpoint in self._endpoints):
             if self._events.now > self._progress_at + time_limit:
                 counts = [len(worker) for worker in self.got]
                 wanted = [len(worker) for worker in partials]
                 raise StalledError(f"nothing new in {time_limit}: {counts} of {wanted} sums")
-            if restarts and self._restarting is None and self._events.now >= begun + restarts[0].time:
+            if restarts and self._out is None and self._events.now >= begun + restarts[0].time:
                 self._restart(restarts.popleft())
             self._events.step()
         return self.got
@@ -139,7 +142,7 @@ class FaultyCluster:
     def _submit(self, worker: int) -> None:
         """Begin the next operation if there is a slot for it; where there is none, CLEAR or sums call again."""
         endpoint, todo = self._endpoints[worker], self._todo[worker]
-        if not todo or not endpoint.can_submit or worker == self._restarting:
+        if not todo or not endpoint.can_submit or worker == self._out:
             return
         if self._waits(worker, partial(self._submit, worker)):
             return
@@ -151,7 +154,10 @@ class FaultyCluster:
         if self._waits(worker, partial(self._time, worker)):
             return
         endpoint = self._endpoints[worker]
+        had_joined = endpoint.joined
         due = endpoint.resend(self._events.now)
+        if had_joined and not endpoint.joined:
+            self._give_up(worker)
         self.counts["resent"] += len(due)
         for packet in due:
             self._send_up(packet, worker)
@@ -199,14 +205,27 @@ class FaultyCluster:
     def _restart(self, restart: Restart) -> None:
         """As after power-up: the worker belongs to job 0, and has begun nothing."""
         self.counts["restarts"] += 1
-        self._restarting = restart.worker
+        self._out = restart.worker
         self._endpoints[restart.worker].job = 0
         self._endpoints[restart.worker].join(0)
         self._events.at(self._events.now + restart.notice, self._begin_anew)
 
+    def _give_up(self, worker: int) -> None:
+        """After lost packets or another's pause; if the job is to begin anew already, this changes nothing."""
+        self.counts["given up"] += 1
+        if self._out is None:
+            self._out = worker
+            self._after(_NOTICE, self._begin_anew_with_patience)
+
+    def _begin_anew_with_patience(self) -> None:
+        """Twice as much, as a user would allow: with too little a job never ends, however often it begins."""
+        for endpoint in self._endpoints:
+            endpoint.resends *= 2
+        self._begin_anew()
+
     def _begin_anew(self) -> None:
         """What the host does then: a new job does again what not all have done. Old packets are still under way."""
-        self._restarting = None
+        self._out = None
         done = min(map(len, self.got))
         for got in self.got:
             self.discarded += enumerate(got[done:], done)

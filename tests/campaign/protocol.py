@@ -27,7 +27,7 @@ from support.forgetful import Forgetful
 VARIANTS = {"p4sgd": Aggregator, "forgetful": Forgetful}
 
 FIGURES = (
-    *("sums", "packets", "lost", "corrupted", "duplicated", "reordered", "resent", "pauses", "restarts"),
+    *("sums", "packets", "lost", "corrupted", "duplicated", "reordered", "resent", "pauses", "restarts", "given up"),
     *("wrong sums", "stalls"),
 )
 
@@ -70,12 +70,19 @@ def random_schedule(rng: random.Random, workers: int) -> Schedule:
     )
 
 
+def random_timing(rng: random.Random) -> dict[str, int]:
+    """When workers send again, and in a third of all runs give up too; the job then begins anew with more patience."""
+    resend_after, doublings = rng.randint(50, 400), rng.randint(0, 2)
+    resends = rng.randint(700, 2000) // resend_after if rng.random() < 1 / 3 else 0
+    return {"resend_after": resend_after, "doublings": doublings, "resends": resends}
+
+
 def run(seed: int, variant: str = "p4sgd") -> Outcome:
     """One run of 20 to 30 operations."""
     rng = random.Random(seed)
     workers, slots, count = rng.randint(2, 8), rng.randint(1, 8), rng.randint(20, 30)
     schedule = random_schedule(rng, workers)
-    timing = {"resend_after": rng.randint(50, 400), "doublings": rng.randint(0, 2)}
+    timing = random_timing(rng)
     ends = [Endpoint(slots, shard=shard, workers=workers, **timing) for shard in range(workers)]
     partials = [[rng.choices(range(-(1 << 20), 1 << 20), k=VALUES) for _ in range(count)] for _ in ends]
     expected = [tuple(map(sum, zip(*operation, strict=True))) for operation in zip(*partials, strict=True)]

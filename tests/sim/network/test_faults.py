@@ -151,6 +151,33 @@ def test_a_restarted_worker_has_the_job_begun_anew_in_the_next_number():
     assert cluster.discarded, "some had sums that others had not"
 
 
+def impatient(schedule, *resends, operations=40):
+    """A cluster of workers that give up after so many resends, and their partials."""
+    ends = [Endpoint(2, shard=n, workers=len(resends), resends=limit) for n, limit in enumerate(resends)]
+    cluster = FaultyCluster(ends, Aggregator(2), schedule, seed=1)
+    cluster.begin_job(1, 1)
+    return cluster, [[[number + worker] * 8 for number in range(operations)] for worker in range(len(ends))]
+
+
+def test_a_worker_that_gives_up_has_the_job_begun_anew_in_the_next_number():
+    faults = Faults(loss=0.4, duplication=0.2, delay=(1, 60), straggle=0.05)
+    cluster, partials = impatient(Schedule(faults, faults), 1, 1, 1)
+    got = cluster.all_reduce(partials)
+    assert got == [[(3 * number + 3,) * 8 for number in range(40)]] * 3
+    job = cluster._endpoints[0].job
+    assert 1 < job <= 1 + cluster.counts["given up"], "two may have, before the host knew of one"
+    assert cluster.discarded, "some had sums that others had not"
+
+
+def test_workers_that_wait_for_too_short_a_time_get_more():
+    """The last one has given up whenever its answers come, at first."""
+    cluster, partials = impatient(Schedule(down=Faults(delay=(900, 900))), 0, 1)
+    assert cluster.all_reduce(partials) == [[(2 * number + 1,) * 8 for number in range(40)]] * 2
+    assert cluster.counts["given up"] > 1
+    assert [endpoint.resends for endpoint in cluster._endpoints] == [0, 1 << cluster.counts["given up"]]
+    assert len(cluster.discarded) > 1, "the other had its sums"
+
+
 def test_beginning_anew_in_the_old_number_is_caught():
     """A test of the test: packets of before the restart are still under way after it."""
 
