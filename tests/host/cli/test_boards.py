@@ -8,7 +8,9 @@ from click.testing import CliRunner
 from support.xrt import SHELL, TINY, Machine, bdf_of, make_xclbin
 
 from p4sgd.host.cli import main
+from p4sgd.host.control.board import BoardAddress
 from p4sgd.host.devices.xrt import finding, mac
+from p4sgd.host.devices.xrt.aggregator import BoardAggregator
 from p4sgd.host.devices.xrt.library import XrtLibrary
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
@@ -126,22 +128,17 @@ def test_links_of_an_aggregator(machine, xclbin, tmp_path):
     )
     lines = ['kind = "fpga"', f'control = "xrt:{bdf_of(2)}"', f'xclbin = "{image}"']
 
-    def status(rs_fec, expected=0):
-        network = f"rs_fec = {rs_fec}"
-        return run(
-            "switch",
-            "status",
-            "--cluster",
-            machine.cluster_file(xclbin, aggregator=lines, network=network),
-            status=expected,
-        )
+    def look(rs_fec, status=0):
+        file = machine.cluster_file(xclbin, aggregator=lines, network=f"rs_fec = {rs_fec}")
+        return run("switch", "counters", "--cluster", file, status=status)
 
-    status("false")
+    look("false")
     macs = [machine.boards[2].kernels[f"{name}_1"][0] for name in ("p4sgd_cmac", "p4sgd_cmac1")]
     assert [each.resets for each in macs] == [1, 1]
-    machine.server.aggregator.begin(0, Job(9, (Member(1 << 41, 0),), 3 << 40, 1), 1)
-    status("false")
-    assert "serves jobs over links with RS-FEC off" in status("true", expected=1).stderr
+    with contextlib.closing(BoardAggregator(BoardAddress(bdf_of(2), image), rs_fec=False)) as aggregator:
+        aggregator.begin(0, Job(9, (Member(1 << 41, 0),), 3 << 40, 1), 1)
+    look("false")
+    assert "serves jobs over links with RS-FEC off" in look("true", status=1).stderr
     assert [each.resets for each in macs] == [1, 1]
     assert not machine.open_handles
 

@@ -157,7 +157,7 @@ def test_neighbours_that_wait_for_the_same_are_told_together(lab, between):
 
 def test_a_job_of_another_cluster_file(lab, between):
     """Which workers those are is not known then, but where they are; those of other files may be as many."""
-    members = tuple(Member(mac ^ (shard % 2) << 39, 0) for shard, mac in enumerate(lab.macs))
+    members = tuple(Member(mac ^ (shard % 2) << 7, 0) for shard, mac in enumerate(lab.macs))
     lab.control.begin(0, Job(9, members, GROUP, 1), 1)
     packet = Packet(PacketType.PARTIAL, 9, 0, 1, 0, WORKERS, 1, (1,) * 8, lab.switch, lab.macs[0])
     lab._links[0].send(packet.to_bytes())

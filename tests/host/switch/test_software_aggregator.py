@@ -368,6 +368,7 @@ def test_metrics_of_jobs_that_follow_each_other_in_a_place(namespace, tmp_path, 
     with serving(namespace, tmp_path, INTERFACES, *options) as (_, control):
         control.set_mac(MAC)
         for count, number in enumerate((5, 6), 1):
+            control.end(0)
             control.begin(0, job_of(2, number=number), 1)
             links[0].send(from_worker(PacketType.PARTIAL, 0, 1, 0, 2, number=number).to_bytes())
             counted_to(control, count)
