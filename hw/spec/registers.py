@@ -220,7 +220,7 @@ ABORT = Register(
 PROBE = Register(
     "PROBE",
     0x0B0,
-    "A write sends a probe",
+    "A write sends a probe; none while another waits to be sent, as behind a link that is down",
     (
         Field("slot", 0, 16, _STROBE, "slot to ask about"),
         Field("number", 16, 8, _STROBE, "number of the probe; that after GIVEN_UP has 0"),
@@ -230,7 +230,7 @@ PROBE = Register(
 ECHO = Register(
     "ECHO",
     0x0B4,
-    "Answer to the last probe",
+    "Answer to the last probe, the host's or the one after GIVEN_UP: number says to which",
     (
         Field("number", 0, 8, _RO, "number of the probe"),
         Field("verdict", 8, 8, _RO, "checks failed: bit 0 job, 1 workers, 2 shard, 3 slot, 4 source"),

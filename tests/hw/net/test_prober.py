@@ -74,6 +74,49 @@ async def asks_about_what_is_given_up(dut):
         await RisingEdge(dut.clk)
 
 
+@cocotb.test()
+@cocotb.parametrize(together=[False, True])
+async def asks_about_what_is_given_up_after_a_question_that_waits(dut, together):
+    """The host asks while nothing is sent, then the endpoint gives up: both probes are sent, the last is answered."""
+    probe, echo = await begin(dut, 1.0)
+    await ClockCycles(dut.clk, 2)
+    dut.given_up_slot.value = 3
+    dut.question.value = question(2, 8, 0)
+    dut.given_up.value = together
+    await pulse(dut, "ask")
+    dut.given_up.value = 1
+    await ClockCycles(dut.clk, 20)
+    # No answer is to a probe that has not been sent, and no other question takes its place.
+    echo.send([echo_of(8)])
+    dut.question.value = question(1, 9, 0)
+    await pulse(dut, "ask")
+    await ClockCycles(dut.clk, 20)
+    assert not dut.came.value
+    probe.stall = 0.0
+    assert list(await probe.receive(2)) == [question(2, 8, 0), question(3, 0, 0)]
+    echo.send([echo_of(8), answer := echo_of(0)])
+    await ClockCycles(dut.clk, 20)
+    assert dut.came.value
+    assert int(dut.answer.value) == answer
+    assert len(probe.items) == 2
+
+
+@cocotb.test()
+async def asks_about_nothing_after_a_join(dut):
+    """What waits to be asked about a slot is of no use when all slots have been forgotten."""
+    probe, _ = await begin(dut, 1.0)
+    await ClockCycles(dut.clk, 2)
+    dut.question.value = question(2, 8, 0)
+    await pulse(dut, "ask")
+    dut.given_up.value = 1
+    await ClockCycles(dut.clk, 5)
+    dut.given_up.value = 0
+    await ClockCycles(dut.clk, 5)
+    probe.stall = 0.0
+    await ClockCycles(dut.clk, 20)
+    assert probe.items == [question(2, 8, 0)]
+
+
 @pytest.mark.rtl
 def test_prober():
     run_bench(Prober(WorkerConfig.tiny()), __file__)
