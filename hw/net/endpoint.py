@@ -15,6 +15,7 @@ from p4sgd.hw.net.look_up import look_up
 from p4sgd.hw.net.packet import VALUES_LAYOUT, build
 from p4sgd.hw.net.reception import ECHO, WORKER, Reception, in_last_lap
 from p4sgd.hw.net.resend_timer import ResendTimer
+from p4sgd.hw.net.stall_timer import StallTimer
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.packet import BROADCAST, FRAME_BYTES, ROUND_BITS, EchoValue, PacketType
@@ -69,7 +70,7 @@ class Endpoint(wiring.Component):
     job : In(8), shard : In(5), workers : In(6), local_mac, peer_mac : In(48)
         Who the worker is, and the aggregator's address; stable after the join.
     resend_cycles : In(32), doublings : In(4), resend_limit : In(8)
-        When a packet without an answer is sent again, and when the endpoint gives up: see `ResendTimer`.
+        When a packet without an answer is sent again, and when the endpoint gives up, at any time: see `ResendTimer`.
     join : In(1), join_round : In(16)
         Pulse: forget all slots; the next AllReduce is slot 0 of this round. With ``partials`` at rest; sums that have
         not been taken are withdrawn.
@@ -82,8 +83,9 @@ class Endpoint(wiring.Component):
     probe : In(stream of PROBE), echo : Out(flow of ECHO)
         Questions to an aggregator, and its answers.
     given_up : Out(1), given_up_slot : Out(slot_bits), given_up_round : Out(16), given_up_partial : Out(1)
-        A slot has waited too long, for FULL if it is still its partial that is sent, else for CLEAR. All slots are
-        forgotten, sums that have not been taken are withdrawn, and no partial is taken until the next join.
+        A slot has waited too long, for FULL if it is still its partial that is sent, else for CLEAR; or its partial
+        has, for a way out, while no slot was in use. All slots are forgotten, sums that have not been taken are
+        withdrawn, and no partial is taken until the next join.
     sent, resent, received, dropped : Out(1), drop : Out(Drop)
         Pulses: a packet was sent; it had been sent before; a frame came; it was not acted on, and why.
     """
@@ -186,15 +188,26 @@ class Endpoint(wiring.Component):
         reception = self._receive(m, slots, rounds, submitted & (next_slot == self._config.slots - 1), forget)
         timer = self._transmit(m, slots, next_vacant, rounds, reception, forget)
 
+        # A partial that the way out does not take has no slot yet: if no other waits the timer sees none. It may be
+        # taken in the cycle in which it is given up; then it is of the past.
+        m.submodules.stall = stall = StallTimer()
+        m.d.comb += [
+            stall.stalled.eq(self.partials.valid & next_vacant & self.joined & ~submitted & ~self.busy),
+            stall.first_wait.eq(self.resend_cycles),
+            stall.doublings.eq(self.doublings),
+            stall.limit.eq(self.resend_limit),
+        ]
+
         # Later packets may come to the slot that is given up, but too late: all slots are forgotten a cycle later.
-        m.d.sync += gives_up.eq(timer.give_up & ~forget)
-        with m.If(timer.give_up & ~forget & ~self.given_up):
+        give_up = timer.give_up | stall.give_up
+        m.d.sync += gives_up.eq(give_up & ~forget)
+        with m.If(give_up & ~forget & ~self.given_up):
             m.d.sync += [
                 self.joined.eq(0),
                 self.given_up.eq(1),
-                self.given_up_slot.eq(timer.scan),
-                self.given_up_round.eq(self._round_of(timer.scan, rounds)),
-                self.given_up_partial.eq(timer.is_partial),
+                self.given_up_slot.eq(Mux(stall.give_up, next_slot, timer.scan)),
+                self.given_up_round.eq(Mux(stall.give_up, next_round, self._round_of(timer.scan, rounds))),
+                self.given_up_partial.eq(stall.give_up | timer.is_partial),
             ]
         with m.If(forget):
             m.d.sync += [

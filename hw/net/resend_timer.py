@@ -8,16 +8,16 @@ from amaranth.lib.wiring import In, Out
 from p4sgd.hw.net.look_up import look_up
 from p4sgd.hw.spec.config import WorkerConfig
 
-__all__ = ["ResendTimer"]
+__all__ = ["DOUBLINGS_BITS", "RESENDS_BITS", "TIME_BITS", "ResendTimer"]
 
-_TIME_BITS = 32
-_FIRST_TIME = (1 << _TIME_BITS) - 2000
+TIME_BITS = 32
+_FIRST_TIME = (1 << TIME_BITS) - 2000
 """Time after reset: shortly before it wraps, so that every simulation passes what boards meet every 17 s."""
 
-_RESENDS_BITS = 8
-_DOUBLINGS_BITS = 4
+RESENDS_BITS = 8
+DOUBLINGS_BITS = 4
 
-_ENTRY = data.StructLayout({"sent_at": _TIME_BITS, "resends": _RESENDS_BITS, "is_partial": 1})
+_ENTRY = data.StructLayout({"sent_at": TIME_BITS, "resends": RESENDS_BITS, "is_partial": 1})
 
 
 class ResendTimer(wiring.Component):
@@ -37,8 +37,8 @@ class ResendTimer(wiring.Component):
         A packet of a slot is being sent; it is PARTIAL, else ACK; it is the one offered here.
     first_wait : In(32), doublings : In(4), limit : In(8)
         Cycles without an answer after which a packet is sent again; how often this time doubles, from one resend to
-        the next; how many resends there are before it is time to give up, 0 for any number. Stable after the join;
-        ``first_wait`` · 2^``doublings`` is below 2^31.
+        the next; how many resends there are before it is time to give up, 0 for any number. They may change at any
+        time; ``first_wait`` · 2^``doublings`` is below 2^31.
     scan : Out(slot_bits)
         The slot that is asked.
     is_partial : Out(1)
@@ -60,9 +60,9 @@ class ResendTimer(wiring.Component):
                 "sent_slot": In(config.slot_bits),
                 "sent_partial": In(1),
                 "is_resend": In(1),
-                "first_wait": In(_TIME_BITS),
-                "doublings": In(_DOUBLINGS_BITS),
-                "limit": In(_RESENDS_BITS),
+                "first_wait": In(TIME_BITS),
+                "doublings": In(DOUBLINGS_BITS),
+                "limit": In(RESENDS_BITS),
                 "scan": Out(config.slot_bits),
                 "is_partial": Out(1),
                 "offered": Out(1),
@@ -90,7 +90,7 @@ class ResendTimer(wiring.Component):
         entries: Memory = Memory(shape=_ENTRY, depth=self._slots, init=[])
         m.submodules.entries = entries
         write, read = entries.write_port(), entries.read_port()
-        now = Signal(_TIME_BITS, init=_FIRST_TIME)
+        now = Signal(TIME_BITS, init=_FIRST_TIME)
         scan_after = Signal.like(self.scan, init=1)  # scan + 1
         moves = Signal()
         waits_for_full, waits_for_clear = (
@@ -99,16 +99,16 @@ class ResendTimer(wiring.Component):
         )
         waits = waits_for_full | waits_for_clear
         same_wait = Signal()  # it has waited ever since it was asked: what was read is still its own
-        elapsed = Signal(_TIME_BITS, reset_less=True)
-        resends = Signal(_RESENDS_BITS, reset_less=True)
-        wait = Signal(_TIME_BITS, reset_less=True)
+        elapsed = Signal(TIME_BITS, reset_less=True)
+        resends = Signal(RESENDS_BITS, reset_less=True)
+        wait = Signal(TIME_BITS, reset_less=True)
         was_partial = Signal(reset_less=True)
-        more_resends = Signal(_RESENDS_BITS, reset_less=True)
-        patience = Signal(signed(_TIME_BITS + 1), reset_less=True)  # cycles that a packet may yet be offered, less one
+        more_resends = Signal(RESENDS_BITS, reset_less=True)
+        patience = Signal(signed(TIME_BITS + 1), reset_less=True)  # cycles that a packet may yet be offered, less one
         overdue = Signal(reset_less=True)
         spent = Signal(reset_less=True)
         asks = Signal()
-        doubled = Mux(resends < self.doublings, resends[:_DOUBLINGS_BITS], self.doublings)
+        doubled = Mux(resends < self.doublings, resends[:DOUBLINGS_BITS], self.doublings)
         m.d.comb += [
             read.addr.eq(self.scan),
             write.addr.eq(self.sent_slot),
@@ -142,7 +142,7 @@ class ResendTimer(wiring.Component):
             with m.State("STRETCH"):
                 m.d.sync += [
                     wait.eq(self.first_wait << doubled),
-                    spent.eq((resends == self.limit) & (self.limit != 0)),
+                    spent.eq((resends >= self.limit) & (self.limit != 0)),
                 ]
                 m.next = "COMPARE"
             with m.State("COMPARE"):

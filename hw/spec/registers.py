@@ -206,8 +206,8 @@ GIVEN_UP = Register(
     "Since the last join; the worker asks the aggregator about the slot, see ECHO",
     (
         Field("slot", 0, 12, _RO, "slot that went without an answer"),
-        Field("partial", 12, 1, _RO, "to its PARTIAL; else to its ACK"),
-        Field("given_up", 13, 1, _RO, "there is one; no packet but probes is sent until the next join"),
+        Field("partial", 12, 1, _RO, "to its PARTIAL, which may never have found a way out; else to its ACK"),
+        Field("given_up", 13, 1, _RO, "there is one; until the next join only probes follow what is on its way"),
         Field("round", 16, ROUND_BITS, _RO, "its round"),
     ),
 )

@@ -379,6 +379,64 @@ async def gives_up_behind_a_blocked_way_out(dut):
 
 
 @cocotb.test()
+async def gives_up_at_once_below_a_new_limit(dut):
+    """Which may be written while more resends than these have been in vain."""
+    resend = 60
+    tx, _, _, partials = await begin_joined(dut, resend)
+    partials.send([0])
+    await tx.receive(1 + 5)
+    dut.resend_limit.value = 3
+    await ClockCycles(dut.clk, resend + 20)
+    assert dut.given_up.value
+    assert len(tx.items) == 1 + 5
+
+
+@cocotb.test()
+@cocotb.parametrize(anew=[False, True])
+async def gives_up_a_partial_that_never_leaves(dut, anew):
+    """A packet of the past, of the last run or of a slot that is idle again, blocks the way out to the next partial."""
+    limit, resend, doublings, first_round = 2, 60, 1, 40
+    tx, rx, _, partials = await begin_joined(dut, resend, limit=limit, doublings=doublings)
+    partials.send([0])
+    await tx.receive(1)
+    rx.send([beat_of(packet_to_it(PacketType.FULL, 0, 1).to_bytes())])
+    await tx.receive(2)
+    tx.stall = 1.0
+    await ClockCycles(dut.clk, resend + 20)  # its ACK is offered again
+    assert dut.tx__valid.value
+    rx.send([beat_of(packet_to_it(PacketType.CLEAR, 0, 1).to_bytes())])
+    await ClockCycles(dut.clk, 10)
+    assert not dut.busy.value
+    if anew:
+        dut.join_round.value = first_round
+        await pulse(dut, "join")
+    # Without a partial nothing is waited for; one that leaves in the end was in time.
+    total = sum(resend << min(number, doublings) for number in range(limit + 1))
+    await ClockCycles(dut.clk, 2 * total)
+    partials.send([0])
+    await ClockCycles(dut.clk, total - 10)
+    assert not dut.given_up.value
+    tx.stall = 0.0
+    await partials.drained()
+    slot, round_ = (0, first_round) if anew else (1, 1)
+    tx.stall = 1.0
+    await ClockCycles(dut.clk, 3)
+    for kind in (PacketType.FULL, PacketType.CLEAR):
+        rx.send([beat_of(packet_to_it(kind, slot, round_).to_bytes())])
+        await ClockCycles(dut.clk, 10)
+    assert not dut.busy.value
+    partials.send([0])
+    cycle = 0
+    while not dut.given_up.value and cycle < 2 * total:
+        await RisingEdge(dut.clk)
+        cycle += 1
+    assert total <= cycle <= total + 20
+    assert (int(dut.given_up_slot.value), int(dut.given_up_round.value)) == (slot + 1, round_)
+    assert dut.given_up_partial.value
+    assert not dut.joined.value
+
+
+@cocotb.test()
 async def leaves(dut):
     """All is forgotten, what comes for it is dropped and no partial is taken, until a join."""
     await begin(dut, 50)
