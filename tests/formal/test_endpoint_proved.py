@@ -7,7 +7,7 @@ with one that is not done with all. The timer has a stand-in: any packet is sent
 
 import pytest
 from amaranth.asserts import AnyConst, AnySeq
-from amaranth.hdl import Assert, Assume, Cover, Mux, Signal, Value
+from amaranth.hdl import Assert, Assume, Cat, Cover, Mux, Signal, Value
 from support.overdue import AnyTime, Asked
 from support.packets import packet_on
 from support.proof import CounterexampleError, Proof, check, free, holds, mutant, needs_solver, prove, reach
@@ -27,8 +27,8 @@ VALUE = 5
 """The one looked at."""
 CONFIG = WorkerConfig(lanes=8, chunks=2, line_fifo_depth=8, slots=2, table_segments=16)
 
-SETTINGS = ("job", "shard", "workers", "local_mac", "peer_mac", "resend_cycles", "doublings", "resend_limit")
-"""Inputs that are stable from the join on; here throughout."""
+SETTINGS = ("shard", "workers", "local_mac", "peer_mac", "resend_cycles", "doublings", "resend_limit")
+"""Inputs that are stable from the join on, but for the job; here throughout."""
 
 
 class Asks(Proof):
@@ -85,6 +85,18 @@ class Endpoints(Proof):
             m.d.comb += Assume(~dut.partials.valid)
         holds(m, dut.partials, rule=Assume, withdrawn=dut.join | dut.leave)
         holds(m, dut.probe, rule=Assume)
+        # The job is written while no run is: a run ends when the endpoint is at rest, or out of the job.
+        rests = ~dut.joined | (~dut.busy & ~dut.partials.valid)
+        rested = delayed(m, rests, 2, "rested")  # busy may be as late
+        job = Signal(8)
+        self.number = Signal(8)  # of the job joined
+        m.d.sync += job.eq(dut.job)
+        with m.If(~Cat(rested).all()):
+            m.d.comb += Assume(dut.job == job)
+        with m.If(dut.partials.valid & dut.joined):
+            m.d.comb += Assume(dut.job == self.number)
+        with m.If(dut.join):
+            m.d.sync += self.number.eq(dut.job)
 
 
 class Streams(Endpoints):
@@ -161,9 +173,12 @@ class Slot(Endpoints):
 
         # What it sends; after all is forgotten one packet of the past may still be on its way.
         of_past = Signal()
+        number = Signal(8)  # of the job in which it was made
         with m.If(dut.tx.ready | ~dut.tx.valid):
-            m.d.sync += of_past.eq(0)
+            m.d.sync += [of_past.eq(0), number.eq(self.number)]
         packet = parse(dut.tx.payload.data)
+        with m.If(dut.tx.valid & (packet.type != PacketType.PROBE)):
+            m.d.comb += Assert(packet.job == number)
         with m.If(dut.tx.valid & ~of_past & (packet.slot == slot)):
             with m.If(packet.type == PacketType.PARTIAL):
                 m.d.comb += Assert(in_use & (packet.round == round_) & (value_of(packet["values"]) == sent))
@@ -189,18 +204,22 @@ class Slot(Endpoints):
 
         # That none of this is said of nothing.
         given_up, left, sent_before = (Signal(name=name) for name in ("given_up", "left", "sent_before"))
+        worked, renamed = Signal(), Signal()
         at_once = delayed(m, has_full, Endpoint.RX_LATENCY, "had_full")[-1] == 0
         offers = dut.tx.valid & ~of_past & (packet.slot == slot) & in_use
         with m.If(in_use):
             m.d.sync += [given_up.eq(given_up | dut.given_up), left.eq(left | dut.leave)]
+        with m.If(dut.join & worked):
+            m.d.sync += renamed.eq(dut.job != self.number)
         with m.If(begins):
-            m.d.sync += sent_before.eq(0)
+            m.d.sync += [sent_before.eq(0), worked.eq(1)]
         with m.Elif(offers & dut.tx.ready & (packet.type == PacketType.PARTIAL)):
             m.d.sync += sent_before.eq(1)
         m.d.comb += [
             Cover(begins & in_use),
             Cover(offers & (packet.type == PacketType.PARTIAL) & sent_before),
             Cover(offers & (packet.type == PacketType.ACK)),
+            Cover(offers & (packet.type == PacketType.PARTIAL) & renamed),
             Cover(hands_on & at_once),
             Cover(hands_on & ~at_once),
             Cover(begins & given_up),
