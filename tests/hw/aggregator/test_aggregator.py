@@ -1,6 +1,8 @@
 """The RTL aggregator against the Python one, answer for answer and counter for counter, over long random sequences."""
 
+import dataclasses
 import random
+from collections import Counter
 from itertools import pairwise
 
 import cocotb
@@ -46,7 +48,8 @@ class Twin:
         self.config = config
         self.model = model.Aggregator(config.slots, jobs=config.jobs, mac=MAC)
         self.jobs = [random_job(config, place) for place in range(config.jobs)]
-        self.hot = random.sample(range(config.slots), min(config.slots, 4))  # most packets are of these slots
+        # Most packets are of these slots: the first, the last, and two between.
+        self.hot = [0, config.slots - 1, *random.sample(range(config.slots), 2)]
         self.expected: list[tuple[bytes, int]] = []
 
     def take(self, payload: int) -> None:
@@ -281,6 +284,59 @@ async def workers_of_a_job_are_shown(dut):
 
 
 @cocotb.test()
+async def a_job_that_ends_under_its_own_packets(dut):
+    """Its place is given to job after job, in any cycle, while packets of the last, of this and of the next come.
+
+    Each begins in the same rounds, so what were left of one in a slot would be taken for a part of the next.
+    """
+    host, twin, rx, tx = await begin(dut, 0.5)
+    members = twin.jobs[0].members[:3]  # of few workers, so that many sums are complete
+    job = dataclasses.replace(twin.jobs[0], members=members)
+    shards, slots = range(len(members)), range(min(4, twin.config.slots))
+    numbers = random.sample(range(256), 24)
+    era = 0
+
+    def values(number: int, slot: int, round_: int, shard: int) -> tuple[int, ...]:
+        own = random.Random(f"{number} {slot} {round_} {shard}")
+        return tuple(own.randrange(1 << 24) for _ in range(8))
+
+    async def send() -> None:
+        while True:
+            number = random.choice([*numbers[max(0, era - 1) : era + 2], numbers[era]])
+            slot, round_, shard = random.choice(slots), random.choice([1, 1, 1, 2]), random.choice(shards)
+            kind = PacketType.PARTIAL if random.random() < 0.9 else PacketType.ACK
+            sent = values(number, slot, round_, shard) if kind is PacketType.PARTIAL else (0,) * 8
+            who = members[shard]
+            packet = Packet(kind, number, slot, round_, shard, len(shards), 1 << shard, sent, MAC, who.mac)
+            rx.send([beat(packet.to_bytes(), who.port)])
+            await rx.drained()
+
+    await host.begin(0, dataclasses.replace(job, number=numbers[0]), 1)
+    cocotb.start_soon(send())
+    settings = registers.job_registers(0)[0]
+    while era < len(numbers) - 1:
+        await ClockCycles(dut.clk, random.randint(0, 400))
+        await host.write((registers.END, {"place": 0}))
+        await ClockCycles(dut.clk, random.randint(0, 20))
+        era += 1
+        await host.write((settings, {"number": numbers[era], "workers": len(shards)}))
+        await host.write((registers.BEGIN, {"place": 0, "round": 1}))
+        if random.random() < 0.8:  # else it ends while its slots are made fresh
+            while (await host.read(registers.JOBS))["clearing"]:
+                pass
+    await ClockCycles(dut.clk, 500)
+    fulls = Counter()
+    for frame, _ in answers_on(tx):
+        packet = Packet.from_bytes(frame)
+        if packet.type is PacketType.FULL:
+            parts = [values(packet.job, packet.slot, packet.round, shard) for shard in shards]
+            assert packet.values == tuple(map(sum, zip(*parts, strict=True))), packet
+            fulls[packet.job] += 1
+    assert len(fulls) > 3
+    assert fulls[numbers[-1]]
+
+
+@cocotb.test()
 async def a_blocked_way_out_loses_answers_and_nothing_else(dut):
     host, twin, rx, tx = await begin(dut)
     await host.begin(0, twin.jobs[0], 1)
@@ -342,8 +398,12 @@ async def drops_broken_frames(dut):
         (16, 2, 3, 3, 3000),
         pytest.param(64, 4, 32, 32, 6000, marks=pytest.mark.slow),
         pytest.param(4, 8, 2, 5, 3000, marks=pytest.mark.slow),
+        pytest.param(4096, 4, 2, 8, 1500, marks=pytest.mark.slow),  # the size of a switch
     ],
 )
 def test_aggregator(slots, jobs, ports, workers, packets):
     config = AggregatorConfig(slots=slots, jobs=jobs, ports=ports)
-    run_bench(Aggregator(config), __file__, slots=slots, jobs=jobs, ports=ports, workers=workers, packets=packets)
+    # To begin a job of so many slots again and again, or to look at them all, would take too long.
+    only = "answers|packet_a_cycle" if slots > 1000 else None
+    sizes = {"slots": slots, "jobs": jobs, "ports": ports, "workers": workers, "packets": packets}
+    run_bench(Aggregator(config), __file__, only=only, **sizes)

@@ -73,7 +73,7 @@ async def nothing_changes(dut):
         for shard in range(WORKERS)
     ]
     slots = copy.deepcopy(twin.slots)
-    counters = copy.deepcopy((twin.accepted, twin.drops, twin.job_accepted, twin.job_dropped))
+    good = copy.deepcopy((twin.accepted, twin.job_accepted, twin.counts))
     sent = skipped = 0
     dut.rx__valid.value = 1
     while sent < count:
@@ -84,13 +84,10 @@ async def nothing_changes(dut):
             twin.drops[Drop.LONG] += 1
         else:
             frame = data.to_bytes(64, "little")
-            accepted = twin.accepted
             twin.receive_frame(frame if keep == WHOLE else frame[: keep.bit_length()], port)
-            if twin.accepted != accepted:  # it was a good one, or as good as one
+            if twin.accepted != good[0]:  # it was a good one, or as good as one
                 twin.slots = copy.deepcopy(slots)
-                twin.accepted = accepted
-                for place in range(CONFIG.jobs):
-                    twin.job_accepted[place] = counters[2][place]
+                twin.accepted, twin.job_accepted, twin.counts = copy.deepcopy(good)
                 skipped += 1
                 continue
         for index, (data, keep) in enumerate(beats):
@@ -106,12 +103,8 @@ async def nothing_changes(dut):
         for slot in range(CONFIG.slots):
             state = slots[place][slot]
             assert await host.look(place, slot) == (state.round, state.aggregated, state.acknowledged)
-    counted = await host.counters()
-    assert {drop: counted[f"DROPPED_{drop.name}"] for drop in Drop} == {drop: twin.drops[drop] for drop in Drop}
+    assert await host.counters() == twin.counters() | {"OVERRUNS": 0}
     assert all(twin.drops[drop] > count / 10_000 for drop in Drop), twin.drops
-    for place in range(CONFIG.jobs):
-        assert counted[f"JOB{place}_DROPPED"] == twin.job_dropped[place]
-        assert counted[f"JOB{place}_ACCEPTED"] == twin.job_accepted[place]
 
     # The sums are what they were: the next partials complete them.
     for place in range(CONFIG.jobs):
