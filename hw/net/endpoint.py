@@ -63,9 +63,9 @@ class Endpoint(wiring.Component):
 
     Members
     -------
-    partials : In(stream of ArrayLayout(int32, 8))
+    partials : In(stream of VALUES_LAYOUT)
         Taken when the next slot is free.
-    sums : Out(stream of ArrayLayout(int32, 8))
+    sums : Out(stream of VALUES_LAYOUT)
     tx : Out(stream of FrameBeat), rx : In(stream of FrameBeat)
     job : In(8), shard : In(5), workers : In(6), local_mac, peer_mac : In(48)
         Who the worker is, and the aggregator's address; stable after the join.

@@ -16,7 +16,8 @@ from p4sgd.hw.spec.run import MAX_WORKERS
 __all__ = ["PACKET", "VALUES_LAYOUT", "assemble", "build", "extract", "parse", "shard_mask"]
 
 VALUES_LAYOUT = data.ArrayLayout(signed(32), VALUES)
-"""The numbers of a packet, one for each sample: what the streams of partials and sums carry."""
+"""The numbers of a packet, one for each sample: int32, of partials and sums with the 16 fraction bits of `ACTIVATION`
+(:mod:`p4sgd.hw.spec.fixed`)."""
 
 _SCALARS = tuple(field for field in FIELDS if not field.name.startswith("value"))
 _NUMBERS = tuple(field for field in FIELDS if field.name.startswith("value"))

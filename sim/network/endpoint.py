@@ -138,6 +138,8 @@ class Endpoint:
     def submit(self, values: Sequence[int], now: int) -> Packet:
         """Begin an AllReduce with this worker's eight partials; returns the packet to send.
 
+        They are to be int32: this takes any integers, `Packet.to_bytes` refuses others.
+
         Raises
         ------
         RuntimeError
