@@ -166,9 +166,9 @@ class MalformedPacketError(ValueError):
 
 @dataclass(frozen=True)
 class Packet:
-    """A packet as values; ``values`` holds eight int32 in two's complement."""
+    """A packet as values; ``values`` holds eight int32 in two's complement, ``type`` may be one that nobody knows."""
 
-    type: PacketType
+    type: PacketType | int
     job: int
     slot: int
     round: int
@@ -230,8 +230,8 @@ class Packet:
         Raises
         ------
         MalformedPacketError
-            If length, EtherType, version, reserved bytes or type are not this format's, looked at in this order. The
-            version of probes and their echoes may be any.
+            If length, EtherType, version or reserved bytes are not this format's, looked at in this order. The version
+            of probes and their echoes may be any.
         """
         if len(frame) != FRAME_BYTES:
             reason = Drop.RUNT if len(frame) < FRAME_BYTES else Drop.LONG
@@ -257,10 +257,8 @@ class Packet:
             raise MalformedPacketError(Drop.VERSION, f"version is {version:#x}, not {VERSION:#x}")
         if any(reserved):
             raise MalformedPacketError(Drop.RESERVED, f"reserved is 0x{reserved.hex()}, not 0")
-        if kind not in _TYPES:
-            raise MalformedPacketError(Drop.TYPE, f"type {kind} is unknown")
         return cls(
-            _TYPES[kind],
+            _TYPES.get(kind, kind),
             job,
             slot,
             round_,

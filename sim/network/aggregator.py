@@ -143,7 +143,7 @@ class Aggregator:
         try:
             packet = Packet.from_bytes(frame)
         except MalformedPacketError as error:
-            self.drops[self._drop_malformed(frame, error)] += 1
+            self.drops[error.reason] += 1
             return None
         return self.receive(packet, port)
 
@@ -165,11 +165,6 @@ class Aggregator:
         if place is not None:
             (self.job_dropped if isinstance(outcome, Drop) else self.job_accepted)[place] += 1
         return None if isinstance(outcome, Drop) else outcome
-
-    def _drop_malformed(self, frame: bytes, error: MalformedPacketError) -> Drop:
-        """A type that nobody knows is told last, as any other that is not for here."""
-        is_for_here = int.from_bytes(frame[:6], "big") == self.mac
-        return Drop.ADDRESS if error.reason is Drop.TYPE and not is_for_here else error.reason
 
     def _act(self, packet: Packet, port: int, place: int | None) -> Answer | Drop | None:
         """The answer, None where a packet is taken without one, or why it is not taken."""

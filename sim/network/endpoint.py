@@ -157,7 +157,7 @@ class Endpoint:
         try:
             packet = Packet.from_bytes(frame)
         except MalformedPacketError as error:
-            self.drops[self._drop_malformed(frame, error)] += 1
+            self.drops[error.reason] += 1
             return None
         return self.receive(packet, now)
 
@@ -224,18 +224,10 @@ class Endpoint:
     def _round(self, slot: _Slot) -> int:
         return (self._first_round + slot.number // self._count) % (1 << ROUND_BITS)
 
-    def _drop_malformed(self, frame: bytes, error: MalformedPacketError) -> Drop:
-        """A type that nobody knows is told last, as any other that is not for here."""
-        is_for_here = self._is_for_here(int.from_bytes(frame[:6], "big"))
-        return Drop.ADDRESS if error.reason is Drop.TYPE and not is_for_here else error.reason
-
-    def _is_for_here(self, destination: int) -> bool:
-        return destination == self.local_mac or bool(destination >> GROUP_BIT & 1)
-
     def _check(self, packet: Packet) -> Drop | None:
         """The first check that a packet fails."""
         is_to_all = bool(packet.destination >> GROUP_BIT & 1)
-        if not self._is_for_here(packet.destination):
+        if not is_to_all and packet.destination != self.local_mac:
             return Drop.ADDRESS
         if packet.type is PacketType.ECHO:
             return Drop.ADDRESS if is_to_all else None
