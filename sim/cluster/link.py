@@ -23,8 +23,8 @@ class Link(wiring.Component):
         i ─┬─▶ in `delay` cycles ───────────▶┬─▶ o
            └─▶ 4 to 1024 cycles later ──────▶┘
 
-    Most frames go straight on, in order. One that is to be overtaken takes the detour, one that is to come twice goes
-    both ways. Like a cable it is always ready: a frame that finds its buffer full is lost.
+    Most frames go straight on, in order. One that is to be overtaken takes the detour, another that is to come twice
+    goes both ways. Like a cable it is always ready: a frame that finds its buffer full is lost.
 
     Parameters
     ----------
@@ -39,7 +39,8 @@ class Link(wiring.Component):
     o : Out(stream of FrameBeat)
     seed : In(32)
     loss, duplication, reordering : In(16)
-        Chance that a frame is lost, comes twice, or takes the detour, in 1/65536. One that is lost does neither.
+        Chance that a frame is lost, comes twice, or takes the detour, in 1/65536. One that is lost does neither, and
+        one that takes the detour comes once, so fewer come twice the more are overtaken.
     burst_begin, burst_end, burst_loss : In(16)
         Chance that a burst begins, or ends, before a frame; within one frames are lost with the last chance instead of
         ``loss`` (Gilbert-Elliott).
