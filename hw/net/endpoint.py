@@ -70,7 +70,7 @@ class Endpoint(wiring.Component):
     job : In(8), shard : In(5), workers : In(6), local_mac, peer_mac : In(48)
         Who the worker is, and the aggregator's address; stable after the join.
     resend_cycles : In(32), doublings : In(4), resend_limit : In(8)
-        When a packet without an answer is sent again, and when the endpoint gives up, at any time: see `ResendTimer`.
+        When a packet without an answer is sent again, and when the endpoint gives up: see `ResendTimer`.
     join : In(1), join_round : In(16)
         Pulse: forget all slots; the next AllReduce is slot 0 of this round. With ``partials`` at rest; sums that have
         not been taken are withdrawn.
@@ -189,7 +189,7 @@ class Endpoint(wiring.Component):
         timer = self._transmit(m, slots, next_vacant, rounds, reception, forget)
 
         # A partial that the way out does not take has no slot yet: if no other waits the timer sees none. It may be
-        # taken in the cycle in which it is given up; then it is of the past.
+        # taken in the cycles in which it is given up; then it is of the past.
         m.submodules.stall = stall = StallTimer()
         m.d.comb += [
             stall.stalled.eq(self.partials.valid & next_vacant & self.joined & ~submitted & ~self.busy),
@@ -199,15 +199,16 @@ class Endpoint(wiring.Component):
         ]
 
         # Later packets may come to the slot that is given up, but too late: all slots are forgotten a cycle later.
-        give_up = timer.give_up | stall.give_up
-        m.d.sync += gives_up.eq(give_up & ~forget)
+        nothing_leaves = Signal()
+        give_up = timer.give_up | nothing_leaves
+        m.d.sync += [nothing_leaves.eq(stall.give_up & ~forget), gives_up.eq(give_up & ~forget)]
         with m.If(give_up & ~forget & ~self.given_up):
             m.d.sync += [
                 self.joined.eq(0),
                 self.given_up.eq(1),
-                self.given_up_slot.eq(Mux(stall.give_up, next_slot, timer.scan)),
-                self.given_up_round.eq(Mux(stall.give_up, next_round, self._round_of(timer.scan, rounds))),
-                self.given_up_partial.eq(stall.give_up | timer.is_partial),
+                self.given_up_slot.eq(Mux(nothing_leaves, next_slot, timer.scan)),
+                self.given_up_round.eq(Mux(nothing_leaves, next_round, self._round_of(timer.scan, rounds))),
+                self.given_up_partial.eq(nothing_leaves | timer.is_partial),
             ]
         with m.If(forget):
             m.d.sync += [

@@ -148,14 +148,14 @@ class Reception(wiring.Component):
         }
         passes = Signal()
         arrived = Signal()
-        forgotten = Signal()
+        acts = Signal()  # it has, and what it is about is not forgotten
         due_full = Signal(reset_less=True)
         due_clear = Signal(reset_less=True)
         repeated = Signal(reset_less=True)  # the packet just before, of the same slot, has changed it: drop this one
         m.d.comb += passes.eq(check.good & ~Cat(failed.values()).any())
         m.d.sync += [
             arrived.eq(check.received),
-            forgotten.eq(self.forget),
+            acts.eq(check.received & ~self.forget),
             due_full.eq(passes & seen["is_full"] & self.waits_for_full.bit_select(self.coming, 1)),
             due_clear.eq(passes & seen["is_clear"] & self.waits_for_clear.bit_select(self.coming, 1)),
             repeated.eq((self.full | self.clear) & (self.coming == self.slot)),
@@ -179,8 +179,8 @@ class Reception(wiring.Component):
 
         # Third stage: what it does.
         m.d.comb += [
-            self.full.eq(arrived & ~forgotten & due_full & ~repeated),
-            self.clear.eq(arrived & ~forgotten & due_clear & ~repeated),
+            self.full.eq(acts & due_full & ~repeated),
+            self.clear.eq(acts & due_clear & ~repeated),
             self.received.eq(arrived),
             self.dropped.eq(arrived & ~self.full & ~self.clear & ~self.echo.valid),
         ]

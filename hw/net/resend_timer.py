@@ -37,8 +37,8 @@ class ResendTimer(wiring.Component):
         A packet of a slot is being sent; it is PARTIAL, else ACK; it is the one offered here.
     first_wait : In(32), doublings : In(4), limit : In(8)
         Cycles without an answer after which a packet is sent again; how often this time doubles, from one resend to
-        the next; how many resends there are before it is time to give up, 0 for any number. They may change at any
-        time; ``first_wait`` · 2^``doublings`` is below 2^31.
+        the next; how many resends there are before it is time to give up, 0 for any number. Stable after the join;
+        ``first_wait`` · 2^``doublings`` is below 2^31.
     scan : Out(slot_bits)
         The slot that is asked.
     is_partial : Out(1)
@@ -142,7 +142,7 @@ class ResendTimer(wiring.Component):
             with m.State("STRETCH"):
                 m.d.sync += [
                     wait.eq(self.first_wait << doubled),
-                    spent.eq((resends >= self.limit) & (self.limit != 0)),
+                    spent.eq((resends == self.limit) & (self.limit != 0)),
                 ]
                 m.next = "COMPARE"
             with m.State("COMPARE"):

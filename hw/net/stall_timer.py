@@ -46,20 +46,25 @@ class StallTimer(wiring.Component):
         waits = Signal(RESENDS_BITS)  # that are over
         wait = Signal(TIME_BITS, reset_less=True)
         left = Signal(signed(TIME_BITS + 1), reset_less=True)  # of this one
+        doubles, is_last = Signal(reset_less=True), Signal(reset_less=True)  # of a wait, which has two cycles or more
         spent = Signal()
         stalled = Signal()  # known late, wanted by many
-        m.d.sync += stalled.eq(self.stalled)
+        m.d.sync += [
+            stalled.eq(self.stalled),
+            doubles.eq(waits < self.doublings),
+            is_last.eq((waits >= self.limit) & (self.limit != 0)),
+        ]
         m.d.comb += self.give_up.eq(stalled & spent)
         with m.If(~stalled):
             m.d.sync += [waits.eq(0), wait.eq(self.first_wait), left.eq(self.first_wait), spent.eq(0)]
         with m.Elif(~left[-1]):
             m.d.sync += left.eq(left - 1)
         with m.Elif(~spent):
-            longer = (wait << (waits < self.doublings))[:TIME_BITS]
+            longer = (wait << doubles)[:TIME_BITS]
             m.d.sync += [
                 waits.eq(waits + ~waits.all()),
                 wait.eq(longer),
                 left.eq(longer),
-                spent.eq((waits >= self.limit) & (self.limit != 0)),
+                spent.eq(is_last),
             ]
         return m

@@ -202,7 +202,7 @@ class Endpoint:
         for index, slot in enumerate(self._slots):
             if slot.phase is SlotPhase.IDLE or now < self._due(slot):
                 continue
-            if self.resends and slot.resends >= self.resends:
+            if self.resends and slot.resends == self.resends:
                 self._give_up(GivenUp(index, self._round(slot), slot.phase))
                 return []
             slot.sent_at = now

@@ -379,19 +379,6 @@ async def gives_up_behind_a_blocked_way_out(dut):
 
 
 @cocotb.test()
-async def gives_up_at_once_below_a_new_limit(dut):
-    """Which may be written while more resends than these have been in vain."""
-    resend = 60
-    tx, _, _, partials = await begin_joined(dut, resend)
-    partials.send([0])
-    await tx.receive(1 + 5)
-    dut.resend_limit.value = 3
-    await ClockCycles(dut.clk, resend + 20)
-    assert dut.given_up.value
-    assert len(tx.items) == 1 + 5
-
-
-@cocotb.test()
 @cocotb.parametrize(anew=[False, True])
 async def gives_up_a_partial_that_never_leaves(dut, anew):
     """A packet of the past, of the last run or of a slot that is idle again, blocks the way out to the next partial."""
