@@ -54,6 +54,7 @@ EXAMPLES: dict[str, Callable[[Any], wiring.Component]] = {
     "net.receive.FrameCheck": lambda make: make(),
     "net.reception.Reception": lambda make: make(_CONFIG),
     "net.resend_timer.ResendTimer": lambda make: make(_CONFIG),
+    "net.stall_timer.StallTimer": lambda make: make(),
     "net.udp_receiver.UdpReceiver": lambda make: make(3),
     "net.udp_sender.UdpSender": lambda make: make(8),
     "partials.partial_sum.PartialSum": lambda make: make(_CONFIG),
