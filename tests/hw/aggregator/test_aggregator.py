@@ -145,8 +145,10 @@ def assert_same(got: list[tuple[bytes, int]], expected: list[tuple[bytes, int]])
 async def begin(dut, stall: float = 0.0) -> tuple[Host, Twin, StreamSource, StreamSink]:
     config = config_of_bench()
     dut.rx__valid.value = 0
-    rx, tx, host = StreamSource(dut, "rx", stall), StreamSink(dut, "tx"), Host(dut, config)
+    dut.tx__ready.value = 0
+    rx, host = StreamSource(dut, "rx", stall), Host(dut, config)
     await start(dut)
+    tx = StreamSink(dut, "tx")  # not before: until the reset there may be an answer of the bench before
     await host.set_mac()
     return host, Twin(config), rx, tx
 

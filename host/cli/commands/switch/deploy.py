@@ -41,8 +41,7 @@ def deploy(path: Path, as_json: bool, quiet: bool) -> None:
     stations = {station: there.port for there in aggregator.ports for station in there.stations}
     with output.working(f"loading {aggregator.control}"), contextlib.closing(_loaded(path, aggregator)) as controller:
         controller.set_forwarding(ports, stations)
-        if aggregator.mac is not None:
-            controller.set_mac(aggregator.mac)
+        controller.set_mac(aggregator.mac)
         slots, jobs = controller.slots, controller.jobs
     output.document(
         {
