@@ -1,12 +1,13 @@
 """What every aggregator can be told and asked, whatever it is made of."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 from p4sgd.hw.spec.job import Job
 from p4sgd.hw.spec.packet import mac_text
 
-__all__ = ["Controller", "SlotView", "already_served", "occupied", "why_not_readdress"]
+__all__ = ["Controller", "SlotView", "why_not_begin", "why_not_readdress"]
 
 
 @dataclass(frozen=True)
@@ -85,11 +86,11 @@ def why_not_readdress(known: int, wanted: int) -> str:
     )
 
 
-def already_served(job: Job) -> str:
-    """Why a job does not begin under a number that another has."""
-    return f"job {job.number} is being served already"
-
-
-def occupied(place: int, number: int) -> str:
-    """Why a job does not begin in a place that has one."""
-    return f"place {place} serves job {number}: end that first"
+def why_not_begin(place: int, job: Job, served: Iterable[tuple[int, int]]) -> str | None:
+    """Why a job cannot begin in a place, given places and numbers of those that are served; None if it can."""
+    for other, number in served:
+        if number == job.number:
+            return f"job {number} is being served already"
+        if other == place:
+            return f"place {place} serves job {number}: end that first"
+    return None

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.switch.controller import SlotView, already_served, occupied, why_not_readdress
+from p4sgd.host.switch.controller import SlotView, why_not_begin, why_not_readdress
 from p4sgd.hw.spec import aggregator as registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.job import Job, Member
@@ -167,12 +167,9 @@ class FpgaAggregator:
 
     def _check(self, place: int, job: Job) -> None:
         """Refuse a job that the hardware would take, and serve wrongly."""
-        for other in self._running():
-            number = self._client.read(registers.job_registers(other)[0])["number"]
-            if number == job.number:
-                raise P4sgdError(already_served(job))
-            if other == place:
-                raise P4sgdError(occupied(place, number))
+        served = [(each, self._client.read(registers.job_registers(each)[0])["number"]) for each in self._running()]
+        if (problem := why_not_begin(place, job, served)) is not None:
+            raise P4sgdError(problem)
         last = max(job.ports.bit_length() - 1, *(member.port for member in job.members))
         if last >= self.config.ports:
             raise P4sgdError(

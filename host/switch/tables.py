@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.switch import entries
-from p4sgd.host.switch.controller import SlotView, already_served, occupied, why_not_readdress
+from p4sgd.host.switch.controller import SlotView, why_not_begin, why_not_readdress
 from p4sgd.host.switch.entries import Entry
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.switch import FLOOD_GROUP, GENERATION_BITS, group_of
@@ -118,11 +118,9 @@ class TableController(ABC):
         """``own`` is what an earlier call of this one may have written last: the job is served by it then."""
         noted = self.read_entries("jobs")
         served = [entry for entry in noted if _is_served(entry) and entry not in own]
-        for other in served:
-            if other.key["job"] == job.number:
-                raise P4sgdError(already_served(job))
-            if other.data["place"] == place:
-                raise P4sgdError(occupied(place, other.key["job"]))
+        others = [(entry.data["place"], entry.key["job"]) for entry in served]
+        if (problem := why_not_begin(place, job, others)) is not None:
+            raise P4sgdError(problem)
         self._end(place, noted)
         numbers = {entry.key["job"] for entry in served}
         self.delete_entries([entry for entry in self.read_entries("members") if entry.key["job"] not in numbers])

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from p4sgd.host.links.link import Link
-from p4sgd.host.switch.controller import already_served, occupied, why_not_readdress
+from p4sgd.host.switch.controller import why_not_begin, why_not_readdress
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import ROUND_BITS, mac_text
 from p4sgd.sim.network.aggregator import Aggregator, SlotState
@@ -154,11 +154,9 @@ class Requests:
             raise RequestError(f"the job needs a port that is not there: there are {len(self._links)}, from 0 on")
         self._check_addresses(job)
         first = whole(first_round, "first_round", 0, (1 << ROUND_BITS) - 1)
-        for place_of_other, other in self._aggregator.jobs.items():
-            if other.number == job.number:
-                raise RequestError(already_served(job))
-            if place_of_other == at:
-                raise RequestError(occupied(at, other.number))
+        others = [(place_of_other, other.number) for place_of_other, other in self._aggregator.jobs.items()]
+        if (problem := why_not_begin(at, job, others)) is not None:
+            raise RequestError(problem)
         self._aggregator.begin(at, job, first)
 
     def _check_addresses(self, job: Job) -> None:
