@@ -1,5 +1,6 @@
 """What a worker is, by its registers."""
 
+from p4sgd.host.control.identity import find_other_map
 from p4sgd.host.devices.device import Device, client_of
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import registers
@@ -65,16 +66,14 @@ def read_configuration(client: RegisterClient) -> WorkerConfig:
 
 
 def _find_other_map(client: RegisterClient) -> str | None:
-    magic = client.read(registers.MAGIC_WORD)["value"]
-    if magic != registers.MAGIC:
-        return f"is no P4SGD worker: its first identification word is {magic:#010x}, not {registers.MAGIC:#010x}"
-    version = client.read(registers.ABI)["value"]
-    if version != registers.ABI_VERSION:
-        return (
-            f"has version {version} of the register map, this program needs {registers.ABI_VERSION}: generate the "
-            f"hardware anew with this version of p4sgd"
-        )
-    return None
+    return find_other_map(
+        client,
+        (registers.MAGIC_WORD, registers.ABI),
+        registers.MAGIC,
+        registers.ABI_VERSION,
+        unknown="is no P4SGD worker: its first identification word",
+        who="has",
+    )
 
 
 def shape_of(config: WorkerConfig) -> str:

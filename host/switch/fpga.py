@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from p4sgd.host.control.identity import find_other_map
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.switch.controller import SlotView, why_not_begin, why_not_readdress
 from p4sgd.hw.spec import aggregator as registers
@@ -41,14 +42,16 @@ class FpgaAggregator:
 
     def __init__(self, read: Callable[[int], int], write: Callable[[int, int], None]) -> None:
         self._client = RegisterClient(read, write)
-        magic, version, _ = (self._client.read(register)["value"] for register in registers.IDENTITY)
-        if magic != registers.MAGIC:
-            raise P4sgdError(f"there is no aggregator: its first word is {magic:#010x}, not {registers.MAGIC:#010x}")
-        if version != registers.ABI_VERSION:
-            raise P4sgdError(
-                f"the aggregator has version {version} of the register map, this program needs "
-                f"{registers.ABI_VERSION}: generate the hardware anew with this version of p4sgd"
-            )
+        problem = find_other_map(
+            self._client,
+            registers.IDENTITY,
+            registers.MAGIC,
+            registers.ABI_VERSION,
+            unknown="there is no aggregator: its first word",
+            who="the aggregator has",
+        )
+        if problem is not None:
+            raise P4sgdError(problem)
         size = self._client.read(registers.GEOMETRY)
         self.config = AggregatorConfig(
             slots=self._client.read(registers.SLOTS)["value"],

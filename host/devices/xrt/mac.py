@@ -4,6 +4,7 @@ import contextlib
 import time
 
 from p4sgd.host.control.board import BoardAddress
+from p4sgd.host.control.identity import find_other_map
 from p4sgd.host.devices.link_state import LinkState
 from p4sgd.host.devices.xrt.kernel import BoardKernel, MissingKernelError
 from p4sgd.host.errors import P4sgdError
@@ -48,7 +49,16 @@ class BoardMac:
             kernel = BoardKernel(self._name, address, cmac.kernel_name(cage))
             opened.enter_context(contextlib.closing(kernel))
             self._client = RegisterClient(kernel.read_register, kernel.write_register)
-            self._check()
+            problem = find_other_map(
+                self._client,
+                cmac.IDENTITY,
+                cmac.MAGIC,
+                cmac.ABI_VERSION,
+                unknown=f"{self._name} is none: its first word",
+                who=f"{self._name} has",
+            )
+            if problem is not None:
+                raise P4sgdError(problem)
             self._opened = opened.pop_all()
 
     @property
@@ -79,16 +89,6 @@ class BoardMac:
     def close(self) -> None:
         """Give it back. The link stays."""
         self._opened.close()
-
-    def _check(self) -> None:
-        magic, version, _ = (self._client.read(register)["value"] for register in cmac.IDENTITY)
-        if magic != cmac.MAGIC:
-            raise P4sgdError(f"{self._name} is none: its first word is {magic:#010x}, not {cmac.MAGIC:#010x}")
-        if version != cmac.ABI_VERSION:
-            raise P4sgdError(
-                f"{self._name} has version {version} of the register map, this program needs {cmac.ABI_VERSION}: "
-                "generate the hardware anew with this version of p4sgd"
-            )
 
 
 def open_mac(name: str, address: BoardAddress, cage: int) -> BoardMac | None:
