@@ -161,10 +161,11 @@ class Requests:
 
     def _check_addresses(self, job: Job) -> None:
         """Refuse a job of which every answer would be lost: its workers would take that for a network that is down."""
-        wanted = [(port, job.group_mac) for port in range(len(self._links)) if job.ports >> port & 1]
+        links = list(self._links.items())
+        wanted = [(port, job.group_mac) for port in range(len(links)) if job.ports >> port & 1]
         wanted += [(member.port, member.mac) for member in job.members]
         for port, mac in wanted:
-            name, link = list(self._links.items())[port]
+            name, link = links[port]
             if not link.reaches(mac):
                 raise RequestError(
                     f"port {port}, {name}, cannot send to {mac_text(mac)}, which stands for no IPv4 address: p4sgd "
