@@ -7,13 +7,16 @@ frames of one may still be under way in the next. All weights must be those of t
 """
 
 import argparse
+import itertools
 import random
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.host.errors import P4sgdError
+from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.packet import ROUND_BITS
 
@@ -28,9 +31,11 @@ TRAININGS = 10
 
 FIGURES = (
     *("sums", "cycles", "packets", "resent", "dropped by workers", "dropped by aggregator"),
-    *("with loss", "with bursts", "with duplication", "with reordering", "with pauses"),
+    *("with loss", "with bursts", "with duplication", "with reordering", "with pauses", "given up"),
     *("wrong weights", "stalls"),
 )
+
+_MOST_RESENDS = (1 << registers.RESEND["limit"].bits) - 1
 
 LEAST = 2**-16
 """Least chance of a frame's fate that can be simulated."""
@@ -54,12 +59,26 @@ def random_chances(rng: random.Random) -> dict[str, float]:
     return chances
 
 
-def train(device: RtlDevice, job: Job, **options: int) -> tuple[Counter[str], str]:
-    """One training: its figures, and in words what went wrong."""
-    try:
-        weights, _, counted = run_on(device, job, **options)
-    except P4sgdError as error:
-        return Counter({"stalls": 1}), str(error)
+def train(
+    device: RtlDevice, job: Job, numbers: Iterator[int], *, resends: int, **options: int
+) -> tuple[Counter[str], str]:
+    """One training: its figures, and in words what went wrong.
+
+    Workers that give up begin it anew, as the next job, with twice the resends; ``resends`` 0 is any number.
+    """
+    given_up = 0
+    while True:
+        try:
+            weights, status, counted = run_on(device, job, number=next(numbers), resends=resends, **options)
+        except P4sgdError as error:
+            return Counter({"stalls": 1}), str(error)
+        gave_up = sum(worker["network_error"] for worker in status)
+        if not gave_up:
+            break
+        if not 0 < resends <= _MOST_RESENDS // 2:
+            return Counter({"stalls": 1}), f"{gave_up} workers gave up with a limit of {resends} resends"
+        given_up += gave_up
+        resends *= 2
     wrong = sum(got.tolist() != wanted.tolist() for got, wanted in zip(weights, job.golden().weights, strict=True))
     counts = Counter(
         {
@@ -68,6 +87,7 @@ def train(device: RtlDevice, job: Job, **options: int) -> tuple[Counter[str], st
             "packets": sum(worker["PACKETS_SENT"] for worker in counted),
             "resent": sum(worker["PACKETS_RESENT"] for worker in counted),
             "dropped by workers": sum(worker["PACKETS_DROPPED"] for worker in counted),
+            "given up": given_up,
             "wrong weights": wrong,
         }
     )
@@ -84,7 +104,8 @@ def faults_of(chances: dict[str, float]) -> Counter[str]:
 def run(seed: int) -> Outcome:
     """Trainings on one cluster, until one fails."""
     rng = random.Random(seed)
-    workers, number = rng.randint(2, 3), rng.randrange(256)
+    workers, first = rng.randint(2, 3), rng.randrange(256)
+    numbers = (number % 256 for number in itertools.count(first))  # of jobs
     counts: Counter[str] = Counter()
     device = RtlDevice(CONFIG, workers, seed=seed)
     try:
@@ -92,12 +113,12 @@ def run(seed: int) -> Outcome:
             chances = random_chances(rng)
             job = random_job(CONFIG, workers, seed=rng.getrandbits(32), stale=rng.random() < 0.3)
             options = {
-                "number": (number + training) % 256,
                 "first_round": rng.choice([1, (1 << ROUND_BITS) - rng.randint(1, 3)]),
                 "resend_cycles": rng.randint(300, 2000),
+                "resends": rng.randint(1, 6) if rng.random() < 1 / 3 else 0,
             }
             device.disturb(**chances)
-            counted, failure = train(device, job, **options)
+            counted, failure = train(device, job, numbers, **options)
             counts += counted + faults_of(chances) + Counter(runs=1)
             if failure:
                 what = f"training {training} of {workers} workers, {options}, {chances}"

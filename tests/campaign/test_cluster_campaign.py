@@ -1,5 +1,6 @@
 """A small part of the campaign on the RTL cluster, and that it sees what it is for."""
 
+import itertools
 from collections import Counter
 
 import pytest
@@ -11,6 +12,9 @@ from support.jobs import Job, random_job
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.host.errors import P4sgdError
 
+GOOD = [{"network_error": 0}] * 2
+COUNTED = [{"CYCLES": 9, "PACKETS_SENT": 5, "PACKETS_RESENT": 2, "PACKETS_DROPPED": 1}] * 2
+
 
 @pytest.mark.rtl
 @pytest.mark.slow
@@ -21,7 +25,7 @@ def test_every_training_ends_with_the_right_weights():
     assert not failed, "\n".join(failed)
     counts = sum((outcome.counts for outcome in outcomes), Counter())
     assert counts["runs"] == 2 * TRAININGS
-    rare = {"with pauses"}  # one time in 3,000 none of so few trainings has any
+    rare = {"with pauses", "given up"}  # one time in 3,000 none of so few trainings has any, or in 30 none gives up
     assert {name for name in FIGURES if counts[name]} | rare == {*FIGURES} - {"wrong weights", "stalls"}
 
 
@@ -54,8 +58,29 @@ def test_failures_are_seen(monkeypatch):
 def test_a_packet_that_is_sent_again_counts_once(monkeypatch):
     """PACKETS_RESENT is of PACKETS_SENT."""
     job = random_job(cluster.CONFIG, 2, seed=0)
-    counted = [{"CYCLES": 9, "PACKETS_SENT": 5, "PACKETS_RESENT": 2, "PACKETS_DROPPED": 1}] * 2
-    monkeypatch.setattr(cluster, "run_on", lambda *_, **__: (job.golden().weights, None, counted))
-    counts, failure = cluster.train(None, job)
+    monkeypatch.setattr(cluster, "run_on", lambda *_, **__: (job.golden().weights, GOOD, COUNTED))
+    counts, failure = cluster.train(None, job, itertools.count(), resends=0)
     assert not failure
     assert (counts["packets"], counts["resent"], counts["dropped by workers"]) == (10, 4, 2)
+
+
+@pytest.mark.parametrize(("limit", "tries"), [(3, 3), (100, 2), (0, 1)])
+def test_who_gives_up_begins_anew_with_more_resends(monkeypatch, limit, tries):
+    """As often as the register has room for twice as many; with any number of resends nobody may give up."""
+    job = random_job(cluster.CONFIG, 2, seed=0)
+    seen = []
+
+    def run_on(device, job, *, number, resends):
+        seen.append((number, resends))
+        good = limit == 3 and len(seen) == tries
+        return job.golden().weights, GOOD if good else [{"network_error": 1}, GOOD[1]], COUNTED
+
+    monkeypatch.setattr(cluster, "run_on", run_on)
+    counts, failure = cluster.train(None, job, itertools.count(7), resends=limit)
+    assert seen == [(7 + n, limit << n) for n in range(tries)]
+    if limit == 3:
+        assert not failure
+        assert (counts["given up"], counts["stalls"]) == (2, 0)
+    else:
+        assert failure == f"1 workers gave up with a limit of {limit << tries - 1} resends"
+        assert (counts["given up"], counts["stalls"]) == (0, 1)
