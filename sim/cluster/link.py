@@ -23,8 +23,8 @@ class Link(wiring.Component):
         i ─┬─▶ in `delay` cycles ───────────▶┬─▶ o
            └─▶ 4 to 1024 cycles later ──────▶┘
 
-    Most frames go straight on, in order. One that is to be overtaken takes the detour, another that is to come twice
-    goes both ways. Like a cable it is always ready: a frame that finds its buffer full is lost.
+    Most frames go straight on, in order. One that is to be overtaken takes the detour; one that is to come twice goes
+    both ways. Like a cable it is always ready: a frame that finds its buffer full is lost.
 
     Parameters
     ----------
@@ -39,8 +39,7 @@ class Link(wiring.Component):
     o : Out(stream of FrameBeat)
     seed : In(32)
     loss, duplication, reordering : In(16)
-        Chance that a frame is lost, comes twice, or takes the detour, in 1/65536. One that is lost does neither, and
-        one that takes the detour comes once, so fewer come twice the more are overtaken.
+        Chance that a frame is lost, comes twice, or takes the detour, in 1/65536. One that is lost does neither.
     burst_begin, burst_end, burst_loss : In(16)
         Chance that a burst begins, or ends, before a frame; within one frames are lost with the last chance instead of
         ``loss`` (Gilbert-Elliott).
@@ -96,8 +95,8 @@ class Link(wiring.Component):
         repeated = fate.value[16:] < self.duplication
         soon = now + self._delay - 1
         late = soon + 4 + (noise.value[24:] << 2)
-        straight, straight_is_due = self._path(m, "straight", arrives & ~overtaken, soon, now)
-        detour, detour_is_due = self._path(m, "detour", arrives & (overtaken | repeated), late, now)
+        straight, straight_is_due = self._path(m, "straight", arrives & (repeated | ~overtaken), soon, now)
+        detour, detour_is_due = self._path(m, "detour", arrives & (repeated | overtaken), late, now)
         goes = (noise.value[16:24] >= self.stall) & ~self.hold
         m.d.comb += self.i.ready.eq(1)
         with m.If(~self.o.valid | self.o.ready):
