@@ -33,8 +33,10 @@ _REGISTERS = 0x1000
 """Bytes between the registers of two kernels, as the host sees them."""
 
 
-def vivado_files(config: WorkerConfig, board: str, command: str, *, megahertz: int, build_id: int) -> dict[str, str]:
-    """All files by name; the same arguments give the same bytes.
+def vivado_files(
+    config: WorkerConfig, board: str, command: str, *, megahertz: int, build_id: int
+) -> tuple[dict[str, str], tuple[Kernel, ...]]:
+    """All files by name, and the kernels that they are of; the same arguments give the same bytes.
 
     Parameters
     ----------
@@ -87,7 +89,7 @@ def vivado_files(config: WorkerConfig, board: str, command: str, *, megahertz: i
         )
     inner = f"\\{top}.component.worker"
     found["floorplan.tcl"] = floorplan(kernels[0].verilog.text, inner, ENGINE, device, command)
-    return found
+    return found, kernels
 
 
 def _source(name: str) -> tuple[str, str]:
@@ -201,14 +203,14 @@ def build(
         f"p4sgd build vivado --config {name} --board {board} --megahertz {megahertz} --build-id {build_id}{flag} "
         "--out DIR"
     )
-    texts = vivado_files(config, board, command, megahertz=megahertz, build_id=build_id)
+    texts, kernels = vivado_files(config, board, command, megahertz=megahertz, build_id=build_id)
     description = {
         "generated_by": command,
         "kind": "vivado",
         "board": board,
         "config": name,
         "worker": asdict(config),
-        "kernels": {each: f"{each}_kernel" for each in ("p4sgd_worker", "p4sgd_cmac")},
-        "sourced": [PROCEDURES, _OUT_OF_CONTEXT, _BLOCK_DESIGN, "p4sgd_cmac_ip.tcl"],
+        "kernels": {kernel.name: kernel.verilog.top for kernel in kernels},
+        "sourced": [PROCEDURES, _OUT_OF_CONTEXT, _BLOCK_DESIGN, *(ip_file(kernel) for kernel in kernels if kernel.ip)],
     }
     return write_folder(folder, texts, description)
