@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.board.messages import REQUEST_BYTES, TEXT_LIMIT, Greeting, Outcome, Reply, Request, What
+from p4sgd.host.board.served import ServedWorker
+from p4sgd.host.errors import UserError
 from p4sgd.hw.spec.register_map import ADDRESS_BITS
-from p4sgd.sim.emulator import EmulatorError, NetworkedWorker
+from p4sgd.sim.emulator import EmulatorError
 
 __all__ = ["Conversation"]
 
@@ -51,7 +53,7 @@ class Conversation:
         When to call `go_on` in any case, by :func:`time.monotonic`; None for never.
     """
 
-    def __init__(self, connection: socket.socket, worker: NetworkedWorker, memory_limit: int, process: int) -> None:
+    def __init__(self, connection: socket.socket, worker: ServedWorker, memory_limit: int, process: int) -> None:
         connection.setblocking(False)
         self.events = 0
         self.deadline: float | None = None
@@ -84,7 +86,7 @@ class Conversation:
             yield from self._receive(memoryview(head), patient=True)
             try:
                 yield from self._answer(Request.from_bytes(bytes(head)))
-            except (_RefusedError, EmulatorError, MemoryError, ValueError) as error:
+            except (_RefusedError, EmulatorError, UserError, MemoryError, ValueError) as error:
                 text = (str(error) or "out of memory").encode()[:TEXT_LIMIT]
                 yield from self._send(Reply(Outcome.REFUSED, len(text)).to_bytes() + text)
 

@@ -1,4 +1,4 @@
-"""An emulated board: a worker between a link and a control socket."""
+"""A board that is a process: a worker between a link and a control socket."""
 
 import contextlib
 import random
@@ -8,14 +8,13 @@ import time
 
 from p4sgd.host.board.conversation import Conversation
 from p4sgd.host.board.messages import Greeting
+from p4sgd.host.board.served import ServedWorker
 from p4sgd.host.links.link import Link
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.clock import CLOCK_NS
-from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.register_map import RegisterClient
-from p4sgd.sim.emulator import NetworkedWorker
 
-__all__ = ["BoardServer"]
+__all__ = ["BoardServer", "cycles_now"]
 
 _FRAMES = 64
 """Most frames taken in one turn, so that the client has one too."""
@@ -24,7 +23,8 @@ _ORPHAN_S = 10.0
 """A run whose client is gone goes on so long, as on a board, for a client that comes back; then it is aborted."""
 
 
-def _cycles() -> int:
+def cycles_now() -> int:
+    """This machine's time in cycles of a board."""
     return time.monotonic_ns() // CLOCK_NS
 
 
@@ -33,18 +33,18 @@ class BoardServer:
 
     Parameters
     ----------
-    config
-        Size of the worker.
+    worker
+        Whom to serve.
     link
-        Where its packets go.
+        Where its packets come from; it sends by itself.
     listener
         Socket that clients connect to, listening.
     memory_limit
         Bytes that the worker's memories may keep, together; a run under way may hold what was written over besides.
     """
 
-    def __init__(self, config: WorkerConfig, link: Link, listener: socket.socket, memory_limit: int) -> None:
-        self._worker = NetworkedWorker(config, link.send, _cycles)
+    def __init__(self, worker: ServedWorker, link: Link, listener: socket.socket, memory_limit: int) -> None:
+        self._worker = worker
         self._link = link
         self._listener = listener
         self._memory_limit = memory_limit
@@ -74,7 +74,7 @@ class BoardServer:
         times = [self._orphan_ends_at, self._client.deadline if self._client is not None else None]
         waits = [end - time.monotonic() for end in times if end is not None]
         if self._worker.next_work is not None:
-            waits.append((self._worker.next_work - _cycles()) * CLOCK_NS / 1e9)
+            waits.append((self._worker.next_work - cycles_now()) * CLOCK_NS / 1e9)
         return max(0.0, min(waits)) if waits else None
 
     def _take_frames(self) -> None:

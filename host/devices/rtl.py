@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from p4sgd.host.devices.disturbances import cluster_inputs
 from p4sgd.host.devices.members import Members, before_write
-from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.devices.simulated_banks import SimulatedBanks
+from p4sgd.host.errors import P4sgdError
 from p4sgd.host.new_file import new_file
 from p4sgd.host.switch.fpga import FpgaAggregator
 from p4sgd.host.switch.membership import Membership
@@ -34,12 +35,10 @@ _SLICE_CYCLES = 200_000
 class RtlWorker:
     """One worker of a simulated cluster. Memory is kept here and handed over when a run starts."""
 
-    def __init__(self, device: "RtlDevice", index: int) -> None:
+    def __init__(self, device: "RtlDevice", index: int, banks: SimulatedBanks) -> None:
         self._device = device
         self._index = index
-        self._banks = [np.zeros(0, np.uint8) for _ in range(device.config.memories)]
-        self._dirty: set[int] = set()
-        self._stale: set[int] = set()
+        self._banks = banks
 
     @property
     def config(self) -> WorkerConfig:
@@ -68,46 +67,15 @@ class RtlWorker:
         UserError
             If the bank is too small.
         """
-        end = address + data.size
-        if end > self._device.memory_bytes:
-            raise UserError(
-                f"bank {bank} of worker {self._index} needs {end:,} bytes, the simulated memory has "
-                f"{self._device.memory_bytes:,}: use fewer samples or the emulator"
-            )
-        self._fetch(bank)
-        self._place(bank, address, data.reshape(-1))
-        self._dirty.add(bank)
+        self._banks.write(bank, address, data)
 
     def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
         """Copy bytes out of a bank; what was never written is 0."""
-        memory = self._fetch(bank)
-        result = np.zeros(size, np.uint8)
-        known = memory[address : address + size]
-        result[: known.size] = known
-        return result
+        return self._banks.read(bank, address, size)
 
-    def _fetch(self, bank: int) -> npt.NDArray[np.uint8]:
-        """Bring a bank up to date after a run."""
-        if bank in self._stale:
-            for address, data in self._device.cluster_save(self._index, bank):
-                self._place(bank, address, data)
-            self._stale.discard(bank)
-        return self._banks[bank]
-
-    def _place(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
-        memory = self._banks[bank]
-        end = address + data.size
-        if end > memory.size:
-            memory = np.concatenate([memory, np.zeros(end - memory.size, np.uint8)])
-            self._banks[bank] = memory
-        memory[address:end] = data
-
-    def hand_over(self) -> list[tuple[int, npt.NDArray[np.uint8]]]:
-        """Banks to load before a run. A run may write any engine's bank, so all are fetched anew after it."""
-        banks = [(bank, self._banks[bank]) for bank in sorted(self._dirty)]
-        self._dirty.clear()
-        self._stale.update(self.config.model_memory(engine) for engine in range(self.config.engines))
-        return banks
+    def hand_over(self) -> None:
+        """Load what was written to the memory, before a run."""
+        self._banks.hand_over()
 
 
 class RtlDevice:
@@ -155,12 +123,10 @@ class RtlDevice:
     ) -> None:
         from p4sgd.sim.cluster.build import build_cluster
         from p4sgd.sim.cluster.process import ClusterProcess
-        from p4sgd.sim.cluster.protocol import MEMORY_BITS
         from p4sgd.sim.verilator import MissingToolError, SimulationError
 
         self._errors = (MissingToolError, SimulationError)
         self.config = config
-        self.memory_bytes = 1 << MEMORY_BITS
         self._waves = waves
         self._on_trace = on_trace
         self._failed = False
@@ -172,7 +138,10 @@ class RtlDevice:
             self._process = ClusterProcess(build, settings | cluster_inputs(chances))
         except self._errors as error:
             raise P4sgdError(str(error)) from error
-        self._workers = [RtlWorker(self, index) for index in range(workers)]
+        folder = self._process.directory
+        self._workers = [
+            RtlWorker(self, index, SimulatedBanks(config, index, folder, self._request)) for index in range(workers)
+        ]
 
     @property
     def workers(self) -> Sequence[RtlWorker]:
@@ -302,29 +271,5 @@ class RtlDevice:
 
     def before_start(self, worker: int) -> None:
         """Load what the host wrote to a worker's memory."""
-        from p4sgd.sim.cluster.protocol import memory_file
-
-        mask = 0
-        for bank, data in self._workers[worker].hand_over():
-            path = self._process.directory / memory_file(worker, bank)
-            try:
-                path.write_bytes(data.data)  # not tofile(), whose errors do not say what is wrong
-            except OSError as error:
-                raise UserError(f"{path}: cannot write: {error.strerror}") from error
-            mask |= 1 << self._bit(worker, bank)
-        if mask:
-            self._request("load", memories=mask)
+        self._workers[worker].hand_over()
         self._members.start(worker)
-
-    def cluster_save(self, worker: int, bank: int) -> list[tuple[int, npt.NDArray[np.uint8]]]:
-        """What a worker has written to a bank since this was last asked: addresses and bytes."""
-        from p4sgd.sim.cluster.protocol import read_saved
-
-        self._request("save", memories=1 << self._bit(worker, bank))
-        try:
-            return read_saved(self._process.directory, worker, bank)
-        except ValueError as error:
-            raise P4sgdError(str(error)) from error
-
-    def _bit(self, worker: int, bank: int) -> int:
-        return worker * self.config.memories + bank

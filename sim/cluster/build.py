@@ -1,15 +1,18 @@
-"""Building the simulator of a cluster.
+"""Building the simulator of a cluster, or of a board.
 
-Elaborating a cluster takes several seconds, so the Verilog is kept beside the builds, by configuration and by a hash of
+Elaborating one takes several seconds, so the Verilog is kept beside the builds, by configuration and by a hash of
 the sources that it comes from.
 """
 
 import hashlib
 import os
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+
+from amaranth.lib import wiring
 
 from p4sgd import hw
 from p4sgd.hw.spec.config import WorkerConfig
@@ -17,9 +20,10 @@ from p4sgd.hw.verilog import to_verilog
 from p4sgd.hw.worker.verilog import ENGINE, WORKER, worker_verilog
 from p4sgd.sim import verilator
 from p4sgd.sim.cache import cache_directory, hold, making
+from p4sgd.sim.cluster.board import Board
 from p4sgd.sim.cluster.cluster import Cluster
 
-__all__ = ["build_cluster"]
+__all__ = ["build_board", "build_cluster"]
 
 
 @cache
@@ -33,15 +37,15 @@ def _source_hash() -> str:
     return digest.hexdigest()
 
 
-def _verilog(config: WorkerConfig, workers: int, top: str) -> str:
-    key = hashlib.sha256(f"{_source_hash()} {config} {workers}".encode()).hexdigest()[:24]
+def _verilog(config: WorkerConfig, top: str, size: str, make: Callable[[], wiring.Component]) -> str:
+    key = hashlib.sha256(f"{_source_hash()} {config} {size}".encode()).hexdigest()[:24]
     path = cache_directory() / "verilog" / f"{top}-{key}.v"
     if hold(path):
         return path.read_text()
     with making(path):
         if hold(path):
             return path.read_text()
-        text = "\n".join([to_verilog(Cluster(config, workers), top), *worker_verilog(config)])
+        text = "\n".join([to_verilog(make(), top), *worker_verilog(config)])
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, scratch = tempfile.mkstemp(prefix=f"{top}-", dir=path.parent)
         try:
@@ -66,7 +70,25 @@ def build_cluster(config: WorkerConfig, workers: int, *, waves: bool = False) ->
     """
     if config.udp:
         raise ValueError("the simulated network carries frames of one beat: packets in UDP cannot be simulated")
-    top = "cluster"
-    text = _verilog(config, workers, top)
-    sources = [Path(__file__).with_name(name) for name in ("sim_storage.sv", "sim_trace.sv")]
+    text = _verilog(config, "cluster", str(workers), lambda: Cluster(config, workers))
+    return _compile(text, "cluster", ("sim_storage.sv", "sim_trace.sv"), waves=waves)
+
+
+def build_board(config: WorkerConfig) -> verilator.Build:
+    """Compile a board, or find it in the cache.
+
+    Raises
+    ------
+    ValueError
+        If packets are to travel in UDP: it is the link of a program that may carry them so.
+    MissingToolError, SimulationError
+        As :func:`p4sgd.sim.verilator.build`.
+    """
+    if config.udp:
+        raise ValueError("a simulated board sends Ethernet frames of the protocol, not packets in UDP")
+    return _compile(_verilog(config, "board", "", lambda: Board(config)), "board", ("sim_storage.sv",))
+
+
+def _compile(text: str, top: str, beside: tuple[str, ...], *, waves: bool = False) -> verilator.Build:
+    sources = [Path(__file__).with_name(name) for name in beside]
     return verilator.build(text, top, sources=sources, waves=waves, optimize=True, apart=(WORKER, ENGINE))

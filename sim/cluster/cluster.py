@@ -17,11 +17,10 @@ from p4sgd.hw.external import External
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.events import EVENTS
-from p4sgd.hw.spec.image import LABEL_BYTES
 from p4sgd.hw.worker.verilog import WORKER
-from p4sgd.hw.worker.worker import memory_port, worker_signature
+from p4sgd.hw.worker.worker import worker_signature
+from p4sgd.sim.cluster.banks import attach_memories
 from p4sgd.sim.cluster.link import Link
-from p4sgd.sim.cluster.memory import SimMemory
 from p4sgd.sim.cluster.merge import Merge
 from p4sgd.sim.cluster.pause import Pause
 from p4sgd.sim.cluster.protocol import (
@@ -29,8 +28,6 @@ from p4sgd.sim.cluster.protocol import (
     EVENTS_FILE,
     EVENTS_LIMIT,
     LINK_CHANCES,
-    MEMORY_BITS,
-    memory_file,
 )
 
 __all__ = ["Cluster"]
@@ -136,7 +133,17 @@ class Cluster(wiring.Component):
             m.submodules[f"worker{index}"] = worker
             wiring.connect(m, wiring.flipped(self.control[index]), worker.control)
             m.d.comb += self.idle[index].eq(worker.idle)
-            self._attach_memories(m, index, worker)
+            banks = slice(index * self._config.memories, (index + 1) * self._config.memories)
+            attach_memories(
+                m,
+                self._config,
+                worker,
+                index,
+                seed=self.seed,
+                stall=self._chance("memory_stall", index),
+                load=self.load[banks],
+                save=self.save[banks],
+            )
 
             m.submodules[f"pause{index}"] = pause = Pause(_PAUSES + index)
             m.d.comb += [pause.seed.eq(self.seed), pause.chance.eq(self._chance("worker_pause", index))]
@@ -180,23 +187,3 @@ class Cluster(wiring.Component):
         m.d.comb += [link.seed.eq(self.seed), link.stall.eq(self._chance("link_stall", worker)), link.hold.eq(hold)]
         m.d.comb += [getattr(link, name).eq(self._chance(f"{direction}_{name}", worker)) for name in LINK_CHANCES]
         return link
-
-    def _attach_memories(self, m: Module, index: int, worker: Any) -> None:
-        config = self._config
-        for bank in range(config.memories):
-            number = index * config.memories + bank
-            labels = bank == config.labels_memory
-            port = memory_port(config, worker, bank)
-            bits = 8 * LABEL_BYTES if labels else config.port_bits
-            m.submodules[f"memory{number}"] = memory = SimMemory(
-                bits, MEMORY_BITS, file=memory_file(index, bank), instance=1000 + number
-            )
-            for channel in ("aw", "w", "b", "ar", "r"):
-                if hasattr(port, channel):
-                    wiring.connect(m, getattr(port, channel), getattr(memory.bus, channel))
-            m.d.comb += [
-                memory.seed.eq(self.seed),
-                memory.stall.eq(self._chance("memory_stall", index)),
-                memory.load.eq(self.load[number]),
-                memory.save.eq(self.save[number]),
-            ]

@@ -1,4 +1,4 @@
-"""The simulator's side of an RTL cluster: carries out what a client asks over a socket.
+"""The simulator's side of an RTL cluster, or of a board: carries out what a client asks over a socket.
 
 Runs as a cocotb test inside the simulator. Requests and answers are lines of JSON; the client is
 :class:`p4sgd.sim.cluster.process.ClusterProcess`. Simulated time passes only while a request needs it.
@@ -12,10 +12,17 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, FallingEdge, First, RisingEdge, Timer
 
+from p4sgd.hw.bus.axi_stream import FRAME_BEAT_BYTES
 from p4sgd.hw.spec.clock import CLOCK_NS
 from p4sgd.sim.cluster.protocol import SOCKET
 
 __all__ = ["serve"]
+
+_DATA_BITS = 8 * FRAME_BEAT_BYTES
+
+
+def _is_cluster(dut: Any) -> bool:
+    return hasattr(dut, "aggregator_control__ar__valid")
 
 
 class AxiLiteMaster:
@@ -63,7 +70,9 @@ class _Server:
     def __init__(self, dut: Any) -> None:
         self._dut = dut
         ports = [f"control__{worker}" for worker in range(len(dut.idle))]
-        self._masters = [AxiLiteMaster(dut, port) for port in (*ports, "aggregator_control")]
+        if _is_cluster(dut):
+            ports.append("aggregator_control")
+        self._masters = [AxiLiteMaster(dut, port) for port in ports]
 
     async def write(self, index: int, offset: int, word: int) -> None:
         """Write a register of a worker, or of the aggregator: it comes after the last worker."""
@@ -98,6 +107,49 @@ class _Server:
         await FallingEdge(self._dut.clk)
         return bool(self._dut.all_idle.value)
 
+    async def exchange(self, frames: list[str], cycles: int) -> dict[str, Any]:
+        """Hand a board frames, and let time pass until it sends some or is idle, ``cycles`` at most.
+
+        Returns the ``frames`` that it has sent, in hexadecimal as those it is handed, and whether it is ``idle``.
+        """
+        dut = self._dut
+        for frame in frames:
+            await self._put(bytes.fromhex(frame))
+        await RisingEdge(dut.clk)
+        if not dut.tx__valid.value:
+            await First(RisingEdge(dut.tx__valid), RisingEdge(dut.all_idle), Timer(cycles * CLOCK_NS, unit="ns"))
+        sent = await self._take()
+        return {"frames": sent, "idle": bool(dut.all_idle.value)}
+
+    async def _put(self, frame: bytes) -> None:
+        dut = self._dut
+        dut.rx__valid.value = 1
+        for first in range(0, len(frame), FRAME_BEAT_BYTES):
+            part = frame[first : first + FRAME_BEAT_BYTES]
+            keep = (1 << len(part)) - 1
+            last = first + FRAME_BEAT_BYTES >= len(frame)
+            dut.rx__payload.value = int.from_bytes(part, "little") | (keep | last << FRAME_BEAT_BYTES) << _DATA_BITS
+            while True:
+                await RisingEdge(dut.clk)
+                if dut.rx__ready.value:
+                    break
+        dut.rx__valid.value = 0
+
+    async def _take(self) -> list[str]:
+        """What waits to be taken, a frame a cycle; all that a worker sends has one beat."""
+        dut, taken = self._dut, []
+        dut.tx__ready.value = 1
+        while True:
+            await RisingEdge(dut.clk)
+            if not dut.tx__valid.value:
+                break
+            taken.append(
+                (int(dut.tx__payload.value) & (1 << _DATA_BITS) - 1).to_bytes(FRAME_BEAT_BYTES, "little").hex()
+            )
+        dut.tx__ready.value = 0
+        await FallingEdge(dut.clk)
+        return taken
+
 
 @cocotb.test()
 async def serve(dut: Any) -> None:
@@ -109,6 +161,8 @@ async def serve(dut: Any) -> None:
             hello = json.loads(stream.readline())
             for name, value in hello["settings"].items():
                 getattr(dut, name).value = value
+            if not _is_cluster(dut):
+                dut.rx__valid.value = dut.tx__ready.value = 0
             dut.rst.value = 1
             await ClockCycles(dut.clk, 5)
             dut.rst.value = 0

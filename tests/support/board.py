@@ -4,9 +4,10 @@ import contextlib
 import socket
 import threading
 
-from p4sgd.host.board.server import BoardServer
+from p4sgd.host.board.server import BoardServer, cycles_now
 from p4sgd.host.control.address import ControlAddress
 from p4sgd.host.control.listening import ControlListener
+from p4sgd.sim.emulator import NetworkedWorker
 
 
 class PairLink:
@@ -41,15 +42,31 @@ class _StoppedError(Exception):
     pass
 
 
+class OneWorker:
+    """A device of one worker that is served somewhere."""
+
+    def __init__(self, remote):
+        self.workers = (remote,)
+
+    def wait(self, timeout_s):
+        assert any(self.workers[0].await_end(10) for _ in range(6))
+
+
+def emulated(config, send):
+    """A worker for a board."""
+    return NetworkedWorker(config, send, cycles_now)
+
+
 @contextlib.contextmanager
-def serve_board(config, address, *, memory_limit=1 << 20):
+def serve_board(config, address, *, memory_limit=1 << 20, make=emulated):
     """Serve a board; gives the other end of its link."""
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     wake, waker = socket.socketpair()
     failures = []
 
     def serve(listener):
-        server = BoardServer(config, PairLink(near), listener, memory_limit)
+        link = PairLink(near)
+        server = BoardServer(make(config, link.send), link, listener, memory_limit)
         server._selector.register(wake, 1, stop)
         try:
             server.serve()
@@ -73,3 +90,28 @@ def serve_board(config, address, *, memory_limit=1 << 20):
                 each.close()
     assert not thread.is_alive()
     assert not failures, failures
+
+
+@contextlib.contextmanager
+def aggregating(far, aggregator):
+    """Have an aggregator answer all that comes to the other end of a link, as port 0 of it."""
+    stop = threading.Event()
+
+    def answer():
+        far.settimeout(0.05)
+        while not stop.is_set():
+            try:
+                frame = far.recv(2048)
+            except TimeoutError:
+                continue
+            found = aggregator.receive_frame(frame, 0)
+            if found is not None:
+                far.send(found.packet.to_bytes())
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()

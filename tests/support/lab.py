@@ -28,13 +28,14 @@ class Lab:
     """Worker i is behind port i of the aggregator. Sockets and logs are in a folder, and ``cluster.toml``.
 
     With ``faults``, words for `support.relay`, every frame goes through that. ``network`` are lines of the
-    cluster file.
+    cluster file. The first workers are of Verilog, as many as ``rtl`` says.
     """
 
-    def __init__(self, folder, workers, *, config="tiny", network="", faults=None):
+    def __init__(self, folder, workers, *, config="tiny", network="", faults=None, rtl=0):
         self.folder = folder
         self.size = workers
         self.config = config
+        self.rtl = rtl
         self.processes = {}
         with contextlib.ExitStack() as stack:
             self._switch = self._namespace(stack)
@@ -84,6 +85,7 @@ class Lab:
     def start_worker(self, index, *, wait=True):
         control = self.folder / f"worker{index}"
         command = [PROGRAM, "worker", "--interface", "eth0", "--control", f"unix:{control}", "--config", self.config]
+        command += ["--device", "rtl"] if index < self.rtl else []
         self._start(f"worker{index}", self._workers[index], command, control, wait=wait)
 
     def _start(self, name, namespace, command, sign, *, wait=True):

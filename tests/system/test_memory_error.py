@@ -7,6 +7,7 @@ from support.jobs import SMALL, configure, random_job, run_on
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.registers import ModelSource
+from p4sgd.sim.cluster.protocol import MEMORY_BITS
 
 MODEL = [registers.model_address(engine) for engine in range(SMALL.engines)]
 LINES = [registers.lines_address(engine, port) for engine in range(SMALL.engines) for port in range(SMALL.ports)]
@@ -15,7 +16,7 @@ LINES = [registers.lines_address(engine, port) for engine in range(SMALL.engines
 def run_with(device, job, number, source, store, *, worker, address):
     """Do a run as job ``number`` with an address beyond the memory; what STATUS and counters of the workers say."""
     clients = configure(device.workers, job, number=number, resend_cycles=400, resends=5)
-    clients[worker].write_pair(address, device.memory_bytes << number)  # any bit beyond the memory
+    clients[worker].write_pair(address, 1 << MEMORY_BITS + number)  # any bit beyond the memory
     for client in clients:
         client.write(registers.RUN, model_source=source.value, model_store=int(store))
     for client in clients:

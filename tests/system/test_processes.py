@@ -8,6 +8,9 @@ import pytest
 from support.bench import default_seed
 from support.lab import Lab
 
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.sim.cluster.build import build_board
+
 _LIMIT_S = 120
 
 PATIENT = "resend_us = 20000"
@@ -60,6 +63,18 @@ def test_weights_are_the_emulators_whatever_the_network_does(tmp_path):
         counts = json.loads((tmp_path / "relay.json").read_text())
         assert counts["packets"] > 3 * 18 * 4 * 4 * 4, "four for each worker and micro-batch"
         assert min(counts["lost"], counts["duplicated"], counts["reordered"]) > 20, counts
+    finally:
+        lab.close()
+
+
+@pytest.mark.rtl
+@pytest.mark.slow
+def test_workers_of_verilog_beside_emulated_ones(tmp_path):
+    build_board(WorkerConfig.tiny())  # here, because no worker that starts is waited for so long
+    lab = Lab(tmp_path, 4, rtl=2, network=PATIENT)
+    try:
+        assert weights(lab, *RUN, *CLUSTER) == weights(lab, *RUN, *EMULATOR)
+        assert doctor(lab, 0) == []
     finally:
         lab.close()
 

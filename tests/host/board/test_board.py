@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.bench import default_seed
-from support.board import serve_board
+from support.board import OneWorker, aggregating, serve_board
 from support.jobs import configure, random_job, run_on, start
 
 from p4sgd.host.board import server
@@ -344,33 +344,9 @@ def test_a_worker_that_hangs_is_not_waited_for_again(tmp_path, monkeypatch):
 def test_a_run_with_a_network(board, remote):
     """The other end of the link is an aggregator."""
     aggregator = Aggregator(TINY.slots, mac=MAC)
-    job = random_job(TINY, 1, seed=4, mini_batches=5)
-    stop = threading.Event()
-
-    def aggregate():
-        board.settimeout(0.05)
-        while not stop.is_set():
-            try:
-                frame = board.recv(2048)
-            except TimeoutError:
-                continue
-            answer = aggregator.receive_frame(frame, 0)
-            if answer is not None:
-                board.send(answer.packet.to_bytes())
-
-    class Device:
-        workers = (remote,)
-
-        def wait(self, timeout_s):
-            assert remote.await_end(10)
-
     aggregator.begin(0, Job(0, (Member(0x0200_0000, 0),), 1 << 40, 1))
-    thread = threading.Thread(target=aggregate)
-    thread.start()
-    try:
-        weights, status, _ = run_on(Device(), job, aggregator_mac=MAC, resend_cycles=500_000)
-    finally:
-        stop.set()
-        thread.join()
+    job = random_job(TINY, 1, seed=4, mini_batches=5)
+    with aggregating(board, aggregator):
+        weights, status, _ = run_on(OneWorker(remote), job, aggregator_mac=MAC, resend_cycles=500_000)
     assert weights[0].tolist() == job.golden().weights[0].tolist()
     assert not status[0]["network_error"]
