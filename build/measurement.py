@@ -9,7 +9,7 @@ from typing import NamedTuple
 from p4sgd.build.devices import Device
 from p4sgd.build.netlist import Netlist
 from p4sgd.build.resources import Part, Resources, count_parts, total
-from p4sgd.build.synthesis import synthesize
+from p4sgd.build.synthesis import check_yosys, synthesize
 from p4sgd.build.timing import Timing, analyse
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.worker.verilog import ENGINE, WORKER, engine_verilog, worker_verilog
@@ -78,6 +78,7 @@ def measure(config: WorkerConfig, unit: str) -> tuple[list[Unit], dict[str, str]
     MissingYosysError, SynthesisError
         As :func:`p4sgd.build.synthesis.synthesize`.
     """
+    check_yosys()  # before the work
     if unit == "engine":
         designs = [_Design("engine", ENGINE, engine_verilog(config))]
     else:

