@@ -74,13 +74,13 @@ async def stores(dut, stall):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("bits", [64, 512])
+@pytest.mark.parametrize("bits", [64, pytest.param(512, marks=pytest.mark.slow)])
 def test_reads(bits):
     run_bench(VendorPorts(StridedReader(bits), {"memory": "m_axi"}, id_bits=ID_BITS), __file__, only="reads", bits=bits)
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("lanes", [8, 64])
+@pytest.mark.parametrize("lanes", [8, pytest.param(64, marks=pytest.mark.slow)])
 def test_stores(lanes):
     config = WorkerConfig(engines=1, lanes=lanes, chunks=32, line_fifo_depth=128, slots=4, table_segments=64)
     ports = VendorPorts(ModelStorer(config), {"memory": "m_axi"}, id_bits=ID_BITS)

@@ -34,6 +34,6 @@ async def behaves_like_a_queue(dut):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("depth", [1, 2, 16])
+@pytest.mark.parametrize("depth", [2, *(pytest.param(depth, marks=pytest.mark.slow) for depth in (1, 16))])
 def test_prompt_fifo(depth):
     run_bench(PromptFIFO(24, depth), __file__, depth=depth)

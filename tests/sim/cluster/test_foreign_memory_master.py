@@ -48,6 +48,7 @@ async def writes_and_reads_any_bytes(dut, stall):
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
 def test_foreign_memory_master():
     component = SimMemory(BITS, ADDRESS_BITS, file=memory_file(0, 0), instance=3)
     storage = Path(memory.__file__).with_name("sim_storage.sv")

@@ -44,5 +44,6 @@ async def pauses_as_often_and_as_long_as_told(dut):
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
 def test_pause():
     run_bench(Pause(5000), __file__)
