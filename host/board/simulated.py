@@ -23,8 +23,7 @@ _IDLE_CYCLES = 100
 class SimulatedWorker:
     """A worker for a `BoardServer`. Its time passes only during a run, and for a moment after requests and frames.
 
-    So its timers count cycles of the simulation, which are longer than those of a board: 255 resends that take a board
-    12 seconds take it an hour or so.
+    So its timers count cycles of the simulation: what a board waits for 12 ms takes it half a minute.
 
     Parameters
     ----------
