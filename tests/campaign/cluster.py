@@ -64,19 +64,21 @@ def train(
 ) -> tuple[Counter[str], str]:
     """One training: its figures, and in words what went wrong.
 
-    Workers that give up begin it anew, as the next job, with twice the resends; ``resends`` 0 is any number.
+    Workers that give up begin it anew, as the next job, with twice the resends; ``resends`` 0 is any number. Only the
+    last try is counted, because only its counters are whole.
     """
     given_up = 0
     while True:
         try:
             weights, status, counted = run_on(device, job, number=next(numbers), resends=resends, **options)
         except P4sgdError as error:
-            return Counter({"stalls": 1}), str(error)
+            return Counter({"stalls": 1, "given up": given_up}), str(error)
         gave_up = sum(worker["network_error"] for worker in status)
         if not gave_up:
             break
         if not 0 < resends <= _MOST_RESENDS // 2:
-            return Counter({"stalls": 1}), f"{gave_up} workers gave up with a limit of {resends} resends"
+            problem = f"{gave_up} workers gave up with a limit of {resends} resends"
+            return Counter({"stalls": 1, "given up": given_up}), problem
         given_up += gave_up
         resends *= 2
     wrong = sum(got.tolist() != wanted.tolist() for got, wanted in zip(weights, job.golden().weights, strict=True))
