@@ -52,7 +52,7 @@ def place(script, folder, prefix=""):
 @pytest.mark.parametrize(
     ("board", "engines"),
     [
-        pytest.param(*size, marks=[pytest.mark.slow] * (size != ("u280", 8)))
+        pytest.param(*size, marks=pytest.mark.slow)
         for size in sorted({(BOARDS[name], PRESETS[name]().engines) for name in BOARDS})
     ],
 )

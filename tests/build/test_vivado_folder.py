@@ -28,6 +28,7 @@ def test_nothing_is_wrong_with_it(original):
         pytest.skip(str(report.skipped))
 
 
+@pytest.mark.slow
 def test_the_same_bytes_by_the_command_line(original, tmp_path):
     """In another process, whose sets have another order."""
     out = tmp_path / "out"

@@ -72,6 +72,7 @@ def test_the_wire_tells_a_wrong_switch(tmp_path):
             space.call(run, subject, cases)
 
 
+@pytest.mark.slow
 def test_the_script_for_switches_of_a_cluster_file(tmp_path):
     """It makes cases of the switch's size, and ends with what is wrong."""
     cluster = tmp_path / "cluster.toml"

@@ -128,8 +128,14 @@ def test_a_healthy_cluster(device):
             assert {count for name, count in finding.evidence.items() if name != "packets"} == {0}
 
 
+USUAL = {"way down", "port", "job"}
+"""Of which the others are variations."""
+
+
 @pytest.mark.rtl
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in USUAL)) for name in FAULTS]
+)
 def test_a_fault_of_worker_1(device, name):
     fault, expected = FAULTS[name]
     once_joined(device, fault)
@@ -174,7 +180,7 @@ def test_a_lossy_network_is_healthy_all_the_same(device):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("ports", [0b11, 0b01])
+@pytest.mark.parametrize("ports", [0b11, pytest.param(0b01, marks=pytest.mark.slow)])
 def test_workers_that_do_not_wait_for_answers(device, ports):
     """The way takes 54 cycles; a worker that is not in the group is found all the same."""
     once_joined(device, lambda device: begin_anew(device, ports=ports))
@@ -213,13 +219,12 @@ class Unreadable:
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "says"),
     [
         ("up", "no probe is answered and no partial came: the way up is dead, or its settings are wrong"),
-        pytest.param(
-            "down", "no probe is answered, but its partial came: the way down is dead", marks=pytest.mark.slow
-        ),
+        ("down", "no probe is answered, but its partial came: the way down is dead"),
     ],
 )
 def test_another_worker_is_asked_which_way_is_dead(device, way, says):

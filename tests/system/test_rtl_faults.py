@@ -21,7 +21,10 @@ def counted(worker, name):
 
 @pytest.mark.rtl
 @pytest.mark.parametrize("direction", ["up", "down"])
-@pytest.mark.parametrize("fault", [{"loss": 0.99999}, {"burst_begin": 0.99999, "burst_loss": 0.99999}])
+@pytest.mark.parametrize(
+    "fault",
+    [{"loss": 0.99999}, pytest.param({"burst_begin": 0.99999, "burst_loss": 0.99999}, marks=pytest.mark.slow)],
+)
 def test_a_direction_that_loses_all(direction, fault):
     device = RtlDevice(TINY, 2, seed=1, **{f"{direction}_{name}": chance for name, chance in fault.items()})
     wait = device.wait

@@ -16,6 +16,7 @@ def run(*words):
     return done
 
 
+@pytest.mark.slow
 def test_files_and_json(tmp_path):
     out = tmp_path / "out"
     document = json.loads(run("--config", "tiny", "--ports", 4, "--build-id", 9, "--out", out, "--json").stdout)

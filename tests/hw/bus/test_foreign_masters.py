@@ -96,6 +96,7 @@ async def registers_are_bytes_of_memory(dut, stall):
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
 def test_frames():
     ports = VendorPorts(FrameBuffer(), {"i": "axis_in", "o": "axis_out"})
     run_bench(ports, __file__, only="frames_pass")

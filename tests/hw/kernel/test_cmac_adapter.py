@@ -323,10 +323,8 @@ async def a_reset_forgets_all_frames(dut):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize(
-    "kernel_ps",
-    [4000, *(pytest.param(period, marks=pytest.mark.slow) for period in (3332, 2500))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel_ps", [4000, 3332, 2500])
 def test_cmac_adapter(kernel_ps):
     """At 250 MHz, at 300 MHz, which v++ aims at, and at 400 MHz; the MAC has 322 MHz."""
     run_bench(CmacAdapter(build_id=BUILD_ID), __file__, kernel_ps=kernel_ps, mac_ps=3104)

@@ -169,6 +169,7 @@ async def a_beat_a_cycle(dut):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("tag_bits", [0, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("tag_bits", [0, 5])
 def test_udp_receiver(tag_bits):
     run_bench(UdpReceiver(tag_bits), __file__, tag_bits=tag_bits)

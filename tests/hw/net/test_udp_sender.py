@@ -99,6 +99,7 @@ async def a_frame_in_two_cycles(dut):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("tag_bits", [0, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("tag_bits", [0, 5])
 def test_udp_sender(tag_bits):
     run_bench(UdpSender(tag_bits), __file__, tag_bits=tag_bits)
