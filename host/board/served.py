@@ -27,7 +27,7 @@ class ServedWorker(Protocol):
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes that all memories keep, of those that a limit is for."""
+        """Bytes that all memories keep, if that depends on what is written; else 0."""
 
     def work(self) -> None:
         """Go on, for a moment; to be called after every frame and request."""
@@ -48,4 +48,4 @@ class ServedWorker(Protocol):
         """Put bytes into a bank. The array may be kept: it must not be changed afterwards."""
 
     def forget_memory(self, bank: int, address: int, size: int) -> None:
-        """Let go of bytes of a bank that are about to be written."""
+        """Let go of bytes of a bank that are about to be written, or refuse them."""

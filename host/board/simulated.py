@@ -1,14 +1,15 @@
 """A worker that is its generated Verilog under Verilator, with a network of real frames."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.devices.members import before_write
 from p4sgd.host.devices.simulated_banks import SimulatedBanks
-from p4sgd.host.errors import P4sgdError
+from p4sgd.host.devices.simulator import Simulator
+from p4sgd.host.errors import UserError
+from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 
 __all__ = ["SimulatedWorker"]
@@ -19,11 +20,15 @@ _RUN_CYCLES = 1000
 _IDLE_CYCLES = 100
 """Cycles that pass after a request or a frame that comes without a run, so that a probe leaves and an echo is seen."""
 
+_SLOWNESS = 2500
+"""Cycles of a board in the time that one of the simulation takes: there are some 10^5 a second."""
+
 
 class SimulatedWorker:
     """A worker for a `BoardServer`. Its time passes only during a run, and for a moment after requests and frames.
 
-    So its timers count cycles of the simulation: what a board waits for 12 ms takes it half a minute.
+    What the host sees of RESEND_CYCLES and ECHO_CYCLES are about cycles of 4 ns of this machine's time, as of an
+    emulated worker: in cycles of the simulation it would wait for hours where others wait for seconds.
 
     Parameters
     ----------
@@ -36,24 +41,20 @@ class SimulatedWorker:
     ------
     P4sgdError
         If a tool is missing, or the model cannot be built; later, if the simulator ends.
+    ValueError
+        If packets are to travel in UDP.
     """
 
     def __init__(self, config: WorkerConfig, send: Callable[[bytes], None]) -> None:
         from p4sgd.sim.cluster.build import build_board
-        from p4sgd.sim.cluster.process import ClusterProcess
-        from p4sgd.sim.verilator import MissingToolError, SimulationError
 
         self._config = config
         self._send = send
-        self._errors = (MissingToolError, SimulationError)
         self._came: list[str] = []
         self._busy = False
         self._asked = False  # for something that takes time
-        try:
-            self._process = ClusterProcess(build_board(config), {"seed": 0, "memory_stall": 0, "load": 0, "save": 0})
-        except self._errors as error:
-            raise P4sgdError(str(error)) from error
-        self._banks = SimulatedBanks(config, 0, self._process.directory, self._request)
+        self._simulator = Simulator(lambda: build_board(config), {})
+        self._banks = SimulatedBanks(config, 0, self._simulator)
 
     @property
     def config(self) -> WorkerConfig:
@@ -81,7 +82,7 @@ class SimulatedWorker:
             return
         frames, self._came, self._asked = self._came, [], False
         cycles = _RUN_CYCLES if self._busy else _IDLE_CYCLES
-        answer = self._request("exchange", frames=frames, cycles=cycles)
+        answer = self._simulator.request("exchange", frames=frames, cycles=cycles)
         self._busy = not answer["idle"]
         for frame in answer["frames"]:
             self._send(bytes.fromhex(frame))
@@ -92,16 +93,28 @@ class SimulatedWorker:
 
     def read_register(self, offset: int) -> int:
         """Read a word over AXI4-Lite."""
-        return int(self._request("read", index=0, offset=offset))
+        word = int(self._simulator.request("read", index=0, offset=offset))
+        if offset in (registers.RESEND_CYCLES.offset, registers.ECHO_CYCLES.offset):
+            return min(word * _SLOWNESS, 0xFFFFFFFF)
+        return word
 
     def write_register(self, offset: int, word: int) -> None:
         """Write a word over AXI4-Lite; a start first hands the memory over."""
         before_write(offset, word, on_join=lambda first_round: None, on_start=self._before_start)
-        self._request("write", index=0, offset=offset, word=word)
+        if offset == registers.RESEND_CYCLES.offset:
+            word = -(-word // _SLOWNESS)
+        self._simulator.request("write", index=0, offset=offset, word=word)
         self._asked = True
 
     def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
-        """A copy of bytes of a bank; what was never written is 0."""
+        """A copy of bytes of a bank; what was never written is 0.
+
+        Raises
+        ------
+        UserError
+            If the bank is too small, or during a run.
+        """
+        self._check_idle()
         return self._banks.read(bank, address, size)
 
     def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
@@ -110,23 +123,31 @@ class SimulatedWorker:
         Raises
         ------
         UserError
-            If the bank is too small.
+            If the bank is too small, or during a run.
         """
+        self._check_idle()
         self._banks.write(bank, address, data)
 
     def forget_memory(self, bank: int, address: int, size: int) -> None:
-        """Nothing: what is written takes the place of what was there."""
+        """Refuse what cannot be written, before it comes.
+
+        Raises
+        ------
+        UserError
+            As `write_memory`.
+        """
+        self._check_idle()
+        self._banks.check(bank, address, size)
 
     def close(self) -> None:
         """End the simulator."""
-        self._process.close()
+        self._simulator.close()
 
     def _before_start(self) -> None:
         self._banks.hand_over()
         self._busy = True
 
-    def _request(self, do: str, **arguments: object) -> Any:
-        try:
-            return self._process.request(do, **arguments)
-        except self._errors as error:
-            raise P4sgdError(str(error)) from error
+    def _check_idle(self) -> None:
+        """The simulator's memories change during a run, without its host."""
+        if self._busy:
+            raise UserError("a run is under way: wait for its end, or end it")

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["Output", "finite", "make_table"]
+__all__ = ["SIMULATOR_OPENING", "Output", "finite", "make_table"]
+
+SIMULATOR_OPENING = "getting the simulator ready, minutes at first"
+"""What to say while the simulator of a worker or a cluster is opened."""
 
 _FILE_WIDTH = 200
 """Columns of output that goes to a file or a pipe: wider than any table here that does not wrap."""

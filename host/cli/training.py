@@ -16,7 +16,7 @@ from p4sgd.host.cli.clusters import CLUSTER, find_cluster, is_given
 from p4sgd.host.cli.epochs import EpochTable
 from p4sgd.host.cli.launching import check_spreads, part_of_job
 from p4sgd.host.cli.options import NameFrom
-from p4sgd.host.cli.output import Output
+from p4sgd.host.cli.output import SIMULATOR_OPENING, Output
 from p4sgd.host.cli.paths import check_apart, check_new_images
 from p4sgd.host.cli.progress import show_steps
 from p4sgd.host.cli.reading import check_reading
@@ -268,7 +268,7 @@ def run_training(
             prepared.check(options, chosen)
         with show_steps(output) as on_progress:
             prepared.verify(on_progress)
-    opening = "getting the simulator ready, minutes at first" if job.device == "rtl" else None
+    opening = SIMULATOR_OPENING if job.device == "rtl" else None
     with output.working(opening or "getting ready", told=opening is not None):
         workers, part = part_of_job(job.device, options.workers, ranks)
         opened = open_device(job.device, chosen, workers, **device_options, **part)

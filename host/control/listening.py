@@ -10,7 +10,7 @@ from pathlib import Path
 from p4sgd.host.control.address import ControlAddress
 from p4sgd.host.errors import UserError
 
-__all__ = ["ControlListener"]
+__all__ = ["ControlListener", "check_address"]
 
 _BACKLOG = 32
 
@@ -53,6 +53,20 @@ class ControlListener:
         self.socket.close()
 
 
+def check_address(address: ControlAddress) -> None:
+    """Refuse an address, before long work, at which a `ControlListener` would be refused.
+
+    Raises
+    ------
+    UserError
+        As there.
+    """
+    if address.path is None:
+        ControlListener(address).close()
+    else:
+        _make_room(address, address.path)
+
+
 def _open(address: ControlAddress, owner: tuple[int, int] | None) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     listener = socket.socket(family if address.path is None else socket.AF_UNIX, socket.SOCK_STREAM)
@@ -61,9 +75,7 @@ def _open(address: ControlAddress, owner: tuple[int, int] | None) -> socket.sock
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((address.host, address.port))
         else:
-            if not address.path.parent.is_dir():
-                raise UserError(f"{address}: there is no folder {address.path.parent}: make it first")
-            _remove_unserved(address, address.path)
+            _make_room(address, address.path)
             os.fchmod(listener.fileno(), stat.S_IRUSR | stat.S_IWUSR)  # which the file begins with
             listener.bind(str(address.path))
             if owner is not None:
@@ -92,8 +104,10 @@ def _give(address: ControlAddress, path: Path, owner: tuple[int, int]) -> None:
         os.close(file)
 
 
-def _remove_unserved(address: ControlAddress, path: Path) -> None:
+def _make_room(address: ControlAddress, path: Path) -> None:
     """Remove a socket that a program has left which did not end well."""
+    if not path.parent.is_dir():
+        raise UserError(f"{address}: there is no folder {path.parent}: make it first")
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

@@ -7,14 +7,12 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from p4sgd.host.devices.disturbances import cluster_inputs
 from p4sgd.host.devices.members import Members, before_write
 from p4sgd.host.devices.simulated_banks import SimulatedBanks
+from p4sgd.host.devices.simulator import Simulator
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.new_file import new_file
 from p4sgd.host.switch.fpga import FpgaAggregator
@@ -33,17 +31,15 @@ _SLICE_CYCLES = 200_000
 
 
 class RtlWorker:
-    """One worker of a simulated cluster. Memory is kept here and handed over when a run starts."""
+    """One worker of a simulated cluster. Its memory is handed over when a run starts."""
 
     def __init__(self, device: "RtlDevice", index: int, banks: SimulatedBanks) -> None:
         self._device = device
         self._index = index
-        self._banks = banks
-
-    @property
-    def config(self) -> WorkerConfig:
-        """Size of the worker."""
-        return self._device.config
+        self.config = device.config
+        self.read_memory = banks.read
+        self.write_memory = banks.write
+        self.hand_over = banks.hand_over
 
     def read_register(self, offset: int) -> int:
         """Read a word over AXI4-Lite."""
@@ -58,24 +54,6 @@ class RtlWorker:
             on_start=lambda: self._device.before_start(self._index),
         )
         self._device.cluster_write(self._index, offset, word)
-
-    def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
-        """Copy bytes into a bank.
-
-        Raises
-        ------
-        UserError
-            If the bank is too small.
-        """
-        self._banks.write(bank, address, data)
-
-    def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
-        """Copy bytes out of a bank; what was never written is 0."""
-        return self._banks.read(bank, address, size)
-
-    def hand_over(self) -> None:
-        """Load what was written to the memory, before a run."""
-        self._banks.hand_over()
 
 
 class RtlDevice:
@@ -122,25 +100,17 @@ class RtlDevice:
         **chances: float,
     ) -> None:
         from p4sgd.sim.cluster.build import build_cluster
-        from p4sgd.sim.cluster.process import ClusterProcess
-        from p4sgd.sim.verilator import MissingToolError, SimulationError
 
-        self._errors = (MissingToolError, SimulationError)
         self.config = config
         self._waves = waves
         self._on_trace = on_trace
-        self._failed = False
         self._members = Members(lambda: self._membership)
         settings = {"seed": seed & 0xFFFFFFFF, "note_events": int(on_trace is not None)}
         settings |= dict.fromkeys(("spared", "up_cut", "down_cut"), 0)
-        try:
-            build = build_cluster(config, workers, waves=waves is not None)
-            self._process = ClusterProcess(build, settings | cluster_inputs(chances))
-        except self._errors as error:
-            raise P4sgdError(str(error)) from error
-        folder = self._process.directory
+        settings |= cluster_inputs(chances)
+        self._simulator = Simulator(lambda: build_cluster(config, workers, waves=waves is not None), settings)
         self._workers = [
-            RtlWorker(self, index, SimulatedBanks(config, index, folder, self._request)) for index in range(workers)
+            RtlWorker(self, index, SimulatedBanks(config, index, self._simulator)) for index in range(workers)
         ]
 
     @property
@@ -178,11 +148,13 @@ class RtlDevice:
         UserError
             If a chance is too small to be simulated.
         """
-        self._request("set", spared=sum(1 << worker for worker in spared), **cluster_inputs(chances))
+        self._simulator.request("set", spared=sum(1 << worker for worker in spared), **cluster_inputs(chances))
 
     def cut(self, *, up: Iterable[int] = (), down: Iterable[int] = ()) -> None:
         """Cut the links from these workers, and those to these, from now on; and mend all others."""
-        self._request("set", up_cut=sum(1 << index for index in up), down_cut=sum(1 << index for index in down))
+        self._simulator.request(
+            "set", up_cut=sum(1 << index for index in up), down_cut=sum(1 << index for index in down)
+        )
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Simulate until every worker is idle.
@@ -195,7 +167,7 @@ class RtlDevice:
         self._members.take_started()
         limit = float("inf") if timeout_s is None else timeout_s * 1e9 / CLOCK_NS
         cycles = 0
-        while not self._request("run", cycles=_SLICE_CYCLES):
+        while not self._simulator.request("run", cycles=_SLICE_CYCLES):
             cycles += _SLICE_CYCLES
             if cycles >= limit:
                 counted = self.aggregator.counters()
@@ -221,20 +193,20 @@ class RtlDevice:
             If the trace is not whole.
         """
         try:
-            self._process.stop()
+            self._simulator.stop()
             try:
-                if self._on_trace is not None and not self._failed:
+                if self._on_trace is not None and not self._simulator.failed:
                     self._hand_over_trace(self._on_trace)
             finally:  # the waveform may show what is wrong with the trace
                 if self._waves is not None:
                     self._keep_waveform(self._waves)
         finally:
-            self._process.close()
+            self._simulator.close()
 
     def _keep_waveform(self, path: Path) -> None:
         from p4sgd.sim.cluster.protocol import WAVEFORM
 
-        written = self._process.directory / WAVEFORM
+        written = self._simulator.folder / WAVEFORM
         if written.exists():  # else the simulator has failed, which was told
             with written.open("rb") as source, new_file(path, written.stat().st_size) as target:
                 shutil.copyfileobj(source, target)
@@ -243,27 +215,20 @@ class RtlDevice:
         from p4sgd.sim.cluster.trace import read_trace
 
         try:
-            trace = read_trace(self._process.directory, len(self._workers))
+            trace = read_trace(self._simulator.folder, len(self._workers))
         except ValueError as error:
             raise P4sgdError(str(error)) from error
         take(trace)
 
     # -- for the workers -----------------------------------------------------------------------------------------
 
-    def _request(self, do: str, **arguments: object) -> Any:
-        try:
-            return self._process.request(do, **arguments)
-        except self._errors as error:
-            self._failed = True  # so its trace is not whole, which need not be told too
-            raise P4sgdError(str(error)) from error
-
     def cluster_read(self, worker: int, offset: int) -> int:
         """Read a register."""
-        return int(self._request("read", index=worker, offset=offset))
+        return int(self._simulator.request("read", index=worker, offset=offset))
 
     def cluster_write(self, worker: int, offset: int, word: int) -> None:
         """Write a register."""
-        self._request("write", index=worker, offset=offset, word=word)
+        self._simulator.request("write", index=worker, offset=offset, word=word)
 
     def before_join(self, worker: int, first_round: int) -> None:
         """Do what a switch's controller does before a job."""

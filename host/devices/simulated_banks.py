@@ -1,13 +1,10 @@
 """Memory banks of a simulated worker, as its host sees them."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.devices.simulator import Simulator
+from p4sgd.host.errors import UserError
 from p4sgd.hw.spec.config import WorkerConfig
 
 __all__ = ["SimulatedBanks"]
@@ -22,19 +19,16 @@ class SimulatedBanks:
         Size of the worker.
     worker
         Its number in the simulator.
-    folder
-        The simulator's, where both leave files.
-    request
-        Has the simulator do something (`p4sgd.sim.cluster.process.ClusterProcess.request`).
+    simulator
+        Where it is.
     """
 
-    def __init__(self, config: WorkerConfig, worker: int, folder: Path, request: Callable[..., Any]) -> None:
+    def __init__(self, config: WorkerConfig, worker: int, simulator: Simulator) -> None:
         from p4sgd.sim.cluster.protocol import MEMORY_BITS
 
         self._config = config
         self._worker = worker
-        self._folder = folder
-        self._request = request
+        self._simulator = simulator
         self._bytes = 1 << MEMORY_BITS
         self._banks = [np.zeros(0, np.uint8) for _ in range(config.memories)]
         self._dirty: set[int] = set()
@@ -48,23 +42,39 @@ class SimulatedBanks:
         UserError
             If the bank is too small.
         """
-        end = address + data.size
-        if end > self._bytes:
-            raise UserError(
-                f"bank {bank} of worker {self._worker} needs {end:,} bytes, the simulated memory has "
-                f"{self._bytes:,}: use fewer samples or the emulator"
-            )
+        self.check(bank, address, data.size)
         self._fetch(bank)
         self._place(bank, address, data.reshape(-1))
         self._dirty.add(bank)
 
     def read(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
-        """Copy bytes out of a bank; what was never written is 0."""
+        """Copy bytes out of a bank; what was never written is 0.
+
+        Raises
+        ------
+        UserError
+            If the bank is too small.
+        """
+        self.check(bank, address, size)
         memory = self._fetch(bank)
         result = np.zeros(size, np.uint8)
         known = memory[address : address + size]
         result[: known.size] = known
         return result
+
+    def check(self, bank: int, address: int, size: int) -> None:
+        """Refuse bytes that a bank has no room for.
+
+        Raises
+        ------
+        UserError
+            If it is too small.
+        """
+        if address + size > self._bytes:
+            raise UserError(
+                f"bank {bank} needs {address + size:,} bytes, the simulated memory has {self._bytes:,}: use fewer "
+                "samples or the emulator"
+            )
 
     def hand_over(self) -> None:
         """Load what was written, before a run. It may write any engine's bank, so all are fetched anew after it."""
@@ -72,7 +82,7 @@ class SimulatedBanks:
 
         mask = 0
         for bank in sorted(self._dirty):
-            path = self._folder / memory_file(self._worker, bank)
+            path = self._simulator.folder / memory_file(self._worker, bank)
             try:
                 path.write_bytes(self._banks[bank].data)  # not tofile(), whose errors do not say what is wrong
             except OSError as error:
@@ -80,7 +90,7 @@ class SimulatedBanks:
             mask |= self._bit(bank)
         self._dirty.clear()
         if mask:
-            self._request("load", memories=mask)
+            self._simulator.request("load", memories=mask)
         self._stale.update(self._config.model_memory(engine) for engine in range(self._config.engines))
 
     def _fetch(self, bank: int) -> npt.NDArray[np.uint8]:
@@ -88,11 +98,11 @@ class SimulatedBanks:
         from p4sgd.sim.cluster.protocol import read_saved
 
         if bank in self._stale:
-            self._request("save", memories=self._bit(bank))
+            self._simulator.request("save", memories=self._bit(bank))
             try:
-                saved = read_saved(self._folder, self._worker, bank)
+                saved = read_saved(self._simulator.folder, self._worker, bank)
             except ValueError as error:
-                raise P4sgdError(str(error)) from error
+                raise UserError(str(error)) from error
             for address, data in saved:
                 self._place(bank, address, data)
             self._stale.discard(bank)

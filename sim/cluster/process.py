@@ -101,7 +101,7 @@ class ClusterProcess:
             except BaseException:  # the answer would be taken for that to the next request
                 self._hang_up()
                 raise
-        if not line:
+        if not line.endswith("\n"):  # it ended before the answer, or within
             raise self._failure("the simulator ended unexpectedly")
         return json.loads(line)
 

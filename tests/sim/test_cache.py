@@ -93,7 +93,6 @@ def test_other_versions_of_the_tools_make_other_simulators(cache, monkeypatch):
 @pytest.mark.parametrize("disk", ["", "full"])
 def test_verilog_is_kept_whole_or_not_at_all(cache, monkeypatch, disk):
     monkeypatch.setattr(cluster, "to_verilog", lambda *_: "module cluster; endmodule")
-    monkeypatch.setattr(cluster, "Cluster", lambda *_, **__: None)
     monkeypatch.setattr(cluster, "worker_verilog", lambda _: ())
     if disk == "full":
 
@@ -102,10 +101,10 @@ def test_verilog_is_kept_whole_or_not_at_all(cache, monkeypatch, disk):
 
         monkeypatch.setattr(os, "replace", replace)
         with pytest.raises(OSError, match="full"):
-            cluster._verilog(WorkerConfig.tiny(), 1, "cluster")
+            cluster._verilog(WorkerConfig.tiny(), "cluster", "1", lambda: None)
         assert list((cache / "verilog").iterdir()) == []
     else:
-        assert cluster._verilog(WorkerConfig.tiny(), 1, "cluster") == "module cluster; endmodule"
+        assert cluster._verilog(WorkerConfig.tiny(), "cluster", "1", lambda: None) == "module cluster; endmodule"
         (kept,) = (cache / "verilog").iterdir()
         assert kept.suffix == ".v"
 

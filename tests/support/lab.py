@@ -14,6 +14,7 @@ from support.namespace import Namespace
 PROGRAM = Path(sys.executable).with_name("p4sgd")
 _TESTS = Path(__file__).parents[1]
 _READY_S = 120
+_STOP_S = 10
 
 
 def _cable(one, name, other, other_name):
@@ -117,9 +118,13 @@ class Lab:
 
     def _end_all(self):
         for process, _ in self.processes.values():
-            process.kill()
+            process.terminate()  # a simulator's files go with its worker
         for process, _ in self.processes.values():
-            process.wait()
+            try:
+                process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
     def p4sgd(self, *words):
         """Start the command line in the lab's folder, in none of its namespaces: sockets that are files need none."""

@@ -35,7 +35,7 @@ def run_into(device, job, cycles, fault):
     wait = device.wait
 
     def wait_for_fault(timeout_s=None):
-        device._request("run", cycles=cycles)
+        device._simulator.request("run", cycles=cycles)
         fault()
         wait(0.002)
         raise EndedError
@@ -165,7 +165,7 @@ def test_a_session_goes_on_after_a_run_was_interrupted():
 
     def interrupted(timeout_s=None):
         device.wait = wait
-        device._request("run", cycles=pick.randrange(200, 2000))
+        device._simulator.request("run", cycles=pick.randrange(200, 2000))
         raise KeyboardInterrupt
 
     try:

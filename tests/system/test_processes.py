@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import time
 
 import pytest
@@ -67,18 +68,6 @@ def test_weights_are_the_emulators_whatever_the_network_does(tmp_path):
         lab.close()
 
 
-@pytest.mark.rtl
-@pytest.mark.slow
-def test_workers_of_verilog_beside_emulated_ones(tmp_path):
-    build_board(WorkerConfig.tiny())  # here, because no worker that starts is waited for so long
-    lab = Lab(tmp_path, 4, rtl=2, network=PATIENT)
-    try:
-        assert weights(lab, *RUN, *CLUSTER) == weights(lab, *RUN, *EMULATOR)
-        assert doctor(lab, 0) == []
-    finally:
-        lab.close()
-
-
 LONG = ("digits:3", "--epochs", "200", "--batch", "64", "--checkpoint", "run.checkpoint")
 
 
@@ -134,6 +123,30 @@ def test_a_worker_that_is_killed_is_named_and_the_run_goes_on_with_another(own_l
     own_lab.start_worker(2)
     got, wanted = resumed(own_lab)
     assert got == wanted
+
+
+@pytest.mark.rtl
+@pytest.mark.slow
+def test_workers_of_verilog_beside_emulated_ones(tmp_path, monkeypatch):
+    """They train, are examined, give up about when the others do, and leave nothing."""
+    build_board(WorkerConfig.tiny())  # here, because no worker that starts is waited for so long
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    lab = Lab(tmp_path, 4, rtl=2, network=f"{PATIENT}\nresends = 40\ndoublings = 3")
+    try:
+        assert weights(lab, *RUN, *CLUSTER) == weights(lab, *RUN, *EMULATOR)
+        assert doctor(lab, 0) == []
+        lab.said, seconds = fail_in_the_middle(lab, lambda: lab.kill("switch"))
+        assert "the aggregator does not answer worker 0, 1, 2, 3, not even a probe" in lab.said
+        assert seconds < 60, "the others give up after 6.2 s"
+        lab.start_switch()
+        got, wanted = resumed(lab)
+        assert got == wanted
+        assert lab.kill("worker0", signal.SIGTERM) == 0
+    finally:
+        lab.close()
+    assert list(scratch.glob("p4sgd-*")) == []
 
 
 def test_an_aggregator_or_a_worker_that_is_not_there(lab):

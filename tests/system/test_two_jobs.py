@@ -71,7 +71,7 @@ class TwoJobs:
             if all(client.read(registers.CTRL)["idle"] for client in clients):
                 return
             meanwhile()
-            self.device._request("run", cycles=cycles)
+            self.device._simulator.request("run", cycles=cycles)
         pytest.fail("a job is still running")
 
     def assert_right(self, indices, clients, job):

@@ -10,7 +10,7 @@ import click
 from p4sgd.host.cli.clusters import CLUSTER, cluster_option, find_cluster, is_given
 from p4sgd.host.cli.failures import FAILED
 from p4sgd.host.cli.options import common_options, configuration, device_kind, disturb_option
-from p4sgd.host.cli.output import Output
+from p4sgd.host.cli.output import SIMULATOR_OPENING, Output
 from p4sgd.host.errors import UserError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def doctor(
         others = ", ".join(known for known, kind in DEVICES.items() if kind.has_network)
         raise UserError(f"--device {device} has no network to examine; these have: {others}")
     output = Output(as_json=as_json, quiet=quiet)
-    opening = "getting the simulator ready, minutes at first" if device == "rtl" else None
+    opening = SIMULATOR_OPENING if device == "rtl" else None
     with output.working(opening or "getting ready", told=opening is not None):
         from p4sgd.host.devices.doctor import Result, examine
         from p4sgd.hw.spec.config import PRESETS

@@ -5,7 +5,7 @@ import contextlib
 import click
 
 from p4sgd.host.cli.options import configuration, quiet_option
-from p4sgd.host.cli.output import Output
+from p4sgd.host.cli.output import SIMULATOR_OPENING, Output
 from p4sgd.host.errors import UserError
 
 __all__ = ["worker"]
@@ -52,9 +52,10 @@ def worker(interface: str, control: str, name: str, device: str, memory_limit: i
     from p4sgd.host.board.server import BoardServer, cycles_now
     from p4sgd.host.board.simulated import SimulatedWorker
     from p4sgd.host.control.address import ControlAddress
-    from p4sgd.host.control.listening import ControlListener
+    from p4sgd.host.control.listening import ControlListener, check_address
     from p4sgd.host.links import open_link
     from p4sgd.hw.spec.config import PRESETS
+    from p4sgd.sim.cluster.protocol import MEMORY_BITS
     from p4sgd.sim.emulator import NetworkedWorker, warm_up
 
     output = Output(quiet=quiet)
@@ -62,17 +63,18 @@ def worker(interface: str, control: str, name: str, device: str, memory_limit: i
     if interface.startswith("udp:"):
         raise UserError("--interface: workers speak Ethernet only: give the name of an interface, such as eth0")
     config = PRESETS[name]()
-    with contextlib.ExitStack() as stack:
+    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         link = stack.enter_context(contextlib.closing(open_link(interface)))
         served: ServedWorker
         if device == "rtl":
-            with output.working("getting the simulator ready"):
-                served = simulated = SimulatedWorker(config, link.send)
-            stack.callback(simulated.close)
+            check_address(address)  # before the work
+            with output.working(SIMULATOR_OPENING, told=True):
+                served = stack.enter_context(contextlib.closing(SimulatedWorker(config, link.send)))
+            memory_limit = config.memories << MEMORY_BITS - 20
         else:
             served = NetworkedWorker(config, link.send, cycles_now)
             with output.working("getting ready"):
                 warm_up(config)
-        with contextlib.suppress(KeyboardInterrupt), contextlib.closing(ControlListener(address)) as listener:
-            output.remark(f"a worker of configuration {name} ({device}) on {interface}, at {address}")
-            BoardServer(served, link, listener.socket, memory_limit << 20).serve()
+        listener = stack.enter_context(contextlib.closing(ControlListener(address)))
+        output.remark(f"a worker of configuration {name} ({device}) on {interface}, at {address}")
+        BoardServer(served, link, listener.socket, memory_limit << 20).serve()

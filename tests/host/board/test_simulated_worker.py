@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -25,6 +26,9 @@ from p4sgd.sim.network.aggregator import Aggregator
 
 TINY = WorkerConfig.tiny()
 MAC = 0x0250_3453_47FF
+
+HASTY, PATIENT = 2_500_000, 250_000_000
+"""RESEND_CYCLES: about 10 ms and 1 s of this machine's time."""
 
 pytestmark = [pytest.mark.rtl, pytest.mark.slow]
 
@@ -71,21 +75,27 @@ def serving(job):
 
 
 def test_its_weights_are_golden_run_after_run(board, remote):
-    """Frames that are not of the protocol come between, of all lengths."""
+    """Before every answer come frames that are not of the protocol, of all lengths."""
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")
     rng = random.Random(seed)
     job = random_job(TINY, 1, seed=seed, mini_batches=5)
     aggregator = serving(job)
-    garbage = [rng.randbytes(rng.choice([1, 14, 60, 63, 64, 65, 128, 1514])) for _ in range(20)]
-    for frame in garbage:
-        board.send(frame)
+    answer = aggregator.receive_frame
+
+    def disturb(frame, port):
+        board.send(rng.randbytes(rng.choice([1, 14, 60, 63, 64, 65, 128, 1514])))
+        return answer(frame, port)
+
+    aggregator.receive_frame = disturb
     with aggregating(board, aggregator):
-        weights, status, (counted,) = run_on(OneWorker(remote), job, runs=2, aggregator_mac=MAC, resend_cycles=500_000)
+        weights, status, (counted,) = run_on(OneWorker(remote), job, runs=2, aggregator_mac=MAC, resend_cycles=PATIENT)
     assert weights[0].tolist() == job.golden(2).weights[0].tolist()
     assert not status[0]["network_error"]
     operations = job.settings.mini_batches * job.settings.micro_batches
-    assert counted["PACKETS_SENT"] == counted["PACKETS_RECEIVED"] == 2 * operations
+    assert counted["PACKETS_SENT"] == 2 * operations
+    assert counted["PACKETS_RECEIVED"] == 4 * operations
+    assert counted["PACKETS_DROPPED"] == 2 * operations
 
 
 def test_lost_packets_are_sent_again(board, remote):
@@ -100,7 +110,7 @@ def test_lost_packets_are_sent_again(board, remote):
 
     aggregator.receive_frame = lose
     with aggregating(board, aggregator):
-        weights, _, (counted,) = run_on(OneWorker(remote), job, aggregator_mac=MAC, resend_cycles=5000)
+        weights, _, (counted,) = run_on(OneWorker(remote), job, aggregator_mac=MAC, resend_cycles=HASTY)
     assert weights[0].tolist() == job.golden().weights[0].tolist()
     assert counted["PACKETS_RESENT"] >= len(heard) // 3 > 3
 
@@ -126,43 +136,71 @@ def give_up(remote, **options):
     return client
 
 
+def drain(board, silence_s, within_s=60.0):
+    """Packets that come until none has come for a time."""
+    packets = []
+    board.settimeout(silence_s)
+    end = time.monotonic() + within_s
+    while time.monotonic() < end:
+        try:
+            packets.append(Packet.from_bytes(board.recv(2048)))
+        except TimeoutError:
+            return packets
+    raise AssertionError("packets do not end")
+
+
 def test_it_gives_up_when_nobody_answers(board, remote):
-    client = give_up(remote, resend_cycles=2000, resends=3)
+    """After a packet and three resends of each slot, with a probe."""
+    client = give_up(remote, resend_cycles=HASTY, resends=3)
+    packets = drain(board, 3.0)
     assert remote.await_end(10)
     assert client.read(registers.STATUS)["network_error"]
     assert client.read(registers.GIVEN_UP)["given_up"]
-    board.setblocking(False)
-    types = [Packet.from_bytes(board.recv(2048)).type for _ in range(5)]
-    assert types.count(PacketType.PARTIAL) >= 4
+    *partials, probe = packets
+    assert probe.type is PacketType.PROBE
+    assert {packet.type for packet in partials} == {PacketType.PARTIAL}
+    counts = Counter(packet.slot for packet in partials)
+    assert counts[probe.slot] == max(counts.values()) == 4
 
 
 def test_a_run_that_is_left_alone_is_aborted(board, remote, address, monkeypatch):
     monkeypatch.setattr(server, "_ORPHAN_S", 0.3)
-    give_up(remote, resend_cycles=2000)
+    give_up(remote, resend_cycles=HASTY)
     assert not remote.await_end(0.05)
     remote.close()
-    time.sleep(1.0)
+    assert drain(board, 3.0), "resends, until it is aborted"
     again = RemoteWorker(0, address)
-    assert client_of(again).read(registers.STATUS)["aborted"]
-    assert client_of(again).read(registers.CTRL)["idle"]
+    client = client_of(again)
+    assert client.read(registers.STATUS)["aborted"]
+    client.write(registers.CTRL, start=1)
+    assert again.await_end(10)
+    assert client.read(registers.STATUS)["not_joined"], "the board is of no job any more"
     again.close()
+    assert drain(board, 0.2) == []
+
+
+def test_memory_waits_for_the_end_of_a_run(board, remote):
+    client = give_up(remote, resend_cycles=PATIENT)
+    with pytest.raises(P4sgdError, match="refuses: a run is under way"):
+        remote.read_memory(0, 0, 64)
+    with pytest.raises(P4sgdError, match="refuses: a run is under way"):
+        remote.write_memory(0, 0, np.zeros(64, np.uint8))
+    client.write(registers.ABORT, abort=1)
+    assert remote.await_end(10)
+    remote.write_memory(0, 0, np.full(64, 7, np.uint8))
+    assert remote.read_memory(0, 0, 64).tolist() == [7] * 64
 
 
 def test_a_bank_has_an_end(remote):
     """Of which the client is told; the worker goes on."""
     last = (1 << MEMORY_BITS) - 64
     remote.write_memory(0, last, np.arange(64, dtype=np.uint8))
-    with pytest.raises(P4sgdError, match=r"worker 0 at .* refuses: bank 0 .* the simulated memory has 16,777,216"):
-        remote.write_memory(0, last + 1, np.zeros(64, np.uint8))
+    for ask in (
+        lambda: remote.write_memory(0, last + 1, np.zeros(64, np.uint8)),
+        lambda: remote.read_memory(0, 1, last + 64),
+    ):
+        with pytest.raises(
+            P4sgdError, match=r"refuses: bank 0 needs 16,777,217 bytes, the simulated memory has 16,777,216"
+        ):
+            ask()
     assert remote.read_memory(0, last, 64).tolist() == list(range(64))
-
-
-def test_a_simulator_that_ends_is_told():
-    """By who serves it, in words."""
-    worker = SimulatedWorker(TINY, lambda frame: None)
-    try:
-        worker._process._kill()
-        with pytest.raises(P4sgdError, match="the simulator ended unexpectedly"):
-            worker.read_register(0)
-    finally:
-        worker.close()

@@ -1,13 +1,15 @@
 """What a cluster refuses."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.sim.cluster.build import build_cluster
+from p4sgd.sim.cluster.build import build_board, build_cluster
 
 
-def test_packets_in_udp_are_refused():
-    with pytest.raises(ValueError, match="UDP cannot be simulated"):
-        build_cluster(replace(WorkerConfig.tiny(), udp=True), 2)
+@pytest.mark.parametrize("build", [build_board, partial(build_cluster, workers=2)])
+def test_packets_in_udp_are_refused(build):
+    with pytest.raises(ValueError, match="UDP"):
+        build(replace(WorkerConfig.tiny(), udp=True))
