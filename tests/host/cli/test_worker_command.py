@@ -1,0 +1,71 @@
+"""`p4sgd worker --device rtl`: what is wrong is told in a line, and before minutes of work if it can be."""
+
+import socket
+
+import pytest
+from click.testing import CliRunner
+
+from p4sgd.host import links
+from p4sgd.host.board import simulated
+from p4sgd.host.cli import main
+from p4sgd.sim.cluster import build
+from p4sgd.sim.verilator import MissingToolError
+
+
+class Link:
+    """An interface that is there."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def send(self, frame):
+        pytest.fail("sends")
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def run(monkeypatch):
+    monkeypatch.setattr(links, "open_link", Link)
+
+    def run(control):
+        words = ["worker", "--interface", "eth0", "--config", "tiny", "--device", "rtl", "--control", str(control)]
+        return CliRunner().invoke(main, words)
+
+    return run
+
+
+@pytest.fixture
+def no_work(monkeypatch):
+    monkeypatch.setattr(simulated, "SimulatedWorker", lambda *_: pytest.fail("worked first"))
+
+
+def test_an_address_in_use(run, no_work, tmp_path):
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(tmp_path / "board"))
+        other.listen()
+        done = run(f"unix:{tmp_path}/board")
+    assert done.exit_code == 2
+    assert "another program serves there: end it, or choose another address" in done.stderr
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        done = run(f"tcp:127.0.0.1:{other.getsockname()[1]}")
+    assert done.exit_code == 2
+    assert "another program serves there: end it, or choose another address" in done.stderr
+
+
+def test_an_address_that_cannot_be(run, no_work, tmp_path):
+    done = run(f"unix:{tmp_path}/none/board")
+    assert done.exit_code == 2
+    assert f"there is no folder {tmp_path}/none: make it first" in done.stderr
+
+
+def test_a_missing_compiler(run, monkeypatch, tmp_path):
+    def build_board(config):
+        raise MissingToolError("g++ is missing; install it with: apt-get install g++")
+
+    monkeypatch.setattr(build, "build_board", build_board)
+    done = run(f"unix:{tmp_path}/board")
+    assert done.exit_code == 1
+    assert done.stderr.endswith("p4sgd worker: g++ is missing; install it with: apt-get install g++\n")
+    assert list(tmp_path.iterdir()) == []
