@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from p4sgd.host.control.address import ControlAddress
-from p4sgd.host.control.board import PREFIX, BoardAddress, parse_bdf
+from p4sgd.host.control.board import PREFIX, BoardAddress, parse_device
 from p4sgd.host.errors import UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import MAX_PORTS
@@ -342,16 +342,16 @@ class _Table:
         return whole
 
     def board(self, key: str) -> BoardAddress:
-        """A board's place on the bus, and the file beside it that says what it runs."""
+        """Which board, and the file beside it that says what it runs."""
         text = self.text(key, required=True)
         try:
-            bdf = parse_bdf(text)
+            device = parse_device(text)
         except UserError as error:
             raise self.mistake(key, str(error)) from None
         xclbin = self.path("xclbin")
         if xclbin is None:
             raise self.mistake("xclbin", "is missing: the file that the board is to run")
-        return BoardAddress(bdf, xclbin)
+        return BoardAddress(device, xclbin)
 
     def mac(self, key: str) -> int | None:
         text = self.text(key, required=False)

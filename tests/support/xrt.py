@@ -50,6 +50,7 @@ LINK_UP_S = 0.02
 
 
 CLOSED_EARLY = "a device is closed before what is of it"
+BEGUN_ANEW = "an emulated device is loaded while kernels of it are open, which forgets them"
 
 PROTOTYPES = {
     "xrtIniStringSet": (c_int, c_char_p, c_char_p),
@@ -310,9 +311,12 @@ class Board:
         if xclbin.platform != self.platform:
             self.machine.log("ERROR", "Xclbin does not match shell on card.")
             raise RefusedError(errno.EOPNOTSUPP, "failed to load xclbin")
-        if xclbin.uuid == self.uuid:
+        if self.machine.emulation:
+            if self.opened:
+                self.machine.violations.append(BEGUN_ANEW)
+        elif xclbin.uuid == self.uuid:
             return
-        if self.opened:
+        elif self.opened:
             self.machine.log("ERROR", "Xclbin on card is in use, can't change.")
             raise RefusedError(errno.EBUSY, "failed to load xclbin")
         self.uuid = xclbin.uuid
@@ -402,11 +406,13 @@ def make_xclbin(
 class Machine:
     """Boards 0, 1, … and a switch whose port i board i is behind.
 
-    ``calls`` are the names of the functions called; ``on_call(name, arguments)`` is called before each.
+    ``calls`` are the names of the functions called; ``on_call(name, arguments)`` is called before each. With
+    ``emulation`` it is Vitis' emulator, whose boards have no place on a bus, but numbers.
     """
 
-    def __init__(self, folder, boards, *, channel_bytes=1 << 20, locks=None):
+    def __init__(self, folder, boards, *, channel_bytes=1 << 20, locks=None, emulation=False):
         self.folder = folder
+        self.emulation = emulation
         self._locks = locks or folder  # what processes see of each other
         self.violations = []
         self.calls = []
@@ -421,7 +427,7 @@ class Machine:
         self._sockets = [end for pair in pairs for end in pair]
         self.ports = {f"port{index}": PairLink(far) for index, (_, far) in enumerate(pairs)}
         self.boards = [
-            Board(self, bdf_of(index), PairLink(near), channel_bytes=channel_bytes)
+            Board(self, str(index) if emulation else bdf_of(index), PairLink(near), channel_bytes=channel_bytes)
             for index, (near, _) in enumerate(pairs)
         ]
         self.functions = type("Functions", (), {})()
@@ -440,7 +446,8 @@ class Machine:
         library.open_library.cache_clear()
         monkeypatch.setenv("XILINX_XRT", str(self.folder))
         monkeypatch.setattr(library, "_load", lambda path: self.functions)
-        for board in self.boards:
+        (self.folder / "xocl").mkdir()
+        for board in [] if self.emulation else self.boards:
             place = self.folder / "xocl" / board.bdf
             (place / "rom.u.1").mkdir(parents=True)
             (place / "rom.u.1" / "VBNV").write_text(f"{SHELL}\n")
@@ -467,6 +474,8 @@ class Machine:
                     os.close(thing.lock)
                     del thing.board.opened[handle]
             self._handles.clear()
+            self._log_path = None
+        library.open_library.cache_clear()  # what comes next is another program
 
     @property
     def open_handles(self):
@@ -566,7 +575,8 @@ class Machine:
         for board in self.boards:
             if board.bdf == bdf.decode():
                 return self._add(OpenDevice(board))
-        raise RefusedError(errno.EINVAL, f"No such device '{bdf.decode()}': Invalid argument")
+        text = "Invalid device string" if self.emulation else "No such device"
+        raise RefusedError(errno.EINVAL, f"{text} '{bdf.decode()}': Invalid argument")
 
     def _xrtDeviceLoadXclbinHandle(self, device, xclbin):
         self._get(device, OpenDevice).board.load(self._get(xclbin, Xclbin))

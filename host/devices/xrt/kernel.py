@@ -4,7 +4,7 @@ import contextlib
 import errno
 
 from p4sgd.host.control.board import BoardAddress
-from p4sgd.host.devices.xrt.finding import find_boards
+from p4sgd.host.devices.xrt.board import open_board
 from p4sgd.host.devices.xrt.library import XrtError, open_library
 from p4sgd.host.devices.xrt.memory import BankMemory
 from p4sgd.host.errors import P4sgdError, UserError
@@ -14,8 +14,6 @@ __all__ = ["BoardKernel", "MissingKernelError"]
 
 _GONE = 0xFFFFFFFF
 """What is read of a board that is not on the bus any more."""
-
-_NONE = "none: see whether they have power, and XRT's driver xocl is loaded"
 
 
 class MissingKernelError(UserError):
@@ -51,12 +49,9 @@ class BoardKernel:
         self._address = address
         self._library = library = open_library()
         with contextlib.ExitStack() as opened:
-            xclbin = self._open_xclbin()
-            opened.callback(library.close_xclbin, xclbin)
-            self._device = self._open_device()
-            opened.callback(library.close_device, self._device)
-            self._load(xclbin)
-            self._kernel = self._open_kernel(library.xclbin_uuid(xclbin), kernel)
+            self._board = open_board(name, address)
+            opened.callback(self._board.close)
+            self._kernel = self._open_kernel(kernel)
             opened.callback(library.close_kernel, self._kernel)
             self._opened = opened.pop_all()
 
@@ -69,7 +64,7 @@ class BoardKernel:
         if word == _GONE and self._read(MAGIC_WORD.offset) == _GONE:
             raise P4sgdError(
                 f"{self._name} does not answer any more: the board is not on the bus. See dmesg, then xbutil reset "
-                f"--device {self._address.bdf}, or start the machine anew"
+                f"--device {self._address.device}, or start the machine anew"
             )
         return word
 
@@ -86,7 +81,7 @@ class BoardKernel:
             group = self._library.group(self._kernel, argument)
         except XrtError as error:
             raise self.failure(f"has no memory for argument {argument} of its kernel", error) from error
-        return BankMemory(self._library, self._device, group)
+        return BankMemory(self._library, self._board.handle, group)
 
     def close(self) -> None:
         """Give kernel and board back; all memory must have been given back before."""
@@ -99,47 +94,9 @@ class BoardKernel:
         """The error of a board, for one of XRT."""
         return P4sgdError(f"{self._name} {what}: {error}")
 
-    # -- opening -------------------------------------------------------------------------------------------------
-
-    def _open_xclbin(self) -> int:
-        path = self._address.xclbin
+    def _open_kernel(self, kernel: str) -> int:
         try:
-            path.open("rb").close()
-            return self._library.open_xclbin(path)
-        except OSError as error:
-            raise UserError(f"{path}: cannot read the xclbin: {error.strerror}") from None
-        except XrtError as error:
-            raise UserError(f"{path}: no xclbin, or a broken one: {error}") from None
-
-    def _open_device(self) -> int:
-        try:
-            return self._library.open_device(self._address.bdf)
-        except XrtError as error:
-            boards = ", ".join(board.description for board in find_boards())
-            raise UserError(
-                f"{self._name} cannot be opened: {error}; boards of this machine: {boards or _NONE}"
-            ) from None
-
-    def _load(self, xclbin: int) -> None:
-        path = self._address.xclbin
-        try:
-            self._library.load(self._device, xclbin)
-        except XrtError as error:
-            if error.number == errno.EBUSY:
-                raise UserError(
-                    f"{self._name} runs another xclbin for another program: wait until that has ended"
-                ) from None
-            if error.number == errno.EOPNOTSUPP:
-                shells = ", ".join(board.shell for board in find_boards() if board.bdf == self._address.bdf)
-                raise UserError(
-                    f"{path}: is for {self._library.xclbin_platform(xclbin)}, and {self._name} has another shell"
-                    f"{f' ({shells})' if shells else ''}: link it for that, or flash the board ({error})"
-                ) from None
-            raise self.failure(f"cannot be loaded with {path}", error) from error
-
-    def _open_kernel(self, uuid: bytes, kernel: str) -> int:
-        try:
-            return self._library.open_kernel(self._device, uuid, f"{kernel}:{{{kernel}_1}}")
+            return self._library.open_kernel(self._board.handle, self._board.uuid, f"{kernel}:{{{kernel}_1}}")
         except XrtError as error:
             if error.number == errno.EBUSY:
                 raise UserError(f"{self._name} is in use by another program: wait until that has ended") from None

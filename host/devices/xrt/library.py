@@ -113,9 +113,9 @@ class XrtLibrary:
         """Forget an xclbin. Boards keep it."""
         self._call("xrtXclbinFreeHandle", xclbin)
 
-    def open_device(self, bdf: str) -> int:
-        """Open a board."""
-        return self._call("xrtDeviceOpenByBDF", bdf.encode())
+    def open_device(self, device: str) -> int:
+        """Open a board, by its place on the bus or, although the name does not say so, by its number."""
+        return self._call("xrtDeviceOpenByBDF", device.encode())
 
     def load(self, device: int, xclbin: int) -> None:
         """Have a board run an xclbin, unless it does so already."""

@@ -188,8 +188,8 @@ class BoardWorker:
         self._kernel.write_register(registers.ABORT.offset, registers.ABORT.encode(abort=1))
         if not self.await_end(_END_S):
             raise P4sgdError(
-                f"{self._name} does not end its run: xbutil reset --device {self._address.bdf} does, with all that the "
-                "board does"
+                f"{self._name} does not end its run: xbutil reset --device {self._address.device} does, with all that "
+                "the board does"
             )
 
     def _room(self, bank: int) -> int:

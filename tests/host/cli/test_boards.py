@@ -59,8 +59,9 @@ def test_a_run_that_is_resumed_on_boards(machine, xclbin, tmp_path):
     assert document["weights_sha256"] == emulated("--epochs", "3")
 
 
-def test_an_aggregator_on_a_board(machine, tmp_path):
-    """Board 0 has the aggregator besides its worker, and no MAC, as an emulator has none."""
+@pytest.fixture
+def both(tmp_path):
+    """A worker and an aggregator, and no MAC, as in an image for Vitis' emulator."""
     both = make_xclbin(tmp_path / "both.xclbin", TINY, macs=0)
     aggregator = make_xclbin(
         tmp_path / "aggregator.xclbin", AggregatorConfig(slots=16, jobs=2, ports=4), kernel="p4sgd_aggregator", macs=0
@@ -68,6 +69,11 @@ def test_an_aggregator_on_a_board(machine, tmp_path):
     documents = [json.loads(path.read_text()) for path in (both, aggregator)]
     documents[0]["kernels"] |= documents[1]["kernels"]
     both.write_text(json.dumps(documents[0]))
+    return both
+
+
+def test_an_aggregator_on_a_board(machine, both):
+    """Board 0 has the aggregator besides its worker."""
     lines = ['kind = "fpga"', f'control = "xrt:{bdf_of(0)}"', f'xclbin = "{both}"']
     options = ("--device", "cluster", "--cluster", machine.cluster_file(both, aggregator=lines))
     assert json.loads(run(*JOB, *options).stdout)["weights_sha256"] == emulated()
@@ -76,6 +82,17 @@ def test_an_aggregator_on_a_board(machine, tmp_path):
     document = json.loads(run("switch", "clear", *options[2:], "--json").stdout)
     assert document == {"place": 0, "job": served.number}, "what another program has begun is seen"
     assert not machine.server.aggregator.jobs
+
+
+def test_a_board_that_vitis_emulates(both, tmp_path, monkeypatch):
+    """Known by a number, and begun anew whenever it is loaded, so for its worker and its aggregator only once."""
+    with contextlib.closing(Machine(tmp_path, 1, emulation=True)) as machine:
+        machine.install(monkeypatch)
+        lines = ['kind = "fpga"', 'control = "xrt:0"', f'xclbin = "{both}"']
+        options = ("--device", "cluster", "--cluster", machine.cluster_file(both, aggregator=lines))
+        assert json.loads(run(*JOB, *options).stdout)["weights_sha256"] == emulated("--workers", 1)
+        assert machine.calls.count("xrtDeviceLoadXclbinHandle") == 1
+        assert not machine.open_handles
 
 
 def test_the_doctor(machine, xclbin):

@@ -1,0 +1,117 @@
+"""A board with its xclbin, which a program opens once for all of its kernels."""
+
+import contextlib
+import errno
+
+from p4sgd.host.control.board import BoardAddress
+from p4sgd.host.devices.xrt.finding import find_boards
+from p4sgd.host.devices.xrt.library import XrtError, XrtLibrary, open_library
+from p4sgd.host.errors import P4sgdError, UserError
+
+__all__ = ["OpenBoard", "open_board"]
+
+_NONE = "none: see whether they have power, and XRT's driver xocl is loaded"
+
+
+class OpenBoard:
+    """A board that runs an xclbin.
+
+    Parameters
+    ----------
+    library
+        XRT.
+    address
+        The board.
+    name
+        Who wants it, for messages.
+
+    Attributes
+    ----------
+    handle : int
+        XRT's, of the device.
+    uuid : bytes
+        What the xclbin is known by.
+    users : int
+        How many kernels of this program have it.
+    """
+
+    def __init__(self, library: XrtLibrary, address: BoardAddress, name: str) -> None:
+        self._library = library
+        self._name = name
+        self._address = address
+        self.users = 0
+        with contextlib.ExitStack() as opened:
+            xclbin = self._open_xclbin()
+            opened.callback(library.close_xclbin, xclbin)
+            self.handle = self._open_device()
+            opened.callback(library.close_device, self.handle)
+            self._load(xclbin)
+            self.uuid = library.xclbin_uuid(xclbin)
+            self._opened = opened.pop_all()
+
+    def close(self) -> None:
+        """Give it back, after all that the user has of it; the last one closes it."""
+        self.users -= 1
+        if self.users == 0:
+            del _OPEN[self._library, self._address]
+            self._opened.close()
+
+    def _open_xclbin(self) -> int:
+        path = self._address.xclbin
+        try:
+            path.open("rb").close()
+            return self._library.open_xclbin(path)
+        except OSError as error:
+            raise UserError(f"{path}: cannot read the xclbin: {error.strerror}") from None
+        except XrtError as error:
+            raise UserError(f"{path}: no xclbin, or a broken one: {error}") from None
+
+    def _open_device(self) -> int:
+        try:
+            return self._library.open_device(self._address.device)
+        except XrtError as error:
+            boards = ", ".join(board.description for board in find_boards())
+            raise UserError(
+                f"{self._name} cannot be opened: {error}; boards of this machine: {boards or _NONE}"
+            ) from None
+
+    def _load(self, xclbin: int) -> None:
+        path = self._address.xclbin
+        try:
+            self._library.load(self.handle, xclbin)
+        except XrtError as error:
+            if error.number == errno.EBUSY:
+                raise UserError(
+                    f"{self._name} runs another xclbin for another program: wait until that has ended"
+                ) from None
+            if error.number == errno.EOPNOTSUPP:
+                shells = ", ".join(board.shell for board in find_boards() if board.bdf == self._address.device)
+                raise UserError(
+                    f"{path}: is for {self._library.xclbin_platform(xclbin)}, and {self._name} has another shell"
+                    f"{f' ({shells})' if shells else ''}: link it for that, or flash the board ({error})"
+                ) from None
+            raise P4sgdError(f"{self._name} cannot be loaded with {path}: {error}") from error
+
+
+_OPEN: dict[tuple[XrtLibrary, BoardAddress], OpenBoard] = {}
+"""Boards that this program has."""
+
+
+def open_board(name: str, address: BoardAddress) -> OpenBoard:
+    """A board, opened and loaded for the first of this program who wants it.
+
+    A board takes it that it is loaded twice with the same xclbin. Vitis' emulator begins anew, and forgets its kernels.
+
+    Raises
+    ------
+    UserError
+        If XRT is not there, there is no such board or xclbin, the xclbin is for another shell, or the board runs
+        another one.
+    P4sgdError
+        If XRT cannot do what it should.
+    """
+    key = open_library(), address
+    if key not in _OPEN:
+        _OPEN[key] = OpenBoard(*key, name)
+    _OPEN[key].users += 1
+    return _OPEN[key]
