@@ -201,11 +201,13 @@ control SwitchIngress(
 
     action forward(PortId_t port) {
         ig_tm_md.ucast_egress_port = port;
+        meta.port_off = ig_intr_md.ingress_port ^ port;
     }
     action flood() {
         ig_tm_md.mcast_grp_a = FLOOD_GROUP;
         ig_tm_md.rid = NODE_RID;
         ig_tm_md.level2_exclusion_id = ig_intr_md.ingress_port; // back where it came from it does not go
+        meta.port_off = 1;
     }
     action drop() {
         ig_dprsr_md.drop_ctl = 1;
@@ -703,6 +705,9 @@ control SwitchIngress(
         ig_tm_md.bypass_egress = 1; // there is nothing left to do
         if (!hdr.p4sgd.isValid()) {
             forwarding.apply();
+            if (meta.port_off == 0) {
+                drop(); // its station has seen it already
+            }
         } else {
             own.apply();
             jobs.apply();

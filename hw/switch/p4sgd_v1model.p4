@@ -30,7 +30,6 @@ struct metadata_t {
     // What becomes of the packet
     verdict_t verdict;
     outcome_t outcome;
-    bool is_flooded;
 }
 
 parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
@@ -257,7 +256,6 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
 
     action flood() {
         standard.mcast_grp = FLOOD_GROUP;
-        meta.is_flooded = true;
     }
 
     action drop() {
@@ -378,8 +376,8 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
 
 control SwitchEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     apply {
-        if (meta.is_flooded && standard.egress_port == standard.ingress_port) {
-            mark_to_drop(standard);
+        if (hdr.ethernet.ethertype != ETHERTYPE && standard.egress_port == standard.ingress_port) {
+            mark_to_drop(standard); // it was seen there already
         }
     }
 }
