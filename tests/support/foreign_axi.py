@@ -49,14 +49,45 @@ def write_ram(dut: Any, prefix: str, stall: float, size: int) -> Any:
     return ram
 
 
-def ram(dut: Any, prefix: str, stall: float, size: int) -> Any:
-    """A memory of ``size`` bytes on a master's AXI4 bus, on its read channels alone if it has no others."""
-    if not hasattr(dut, f"{prefix}_awvalid"):
-        return read_ram(dut, prefix, stall, size)
-    found = axi.AxiRam(axi.AxiBus.from_prefix(dut, prefix), **clocking(dut), size=size)
-    write, read = found.write_if, found.read_if
-    pause(stall, write.aw_channel, write.w_channel, write.b_channel, read.ar_channel, read.r_channel)
-    return found
+class Buffer:
+    """A buffer in a board's memory, on a master's AXI4 bus: on its read channels alone if it has no others.
+
+    Beside it there is nothing: what a master reads or writes elsewhere ends in an error and is noted.
+
+    Attributes
+    ----------
+    base : int
+        Where it is on the board.
+    content : bytearray
+        Its bytes.
+    strays : list of str
+        What was asked for that is not in it.
+    """
+
+    def __init__(self, dut: Any, prefix: str, stall: float, base: int, size: int) -> None:
+        self.base, self.content = base, bytearray(size)
+        self.strays: list[str] = []
+        self._prefix = prefix
+        reads = axi.AxiSlaveRead(axi.AxiReadBus.from_prefix(dut, prefix), **clocking(dut), target=self)
+        pause(stall, reads.ar_channel, reads.r_channel)
+        if hasattr(dut, f"{prefix}_awvalid"):
+            writes = axi.AxiSlaveWrite(axi.AxiWriteBus.from_prefix(dut, prefix), **clocking(dut), target=self)
+            pause(stall, writes.aw_channel, writes.w_channel, writes.b_channel)
+
+    async def read(self, address: int, size: int) -> bytes:
+        """Bytes at an address of the board."""
+        return bytes(self.content[self._part(address, size)])
+
+    async def write(self, address: int, data: bytes) -> None:
+        """Write bytes at an address of the board."""
+        self.content[self._part(address, len(data))] = data
+
+    def _part(self, address: int, size: int) -> slice:
+        start = address - self.base
+        if not 0 <= start <= start + size <= len(self.content):
+            self.strays.append(f"{self._prefix} asks for {address:#x}, its buffer is at {self.base:#x}")
+            raise ValueError(self.strays[-1])  # which the bus answers with SLVERR
+        return slice(start, start + size)
 
 
 def frame_source(dut: Any, prefix: str, stall: float) -> Any:

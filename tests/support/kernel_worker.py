@@ -5,29 +5,51 @@ from typing import Any
 import numpy as np
 from cocotb.task import resume
 
+from p4sgd.build.hbm import HBM_U280, map_memories
+from p4sgd.host.devices.xrt.addresses import AddressRegisters
 from p4sgd.hw.spec.config import WorkerConfig
-from support.foreign_axi import ram, register_master
+from support.foreign_axi import Buffer, register_master
 
 
 class KernelWorker:
     """A worker of a device; to be used in a function that ``cocotb.task.bridge`` runs.
 
-    ``size`` is that of each memory in bytes; ``stall`` the chance of a pause, in each cycle of each channel.
+    Its buffers are where they can be on a U280, each in a channel of its own, some of them above 4 GiB: so an address
+    that lost a part, or is another port's, is in none. What writes addresses is XRT's driver.
+
+    ``size`` is that of each buffer in bytes; ``stall`` the chance of a pause, in each cycle of each channel.
     """
 
     def __init__(self, dut: Any, config: WorkerConfig, *, size: int = 1 << 20, stall: float = 0.0) -> None:
         self.config = config
         self._bus = register_master(dut, "s_axi_control", stall)
-        self._memories = [ram(dut, f"m_axi_gmem{i}", stall, size) for i in range(config.memories)]
+        self._buffers = [
+            Buffer(dut, f"m_axi_gmem{number}", stall, channels[-1] * HBM_U280.channel_bytes, size)
+            for number, channels in enumerate(map_memories(config, HBM_U280).channels)
+        ]
+        self._addresses = AddressRegisters(config, lambda bank: self._buffers[bank].base, self._write_word)
+
+    @property
+    def strays(self) -> list[str]:
+        """What the kernel asked memory for that is not in the port's buffer."""
+        return [stray for buffer in self._buffers for stray in buffer.strays]
 
     def read_register(self, offset: int) -> int:
+        if offset in self._addresses:
+            return self._addresses.read(offset)
         return resume(self._bus.read_dword)(offset)
 
     def write_register(self, offset: int, word: int) -> None:
-        resume(self._bus.write_dword)(offset, word)
+        if offset in self._addresses:
+            self._addresses.write(offset, word)
+        else:
+            self._write_word(offset, word)
 
     def write_memory(self, bank: int, address: int, data: Any) -> None:
-        self._memories[bank].write(address, data.tobytes())
+        self._buffers[bank].content[address : address + data.nbytes] = data.tobytes()
 
     def read_memory(self, bank: int, address: int, size: int) -> Any:
-        return np.frombuffer(self._memories[bank].read(address, size), np.uint8)
+        return np.frombuffer(self._buffers[bank].content[address : address + size], np.uint8)
+
+    def _write_word(self, offset: int, word: int) -> None:
+        resume(self._bus.write_dword)(offset, word)

@@ -74,6 +74,7 @@ async def trains(dut, stall):
         return collect([worker], clients, job)
 
     weights, status, counters = await drive()
+    assert not worker.strays
     expected = job.golden(2)
     np.testing.assert_array_equal(weights[0], expected.weights[0])
     assert {name: bool(value) for name, value in status[0].items() if name in vars(expected.flags[0])} == vars(
