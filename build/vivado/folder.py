@@ -16,14 +16,14 @@ from p4sgd.build.vivado.constraints import board_constraints, clock_constraints
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.worker.verilog import ENGINE
 
-__all__ = ["build", "vivado_files"]
+__all__ = ["HOST_QUAD", "build", "vivado_files"]
 
 _OUT_OF_CONTEXT, _BLOCK_DESIGN, _RULES = "out_of_context.tcl", "block_design.tcl", "rules.mk"
 
 _PROJECT = "p4sgd_board"
 """Name of the project."""
 
-_HOST_QUAD, _HOST_BLOCK = "GTY_Quad_227", "PCIE4C_X1Y0"
+HOST_QUAD, _HOST_BLOCK = "GTY_Quad_227", "PCIE4C_X1Y0"
 """Transceivers of lane 0 of PCI Express on a U280, and the block beside them (UG1314; AMD's board files)."""
 
 _FREE_MEGAHERTZ = 100
@@ -114,7 +114,7 @@ def _project(channels: tuple[range, ...], kernels: tuple[Kernel, ...], shell: Sh
         mark("# {}", command),
         *_source(_BLOCK_DESIGN),
         f"p4sgd::open_project {_PROJECT} {shell.part} {{{' '.join(kernel.name for kernel in kernels)}}}",
-        f"p4sgd::add_host {_HOST_QUAD} {_HOST_BLOCK}",
+        f"p4sgd::add_host {HOST_QUAD} {_HOST_BLOCK}",
         f"p4sgd::add_memory {{{' '.join(map(str, sorted([*ports, free])))}}}",
         *(f"p4sgd::add_kernel {kernel.unit} {kernel.vlnv} {_REGISTERS * i:#x}" for i, kernel in enumerate(kernels)),
         f"p4sgd::connect_memory xdma/M_AXI {free} {{{every}}}",
