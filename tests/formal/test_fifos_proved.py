@@ -1,10 +1,11 @@
-"""FIFOs: whatever goes in comes out once, in order; no more is in them than there is room for."""
+"""FIFOs and register slices: whatever goes in comes out once, in order; no more is in them than there is room for."""
 
 import pytest
 from amaranth.asserts import AnySeq
 from amaranth.hdl import Assert, Assume, Module, Signal
 from support.proof import CounterexampleError, Proof, check, free, holds, mutant, needs_solver, prove
 
+from p4sgd.hw.bus.register_slice import RegisterSlice
 from p4sgd.hw.forward.line_fifo import LineFIFO
 from p4sgd.hw.partials.prompt_fifo import PromptFIFO
 from p4sgd.hw.spec.config import WorkerConfig
@@ -128,7 +129,28 @@ class LineOrder(Proof):
                     m.d.comb += Assert(self.peek(f"dut.memory[{place}]", bits) == item.item)
 
 
-@pytest.mark.parametrize(("proof", "k"), [(PromptOrder, 2), (LineOrder, 6)])
+class SliceOrder(Proof):
+    def __init__(self, register_slice=RegisterSlice):
+        super().__init__()
+        self.slice = register_slice(4)
+
+    def claim(self, m):
+        m.submodules.dut = dut = self.slice
+        free(m, dut)
+        item = self.item = Followed(m, dut, dut.i.valid & dut.i.ready, 2)
+        m.d.comb += [
+            Assert(dut.o.valid == (item.level != 0)),
+            Assert(dut.i.ready == (item.level != 2)),
+        ]
+        holds(m, dut.o)
+
+    def strengthen(self, m):
+        item = self.item
+        with m.If(item.inside & (item.ahead == 1)):
+            m.d.comb += Assert(self.peek("dut.spare", 4) == item.item)
+
+
+@pytest.mark.parametrize(("proof", "k"), [(PromptOrder, 2), (LineOrder, 6), (SliceOrder, 2)])
 def test_everything_comes_out_once_and_in_order(tmp_path, proof, k):
     prove(proof(), tmp_path, k=k)
 
@@ -143,3 +165,9 @@ def test_an_item_that_is_lost_is_found(tmp_path):
     broken = mutant(LineFIFO, "with m.If(coming[1]):", "with m.If(coming[2]):")
     with pytest.raises(CounterexampleError):
         check(LineOrder(broken), tmp_path, cycles=10)
+
+
+def test_a_beat_that_is_overwritten_is_found(tmp_path):
+    broken = mutant(RegisterSlice, "with m.If(ready):", "with m.If(self.i.valid):")
+    with pytest.raises(CounterexampleError):
+        check(SliceOrder(broken), tmp_path, cycles=8)

@@ -8,6 +8,7 @@ from typing import Any
 from amaranth.lib import wiring
 
 import p4sgd.hw
+from p4sgd.hw.bus import axi4
 from p4sgd.hw.external import External
 from p4sgd.hw.memory.strided_reader import StridedReader
 from p4sgd.hw.model.model import Model
@@ -28,8 +29,10 @@ EXAMPLES: dict[str, Callable[[Any], wiring.Component]] = {
     "aggregator.slot_table.SlotTable": lambda make: make(_AGGREGATOR),
     "aggregator.sum_table.SumTable": lambda make: make(_AGGREGATOR),
     "backward.gradient.Gradient": lambda make: make(_CONFIG, spacing=Model.UPDATE_SPACING),
+    "bus.axi4_slice.Axi4Slice": lambda make: make(axi4.Signature(data_bits=_CONFIG.port_bits)),
     "bus.event_counters.EventCounters": lambda make: make(5),
     "bus.register_file.RegisterFile": lambda make: make(worker_map(_CONFIG)),
+    "bus.register_slice.RegisterSlice": lambda make: make(_CONFIG.port_bits),
     "bus.vendor_ports.VendorPorts": lambda make: make(StridedReader(_CONFIG.line_bits), {"memory": "m_axi_gmem"}),
     "forward.accumulator.Accumulator": lambda make: make(_CONFIG.plane_sum_bits + 8, _CONFIG.dot_bits),
     "forward.adder_tree.AdderTree": lambda make: make(9, 12),
