@@ -2,34 +2,49 @@
 
 A signal may cross one boundary between dies in a cycle, at 250 MHz, and not two. An engine is whole on one die, as what
 it exchanges with the rest of the worker leaves a register of the engine or enters one. The rest goes where no engine is
-more than one boundary away.
+more than one boundary away. What a kernel's memory port exchanges with a memory on another die passes a register slice
+on each die of its way, the first and the last too: so it goes from register to register across each boundary.
 """
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 
 from p4sgd.build.devices import Device
 from p4sgd.build.marking import mark
+from p4sgd.hw.kernel.verilog import KernelVerilog
+from p4sgd.hw.kernel.worker_kernel import slice_name
+from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import modules
+from p4sgd.hw.worker.verilog import ENGINE
 
-__all__ = ["deal", "floorplan", "home", "placement"]
+__all__ = ["deal", "floorplan", "home", "kernel_placement", "placement", "slice_dies"]
 
 _INSTANCE = re.compile(r"^  (\S+) +(\w+) \($", re.MULTILINE)
 """An instance in a module as yosys writes it: its module and its name."""
 
 _HEAD = """\
-# Where to place the worker on the {dies} dies of an {board}: to be sourced in Vivado after synthesis, which must
-# keep the hierarchy (-flatten_hierarchy rebuilt does), and before place_design. If the worker is not the top of the
-# design, first set p4sgd_worker to the path to it, with a slash at the end.
+# Where to place {what} on the {dies} dies of an {board}: to be sourced in Vivado after synthesis, which must
+# keep the hierarchy (-flatten_hierarchy rebuilt does), and before place_design. If {what} is not the top
+# of the design, first set p4sgd_worker to the path to it, with a slash at the end.
 #
 # Engines are dealt evenly. What there is once takes a fraction of an engine and goes to SLR{home}, from where no engine
 # is more than one boundary away: a signal crosses one in a cycle of 250 MHz, and those between engines and the rest
-# have a register at the engine. Memory ports have none: those of engines, and of the labels, that are not on
-# SLR{memory}, where the memory is, need AXI register slices on the way. So do tx and rx if the MAC is on another die
-# than the rest; the transceivers are on SLR{network}.
+# have a register at the engine. {slices}
+# tx and rx need some too if the MAC is on another die than the rest; the transceivers are on SLR{network}.
 
 if {{![info exists p4sgd_worker]}} {{set p4sgd_worker ""}}
 """
+
+_SLICES = {
+    "the worker": """\
+Memory ports have none: those of engines, and of the labels, that are not on
+# SLR{memory}, where the memory is, need AXI register slices, one on each die of the way.""",
+    "the worker's kernel": """\
+Memory ports have none: those of engines, and of the labels, that are not on
+# SLR{memory}, where the memory is, need AXI register slices, one on each die of the way: these are in the kernel.""",
+}
+"""What is placed, and where its register slices are."""
 
 
 def home(device: Device) -> int:
@@ -52,6 +67,23 @@ def deal(engines: int, device: Device) -> list[range]:
     for die in range(device.dies):
         ends.append(ends[-1] + each + (die in order[:left]))
     return [range(*both) for both in pairwise(ends)]
+
+
+def slice_dies(config: WorkerConfig, device: Device) -> list[range]:
+    """Dies of the register slices of each memory, numbered as in `WorkerConfig.memories`, from the worker's end on.
+
+    They are those on the way to the memory's die, with both ends; none if both ends are the same.
+    """
+    dealt = enumerate(deal(config.engines, device))
+    masters = [die for die, engines in dealt for _ in range(len(engines) * config.ports)] + [home(device)]
+    return [_way(die, device.memory_die) for die in masters]
+
+
+def _way(start: int, end: int) -> range:
+    if start == end:
+        return range(0)
+    step = 1 if start < end else -1
+    return range(start, end + step, step)
 
 
 def placement(worker: str, top: str, engine: str, device: Device) -> list[list[str]]:
@@ -78,24 +110,49 @@ def placement(worker: str, top: str, engine: str, device: Device) -> list[list[s
     return cells
 
 
-def floorplan(worker: str, top: str, engine: str, device: Device, command: str) -> str:
-    """A Tcl script with a pblock for every die.
+def kernel_placement(kernel: KernelVerilog, config: WorkerConfig, device: Device) -> list[list[str]]:
+    """Cells of a worker's kernel for each die, as paths from its top: those of the worker, and its register slices.
 
     Parameters
     ----------
-    worker, top, engine, device
-        As in `placement`.
-    command
-        Command that makes the file.
+    kernel
+        The kernel's Verilog, with as many register slices as `slice_dies` has.
+    config
+        Size of the worker.
+    device
+        The FPGA.
 
     Raises
     ------
     KeyError
-        If there is no such top.
+        If it is not the Verilog of a worker's kernel.
     """
+    dies = placement(kernel.text, f"\\{kernel.top}.component.worker", ENGINE, device)
+    cells = [[f"component/worker/{name}" for name in names] for names in dies]
+    for memory, way in enumerate(slice_dies(config, device)):
+        for place, die in enumerate(way):
+            cells[die].append(f"component/{slice_name(memory, place)}")
+    return cells
+
+
+def floorplan(cells: Sequence[Sequence[str]], device: Device, command: str, *, what: str = "the worker") -> str:
+    """A Tcl script with a pblock for every die.
+
+    Parameters
+    ----------
+    cells
+        Those for each die, the lowest first.
+    device
+        The FPGA.
+    command
+        Command that makes the file.
+    what
+        What the cells are of: ``the worker``, or ``the worker's kernel``.
+    """
+    slices = _SLICES[what].format(memory=device.memory_die)
     facts = {"dies": device.dies, "board": device.name, "memory": device.memory_die, "network": device.network_die}
-    lines = [mark("# {}", command), _HEAD.format(**facts, home=home(device))]
-    for die, names in enumerate(placement(worker, top, engine, device)):
+    lines = [mark("# {}", command), _HEAD.format(**facts, home=home(device), what=what, slices=slices)]
+    for die, names in enumerate(cells):
         pblock = f"p4sgd_slr{die}"
         lines += [
             f"create_pblock {pblock}",

@@ -6,7 +6,7 @@ from pathlib import Path
 from p4sgd.build import packet
 from p4sgd.build.artifacts import check_folder, write_folder
 from p4sgd.build.devices import BOARDS, DEVICES, Device
-from p4sgd.build.floorplan import floorplan
+from p4sgd.build.floorplan import floorplan, placement
 from p4sgd.build.marking import mark
 from p4sgd.build.registers import aggregator_documents, worker_documents
 from p4sgd.hw.aggregator.aggregator import Aggregator
@@ -70,7 +70,7 @@ def generated_files(
     return {
         **{name: f"{first}\n{text}" for name, text in designs.items()},
         FILE_LIST: "".join(f"{name}\n" for name in designs),
-        **({FLOORPLAN: floorplan(worker, WORKER, ENGINE, board, command)} if board else {}),
+        **({FLOORPLAN: floorplan(placement(worker, WORKER, ENGINE, board), board, command)} if board else {}),
         **worker_documents(config, build_id).files(command),
         **aggregator_documents(aggregator, build_id).files(command, "aggregator_"),
         "packet.md": packet.markdown(command, udp=config.udp),

@@ -49,9 +49,8 @@ def vitis_files(image: Image, command: str) -> dict[str, str]:
         if kernel.ip:
             found[ip_file(kernel)] = ip_script(kernel.ip, next(macs), shell.free_megahertz, command)
             found[CROSSINGS] = crossing_constraints(command)
-    if image.memory:
-        worker = image.kernels[image.name]
-        found[PLACE] = place_script(worker, DEVICES[image.board], command)
+    if image.worker:
+        found[PLACE] = place_script(image.kernels[image.name], image.worker, DEVICES[image.board], command)
     return found
 
 

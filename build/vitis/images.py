@@ -72,7 +72,7 @@ def worker_image(config: WorkerConfig, board: str, *, build_id: int = 0) -> Imag
     """
     shell = SHELLS[board]
     memory = map_memories(config, shell.hbm)
-    worker = kernels.worker(config, build_id)
+    worker = kernels.worker(config, DEVICES[board], build_id)
     mac = kernels.cmac(0, build_id)
     sizes = AggregatorConfig(slots=config.slots, jobs=2, ports=len(shell.macs), udp=config.udp)
     aggregator = kernels.aggregator(sizes, build_id)

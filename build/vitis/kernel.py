@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from p4sgd.build.devices import Device
+from p4sgd.build.floorplan import slice_dies
 from p4sgd.build.registers import RegisterDocuments, aggregator_documents, cmac_documents, worker_documents
 from p4sgd.build.verilog_ports import Bus, BusKind, find_buses
 from p4sgd.hw.kernel.verilog import KernelVerilog, aggregator_kernel, cmac_kernel, worker_kernel
@@ -91,13 +93,13 @@ def memory_bus(number: int) -> str:
     return f"m_axi_gmem{number}"
 
 
-def worker(config: WorkerConfig, build_id: int = 0) -> Kernel:
-    """The worker's kernel."""
+def worker(config: WorkerConfig, device: Device, build_id: int = 0) -> Kernel:
+    """The worker's kernel, with register slices as the dies of a board's FPGA ask for."""
     banks = [(engine, port) for engine in range(config.engines) for port in range(config.ports)]
     addresses = [registers.lines_address(engine, port)[0] for engine, port in banks] + [registers.LABELS_ADDRESS[0]]
     return Kernel(
         "p4sgd_worker",
-        worker_kernel(config, build_id=build_id),
+        worker_kernel(config, build_id=build_id, slices=[len(dies) for dies in slice_dies(config, device)]),
         registers.CTRL,
         worker_documents(config, build_id),
         pointers={memory_bus(number): register for number, register in enumerate(addresses)},

@@ -6,7 +6,7 @@ from pathlib import Path
 from p4sgd.build.artifacts import check_folder, write_folder
 from p4sgd.build.cmac import crossing_constraints, ip_script
 from p4sgd.build.devices import DEVICES
-from p4sgd.build.floorplan import floorplan
+from p4sgd.build.floorplan import floorplan, kernel_placement
 from p4sgd.build.hbm import map_memories
 from p4sgd.build.marking import mark, marked_file
 from p4sgd.build.vitis.kernel import Kernel, cmac, memory_bus, worker
@@ -60,7 +60,7 @@ def vivado_files(
     """
     shell, device = SHELLS[board], DEVICES[board]
     channels = _channels(config, shell)  # before the work
-    kernels = (worker(config, build_id), cmac(0, build_id))
+    kernels = (worker(config, device, build_id), cmac(0, build_id))
     found = {
         "README.md": _readme(board, command),
         "Makefile": _makefile(kernels, board, command),
@@ -87,8 +87,8 @@ def vivado_files(
                 "",
             ]
         )
-    inner = f"\\{top}.component.worker"
-    found["floorplan.tcl"] = floorplan(kernels[0].verilog.text, inner, ENGINE, device, command)
+    cells = kernel_placement(kernels[0].verilog, config, device)
+    found["floorplan.tcl"] = floorplan(cells, device, command, what="the worker's kernel")
     return found, kernels
 
 

@@ -1,6 +1,8 @@
 """Verilog of the kernels, with the ports that the vendor's tools find in it."""
 
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from amaranth.hdl import Shape
@@ -48,6 +50,9 @@ CMAC_IP = "p4sgd_cmac_usplus"
 
 ID_BITS = 1
 """Width of the IDs of memory ports, all of which are 0."""
+
+_SLICE = re.compile(r"^(?=module \\\S+\.gmem\d+_slice\d+ )", re.MULTILINE)
+"""Where a register slice of a `WorkerKernel` begins."""
 
 
 class Port(NamedTuple):
@@ -97,11 +102,16 @@ def with_ports(kernel: wiring.Component) -> VendorPorts:
     return VendorPorts(kernel, prefixes, id_bits=ID_BITS, attributes=True)
 
 
-def worker_kernel(config: WorkerConfig, *, build_id: int = 0) -> KernelVerilog:
-    """The worker's kernel, in which an engine is written once, as in :func:`p4sgd.hw.worker.verilog.worker_verilog`."""
+def worker_kernel(config: WorkerConfig, *, build_id: int = 0, slices: Sequence[int] = ()) -> KernelVerilog:
+    """The worker's kernel, in which an engine is written once, as in :func:`p4sgd.hw.worker.verilog.worker_verilog`.
+
+    Parameters are those of a `WorkerKernel`. Its register slices are marked: Vivado may dissolve modules that small,
+    even where it rebuilds the hierarchy, and then none could be put on its die by its name (UG901).
+    """
     engine = Engine(config)
-    kernel = WorkerKernel(config, build_id=build_id, engine=lambda _: External(engine.signature, ENGINE))
-    return _written(kernel, WORKER_KERNEL, to_verilog(engine, ENGINE))
+    kernel = WorkerKernel(config, build_id=build_id, engine=lambda _: External(engine.signature, ENGINE), slices=slices)
+    written = _written(kernel, WORKER_KERNEL, to_verilog(engine, ENGINE))
+    return replace(written, text=_SLICE.sub('(* keep_hierarchy = "yes" *)\n', written.text))
 
 
 def aggregator_kernel(config: AggregatorConfig, *, build_id: int = 0) -> KernelVerilog:

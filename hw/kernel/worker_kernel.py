@@ -1,6 +1,6 @@
 """The worker as a kernel."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from amaranth.hdl import Module, Signal
@@ -8,13 +8,22 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus import axi4_lite
+from p4sgd.hw.bus.axi4_slice import Axi4Slice
 from p4sgd.hw.bus.axi_stream import FrameBeat
 from p4sgd.hw.kernel.reset import connect_control, kernel_clock
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.worker.engine import Engine
 from p4sgd.hw.worker.worker import Worker, memory_port, worker_signature
 
-__all__ = ["WorkerKernel"]
+__all__ = ["WorkerKernel", "slice_name"]
+
+
+def slice_name(memory: int, place: int) -> str:
+    """Submodule of a `WorkerKernel`: the register slice of a memory that has ``place`` others before it.
+
+    Places count from the worker's end on.
+    """
+    return f"gmem{memory}_slice{place}"
 
 
 class WorkerKernel(wiring.Component):
@@ -24,6 +33,9 @@ class WorkerKernel(wiring.Component):
     ----------
     config, build_id, engine
         As of a `Worker`.
+    slices
+        Register slices between the worker and each memory, numbered as in `WorkerConfig.memories`: one for each die
+        that its wires reach, if they leave the first. Empty for none anywhere.
 
     Members
     -------
@@ -35,12 +47,25 @@ class WorkerKernel(wiring.Component):
         Memory ``i``, numbered as in `WorkerConfig.memories`; only port 0 of an engine writes.
     axis_tx : Out(stream of FrameBeat), axis_rx : In(stream of FrameBeat)
         Ethernet frames to and from the MAC.
+
+    Raises
+    ------
+    ValueError
+        If there are slices, but not of as many memories as the worker has.
     """
 
     def __init__(
-        self, config: WorkerConfig, *, build_id: int = 0, engine: Callable[[WorkerConfig], Any] = Engine
+        self,
+        config: WorkerConfig,
+        *,
+        build_id: int = 0,
+        engine: Callable[[WorkerConfig], Any] = Engine,
+        slices: Sequence[int] = (),
     ) -> None:
         self._config = config
+        self._slices = tuple(slices) or (0,) * config.memories
+        if len(self._slices) != config.memories:
+            raise ValueError(f"slices must be of {config.memories} memories, not {len(self._slices)}")
         self._build_id = build_id
         self._engine = engine
         ports = worker_signature(config).create()
@@ -66,8 +91,13 @@ class WorkerKernel(wiring.Component):
         kernel_clock(m, self.ap_clk, self.ap_rst_n)
         m.submodules.worker = worker = Worker(self._config, build_id=self._build_id, engine=self._engine)
         connect_control(m, self.control, worker.control)
-        for i in range(self._config.memories):
-            wiring.connect(m, memory_port(self._config, worker, i), wiring.flipped(getattr(self, f"gmem{i}")))
+        for i, count in enumerate(self._slices):
+            port = memory_port(self._config, worker, i)
+            for place in range(count):
+                m.submodules[slice_name(i, place)] = each = Axi4Slice(port.signature)
+                wiring.connect(m, port, each.master)
+                port = each.memory
+            wiring.connect(m, port, wiring.flipped(getattr(self, f"gmem{i}")))
         wiring.connect(m, worker.tx, wiring.flipped(self.axis_tx))
         wiring.connect(m, wiring.flipped(self.axis_rx), worker.rx)
         return m

@@ -3,13 +3,14 @@
 import dataclasses
 import shutil
 import subprocess
+from itertools import pairwise
 
 import pytest
 from support.yosys import run_yosys
 
 from p4sgd.build import verilog
 from p4sgd.build.devices import BOARDS, DEVICES
-from p4sgd.build.floorplan import deal, floorplan, home
+from p4sgd.build.floorplan import deal, floorplan, home, placement, slice_dies
 from p4sgd.build.verilog import FLOORPLAN, generate
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
@@ -61,7 +62,7 @@ def test_every_part_of_the_worker_once(board, engines, tmp_path):
     device = DEVICES[board]
     config = dataclasses.replace(WorkerConfig.tiny(), engines=engines, ports=2)
     worker, engine = worker_verilog(config)
-    plan = floorplan(worker, WORKER, ENGINE, device, "p4sgd generate")
+    plan = floorplan(placement(worker, WORKER, ENGINE, device), device, "p4sgd generate")
     dies = place(plan, tmp_path)
 
     cells = [cell for names in dies.values() for cell in names]
@@ -94,6 +95,28 @@ def test_dies(device):
         counts = [len(numbers) for numbers in dealt]
         assert counts[home(device)] == min(counts)
         assert counts[device.memory_die] == max(counts)
+
+
+@pytest.mark.parametrize("ports", [1, 2])
+@pytest.mark.parametrize("device", DEVICES.values(), ids=str)
+def test_a_slice_on_every_die_of_the_way_to_memory(device, ports):
+    for engines in range(1, 33):
+        ways = slice_dies(WorkerConfig(engines=engines, ports=ports), device)
+        die_of = {engine: die for die, dealt in enumerate(deal(engines, device)) for engine in dealt}
+        masters = [die_of[memory // ports] for memory in range(engines * ports)] + [home(device)]
+        for way, master in zip(map(list, ways), masters, strict=True):
+            if master == device.memory_die:
+                assert not way
+                continue
+            assert (way[0], way[-1]) == (master, device.memory_die)
+            assert len(way) == abs(master - device.memory_die) + 1
+            assert {abs(after - before) for before, after in pairwise(way)} == {1}, "one boundary at a time"
+
+
+def test_slices_of_a_u280():
+    """Engines 0 to 2 are on the memory's die, 3 and 4 beside it as the labels are, and 5 to 7 beyond: by hand."""
+    found = [list(way) for way in slice_dies(WorkerConfig.u280(), DEVICES["u280"])]
+    assert found == [[]] * 6 + [[1, 0]] * 4 + [[2, 1, 0]] * 6 + [[1, 0]]
 
 
 @pytest.mark.slow

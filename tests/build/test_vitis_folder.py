@@ -2,11 +2,14 @@
 
 import json
 import os
+import re
 import subprocess
+from collections import Counter
 from xml.etree import ElementTree
 
 import pytest
 from support.command_line import p4sgd
+from support.verilog_ports import instances_of, module_at
 
 from p4sgd.build.artifacts import ForeignFolderError
 from p4sgd.build.check.checks import check
@@ -64,6 +67,33 @@ def test_xrt_gives_the_registers_of_all_kernels(folder):
     for name, kernel in kernels.items():
         assert kernel.get("hwControlProtocol") == "ap_ctrl_hs", name
         assert "p4sgd::register CTRL 0x000" in (folder / f"package_{name}.tcl").read_text(), name
+
+
+def placed(folder):
+    """Cells by die, as place.tcl names them."""
+    script = (folder / "place.tcl").read_text()
+    return {int(die): cells.split() for die, cells in re.findall(r"^    (\d) \{([^}\n]*)\}$", script, re.MULTILINE)}
+
+
+def every_cell_once(folder):
+    """What place.tcl names is in the Verilog, all of the worker and every register slice, each once."""
+    text, top = (folder / "p4sgd_worker.v").read_text(), "p4sgd_worker_kernel"
+    cells = [cell for names in placed(folder).values() for cell in names]
+    assert len(set(cells)) == len(cells)
+    for cell in cells:
+        module_at(text, top, cell)
+    outer, inner = (instances_of(text, module_at(text, top, path)) for path in ("component", "component/worker"))
+    there = {f"component/{name}" for name in outer if name != "worker"} | {f"component/worker/{name}" for name in inner}
+    assert set(cells) == there
+
+
+def test_every_cell_is_placed_once(folder):
+    """Tiny's engine is on the memory's die; its labels are read from the next."""
+    every_cell_once(folder)
+    dies = placed(folder)
+    slices = {die: [cell for cell in cells if "slice" in cell] for die, cells in dies.items()}
+    assert slices == {0: ["component/gmem1_slice1"], 1: ["component/gmem1_slice0"], 2: []}
+    assert "component/worker/engine0" in dies[0]
 
 
 def test_every_file_says_how_it_was_made(folder):
@@ -212,6 +242,12 @@ def test_a_worker_of_full_size(tmp_path):
     assert not report.problems, "\n".join(map(str, report.problems))
     link = (tmp_path / "out" / "link_hw.cfg").read_text()
     assert link.count("\nsp=") == 17
+    every_cell_once(tmp_path / "out")
+    places = {cell: die for die, cells in placed(tmp_path / "out").items() for cell in cells}
+    slices = Counter(cell.partition("_slice")[0] for cell in places if "slice" in cell)
+    for memory in range(17):
+        master = places["component/worker/labels" if memory == 16 else f"component/worker/engine{memory // 2}"]
+        assert slices[f"component/gmem{memory}"] == (master + 1 if master else 0), memory
     assert "4096 MiB" in (tmp_path / "out" / "README.md").read_text()
 
 

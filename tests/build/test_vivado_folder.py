@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 from support.command_line import p4sgd
+from support.verilog_ports import instances_of, module_at
 
 from p4sgd.build.check.checks import CHECKS, check
 from p4sgd.build.check.folder import open_folder
@@ -26,6 +27,19 @@ def test_nothing_is_wrong_with_it(original):
     assert not report.problems, "\n".join(map(str, report.problems))
     if report.skipped:
         pytest.skip(str(report.skipped))
+
+
+def test_the_floor_plan_has_the_slices_of_the_kernel(original):
+    """Tiny's labels are read over a boundary between dies."""
+    plan, text = (original / "floorplan.tcl").read_text(), (original / "p4sgd_worker.v").read_text()
+    placed = re.findall(r"\[get_pblocks p4sgd_slr(\d)\] \[get_cells \$\{p4sgd_worker\}(\S+)\]", plan)
+    for _, cell in placed:
+        module_at(text, "p4sgd_worker_kernel", cell)
+    slices = [(die, cell) for die, cell in placed if "slice" in cell]
+    assert slices == [("0", "component/gmem1_slice1"), ("1", "component/gmem1_slice0")]
+    inner = instances_of(text, module_at(text, "p4sgd_worker_kernel", "component/worker"))
+    assert len(placed) == len(inner) + len(slices)
+    assert "these are in the kernel" in plan
 
 
 @pytest.mark.slow

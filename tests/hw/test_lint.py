@@ -107,7 +107,7 @@ def test_lint_with_udp(component, tmp_path):
 @pytest.mark.parametrize(
     "make",
     [
-        pytest.param(lambda: worker_kernel(WorkerConfig.tiny()), marks=pytest.mark.slow),
+        pytest.param(lambda: worker_kernel(WorkerConfig.tiny(), slices=(3, 2)), marks=pytest.mark.slow),
         lambda: aggregator_kernel(AggregatorConfig(slots=16, jobs=2, ports=2)),
         cmac_kernel,
     ],

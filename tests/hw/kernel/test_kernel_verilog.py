@@ -1,20 +1,24 @@
 """The Verilog of the kernels has the ports that the vendor's tools and the lists beside it speak of."""
 
-import pytest
-from support.verilog_ports import ports_of
+import re
 
-from p4sgd.hw.kernel.verilog import aggregator_kernel, cmac_kernel, worker_kernel
+import pytest
+from support.verilog_ports import instances_of, ports_of
+
+from p4sgd.hw.kernel.verilog import WORKER_KERNEL, aggregator_kernel, cmac_kernel, worker_kernel
+from p4sgd.hw.kernel.worker_kernel import WorkerKernel
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import modules
 from p4sgd.hw.worker.verilog import ENGINE
 
 AGGREGATOR = AggregatorConfig(slots=16, jobs=2, ports=2)
+SLICES = (0, 1, 3, 0, 2)
 
 
 @pytest.fixture(scope="module")
 def worker():
-    return worker_kernel(WorkerConfig.small(), build_id=7)
+    return worker_kernel(WorkerConfig.small(), build_id=7, slices=SLICES)
 
 
 @pytest.mark.parametrize("kind", ["worker", "aggregator", "cmac"])
@@ -55,3 +59,16 @@ def test_every_bus_of_the_worker_is_there(worker):
 def test_an_engine_is_written_once(worker):
     assert list(modules(worker.text)).count(ENGINE) == 1
     assert worker.text.count(f"  {ENGINE} ") == 2
+
+
+def test_memories_have_their_slices_which_are_kept(worker):
+    found = instances_of(worker.text, rf"\{WORKER_KERNEL}.component")
+    slices = {f"gmem{memory}_slice{place}" for memory, count in enumerate(SLICES) for place in range(count)}
+    assert set(found) == {"worker"} | slices
+    marked = re.findall(r'^\(\* keep_hierarchy = "yes" \*\)\nmodule (\S+) ', worker.text, re.MULTILINE)
+    assert set(marked) == {found[name] for name in slices}
+
+
+def test_slices_of_some_memories_are_refused():
+    with pytest.raises(ValueError, match="slices must be of 5 memories, not 4"):
+        WorkerKernel(WorkerConfig.small(), slices=(0, 1, 3, 0))

@@ -86,7 +86,7 @@ async def trains(dut, stall):
 
 @pytest.mark.rtl
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [TINY, SMALL], ids=["tiny", "small"])
-def test_worker_kernel(config):
-    kernel = worker_kernel(config, build_id=BUILD_ID)
+@pytest.mark.parametrize(("config", "slices"), [(TINY, ()), (SMALL, (0, 1, 3, 0, 2))], ids=["tiny", "small-sliced"])
+def test_worker_kernel(config, slices):
+    kernel = worker_kernel(config, build_id=BUILD_ID, slices=slices)
     run_verilog_bench(kernel.text, kernel.top, __file__, config=vars(config))
