@@ -69,6 +69,7 @@ def test_memories_have_their_slices_which_are_kept(worker):
     assert set(marked) == {found[name] for name in slices}
 
 
+@pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
 def test_slices_of_some_memories_are_refused():
     with pytest.raises(ValueError, match="slices must be of 5 memories, not 4"):
         WorkerKernel(WorkerConfig.small(), slices=(0, 1, 3, 0))
