@@ -6,7 +6,6 @@ more than one boundary away. What a kernel's memory port exchanges with a memory
 on each die of its way, the first and the last too: so it goes from register to register across each boundary.
 """
 
-import re
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -15,13 +14,10 @@ from p4sgd.build.marking import mark
 from p4sgd.hw.kernel.verilog import KernelVerilog
 from p4sgd.hw.kernel.worker_kernel import slice_name
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.verilog import modules
+from p4sgd.hw.verilog import instances, modules
 from p4sgd.hw.worker.verilog import ENGINE
 
 __all__ = ["deal", "floorplan", "home", "kernel_placement", "placement", "slice_dies"]
-
-_INSTANCE = re.compile(r"^  (\S+) +(\w+) \($", re.MULTILINE)
-"""An instance in a module as yosys writes it: its module and its name."""
 
 _HEAD = """\
 # Where to place {what} on the {dies} dies of an {board}: to be sourced in Vivado after synthesis, which must
@@ -103,10 +99,10 @@ def placement(worker: str, top: str, engine: str, device: Device) -> list[list[s
     KeyError
         If there is no such top.
     """
-    instances = _INSTANCE.findall(modules(worker)[top])
-    engines = [name for module, name in instances if module == engine]
+    found = instances(modules(worker)[top])
+    engines = [name for module, name in found if module == engine]
     cells = [[engines[number] for number in numbers] for numbers in deal(len(engines), device)]
-    cells[home(device)] += [name for module, name in instances if module != engine]
+    cells[home(device)] += [name for module, name in found if module != engine]
     return cells
 
 

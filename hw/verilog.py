@@ -7,13 +7,16 @@ import warnings
 from amaranth.back import verilog
 from amaranth.lib import wiring
 
-__all__ = ["modules", "share_modules", "to_verilog"]
+__all__ = ["instances", "modules", "share_modules", "to_verilog"]
 
 _MODULE = re.compile(r"^(?:\(\* [^\n]* \*\)\n)*module +(\S+) *(\(.*?^endmodule\n)\n?", re.MULTILINE | re.DOTALL)
 """A module with its attributes, and the empty line behind it: name, and all from its list of ports to its end."""
 
 _INSTANCE = re.compile(r"^  (\\\S+)(?= +\S+ +\($)", re.MULTILINE)
 """An instance in a module: the name of its module, which Amaranth forms from the path to it, so that it is escaped."""
+
+_NAMED_INSTANCE = re.compile(r"^  (\S+) +(\w+) \($", re.MULTILINE)
+"""An instance in a module: its module, and its name."""
 
 _START = re.compile(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+ ")
 """The register that starts a module's `always @*` blocks in simulation: yosys numbers them all, and needs one each."""
@@ -41,6 +44,11 @@ def to_verilog(component: wiring.Component, name: str, *, platform: object = Non
 def modules(text: str) -> dict[str, str]:
     """Modules of a Verilog text as `to_verilog` writes it: from the list of ports to the end, by name."""
     return {match[1]: match[2] for match in _MODULE.finditer(text)}
+
+
+def instances(body: str) -> list[tuple[str, str]]:
+    """Instances in the text of one of the `modules`: the name of the module, and that of the instance."""
+    return [(match[1], match[2]) for match in _NAMED_INSTANCE.finditer(body)]
 
 
 def share_modules(text: str) -> str:

@@ -16,7 +16,10 @@ from p4sgd.build.vivado.constraints import board_constraints, clock_constraints
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.worker.verilog import ENGINE
 
-__all__ = ["HOST_QUAD", "build", "vivado_files"]
+__all__ = ["FLOORPLAN", "HOST_QUAD", "build", "vivado_files"]
+
+FLOORPLAN = "floorplan.tcl"
+"""File that deals the worker to dies, for who wants that."""
 
 _OUT_OF_CONTEXT, _BLOCK_DESIGN, _RULES = "out_of_context.tcl", "block_design.tcl", "rules.mk"
 
@@ -88,7 +91,7 @@ def vivado_files(
             ]
         )
     cells = kernel_placement(kernels[0].verilog, config, device)
-    found["floorplan.tcl"] = floorplan(cells, device, command, what="the worker's kernel")
+    found[FLOORPLAN] = floorplan(cells, device, command, what="the worker's kernel")
     return found, kernels
 
 
