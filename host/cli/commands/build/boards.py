@@ -15,6 +15,8 @@ __all__ = ["board_of", "board_options", "needed", "show", "written"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
+_NOT_DRIVEN = "p4sgd itself cannot train on a worker with UDP yet."
+
 
 def _boards() -> Iterable[str]:
     from p4sgd.build.vitis.shell import SHELLS
@@ -32,7 +34,9 @@ def board_options(command: _Command) -> _Command:
             show_default=True,
             help="Number that the BUILD_ID registers give.",
         ),
-        click.option("--udp", is_flag=True, help="Have packets travel in UDP, for networks with routers."),
+        click.option(
+            "--udp", is_flag=True, help=f"Have packets travel in UDP, for networks with routers. {_NOT_DRIVEN}"
+        ),
         click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder to write."),
         click.option(
             "--board",
@@ -98,11 +102,15 @@ def written(out: Path, write: Callable[[], Any]) -> Any:
         raise UserError(f"{out}: cannot write: {error.strerror or error}") from error
 
 
-def show(output: Output, out: Path, files: list[Path], facts: dict[str, Any], commands: list[str]) -> None:
+def show(
+    output: Output, out: Path, files: list[Path], facts: dict[str, Any], commands: list[str], *, udp: bool
+) -> None:
     """Say what was written, and what to do next."""
     commands = [f"p4sgd build check {shlex.quote(str(out))}", f"cd {shlex.quote(str(out))}", *commands]
     output.document({**facts, "out": str(out), "files": [file.name for file in files], "next": commands})
     output.table(["file", "bytes"], [(file.name, f"{file.stat().st_size:,}") for file in files])
+    if udp:
+        output.say(_NOT_DRIVEN)
     output.say("next:")
     for command in commands:
         output.say(f"  {command}")

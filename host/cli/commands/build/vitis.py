@@ -40,6 +40,6 @@ def vitis(
     facts = {"config": name, "board": board, "kernels": list(image.kernels)}
     if image.memory:
         facts["image_bytes"] = image.memory.image_bytes
-    show(output, out, files, facts, ["make check", "make"])
+    show(output, out, files, facts, ["make check", "make"], udp=udp)
     if image.memory:
         output.say(f"the largest image of a worker is {image.memory.image_bytes >> 20:,} MiB, labels apart")

@@ -43,4 +43,4 @@ def vivado(
 
         files = written(out, lambda: build(config, out, board=board, megahertz=megahertz, udp=udp, build_id=build_id))
     facts = {"config": config, "board": board, "megahertz": megahertz}
-    show(output, out, files, facts, ["make check", "make engine", "make image"])
+    show(output, out, files, facts, ["make check", "make engine", "make image"], udp=udp)
