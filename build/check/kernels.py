@@ -18,6 +18,12 @@ __all__ = ["check_kernels"]
 _MEMORY_ADDRESS_BITS = 64
 """Width of the addresses of memory ports that the runtime hands out."""
 
+_CONTROL_BLOCK = [("start", 0, 1), ("done", 1, 1), ("idle", 2, 1), ("ready", 3, 1)]
+"""Fields of the register at 0 of an ``ap_ctrl_hs`` kernel (UG1393): name, lowest bit, bits."""
+
+_INTERRUPTS = (0x004, 0x008, 0x00C)
+"""Registers of a kernel with an interrupt: two that enable it, and its status."""
+
 
 class _Signal(NamedTuple):
     """A signal of a bus."""
@@ -75,6 +81,7 @@ def check_kernels(folder: Folder) -> Iterator[Problem]:
             yield from _bus(f"{name}.xml", bus, ports)
         yield from _left_over(folder, name, ports)
         yield from _names(folder, name, kernel)
+        yield from _protocol(folder, name, kernel)
         yield from _arguments(folder, name, kernel)
 
 
@@ -148,9 +155,23 @@ def _names(folder: Folder, name: str, kernel: Element) -> Iterator[Problem]:
             )
 
 
+def _protocol(folder: Folder, name: str, kernel: Element) -> Iterator[Problem]:
+    """Control block and interrupt registers are where UG1393 fixes them for ``ap_ctrl_hs``, or there are none."""
+    registers = _registers(folder, name)
+    first = registers.at(0)
+    block = [(field.name, field.low, field.bits) for field in first.fields] if first else []
+    wanted = {
+        "hwControlProtocol": "ap_ctrl_hs" if block == _CONTROL_BLOCK else "user_managed",
+        "interrupt": "true" if any(map(registers.at, _INTERRUPTS)) else "false",
+    }
+    for attribute, value in wanted.items():
+        if kernel.get(attribute) != value:
+            yield Problem(f"{name}.xml", f"{attribute} is {kernel.get(attribute)}; by the registers it is {value}")
+
+
 def _arguments(folder: Folder, name: str, kernel: Element) -> Iterator[Problem]:
     file = f"{name}.xml"
-    registers = _registers(folder, name)
+    registers = {register.name: register.offset for register in _registers(folder, name)}
     buses = {bus.get("name"): bus for bus in kernel.iter("port")}
     taken = []
     for number, argument in enumerate(kernel.iter("arg")):
@@ -194,13 +215,10 @@ def _register_name(folder: Folder, kernel: str, argument: Element, is_pointer: b
     return f"LINES{engine}_{port}_ADDRESS_LOW"
 
 
-def _registers(folder: Folder, kernel: str) -> dict[str, int]:
-    """Offsets of a kernel's registers by name."""
-    found: RegisterMap
+def _registers(folder: Folder, kernel: str) -> RegisterMap:
+    """A kernel's registers."""
     if kernel == "p4sgd_worker":
-        found = worker_map(WorkerConfig(**folder.manifest["worker"]))
-    elif kernel == "p4sgd_aggregator":
-        found = aggregator_map(AggregatorConfig(**folder.manifest["aggregator"]))
-    else:
-        found = cmac_map()
-    return {register.name: register.offset for register in found}
+        return worker_map(WorkerConfig(**folder.manifest["worker"]))
+    if kernel == "p4sgd_aggregator":
+        return aggregator_map(AggregatorConfig(**folder.manifest["aggregator"]))
+    return cmac_map()

@@ -8,9 +8,12 @@ from typing import NamedTuple
 from p4sgd.build.check.folder import Folder
 from p4sgd.build.check.report import Problem
 from p4sgd.build.devices import DEVICES
+from p4sgd.build.vitis.kernel import FREE_CLOCK, REFERENCE_CLOCK, TRANSCEIVERS
 from p4sgd.build.vitis.shell import SHELLS
+from p4sgd.hw.spec.clock import CLOCK_NS
+from p4sgd.hw.spec.cmac import kernel_name
 
-__all__ = ["check_links"]
+__all__ = ["check_links", "linked"]
 
 _OPTIONS = {
     "": {"platform", "kernel_frequency", "save-temps"},
@@ -34,6 +37,16 @@ def check_links(folder: Folder) -> Iterator[Problem]:
         yield from _Check(folder, file).problems()
 
 
+def linked(folder: Folder, file: str) -> dict[str, str]:
+    """Kernel of each instance that a link configuration names."""
+    units: dict[str, str] = {}
+    for line in _parse(folder.text(file)):
+        if line.key == "nk":
+            kernel, *_, names = line.value.split(":")
+            units |= {unit: kernel for unit in names.split(".") if kernel in folder.kernels}
+    return units
+
+
 class _Check:
     """Checks one file."""
 
@@ -43,16 +56,13 @@ class _Check:
         self._lines = list(_parse(folder.text(file)))
         self._shell = SHELLS[folder.manifest["board"]]
         self._dies = DEVICES[folder.manifest["board"]].dies
-        self._units: dict[str, str] = {}
-        """Kernel of each instance."""
+        self._units = linked(folder, file)
 
     def problems(self) -> Iterator[Problem]:
         for line in self._lines:
             if line.key not in _OPTIONS.get(line.section, ()):
                 yield self._at(line, f"v++ has no option {line.key} in section [{line.section}]")
-        for line in self._of("platform"):
-            if line.value != self._shell.platform:
-                yield self._at(line, f"platform is {line.value}; that of the board is {self._shell.platform}")
+        yield from self._settings()
         yield from self._instances()
         yield from self._memories()
         yield from self._streams()
@@ -65,6 +75,15 @@ class _Check:
     def _at(self, line: _Line, text: str) -> Problem:
         return Problem(self._file, text, line.number)
 
+    def _settings(self) -> Iterator[Problem]:
+        for key, wanted in (("platform", self._shell.platform), ("kernel_frequency", str(1000 // CLOCK_NS))):
+            lines = self._of(key)
+            if len(lines) != 1:
+                yield Problem(self._file, f"there are {len(lines) or 'no'} lines {key}=, not one")
+            for line in lines:
+                if line.value != wanted:
+                    yield self._at(line, f"{key} is {line.value}, and should be {wanted}")
+
     def _instances(self) -> Iterator[Problem]:
         for line in self._of("nk"):
             kernel, count, *names = line.value.split(":")
@@ -73,8 +92,6 @@ class _Check:
                 yield self._at(line, f"there is no kernel {kernel}")
             elif count != str(len(units)):
                 yield self._at(line, f"{count} instances of {kernel}, and {len(units)} names")
-            else:
-                self._units |= dict.fromkeys(units, kernel)
 
     def _ports(self, *modes: str) -> set[str]:
         """Ports of all instances that have one of these modes."""
@@ -123,22 +140,33 @@ class _Check:
         yield from self._each_once(sources | sinks, given, "stream", "stream_connect")
 
     def _wires(self) -> Iterator[Problem]:
-        shell = {*self._shell.transceivers, *self._shell.reference_clocks, self._shell.free_clock}
-        wanted = {f"{unit}/{name}" for unit, kernel in self._units.items() for name in self._extra(kernel)}
+        ports = self._shell_ports()
+        shell = {name for names in ports.values() for name in names.values()}
+        wanted = {
+            f"{unit}/{name}": ports.get(kernel, {}).get(name)
+            for unit, kernel in self._units.items()
+            for name in self._extra(kernel)
+        }
         given: Counter[str] = Counter()
-        ends: dict[str, str] = {}
         for line in self._of("connect"):
             one, _, other = line.value.partition(":")
             inner, outer = (one, other) if one.partition("/")[0] in self._units else (other, one)
             given[inner] += 1
-            if inner not in wanted:
-                yield self._at(line, f"no kernel has {inner} to be connected")
             if outer not in shell:
                 yield self._at(line, f"the shell has no {outer}")
-            elif outer in ends and outer != self._shell.free_clock:
-                yield self._at(line, f"{outer} is connected to {ends[outer]} already")
-            ends[outer] = inner
-        yield from self._each_once(wanted, given, "port", "connect")
+            elif inner not in wanted:
+                yield self._at(line, f"no kernel has {inner} to be connected")
+            elif outer != wanted[inner]:
+                yield self._at(line, f"{inner} is connected to {outer}, and should be to {wanted[inner]}")
+        yield from self._each_once(set(wanted), given, "port", "connect")
+
+    def _shell_ports(self) -> dict[str, dict[str, str]]:
+        """What the shell has for a kernel's ports that are neither AXI nor its clock; by kernel and port."""
+        shell = self._shell
+        return {
+            kernel_name(cage): {REFERENCE_CLOCK: clock, TRANSCEIVERS: lanes, FREE_CLOCK: shell.free_clock}
+            for cage, (clock, lanes) in enumerate(zip(shell.reference_clocks, shell.transceivers, strict=True))
+        }
 
     def _extra(self, kernel: str) -> Iterator[str]:
         """What a kernel has besides AXI, clock and reset, as the script that packs it says."""
