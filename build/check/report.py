@@ -4,7 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["Problem", "Report"]
+__all__ = ["NoToolError", "Problem", "Report"]
+
+
+class NoToolError(RuntimeError):
+    """A check needs a program that this machine lacks; the message says which, and what to install."""
 
 
 class Problem(NamedTuple):

@@ -1,5 +1,6 @@
 """Tcl scripts, run without the vendor's tools: what Tcl finds, unknown commands and options, missing files."""
 
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -8,16 +9,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from p4sgd.build.check.commands import COMMANDS
-from p4sgd.build.check.report import Problem
+from p4sgd.build.check.report import NoToolError, Problem
 
 __all__ = ["Call", "NoTclError", "Run", "run_script"]
 
 _SANDBOX = Path(__file__).with_name("sandbox.tcl")
 
+_READERS = {"add_files", "read_verilog", "read_xdc"}
+"""Commands whose last argument is a file."""
+
 _FIELD, _RECORD = "\x1f", "\x1e"
 
 
-class NoTclError(RuntimeError):
+class NoTclError(NoToolError):
     """There is no Tcl on this machine; the message says what to install."""
 
 
@@ -36,6 +40,23 @@ class Call(NamedTuple):
         except (ValueError, IndexError):
             return None
 
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Arguments that are neither options nor their values."""
+        valued = COMMANDS[self.command].options.split()
+        found, words = [], iter(self.arguments)
+        for word in words:
+            if not re.match("-[a-zA-Z]", word):
+                found.append(word)
+            elif word[1:] in valued:
+                next(words, None)
+        return tuple(found)
+
+    @property
+    def file_read(self) -> str | None:
+        """Name of the file that it reads, if it is one of the commands that read one."""
+        return self.others[-1].rpartition("/")[2] if self.command in _READERS else None
+
 
 class Run(NamedTuple):
     """A script that was run."""
@@ -43,6 +64,12 @@ class Run(NamedTuple):
     calls: list[Call]
     problems: list[Problem]
     """What it ended with, if not with its last line."""
+
+    @property
+    def properties(self) -> dict[tuple[str, str], str]:
+        """Values that the script sets, by object, as its stand-in is called, and name."""
+        calls = (call.others for call in self.calls if call.command == "set_property" and len(call.others) == 3)
+        return {(owner, name): value for name, value, owner in calls}
 
 
 def run_script(folder: Path, script: str) -> Run:
