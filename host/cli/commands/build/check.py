@@ -18,8 +18,9 @@ __all__ = ["check"]
 def check(folder: Path, as_json: bool, quiet: bool) -> None:
     """Check a folder for AMD's tools, without these.
 
-    Files, paths, the form of XML, scripts (run by Tcl with stand-ins for the vendor's commands), ports and registers of
-    the kernels, and what is linked to what. A check that needs something that is not here is skipped, and says so.
+    Files, paths, the form of XML, Verilog (by Verilator), scripts (run by Tcl with stand-ins for the vendor's
+    commands), ports and registers of the kernels, what is linked to what, and the Makefile. A check that needs
+    something that is not here is skipped, and says so.
     """
     output = Output(as_json=as_json, quiet=quiet)
     with output.working(f"checking {folder}"):
