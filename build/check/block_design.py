@@ -1,10 +1,11 @@
-"""Does the block design connect every bus of every kernel, once, and drive what the board must have driven?"""
+"""Does the block design connect every bus of every kernel, once, and drive every input?"""
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from p4sgd.build.check.folder import Folder
+from p4sgd.build.check.ip import IPS, Ip, is_one_of
 from p4sgd.build.check.report import Problem
 from p4sgd.build.check.scripts import Call
 from p4sgd.build.verilog_ports import find_buses
@@ -24,37 +25,83 @@ def check_block_design(folder: Folder) -> Iterator[Problem]:
     if script not in folder.files:
         return
     calls = folder.runs[script].calls
-    cells = {call.arguments[-1]: call.option("vlnv") or "" for call in calls if call.command == "create_bd_cell"}
-    joined = [call for call in calls if call.command == "connect_bd_intf_net"]
-    used = Counter(_last(argument) for call in joined for argument in call.arguments)
-    kernels = {cell: vlnv.split(":")[2] for cell, vlnv in cells.items() if vlnv.split(":")[2] in folder.kernels}
+    vlnvs = {call.others[0]: call.option("vlnv") or "::" for call in calls if call.command == "create_bd_cell"}
+    names = {cell: vlnv.split(":")[2] for cell, vlnv in vlnvs.items()}
+    kernels = {cell: name for cell, name in names.items() if name in folder.kernels}
     for kernel in folder.kernels:
         if kernel not in kernels.values():
             yield Problem(script, f"there is no {kernel}")
-    buses = {}
-    for cell, kernel in kernels.items():
-        names = {bus.name for bus in find_buses(folder.ports[kernel])}
-        names |= {
-            call.arguments[0]
-            for call in folder.runs[f"package_{kernel}.tcl"].calls
-            if call.command == "ipx::add_bus_interface"
-        }
-        buses[cell] = names
-        for name in sorted(names):
-            if used[f"{cell}/{name}"] != 1:
-                yield Problem(script, f"{cell}/{name} is connected {used[f'{cell}/{name}']} times")
-    for pin, times in used.items():
-        if pin.partition("/")[0] in kernels or times == 1:
-            continue
-        yield Problem(script, f"{pin} is connected {times} times")
-    for pin in used:
+    cells = {}
+    for cell, name in names.items():
+        if cell not in kernels and name not in IPS:
+            yield Problem(script, f"{cell} is of no known IP: {vlnvs[cell]}")
+        else:
+            cells[cell] = _as_ip(folder, name) if cell in kernels else IPS[name]
+    yield from _buses(script, calls, cells, set(kernels))
+    yield from _nets(script, calls, cells)
+    yield from _addresses(calls, set(kernels))
+    yield from _pins(folder, script, calls)
+
+
+def _as_ip(folder: Folder, kernel: str) -> Ip:
+    """A kernel: its buses, those that the script which packs it adds, and its other ports."""
+    ports = {port.name: port for port in folder.ports[kernel]}
+    buses = [bus.name for bus in find_buses(ports.values())]
+    in_buses = {name for name in ports if name.startswith(tuple(f"{bus}_" for bus in buses))}
+    for call in folder.runs[f"package_{kernel}.tcl"].calls:
+        if call.command == "ipx::add_bus_interface":
+            buses.append(call.others[0])
+        elif call.command == "set_property" and call.others[0] == "physical_name":
+            in_buses.add(call.others[1])
+    of = {
+        way: " ".join(name for name, port in ports.items() if port.direction == way and name not in in_buses)
+        for way in ("input", "output")
+    }
+    return Ip("", of["input"], outputs=of["output"], buses=" ".join(buses))
+
+
+def _buses(script: str, calls: list[Call], cells: Mapping[str, Ip], kernels: set[str]) -> Iterator[Problem]:
+    """Buses that are connected are there, and are connected once; kernels have no others."""
+    joined = [call for call in calls if call.command == "connect_bd_intf_net"]
+    used = Counter(_last(argument) for call in joined for argument in call.others)
+    for cell in kernels:
+        used.update({f"{cell}/{bus}": 0 for bus in cells[cell].buses.split()})
+    for pin, times in sorted(used.items()):
         cell, _, name = pin.partition("/")
         if name and cell not in cells:
             yield Problem(script, f"there is no {cell} to be connected at {name}")
-        elif cell in kernels and name not in buses[cell]:
-            yield Problem(script, f"{kernels[cell]} has no bus {name}")
-    yield from _addresses(script, calls, set(kernels))
-    yield from _pins(folder, script, calls)
+        elif name and not is_one_of(name, cells[cell].buses):
+            yield Problem(script, f"{cell} has no bus {name}")
+        elif times != 1:
+            yield Problem(script, f"{pin} is connected {times} times")
+
+
+def _nets(script: str, calls: list[Call], cells: Mapping[str, Ip]) -> Iterator[Problem]:
+    """Every net has one driver, and every input of a cell, or port that leaves the design, is driven once."""
+    ports = {call.others[0]: call.option("dir") for call in calls if call.command == "create_bd_port"}
+    wanted = {f"{cell}/{name}" for cell, ip in cells.items() for name in ip.inputs.split()}
+    wanted |= {port for port, direction in ports.items() if direction == "O"}
+    driven: Counter[str] = Counter()
+    for call in calls:
+        if call.command != "connect_bd_net":
+            continue
+        drivers, strangers = [], []
+        for pin in map(_last, call.others):
+            cell, _, name = pin.partition("/")
+            ip = cells.get(cell, Ip(""))
+            if pin in wanted or is_one_of(name, ip.other_inputs):
+                driven[pin] += 1
+            elif ports.get(pin) == "I" or is_one_of(name, ip.outputs):
+                drivers.append(pin)
+            else:
+                strangers.append(pin)
+        for pin in strangers:
+            yield Problem(call.file, f"there is no {pin} to be connected", call.line)
+        if not strangers and len(drivers) != 1:
+            yield Problem(call.file, f"a net is driven by {' and '.join(drivers) or 'nothing'}", call.line)
+    for pin in sorted(wanted | set(driven)):
+        if driven[pin] != 1:
+            yield Problem(script, f"{pin} is driven {driven[pin]} times, not once")
 
 
 def _last(words: str) -> str:
@@ -62,7 +109,7 @@ def _last(words: str) -> str:
     return words.split()[-1]
 
 
-def _addresses(script: str, calls: list[Call], kernels: set[str]) -> Iterator[Problem]:
+def _addresses(calls: list[Call], kernels: set[str]) -> Iterator[Problem]:
     """No two memory ports of kernels have a channel in common, and no two ranges of a master overlap."""
     owners: dict[str, str] = {}
     ranges: dict[str, list[tuple[range, str]]] = {}  # by master
@@ -74,12 +121,12 @@ def _addresses(script: str, calls: list[Call], kernels: set[str]) -> Iterator[Pr
         bytes_of = range(first, first + _bytes(call.option("range") or "0"))
         for others, other in ranges.setdefault(master, []):
             if bytes_of.start < others.stop and others.start < bytes_of.stop:
-                yield Problem(script, f"{segment} is at {first:#x}, where {master} has {other}", call.line)
+                yield Problem(call.file, f"{segment} is at {first:#x}, where {master} has {other}", call.line)
         ranges[master].append((bytes_of, segment))
         channel = segment.rpartition("/")[2]
         if master.partition("/")[0] in kernels:
             if channel in owners:
-                yield Problem(script, f"{channel} is both {owners[channel]}'s and {master}'s", call.line)
+                yield Problem(call.file, f"{channel} is both {owners[channel]}'s and {master}'s", call.line)
             owners[channel] = master
 
 
@@ -109,6 +156,5 @@ def _pins(folder: Folder, script: str, calls: list[Call]) -> Iterator[Problem]:
             placed.add(_last(call.arguments[2]))
     for port in sorted(wanted - placed):
         yield Problem("board.xdc", f"port {port} has no pin")
-    driven = {_last(word) for call in calls if call.command == "connect_bd_net" for word in call.arguments}
-    if _CATTRIP not in ports & driven:
-        yield Problem(script, f"{_CATTRIP} is not driven: the card would switch itself off")
+    if _CATTRIP not in ports:
+        yield Problem(script, f"there is no {_CATTRIP}: the card would switch itself off")

@@ -65,7 +65,7 @@ FAULTS = {
     "a bus that is left out": (
         "project.tcl",
         ("p4sgd::bus_between p4sgd_cmac_1/axis_rx p4sgd_worker_1/axis_rx\n", ""),
-        r"p4sgd_worker_1/axis_rx is connected 0 times\n.*p4sgd_cmac_1/axis_rx is connected 0 times",
+        r"p4sgd_cmac_1/axis_rx is connected 0 times\n.*p4sgd_worker_1/axis_rx is connected 0 times",
     ),
     "a memory port that is left out": (
         "project.tcl",
@@ -80,12 +80,16 @@ FAULTS = {
     ),
     "the same address": ("project.tcl", ("0x1000", "0x0"), "is at 0x0, where xdma/M_AXI_LITE has"),
     "addresses that overlap": ("project.tcl", ("0x1000", "0x800"), "is at 0x800, where xdma/M_AXI_LITE has"),
-    "a bus of another name": ("project.tcl", ("_1/axis_rx p4sgd", "_1/axis_in p4sgd"), "p4sgd_cmac has no bus axis_in"),
+    "a bus of another name": (
+        "project.tcl",
+        ("_1/axis_rx p4sgd", "_1/axis_in p4sgd"),
+        "cmac_1 has no bus axis_in",
+    ),
     "no kernel": ("project.tcl", (":p4sgd_cmac:", ":p4sgd_mac:"), "there is no p4sgd_cmac"),
     "a card that switches itself off": (
         "block_design.tcl",
         ("    connect_bd_net [get_bd_ports hbm_cattrip] [get_bd_pins too_hot/Res]\n", ""),
-        "hbm_cattrip is not driven",
+        "hbm_cattrip is driven 0 times",
     ),
     "a port without a pin": (
         "board.xdc",
@@ -97,36 +101,118 @@ FAULTS = {
         ("pcie_perst_n", "pcie_reset_n"),
         r"board.xdc:\d+: the design has no port pcie_reset_n",
     ),
+    "a kernel without a clock": (
+        "block_design.tcl",
+        ("    wire xdma/axi_aclk $name/ap_clk\n", ""),
+        "p4sgd_cmac_1/ap_clk is driven 0 times, not once\n.*p4sgd_worker_1/ap_clk is driven 0 times, not once",
+    ),
+    "a kernel without a reset": (
+        "block_design.tcl",
+        ("    wire xdma/axi_aresetn $name/ap_rst_n\n", ""),
+        "p4sgd_worker_1/ap_rst_n is driven 0 times, not once",
+    ),
+    "a MAC without its free clock": (
+        "block_design.tcl",
+        ("    wire global_clock/BUFG_O $mac/clk_gt_freerun\n", ""),
+        "p4sgd_cmac_1/clk_gt_freerun is driven 0 times, not once",
+    ),
+    "two clocks of a kernel": (
+        "block_design.tcl",
+        ("wire xdma/axi_aresetn $name/ap_rst_n", "wire global_clock/BUFG_O $name/ap_clk"),
+        "p4sgd_worker_1/ap_clk is driven 2 times, not once",
+    ),
+    "a driver of another name": (
+        "block_design.tcl",
+        ("wire xdma/axi_aclk $name/ap_clk", "wire xdma/axi_clk $name/ap_clk"),
+        r"block_design.tcl:\d+: there is no xdma/axi_clk to be connected",
+    ),
+    "a pin of another name": (
+        "block_design.tcl",
+        ("wire xdma/axi_aclk $name/ap_clk", "wire xdma/axi_aclk $name/ap_clock"),
+        r"block_design.tcl:\d+: there is no p4sgd_worker_1/ap_clock to be connected",
+    ),
+    "a net between inputs": (
+        "block_design.tcl",
+        ("wire xdma/axi_aclk $name/ap_clk", "wire xdma/sys_clk $name/ap_clk"),
+        "a net is driven by nothing",
+    ),
+    "a bus of the vendor's with another name": (
+        "block_design.tcl",
+        ("bus_between xdma/M_AXI_LITE", "bus_between xdma/M_AXI_LIGHT"),
+        "xdma has no bus M_AXI_LIGHT",
+    ),
+    "IP of another name": ("block_design.tcl", ("ip:proc_sys_reset", "ip:sys_reset"), "memory_reset is of no known IP"),
     "a pin that is none": ("board.xdc", ("PACKAGE_PIN D32", "PACKAGE_PIN 32"), "32 is no pin"),
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_the_block_design_is_looked_at(original, tmp_path, fault):
-    file, (before, after), message = FAULTS[fault]
-    out = tmp_path / "out"
+def _found(check, original, out, file, before, after):
+    """What a check finds in a copy of the folder, a file of which was changed."""
     shutil.copytree(original, out)
     text = (out / file).read_text()
     assert before in text
     (out / file).write_text(text.replace(before, after))
     try:
-        found = "\n".join(map(str, CHECKS["block design"](open_folder(out))))
+        return "\n".join(map(str, CHECKS[check](open_folder(out))))
     except NoTclError as error:
         pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_block_design_is_looked_at(original, tmp_path, fault):
+    file, (before, after), message = FAULTS[fault]
+    found = _found("block design", original, tmp_path / "out", file, before, after)
     assert re.search(message, found, re.DOTALL), found
 
 
-def test_other_scripts_are_looked_at(original, tmp_path):
-    out = tmp_path / "out"
-    shutil.copytree(original, out)
-    script = out / "out_of_context.tcl"
-    script.write_text(script.read_text().replace("-mode out_of_context", "-mood out_of_context"))
-    try:
-        found = "\n".join(map(str, CHECKS["scripts"](open_folder(out))))
-    except NoTclError as error:
-        pytest.skip(str(error))
-    assert "out_of_context.tcl" in found or "engine.tcl" in found
-    assert "has no option -mood" in found
+OTHER_FAULTS = {
+    "an unknown option": (
+        "out_of_context.tcl",
+        ("-mode out_of_context", "-mood out_of_context"),
+        r"(out_of_context|engine).tcl.* has no option -mood",
+    ),
+    "a clock's port that is not there": (
+        "engine_clock.xdc",
+        ("get_ports clk", "get_ports ap_clk"),
+        r"engine_clock.xdc:\d+: the Verilog has no ap_clk",
+    ),
+    "a top that is not there": (
+        "engine.tcl",
+        ("p4sgd_worker_engine", "p4sgd_engine"),
+        "top module is p4sgd_engine",
+    ),
+    "constraints that nothing reads": (
+        "engine.tcl",
+        (" engine_clock.xdc", " worker_clock.xdc"),
+        "engine_clock.xdc: is read by no script",
+    ),
+    "an engine that is not there": (
+        "floorplan.tcl",
+        ("engine0", "engine99"),
+        r"floorplan.tcl:\d+: the Verilog has no engine99",
+    ),
+    "an unknown parameter": (
+        "block_design.tcl",
+        ("pcie_blk_locn", "pcie_block_locn"),
+        r"block_design.tcl:\d+: xdma has no parameter pcie_block_locn",
+    ),
+    "lanes the wrong way": (
+        "package_p4sgd_cmac.tcl",
+        ("GRX_P gt_rxp GRX_N gt_rxn GTX_P gt_txp", "GRX_P gt_txp GRX_N gt_rxn GTX_P gt_rxp"),
+        "GRX_P of master gt_serial is gt_txp, an output",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", OTHER_FAULTS)
+def test_other_scripts_are_looked_at(original, tmp_path, fault):
+    file, (before, after), message = OTHER_FAULTS[fault]
+    assert re.search(message, _found("scripts", original, tmp_path / "out", file, before, after), re.DOTALL)
+
+
+def test_the_makefile_is_looked_at(original, tmp_path):
+    found = _found("makefile", original, tmp_path / "out", "Makefile", "p4sgd_worker p4sgd_cmac", "p4sgd_worker")
+    assert found == "Makefile: KERNELS is p4sgd_worker, and should be p4sgd_cmac p4sgd_worker"
 
 
 def test_pins_of_an_alveo_u280():
