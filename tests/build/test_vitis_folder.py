@@ -2,20 +2,20 @@
 
 import json
 import os
-import re
 import subprocess
-from collections import Counter
 from xml.etree import ElementTree
 
 import pytest
 from support.command_line import p4sgd
-from support.verilog_ports import instances_of, module_at
+from support.placement import every_cell_once, placed
 
 from p4sgd.build.artifacts import ForeignFolderError
 from p4sgd.build.check.checks import check
 from p4sgd.build.hbm import HBM_U280, map_memories
 from p4sgd.build.vitis.folder import build
 from p4sgd.build.vitis.images import aggregator_image
+from p4sgd.host.cli.commands.build.boards import show
+from p4sgd.host.cli.output import Output
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.spec.registers import worker_map
 
@@ -67,24 +67,6 @@ def test_xrt_gives_the_registers_of_all_kernels(folder):
     for name, kernel in kernels.items():
         assert kernel.get("hwControlProtocol") == "ap_ctrl_hs", name
         assert "p4sgd::register CTRL 0x000" in (folder / f"package_{name}.tcl").read_text(), name
-
-
-def placed(folder):
-    """Cells by die, as place.tcl names them."""
-    script = (folder / "place.tcl").read_text()
-    return {int(die): cells.split() for die, cells in re.findall(r"^    (\d) \{([^}\n]*)\}$", script, re.MULTILINE)}
-
-
-def every_cell_once(folder):
-    """What place.tcl names is in the Verilog, all of the worker and every register slice, each once."""
-    text, top = (folder / "p4sgd_worker.v").read_text(), "p4sgd_worker_kernel"
-    cells = [cell for names in placed(folder).values() for cell in names]
-    assert len(set(cells)) == len(cells)
-    for cell in cells:
-        module_at(text, top, cell)
-    outer, inner = (instances_of(text, module_at(text, top, path)) for path in ("component", "component/worker"))
-    there = {f"component/{name}" for name in outer if name != "worker"} | {f"component/worker/{name}" for name in inner}
-    assert set(cells) == there
 
 
 def test_every_cell_is_placed_once(folder):
@@ -141,6 +123,15 @@ def test_a_configuration_for_no_board_needs_one(tmp_path):
     assert done.returncode == 2
     assert "u50 is for u50, for which there is no folder yet" in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_who_asks_for_udp_is_told_that_nothing_drives_it_yet(tmp_path, capsys):
+    """Before hours of compilation, not after."""
+    sentence = "p4sgd itself cannot train on a worker with UDP yet."
+    assert sentence in " ".join(p4sgd("build", "vitis", "--help").stdout.split())
+    for udp in (False, True):
+        show(Output(as_json=False, quiet=False), tmp_path, [], {}, ["make"], udp=udp)
+        assert (f"{sentence}\nnext:\n" in capsys.readouterr().out) == udp
 
 
 @pytest.mark.parametrize(
@@ -233,22 +224,6 @@ def test_an_aggregator_with_all_ports(tmp_path):
     places = [(tmp_path / "out" / f"p4sgd_cmac{port}_ip.tcl").read_text() for port in ("", "1")]
     assert "CMACE4_X0Y5" in places[0]
     assert "CMACE4_X0Y6" in places[1]
-
-
-@pytest.mark.slow
-def test_a_worker_of_full_size(tmp_path):
-    build("u280", tmp_path / "out", board="u280")
-    report = check(tmp_path / "out")
-    assert not report.problems, "\n".join(map(str, report.problems))
-    link = (tmp_path / "out" / "link_hw.cfg").read_text()
-    assert link.count("\nsp=") == 17
-    every_cell_once(tmp_path / "out")
-    places = {cell: die for die, cells in placed(tmp_path / "out").items() for cell in cells}
-    slices = Counter(cell.partition("_slice")[0] for cell in places if "slice" in cell)
-    for memory in range(17):
-        master = places["component/worker/labels" if memory == 16 else f"component/worker/engine{memory // 2}"]
-        assert slices[f"component/gmem{memory}"] == (master + 1 if master else 0), memory
-    assert "4096 MiB" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_aggregators_of_unknown_boards_are_refused():
