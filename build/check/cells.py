@@ -32,8 +32,8 @@ def check_cells(folder: Folder) -> Iterator[Problem]:
         texts = [folder.text(name) for name in read if name in folder.ending(".v")]
         if not texts:
             continue  # a project of IP, whose ports are the board's: the check of block designs is for it
-        synthesized = [top for call in run.calls if call.command == "synth_design" and (top := call.option("top"))]
-        top = run.properties.get(("current_fileset ", "top"), *synthesized)
+        synthesized = [call.option("top") for call in run.calls if call.command == "synth_design"]
+        top = run.properties.get(("current_fileset ", "top")) or (synthesized or [None])[0]
         design = _Design("\n".join(texts), str(top))
         if top not in design.modules:
             yield Problem(script, f"the top module is {top}, which its Verilog has not")
