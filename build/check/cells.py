@@ -10,7 +10,7 @@ from p4sgd.build.check.links import linked
 from p4sgd.build.check.report import Problem
 from p4sgd.build.check.scripts import Call
 from p4sgd.build.verilog_ports import read_ports
-from p4sgd.build.vitis.place import PLACE, WORKER_PATH
+from p4sgd.build.vitis.place import PLACE
 from p4sgd.build.vivado.folder import FLOORPLAN
 from p4sgd.hw.verilog import instances, modules
 from p4sgd.hw.worker.verilog import WORKER
@@ -24,7 +24,7 @@ _REGISTER_PINS = {"C", "CE", "CLR", "D", "PRE", "Q", "R", "S"}
 
 
 def check_cells(folder: Folder) -> Iterator[Problem]:
-    """Constraints fit the module that the script which reads them makes, scripts for placement the worker."""
+    """Constraints fit the module that the script which reads them makes, scripts for placement the worker's kernel."""
     unread = set(folder.ending(".xdc"))
     for script, run in folder.runs.items():
         read = [name for call in run.calls if (name := call.file_read)]
@@ -40,11 +40,11 @@ def check_cells(folder: Folder) -> Iterator[Problem]:
             continue
         for name in read:
             if name in folder.runs:
-                yield from _paths(design, (), folder.runs[name].calls)
-    for script, path in ((PLACE, ()), (FLOORPLAN, WORKER_PATH)):
+                yield from _paths(design, folder.runs[name].calls)
+    for script in (PLACE, FLOORPLAN):
         if script in folder.runs:
             worker = _Design(folder.verilog[WORKER], folder.kernels[WORKER])
-            yield from _paths(worker, path, folder.runs[script].calls)
+            yield from _paths(worker, folder.runs[script].calls)
             yield from _units(folder, folder.runs[script].calls)
     for name in sorted(unread):
         yield Problem(name, "is read by no script")
@@ -92,8 +92,7 @@ def _pattern(name: str) -> str:
     return re.escape(name).replace(r"\*", r"\w+")
 
 
-def _paths(design: _Design, within: Sequence[str], calls: Sequence[Call]) -> Iterator[Problem]:
-    """Paths begin at the instance ``within`` the top module."""
+def _paths(design: _Design, calls: Sequence[Call]) -> Iterator[Problem]:
     for call in calls:
         if call.command not in ("get_ports", "get_cells", "get_pins") or not call.others:
             continue
@@ -102,7 +101,7 @@ def _paths(design: _Design, within: Sequence[str], calls: Sequence[Call]) -> Ite
                 is_there = path in design.ports
             else:
                 names = path.removeprefix("/").split("/")
-                is_there = design.has((*within, *names), is_pin=call.command == "get_pins")
+                is_there = design.has(names, is_pin=call.command == "get_pins")
             if not is_there:
                 yield Problem(call.file, f"the Verilog has no {path}", call.line)
 

@@ -127,13 +127,13 @@ FAULTS = {
     "an engine that is not there": (
         "scripts",
         "place.tcl",
-        ("{engine0}", "{engine99}"),
+        ("worker/engine0 ", "worker/engine99 "),
         r"place.tcl:\d+: the Verilog has no /component/worker/engine99",
     ),
     "a wrong way to the engines": (
         "scripts",
         "place.tcl",
-        ("$worker/component/worker", "$worker/worker"),
+        ("component/worker/engine0", "worker/engine0"),
         "the Verilog has no /worker/engine0",
     ),
     "a worker of another name": (

@@ -189,7 +189,7 @@ OTHER_FAULTS = {
     "an engine that is not there": (
         "floorplan.tcl",
         ("engine0", "engine99"),
-        r"floorplan.tcl:\d+: the Verilog has no engine99",
+        r"floorplan.tcl:\d+: the Verilog has no component/worker/engine99",
     ),
     "an unknown parameter": (
         "block_design.tcl",
