@@ -39,49 +39,77 @@ class Target:
     program
         Its P4 program.
     compile
-        The command that compiles it, in its folder, which {folder} stands for.
+        Commands that compile it, one after another in its folder, which {folder} stands for.
     outputs
-        Text files that the command makes. None where only the vendor's tools can end what it begins.
+        Text files that the one command makes. None where only the vendor's tools can end what they begin.
     most_slots
         Most slots of all jobs together; None if nothing but their configuration limits them.
     """
 
     program: str
-    compile: tuple[str, ...]
+    compile: tuple[tuple[str, ...], ...]
     outputs: tuple[str, ...] = ()
     most_slots: int | None = None
 
-    def command(self, folder: Path) -> list[str]:
-        """The command that compiles the program of a folder, to be run there."""
-        return [word.format(folder=folder.resolve()) for word in self.compile]
+    def commands(self, folder: Path) -> list[list[str]]:
+        """Commands that compile the program of a folder, to be run there."""
+        return [[word.format(folder=folder.resolve()) for word in command] for command in self.compile]
 
 
 _TOFINO_SLOTS = 1 << 16
 """A register lies in one stage of a Tofino, in SRAMs of 1,024 words of 128 bits that have a map RAM: 48 of a stage, of
 which one is spare. So 96,256 slots fit of the widest register, ``tags`` of 64 bits; numbers of slots are powers of two.
-From p4c at 34b86e9bac, backends/tofino/bf-p4c/mau: memories.h, tofino/memories.cpp (mems_needed, stateful_RAMs),
-table_placement.cpp (can_split)."""
+p4c compiles 65,536 into 11 of 12 stages. From p4c at 34b86e9bac, backends/tofino/bf-p4c/mau: memories.h,
+tofino/memories.cpp (mems_needed, stateful_RAMs), table_placement.cpp (can_split)."""
 
 
 TARGETS = {
     "bmv2": Target(
         "p4sgd_v1model.p4",
         (
-            "p4c-bm2-ss",
-            "--std",
-            "p4-16",
-            "--p4runtime-files",
-            "p4sgd.p4info.txtpb",
-            "-o",
-            "p4sgd.json",
-            "p4sgd_v1model.p4",
+            (
+                "p4c-bm2-ss",
+                "--std",
+                "p4-16",
+                "--p4runtime-files",
+                "p4sgd.p4info.txtpb",
+                "-o",
+                "p4sgd.json",
+                "p4sgd_v1model.p4",
+            ),
         ),
         ("p4sgd.json", "p4sgd.p4info.txtpb"),
     ),
     "tofino": Target(
         "p4sgd_tna.p4",
-        # Its whole path, which the configuration for bf_switchd then has: others count from the SDE's folder.
-        ("p4c", "--target", "tofino", "--arch", "tna", "--std", "p4-16", "-o", "{folder}/tofino", "p4sgd_tna.p4"),
+        (
+            (
+                "p4c",
+                "--target",
+                "tofino",
+                "--arch",
+                "tna",
+                "--std",
+                "p4-16",
+                "--bf-rt-schema",
+                "{folder}/tofino/bf-rt.json",
+                "-o",
+                "{folder}/tofino",
+                "p4sgd_tna.p4",
+            ),
+            # With the whole path, which the configuration for bf_switchd then has: others count from the SDE's folder.
+            (
+                "p4c-gen-bfrt-conf",
+                "--name",
+                "p4sgd_tna",
+                "--device",
+                "tofino",
+                "--testdir",
+                "{folder}/tofino",
+                "--pipe",
+                "pipe",
+            ),
+        ),
         most_slots=_TOFINO_SLOTS,
     ),
 }
@@ -184,8 +212,9 @@ def _compile(compiler: str, target: Target, files: dict[str, str]) -> dict[str, 
         for name, text in files.items():
             (Path(scratch) / name).write_text(text, encoding="utf-8")
         # In the folder, so that what the compiler writes names no other one.
+        (command,) = target.commands(Path(scratch))
         done = subprocess.run(
-            [compiler, *target.command(Path(scratch))[1:]],
+            [compiler, *command[1:]],
             cwd=scratch,
             capture_output=True,
             text=True,

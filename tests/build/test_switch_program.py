@@ -98,6 +98,7 @@ def test_what_is_next_for_a_tofino_finds_its_files_from_anywhere(no_compiler, tm
     compiling, starting, deploying = json.loads(done.stdout)["next"]
     folder = f"{tmp_path}/an out/tofino"
     assert f"-o '{folder}' " in compiling
+    assert f"--testdir '{folder}' " in compiling
     assert starting == f"$SDE/run_switchd.sh -c '{folder}/p4sgd_tna.conf'"
     assert deploying.startswith("p4sgd switch deploy")
 
@@ -146,14 +147,15 @@ def test_compiles_for_bmv2(tmp_path, jobs):
 
 
 def test_compiles_for_tofino(tmp_path):
-    """By the command that `p4sgd switch build` prints, and of the usual size, into as many stages as it has steps."""
-    if not shutil.which("p4c") or not shutil.which("p4c-barefoot"):
-        pytest.skip("p4c and p4c-barefoot, which it runs for a Tofino, are not on the path")
+    """By the commands that `p4sgd switch build` prints, and of the usual size, into as many stages as it has steps."""
+    missing = [name for name in ("p4c", "p4c-barefoot", "bfas", "p4c-gen-bfrt-conf") if not shutil.which(name)]
+    if missing:
+        pytest.skip(f"{', '.join(missing)} of p4c with its Tofino backend not on the path")
     out = tmp_path / "out"
     build("tofino", AggregatorConfig(), out)
-    command = TARGETS["tofino"].command(out)
-    done = subprocess.run(command, cwd=out, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    for command in TARGETS["tofino"].commands(out):
+        done = subprocess.run(command, cwd=out, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
     configuration = json.loads((out / "tofino" / "p4sgd_tna.conf").read_text())
     (program,) = configuration["p4_devices"][0]["p4_programs"]
     (pipe,) = program["p4_pipelines"]

@@ -80,7 +80,8 @@ def build(target: str, slots: int, jobs: int, out: Path, as_json: bool, quiet: b
 
 def _next_commands(target: str, how: Any, out: Path, is_compiled: bool) -> list[str]:
     """What is left to do, in the order of doing."""
-    commands = [] if is_compiled else [f"cd {shlex.quote(str(out))} && {shlex.join(how.command(out))} && cd -"]
+    compiling = [f"cd {shlex.quote(str(out))}", *map(shlex.join, how.commands(out)), "cd -"]
+    commands = [] if is_compiled else [" && ".join(compiling)]
     if target == "bmv2":
         commands.append(
             "simple_switch_grpc --no-p4 -i 0@eth0 -i 1@eth1 -- --grpc-server-addr 127.0.0.1:9559 --cpu-port 510"
