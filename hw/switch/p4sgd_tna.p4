@@ -27,12 +27,13 @@ const bit<16> SLOT_MASK = (bit<16>) (65536 - SLOTS);
 
 // What a packet is by its own bytes
 typedef bit<4> kind_t;
-const kind_t IS_MALFORMED = 0;
-const kind_t IS_PARTIAL = 1;
-const kind_t IS_ACK = 2;
-const kind_t IS_PROBE = 3;
-const kind_t IS_PROBE_TO_EVERYBODY = 4;
-const kind_t IS_OTHER = 5;
+const kind_t HAS_OTHER_VERSION = 0;
+const kind_t HAS_RESERVED_BITS = 1;
+const kind_t IS_PARTIAL = 2;
+const kind_t IS_ACK = 3;
+const kind_t IS_PROBE = 4;
+const kind_t IS_PROBE_TO_EVERYBODY = 5;
+const kind_t IS_OTHER = 6;
 
 // What an admitted packet asks of its slot
 typedef bit<4> request_t;
@@ -128,8 +129,6 @@ parser IngressParser(
         meta.is_served = 0;
         meta.workers = 0;
         meta.is_member = 0;
-        meta.request = NOTHING;
-        meta.step = LEAVE;
         meta.aggregated = 0;
         meta.acknowledged = 0;
         transition accept;
@@ -189,6 +188,11 @@ control Sum(inout bit<32> value, in address_t address, in step_t step, in bitmap
     }
 }
 
+// Tables of a stage must not write parts of the same container, and those of stage 0 write these.
+@pa_solitary("ingress", "meta.kind")
+@pa_solitary("ingress", "meta.place")
+@pa_solitary("ingress", "meta.is_served")
+@pa_solitary("ingress", "meta.is_member")
 control SwitchIngress(
     inout headers_t hdr,
     inout metadata_t meta,
@@ -207,7 +211,7 @@ control SwitchIngress(
         ig_tm_md.mcast_grp_a = FLOOD_GROUP;
         ig_tm_md.rid = NODE_RID;
         ig_tm_md.level2_exclusion_id = ig_intr_md.ingress_port; // back where it came from it does not go
-        meta.port_off = 1;
+        meta.port_off = 1; // it is for other ports than its own
     }
     action drop() {
         ig_dprsr_md.drop_ctl = 1;
@@ -223,6 +227,7 @@ control SwitchIngress(
 
     action set_mac(mac_t mac) {
         meta.mac = mac;
+        ig_tm_md.bypass_egress = 1; // there is nothing left to do
     }
     table own {
         actions = { set_mac; }
@@ -268,13 +273,9 @@ control SwitchIngress(
         size = 32 * JOBS;
     }
 
-    action well_formed(kind_t kind) {
+    action is_of(kind_t kind) {
         meta.kind = kind;
         meta.round_before = hdr.p4sgd.round - 1;
-    }
-    action malformed(outcome_t outcome) {
-        meta.kind = IS_MALFORMED;
-        meta.outcome = outcome;
     }
     table format {
         key = {
@@ -283,18 +284,18 @@ control SwitchIngress(
             hdr.p4sgd.reserved: ternary;
             hdr.ethernet.destination: ternary;
         }
-        actions = { well_formed; malformed; }
-        const default_action = malformed(DROPPED_VERSION);
+        actions = { is_of; }
+        const default_action = is_of(HAS_OTHER_VERSION);
         const entries = {
-            (_, PROBE, 0, BROADCAST): well_formed(IS_PROBE_TO_EVERYBODY);
-            (_, PROBE, 0, _): well_formed(IS_PROBE);
-            (_, PROBE, _, _): malformed(DROPPED_RESERVED);
-            (_, ECHO, 0, _): well_formed(IS_OTHER);
-            (_, ECHO, _, _): malformed(DROPPED_RESERVED);
-            (VERSION, PARTIAL, 0, _): well_formed(IS_PARTIAL);
-            (VERSION, ACK, 0, _): well_formed(IS_ACK);
-            (VERSION, _, 0, _): well_formed(IS_OTHER);
-            (VERSION, _, _, _): malformed(DROPPED_RESERVED);
+            (_, PROBE, 0, BROADCAST): is_of(IS_PROBE_TO_EVERYBODY);
+            (_, PROBE, 0, _): is_of(IS_PROBE);
+            (_, PROBE, _, _): is_of(HAS_RESERVED_BITS);
+            (_, ECHO, 0, _): is_of(IS_OTHER);
+            (_, ECHO, _, _): is_of(HAS_RESERVED_BITS);
+            (VERSION, PARTIAL, 0, _): is_of(IS_PARTIAL);
+            (VERSION, ACK, 0, _): is_of(IS_ACK);
+            (VERSION, _, 0, _): is_of(IS_OTHER);
+            (VERSION, _, _, _): is_of(HAS_RESERVED_BITS);
         }
         size = 16;
     }
@@ -362,9 +363,9 @@ control SwitchIngress(
         meta.request = LOOK_NOWHERE;
     }
     action refuse(outcome_t outcome) {
+        meta.request = NOTHING;
         meta.outcome = outcome;
     }
-    action refuse_malformed() { }
 
     table admission {
         key = {
@@ -379,10 +380,11 @@ control SwitchIngress(
             meta.port_off: ternary;
             meta.since_before: ternary;
         }
-        actions = { take_first; take; confirm; look; look_nowhere; refuse; refuse_malformed; }
+        actions = { take_first; take; confirm; look; look_nowhere; refuse; }
         const default_action = refuse(DROPPED_ADDRESS);
         const entries = {
-            (IS_MALFORMED, _, _, _, _, _, _, _, _, _): refuse_malformed();
+            (HAS_OTHER_VERSION, _, _, _, _, _, _, _, _, _): refuse(DROPPED_VERSION);
+            (HAS_RESERVED_BITS, _, _, _, _, _, _, _, _, _): refuse(DROPPED_RESERVED);
             (IS_PROBE_TO_EVERYBODY, _, 1, _, _, _, 0 &&& SLOT_MASK, _, _, _): look();
             (IS_PROBE_TO_EVERYBODY, _, _, _, _, _, _, _, _, _): look_nowhere();
             (IS_PROBE, 0, 1, _, _, _, 0 &&& SLOT_MASK, _, _, _): look();
@@ -499,7 +501,11 @@ control SwitchIngress(
         meta.step = SHOW_NOTHING;
     }
     action refuse_stale() {
+        meta.step = LEAVE;
         meta.outcome = DROPPED_STALE;
+    }
+    action leave_alone() {
+        meta.step = LEAVE;
     }
     table aggregation {
         key = { meta.request: ternary; meta.since: ternary; }
@@ -512,9 +518,9 @@ control SwitchIngress(
             show_fresh;
             show_nothing;
             refuse_stale;
-            NoAction;
+            leave_alone;
         }
-        const default_action = NoAction();
+        const default_action = leave_alone();
         const entries = {
             (TAKE_FIRST, 0x00010000): begin_round();
             (TAKE_FIRST, 0x00000000): add_partial();
@@ -702,14 +708,13 @@ control SwitchIngress(
     }
 
     apply {
-        ig_tm_md.bypass_egress = 1; // there is nothing left to do
+        own.apply();
         if (!hdr.p4sgd.isValid()) {
             forwarding.apply();
             if (meta.port_off == 0) {
                 drop(); // its station has seen it already
             }
         } else {
-            own.apply();
             jobs.apply();
             members.apply();
             format.apply();

@@ -265,6 +265,9 @@ class _Parser:
         return expression, kind, name
 
     def declaration(self):
+        while self.skip("@"):  # where the compiler is to put things
+            self.take()
+            self.between("(", ")", self.take)
         token = self.next
         if token in ("header", "struct"):
             self.take()
