@@ -14,6 +14,7 @@ from support.namespace import Namespace
 PROGRAM = Path(sys.executable).with_name("p4sgd")
 _TESTS = Path(__file__).parents[1]
 _READY_S = 120
+_GRPC = "127.0.0.1:9559"
 _STOP_S = 10
 
 
@@ -29,14 +30,16 @@ class Lab:
     """Worker i is behind port i of the aggregator. Sockets and logs are in a folder, and ``cluster.toml``.
 
     With ``faults``, words for `support.relay`, every frame goes through that. ``network`` are lines of the
-    cluster file. The first workers are of Verilog, as many as ``rtl`` says.
+    cluster file. The first workers are of Verilog, as many as ``rtl`` says. With ``bmv2`` the aggregator is BMv2, yet
+    without its program, which is the folder of that name.
     """
 
-    def __init__(self, folder, workers, *, config="tiny", network="", faults=None, rtl=0):
+    def __init__(self, folder, workers, *, config="tiny", network="", faults=None, rtl=0, bmv2=False):
         self.folder = folder
         self.size = workers
         self.config = config
         self.rtl = rtl
+        self.bmv2 = bmv2
         self.processes = {}
         with contextlib.ExitStack() as stack:
             self._switch = self._namespace(stack)
@@ -66,7 +69,9 @@ class Lab:
 
     def write_cluster(self, *, name="cluster.toml", ports=None, network=""):
         """Write a cluster file, with worker i behind port i if ``ports`` do not say otherwise."""
-        lines = ["[aggregator]", 'kind = "socket"', 'control = "unix:switch"', "[network]", network]
+        bmv2 = ['kind = "bmv2"', f'control = "{_GRPC}"', 'program = "bmv2"']
+        aggregator = bmv2 if self.bmv2 else ['kind = "socket"', 'control = "unix:switch"']
+        lines = ["[aggregator]", *aggregator, "[network]", network]
         for index, port in enumerate(ports or range(self.size)):
             lines += ["[[workers]]", f'control = "unix:worker{index}"', f"port = {port}"]
         (self.folder / name).write_text("\n".join(lines) + "\n")
@@ -78,6 +83,12 @@ class Lab:
     # -- processes -----------------------------------------------------------------------------------------------
 
     def start_switch(self):
+        if self.bmv2:
+            words = [word for index in range(self.size) for word in ("-i", f"{index}@s{index}")]
+            command = ["simple_switch_grpc", "--no-p4", "--log-file", "bmv2-log", *words]
+            command += ["--", "--grpc-server-addr", _GRPC, "--cpu-port", 510]
+            self._start("switch", self._switch, command, self.folder / "bmv2-log.txt")
+            return
         words = [word for index in range(self.size) for word in ("--interface", f"s{index}")]
         control = self.folder / "switch"
         command = [PROGRAM, "switch", "serve", *words, "--control", f"unix:{control}"]
@@ -127,9 +138,10 @@ class Lab:
                 process.wait()
 
     def p4sgd(self, *words):
-        """Start the command line in the lab's folder, in none of its namespaces: sockets that are files need none."""
-        pipe = subprocess.PIPE
-        return subprocess.Popen([PROGRAM, *map(str, words)], cwd=self.folder, stdout=pipe, stderr=pipe, text=True)
+        """Start the command line in the lab's folder, with BMv2 in its namespace: sockets that are files need none."""
+        command, pipe = [PROGRAM, *map(str, words)], subprocess.PIPE
+        options = {"cwd": self.folder, "stdout": pipe, "stderr": pipe, "text": True}
+        return self._switch.start(*command, **options) if self.bmv2 else subprocess.Popen(command, **options)
 
     def close(self):
         self._stack.close()
