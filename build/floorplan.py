@@ -22,24 +22,18 @@ __all__ = ["deal", "floorplan", "home", "kernel_placement", "placement", "slice_
 _HEAD = """\
 # Where to place {what} on the {dies} dies of an {board}: to be sourced in Vivado after synthesis, which must
 # keep the hierarchy (-flatten_hierarchy rebuilt does), and before place_design. If {what} is not the top
-# of the design, first set p4sgd_worker to the path to it, with a slash at the end.
+# of the design, first set p4sgd_top to the path to it, with a slash at the end.
 #
 # Engines are dealt evenly. What there is once takes a fraction of an engine and goes to SLR{home}, from where no engine
 # is more than one boundary away: a signal crosses one in a cycle of 250 MHz, and those between engines and the rest
-# have a register at the engine. {slices}
+# have a register at the engine. Memory ports have none: those of engines, and of the labels, that are not on
+# SLR{memory}, where the memory is, need AXI register slices, one on each die of the way{slices}.
 # tx and rx need some too if the MAC is on another die than the rest; the transceivers are on SLR{network}.
 
-if {{![info exists p4sgd_worker]}} {{set p4sgd_worker ""}}
+if {{![info exists p4sgd_top]}} {{set p4sgd_top ""}}
 """
 
-_SLICES = {
-    "the worker": """\
-Memory ports have none: those of engines, and of the labels, that are not on
-# SLR{memory}, where the memory is, need AXI register slices, one on each die of the way.""",
-    "the worker's kernel": """\
-Memory ports have none: those of engines, and of the labels, that are not on
-# SLR{memory}, where the memory is, need AXI register slices, one on each die of the way: these are in the kernel.""",
-}
+_SLICES = {"the worker": "", "the worker's kernel": ": these are in the kernel"}
 """What is placed, and where its register slices are."""
 
 
@@ -145,15 +139,14 @@ def floorplan(cells: Sequence[Sequence[str]], device: Device, command: str, *, w
     what
         What the cells are of: ``the worker``, or ``the worker's kernel``.
     """
-    slices = _SLICES[what].format(memory=device.memory_die)
     facts = {"dies": device.dies, "board": device.name, "memory": device.memory_die, "network": device.network_die}
-    lines = [mark("# {}", command), _HEAD.format(**facts, home=home(device), what=what, slices=slices)]
+    lines = [mark("# {}", command), _HEAD.format(**facts, home=home(device), what=what, slices=_SLICES[what])]
     for die, names in enumerate(cells):
         pblock = f"p4sgd_slr{die}"
         lines += [
             f"create_pblock {pblock}",
             f"resize_pblock [get_pblocks {pblock}] -add {{SLR{die}:SLR{die}}}",
-            *(f"add_cells_to_pblock [get_pblocks {pblock}] [get_cells ${{p4sgd_worker}}{name}]" for name in names),
+            *(f"add_cells_to_pblock [get_pblocks {pblock}] [get_cells ${{p4sgd_top}}{name}]" for name in names),
             "",
         ]
     return "\n".join(lines)

@@ -1,11 +1,11 @@
 """Does the block design connect every bus of every kernel, once, and drive every input?"""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
 from p4sgd.build.check.folder import Folder
-from p4sgd.build.check.ip import IPS, Ip, is_one_of
+from p4sgd.build.check.ip import IPS, Ip, inputs, is_one_of
 from p4sgd.build.check.report import Problem
 from p4sgd.build.check.scripts import Call
 from p4sgd.build.verilog_ports import find_buses
@@ -79,7 +79,12 @@ def _buses(script: str, calls: list[Call], cells: Mapping[str, Ip], kernels: set
 def _nets(script: str, calls: list[Call], cells: Mapping[str, Ip]) -> Iterator[Problem]:
     """Every net has one driver, and every input of a cell, or port that leaves the design, is driven once."""
     ports = {call.others[0]: call.option("dir") for call in calls if call.command == "create_bd_port"}
-    wanted = {f"{cell}/{name}" for cell, ip in cells.items() for name in ip.inputs.split()}
+    joined = [call for call in calls if call.command in ("connect_bd_net", "connect_bd_intf_net")]
+    used: dict[str, set[str]] = defaultdict(set)
+    for argument in (argument for call in joined for argument in call.others):
+        cell, _, name = _last(argument).partition("/")
+        used[cell].add(name)
+    wanted = {f"{cell}/{name}" for cell, ip in cells.items() for name in inputs(ip, used[cell])}
     wanted |= {port for port, direction in ports.items() if direction == "O"}
     driven: Counter[str] = Counter()
     for call in calls:
@@ -89,7 +94,7 @@ def _nets(script: str, calls: list[Call], cells: Mapping[str, Ip]) -> Iterator[P
         for pin in map(_last, call.others):
             cell, _, name = pin.partition("/")
             ip = cells.get(cell, Ip(""))
-            if pin in wanted or is_one_of(name, ip.other_inputs):
+            if pin in wanted:
                 driven[pin] += 1
             elif ports.get(pin) == "I" or is_one_of(name, ip.outputs):
                 drivers.append(pin)
@@ -99,7 +104,7 @@ def _nets(script: str, calls: list[Call], cells: Mapping[str, Ip]) -> Iterator[P
             yield Problem(call.file, f"there is no {pin} to be connected", call.line)
         if not strangers and len(drivers) != 1:
             yield Problem(call.file, f"a net is driven by {' and '.join(drivers) or 'nothing'}", call.line)
-    for pin in sorted(wanted | set(driven)):
+    for pin in sorted(wanted):
         if driven[pin] != 1:
             yield Problem(script, f"{pin} is driven {driven[pin]} times, not once")
 

@@ -72,10 +72,13 @@ class _Design:
         for name in path:
             bodies = [self.modules[module] for module in _called(bodies, name) if module in self.modules]
         if not is_pin or names[-1] in _REGISTER_PINS:
-            register = _pattern(cell.removesuffix("[*]").removesuffix("_reg"))
-            declared = re.compile(rf"^ *(?:output +)?reg +(?:\[\d+:0\] +)?{register}(?!\w)", re.MULTILINE)
-            if any(declared.search(body) for body in bodies):
-                return True
+            # Vivado calls the flip-flops of a register a_reg, and of more than one bit a_reg[0], a_reg[1], …
+            register = re.fullmatch(r"(.+)_reg(\[\*\])?", cell)
+            if register:
+                width = r"\[\d+:0\] +" if register[2] else ""
+                declared = re.compile(rf"^ *(?:output +)?reg +{width}{_pattern(register[1])}(?!\w)", re.MULTILINE)
+                if any(declared.search(body) for body in bodies):
+                    return True
         if not is_pin:
             return bool(_called(bodies, cell))
         pin = re.compile(rf"^  \S+ +{_pattern(cell)} \([^;]*\.{_pattern(names[-1])}\(", re.MULTILINE)
@@ -110,6 +113,11 @@ def _units(folder: Folder, calls: Sequence[Call]) -> Iterator[Problem]:
     """A filter that finds the worker by its instance names one that is linked."""
     units = {unit: kernel for file in folder.ending(".cfg") for unit, kernel in linked(folder, file).items()}
     for call in calls:
-        match = _UNIT.fullmatch(call.option("filter") or "")
-        if match and units.get(match[1]) != WORKER:
+        wanted = call.option("filter")
+        if wanted is None:
+            continue
+        match = _UNIT.fullmatch(wanted)
+        if not match:
+            yield Problem(call.file, f"no instance of a kernel is found by {wanted}", call.line)
+        elif units.get(match[1]) != WORKER:
             yield Problem(call.file, f"no instance of {WORKER} is called {match[1]}", call.line)

@@ -5,13 +5,13 @@ PB043 and PB046. In a name ``#`` stands for a digit.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from p4sgd.build.check.report import Problem
 from p4sgd.build.check.scripts import Call
 
-__all__ = ["IPS", "Ip", "check_parameters", "is_one_of"]
+__all__ = ["IPS", "Ip", "check_parameters", "inputs", "is_one_of"]
 
 
 class Ip(NamedTuple):
@@ -20,8 +20,8 @@ class Ip(NamedTuple):
     parameters: str
     inputs: str = ""
     """Pins that must be driven."""
-    other_inputs: str = ""
-    """Pins that there are with some parameters only."""
+    inputs_beside: Mapping[str, str] = {}
+    """Pins that must be driven if another pin or a bus is connected, with that one's name."""
     outputs: str = ""
     buses: str = ""
 
@@ -36,13 +36,13 @@ IPS = {
         "USER_HBM_DENSITY USER_HBM_STACK USER_APB_EN USER_XSDB_INTF_EN USER_SWITCH_ENABLE_0# USER_HBM_REF_CLK_# "
         "USER_AXI_INPUT_CLK_FREQ USER_AXI_INPUT_CLK1_FREQ USER_SAXI_##",
         "HBM_REF_CLK_0 HBM_REF_CLK_1 APB_0_PCLK APB_1_PCLK APB_0_PRESET_N APB_1_PRESET_N",
-        "AXI_##_ACLK AXI_##_ARESET_N",
+        {"AXI_##_ACLK": "SAXI_##", "AXI_##_ARESET_N": "SAXI_##"},
         "DRAM_0_STAT_CATTRIP DRAM_1_STAT_CATTRIP",
         "SAXI_##",
     ),
     "proc_sys_reset": Ip("", "slowest_sync_clk ext_reset_in", outputs="peripheral_aresetn"),
     "smartconnect": Ip("NUM_SI NUM_MI", "aclk aresetn", buses="S##_AXI M##_AXI"),
-    "util_ds_buf": Ip("C_BUF_TYPE", "", "BUFG_I", "BUFG_O IBUF_OUT IBUF_DS_ODIV2", "CLK_IN_D"),
+    "util_ds_buf": Ip("C_BUF_TYPE", "", {"BUFG_I": "BUFG_O"}, "BUFG_O IBUF_OUT IBUF_DS_ODIV2", "CLK_IN_D"),
     "util_vector_logic": Ip("C_OPERATION C_SIZE", "Op1 Op2", outputs="Res"),
     "xdma": Ip(
         "mode_selection pcie_blk_locn en_gt_selection select_quad pl_link_cap_max_link_width "
@@ -59,6 +59,16 @@ IPS = {
 def is_one_of(name: str, names: str) -> bool:
     """Whether a name is among such names."""
     return any(re.fullmatch(each.replace("#", r"\d"), name) for each in names.split())
+
+
+def inputs(ip: Ip, used: Iterable[str]) -> set[str]:
+    """Pins that must be driven if ``used`` are the pins and buses that are connected."""
+    found = set(ip.inputs.split())
+    for pin, beside in ip.inputs_beside.items():
+        for name in used:
+            if match := re.fullmatch(beside.replace("#", r"(\d)"), name):
+                found.add(pin.replace("#", "{}").format(*match.groups()))
+    return found
 
 
 def check_parameters(calls: Iterable[Call]) -> Iterator[Problem]:

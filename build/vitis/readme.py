@@ -22,10 +22,10 @@ make                # out/hw/{image}.xclbin; hours
 |---|---|
 {targets}
 
-`make TARGET=hw_emu` makes the second, with `emconfig.json` beside it. Programs that are run in `out/hw_emu` with
-`XCL_EMULATION_MODE=hw_emu` find it as the board `xrt:0`. `make PLATFORM=<file>.xpfm` takes another shell. The MAC is IP
-that needs a licence (UltraScale+ Integrated 100G Ethernet), which AMD gives for nothing. What the tools write goes to
-`out`; `make clean` removes it, and then the folder can be generated again.
+`make TARGET=hw_emu` makes the second, with `emconfig.json` beside it. With `XCL_EMULATION_MODE=hw_emu` and
+`EMCONFIG_PATH=$PWD/out/hw_emu` in the environment programs find it as the board `xrt:0`. `make PLATFORM=<file>.xpfm`
+takes another shell. The MAC is IP that needs a licence (UltraScale+ Integrated 100G Ethernet), which AMD gives for
+nothing. What the tools write goes to `out`; `make clean` removes it, and then the folder can be generated again.
 
 | file | what it is |
 |---|---|

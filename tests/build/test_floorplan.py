@@ -39,7 +39,7 @@ def evaluate(script, folder):
 
 def place(script, folder, prefix=""):
     """Cells by die as Vivado would place them."""
-    setting = f"set p4sgd_worker {prefix}\n" if prefix else ""
+    setting = f"set p4sgd_top {prefix}\n" if prefix else ""
     dies = {}
     for line in evaluate(f"{VENDOR}{setting}{script}\nset ::cells", folder).split("\n"):
         if line:

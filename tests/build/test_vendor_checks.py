@@ -100,6 +100,18 @@ FAULTS = {
         ("consume_r_gry_reg", "consume_r_grey_reg"),
         r"p4sgd_cmac.xdc:\d+: the Verilog has no component/adapter/tx_crossing/consume_r_grey_reg",
     ),
+    "flip-flops called as their register": (
+        "scripts",
+        "p4sgd_cmac.xdc",
+        ("consume_r_gry_reg[*]", "consume_r_gry[*]"),
+        r"p4sgd_cmac.xdc:\d+: the Verilog has no component/adapter/tx_crossing/consume_r_gry\[\*\]",
+    ),
+    "flip-flops called as one": (
+        "scripts",
+        "p4sgd_cmac.xdc",
+        ("consume_r_gry_reg[*]", "consume_r_gry_reg"),
+        r"p4sgd_cmac.xdc:\d+: the Verilog has no component/adapter/tx_crossing/consume_r_gry_reg",
+    ),
     "a pin that is not there": (
         "scripts",
         "p4sgd_cmac.xdc",
@@ -141,6 +153,12 @@ FAULTS = {
         "place.tcl",
         ("p4sgd_worker_1/inst", "worker_1/inst"),
         r"place.tcl:\d+: no instance of p4sgd_worker is called worker_1",
+    ),
+    "a filter that finds nothing": (
+        "scripts",
+        "place.tcl",
+        ("p4sgd_worker_1/inst", "p4sgd_worker_1/inst_0"),
+        r"place.tcl:\d+: no instance of a kernel is found by NAME =~ \*/p4sgd_worker_1/inst_0",
     ),
     "a MAC of another name": (
         "scripts",
@@ -466,6 +484,14 @@ def test_scripts_cannot_do_harm(tmp_path, text):
     assert (tmp_path / "keep").read_text() == "mine"
     if not text.startswith("file delete"):
         assert run.problems
+
+
+def test_what_is_in_the_folder_is_not_imported(original, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(original, out)
+    (out / "verilator.py").write_text('open("imported", "w")\n')
+    assert not list(CHECKS["verilog"](open_folder(out)))
+    assert not (out / "imported").exists()
 
 
 def test_calls_know_their_lines(tmp_path):

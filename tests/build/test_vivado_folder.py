@@ -32,7 +32,7 @@ def test_nothing_is_wrong_with_it(original):
 def test_the_floor_plan_has_the_slices_of_the_kernel(original):
     """Tiny's labels are read over a boundary between dies."""
     plan, text = (original / "floorplan.tcl").read_text(), (original / "p4sgd_worker.v").read_text()
-    placed = re.findall(r"\[get_pblocks p4sgd_slr(\d)\] \[get_cells \$\{p4sgd_worker\}(\S+)\]", plan)
+    placed = re.findall(r"\[get_pblocks p4sgd_slr(\d)\] \[get_cells \$\{p4sgd_top\}(\S+)\]", plan)
     for _, cell in placed:
         module_at(text, "p4sgd_worker_kernel", cell)
     slices = [(die, cell) for die, cell in placed if "slice" in cell]
@@ -115,6 +115,16 @@ FAULTS = {
         "block_design.tcl",
         ("    wire global_clock/BUFG_O $mac/clk_gt_freerun\n", ""),
         "p4sgd_cmac_1/clk_gt_freerun is driven 0 times, not once",
+    ),
+    "a buffer that nothing drives": (
+        "block_design.tcl",
+        ("    wire board_clock/IBUF_OUT global_clock/BUFG_I\n", ""),
+        "global_clock/BUFG_I is driven 0 times, not once",
+    ),
+    "a channel of memory without a clock": (
+        "block_design.tcl",
+        (" hbm/AXI_[format %02d $channel]_ACLK", ""),
+        r"hbm/AXI_\d\d_ACLK is driven 0 times, not once",
     ),
     "two clocks of a kernel": (
         "block_design.tcl",

@@ -76,13 +76,14 @@ class Buffer:
 
     async def read(self, address: int, size: int) -> bytes:
         """Bytes at an address of the board."""
-        return bytes(self.content[self._part(address, size)])
+        return bytes(self.content[self.part(address, size)])
 
     async def write(self, address: int, data: bytes) -> None:
         """Write bytes at an address of the board."""
-        self.content[self._part(address, len(data))] = data
+        self.content[self.part(address, len(data))] = data
 
-    def _part(self, address: int, size: int) -> slice:
+    def part(self, address: int, size: int) -> slice:
+        """Of the content, what is at an address of the board; ValueError, and a stray, if it is elsewhere."""
         start = address - self.base
         if not 0 <= start <= start + size <= len(self.content):
             self.strays.append(f"{self._prefix} asks for {address:#x}, its buffer is at {self.base:#x}")

@@ -46,10 +46,12 @@ class KernelWorker:
             self._write_word(offset, word)
 
     def write_memory(self, bank: int, address: int, data: Any) -> None:
-        self._buffers[bank].content[address : address + data.nbytes] = data.tobytes()
+        buffer = self._buffers[bank]
+        buffer.content[buffer.part(buffer.base + address, data.nbytes)] = data.tobytes()
 
     def read_memory(self, bank: int, address: int, size: int) -> Any:
-        return np.frombuffer(self._buffers[bank].content[address : address + size], np.uint8)
+        buffer = self._buffers[bank]
+        return np.frombuffer(buffer.content[buffer.part(buffer.base + address, size)], np.uint8)
 
     def _write_word(self, offset: int, word: int) -> None:
         resume(self._bus.write_dword)(offset, word)

@@ -2,7 +2,7 @@
 
 import re
 
-from p4sgd.hw.verilog import modules
+from p4sgd.hw.verilog import instances, modules
 
 
 def ports_of(text: str, top: str) -> dict[str, tuple[str, int]]:
@@ -14,7 +14,7 @@ def ports_of(text: str, top: str) -> dict[str, tuple[str, int]]:
 
 def instances_of(text: str, module: str) -> dict[str, str]:
     """Instances in a module of a Verilog text that yosys wrote: name → their module."""
-    return {name: kind for kind, name in re.findall(r"^  (\S+) +(\w+) \($", modules(text)[module], re.MULTILINE)}
+    return {name: kind for kind, name in instances(modules(text)[module])}
 
 
 def module_at(text: str, top: str, path: str) -> str:

@@ -27,6 +27,8 @@ class OpenBoard:
 
     Attributes
     ----------
+    xclbin : Path
+        What it runs.
     handle : int
         XRT's, of the device.
     uuid : bytes
@@ -39,6 +41,7 @@ class OpenBoard:
         self._library = library
         self._name = name
         self._address = address
+        self.xclbin = address.xclbin
         self.users = 0
         with contextlib.ExitStack() as opened:
             xclbin = self._open_xclbin()
@@ -53,7 +56,7 @@ class OpenBoard:
         """Give it back, after all that the user has of it; the last one closes it."""
         self.users -= 1
         if self.users == 0:
-            del _OPEN[self._library, self._address]
+            del _OPEN[self._library, self._address.device]
             self._opened.close()
 
     def _open_xclbin(self) -> int:
@@ -93,8 +96,8 @@ class OpenBoard:
             raise P4sgdError(f"{self._name} cannot be loaded with {path}: {error}") from error
 
 
-_OPEN: dict[tuple[XrtLibrary, BoardAddress], OpenBoard] = {}
-"""Boards that this program has."""
+_OPEN: dict[tuple[XrtLibrary, str], OpenBoard] = {}
+"""Boards that this program has, by what XRT knows them by."""
 
 
 def open_board(name: str, address: BoardAddress) -> OpenBoard:
@@ -106,12 +109,16 @@ def open_board(name: str, address: BoardAddress) -> OpenBoard:
     ------
     UserError
         If XRT is not there, there is no such board or xclbin, the xclbin is for another shell, or the board runs
-        another one.
+        another one, for this program or for another.
     P4sgdError
         If XRT cannot do what it should.
     """
-    key = open_library(), address
-    if key not in _OPEN:
-        _OPEN[key] = OpenBoard(*key, name)
-    _OPEN[key].users += 1
-    return _OPEN[key]
+    library = open_library()
+    key = library, address.device
+    board = _OPEN.get(key)
+    if board is None:
+        board = _OPEN[key] = OpenBoard(library, address, name)
+    elif board.xclbin.resolve() != address.xclbin.resolve():
+        raise UserError(f"{name} is to run {address.xclbin}, but it runs {board.xclbin}: a board runs one xclbin")
+    board.users += 1
+    return board

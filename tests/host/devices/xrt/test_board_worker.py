@@ -325,8 +325,13 @@ def test_a_kernel_that_is_no_worker(machine, xclbin):
 def test_the_same_board_twice(machine, worker, xclbin, tmp_path):
     with pytest.raises(UserError, match=f"{WHO} is in use by another program"):
         opened(xclbin)
-    with pytest.raises(UserError, match=f"{WHO} runs another xclbin for another program"):
-        opened(make_xclbin(tmp_path / "other.xclbin", TINY, number=2))
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UserError, match=f"{WHO} is in use by another program"):
+        opened(tmp_path / "folder" / ".." / xclbin.name)
+    other = make_xclbin(tmp_path / "other.xclbin", TINY, number=2)
+    with pytest.raises(UserError, match=f"{WHO} is to run {other}, but it runs {xclbin}: a board runs one xclbin"):
+        opened(other)
+    assert machine.calls.count("xrtDeviceLoadXclbinHandle") == 1
     assert worker.read_register(registers.MAGIC_WORD.offset) == registers.MAGIC
 
 
