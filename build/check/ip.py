@@ -1,7 +1,8 @@
 """IP of the vendor's, as far as the generated scripts use it: parameters, pins and buses, and whether they are known.
 
-From PG203 (100G Ethernet), PG276 (HBM), PG164 (reset), PG247 (SmartConnect), PG195 (XDMA), and for buffers and gates
-PB043 and PB046. In a name ``#`` stands for a digit.
+They are the names that our scripts use, not read out of the product guides, which have the last word: PG203 (100G
+Ethernet), PG276 (HBM), PG164 (reset), PG247 (SmartConnect), PG195 (XDMA), PB043 and PB046 (buffers, gates). In a name
+``#`` stands for a digit.
 """
 
 import re
