@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from p4sgd.host.errors import UserError
-from p4sgd.host.new_file import new_file
+from p4sgd.host.files import new_file
 
 __all__ = ["TensorFileKind"]
 

@@ -1,13 +1,21 @@
-"""Amaranth to Verilog, the same bytes every time."""
+"""Amaranth to Verilog, the same bytes every time.
+
+Amaranth to Verilog, the same bytes every time.
+
+A component whose Verilog is made on its own.
+"""
 
 import os
 import re
 import warnings
 
 from amaranth.back import verilog
+from amaranth.hdl import ClockSignal, Instance, ResetSignal
 from amaranth.lib import wiring
+from amaranth.lib.wiring import Out
 
-__all__ = ["instances", "modules", "share_modules", "to_verilog"]
+__all__ = ["BlackBox", "instances", "modules", "share_modules", "to_verilog"]
+
 
 _MODULE = re.compile(r"^(?:\(\* [^\n]* \*\)\n)*module +(\S+) *(\(.*?^endmodule\n)\n?", re.MULTILINE | re.DOTALL)
 """A module with its attributes, and the empty line behind it: name, and all from its list of ports to its end."""
@@ -70,3 +78,32 @@ def share_modules(text: str) -> str:
             return text
         text = _MODULE.sub(lambda match: match[0] if shared[match[1]] == match[1] else "", text)  # noqa: B023
         text = _INSTANCE.sub(lambda match: f"  {shared.get(match[1], match[1])}", text)  # noqa: B023
+
+
+class BlackBox(wiring.Component):
+    """Stands for a component in a larger design, where it is an instance of a module that is written elsewhere.
+
+    However many there are, the component is elaborated and written once.
+
+    Parameters
+    ----------
+    signature
+        Of the component, which is in the clock domain ``sync`` and has a reset.
+    module
+        Name under which :func:`p4sgd.hw.verilog.to_verilog` writes the component.
+
+    Members
+    -------
+    As in the signature.
+    """
+
+    def __init__(self, signature: wiring.Signature, module: str) -> None:
+        self._module = module
+        super().__init__(signature)
+
+    def elaborate(self, platform: object) -> Instance:
+        """The instance, its ports named as in Verilog."""
+        ports = {"i_clk": ClockSignal(), "i_rst": ResetSignal()}
+        for path, member, value in self.signature.flatten(self):
+            ports[f"{'o' if member.flow is Out else 'i'}_{'__'.join(map(str, path))}"] = value
+        return Instance(self._module, **ports)

@@ -11,8 +11,7 @@ import numpy as np
 
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import ACTIVATION, DELTA, LABEL, MARGIN, RESIDUAL, SHRINK, WEIGHT, IntArray, round_half_up
-from p4sgd.hw.spec.run import LabelMode, RunSettings
-from p4sgd.hw.spec.table import VALUE_FRACTION, LossTable
+from p4sgd.hw.spec.run import VALUE_FRACTION, LabelMode, LossTable, RunSettings
 
 __all__ = [
     "Flags",

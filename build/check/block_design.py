@@ -8,7 +8,7 @@ from p4sgd.build.check.folder import Folder
 from p4sgd.build.check.ip import IPS, Ip, inputs, is_one_of
 from p4sgd.build.check.report import Problem
 from p4sgd.build.check.scripts import Call
-from p4sgd.build.verilog_ports import find_buses
+from p4sgd.build.fpga.verilog_ports import find_buses
 
 __all__ = ["check_block_design"]
 

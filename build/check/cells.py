@@ -9,11 +9,11 @@ from p4sgd.build.check.folder import Folder
 from p4sgd.build.check.links import linked
 from p4sgd.build.check.report import Problem
 from p4sgd.build.check.scripts import Call
-from p4sgd.build.verilog_ports import read_ports
-from p4sgd.build.vitis.place import PLACE
-from p4sgd.build.vivado.folder import FLOORPLAN
+from p4sgd.build.fpga.verilog_ports import read_ports
+from p4sgd.build.fpga.vitis import PLACE
+from p4sgd.build.fpga.vivado import FLOORPLAN
 from p4sgd.hw.verilog import instances, modules
-from p4sgd.hw.worker.verilog import WORKER
+from p4sgd.hw.worker.worker import WORKER
 
 __all__ = ["check_cells"]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from p4sgd.build.artifacts import read_manifest
 from p4sgd.build.check.scripts import Run, run_script
-from p4sgd.build.verilog_ports import read_ports
+from p4sgd.build.fpga.verilog_ports import read_ports
+from p4sgd.build.generate.artifacts import read_manifest
 from p4sgd.hw.kernel.verilog import Port
 
 __all__ = ["Folder", "NotGeneratedError", "open_folder"]

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from p4sgd.build.check.folder import Folder
 from p4sgd.build.check.report import Problem
-from p4sgd.build.devices import DEVICES
-from p4sgd.build.vitis.kernel import FREE_CLOCK, REFERENCE_CLOCK, TRANSCEIVERS
-from p4sgd.build.vitis.shell import SHELLS
-from p4sgd.hw.spec.clock import CLOCK_NS
+from p4sgd.build.fpga.kernel import FREE_CLOCK, REFERENCE_CLOCK, TRANSCEIVERS
+from p4sgd.build.fpga.link import SHELLS
+from p4sgd.build.generate.devices import DEVICES
 from p4sgd.hw.spec.cmac import kernel_name
+from p4sgd.hw.spec.config import CLOCK_NS
 
 __all__ = ["check_links", "linked"]
 

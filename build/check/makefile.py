@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from p4sgd.build.check.folder import Folder
 from p4sgd.build.check.links import linked
 from p4sgd.build.check.report import Problem
-from p4sgd.build.vitis.place import PLACE
-from p4sgd.build.vitis.shell import SHELLS
+from p4sgd.build.fpga.link import SHELLS
+from p4sgd.build.fpga.vitis import PLACE
 
 __all__ = ["check_makefile"]
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from p4sgd.build.check.folder import Folder
 from p4sgd.build.check.report import Problem
 from p4sgd.build.check.scripts import Call, Run
-from p4sgd.build.verilog_ports import find_buses
-from p4sgd.hw.spec.clock import CLOCK_NS
+from p4sgd.build.fpga.verilog_ports import find_buses
+from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.verilog import instances, modules
 
 __all__ = ["check_package"]

@@ -8,19 +8,17 @@ from typing import Any
 
 import click
 
-from p4sgd.host.cli.commands.build import build
-from p4sgd.host.cli.commands.data import data
-from p4sgd.host.cli.commands.doctor import doctor
-from p4sgd.host.cli.commands.evaluate import evaluate
-from p4sgd.host.cli.commands.generate import generate
-from p4sgd.host.cli.commands.info import info
-from p4sgd.host.cli.commands.predict import predict
-from p4sgd.host.cli.commands.resources import resources
-from p4sgd.host.cli.commands.simulate import simulate
-from p4sgd.host.cli.commands.switch import switch
-from p4sgd.host.cli.commands.train import train
-from p4sgd.host.cli.commands.worker import worker
+from p4sgd.host.cli.build import build
+from p4sgd.host.cli.data import data
+from p4sgd.host.cli.doctor import doctor
 from p4sgd.host.cli.failures import FAILED, report
+from p4sgd.host.cli.generate import generate, resources
+from p4sgd.host.cli.info import info
+from p4sgd.host.cli.predict import evaluate, predict
+from p4sgd.host.cli.serve import worker
+from p4sgd.host.cli.simulate import simulate
+from p4sgd.host.cli.switch import switch
+from p4sgd.host.cli.train import train
 
 __all__ = ["Application", "main"]
 

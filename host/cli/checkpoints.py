@@ -12,13 +12,13 @@ from click.core import ParameterSource
 
 from p4sgd.host.cli.launching import started_alike
 from p4sgd.host.cli.output import Output
+from p4sgd.host.distributed.communicator import Communicator, broadcast
 from p4sgd.host.errors import UserError
-from p4sgd.host.launch.communicator import Communicator, agreed
 
 if TYPE_CHECKING:
     from p4sgd.host.training import Checkpoint, CheckpointFile
 
-__all__ = ["Job", "checkpoint_options", "how_to_go_on", "resume_job"]
+__all__ = ["TrainingRequest", "checkpoint_options", "how_to_go_on", "resume_request"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -44,7 +44,7 @@ def checkpoint_options(command: _Command) -> _Command:
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingRequest:
     """What a user wants to be trained.
 
     Parameters
@@ -77,7 +77,9 @@ class Job:
         return fields | {name: None if fields[name] is None else str(fields[name]) for name in ("out", "cluster")}
 
 
-def resume_job(saved: "Checkpoint", asked: Job, config: str | None, ranks: Communicator) -> Job:
+def resume_request(
+    saved: "Checkpoint", asked: TrainingRequest, config: str | None, ranks: Communicator
+) -> TrainingRequest:
     """The job of a checkpoint, with what the user has given anew.
 
     Parameters
@@ -112,9 +114,9 @@ def resume_job(saved: "Checkpoint", asked: Job, config: str | None, ranks: Commu
     epochs = asked.choices["epochs"] if "epochs" in given else options["epochs"]
     out = asked.out if "out" in given or origin.get("out") is None else Path(origin["out"])
     cluster = asked.cluster if "cluster" in given or origin.get("cluster") is None else Path(origin["cluster"])
-    missing = agreed(ranks, out is not None and not out.exists())
+    missing = broadcast(ranks, out is not None and not out.exists())
     _check_unfinished(saved, epochs, wanted=missing or (out is not None and "out" in given))
-    return Job(
+    return TrainingRequest(
         data=asked.data or _find(saved, "data"),
         test=asked.test or (None if saved.run.test is None else _find(saved, "test")),
         reading={
@@ -165,7 +167,7 @@ def _check_unfinished(saved: "Checkpoint", epochs: int, *, wanted: bool) -> None
 
 def _find(saved: "Checkpoint", what: str) -> str:
     """The name of a checkpoint's data, if they are still there."""
-    from p4sgd.host.data.builtin import is_builtin
+    from p4sgd.host.data.read import is_builtin
 
     name = saved.origin.get(what)
     option = "DATA" if what == "data" else f"--{what} DATA"

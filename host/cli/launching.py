@@ -6,13 +6,12 @@ from typing import Any, TypeVar
 
 import click
 
-from p4sgd.host.cli.clusters import CLUSTER
 from p4sgd.host.cli.failures import describe, report
-from p4sgd.host.cli.options import NameFrom
+from p4sgd.host.cli.options import CLUSTER, NameFrom
+from p4sgd.host.distributed.communicator import Communicator, SingleProcess
 from p4sgd.host.errors import UserError
-from p4sgd.host.launch.communicator import Alone, Communicator
 
-__all__ = ["check_spreads", "launched", "launcher_option", "part_of_job", "started_alike"]
+__all__ = ["check_distributed", "launcher_option", "part_of_job", "run_ranks", "started_alike"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -21,7 +20,7 @@ _RANKS = "p4sgd.ranks"
 
 
 def _launchers() -> Iterable[str]:
-    from p4sgd.host.launch import LAUNCHERS
+    from p4sgd.host.distributed import LAUNCHERS
 
     return LAUNCHERS
 
@@ -38,7 +37,7 @@ def launcher_option(command: _Command) -> _Command:
 
 
 @contextlib.contextmanager
-def launched(launcher: str | None) -> Iterator[Communicator]:
+def run_ranks(launcher: str | None) -> Iterator[Communicator]:
     """The processes that carry out the running command together.
 
     What fails in all of them alike is told once, else every process that fails tells its rank; then all end, with the
@@ -47,12 +46,12 @@ def launched(launcher: str | None) -> Iterator[Communicator]:
     Raises
     ------
     UserError
-        As `p4sgd.host.launch.open_communicator`.
+        As `p4sgd.host.distributed.open_communicator`.
     """
-    from p4sgd.host.launch import open_communicator
+    from p4sgd.host.distributed import open_communicator
 
     ranks = open_communicator(launcher)
-    if isinstance(ranks, Alone):
+    if isinstance(ranks, SingleProcess):
         yield ranks
         return
     context = click.get_current_context()
@@ -80,7 +79,7 @@ def started_alike(command: Sequence[str]) -> list[str]:
     return list(command) if ranks is None else ["mpiexec", "-n", str(ranks), *command, "--launcher", "mpi"]
 
 
-def check_spreads(device: str) -> None:
+def check_distributed(device: str) -> None:
     """Refuse a device whose workers must all be in one process.
 
     Raises
@@ -90,8 +89,8 @@ def check_spreads(device: str) -> None:
     """
     from p4sgd.host.devices import DEVICES
 
-    if not DEVICES[device].spreads:
-        able = ", ".join(name for name, kind in DEVICES.items() if kind.spreads)
+    if not DEVICES[device].distributed:
+        able = ", ".join(name for name, kind in DEVICES.items() if kind.distributed)
         raise UserError(f"the device {device} is for one process: leave --launcher out, or take {able}")
 
 
@@ -101,6 +100,6 @@ def part_of_job(device: str, workers: int, ranks: Communicator) -> tuple[int, di
         return workers, {}
     if device == CLUSTER:
         return workers, {"ranks": ranks}
-    from p4sgd.sim.emulator import Others
+    from p4sgd.sim.emulator import RemoteWorkers
 
-    return workers // ranks.size, {"others": Others(first=ranks.rank, workers=workers, add=ranks.all_sum)}
+    return workers // ranks.size, {"remote": RemoteWorkers(first=ranks.rank, workers=workers, add=ranks.all_sum)}

@@ -1,25 +1,39 @@
-"""What the commands' options have in common: an options file, output modes, names that are looked up late."""
+"""What the commands' options have in common: an options file, output modes, names that are looked up late.
+
+What the commands' options have in common: an options file, output modes, names that are looked up late.
+
+`--cluster`: which cluster a command is for.
+"""
 
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from p4sgd.host.errors import UserError
 
+if TYPE_CHECKING:
+    from p4sgd.host.aggregators.cluster_file import Cluster
+
 __all__ = [
+    "CLUSTER",
     "NameFrom",
+    "cluster_option",
     "common_options",
     "configuration",
     "configuration_option",
     "device_kind",
-    "disturb_option",
+    "fault_option",
+    "find_cluster",
+    "is_given",
     "json_option",
     "options_file",
     "quiet_option",
 ]
+
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -83,21 +97,21 @@ def configuration_option(command: _Command) -> _Command:
     )(command)
 
 
-class _Disturbance(click.ParamType):
-    """``NAME=CHANCE``: what disturbs the simulated cluster, and how often."""
+class _Fault(click.ParamType):
+    """``NAME=CHANCE``: a fault of the simulated cluster, and how often."""
 
     name = "NAME=CHANCE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
         """Refuse other names, saying which there are, and what is no chance."""
-        from p4sgd.host.devices.disturbances import disturbances, simulated_chances
+        from p4sgd.host.devices.faults import faults, simulated_faults
 
         name, _, text = str(value).partition("=")
-        if name not in disturbances():
-            self.fail(f"there is no disturbance {name!r}; there are {', '.join(disturbances())}", param, ctx)
+        if name not in faults():
+            self.fail(f"there is no fault {name!r}; there are {', '.join(faults())}", param, ctx)
         try:
             chance = float(text)
-            simulated_chances({name: chance})
+            simulated_faults({name: chance})
         except ValueError:
             self.fail(f"{name} needs a chance, as in {name}=0.01, not {text!r}", param, ctx)
         except UserError as error:
@@ -108,7 +122,7 @@ class _Disturbance(click.ParamType):
 def _refuse_twice(
     ctx: click.Context, param: click.Parameter, values: tuple[tuple[str, float], ...]
 ) -> tuple[tuple[str, float], ...]:
-    """Refuse two chances of one disturbance."""
+    """Refuse two chances of one fault."""
     names = [name for name, _ in values]
     for name in names:
         if names.count(name) > 1:
@@ -116,11 +130,11 @@ def _refuse_twice(
     return values
 
 
-def disturb_option(command: _Command) -> _Command:
-    """Add ``--disturb``, whose value is a tuple of names and chances, for commands that simulate a cluster."""
+def fault_option(command: _Command) -> _Command:
+    """Add ``--fault``, whose value is a tuple of names and chances, for commands that simulate a cluster."""
     return click.option(
-        "--disturb",
-        type=_Disturbance(),
+        "--fault",
+        type=_Fault(),
         multiple=True,
         callback=_refuse_twice,
         help="Disturb memories, cables or workers by chance; may be given more than once. memory_stall and link_stall "
@@ -265,3 +279,41 @@ def _check_one(ctx: click.Context, param: click.Parameter, value: Any, place: st
     except click.BadParameter as error:
         raise UserError(f"{place}: {error.message}") from error
     return text
+
+
+CLUSTER = "cluster"
+"""Name of the device that a cluster file describes."""
+
+
+def cluster_option(command: _Command) -> _Command:
+    """Add ``--cluster``."""
+    return click.option(
+        "--cluster",
+        type=click.Path(path_type=Path),
+        metavar="FILE.toml",
+        help="With --device cluster: where its workers and its aggregator are; see host/aggregators/README.md.",
+    )(command)
+
+
+def find_cluster(device: str, path: Path | None) -> "Cluster | None":
+    """The cluster of a file, None if the device is another one.
+
+    Raises
+    ------
+    UserError
+        If the device needs a file and there is none, or as `read_cluster`.
+    """
+    from p4sgd.host.aggregators.cluster_file import read_cluster
+
+    if device != CLUSTER:
+        if path is not None and is_given("cluster"):
+            raise UserError(f"--cluster {path} is of no use without --device {CLUSTER}")
+        return None
+    if path is None:
+        raise UserError(f"--device {CLUSTER} needs --cluster FILE.toml, which says where workers and aggregator are")
+    return read_cluster(path)
+
+
+def is_given(name: str) -> bool:
+    """Whether a parameter of the running command was given."""
+    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from p4sgd.host.cli.options import options_file
 from p4sgd.host.errors import UserError
-from p4sgd.host.new_file import begins_with
+from p4sgd.host.files import begins_with
 
 __all__ = [
     "check_absent",
@@ -66,7 +66,7 @@ def check_new_model(path: Path | None) -> None:
     UserError
         As `check_new_file`, or if the path is a file with something else in it.
     """
-    from p4sgd.host.model_file import is_model_file
+    from p4sgd.host.training.model_file import is_model_file
 
     _check_replaces(path, is_model_file, "model file")
 
@@ -92,7 +92,7 @@ def check_new_trace(path: Path | None) -> None:
     UserError
         As `check_new_file`, or if the path is a file with something else in it.
     """
-    from p4sgd.host.trace_file import is_trace_file
+    from p4sgd.host.cli.trace import is_trace_file
 
     _check_replaces(path, is_trace_file, "trace")
 
@@ -149,7 +149,7 @@ def check_new_images(folder: Path | None, workers: int) -> list[Path]:
         As `check_new_file`, or if something else is in one of the files.
     """
     from p4sgd.host.image.file import image_file, is_image_file
-    from p4sgd.host.prepared.folder import is_prepared
+    from p4sgd.host.streaming.folder import is_prepared
 
     if folder is None:
         return []

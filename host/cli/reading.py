@@ -85,8 +85,7 @@ def check_reading(reading: Mapping[str, Any], sources: Iterable[str | None]) -> 
     UserError
         If an option is for other formats; or if there is no such file, or its format is not to be seen.
     """
-    from p4sgd.host.data.builtin import is_builtin
-    from p4sgd.host.data.read import HEEDED, find_format
+    from p4sgd.host.data.read import HEEDED, find_format, is_builtin
 
     given = [name for name, value in reading.items() if name != "file_format" and (value or value is False)]
     if not given:

@@ -11,23 +11,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from p4sgd.host.cli.checkpoints import Job, how_to_go_on
-from p4sgd.host.cli.clusters import CLUSTER, find_cluster, is_given
-from p4sgd.host.cli.epochs import EpochTable
-from p4sgd.host.cli.launching import check_spreads, part_of_job
-from p4sgd.host.cli.options import NameFrom
-from p4sgd.host.cli.output import SIMULATOR_OPENING, Output
+from p4sgd.host.cli.checkpoints import TrainingRequest, how_to_go_on
+from p4sgd.host.cli.launching import check_distributed, part_of_job
+from p4sgd.host.cli.options import CLUSTER, NameFrom, find_cluster, is_given
+from p4sgd.host.cli.output import SIMULATOR_OPENING, EpochTable, Output, show_steps
 from p4sgd.host.cli.paths import check_apart, check_new_images
-from p4sgd.host.cli.progress import show_steps
 from p4sgd.host.cli.reading import check_reading
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, SingleProcess
 from p4sgd.host.errors import UserError
-from p4sgd.host.launch.communicator import ALONE, Alone, Communicator
 
 if TYPE_CHECKING:
     from p4sgd.host.data import Dataset
     from p4sgd.host.data.identity import DataIdentity
     from p4sgd.host.devices import Device
-    from p4sgd.host.prepared.folder import PreparedFolder
+    from p4sgd.host.streaming.folder import PreparedFolder
     from p4sgd.host.training import Checkpoint, CheckpointFile, TrainingResult
 
 __all__ = ["choose_configuration", "finish", "preparation_options", "run_training", "training_options", "weights_hash"]
@@ -75,7 +72,7 @@ def _losses() -> Iterable[str]:
 
 
 def _schedules() -> Iterable[str]:
-    from p4sgd.host.training.schedule import SCHEDULES
+    from p4sgd.host.training.options import SCHEDULES
 
     return SCHEDULES
 
@@ -148,7 +145,7 @@ def training_options(command: _Command) -> _Command:
 
 def preparation_options(command: _Command) -> _Command:
     """Add an option for every field of `TrainingOptions` that prepared data depend on."""
-    from p4sgd.host.prepared.options import OPTIONS
+    from p4sgd.host.streaming import OPTIONS
 
     for name in reversed(_OPTIONS):
         if name in OPTIONS:
@@ -158,14 +155,14 @@ def preparation_options(command: _Command) -> _Command:
 
 def run_training(
     output: Output,
-    job: Job,
+    job: TrainingRequest,
     config: str | None,
     *,
     samples: int | None = None,
     images: Path | None = None,
     checkpoint: "CheckpointFile | None" = None,
     resume: "Checkpoint | None" = None,
-    ranks: Communicator = ALONE,
+    ranks: Communicator = SINGLE_PROCESS,
     **device_options: Any,
 ) -> "TrainingResult":
     """Read the data, open the device, train, write the model, and show the epochs.
@@ -207,8 +204,8 @@ def run_training(
         from p4sgd.host.data import read_dataset
         from p4sgd.host.data.identity import identify
         from p4sgd.host.devices import open_device
-        from p4sgd.host.model_file import save_model
         from p4sgd.host.training import TrainingOptions, train
+        from p4sgd.host.training.model_file import save_model
         from p4sgd.hw.spec.config import PRESETS
 
         cluster = find_cluster(job.device, job.cluster)
@@ -218,14 +215,14 @@ def run_training(
             choices["workers"] = _workers_of(
                 f"{job.cluster} has", len(cluster.workers), job, is_fixed=resume is not None
             )
-        if not isinstance(ranks, Alone):
-            check_spreads(job.device)
+        if not isinstance(ranks, SingleProcess):
+            check_distributed(job.device)
             choices["workers"] = _workers_of("mpiexec has started", ranks.size, job, is_fixed=resume is not None)
         check_reading(job.reading, [job.data, job.test])
     prepared = _open_prepared(job.data, samples, images, ranks)
     if prepared is not None:
         fixed = {name for name in choices if resume is not None or is_given(name)}
-        if cluster is not None or not isinstance(ranks, Alone):
+        if cluster is not None or not isinstance(ranks, SingleProcess):
             fixed.add("workers")
         choices = prepared.options(choices, fixed)
     with output.working("getting ready"):
@@ -296,8 +293,8 @@ def run_training(
 
 def _open_prepared(data: str, samples: int | None, images: Path | None, ranks: Communicator) -> "PreparedFolder | None":
     """A folder of prepared data, if that is what the user has named."""
-    from p4sgd.host.data.builtin import is_builtin
-    from p4sgd.host.prepared.folder import is_prepared, open_prepared
+    from p4sgd.host.data.read import is_builtin
+    from p4sgd.host.streaming.folder import is_prepared, open_prepared
 
     if is_builtin(data) or not Path(data).is_dir():
         return None
@@ -338,7 +335,7 @@ def _note_doctor(device: "Device", cluster: Path | None) -> Iterator[None]:
         raise
 
 
-def _workers_of(whose: str, there: int, job: Job, *, is_fixed: bool) -> int:
+def _workers_of(whose: str, there: int, job: TrainingRequest, *, is_fixed: bool) -> int:
     """How many workers a run has where that is not free: those that there are, unless others were asked for."""
     wanted: int = job.choices["workers"]
     if wanted != there and (is_fixed or is_given("workers")):

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from p4sgd.host.data.dataset import FeatureSpace
-from p4sgd.host.errors import UserError
-from p4sgd.host.launch.communicator import ALONE, Communicator
-from p4sgd.host.shortening import listed
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
+from p4sgd.host.errors import UserError, listed
 
 __all__ = ["LABEL_NAMES", "Columns", "ReadOptions", "choose_columns"]
 
@@ -52,7 +51,7 @@ class ReadOptions:
     header: bool | None = None
     delimiter: str | None = None
     zero_based: bool | None = None
-    communicator: Communicator = ALONE
+    communicator: Communicator = SINGLE_PROCESS
 
 
 @dataclass(frozen=True)

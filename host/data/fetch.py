@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from p4sgd.host.errors import UserError
-from p4sgd.host.new_file import new_file
+from p4sgd.host.files import new_file
 
 __all__ = ["LOCK_FILE", "ORIGINALS", "Fetched", "Original", "fetch"]
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.dataset import Dataset
-from p4sgd.host.launch.communicator import ByteArray, Communicator, agreed
+from p4sgd.host.distributed.communicator import ByteArray, Communicator, broadcast
 
 __all__ = ["DataIdentity", "identify"]
 
@@ -50,7 +50,7 @@ def identify(data: Dataset) -> DataIdentity:
     for part in _parts(data):
         for block in _in_turn(data.communicator, part):
             digest.update(block.data)
-    return DataIdentity(data.name, data.samples, data.feature_count, agreed(data.communicator, digest.hexdigest()))
+    return DataIdentity(data.name, data.samples, data.feature_count, broadcast(data.communicator, digest.hexdigest()))
 
 
 def _parts(data: Dataset) -> list[npt.NDArray[Any]]:
@@ -74,4 +74,4 @@ def _in_turn(communicator: Communicator, part: npt.NDArray[Any]) -> Iterator[Byt
         for block in range(count):
             own = part[block * step : (block + 1) * step] if source == communicator.rank else nothing
             sent = [np.ascontiguousarray(own).reshape(-1).view(np.uint8), *[nothing] * (communicator.size - 1)]
-            yield communicator.exchange(sent)[source]
+            yield communicator.all_to_all(sent)[source]

@@ -1,23 +1,89 @@
-"""Reading a data set from wherever it is."""
+"""Reading a data set from wherever it is.
+
+Real data sets that come with scikit-learn, by name.
+
+Reading a data set from wherever it is.
+
+From the name of a data set to its blocks.
+
+Reading a data set a block of samples at a time, as often as needed and in bounded memory.
+"""
 
 import difflib
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
-from p4sgd.host.data.arrays import read_npy, read_npz
-from p4sgd.host.data.builtin import BUILTIN, is_builtin, read_builtin
 from p4sgd.host.data.columns import ReadOptions
-from p4sgd.host.data.csv_file import read_csv
-from p4sgd.host.data.dataset import Dataset, FeatureSpace
-from p4sgd.host.data.libsvm import read_libsvm
-from p4sgd.host.data.opening import SUFFIXES, check_compression, open_data, plain_name
-from p4sgd.host.data.parquet import read_parquet
+from p4sgd.host.data.dataset import Dataset, FeatureSpace, join_shares
+from p4sgd.host.data.formats.arrays import read_npy, read_npz
+from p4sgd.host.data.formats.csv_file import read_csv
+from p4sgd.host.data.formats.libsvm import LibsvmSource, read_libsvm
+from p4sgd.host.data.formats.npy import NpySource
+from p4sgd.host.data.formats.npz import NpzSource
+from p4sgd.host.data.formats.opening import SUFFIXES, explained, open_data, plain_name
+from p4sgd.host.data.formats.parquet import read_parquet
+from p4sgd.host.data.formats.source import Source
+from p4sgd.host.data.formats.tables import CsvSource, ParquetSource
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, share_of
 from p4sgd.host.errors import UserError
-from p4sgd.host.launch.communicator import ALONE, Communicator
 
-__all__ = ["FORMATS", "HEEDED", "check_options", "explained", "find_format", "read_dataset"]
+__all__ = [
+    "BUILTIN",
+    "FORMATS",
+    "HEEDED",
+    "Source",
+    "check_options",
+    "find_format",
+    "is_builtin",
+    "open_source",
+    "read_builtin",
+    "read_dataset",
+]
+
+
+BUILTIN = {
+    "breast_cancer": "569 tumours, 30 features: malignant (0) or benign (1)",
+    "diabetes": "442 patients, 10 features: progression of the disease after a year, a regression",
+    "digits": "1797 images of handwritten digits, 64 features, labels 0 to 9; digits:3 is digit 3 against the rest",
+    "iris": "150 flowers, 4 features, labels 0 to 2; iris:1 is label 1 against the rest",
+    "wine": "178 wines, 13 features, labels 0 to 2; wine:0 is label 0 against the rest",
+}
+"""Names and what they stand for."""
+
+
+def is_builtin(source: str) -> bool:
+    """Whether a source names a built-in data set, as ``digits`` or ``digits:3``."""
+    return source.partition(":")[0] in BUILTIN
+
+
+def read_builtin(source: str, communicator: Communicator = SINGLE_PROCESS) -> Dataset:
+    """Load a built-in data set.
+
+    With a colon and a label, that label becomes 1 and all others become 0. Of several ranks each keeps its share.
+
+    Raises
+    ------
+    UserError
+        If there is no such data set or label.
+    """
+    import sklearn.datasets
+
+    name, colon, wanted = source.partition(":")
+    if name not in BUILTIN:
+        raise UserError(f"there is no built-in data set {name!r}; there are {', '.join(BUILTIN)}")
+    bunch = getattr(sklearn.datasets, f"load_{name}")()
+    labels = bunch.target.astype(float)
+    if colon:
+        if name == "diabetes":
+            raise UserError(f"{source}: the labels of {name} are measurements, not classes")
+        known = [str(label) for label in sorted(set(bunch.target.tolist()))]
+        if wanted not in known:
+            raise UserError(f"{source}: {name} has no label {wanted!r}; there are {', '.join(known)}")
+        labels = (labels == float(wanted)).astype(float)
+    own = share_of(communicator, labels.size)
+    return join_shares(bunch.data[own.start : own.stop], labels, source, communicator)
+
 
 FORMATS: dict[str, Callable[[Path, ReadOptions], Dataset]] = {
     "libsvm": read_libsvm,
@@ -68,14 +134,14 @@ def read_dataset(
     header: bool | None = None,
     delimiter: str | None = None,
     zero_based: bool | None = None,
-    communicator: Communicator = ALONE,
+    communicator: Communicator = SINGLE_PROCESS,
 ) -> Dataset:
     """Read a data set.
 
     Parameters
     ----------
     source
-        Path of a file, or name of a built-in data set (:data:`p4sgd.host.data.builtin.BUILTIN`; ``./digits`` is a file
+        Path of a file, or name of a built-in data set (:data:`p4sgd.host.data.read.BUILTIN`; ``./digits`` is a file
         in any case). The format is that of the extension (.libsvm .svm .svmlight .csv .tsv .npz .npy .parquet .pq,
         text formats also with .gz .bz2 .xz after it), else seen from the first bytes.
     file_format
@@ -162,32 +228,6 @@ def _hint(name: str) -> str:
     return f"; did you mean {close[0]}?" if close else f"; built-in data sets are {', '.join(BUILTIN)}"
 
 
-@contextmanager
-def explained(path: Path, guessed: str | None) -> Iterator[None]:
-    """Read a file; what a mistake looks like may not be what it is.
-
-    Parameters
-    ----------
-    path
-        The file.
-    guessed
-        Its format, if that was only guessed.
-
-    Raises
-    ------
-    UserError
-        Those from within the ``with`` block, with a hint if the format was guessed; or another one if compressed data
-        are damaged, which as text may look like the user's mistake before it is found out.
-    """
-    try:
-        yield
-    except UserError as error:
-        check_compression(path)
-        if guessed is not None:
-            raise UserError(f"{error} (it looks like {guessed}; if it is not, say so with --format)") from error
-        raise
-
-
 def _look(path: Path) -> str:
     """The format that the first bytes show.
 
@@ -215,3 +255,63 @@ def _look(path: Path) -> str:
     if any(delimiter in lines[0] for delimiter in (b",", b";", b"\t")):
         return "csv"
     raise UserError(f"{path}: unknown format: say which it is with --format")
+
+
+_SOURCES: dict[str, type[Source]] = {
+    "libsvm": LibsvmSource,
+    "csv": CsvSource,
+    "npz": NpzSource,
+    "npy": NpySource,
+    "parquet": ParquetSource,
+}
+"""By the name of the format, see `p4sgd.host.data.read.FORMATS`."""
+
+
+class _Builtin(Source):
+    """A data set that comes with scikit-learn: one block."""
+
+    @property
+    def size(self) -> int:
+        return 0
+
+    @property
+    def position(self) -> int:
+        return 0
+
+    def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
+        dataset = read_builtin(self.name)
+        self._space = dataset.space
+        yield dataset
+
+
+def open_source(
+    source: str | Path,
+    *,
+    file_format: str | None = None,
+    label_column: str | int | None = None,
+    ignore_columns: Sequence[str | int] = (),
+    header: bool | None = None,
+    delimiter: str | None = None,
+    zero_based: bool | None = None,
+) -> Source:
+    """Find a data set with labels; nothing but its first bytes is read.
+
+    Parameters
+    ----------
+    source, file_format, label_column, ignore_columns, header, delimiter, zero_based
+        See `p4sgd.host.data.read_dataset`.
+
+    Raises
+    ------
+    UserError
+        If there is no such source or format.
+    """
+    options = ReadOptions(label_column, tuple(ignore_columns), True, None, header, delimiter, zero_based)
+    check_options(options)
+    if isinstance(source, str) and file_format is None and is_builtin(source):
+        return _Builtin(Path(source), options)
+    path = Path(source)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UserError(f"{source}: is no ordinary file, which can be read twice: write the data to one")
+    found, is_guess = find_format(source, file_format)
+    return _SOURCES[found](path, options, found if is_guess else None)

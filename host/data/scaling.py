@@ -1,4 +1,11 @@
-"""Scaling features into the range that the hardware reads: [0, 1], or [−1, 1]."""
+"""Scaling features into the range that the hardware reads, and quantising them to the integers of an image.
+
+Smallest and largest value of every column, of a matrix or of several that are one under the other.
+
+Scaling features into the range that the hardware reads: [0, 1], or [−1, 1].
+
+From scaled features to the integers that an image stores, and what these stand for.
+"""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -7,11 +14,61 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.dataset import Features, find_not_finite
-from p4sgd.host.data.extremes import Extremes
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError
-from p4sgd.host.launch.communicator import ALONE, Communicator
+from p4sgd.hw.spec.fixed import IntArray
 
-__all__ = ["KINDS", "Scaling"]
+__all__ = ["KINDS", "Extremes", "Scaling", "feature_values", "quantize", "steps"]
+
+
+class Extremes:
+    """What samples say about the columns.
+
+    Parameters
+    ----------
+    features
+        How many columns there are.
+
+    Attributes
+    ----------
+    low, high
+        float64 (features,): smallest and largest value that is stored, NaN if one is; ±∞ if none is stored.
+    stored
+        int64 (features,): how many values are stored. A sparse matrix does not store zeros.
+    samples
+        How many samples were seen.
+    """
+
+    def __init__(self, features: int) -> None:
+        self.low: npt.NDArray[np.float64] = np.full(features, np.inf)
+        self.high: npt.NDArray[np.float64] = np.full(features, -np.inf)
+        self.stored: npt.NDArray[np.int64] = np.zeros(features, np.int64)
+        self.samples = 0
+
+    def add(self, features: Features) -> None:
+        """Look at some samples."""
+        if features.shape[0] == 0:
+            return
+        self.samples += features.shape[0]
+        if isinstance(features, np.ndarray):
+            np.minimum(self.low, features.min(axis=0), out=self.low)
+            np.maximum(self.high, features.max(axis=0), out=self.high)
+            self.stored += features.shape[0]
+            return
+        # In place: scipy's own column minimum makes a copy of the matrix.
+        with np.errstate(invalid="ignore"):  # NaN
+            np.minimum.at(self.low, features.indices, features.data)
+            np.maximum.at(self.high, features.indices, features.data)
+        np.add.at(self.stored, features.indices, 1)
+
+    def range(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Smallest and largest value of each column, zeros that are not stored included; NaN if it has one."""
+        holes = self.stored < self.samples
+        low, high = self.low.copy(), self.high.copy()
+        low[holes] = np.minimum(low[holes], 0.0)
+        high[holes] = np.maximum(high[holes], 0.0)
+        return low, high
+
 
 KINDS = ("auto", "minmax", "maxabs")
 """Ways to scale; see `Scaling.fit`."""
@@ -48,7 +105,7 @@ class Scaling:
     signed: bool
 
     @classmethod
-    def fit(cls, features: Features, kind: str = "auto", communicator: Communicator = ALONE) -> Self:
+    def fit(cls, features: Features, kind: str = "auto", communicator: Communicator = SINGLE_PROCESS) -> Self:
         """Choose offset and scale for the columns of a training set, of whose samples every rank has some.
 
         - ``minmax`` maps the smallest value of a column to 0 and the largest to 1: unsigned. A constant column becomes
@@ -146,3 +203,62 @@ def _scaled(
     with np.errstate(over="ignore"):  # only far outside the range of the training data
         scaled *= scale * 2
     return scaled
+
+
+def steps(stored: int, signed: bool) -> int:
+    """The integer of a scaled feature of 1: 2^S − 1, or 2^(S−1) − 1 when signed, but at least 1.
+
+    A signed feature of one plane is −1 or 0: two's complement of one bit has no +1, so positive features become 0.
+    Training remarks on it.
+    """
+    return max(1, (1 << (stored - 1)) - 1) if signed else (1 << stored) - 1
+
+
+def quantize(a: npt.NDArray[np.float64], stored: int, signed: bool) -> IntArray:
+    """Scaled features to S-bit integers: q = ⌊a · steps + 1/2⌋, clamped to what S bits hold.
+
+    Parameters
+    ----------
+    a
+        float64, any shape; nominally in [0, 1] or [−1, 1].
+    stored
+        Planes (S), 1 to 8.
+    signed
+        Two's complement.
+
+    Returns
+    -------
+    int64 of the same shape. Within the nominal range q / steps is within half a step of a, except for the missing +1
+    of a signed single plane.
+    """
+    low, high = (-(1 << (stored - 1)), (1 << (stored - 1)) - 1) if signed else (0, (1 << stored) - 1)
+    scaled = a * steps(stored, signed)
+    scaled += 0.5
+    np.floor(scaled, out=scaled)
+    np.clip(scaled, low, high, out=scaled)
+    return scaled.astype(np.int64)
+
+
+def feature_values(
+    scale: npt.NDArray[np.float64], offset: npt.NDArray[np.float64], stored: int, signed: bool
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Slope and constant of what the hardware reads, in terms of the raw feature and but for rounding.
+
+    The hardware reads q / 2^S (or q / 2^(S−1) when signed) ≈ slope · x + constant, with slope = scale · steps / 2^S and
+    constant = −offset · slope.
+
+    Parameters
+    ----------
+    scale, offset
+        Of a `p4sgd.host.data.Scaling`: a = (x − offset) · scale.
+    stored
+        Planes (S).
+    signed
+        Two's complement.
+
+    Returns
+    -------
+    Slopes and constants, float64, of the shape of ``scale``.
+    """
+    slope = scale * (steps(stored, signed) / 2.0 ** (stored - int(signed)))
+    return slope, -offset * slope

@@ -15,7 +15,7 @@ import scipy.sparse
 
 from p4sgd.host.data.dataset import Dataset
 from p4sgd.host.errors import UserError
-from p4sgd.host.new_file import new_file
+from p4sgd.host.files import new_file
 
 __all__ = ["SHAPES", "Shape", "make_dataset", "write_dataset"]
 

@@ -36,12 +36,12 @@ class DeviceKind:
     module: str
     class_name: str
     has_network: bool
-    spreads: bool = False
+    distributed: bool = False
 
 
 DEVICES: Mapping[str, DeviceKind] = {
     "emulator": DeviceKind(
-        "exact and fast, on this machine", "p4sgd.sim.emulator", "EmulatedDevice", has_network=False, spreads=True
+        "exact and fast, on this machine", "p4sgd.sim.emulator", "EmulatedDevice", has_network=False, distributed=True
     ),
     "rtl": DeviceKind(
         "the generated Verilog, simulated: exact and slow", "p4sgd.host.devices.rtl", "RtlDevice", has_network=True
@@ -51,7 +51,7 @@ DEVICES: Mapping[str, DeviceKind] = {
         "p4sgd.host.devices.cluster",
         "ClusterDevice",
         has_network=True,
-        spreads=True,
+        distributed=True,
     ),
 }
 """Every kind of device by the name that the user gives, the default first."""

@@ -1,6 +1,6 @@
 """The `cluster` device: workers that are processes or boards, and an aggregator, joined by a real network.
 
-A cluster file says where they are (`p4sgd.host.switch.cluster_file`). The workers say themselves how big they are.
+A cluster file says where they are (`p4sgd.host.aggregators.cluster_file`). The workers say themselves how big they are.
 """
 
 import contextlib
@@ -11,20 +11,18 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.board.client import RemoteWorker
-from p4sgd.host.control.address import ControlAddress
-from p4sgd.host.devices.link_state import LinkState
+from p4sgd.host.aggregators.cluster_file import Cluster, NetworkOptions, WorkerAddress
+from p4sgd.host.aggregators.controller import Controller, open_controller
+from p4sgd.host.aggregators.membership import Membership
+from p4sgd.host.devices.device import NetworkSettings
 from p4sgd.host.devices.members import Members, before_write
-from p4sgd.host.devices.network import NetworkSettings
-from p4sgd.host.devices.xrt.worker import BoardWorker
+from p4sgd.host.devices.remote_worker import RemoteWorker
+from p4sgd.host.devices.xrt_worker import BoardWorker
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.launch.communicator import ALONE, Communicator
-from p4sgd.host.switch.cluster_file import Cluster, NetworkOptions, WorkerAddress
-from p4sgd.host.switch.controller import Controller
-from p4sgd.host.switch.membership import Membership
-from p4sgd.host.switch.opening import open_controller
-from p4sgd.hw.spec.clock import CLOCK_NS
-from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.host.rpc.address import ControlAddress
+from p4sgd.hw.spec.cmac import LinkState
+from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 
 __all__ = ["ClusterDevice", "ClusterWorker", "network_settings"]
 
@@ -112,7 +110,7 @@ class ClusterDevice:
     name = "cluster"
 
     def __init__(
-        self, config: WorkerConfig | None, workers: int, *, cluster: Cluster, ranks: Communicator = ALONE
+        self, config: WorkerConfig | None, workers: int, *, cluster: Cluster, ranks: Communicator = SINGLE_PROCESS
     ) -> None:
         if workers != len(cluster.workers):
             raise UserError(f"the cluster file has {len(cluster.workers)} workers, not {workers}")

@@ -1,11 +1,15 @@
-"""What a worker is, by its registers."""
+"""What a worker is, by its registers.
 
-from p4sgd.host.control.identity import find_other_map
+Whether registers are those of the map that this program knows.
+
+What a worker is, by its registers.
+"""
+
 from p4sgd.host.devices.device import Device, client_of
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.register_map import RegisterClient
+from p4sgd.hw.spec.register_map import RegisterClient, find_other_map
 
 __all__ = ["find_foreign", "read_configuration", "shape_of"]
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
+from p4sgd.host.aggregators.membership import Applicant, Membership
 from p4sgd.host.devices.device import Worker, client_of
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.launch.communicator import ALONE, Communicator, agreed
-from p4sgd.host.switch.membership import Applicant, Membership
 from p4sgd.hw.spec import registers
 
 __all__ = ["Members", "before_write"]
@@ -30,7 +30,7 @@ class Members:
         Ranks with workers of the same aggregator. They have them join alike.
     """
 
-    def __init__(self, membership: Callable[[], Membership], ranks: Communicator = ALONE) -> None:
+    def __init__(self, membership: Callable[[], Membership], ranks: Communicator = SINGLE_PROCESS) -> None:
         self._membership = membership
         self._ranks = ranks
         self._started: set[int] = set()
@@ -51,7 +51,7 @@ class Members:
                     self._membership().join(applicant, its_port, first_round, index=its_index)
             except P4sgdError as error:
                 problem = error
-        problem = agreed(self._ranks, problem)  # and no worker joins before the aggregator knows of all
+        problem = broadcast(self._ranks, problem)  # and no worker joins before the aggregator knows of all
         if problem is not None:
             raise problem
 
@@ -70,6 +70,6 @@ class Members:
         started, self._started = self._started, set()
         everywhere = set().union(*self._ranks.all_gather(started))
         missing = self._membership().of_same_jobs(everywhere) - everywhere if self._ranks.rank == 0 else set()
-        if missing := agreed(self._ranks, missing):
+        if missing := broadcast(self._ranks, missing):
             raise P4sgdError(f"workers {sorted(missing)} were not started, so the others would wait for ever")
         return started

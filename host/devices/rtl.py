@@ -9,17 +9,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from p4sgd.host.devices.disturbances import cluster_inputs
+from p4sgd.host.aggregators.fpga import FpgaAggregator
+from p4sgd.host.aggregators.membership import Membership
+from p4sgd.host.devices.faults import fault_inputs
 from p4sgd.host.devices.members import Members, before_write
-from p4sgd.host.devices.simulated_banks import SimulatedBanks
-from p4sgd.host.devices.simulator import Simulator
+from p4sgd.host.devices.simulator import SimulatedBanks, Simulator
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.new_file import new_file
-from p4sgd.host.switch.fpga import FpgaAggregator
-from p4sgd.host.switch.membership import Membership
-from p4sgd.hw.spec.clock import CLOCK_NS
-from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.drop import Drop
+from p4sgd.host.files import new_file
+from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
+from p4sgd.hw.spec.packet import DropReason
 
 if TYPE_CHECKING:
     from p4sgd.sim.cluster.trace import Trace
@@ -60,7 +58,7 @@ class RtlDevice:
     """A cluster of ``workers`` workers and an aggregator, simulated from its Verilog.
 
     Workers that join under the same job number are a job; there may be several at a time
-    (`p4sgd.host.switch.membership`).
+    (`p4sgd.host.aggregators.membership`).
 
     Parameters
     ----------
@@ -69,13 +67,13 @@ class RtlDevice:
     workers
         How many.
     seed
-        Of the simulated disturbances.
+        Of the simulated faults.
     waves
         Where to leave a waveform (VCD).
     on_trace
         Called with what the workers did when, when the device is closed.
     chances
-        Of disturbances, as `disturb` takes them.
+        Of faults, as `inject_faults` takes them.
 
     Raises
     ------
@@ -107,7 +105,7 @@ class RtlDevice:
         self._members = Members(lambda: self._membership)
         settings = {"seed": seed & 0xFFFFFFFF, "note_events": int(on_trace is not None)}
         settings |= dict.fromkeys(("spared", "up_cut", "down_cut"), 0)
-        settings |= cluster_inputs(chances)
+        settings |= fault_inputs(chances)
         self._simulator = Simulator(lambda: build_cluster(config, workers, waves=waves is not None), settings)
         self._workers = [
             RtlWorker(self, index, SimulatedBanks(config, index, self._simulator)) for index in range(workers)
@@ -131,7 +129,7 @@ class RtlDevice:
     def _membership(self) -> Membership:
         return Membership(self.aggregator)
 
-    def disturb(self, *, spared: Iterable[int] = (), **chances: float) -> None:
+    def inject_faults(self, *, spared: Iterable[int] = (), **chances: float) -> None:
         """Disturb memories, cables and workers from now on, with the chances that are given and nothing else.
 
         Parameters
@@ -148,7 +146,7 @@ class RtlDevice:
         UserError
             If a chance is too small to be simulated.
         """
-        self._simulator.request("set", spared=sum(1 << worker for worker in spared), **cluster_inputs(chances))
+        self._simulator.request("set", spared=sum(1 << worker for worker in spared), **fault_inputs(chances))
 
     def cut(self, *, up: Iterable[int] = (), down: Iterable[int] = ()) -> None:
         """Cut the links from these workers, and those to these, from now on; and mend all others."""
@@ -174,7 +172,7 @@ class RtlDevice:
                 accepted = sum(counted[f"JOB{place}_ACCEPTED"] for place in range(self.aggregator.config.jobs))
                 dropped = [
                     f"{counted[f'DROPPED_{drop.name}']:,} {drop.help}"
-                    for drop in Drop
+                    for drop in DropReason
                     if counted[f"DROPPED_{drop.name}"]
                 ]
                 raise P4sgdError(

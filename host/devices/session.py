@@ -9,21 +9,19 @@ from typing import Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.devices.device import Device, client_of
+from p4sgd.host.aggregators.membership import NumberTakenError
+from p4sgd.host.devices.device import Device, NetworkSettings, client_of
 from p4sgd.host.devices.diagnosis import NetworkError, explain_network_error, inquire
 from p4sgd.host.devices.identification import find_foreign, shape_of
-from p4sgd.host.devices.network import NetworkSettings
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, raise_on_all
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.launch.communicator import ALONE, Communicator, together
-from p4sgd.host.switch.membership import NumberTakenError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.job import JOB_NUMBERS
 from p4sgd.hw.spec.registers import ModelSource
-from p4sgd.hw.spec.run import RunSettings
-from p4sgd.hw.spec.table import LossTable
+from p4sgd.hw.spec.run import LossTable, RunSettings
 
 __all__ = ["RunReport", "Session", "WorkerImage", "bank_bytes"]
 
@@ -105,11 +103,11 @@ class Session:
     ------
     P4sgdError
         If a worker is no P4SGD worker, speaks another version of the register map or has another configuration than
-        the device says, or if the aggregator does not serve the job (`p4sgd.host.switch.membership`).
+        the device says, or if the aggregator does not serve the job (`p4sgd.host.aggregators.membership`).
     """
 
     def __init__(
-        self, device: Device, network: NetworkSettings | None = None, communicator: Communicator = ALONE
+        self, device: Device, network: NetworkSettings | None = None, communicator: Communicator = SINGLE_PROCESS
     ) -> None:
         self._device = device
         self._ranks = communicator
@@ -247,7 +245,7 @@ class Session:
             self._join()
         self._joined = False
         try:
-            together(self._ranks, partial(self._start, source, store))
+            raise_on_all(self._ranks, partial(self._start, source, store))
             self._device.wait(timeout_s)
         except BaseException as error:
             self._abort()

@@ -1,15 +1,24 @@
-"""A simulator's process, whose failures are told as those of a device."""
+"""A simulator's process with the memory banks of its workers.
+
+A simulator's process, whose failures are told as those of a device.
+
+Memory banks of a simulated worker, as its host sees them.
+"""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from p4sgd.host.errors import P4sgdError
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.hw.spec.config import WorkerConfig
 
 if TYPE_CHECKING:
     from p4sgd.sim.verilator import Build
 
-__all__ = ["Simulator"]
+__all__ = ["SimulatedBanks", "Simulator"]
 
 
 class Simulator:
@@ -64,3 +73,113 @@ class Simulator:
     def close(self) -> None:
         """End it and delete its files."""
         self._process.close()
+
+
+class SimulatedBanks:
+    """Keeps what is written until a run starts, and reads back what runs have written.
+
+    Parameters
+    ----------
+    config
+        Size of the worker.
+    worker
+        Its number in the simulator.
+    simulator
+        Where it is.
+    """
+
+    def __init__(self, config: WorkerConfig, worker: int, simulator: Simulator) -> None:
+        from p4sgd.sim.cluster.protocol import MEMORY_BITS
+
+        self._config = config
+        self._worker = worker
+        self._simulator = simulator
+        self._bytes = 1 << MEMORY_BITS
+        self._banks = [np.zeros(0, np.uint8) for _ in range(config.memories)]
+        self._dirty: set[int] = set()
+        self._stale: set[int] = set()
+
+    def write(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
+        """Copy bytes into a bank.
+
+        Raises
+        ------
+        UserError
+            If the bank is too small.
+        """
+        self.check(bank, address, data.size)
+        self._fetch(bank)
+        self._place(bank, address, data.reshape(-1))
+        self._dirty.add(bank)
+
+    def read(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
+        """Copy bytes out of a bank; what was never written is 0.
+
+        Raises
+        ------
+        UserError
+            If the bank is too small.
+        """
+        self.check(bank, address, size)
+        memory = self._fetch(bank)
+        result = np.zeros(size, np.uint8)
+        known = memory[address : address + size]
+        result[: known.size] = known
+        return result
+
+    def check(self, bank: int, address: int, size: int) -> None:
+        """Refuse bytes that a bank has no room for.
+
+        Raises
+        ------
+        UserError
+            If it is too small.
+        """
+        if address + size > self._bytes:
+            raise UserError(
+                f"bank {bank} needs {address + size:,} bytes, the simulated memory has {self._bytes:,}: use fewer "
+                "samples or the emulator"
+            )
+
+    def hand_over(self) -> None:
+        """Load what was written, before a run. It may write any engine's bank, so all are fetched anew after it."""
+        from p4sgd.sim.cluster.protocol import memory_file
+
+        mask = 0
+        for bank in sorted(self._dirty):
+            path = self._simulator.folder / memory_file(self._worker, bank)
+            try:
+                path.write_bytes(self._banks[bank].data)  # not tofile(), whose errors do not say what is wrong
+            except OSError as error:
+                raise UserError(f"{path}: cannot write: {error.strerror}") from error
+            mask |= self._bit(bank)
+        self._dirty.clear()
+        if mask:
+            self._simulator.request("load", memories=mask)
+        self._stale.update(self._config.model_memory(engine) for engine in range(self._config.engines))
+
+    def _fetch(self, bank: int) -> npt.NDArray[np.uint8]:
+        """Bring a bank up to date after a run."""
+        from p4sgd.sim.cluster.protocol import read_saved
+
+        if bank in self._stale:
+            self._simulator.request("save", memories=self._bit(bank))
+            try:
+                saved = read_saved(self._simulator.folder, self._worker, bank)
+            except ValueError as error:
+                raise UserError(str(error)) from error
+            for address, data in saved:
+                self._place(bank, address, data)
+            self._stale.discard(bank)
+        return self._banks[bank]
+
+    def _place(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
+        memory = self._banks[bank]
+        end = address + data.size
+        if end > memory.size:
+            memory = np.concatenate([memory, np.zeros(end - memory.size, np.uint8)])
+            self._banks[bank] = memory
+        memory[address:end] = data
+
+    def _bit(self, bank: int) -> int:
+        return 1 << self._worker * self._config.memories + bank

@@ -1,7 +1,6 @@
 """Images of the workers' memories: partition of the features, packing into planes, and the image file."""
 
 from p4sgd.host.image.file import Image, open_image
-from p4sgd.host.image.partition import Shard, partition
-from p4sgd.host.image.prepare import prepare_images
+from p4sgd.host.image.packing import Shard, partition, prepare_images
 
 __all__ = ["Image", "Shard", "open_image", "partition", "prepare_images"]

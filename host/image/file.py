@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.errors import UserError
-from p4sgd.host.new_file import begins_with
+from p4sgd.host.files import begins_with
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
 

@@ -1,10 +1,7 @@
 """Losses by name. A new loss is one class in a file of its own and one entry here."""
 
 from p4sgd.host.errors import UserError
-from p4sgd.host.losses.hinge import Hinge
-from p4sgd.host.losses.logistic import Logistic
-from p4sgd.host.losses.loss import Loss, Task
-from p4sgd.host.losses.squared import Squared
+from p4sgd.host.losses.loss import Hinge, Logistic, Loss, Squared, Task
 
 __all__ = ["LOSSES", "Loss", "Task", "get_loss"]
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.hw.spec.fixed import INTERCEPT, MARGIN, RESIDUAL, SLOPE
-from p4sgd.hw.spec.table import VALUE_FRACTION, LossTable
+from p4sgd.hw.spec.run import VALUE_FRACTION, LossTable
 
 __all__ = ["Shape", "fit_table", "table_error"]
 

@@ -8,9 +8,8 @@ import numpy as np
 
 from p4sgd.host.data.dataset import Labelled
 from p4sgd.host.data.labels import EXACT
-from p4sgd.host.errors import UserError
+from p4sgd.host.errors import UserError, listed
 from p4sgd.host.losses.loss import FloatArray, Task
-from p4sgd.host.shortening import listed
 from p4sgd.hw.spec.fixed import LABEL, IntArray
 
 __all__ = ["LabelCoding"]

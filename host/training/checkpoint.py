@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from p4sgd.host.data.identity import DataIdentity
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, raise_on_all
 from p4sgd.host.errors import UserError
-from p4sgd.host.launch.communicator import ALONE, Communicator, together
 from p4sgd.host.tensor_file import TensorFileKind
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.result import EpochRecord
@@ -80,7 +80,7 @@ class State:
     first_rate
         The rate that the schedule began with, which may come from the data; ``None`` before that is known.
     divisor
-        See `p4sgd.host.training.schedule.LearningRateSchedule`.
+        See `p4sgd.host.training.options.LearningRateSchedule`.
     idle
         Epochs without progress.
     best
@@ -245,7 +245,7 @@ class CheckpointFile:
                 f"name another file, or delete it"
             )
 
-    def keep(self, run: Run, state: State, ranks: Communicator = ALONE) -> None:
+    def keep(self, run: Run, state: State, ranks: Communicator = SINGLE_PROCESS) -> None:
         """Have the first of the ranks write the file; all of them know then that there is one.
 
         Raises
@@ -253,7 +253,7 @@ class CheckpointFile:
         UserError
             If it cannot be written, in all ranks.
         """
-        together(ranks, partial(self.save, run, state) if ranks.rank == 0 else None)
+        raise_on_all(ranks, partial(self.save, run, state) if ranks.rank == 0 else None)
         self.epoch = state.epoch
 
     def save(self, run: Run, state: State) -> None:

@@ -12,15 +12,15 @@ from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.data.order import shuffle
-from p4sgd.host.data.quantize import feature_values, steps
+from p4sgd.host.data.scaling import feature_values, steps
 from p4sgd.host.devices.session import bank_bytes
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Image, partition, prepare_images
-from p4sgd.host.launch.communicator import ALONE, Communicator, agreed
 from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.losses.labels import LabelCoding
 from p4sgd.host.losses.loss import FloatArray
-from p4sgd.host.model_file import Model
+from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
@@ -98,7 +98,7 @@ class Prepared:
     scaling: str
     mean_square: float
     means: npt.NDArray[np.float64] | None = None
-    communicator: Communicator = ALONE
+    communicator: Communicator = SINGLE_PROCESS
 
     def fold(self, weights: IntArray, loss: str) -> Model:
         """The model on raw features that weights of the hardware stand for.
@@ -199,7 +199,7 @@ def prepare(
         coding = LabelCoding.fit(task, data, options.positive)
     else:
         data = data.take(shuffle(data.samples, options.seed))
-    coding = agreed(data.communicator, coding)
+    coding = broadcast(data.communicator, coding)
     scaling = Scaling.fit(data.features, options.scaling, data.communicator)
     labels = coding.labels_of(data)
     images = prepare_images(

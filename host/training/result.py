@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from p4sgd.host.model_file import Model
+from p4sgd.host.training.model_file import Model
 
 __all__ = ["EpochRecord", "StopReason", "TrainingResult"]
 

@@ -1,8 +1,8 @@
 """The loop over epochs: run, measure, keep the best.
 
-A run of the workers is one epoch. After it the host reads the weights, folds them into a model on raw features (see
-`p4sgd.host.model_file`), corrects its intercept (`p4sgd.host.training.intercept`) and measures it on full-precision
-samples; what the hardware itself saw, features of a few bits with the bias as a feature, is measured beside it.
+A run of the workers is one epoch. After it the host reads the weights, folds them into a model on raw features
+(`model_file.py`), corrects its intercept and measures it on full-precision samples (`metrics.py`); what the hardware
+itself saw, features of a few bits with the bias as a feature, is measured beside it.
 """
 
 import copy
@@ -20,19 +20,16 @@ from p4sgd.host.data import Dataset
 from p4sgd.host.data.identity import identify
 from p4sgd.host.devices import Device
 from p4sgd.host.devices.session import RunReport, Session
+from p4sgd.host.distributed.communicator import broadcast, raise_on_all
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.launch.communicator import agreed, together
 from p4sgd.host.losses import Loss, get_loss
-from p4sgd.host.model_file import Model
 from p4sgd.host.training.checkpoint import Best, Checkpoint, CheckpointFile, Run, State
-from p4sgd.host.training.intercept import fit_intercept
-from p4sgd.host.training.metrics import measure
-from p4sgd.host.training.options import TrainingOptions
+from p4sgd.host.training.metrics import fit_intercept, measure, quantised_activations
+from p4sgd.host.training.model_file import Model
+from p4sgd.host.training.options import LearningRateSchedule, TrainingOptions
 from p4sgd.host.training.preparation import Prepared, PreparedData, prepare
-from p4sgd.host.training.quantised import quantised_activations
 from p4sgd.host.training.rate import Rate, automatic_rate, choose_penalties, choose_rate, largest_rate, smallest_rate
 from p4sgd.host.training.result import EpochRecord, StopReason, TrainingResult
-from p4sgd.host.training.schedule import LearningRateSchedule
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, IntArray
 from p4sgd.hw.spec.registers import ModelSource
@@ -119,7 +116,7 @@ def train(
         if checkpoint is not None:
             ranks = data.communicator
             done = 0 if resume is None else resume.state.epoch
-            together(ranks, partial(checkpoint.check_replaces, run, done) if ranks.rank == 0 else None)
+            raise_on_all(ranks, partial(checkpoint.check_replaces, run, done) if ranks.rank == 0 else None)
             keep = partial(checkpoint.keep, run, ranks=ranks)
     if isinstance(data, Dataset):
         prepared = prepare(data, options, config, directory=directory)
@@ -166,7 +163,7 @@ class _Training:
         if form.signed and form.precision == 1:
             self._remark(_ONE_SIGNED_BIT)
         self._tell_large_batch()
-        first = state.first_rate or options.learning_rate or agreed(self._ranks, self._automatic_rate())
+        first = state.first_rate or options.learning_rate or broadcast(self._ranks, self._automatic_rate())
         choose_rate(first, options.batch, form)  # refuses what the hardware does not have
         state.first_rate = first
         smallest = smallest_rate(options.batch, form)
@@ -178,7 +175,7 @@ class _Training:
         """Train to the end."""
         session = Session(self._device, communicator=self._ranks)
         session.upload(self._prepared.images)
-        session.load_table(agreed(self._ranks, self._loss.table(self._device.workers[0].config.table_segments)))
+        session.load_table(broadcast(self._ranks, self._loss.table(self._device.workers[0].config.table_segments)))
         state, options = self._state, self._options
         source = ModelSource.ZERO
         if state.weights:
@@ -293,7 +290,7 @@ class _Training:
             penalty = self._options.l2 / 2 * float(w @ w) + self._options.l1 * float(np.abs(w).sum())
             metrics["objective"] = metrics[f"{self._fitted}_loss"] + penalty
         # The rest of the model comes from the weights by the same steps in all ranks.
-        intercept, metrics = agreed(self._ranks, (model.intercept, metrics))
+        intercept, metrics = broadcast(self._ranks, (model.intercept, metrics))
         return dataclasses.replace(model, intercept=intercept), metrics
 
     def _score(self, epoch: int, weights: IntArray, intercept: float, metrics: dict[str, float]) -> None:

@@ -1,24 +1,121 @@
-"""From frames to packets of jobs: everything that is checked before a packet's slot."""
+"""From frames to packets of jobs: everything that is checked before a packet's slot.
+
+What the parts of the aggregator hand to each other.
+
+From frames to packets of jobs: everything that is checked before a packet's slot.
+"""
 
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data, stream, wiring
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, unsigned
+from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from p4sgd.hw.aggregator.ports import JOB, MAC_BITS, Kind, admitted, member, own_item, slot_item
-from p4sgd.hw.bus.axi_stream import FrameBeat
-from p4sgd.hw.bus.stream import FlowSignature
-from p4sgd.hw.delay import delayed
-from p4sgd.hw.net.packet import parse
-from p4sgd.hw.net.receive import FrameCheck
+from p4sgd.hw.bus.axi import FrameBeat
+from p4sgd.hw.bus.stream import ValidSignature
+from p4sgd.hw.net.packet import PACKET, FrameCheck, parse
+from p4sgd.hw.primitives import pipeline
 from p4sgd.hw.spec.aggregator import AggregatorConfig
-from p4sgd.hw.spec.drop import VERDICT, Drop
-from p4sgd.hw.spec.packet import BROADCAST, PacketType
+from p4sgd.hw.spec.job import MAX_PORTS
+from p4sgd.hw.spec.packet import BROADCAST, ROUND_BITS, VERDICT, DropReason, PacketType
 from p4sgd.hw.spec.run import MAX_WORKERS
 
-__all__ = ["Admission"]
+__all__ = ["JOB", "MAC_BITS", "OUTCOME", "STATE", "Admission", "SlotOp", "admitted", "member", "own_item", "slot_item"]
+
+
+MAC_BITS = 48
+
+
+class SlotOp(enum.Enum, shape=unsigned(2)):
+    """What is to be done with a slot."""
+
+    LOOK = 0
+    """Nothing: its state is shown."""
+    PARTIAL = 1
+    ACK = 2
+    RESET = 3
+    """Make it fresh; its round is that of the item."""
+
+
+JOB = data.StructLayout(
+    {"serving": 1, "number": 8, "workers": MAX_WORKERS.bit_length(), "group_mac": MAC_BITS, "ports": MAX_PORTS}
+)
+"""Settings of a job; stable while it is served."""
+
+
+def member(config: AggregatorConfig) -> data.StructLayout:
+    """A worker of a job."""
+    return data.StructLayout({"mac": MAC_BITS, "port": config.port_bits})
+
+
+def own_item(config: AggregatorConfig) -> data.StructLayout:
+    """What the aggregator itself does with a slot, LOOK or RESET."""
+    return data.StructLayout({"kind": SlotOp, "address": config.job_bits + config.slot_bits, "round": ROUND_BITS})
+
+
+def admitted(config: AggregatorConfig) -> data.StructLayout:
+    """A frame after all checks but those of its slot.
+
+    ``arrived``: there is one. ``ours``: it is a PARTIAL or an ACK of a job here; ``probe``: it is a PROBE; else
+    ``drop`` says why it is neither. ``place`` is where its job is, if ``has_job``. ``verdict`` is that of
+    :data:`p4sgd.hw.spec.packet.VERDICT`; ``member`` is the worker that its shard should be. ``port`` is the one that it
+    came in through.
+    """
+    return data.StructLayout(
+        {
+            "arrived": 1,
+            "ours": 1,
+            "probe": 1,
+            "drop": DropReason,
+            "has_job": 1,
+            "place": config.job_bits,
+            "job": JOB,
+            "verdict": len(VERDICT),
+            "member": member(config),
+            "port": config.port_bits,
+            "packet": PACKET,
+        }
+    )
+
+
+def slot_item(config: AggregatorConfig) -> data.StructLayout:
+    """What comes to the slots, one a cycle.
+
+    ``address`` says which slot of which job: the slot is the lower part. The rest is of the packet and its job.
+    """
+    return data.StructLayout(
+        {
+            "kind": SlotOp,
+            "address": config.job_bits + config.slot_bits,
+            "round": ROUND_BITS,
+            "shard": (MAX_WORKERS - 1).bit_length(),
+            "workers": MAX_WORKERS.bit_length(),
+        }
+    )
+
+
+STATE = data.StructLayout({"round": ROUND_BITS, "aggregated": MAX_WORKERS, "acknowledged": MAX_WORKERS})
+"""A slot as others see it; as :class:`p4sgd.sim.network.aggregator.SlotState`."""
+
+OUTCOME = data.StructLayout(
+    {
+        "begins": 1,
+        "joins": 1,
+        "acknowledges": 1,
+        "full": 1,
+        "clear": 1,
+        "to_all": 1,
+        "stale": 1,
+        "duplicate": 1,
+    }
+)
+"""What comes of a packet.
+
+``begins``: its values are the sums of a new round; ``joins``: they are added; ``acknowledges``: its shard has the sums.
+``full`` or ``clear`` is the answer, to all or to its sender. ``stale`` and ``duplicate`` say why it is dropped.
+"""
+
 
 _SHARD_BITS = (MAX_WORKERS - 1).bit_length()
 
@@ -61,7 +158,7 @@ class Admission(wiring.Component):
                 "own": In(stream.Signature(own_item(config))),
                 "mac": In(MAC_BITS),
                 "jobs": In(data.ArrayLayout(JOB, config.jobs)),
-                "members": In(FlowSignature(data.StructLayout({"address": table_bits, "member": member(config)}))),
+                "members": In(ValidSignature(data.StructLayout({"address": table_bits, "member": member(config)}))),
                 "look": In(table_bits),
                 "shown": Out(member(config)),
                 "item": Out(slot_item(config)),
@@ -116,7 +213,11 @@ class Admission(wiring.Component):
             found.ours.eq(passes & is_work & hits.any()),
             found.probe.eq(passes & is_probe),
             found.drop.eq(
-                Mux(~check.good, check.drop, Mux(~addressed, Drop.ADDRESS, Mux(~is_work, Drop.TYPE, Drop.JOB)))
+                Mux(
+                    ~check.good,
+                    check.drop,
+                    Mux(~addressed, DropReason.ADDRESS, Mux(~is_work, DropReason.TYPE, DropReason.JOB)),
+                )
             ),
             found.has_job.eq(passes & (is_work | is_probe) & hits.any()),
             found.place.eq(place),
@@ -127,9 +228,11 @@ class Admission(wiring.Component):
         own_turn = ~check.received
         m.d.comb += self.own.ready.eq(own_turn)
         frame_kind = Mux(
-            packet.type == PacketType.PARTIAL, Kind.PARTIAL, Mux(packet.type == PacketType.ACK, Kind.ACK, Kind.LOOK)
+            packet.type == PacketType.PARTIAL,
+            SlotOp.PARTIAL,
+            Mux(packet.type == PacketType.ACK, SlotOp.ACK, SlotOp.LOOK),
         )
-        own_kind = Mux(self.own.valid, self.own.payload.kind, Kind.LOOK)
+        own_kind = Mux(self.own.valid, self.own.payload.kind, SlotOp.LOOK)
         m.d.sync += [
             self.item.kind.eq(Mux(own_turn, own_kind, frame_kind)),
             self.item.address.eq(Mux(own_turn, self.own.payload.address, Cat(packet.slot[: config.slot_bits], place))),
@@ -142,7 +245,7 @@ class Admission(wiring.Component):
         table: Memory = Memory(shape=member(config), depth=config.jobs * MAX_WORKERS, init=[])
         m.submodules.members = table
         write, read, look = table.write_port(), table.read_port(), table.read_port()
-        stages = delayed(m, found, 3, "found", reset_less=True)
+        stages = pipeline(m, found, 3, "found", reset_less=True)
         wrong_workers = Signal(reset_less=True)
         wrong_shard = Signal(reset_less=True)
         wrong_slot = Signal(reset_less=True)
@@ -176,11 +279,11 @@ class Admission(wiring.Component):
         # 4: all that is wrong with it.
         before = stages[2]
         late = [
-            delayed(m, wrong, 1, wrong.name, reset_less=True)[1] for wrong in (wrong_workers, wrong_shard, wrong_slot)
+            pipeline(m, wrong, 1, wrong.name, reset_less=True)[1] for wrong in (wrong_workers, wrong_shard, wrong_slot)
         ]
-        wrong = dict(zip((Drop.WORKERS, Drop.SHARD, Drop.SLOT), late, strict=True))
-        wrong[Drop.SOURCE] = (wrong_mac | wrong_source) & ~wrong[Drop.SHARD]
-        failed = {Drop.JOB: ~before.has_job} | {check: before.has_job & bit for check, bit in wrong.items()}
+        wrong = dict(zip((DropReason.WORKERS, DropReason.SHARD, DropReason.SLOT), late, strict=True))
+        wrong[DropReason.SOURCE] = (wrong_mac | wrong_source) & ~wrong[DropReason.SHARD]
+        failed = {DropReason.JOB: ~before.has_job} | {check: before.has_job & bit for check, bit in wrong.items()}
         m.d.sync += [
             self.admitted.eq(before),
             self.admitted.member.eq(known),

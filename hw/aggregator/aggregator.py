@@ -6,21 +6,16 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from p4sgd.hw.aggregator.admission import Admission
+from p4sgd.hw.aggregator.admission import JOB, Admission
 from p4sgd.hw.aggregator.answers import Answers
-from p4sgd.hw.aggregator.keeper import Keeper
-from p4sgd.hw.aggregator.ports import JOB
-from p4sgd.hw.aggregator.slot_table import SlotTable
-from p4sgd.hw.aggregator.sum_table import SumTable
-from p4sgd.hw.bus import axi4_lite
-from p4sgd.hw.bus.axi_stream import FrameBeat
-from p4sgd.hw.bus.event_counters import EventCounters
-from p4sgd.hw.bus.register_file import RegisterFile
-from p4sgd.hw.delay import delayed
-from p4sgd.hw.net.udp_receiver import UdpReceiver
-from p4sgd.hw.net.udp_sender import UdpSender
+from p4sgd.hw.aggregator.slot_manager import SlotManager
+from p4sgd.hw.aggregator.slots import SlotTable, SumTable
+from p4sgd.hw.bus.axi import Axi4LiteSignature, FrameBeat
+from p4sgd.hw.bus.register_file import EventCounters, RegisterFile
+from p4sgd.hw.net.udp import UdpReceiver, UdpSender
+from p4sgd.hw.primitives import pipeline
 from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map, counters, identity
-from p4sgd.hw.spec.drop import Drop
+from p4sgd.hw.spec.packet import DropReason
 
 __all__ = ["Aggregator"]
 
@@ -65,7 +60,7 @@ class Aggregator(wiring.Component):
         self._build_id = build_id
         super().__init__(
             {
-                "control": In(axi4_lite.Signature()),
+                "control": In(Axi4LiteSignature()),
                 "rx": In(stream.Signature(data.StructLayout({"beat": FrameBeat, "port": config.port_bits}))),
                 "tx": Out(stream.Signature(data.StructLayout({"beat": FrameBeat, "ports": config.ports}))),
             }
@@ -79,7 +74,7 @@ class Aggregator(wiring.Component):
         config = self._config
         m = Module()
         m.submodules.registers = registers = RegisterFile(aggregator_map(config))
-        m.submodules.keeper = keeper = Keeper(config)
+        m.submodules.keeper = keeper = SlotManager(config)
         m.submodules.admission = admission = Admission(config)
         m.submodules.slots = slots = SlotTable(config)
         m.submodules.sums = sums = SumTable(config)
@@ -94,10 +89,10 @@ class Aggregator(wiring.Component):
             wiring.connect(m, answers.tx, wiring.flipped(self.tx))
 
         # Slots come first, their sums a cycle later; what is known of the packet waits for them.
-        address = delayed(m, admission.item.address, 1, "address", reset_less=True)[1]
-        admitted = delayed(m, admission.admitted, 3, "admitted", reset_less=True)
-        outcome = delayed(m, slots.outcome, 1, "outcome", reset_less=True)[1]
-        state = delayed(m, slots.state, 1, "state", reset_less=True)[1]
+        address = pipeline(m, admission.item.address, 1, "address", reset_less=True)[1]
+        admitted = pipeline(m, admission.admitted, 3, "admitted", reset_less=True)
+        outcome = pipeline(m, slots.outcome, 1, "outcome", reset_less=True)[1]
+        state = pipeline(m, slots.state, 1, "state", reset_less=True)[1]
         m.d.comb += [
             admission.mac.eq(mac),
             slots.item.eq(admission.item),
@@ -141,7 +136,7 @@ class Aggregator(wiring.Component):
         ]
 
     def _control(
-        self, m: Module, registers: RegisterFile, keeper: Keeper, admission: Admission, slots: SlotTable
+        self, m: Module, registers: RegisterFile, keeper: SlotManager, admission: Admission, slots: SlotTable
     ) -> None:
         config = self._config
         m.d.comb += registers.show(identity(config, self._build_id))
@@ -158,7 +153,7 @@ class Aggregator(wiring.Component):
         def address(slot: Value, place: Value) -> Value:
             return Cat(slot, place[: config.job_bits])
 
-        looked = delayed(m, keeper.looked, 1 + SlotTable.LATENCY, "looked")[-1]
+        looked = pipeline(m, keeper.looked, 1 + SlotTable.LATENCY, "looked")[-1]
         with m.If(looked):
             m.d.sync += [
                 registers.slot_round_round.eq(slots.state.round),
@@ -190,13 +185,13 @@ class Aggregator(wiring.Component):
         answered = outcome.full | outcome.clear
         taken = outcome.begins | outcome.joins | outcome.acknowledges | answered
         accepted = taken | packet.probe
-        drop = Signal(Drop)
+        drop = Signal(DropReason)
         dropped = Signal()
         m.d.comb += [drop.eq(packet.drop), dropped.eq(packet.arrived & ~accepted)]
         with m.If(packet.ours):
-            m.d.comb += drop.eq(Drop.DUPLICATE)
+            m.d.comb += drop.eq(DropReason.DUPLICATE)
             with m.If(outcome.stale):
-                m.d.comb += drop.eq(Drop.STALE)
+                m.d.comb += drop.eq(DropReason.STALE)
         events: dict[str, Value] = {
             "FRAMES": packet.arrived,
             "PARTIALS": outcome.begins | outcome.joins,
@@ -208,7 +203,7 @@ class Aggregator(wiring.Component):
             "ECHOES": packet.probe,
             "OVERRUNS": overrun,
         }
-        events |= {f"DROPPED_{known.name}": dropped & (drop == known) for known in Drop}
+        events |= {f"DROPPED_{known.name}": dropped & (drop == known) for known in DropReason}
         for place in range(self._config.jobs):
             here = packet.has_job & (packet.place == place)
             events |= {f"JOB{place}_ACCEPTED": here & accepted, f"JOB{place}_DROPPED": here & dropped}

@@ -6,13 +6,12 @@ from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from p4sgd.hw.aggregator.ports import MAC_BITS, OUTCOME, STATE, admitted
-from p4sgd.hw.bus.axi_stream import FrameBeat
+from p4sgd.hw.aggregator.admission import MAC_BITS, OUTCOME, STATE, admitted
+from p4sgd.hw.bus.axi import FrameBeat
+from p4sgd.hw.bus.stream import RegisteredValidFIFO
 from p4sgd.hw.net.packet import VALUES_LAYOUT, build, shard_mask
-from p4sgd.hw.partials.prompt_fifo import PromptFIFO
 from p4sgd.hw.spec.aggregator import AggregatorConfig
-from p4sgd.hw.spec.drop import VERDICT, Drop
-from p4sgd.hw.spec.packet import FRAME_BYTES, EchoValue, PacketType
+from p4sgd.hw.spec.packet import FRAME_BYTES, VERDICT, DropReason, EchoValue, PacketType
 
 __all__ = ["Answers"]
 
@@ -65,8 +64,8 @@ class Answers(wiring.Component):
         about, outcome = self.admitted, self.outcome
         packet = about.packet
         failed = {check: about.verdict[bit] for bit, check in enumerate(VERDICT)}
-        has_slot = about.has_job & ~failed[Drop.SLOT]
-        has_shard = about.has_job & ~failed[Drop.SHARD]
+        has_slot = about.has_job & ~failed[DropReason.SLOT]
+        has_shard = about.has_job & ~failed[DropReason.SHARD]
         to_all = outcome.to_all & ~about.probe
 
         echo: Any = Signal(VALUES_LAYOUT)
@@ -100,7 +99,7 @@ class Answers(wiring.Component):
         )
         layout = data.StructLayout({"frame": 8 * FRAME_BYTES, "ports": config.ports})
         answer: Any = Signal(layout)
-        m.submodules.queue = queue = PromptFIFO(layout.size, _DEPTH)
+        m.submodules.queue = queue = RegisteredValidFIFO(layout.size, _DEPTH)
         waiting: Any = data.View(layout, queue.o.payload)
         room = Signal(range(_DEPTH + 1), init=_DEPTH)
         has_room = Signal(init=1)  # a cycle late, and so for one item less

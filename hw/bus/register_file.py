@@ -1,16 +1,77 @@
-"""The register map as an AXI4-Lite slave."""
+"""The register map as an AXI4-Lite slave, and counters of events.
+
+Counters of events, shown all of one moment.
+
+The register map as an AXI4-Lite slave.
+"""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value, ValueLike, signed, unsigned
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from p4sgd.hw.bus import axi4_lite
+from p4sgd.hw.bus.axi import LITE_DATA_BITS, Axi4LiteSignature
 from p4sgd.hw.spec.register_map import Access, Field, Register, RegisterMap
 
-__all__ = ["RegisterFile", "member_name"]
+__all__ = ["COUNTER_BITS", "EventCounters", "RegisterFile", "member_name"]
+
+
+COUNTER_BITS = 48
+"""Width of a counter: 13 days at 250 MHz."""
+
+
+class EventCounters(wiring.Component):
+    """Counts events, each on its own.
+
+    Parameters
+    ----------
+    count
+        How many counters.
+
+    Members
+    -------
+    events : In(count)
+        Bit i: event i has happened. It is counted in the next cycle.
+    clear : In(1)
+        All begin at 0 again; an event of the cycle before is not counted.
+    show : In(1)
+        Show the counters as they are: of one moment, however long it takes to read them.
+    shown : Out(ArrayLayout(48, count))
+        As they were last shown.
+    """
+
+    def __init__(self, count: int) -> None:
+        super().__init__(
+            {
+                "events": In(count),
+                "clear": In(1),
+                "show": In(1),
+                "shown": Out(data.ArrayLayout(COUNTER_BITS, count)),
+            }
+        )
+
+    events: Signal
+    clear: Signal
+    show: Signal
+    shown: Any
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        # Events are registered first: the increment is then a counter and nothing else.
+        happened = Signal.like(self.events)
+        m.d.sync += happened.eq(self.events)
+        for index in range(len(self.events)):
+            count = Signal(COUNTER_BITS, name=f"count_{index}")
+            with m.If(self.clear):
+                m.d.sync += count.eq(0)
+            with m.Elif(happened[index]):
+                m.d.sync += count.eq(count + 1)
+            with m.If(self.show):
+                m.d.sync += self.shown[index].eq(count)
+        return m
+
 
 _BLOCK_BITS = 4
 """Registers are read in blocks of so many bits of their number, for the sake of short paths."""
@@ -45,7 +106,7 @@ class RegisterFile(wiring.Component):
 
     def __init__(self, registers: RegisterMap) -> None:
         self._registers = list(registers)
-        members: dict[str, Any] = {"bus": In(axi4_lite.Signature())}
+        members: dict[str, Any] = {"bus": In(Axi4LiteSignature())}
         for register in self._registers:
             for field in register.fields:
                 name = member_name(register, field)
@@ -89,11 +150,11 @@ class RegisterFile(wiring.Component):
         m = Module()
         write = Signal()  # for one cycle: what is written is in the three below, for two cycles
         write_offset = Signal(len(self.bus.aw.payload.addr))
-        write_data = Signal(axi4_lite.DATA_BITS)
-        write_strobes = Signal(axi4_lite.DATA_BITS // 8)
+        write_data = Signal(LITE_DATA_BITS)
+        write_strobes = Signal(LITE_DATA_BITS // 8)
         read = Signal()  # for one cycle, with read_offset
         read_offset = Signal(len(self.bus.ar.payload.addr))
-        read_data = Signal(axi4_lite.DATA_BITS)
+        read_data = Signal(LITE_DATA_BITS)
 
         with m.FSM(name="write"):
             have_address = Signal()
@@ -161,7 +222,7 @@ class RegisterFile(wiring.Component):
     @staticmethod
     def _show(m: Module, index: Value, block: int, words: dict[int, list[tuple[Field, ValueLike]]]) -> Signal:
         """Build a block's register, which holds what a read of its word ``index`` shows; returns it."""
-        shown = Signal(axi4_lite.DATA_BITS, name=f"block{block}", reset_less=True)
+        shown = Signal(LITE_DATA_BITS, name=f"block{block}", reset_less=True)
         m.d.sync += shown.eq(0)
         with m.Switch(index):
             for word, fields in words.items():

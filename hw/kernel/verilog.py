@@ -1,26 +1,28 @@
-"""Verilog of the kernels, with the ports that the vendor's tools find in it."""
+"""Verilog of the kernels, with the ports that the vendor's tools find in it.
+
+Ports with the names that FPGA vendors' tools recognise.
+
+Verilog of the kernels, with the ports that the vendor's tools find in it.
+"""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from amaranth.hdl import Shape
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In
+from amaranth.hdl import Module, Shape, ShapeLike
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import Flow, In, Out
 
-from p4sgd.hw.bus import axi4, axi4_lite
-from p4sgd.hw.bus.vendor_ports import VendorPorts
-from p4sgd.hw.external import External
-from p4sgd.hw.kernel.aggregator_kernel import AggregatorKernel
-from p4sgd.hw.kernel.cmac_kernel import CmacKernel
-from p4sgd.hw.kernel.synchronizers import MarkedSynchronizers
-from p4sgd.hw.kernel.worker_kernel import WorkerKernel
+from p4sgd.hw.bus.axi import Axi4LiteSignature, Axi4Signature
+from p4sgd.hw.kernel.clocking import MarkedSynchronizers
+from p4sgd.hw.kernel.cmac import CmacKernel
+from p4sgd.hw.kernel.kernels import AggregatorKernel, WorkerKernel
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.verilog import to_verilog
+from p4sgd.hw.verilog import BlackBox, to_verilog
 from p4sgd.hw.worker.engine import Engine
-from p4sgd.hw.worker.verilog import ENGINE
+from p4sgd.hw.worker.worker import ENGINE
 
 __all__ = [
     "AGGREGATOR_KERNEL",
@@ -30,11 +32,131 @@ __all__ = [
     "WORKER_KERNEL",
     "KernelVerilog",
     "Port",
+    "VendorPorts",
     "aggregator_kernel",
     "cmac_kernel",
     "with_ports",
     "worker_kernel",
 ]
+
+
+_ID_CHANNELS = ("aw", "b", "ar", "r")
+"""Channels of AXI4 that carry an ID."""
+
+_REQUEST_CHANNELS = ("aw", "ar")
+
+_ATTRIBUTES = {"lock": (1, 0), "cache": (4, 0b0011), "prot": (3, 0), "qos": (4, 0)}
+"""Bits and value of what says how a request is to be carried out, as UG1037 recommends to masters in FPGAs."""
+
+
+class _Port(NamedTuple):
+    name: str
+    flow: Flow
+    shape: ShapeLike
+    inner: Any
+    """The component's own signal; None for what no component of this design has."""
+    constant: int = 0
+    """Value of an output without one."""
+
+
+class VendorPorts(wiring.Component):
+    """A component with flat ports, its buses named as Vivado and Vitis infer them; no logic, no registers.
+
+    A bus named ``prefix`` has the ports ``<prefix>_<channel><field>`` if it is AXI4 or AXI4-Lite, and
+    ``<prefix>_t<field>`` if it is a single stream, with ``valid`` and ``ready`` as further fields. An array of buses
+    has a number after the prefix. For example, as ``VendorPorts(worker, {"control": "s_axi_control", "memory":
+    "m_axi_gmem", "tx": "axis_tx"})``::
+
+        control.aw.payload.addr     s_axi_control_awaddr
+        memory[0].ar.valid          m_axi_gmem0_arvalid
+        tx.payload.data             axis_tx_tdata
+
+    Members without a prefix keep the name that Amaranth gives them in Verilog (``labels__payload``). Clock and reset
+    are those of the ``sync`` domain.
+
+    Parameters
+    ----------
+    component
+        What to wrap. It becomes the submodule ``component``.
+    prefixes
+        Prefix of the ports of each bus, by the name of the component's member. A bus is an `axi4.Signature`, an
+        `axi4_lite.Signature` or a stream whose payload is a struct, such as `FrameBeat`; or an array of one of them.
+    id_bits
+        Width of ``awid``, ``bid``, ``arid`` and ``rid`` of AXI4 buses, for interconnects that insist on them; 0 leaves
+        them out. Requests and responses that leave have ID 0; those that come are not looked at, which is right where
+        the other side answers the only ID there is.
+    attributes
+        Whether requests of AXI4 buses have ``lock``, ``cache``, ``prot`` and ``qos``: normal memory, not cached,
+        modifiable and bufferable, in unprivileged secure accesses without priority. Where they are missing, an
+        interconnect has to assume that a request must arrive as it is. Those that come are not looked at.
+
+    Members
+    -------
+    <port> : In or Out
+        As above; each has the direction that it has at the component.
+
+    Raises
+    ------
+    ValueError
+        If the component has no member of a given name, or if two ports would have one name.
+    TypeError
+        If a member with a prefix is not a bus.
+    """
+
+    def __init__(
+        self, component: wiring.Component, prefixes: Mapping[str, str], *, id_bits: int = 0, attributes: bool = False
+    ) -> None:
+        self._component = component
+        for name in prefixes:
+            if name not in component.signature.members:
+                raise ValueError(f"{type(component).__name__} has no member {name!r} to give a prefix to")
+        self._ports = list(_ports(component, prefixes, id_bits, attributes))
+        members: dict[str, Any] = {}
+        for port in self._ports:
+            if port.name in members:
+                raise ValueError(f"two ports would be named {port.name!r}")
+            members[port.name] = port.flow(port.shape)
+        super().__init__(members)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.component = self._component
+        for port in self._ports:
+            outer = getattr(self, port.name)
+            if port.flow is Out:
+                m.d.comb += outer.eq(port.constant if port.inner is None else port.inner)
+            elif port.inner is not None:
+                m.d.comb += port.inner.eq(outer)
+        return m
+
+
+def _ports(component: wiring.Component, prefixes: Mapping[str, str], id_bits: int, attributes: bool) -> Iterator[_Port]:
+    for path, member, value in component.signature.flatten(component):
+        head = str(path[0])
+        if head not in prefixes:
+            yield _Port("__".join(map(str, path)), member.flow, member.shape, value)
+            continue
+        numbers = "_".join(str(part) for part in path if isinstance(part, int))
+        *channels, last = [str(part) for part in path[1:] if isinstance(part, str)] or [""]
+        is_bus = len(channels) <= 1 and last in ("payload", "valid", "ready")
+        if not is_bus or (last == "payload" and not isinstance(member.shape, data.StructLayout)):
+            raise TypeError(f"{head} of {type(component).__name__} is neither AXI nor a stream of structs")
+        channel = channels[0] if channels else "t"
+        start = f"{prefixes[head]}{numbers}_{channel}"
+        if last != "payload":
+            yield _Port(f"{start}{last}", member.flow, member.shape, value)
+            continue
+        for field, part in member.shape:
+            yield _Port(f"{start}{field}", member.flow, part.shape, value[field])
+        bus = component.signature.members[head].signature
+        if not isinstance(bus, Axi4Signature):
+            continue
+        if id_bits and channel in _ID_CHANNELS:
+            yield _Port(f"{start}id", member.flow, id_bits, None)
+        if attributes and channel in _REQUEST_CHANNELS:
+            for name, (bits, value) in _ATTRIBUTES.items():
+                yield _Port(f"{start}{name}", member.flow, bits, None, value)
+
 
 WORKER_KERNEL = "p4sgd_worker_kernel"
 """Top module of the worker's kernel."""
@@ -93,9 +215,9 @@ def with_ports(kernel: wiring.Component) -> VendorPorts:
         if member.is_port:
             continue
         match member.signature:
-            case axi4_lite.Signature():
+            case Axi4LiteSignature():
                 prefixes[name] = f"s_axi_{name}"
-            case axi4.Signature():
+            case Axi4Signature():
                 prefixes[name] = f"m_axi_{name}"
             case _:
                 prefixes[name] = name
@@ -103,13 +225,13 @@ def with_ports(kernel: wiring.Component) -> VendorPorts:
 
 
 def worker_kernel(config: WorkerConfig, *, build_id: int = 0, slices: Sequence[int] = ()) -> KernelVerilog:
-    """The worker's kernel, in which an engine is written once, as in :func:`p4sgd.hw.worker.verilog.worker_verilog`.
+    """The worker's kernel, in which an engine is written once, as in :func:`p4sgd.hw.worker.worker.worker_verilog`.
 
     Parameters are those of a `WorkerKernel`. Its register slices are marked: Vivado may dissolve modules that small,
     even where it rebuilds the hierarchy, and then none could be put on its die by its name (UG901).
     """
     engine = Engine(config)
-    kernel = WorkerKernel(config, build_id=build_id, engine=lambda _: External(engine.signature, ENGINE), slices=slices)
+    kernel = WorkerKernel(config, build_id=build_id, engine=lambda _: BlackBox(engine.signature, ENGINE), slices=slices)
     written = _written(kernel, WORKER_KERNEL, to_verilog(engine, ENGINE))
     return replace(written, text=_SLICE.sub('(* keep_hierarchy = "yes" *)\n', written.text))
 

@@ -9,16 +9,13 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from p4sgd.hw.bus.axi_stream import FrameBeat
-from p4sgd.hw.bus.stream import FlowSignature, connect_stream
-from p4sgd.hw.net.look_up import look_up
+from p4sgd.hw.bus.axi import FrameBeat
+from p4sgd.hw.bus.stream import ValidSignature, connect_stream
 from p4sgd.hw.net.packet import VALUES_LAYOUT, build
 from p4sgd.hw.net.reception import ECHO, WORKER, Reception, in_last_lap
-from p4sgd.hw.net.resend_timer import ResendTimer
-from p4sgd.hw.net.stall_timer import StallTimer
+from p4sgd.hw.net.timers import ResendTimer, StallTimer, lookahead
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.drop import Drop
-from p4sgd.hw.spec.packet import BROADCAST, FRAME_BYTES, ROUND_BITS, EchoValue, PacketType
+from p4sgd.hw.spec.packet import BROADCAST, FRAME_BYTES, ROUND_BITS, DropReason, EchoValue, PacketType
 from p4sgd.hw.spec.run import MAX_WORKERS
 
 __all__ = ["PROBE", "Endpoint"]
@@ -111,10 +108,10 @@ class Endpoint(wiring.Component):
                 "doublings": In(4),
                 "resend_limit": In(8),
                 "probe": In(stream.Signature(PROBE)),
-                "echo": Out(FlowSignature(ECHO)),
+                "echo": Out(ValidSignature(ECHO)),
                 "given_up_slot": Out(config.slot_bits),
                 "given_up_round": Out(ROUND_BITS),
-                "drop": Out(Drop),
+                "drop": Out(DropReason),
                 "join": In(1),
                 "leave": In(1),
                 "join_round": In(ROUND_BITS),
@@ -171,7 +168,7 @@ class Endpoint(wiring.Component):
             vacant.eq(~(slots.waits_for_full | slots.waits_for_clear | slots.has_sums)),
             self.busy.eq(~vacant.all()),
         ]
-        next_vacant = look_up(m, "next_vacant", submitted, vacant, next_slot, slot_after, init=1)
+        next_vacant = lookahead(m, "next_vacant", submitted, vacant, next_slot, slot_after, init=1)
         with m.If(submitted):
             m.d.sync += [
                 next_slot.eq(slot_after),
@@ -323,7 +320,7 @@ class Endpoint(wiring.Component):
         # the slot a cycle before the ACK is sent is soon enough: to go on takes longer.
         next_ack = Signal()
         waiting = slots.waits_for_clear
-        ack_is_due = look_up(m, "ack", next_ack, waiting, ack_slot, queue.r_data, only=queue.r_rdy, forget=forget)
+        ack_is_due = lookahead(m, "ack", next_ack, waiting, ack_slot, queue.r_data, only=queue.r_rdy, forget=forget)
         m.d.comb += [
             queue.w_en.eq(reception.full),
             queue.w_data.eq(reception.slot),

@@ -1,19 +1,26 @@
-"""The packet as Amaranth values: the fields of `FIELDS`, and where their bits lie on the bus.
+"""The packet as Amaranth values: its fields on the bus, and the first look at a frame.
+
+The packet as Amaranth values: the fields of `FIELDS`, and where their bits lie on the bus.
 
 Fields are big-endian and counted in network order (first byte first, most significant bit of a byte first); the bus
 is little-endian (byte i of the frame is bits 8i to 8i+7). All functions here are wiring: they cost no logic.
+
+The first look at a frame: is it a packet of this format?
 """
 
 from collections.abc import Iterable
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value, ValueLike, signed, unsigned
-from amaranth.lib import data
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
 
-from p4sgd.hw.spec.packet import ETHERTYPE, FIELDS, FRAME_BYTES, VALUES, VERSION, Field
+from p4sgd.hw.bus.axi import FrameBeat
+from p4sgd.hw.spec.packet import ETHERTYPE, FIELDS, FRAME_BYTES, VALUES, VERSION, DropReason, Field, PacketType
 from p4sgd.hw.spec.run import MAX_WORKERS
 
-__all__ = ["PACKET", "VALUES_LAYOUT", "assemble", "build", "extract", "parse", "shard_mask"]
+__all__ = ["PACKET", "VALUES_LAYOUT", "FrameCheck", "assemble", "build", "extract", "parse", "shard_mask"]
+
 
 VALUES_LAYOUT = data.ArrayLayout(signed(32), VALUES)
 """The numbers of a packet, one for each sample: int32, of partials and sums with the 16 fraction bits of `ACTIVATION`
@@ -106,3 +113,78 @@ def build(m: Module, **fields: object) -> Value:
 def shard_mask(workers: Value) -> Value:
     """The bitmap of all shards of a job: bit i is ``i < workers``, `MAX_WORKERS` bits."""
     return Cat(Const(index) < workers for index in range(MAX_WORKERS))
+
+
+class FrameCheck(wiring.Component):
+    """Turns frames into packets; always ready. Latency 1 cycle, a frame a cycle.
+
+    A frame is well-formed if it is one beat of 64 valid bytes with this format's EtherType and version and with zeros
+    where the format is silent; probes and their echoes may have any version. Of a longer frame every beat is dropped,
+    and counted once.
+
+    Members
+    -------
+    frames : In(stream of FrameBeat)
+    packet : Out(PACKET)
+    received : Out(1)
+        Pulse: a frame has begun.
+    good : Out(1)
+        With ``received``: ``packet`` is well-formed. Both stay until the next frame.
+    drop : Out(Drop)
+        If it is not: why.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "frames": In(stream.Signature(FrameBeat)),
+                "packet": Out(PACKET),
+                "received": Out(1),
+                "good": Out(1),
+                "drop": Out(DropReason),
+            }
+        )
+
+    frames: stream.Interface
+    packet: data.View
+    received: Signal
+    good: Signal
+    drop: Signal
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        beat = self.frames.payload
+        packet = parse(beat.data)
+        inside = Signal()  # a frame has begun and not ended
+        ends = Signal()
+        full = Signal()
+        right_type = Signal()
+        right_version = Signal()
+        right_rest = Signal()
+        any_version = (packet.type == PacketType.PROBE) | (packet.type == PacketType.ECHO)
+        m.d.comb += [
+            self.frames.ready.eq(1),
+            self.good.eq(ends & full & right_type & right_version & right_rest),
+        ]
+        m.d.sync += self.received.eq(self.frames.valid & ~inside)
+        with m.If(self.frames.valid):
+            m.d.sync += [
+                inside.eq(~beat.last),
+                self.packet.eq(packet),
+                ends.eq(beat.last),
+                full.eq(beat.keep == (1 << FRAME_BYTES) - 1),
+                right_type.eq(packet.ethertype == ETHERTYPE),
+                right_version.eq((packet.version == VERSION) | any_version),
+                right_rest.eq(packet.reserved == 0),
+            ]
+        with m.If(~ends):
+            m.d.comb += self.drop.eq(DropReason.LONG)
+        with m.Elif(~full):
+            m.d.comb += self.drop.eq(DropReason.RUNT)
+        with m.Elif(~right_type):
+            m.d.comb += self.drop.eq(DropReason.ETHERTYPE)
+        with m.Elif(~right_version):
+            m.d.comb += self.drop.eq(DropReason.VERSION)
+        with m.Else():
+            m.d.comb += self.drop.eq(DropReason.RESERVED)
+        return m

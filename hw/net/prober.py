@@ -6,7 +6,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from p4sgd.hw.bus.stream import FlowSignature
+from p4sgd.hw.bus.stream import ValidSignature
 from p4sgd.hw.net.endpoint import PROBE
 from p4sgd.hw.net.reception import ECHO
 from p4sgd.hw.spec.config import WorkerConfig
@@ -47,7 +47,7 @@ class Prober(wiring.Component):
                 "given_up": In(1),
                 "given_up_slot": In(config.slot_bits),
                 "probe": Out(stream.Signature(PROBE)),
-                "echo": In(FlowSignature(ECHO)),
+                "echo": In(ValidSignature(ECHO)),
                 "came": Out(1),
                 "answer": Out(ECHO),
                 "cycles": Out(_TIME_BITS),

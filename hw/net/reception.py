@@ -6,13 +6,11 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from p4sgd.hw.bus.axi_stream import FrameBeat
-from p4sgd.hw.bus.stream import FlowSignature, connect_stream
-from p4sgd.hw.net.packet import VALUES_LAYOUT, parse, shard_mask
-from p4sgd.hw.net.receive import FrameCheck
+from p4sgd.hw.bus.axi import FrameBeat
+from p4sgd.hw.bus.stream import ValidSignature, connect_stream
+from p4sgd.hw.net.packet import VALUES_LAYOUT, FrameCheck, parse, shard_mask
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.drop import Drop
-from p4sgd.hw.spec.packet import GROUP_BIT, ROUND_BITS, PacketType
+from p4sgd.hw.spec.packet import GROUP_BIT, ROUND_BITS, DropReason, PacketType
 
 __all__ = ["ECHO", "WORKER", "Reception", "in_last_lap"]
 
@@ -73,10 +71,10 @@ class Reception(wiring.Component):
                 "clear": Out(1),
                 "slot": Out(config.slot_bits),
                 "values": Out(VALUES_LAYOUT),
-                "echo": Out(FlowSignature(ECHO)),
+                "echo": Out(ValidSignature(ECHO)),
                 "received": Out(1),
                 "dropped": Out(1),
-                "drop": Out(Drop),
+                "drop": Out(DropReason),
             }
         )
 
@@ -137,14 +135,14 @@ class Reception(wiring.Component):
         right_round = Mux(in_last_lap(self.coming, self.next_slot), seen["of_last_round"], seen["of_next_round"])
         is_work = seen["is_full"] | seen["is_clear"]
         failed = {
-            Drop.ADDRESS: Mux(seen["to_all"], seen["is_echo"], ~seen["to_here"]),
-            Drop.TYPE: ~is_work & ~seen["is_echo"],
-            Drop.JOB: is_work & ~seen["of_job"],
-            Drop.WORKERS: is_work & ~seen["of_workers"],
-            Drop.SHARD: is_work & ~(seen["of_shard"] & seen["of_everyone"]),
-            Drop.SLOT: is_work & ~seen["has_slot"],
-            Drop.SOURCE: is_work & ~seen["from_peer"],
-            Drop.STALE: is_work & ~right_round,
+            DropReason.ADDRESS: Mux(seen["to_all"], seen["is_echo"], ~seen["to_here"]),
+            DropReason.TYPE: ~is_work & ~seen["is_echo"],
+            DropReason.JOB: is_work & ~seen["of_job"],
+            DropReason.WORKERS: is_work & ~seen["of_workers"],
+            DropReason.SHARD: is_work & ~(seen["of_shard"] & seen["of_everyone"]),
+            DropReason.SLOT: is_work & ~seen["has_slot"],
+            DropReason.SOURCE: is_work & ~seen["from_peer"],
+            DropReason.STALE: is_work & ~right_round,
         }
         passes = Signal()
         arrived = Signal()
@@ -162,7 +160,7 @@ class Reception(wiring.Component):
             self.echo.valid.eq(check.received & passes & seen["is_echo"]),
             self.slot.eq(self.coming),
             self.values.eq(packet["values"]),
-            self.drop.eq(Drop.DUPLICATE),
+            self.drop.eq(DropReason.DUPLICATE),
         ]
         for reason in reversed(failed):
             with m.If(failed[reason]):

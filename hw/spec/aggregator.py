@@ -3,20 +3,33 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.job import MAX_PORTS
-from p4sgd.hw.spec.packet import ROUND_BITS
-from p4sgd.hw.spec.register_map import Access, Counter, Field, Register, RegisterMap, counter_block, pair, whole
+from p4sgd.hw.spec.packet import ROUND_BITS, DropReason
+from p4sgd.hw.spec.register_map import (
+    CTRL,
+    CTRL_WORD,
+    Access,
+    Counter,
+    Field,
+    Register,
+    RegisterMap,
+    counter_block,
+    pair,
+    whole,
+)
 from p4sgd.hw.spec.run import MAX_WORKERS
-from p4sgd.hw.spec.unstarted import CTRL, CTRL_WORD
 
 __all__ = [
     "COUNTERS",
+    "FLOOD_GROUP",
+    "GENERATION_BITS",
     "MAX_JOBS",
+    "NODE_RID",
     "AggregatorConfig",
     "after_reset",
     "aggregator_map",
     "counters",
+    "group_of",
     "job_counters",
     "job_registers",
 ]
@@ -215,7 +228,7 @@ COUNTERS = {
     "CLEARS_TO_ONE": "CLEAR sent to one worker again",
     "ECHOES": "ECHO sent",
     "OVERRUNS": "answers, of those counted above, that were lost because the way out was blocked",
-} | {f"DROPPED_{drop.name}": f"frames dropped: {drop.help}" for drop in Drop}
+} | {f"DROPPED_{drop.name}": f"frames dropped: {drop.help}" for drop in DropReason}
 """What any aggregator counts of all packets together, and what that means."""
 
 
@@ -279,3 +292,20 @@ def identity(config: AggregatorConfig, build_id: int = 0) -> dict[str, int]:
 def after_reset(config: AggregatorConfig, build_id: int = 0) -> Iterator[Register]:
     """All registers of an aggregator as a first read finds them."""
     return aggregator_map(config).after_reset(identity(config, build_id))
+
+
+GENERATION_BITS = 16
+"""Bits of the number that tells the slots of a job from those that earlier jobs have left."""
+
+
+FLOOD_GROUP = 2 * MAX_JOBS
+"""Multicast group that frames of other protocols are flooded to."""
+
+
+NODE_RID = 1
+"""Replication number of the nodes of all groups on Tofino: frames that have it do not go back where they came from."""
+
+
+def group_of(place: int) -> int:
+    """Multicast group of the ports of the job in a place; 0 is none."""
+    return MAX_JOBS + place

@@ -1,9 +1,14 @@
-"""The registers of a 100G Ethernet MAC's kernel."""
+"""The registers of a 100G Ethernet MAC's kernel.
 
-from collections.abc import Iterator
+The registers of a 100G Ethernet MAC's kernel.
 
-from p4sgd.hw.spec.register_map import Access, Field, Register, RegisterMap, counter_block, whole
-from p4sgd.hw.spec.unstarted import CTRL, CTRL_WORD
+What an Ethernet MAC says of its link.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from p4sgd.hw.spec.register_map import CTRL, CTRL_WORD, Access, Field, Register, RegisterMap, counter_block, whole
 
 __all__ = [
     "ABI_VERSION",
@@ -12,11 +17,13 @@ __all__ = [
     "MAGIC",
     "SNAPSHOT",
     "STATUS",
+    "LinkState",
     "after_reset",
     "cmac_map",
     "identity",
     "kernel_name",
 ]
+
 
 MAGIC = int.from_bytes(b"P4MC", "big")
 """First word of the identification block."""
@@ -106,3 +113,22 @@ def identity(build_id: int = 0) -> dict[str, int]:
 def after_reset(build_id: int = 0) -> Iterator[Register]:
     """All registers as a first read finds them, but for STATUS, which follows the link."""
     return cmac_map().after_reset(identity(build_id))
+
+
+@dataclass(frozen=True)
+class LinkState:
+    """A link as its MAC sees it.
+
+    Attributes
+    ----------
+    status
+        The fields of :data:`p4sgd.hw.spec.cmac.STATUS`.
+    rs_fec
+        Whether the MAC has forward error correction on.
+    counters
+        Those of :data:`p4sgd.hw.spec.cmac.COUNTERS`, since the board was loaded; empty if the MAC has no clock.
+    """
+
+    status: Mapping[str, int]
+    rs_fec: bool
+    counters: Mapping[str, int]

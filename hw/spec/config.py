@@ -1,4 +1,9 @@
-"""The size of a worker: one frozen value that the RTL, the simulation and the host share."""
+"""The size of a worker: one frozen value that the RTL, the simulation and the host share.
+
+The clock of the boards.
+
+The size of a worker: one frozen value that the RTL, the simulation and the host share.
+"""
 
 import dataclasses
 import hashlib
@@ -7,7 +12,12 @@ from dataclasses import dataclass
 
 from p4sgd.hw.spec.fixed import MAX_PRECISION, WEIGHT
 
-__all__ = ["BANKS", "PRESETS", "WorkerConfig"]
+__all__ = ["BANKS", "CLOCK_NS", "PRESETS", "WorkerConfig"]
+
+
+CLOCK_NS = 4
+"""Clock period, ns: the 250 MHz that the boards aim at. Cycles in registers are of this clock, on every device."""
+
 
 BANKS = 8
 """Samples of a micro-batch, one bank each. Fixed by the packet, which carries eight integers."""

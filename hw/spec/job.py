@@ -1,4 +1,9 @@
-"""A job: workers that sum up together, as every aggregator is told of them."""
+"""A job: workers that sum up together, as every aggregator is told of them.
+
+A job: workers that sum up together, as every aggregator is told of them.
+
+What the programs of switches and their controllers must agree on besides the protocol.
+"""
 
 from dataclasses import dataclass
 
@@ -6,6 +11,7 @@ from p4sgd.hw.spec.packet import GROUP_BIT
 from p4sgd.hw.spec.run import MAX_WORKERS
 
 __all__ = ["JOB_NUMBERS", "MAX_PORTS", "Job", "Member"]
+
 
 JOB_NUMBERS = 256
 """Numbers that a packet can call a job."""

@@ -1,17 +1,22 @@
 """The packet: one 64-byte Ethernet frame, one beat of a 512-bit bus.
 
+Why a frame is not acted on.
+
+The packet: one 64-byte Ethernet frame, one beat of a 512-bit bus.
+
 The frame is declared once, in `FIELDS`; the codec here, the RTL layout and the switch's headers come from it.
 Multi-byte fields are big-endian, the first byte of the frame is the lowest byte of the bus. The frame check sequence
 is not part of the 64 bytes: the MAC adds and checks it.
+
+What a switch makes of a frame of the protocol; it counts every frame under one outcome.
 """
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import groupby
-from typing import Any, NamedTuple, NoReturn
-
-from p4sgd.hw.spec.drop import Drop
+from typing import Any, NamedTuple, NoReturn, Self
 
 __all__ = [
     "BROADCAST",
@@ -19,17 +24,64 @@ __all__ = [
     "FIELDS",
     "FRAME_BYTES",
     "GROUP_BIT",
+    "OUTCOME_BITS",
     "ROUND_BITS",
     "VALUES",
+    "VERDICT",
     "VERSION",
+    "DropReason",
     "EchoValue",
     "Field",
     "MalformedPacketError",
+    "Outcome",
     "Packet",
     "PacketType",
+    "counters_by_place",
+    "counters_of",
     "layout",
     "mac_text",
 ]
+
+
+class DropReason(IntEnum):
+    """The first check that a frame fails, in the order of the checks; each has a counter on either side.
+
+    Attributes
+    ----------
+    help : str
+        What is wrong with the frame.
+    """
+
+    help: str
+
+    def __new__(cls, value: int, text: str) -> Self:
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.help = text
+        return member
+
+    RUNT = 0, "fewer bytes than a packet"
+    LONG = 1, "more bytes than a packet"
+    ETHERTYPE = 2, "of another protocol"
+    VERSION = 3, "of another version of the packet format"
+    RESERVED = 4, "not 0 where the format is"
+    ADDRESS = 5, "for somebody else"
+    TYPE = 6, "of no known type, or of one for the other side"
+    JOB = 7, "of another job, or of none that is served"
+    WORKERS = 8, "of a job with another number of workers"
+    SHARD = 9, "for another shard, of none of the job's, or with a bitmap that does not go with it"
+    SLOT = 10, "of no slot that there is"
+    SOURCE = 11, "from another MAC address than the shard's or the aggregator's, or from another port"
+    STALE = 12, "of a round that is over, or that cannot be yet"
+    DUPLICATE = 13, "saying what is known"
+
+
+VERDICT = (DropReason.JOB, DropReason.WORKERS, DropReason.SHARD, DropReason.SLOT, DropReason.SOURCE)
+"""What an aggregator checks that depends on its settings; bit i of a probe's verdict is check i, failed.
+
+Without a job nothing further is checked, and without a right shard no source.
+"""
+
 
 FRAME_BYTES = 64
 """Bytes of every frame, without the frame check sequence."""
@@ -86,7 +138,7 @@ class EchoValue(IntEnum):
     NUMBER = 0
     """The probe's number."""
     VERDICT = 1
-    """Bitmap of checks that packets like the probe fail: :data:`p4sgd.hw.spec.drop.VERDICT`."""
+    """Bitmap of checks that packets like the probe fail: :data:`p4sgd.hw.spec.packet.VERDICT`."""
     PORT = 2
     """The port that the probe came in through."""
     ACKNOWLEDGED = 3
@@ -159,7 +211,7 @@ _TYPES = {kind.value: kind for kind in PacketType}
 class MalformedPacketError(ValueError):
     """Bytes that are no packet of this format; ``reason`` is the first thing wrong with them."""
 
-    def __init__(self, reason: Drop, message: str) -> None:
+    def __init__(self, reason: DropReason, message: str) -> None:
         super().__init__(message)
         self.reason = reason
 
@@ -234,7 +286,7 @@ class Packet:
             of probes and their echoes may be any.
         """
         if len(frame) != FRAME_BYTES:
-            reason = Drop.RUNT if len(frame) < FRAME_BYTES else Drop.LONG
+            reason = DropReason.RUNT if len(frame) < FRAME_BYTES else DropReason.LONG
             raise MalformedPacketError(reason, f"a frame has {FRAME_BYTES} bytes, not {len(frame)}")
         (
             destination,
@@ -252,11 +304,11 @@ class Packet:
         ) = _STRUCT.unpack(frame)
         version, kind = version_and_type >> 4, version_and_type & 0xF
         if ethertype != ETHERTYPE:
-            raise MalformedPacketError(Drop.ETHERTYPE, f"ethertype is {ethertype:#x}, not {ETHERTYPE:#x}")
+            raise MalformedPacketError(DropReason.ETHERTYPE, f"ethertype is {ethertype:#x}, not {ETHERTYPE:#x}")
         if version != VERSION and kind not in (PacketType.PROBE, PacketType.ECHO):
-            raise MalformedPacketError(Drop.VERSION, f"version is {version:#x}, not {VERSION:#x}")
+            raise MalformedPacketError(DropReason.VERSION, f"version is {version:#x}, not {VERSION:#x}")
         if any(reserved):
-            raise MalformedPacketError(Drop.RESERVED, f"reserved is 0x{reserved.hex()}, not 0")
+            raise MalformedPacketError(DropReason.RESERVED, f"reserved is 0x{reserved.hex()}, not 0")
         return cls(
             _TYPES.get(kind, kind),
             job,
@@ -270,3 +322,80 @@ class Packet:
             int.from_bytes(source, "big"),
             version,
         )
+
+
+OUTCOME_BITS = 5
+"""Bits of an outcome."""
+
+
+class Outcome(IntEnum):
+    """What became of a frame that was not dropped; for dropped ones the numbers below 16 are those of `DropReason`."""
+
+    ADDED = 16
+    """PARTIAL was added, and others are still to come."""
+    FULL_TO_ALL = 17
+    """PARTIAL was added as the last, and all were told the sums."""
+    FULL_TO_ONE = 18
+    """PARTIAL was a repeated one, and its worker was told the sums again."""
+    ACKNOWLEDGED = 19
+    """ACK was new, and others are still to come."""
+    CLEAR_TO_ALL = 20
+    """ACK was new and the last, and all were told that the slot is free."""
+    CLEAR_TO_ONE = 21
+    """ACK was a late one, and its worker was told again that the slot is free."""
+    ECHOED = 22
+    """PROBE was answered."""
+
+
+_COUNTED = {
+    "PARTIALS": (Outcome.ADDED, Outcome.FULL_TO_ALL),
+    "ACKS": (Outcome.ACKNOWLEDGED, Outcome.CLEAR_TO_ALL),
+    "FULLS_TO_ALL": (Outcome.FULL_TO_ALL,),
+    "FULLS_TO_ONE": (Outcome.FULL_TO_ONE,),
+    "CLEARS_TO_ALL": (Outcome.CLEAR_TO_ALL,),
+    "CLEARS_TO_ONE": (Outcome.CLEAR_TO_ONE,),
+    "ECHOES": (Outcome.ECHOED,),
+}
+"""Outcomes that a counter of an aggregator is the sum of."""
+
+
+def counters_of(outcomes: Mapping[int, int]) -> dict[str, int]:
+    """Counters by the names of :func:`p4sgd.hw.spec.aggregator.counters` from the number of frames of each outcome.
+
+    Parameters
+    ----------
+    outcomes
+        Frames by `Outcome` or `DropReason`.
+
+    Returns
+    -------
+    FRAMES, what was done with them, and why the others were dropped. No DROPPED_ETHERTYPE: frames of other protocols
+    are none of this one's to drop.
+    """
+    counted = {name: sum(outcomes.get(outcome, 0) for outcome in parts) for name, parts in _COUNTED.items()}
+    dropped = {f"DROPPED_{drop.name}": outcomes.get(drop, 0) for drop in DropReason if drop is not DropReason.ETHERTYPE}
+    return {"FRAMES": sum(outcomes.values()), **counted, **dropped}
+
+
+def counters_by_place(frames: Mapping[int, int], jobs: int) -> dict[str, int]:
+    """Counters of a switch that counts the frames of each job apart.
+
+    Parameters
+    ----------
+    frames
+        Frames by outcome, and `OUTCOME_BITS` above it 0, or 1 and the place of the job that they are of.
+    jobs
+        Places.
+
+    Returns
+    -------
+    What `counters_of` gives, and JOB<place>_ACCEPTED and JOB<place>_DROPPED.
+    """
+    outcomes: dict[int, int] = {}
+    by_place = {f"JOB{place}_{end}": 0 for place in range(jobs) for end in ("ACCEPTED", "DROPPED")}
+    for index, count in frames.items():
+        owner, outcome = divmod(index, 1 << OUTCOME_BITS)
+        outcomes[outcome] = outcomes.get(outcome, 0) + count
+        if owner:
+            by_place[f"JOB{owner - 1}_{'ACCEPTED' if outcome in set(Outcome) else 'DROPPED'}"] += count
+    return counters_of(outcomes) | by_place

@@ -1,14 +1,20 @@
 """Registers as declarations, and access to them field by field.
 
+Registers as declarations, and access to them field by field.
+
 Words are 32 bits, offsets are bytes.
+
+The control block of a kernel that is never started.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
 __all__ = [
     "ADDRESS_BITS",
+    "CTRL",
+    "CTRL_WORD",
     "Access",
     "Counter",
     "Field",
@@ -16,9 +22,11 @@ __all__ = [
     "RegisterClient",
     "RegisterMap",
     "counter_block",
+    "find_other_map",
     "pair",
     "whole",
 ]
+
 
 ADDRESS_BITS = 12
 """Bits of an AXI4-Lite byte address: the map fits one 4 KiB page."""
@@ -226,3 +234,50 @@ class RegisterClient:
     def read_counters(self, counters: Mapping[str, Counter]) -> dict[str, int]:
         """The values of counters, by name."""
         return {name: self.read_pair(counter.registers) for name, counter in counters.items()}
+
+
+CTRL = Register(
+    "CTRL",
+    0x000,
+    "Control block of an ap_ctrl_hs kernel, without which XRT gives nobody the registers; nothing is ever started",
+    (
+        Field("start", 0, 1, Access.RO, "0"),
+        Field("done", 1, 1, Access.RO, "0"),
+        Field("idle", 2, 1, Access.RO, "1"),
+        Field("ready", 3, 1, Access.RO, "0"),
+    ),
+)
+
+CTRL_WORD = CTRL.encode(idle=1)
+"""What it always shows."""
+
+
+def find_other_map(
+    client: RegisterClient, identity: Sequence[Register], magic: int, version: int, *, unknown: str, who: str
+) -> str | None:
+    """Look at the identification block.
+
+    Parameters
+    ----------
+    client
+        The registers.
+    identity
+        Registers of the first word and of the version, and others after them.
+    magic, version
+        What these should say.
+    unknown, who
+        Beginnings of what is returned, up to the first word and up to the version.
+
+    Returns
+    -------
+    What is there instead; None if it is what it should be.
+    """
+    word, there = (client.read(register)["value"] for register in identity[:2])
+    if word != magic:
+        return f"{unknown} is {word:#010x}, not {magic:#010x}"
+    if there != version:
+        return (
+            f"{who} version {there} of the register map, this program needs {version}: generate the hardware anew with "
+            "this version of p4sgd"
+        )
+    return None

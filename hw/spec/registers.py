@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from enum import Enum
 
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
-from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.fixed import INTERCEPT, RATE_MANTISSA, SHRINK, SLOPE
-from p4sgd.hw.spec.packet import ROUND_BITS
+from p4sgd.hw.spec.packet import ROUND_BITS, DropReason
 from p4sgd.hw.spec.register_map import Access, Counter, Field, Register, RegisterMap, counter_block, pair, whole
 
 MAGIC = int.from_bytes(b"P4SG", "big")
@@ -276,7 +275,7 @@ COUNTERS = counter_block(
         "PACKETS_RECEIVED": "packets received",
         "PACKETS_DROPPED": "of those, not acted on",
     }
-    | {f"DROPPED_{drop.name}": f"packets dropped: {drop.help}" for drop in Drop},
+    | {f"DROPPED_{drop.name}": f"packets dropped: {drop.help}" for drop in DropReason},
 )
 """Counters of a run. The causes sum to CYCLES, also in a snapshot."""
 

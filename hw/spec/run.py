@@ -1,29 +1,62 @@
 """What a worker is told before a run, and the arithmetic rules that follow from it.
 
+What a worker is told before a run, and the arithmetic rules that follow from it.
+
 A run is a pass over consecutive mini-batches of the memory image (an epoch, usually). Integers are exact, except at
 
 - **Round 1**: partial activation, from the exact dot product to `ACTIVATION`, clamped so that the sum of all workers
   cannot wrap;
 - **Round 2**: residual, from the exact table value to `RESIDUAL`;
 - **Round 3**: weight update, from the exact gradient to `WEIGHT`, saturated; and, once a mini-batch, the L2 shrink.
+
+The loss table: a piecewise-linear function that the host loads into a worker.
+
+The argument x is a `MARGIN` integer. ``index = clamp((x >> shift) + segments/2, 0, segments - 1)``, so the table covers
+``segments`` equal segments of ``2**shift`` steps around zero, and the first and last segment's lines go on outside.
+The value is ``slope[index] · x + intercept[index] · 2**SLOPE.fraction``: exact, with `VALUE_FRACTION` fraction bits.
+
+What a worker tells of its micro-batches as they pass: one-cycle pulses, and the stages that lie between them.
+
+Every event comes once a micro-batch and in the order of the micro-batches, so the n-th pulse of each belongs to
+micro-batch n; only ``mini_batch_begins`` comes once a mini-batch.
 """
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
-from p4sgd.hw.spec.fixed import ACTIVATION, MAX_PRECISION, RATE_MANTISSA, RESIDUAL, SHRINK, WEIGHT
+from p4sgd.hw.spec.fixed import (
+    ACTIVATION,
+    INTERCEPT,
+    MARGIN,
+    MAX_PRECISION,
+    RATE_MANTISSA,
+    RESIDUAL,
+    SHRINK,
+    SLOPE,
+    WEIGHT,
+    IntArray,
+)
 
 __all__ = [
     "COUNT_BITS",
+    "ENGINE_EVENTS",
+    "EVENTS",
     "MAX_GRADIENT_SHIFT",
     "MAX_MICRO_BATCHES",
+    "MAX_SHIFT",
     "MAX_WORKERS",
+    "STAGES",
+    "VALUE_FRACTION",
     "FeatureFormat",
     "LabelMode",
+    "LossTable",
     "RunSettings",
     "check_capacity",
     "partial_limit",
 ]
+
 
 MAX_WORKERS = 32
 """Workers of a job: bits of the packet's bitmap."""
@@ -231,3 +264,80 @@ class RunSettings:
     def check_fits(self, config: WorkerConfig) -> None:
         """Refuse a run that a worker of this configuration cannot do; see `check_capacity`."""
         check_capacity(config, self.chunks, self.features.precision, stale=self.stale)
+
+
+VALUE_FRACTION = MARGIN.fraction + SLOPE.fraction
+"""Fraction bits of a table value before Round 2."""
+
+MAX_SHIFT = 31
+"""Largest `LossTable.shift`."""
+
+
+@dataclass(frozen=True)
+class LossTable:
+    """Contents of the loss table.
+
+    Parameters
+    ----------
+    shift
+        log2 of a segment's width in `MARGIN` steps, 0 to `MAX_SHIFT`.
+    slope
+        int64 array of `SLOPE` integers, one a segment.
+    intercept
+        int64 array of `INTERCEPT` integers, same length.
+
+    Raises
+    ------
+    ValueError
+        If the arrays differ in length or a number does not fit its format.
+    """
+
+    shift: int
+    slope: IntArray
+    intercept: IntArray
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.shift <= MAX_SHIFT:
+            raise ValueError(f"shift must be 0 to {MAX_SHIFT}, not {self.shift}")
+        if self.slope.ndim != 1 or self.slope.shape != self.intercept.shape:
+            raise ValueError(f"slope {self.slope.shape} and intercept {self.intercept.shape} must be equally long")
+        if SLOPE.overflows(self.slope) or INTERCEPT.overflows(self.intercept):
+            raise ValueError(f"slopes must fit {SLOPE} and intercepts {INTERCEPT}")
+
+    @property
+    def segments(self) -> int:
+        """Number of segments."""
+        return int(self.slope.shape[0])
+
+    def __call__(self, x: IntArray) -> IntArray:
+        """The table's value at `MARGIN` integers; int64 with `VALUE_FRACTION` fraction bits, same shape."""
+        index = np.clip((x >> self.shift) + self.segments // 2, 0, self.segments - 1)
+        value: IntArray = self.slope[index] * x + (self.intercept[index] << SLOPE.fraction)
+        return value
+
+
+ENGINE_EVENTS = (
+    "mini_batch_begins",
+    "forward_begins",
+    "forward_ends",
+    "backward_begins",
+    "backward_ends",
+    "update_begins",
+    "update_ends",
+)
+"""Of an engine: with ``forward_begins`` a mini-batch begins; the forward and the backward pass took the first and the
+last line of a micro-batch; the first and the last chunk of the model were written."""
+
+EVENTS = (*ENGINE_EVENTS, "partial_sent", "sums_came", "deltas_came")
+"""Of a worker, whose engine 0 speaks for all: also, the endpoint took a partial, the loss unit took sums, deltas left
+it. Number i is bit i of the worker's ``events``."""
+
+STAGES = {
+    "forward": ("forward_begins", "forward_ends"),
+    "network": ("partial_sent", "sums_came"),
+    "loss": ("sums_came", "deltas_came"),
+    "backward": ("backward_begins", "backward_ends"),
+    "update": ("update_begins", "update_ends"),
+}
+"""What a micro-batch goes through, each with its first and its last event. What lies between two stages is the way
+from one to the other, or waiting."""

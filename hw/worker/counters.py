@@ -4,9 +4,9 @@ from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from p4sgd.hw.bus.event_counters import COUNTER_BITS, EventCounters
+from p4sgd.hw.bus.register_file import COUNTER_BITS, EventCounters
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.drop import Drop
+from p4sgd.hw.spec.packet import DropReason
 from p4sgd.hw.spec.registers import counters
 from p4sgd.hw.worker.sequencer import Phase
 
@@ -50,7 +50,7 @@ class Counters(wiring.Component):
             {name: In(1) for name in inputs}
             | {
                 "phase": In(Phase),
-                "drop": In(Drop),
+                "drop": In(DropReason),
                 "took_line": In(config.engines),
                 "lines_left": In(config.engines),
                 "line_waiting": In(config.engines),
@@ -102,7 +102,7 @@ class Counters(wiring.Component):
             "packets_received": running & self.received,
             "packets_dropped": running & self.dropped,
         }
-        for drop in Drop:
+        for drop in DropReason:
             events[f"dropped_{drop.name.lower()}"] = running & self.dropped & (self.drop == drop)
         for index in range(len(self.took_line)):
             events[f"engine{index}_lines"] = training & self.took_line[index]

@@ -1,26 +1,99 @@
-"""One engine: memory ports and the datapath they feed."""
+"""One engine: memory ports and the datapath they feed.
+
+What the worker tells its engines, and what they say of themselves.
+
+One engine: memory ports and the datapath they feed.
+"""
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from p4sgd.hw.backward.gradient import Gradient
-from p4sgd.hw.bus import axi4
-from p4sgd.hw.bus.stream import FlowSignature, connect_stream
-from p4sgd.hw.forward.dot_product import DotProduct
-from p4sgd.hw.forward.line_fifo import LineFIFO
-from p4sgd.hw.memory.model_loader import ModelLoader
-from p4sgd.hw.memory.model_storer import ModelStorer
-from p4sgd.hw.memory.strided_reader import StridedReader
-from p4sgd.hw.model.model import Model
+from p4sgd.hw.bus.axi import Axi4Signature
+from p4sgd.hw.bus.stream import ValidSignature, connect_stream
+from p4sgd.hw.datapath.backward import Gradient
+from p4sgd.hw.datapath.forward import DotProduct
+from p4sgd.hw.datapath.lines import LineFIFO
+from p4sgd.hw.datapath.model import Model
+from p4sgd.hw.datapath.model_mover import ModelLoader, ModelStorer
+from p4sgd.hw.datapath.strided_reader import StridedReader
+from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import DELTA
-from p4sgd.hw.worker.chaining import Chaining
-from p4sgd.hw.worker.settings import ENGINE_SETTINGS, EngineCommands, EngineState
+from p4sgd.hw.spec.run import COUNT_BITS, ENGINE_EVENTS
+from p4sgd.hw.worker.scoreboard import Scoreboard
 
-__all__ = ["Engine"]
+__all__ = ["ENGINE_SETTINGS", "Engine", "EngineCommands", "EngineState"]
+
+
+ENGINE_SETTINGS = data.StructLayout(
+    {
+        "precision": unsigned(registers.FORMAT["precision"].bits),
+        "stored": unsigned(registers.FORMAT["stored"].bits),
+        "signed": unsigned(1),
+        "chunks": unsigned(registers.CHUNKS["value"].bits),
+        "total_chunks": unsigned(COUNT_BITS),
+        "micro_batches": unsigned(registers.MICRO_BATCHES["value"].bits),
+        "gradient_shift": unsigned(registers.RATE["gradient_shift"].bits),
+        "shrink": unsigned(registers.SHRINK_FACTOR["value"].bits),
+        "threshold": unsigned(registers.THRESHOLD["value"].bits),
+        "stale": unsigned(1),
+    }
+)
+"""Settings of a run, stable from its start to its end; ``total_chunks`` is the number of chunks of the run."""
+
+
+class EngineCommands(wiring.Signature):
+    """Pulses from the worker to its engines.
+
+    Members
+    -------
+    load, zero : Out(1)
+        Fill the model from memory, or with zeros.
+    train : Out(1)
+        Do the run.
+    store : Out(1)
+        Write the model to memory.
+    abort : Out(1)
+        Give up what was begun, but not a store; idle when nothing more will come from memory. Then a reset must follow.
+    """
+
+    def __init__(self) -> None:
+        super().__init__({name: Out(1) for name in ("load", "zero", "train", "store", "abort")})
+
+
+class EngineState(wiring.Signature):
+    """What the worker sees of an engine, each from a register.
+
+    Members
+    -------
+    idle : Out(1)
+        No command is under way.
+    weight_saturated, memory_error : Out(1)
+        Pulses.
+    took_line, lines_left, line_waiting, awaiting_sums : Out(1)
+        For the counters: a line was taken; not all lines of the run were, until 2 cycles after the last; one is there;
+        if it must wait, it is for sums that have not come.
+    <event> : Out(1)
+        Pulses, one for each of `ENGINE_EVENTS`.
+    in_flight : Out(range(in_flight + 1))
+        Micro-batches between the start of their forward and of their backward pass.
+    """
+
+    def __init__(self, config: WorkerConfig) -> None:
+        flags = (
+            "idle",
+            "weight_saturated",
+            "memory_error",
+            "took_line",
+            "lines_left",
+            "line_waiting",
+            "awaiting_sums",
+            *ENGINE_EVENTS,
+        )
+        super().__init__({flag: Out(1) for flag in flags} | {"in_flight": Out(range(config.in_flight + 1))})
 
 
 class Engine(wiring.Component):
@@ -66,10 +139,10 @@ class Engine(wiring.Component):
         self._config = config
         super().__init__(
             {
-                "memory": Out(axi4.Signature(data_bits=config.port_bits)),
-                "extra_memory": Out(axi4.Signature(data_bits=config.port_bits, write=False)).array(config.ports - 1),
-                "dots": Out(FlowSignature(data.ArrayLayout(signed(config.dot_bits), BANKS))),
-                "deltas": In(FlowSignature(data.ArrayLayout(signed(DELTA.width), BANKS))),
+                "memory": Out(Axi4Signature(data_bits=config.port_bits)),
+                "extra_memory": Out(Axi4Signature(data_bits=config.port_bits, write=False)).array(config.ports - 1),
+                "dots": Out(ValidSignature(data.ArrayLayout(signed(config.dot_bits), BANKS))),
+                "deltas": In(ValidSignature(data.ArrayLayout(signed(DELTA.width), BANKS))),
                 "settings": In(ENGINE_SETTINGS),
                 "lines_address": In(64).array(config.ports),
                 "model_address": In(64),
@@ -100,7 +173,7 @@ class Engine(wiring.Component):
         m.submodules.model = model = Model(config)
         m.submodules.loader = loader = ModelLoader(config)
         m.submodules.storer = storer = ModelStorer(config)
-        m.submodules.chaining = chaining = Chaining(config)
+        m.submodules.chaining = chaining = Scoreboard(config)
 
         # From far away.
         settings: Any = Signal(ENGINE_SETTINGS, reset_less=True)

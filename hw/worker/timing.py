@@ -11,12 +11,12 @@ not last for the way to the aggregator and back. Micro-batches of fewer than `Mo
 other at that distance.
 """
 
-from p4sgd.hw.backward.gradient import Gradient
-from p4sgd.hw.forward.dot_product import DotProduct
-from p4sgd.hw.loss.loss_unit import LossUnit
-from p4sgd.hw.model.model import Model
+from p4sgd.hw.datapath.backward import Gradient
+from p4sgd.hw.datapath.forward import DotProduct
+from p4sgd.hw.datapath.loss import LossUnit
+from p4sgd.hw.datapath.model import Model
+from p4sgd.hw.datapath.partials import PartialSum
 from p4sgd.hw.net.endpoint import Endpoint
-from p4sgd.hw.partials.partial_sum import PartialSum
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 
 __all__ = ["READER_LATENCY", "backward_cycles", "chaining_cycles", "forward_cycles", "mini_batch_cycles"]

@@ -1,4 +1,9 @@
-"""The worker: all that is on one FPGA, between its memory, its host and its network."""
+"""The worker: all that is on one FPGA, between its memory, its host and its network.
+
+The worker: all that is on one FPGA, between its memory, its host and its network.
+
+Verilog of a worker, in which an engine is written once.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,42 +12,39 @@ from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, R
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from p4sgd.hw.bus import axi4, axi4_lite
-from p4sgd.hw.bus.axi_stream import FrameBeat
+from p4sgd.hw.bus.axi import Axi4LiteSignature, Axi4Signature, FrameBeat
 from p4sgd.hw.bus.register_file import RegisterFile
 from p4sgd.hw.bus.stream import connect_stream
-from p4sgd.hw.loss.loss_unit import LossUnit
-from p4sgd.hw.memory.strided_reader import StridedReader
+from p4sgd.hw.datapath.loss import LossUnit
+from p4sgd.hw.datapath.partials import PartialSum
+from p4sgd.hw.datapath.strided_reader import StridedReader
 from p4sgd.hw.net.endpoint import Endpoint
 from p4sgd.hw.net.prober import Prober
-from p4sgd.hw.net.udp_receiver import UdpReceiver
-from p4sgd.hw.net.udp_sender import UdpSender
-from p4sgd.hw.partials.partial_sum import PartialSum
+from p4sgd.hw.net.udp import UdpReceiver, UdpSender
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.events import ENGINE_EVENTS, EVENTS
 from p4sgd.hw.spec.image import LABEL_BYTES
 from p4sgd.hw.spec.packet import EchoValue
 from p4sgd.hw.spec.registers import counters as register_counters
 from p4sgd.hw.spec.registers import identity, worker_map
+from p4sgd.hw.spec.run import ENGINE_EVENTS, EVENTS
+from p4sgd.hw.verilog import BlackBox, to_verilog
 from p4sgd.hw.worker.counters import Counters
-from p4sgd.hw.worker.engine import Engine
-from p4sgd.hw.worker.sequencer import Sequencer
-from p4sgd.hw.worker.settings import ENGINE_SETTINGS, EngineCommands
-from p4sgd.hw.worker.totals import Totals
+from p4sgd.hw.worker.engine import ENGINE_SETTINGS, Engine, EngineCommands
+from p4sgd.hw.worker.sequencer import RunSizes, Sequencer
 
-__all__ = ["Worker", "memory_port", "worker_signature"]
+__all__ = ["ENGINE", "WORKER", "Worker", "engine_verilog", "memory_port", "worker_signature", "worker_verilog"]
 
 
 def worker_signature(config: WorkerConfig) -> wiring.Signature:
     """The ports of a `Worker`."""
     return wiring.Signature(
         {
-            "control": In(axi4_lite.Signature()),
-            "memory": Out(axi4.Signature(data_bits=config.port_bits)).array(config.engines),
-            "extra_memory": Out(axi4.Signature(data_bits=config.port_bits, write=False)).array(
+            "control": In(Axi4LiteSignature()),
+            "memory": Out(Axi4Signature(data_bits=config.port_bits)).array(config.engines),
+            "extra_memory": Out(Axi4Signature(data_bits=config.port_bits, write=False)).array(
                 config.engines * (config.ports - 1)
             ),
-            "labels_memory": Out(axi4.Signature(data_bits=8 * LABEL_BYTES, write=False)),
+            "labels_memory": Out(Axi4Signature(data_bits=8 * LABEL_BYTES, write=False)),
             "tx": Out(stream.Signature(FrameBeat)),
             "rx": In(stream.Signature(FrameBeat)),
             "idle": Out(1),
@@ -97,7 +99,7 @@ class Worker(wiring.Component):
     idle : Out(1)
         No run is wanted or under way, and the counters show the last one; the same as CTRL.idle.
     events : Out(StructLayout of EVENTS)
-        A pulse for every event of :mod:`p4sgd.hw.spec.events`, a cycle later, for who wants to watch; a design that
+        A pulse for every event of :mod:`p4sgd.hw.spec.run`, a cycle later, for who wants to watch; a design that
         leaves them open pays nothing.
     """
 
@@ -126,7 +128,7 @@ class Worker(wiring.Component):
         m.submodules.counters = counters = Counters(config)
         m.submodules.endpoint = endpoint = Endpoint(config)
         m.submodules.prober = prober = Prober(config)
-        totals = Totals(config)
+        totals = RunSizes(config)
         partial_sum = PartialSum(config)
         loss = LossUnit(config)
         labels = StridedReader(8 * LABEL_BYTES, fifo_beats=64, burst_limit=32)
@@ -235,7 +237,7 @@ class Worker(wiring.Component):
         ]
 
     def _command(
-        self, m: Module, registers: RegisterFile, sequencer: Sequencer, totals: Totals, engines: list[Any]
+        self, m: Module, registers: RegisterFile, sequencer: Sequencer, totals: RunSizes, engines: list[Any]
     ) -> None:
         """Settings and commands of the engines."""
         settings: Any = Signal(ENGINE_SETTINGS)
@@ -265,7 +267,7 @@ class Worker(wiring.Component):
                 ),
             ]
 
-    def _control(self, m: Module, registers: RegisterFile, sequencer: Sequencer, totals: Totals) -> None:
+    def _control(self, m: Module, registers: RegisterFile, sequencer: Sequencer, totals: RunSizes) -> None:
         m.d.comb += [
             sequencer.start.eq(registers.ctrl_start),
             registers.ctrl_start_clear.eq(sequencer.started),
@@ -380,3 +382,25 @@ class Worker(wiring.Component):
         ]
         for name in map(str.lower, register_counters(self._config)):
             m.d.comb += registers.wide(name).eq(getattr(counters, name))
+
+
+WORKER = "p4sgd_worker"
+"""Module of the worker."""
+
+ENGINE = f"{WORKER}_engine"
+"""Module of an engine."""
+
+
+def engine_verilog(config: WorkerConfig) -> str:
+    """One engine, module `ENGINE`."""
+    return to_verilog(Engine(config), ENGINE)
+
+
+def worker_verilog(config: WorkerConfig, *, build_id: int = 0) -> tuple[str, str]:
+    """The worker in two texts: `WORKER` with instances of `ENGINE`, and `ENGINE`.
+
+    An engine that is elaborated once and not for every instance takes minutes less at the size of a board.
+    """
+    engine = Engine(config)
+    worker = Worker(config, build_id=build_id, engine=lambda _: BlackBox(engine.signature, ENGINE))
+    return to_verilog(worker, WORKER), to_verilog(engine, ENGINE)

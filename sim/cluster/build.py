@@ -17,11 +17,10 @@ from amaranth.lib import wiring
 from p4sgd import hw
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import to_verilog
-from p4sgd.hw.worker.verilog import ENGINE, WORKER, worker_verilog
+from p4sgd.hw.worker.worker import ENGINE, WORKER, worker_verilog
 from p4sgd.sim import verilator
 from p4sgd.sim.cache import cache_directory, hold, making
-from p4sgd.sim.cluster.board import Board
-from p4sgd.sim.cluster.cluster import Cluster
+from p4sgd.sim.cluster.cluster import Board, Cluster
 
 __all__ = ["build_board", "build_cluster"]
 

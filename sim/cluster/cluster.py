@@ -1,28 +1,31 @@
-"""A whole cluster as one design: workers, aggregator, cables and memories.
+"""Top levels of the simulation: a whole cluster, or a board with its memories alone.
+
+Many streams into one.
+
+A whole cluster as one design: workers, aggregator, cables and memories.
 
 The workers are instances of Verilog that is generated once, as for a board.
+
+Top level of a simulated board: a worker with its memories, whose frames come from and go to the outside.
 """
 
 from typing import Any
 
-from amaranth.hdl import Cat, ClockSignal, Instance, Module, Mux, Signal, Value
-from amaranth.lib import wiring
+from amaranth.hdl import Cat, ClockSignal, Instance, Module, Mux, ShapeLike, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.aggregator.aggregator import Aggregator
-from p4sgd.hw.bus import axi4_lite
-from p4sgd.hw.bus.axi_stream import FrameBeat
+from p4sgd.hw.bus.axi import Axi4LiteSignature, FrameBeat
 from p4sgd.hw.bus.stream import connect_stream
-from p4sgd.hw.external import External
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.events import EVENTS
-from p4sgd.hw.worker.verilog import WORKER
-from p4sgd.hw.worker.worker import worker_signature
-from p4sgd.sim.cluster.banks import attach_memories
-from p4sgd.sim.cluster.link import Link
-from p4sgd.sim.cluster.merge import Merge
-from p4sgd.sim.cluster.pause import Pause
+from p4sgd.hw.spec.run import EVENTS
+from p4sgd.hw.verilog import BlackBox
+from p4sgd.hw.worker.worker import WORKER, worker_signature
+from p4sgd.sim.cluster.link import Link, Pause
+from p4sgd.sim.cluster.memory import attach_memories
 from p4sgd.sim.cluster.protocol import (
     DIRECTIONS,
     EVENTS_FILE,
@@ -30,7 +33,45 @@ from p4sgd.sim.cluster.protocol import (
     LINK_CHANCES,
 )
 
-__all__ = ["Cluster"]
+__all__ = ["Board", "Cluster", "Merge"]
+
+
+class Merge(wiring.Component):
+    """Takes items from ``count`` streams in turn and says from which each came.
+
+    Members
+    -------
+    i : In(stream of ``shape``).array(count)
+    o : Out(stream of {item: shape, port})
+    """
+
+    def __init__(self, shape: ShapeLike, count: int) -> None:
+        self._count = count
+        self.payload = data.StructLayout({"item": shape, "port": max(1, (count - 1).bit_length())})
+        super().__init__({"i": In(stream.Signature(shape)).array(count), "o": Out(stream.Signature(self.payload))})
+
+    i: list[stream.Interface]
+    o: stream.Interface
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        turn = Signal(range(self._count))
+        free = ~self.o.valid | self.o.ready
+        with m.If(free):
+            m.d.sync += [self.o.valid.eq(0), turn.eq(turn + 1)]
+            with m.If(turn == self._count - 1):
+                m.d.sync += turn.eq(0)
+            with m.Switch(turn):
+                for port, taken in enumerate(self.i):
+                    with m.Case(port):
+                        m.d.comb += taken.ready.eq(1)
+                        m.d.sync += [
+                            self.o.valid.eq(taken.valid),
+                            self.o.payload.item.eq(taken.payload),
+                            self.o.payload.port.eq(port),
+                        ]
+        return m
+
 
 _CABLE_CYCLES = 20
 """Cycles from a worker to the aggregator or back, MACs included."""
@@ -88,8 +129,8 @@ class Cluster(wiring.Component):
         banks = workers * config.memories
         super().__init__(
             {
-                "control": In(axi4_lite.Signature()).array(workers),
-                "aggregator_control": In(axi4_lite.Signature()),
+                "control": In(Axi4LiteSignature()).array(workers),
+                "aggregator_control": In(Axi4LiteSignature()),
                 "idle": Out(workers),
                 "all_idle": Out(1),
                 "seed": In(32),
@@ -123,7 +164,7 @@ class Cluster(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        workers: list[Any] = [External(worker_signature(self._config), WORKER) for _ in range(self._workers)]
+        workers: list[Any] = [BlackBox(worker_signature(self._config), WORKER) for _ in range(self._workers)]
         m.submodules.merge = merge = Merge(FrameBeat, self._workers)
         m.submodules.aggregator = aggregator = Aggregator(
             AggregatorConfig(slots=self._config.slots, jobs=_JOBS, ports=self._workers)
@@ -187,3 +228,85 @@ class Cluster(wiring.Component):
         m.d.comb += [link.seed.eq(self.seed), link.stall.eq(self._chance("link_stall", worker)), link.hold.eq(hold)]
         m.d.comb += [getattr(link, name).eq(self._chance(f"{direction}_{name}", worker)) for name in LINK_CHANCES]
         return link
+
+
+_WAITING = 64
+"""Frames that may wait for the simulator's client to take them."""
+
+
+class Board(wiring.Component):
+    """A worker whose frames a program carries::
+
+        SimMemory × … ◀─▶ Worker ──▶ FIFO ──▶ tx
+                                 ◀─────────── rx
+
+    Parameters
+    ----------
+    config
+        Size of the worker.
+
+    Members
+    -------
+    control : In(AXI4-Lite).array(1)
+    idle : Out(1), all_idle : Out(1)
+        The worker has no run; named as of a cluster.
+    seed : In(32), memory_stall : In(8), load : In(memories), save : In(memories)
+        As of a `Cluster`.
+    tx : Out(stream of FrameBeat), rx : In(stream of FrameBeat)
+        Frames to and from the network.
+    """
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._config = config
+        super().__init__(
+            {
+                "control": In(Axi4LiteSignature()).array(1),
+                "idle": Out(1),
+                "all_idle": Out(1),
+                "seed": In(32),
+                "memory_stall": In(8),
+                "load": In(config.memories),
+                "save": In(config.memories),
+                "tx": Out(stream.Signature(FrameBeat)),
+                "rx": In(stream.Signature(FrameBeat)),
+            }
+        )
+
+    control: list[Any]
+    idle: Signal
+    all_idle: Signal
+    seed: Signal
+    memory_stall: Signal
+    load: Signal
+    save: Signal
+    tx: stream.Interface
+    rx: stream.Interface
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        worker: Any = BlackBox(worker_signature(self._config), WORKER)
+        m.submodules.worker = worker
+        wiring.connect(m, wiring.flipped(self.control[0]), worker.control)
+        wiring.connect(m, wiring.flipped(self.rx), worker.rx)
+        attach_memories(
+            m,
+            self._config,
+            worker,
+            0,
+            seed=self.seed,
+            stall=self.memory_stall,
+            load=self.load,
+            save=self.save,
+        )
+        m.submodules.sent = sent = SyncFIFOBuffered(width=FrameBeat.size, depth=_WAITING)
+        m.d.comb += [
+            self.idle.eq(worker.idle),
+            self.all_idle.eq(worker.idle),
+            sent.w_data.eq(worker.tx.payload),
+            sent.w_en.eq(worker.tx.valid),
+            worker.tx.ready.eq(sent.w_rdy),
+            self.tx.payload.eq(sent.r_data),
+            self.tx.valid.eq(sent.r_rdy),
+            sent.r_en.eq(self.tx.ready),
+        ]
+        return m

@@ -1,15 +1,61 @@
-"""A cable between two ends, which may lose, repeat, reorder and hold frames."""
+"""Cables between two ends, which may lose, repeat, reorder and hold frames; and other random faults.
+
+Pseudo-random numbers inside the simulated cluster.
+
+A cable between two ends, which may lose, repeat, reorder and hold frames.
+
+Pauses of a worker, at random.
+"""
 
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from p4sgd.hw.bus.axi_stream import FrameBeat
-from p4sgd.sim.cluster.noise import Noise
+from p4sgd.hw.bus.axi import FrameBeat
 from p4sgd.sim.cluster.protocol import LINK_CHANCES
 
-__all__ = ["Link"]
+__all__ = ["PAUSE_BITS", "Link", "Noise", "Pause"]
+
+
+class Noise(wiring.Component):
+    """A new 32-bit number every cycle: xorshift32 (Marsaglia, "Xorshift RNGs", 2003).
+
+    Parameters
+    ----------
+    instance
+        Number of this generator; generators with different numbers give different sequences for one seed.
+
+    Members
+    -------
+    seed : In(32)
+        Stable; taken in the first cycle after reset.
+    value : Out(32)
+    """
+
+    def __init__(self, instance: int) -> None:
+        self._instance = instance
+        super().__init__({"seed": In(32), "value": Out(32)})
+
+    seed: Signal
+    value: Signal
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        # Weyl's constant spreads instance numbers over the state. Zero, which xorshift would keep, is replaced, and no
+        # other state: seeds must not share their sequences.
+        salt = ((self._instance + 1) * 0x9E3779B9) & 0xFFFFFFFF
+        started = Signal()
+        first = Signal(32)
+        a = Signal(32)
+        b = Signal(32)
+        m.d.comb += first.eq(self.seed ^ salt)
+        m.d.comb += [a.eq(self.value ^ (self.value << 13)), b.eq(a ^ (a >> 17))]
+        m.d.sync += [started.eq(1), self.value.eq(b ^ (b << 5))]
+        with m.If(~started):
+            m.d.sync += self.value.eq(Mux(first == 0, 1, first))
+        return m
+
 
 _DEPTH = 256
 
@@ -118,3 +164,43 @@ class Link(wiring.Component):
         waiting = data.View(entry, queue.r_data)
         m.d.comb += [sent.beat.eq(self.i.payload), sent.due.eq(due), queue.w_en.eq(enter)]
         return queue, queue.r_rdy & ~(now - waiting.due)[15]
+
+
+PAUSE_BITS = 12
+"""A pause lasts 1 to 2^12 cycles: any number of them is as likely as any other."""
+
+
+class Pause(wiring.Component):
+    """Says when a worker is paused.
+
+    Parameters
+    ----------
+    instance
+        Number of its generator of random numbers.
+
+    Members
+    -------
+    seed : In(32)
+    chance : In(16)
+        Chance that a pause begins, in each cycle without one, in 1/65536.
+    paused : Out(1)
+    """
+
+    def __init__(self, instance: int) -> None:
+        self._instance = instance
+        super().__init__({"seed": In(32), "chance": In(16), "paused": Out(1)})
+
+    seed: Signal
+    chance: Signal
+    paused: Signal
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.noise = noise = Noise(self._instance)
+        left = Signal(PAUSE_BITS)  # cycles after this one
+        m.d.comb += noise.seed.eq(self.seed)
+        with m.If(self.paused):
+            m.d.sync += [left.eq(left - 1), self.paused.eq(left != 0)]
+        with m.Elif(noise.value[:16] < self.chance):
+            m.d.sync += [left.eq(noise.value[16:]), self.paused.eq(1)]
+        return m

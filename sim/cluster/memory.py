@@ -1,16 +1,26 @@
-"""A simulated memory bank behind AXI4."""
+"""Simulated memory banks behind AXI4.
+
+A simulated memory bank behind AXI4.
+
+The memory banks of a simulated worker.
+"""
 
 from typing import Any
 
-from amaranth.hdl import ClockSignal, Instance, Module, Mux, Signal
+from amaranth.hdl import ClockSignal, Instance, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In
 
-from p4sgd.hw.bus import axi4
-from p4sgd.sim.cluster.noise import Noise
+from p4sgd.hw.bus.axi import BOUNDARY, BURST_INCR, RESPONSE_OKAY, Axi4Signature
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.image import LABEL_BYTES
+from p4sgd.hw.worker.worker import memory_port
+from p4sgd.sim.cluster.link import Noise
+from p4sgd.sim.cluster.protocol import MEMORY_BITS, memory_file
 
-__all__ = ["SimMemory"]
+__all__ = ["SimMemory", "attach_memories"]
+
 
 _REQUESTS = 64
 """Requests of a kind that may wait: more than the default latency, so that single beats too come at full rate."""
@@ -55,7 +65,7 @@ class SimMemory(wiring.Component):
     def __init__(self, data_bits: int, address_bits: int, *, file: str, instance: int, latency: int = 40) -> None:
         if not 4 <= latency < 1 << 15:
             raise ValueError(f"latency must be 4 to 32767 cycles, not {latency}")
-        self._bus = axi4.Signature(data_bits=data_bits)
+        self._bus = Axi4Signature(data_bits=data_bits)
         self._address_bits = address_bits
         self._file = file
         self._instance = instance
@@ -105,7 +115,7 @@ class SimMemory(wiring.Component):
         """A queue of requests, each with the time from which it may be answered."""
         layout = data.StructLayout({"addr": 64, "len": 8, "bad": 1, "due": 16})
         size = self._bus.size
-        page_bits = axi4.BOUNDARY.bit_length() - 1
+        page_bits = BOUNDARY.bit_length() - 1
         last_beat = channel.payload.addr[size:page_bits] + channel.payload.len
         m.submodules[name] = queue = SyncFIFOBuffered(width=layout.size, depth=_REQUESTS)
         entry = data.View(layout, queue.w_data)
@@ -118,7 +128,7 @@ class SimMemory(wiring.Component):
             entry.len.eq(channel.payload.len),
             entry.bad.eq(
                 (last_beat >= 1 << (page_bits - size))
-                | (channel.payload.burst != axi4.BURST_INCR)
+                | (channel.payload.burst != BURST_INCR)
                 | (channel.payload.size != size)
             ),
             entry.due.eq(now + self._latency - 3),
@@ -201,4 +211,42 @@ class SimMemory(wiring.Component):
 
 
 def _response(outside: Any, bad: Any) -> Any:
-    return Mux(outside, _DECODE_ERROR, Mux(bad, _SLAVE_ERROR, axi4.RESPONSE_OKAY))
+    return Mux(outside, _DECODE_ERROR, Mux(bad, _SLAVE_ERROR, RESPONSE_OKAY))
+
+
+def attach_memories(
+    m: Module, config: WorkerConfig, worker: Any, index: int, *, seed: Value, stall: ValueLike, load: Value, save: Value
+) -> None:
+    """Give a worker its memories.
+
+    Parameters
+    ----------
+    m
+        The design, which has the worker already.
+    config
+        The worker's size.
+    worker
+        Its interface.
+    index
+        Its number, for the names of files and random numbers.
+    seed, stall
+        As of `SimMemory`.
+    load, save
+        A rising edge of a bit loads or saves the bank of that number.
+    """
+    for bank in range(config.memories):
+        port = memory_port(config, worker, bank)
+        bits = 8 * LABEL_BYTES if bank == config.labels_memory else config.port_bits
+        number = index * config.memories + bank
+        m.submodules[f"memory{number}"] = memory = SimMemory(
+            bits, MEMORY_BITS, file=memory_file(index, bank), instance=1000 + number
+        )
+        for channel in ("aw", "w", "b", "ar", "r"):
+            if hasattr(port, channel):
+                wiring.connect(m, getattr(port, channel), getattr(memory.bus, channel))
+        m.d.comb += [
+            memory.seed.eq(seed),
+            memory.stall.eq(stall),
+            memory.load.eq(load[bank]),
+            memory.save.eq(save[bank]),
+        ]

@@ -12,8 +12,8 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, FallingEdge, First, RisingEdge, Timer
 
-from p4sgd.hw.bus.axi_stream import FRAME_BEAT_BYTES
-from p4sgd.hw.spec.clock import CLOCK_NS
+from p4sgd.hw.bus.axi import FRAME_BEAT_BYTES
+from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.sim.cluster.protocol import SOCKET
 
 __all__ = ["serve"]

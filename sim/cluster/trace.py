@@ -4,8 +4,8 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
 
-from p4sgd.hw.spec.clock import CLOCK_NS
-from p4sgd.hw.spec.events import EVENTS, STAGES
+from p4sgd.hw.spec.config import CLOCK_NS
+from p4sgd.hw.spec.run import EVENTS, STAGES
 from p4sgd.sim.cluster.protocol import EVENTS_FILE, EVENTS_LIMIT
 
 __all__ = ["Interval", "Trace", "read_trace"]

@@ -5,9 +5,8 @@ emulate time: sums are formed without packets, and the cycle and packet counters
 that forms its sums by packets, through whatever carries them.
 """
 
-from p4sgd.sim.emulator.device import EmulatedDevice, Others
-from p4sgd.sim.emulator.errors import EmulatorError
+from p4sgd.sim.emulator.device import EmulatedDevice, RemoteWorkers, warm_up
 from p4sgd.sim.emulator.networked import NetworkedWorker
-from p4sgd.sim.emulator.warm_up import warm_up
+from p4sgd.sim.emulator.worker import EmulatorError
 
-__all__ = ["EmulatedDevice", "EmulatorError", "NetworkedWorker", "Others", "warm_up"]
+__all__ = ["EmulatedDevice", "EmulatorError", "NetworkedWorker", "RemoteWorkers", "warm_up"]

@@ -1,21 +1,29 @@
-"""The emulated cluster."""
+"""The emulated cluster.
+
+The emulated cluster.
+
+Getting the compiled kernels ready before somebody waits for them.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from p4sgd.hw.spec import registers as spec
-from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
+from p4sgd.hw.spec.register_map import RegisterClient
+from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import MAX_WORKERS
 from p4sgd.sim import golden
-from p4sgd.sim.emulator.errors import EmulatorError
-from p4sgd.sim.emulator.worker import EmulatedWorker, Run
+from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError, Run
 
-__all__ = ["EmulatedDevice", "Others"]
+__all__ = ["EmulatedDevice", "RemoteWorkers", "warm_up"]
 
 
 @dataclass(frozen=True)
-class Others:
+class RemoteWorkers:
     """The workers of a job that are not in this process.
 
     Parameters
@@ -51,10 +59,10 @@ class EmulatedDevice:
     network_settings = None
     links = None
 
-    def __init__(self, config: WorkerConfig, workers: int, *, others: Others | None = None) -> None:
+    def __init__(self, config: WorkerConfig, workers: int, *, remote: RemoteWorkers | None = None) -> None:
         if not 1 <= workers <= MAX_WORKERS:
             raise ValueError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
-        self._others = others or Others(0, workers, lambda sums: sums)
+        self._others = remote or RemoteWorkers(0, workers, lambda sums: sums)
         first = self._others.first
         self._workers = [EmulatedWorker(config, index) for index in range(first, first + workers)]
 
@@ -116,3 +124,20 @@ class EmulatedDevice:
                 )
         if len(batches) != 1:
             raise EmulatorError(f"workers differ in micro-batches and mini-batches: {sorted(batches)}")
+
+
+def warm_up(config: WorkerConfig) -> None:
+    """Do a small run with every kernel that workers of a configuration need: the first on a machine takes seconds.
+
+    Other workers would take so long a wait for a lost packet.
+    """
+    worker = EmulatedWorker(config, 0)
+    client = RegisterClient(worker.read_register, worker.write_register)
+    client.write(spec.FORMAT, precision=1, stored=1)
+    client.write(spec.RUN, model_source=ModelSource.ZERO.value)
+    for register in (spec.CHUNKS, spec.MICRO_BATCHES, spec.MINI_BATCHES, spec.SHRINK_FACTOR, spec.THRESHOLD):
+        client.write(register, value=1)
+    for memory in range(config.memories):
+        worker.write_memory(memory, 0, np.zeros(BANKS * config.lanes, np.uint8))
+    run = Run(worker)
+    run.update(0, run.partials(0))

@@ -7,12 +7,10 @@ import numpy as np
 
 from p4sgd.hw.spec import registers as spec
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
-from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.fixed import IntArray
-from p4sgd.hw.spec.packet import BROADCAST, EchoValue, Packet
+from p4sgd.hw.spec.packet import BROADCAST, DropReason, EchoValue, Packet
 from p4sgd.hw.spec.register_map import Field, Register
-from p4sgd.sim.emulator.errors import EmulatorError
-from p4sgd.sim.emulator.worker import EmulatedWorker, Run
+from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError, Run
 from p4sgd.sim.network.endpoint import Endpoint, SlotPhase
 
 __all__ = ["NetworkedWorker"]
@@ -66,7 +64,7 @@ class NetworkedWorker(EmulatedWorker):
     send
         Sends a frame of 64 bytes. It may lose it.
     clock
-        The time in cycles (`p4sgd.hw.spec.clock`), for RESEND_CYCLES and ECHO_CYCLES.
+        The time in cycles (`p4sgd.hw.spec.config`), for RESEND_CYCLES and ECHO_CYCLES.
     """
 
     def __init__(self, config: WorkerConfig, send: Callable[[bytes], None], clock: Callable[[], int]) -> None:
@@ -267,7 +265,7 @@ class NetworkedWorker(EmulatedWorker):
                 "PACKETS_RECEIVED": self._received,
                 "PACKETS_DROPPED": drops.total(),
             }
-            | {f"DROPPED_{drop.name}": drops[drop] for drop in Drop}
+            | {f"DROPPED_{drop.name}": drops[drop] for drop in DropReason}
         )
 
     def _show_counters(self) -> None:

@@ -1,4 +1,15 @@
-"""One emulated worker."""
+"""One emulated worker: registers, memory, and the arithmetic of a run.
+
+What can go wrong in an emulated run.
+
+Emulated memory.
+
+Emulated registers.
+
+One emulated worker.
+"""
+
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -7,18 +18,135 @@ from p4sgd.hw.spec import registers as spec
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import RESIDUAL, SHRINK, WEIGHT, IntArray
 from p4sgd.hw.spec.image import LABEL_BYTES
-from p4sgd.hw.spec.register_map import Field, Register
-from p4sgd.hw.spec.registers import ModelSource
-from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
-from p4sgd.hw.spec.table import LossTable
+from p4sgd.hw.spec.register_map import Access, Field, Register
+from p4sgd.hw.spec.registers import ModelSource, identity, worker_map
+from p4sgd.hw.spec.run import FeatureFormat, LabelMode, LossTable, RunSettings
 from p4sgd.sim import golden, kernels
-from p4sgd.sim.emulator.errors import EmulatorError
-from p4sgd.sim.emulator.memory import Memory
-from p4sgd.sim.emulator.registers import Registers
 
-__all__ = ["EmulatedWorker", "Run"]
+__all__ = ["EmulatedWorker", "EmulatorError", "Memory", "Registers", "Run"]
+
+
+class EmulatorError(RuntimeError):
+    """The registers or the memory describe a run that a real worker could not do, or would never end."""
+
 
 _PAGE = 4096
+
+ByteArray = npt.NDArray[np.uint8]
+
+
+class Memory:
+    """One memory bank: the arrays that were written to it, where they were written.
+
+    Arrays are kept, not copied, so an image costs no memory beyond itself (a mapped file, often); they must not be
+    changed by others while they are here. What a later array leaves of one is copied, so that no more is kept than can
+    be read. Where nothing was written there is nothing to read.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._pieces: dict[int, ByteArray] = {}
+
+    def write(self, address: int, data: ByteArray) -> None:
+        """Put bytes at an address, over what was there."""
+        data = data.reshape(-1).view(np.uint8)
+        self.forget(address, data.size)
+        self._pieces[address] = data
+
+    def forget(self, address: int, size: int) -> None:
+        """Let go of bytes, as if they had never been written."""
+        end = address + size
+        for start, piece in list(self._pieces.items()):
+            stop = start + piece.size
+            if start < end and address < stop:
+                del self._pieces[start]
+                if start < address:
+                    self._pieces[start] = piece[: address - start].copy()
+                if end < stop:
+                    self._pieces[end] = piece[end - start :].copy()
+
+    @property
+    def size(self) -> int:
+        """Bytes that are kept, every array in whole pages: of small ones it is they that take the room."""
+        return sum(-(-piece.size // _PAGE) * _PAGE for piece in self._pieces.values())
+
+    def read(self, address: int, size: int) -> ByteArray:
+        """Bytes from an address on, without a copy if they were written at once.
+
+        Raises
+        ------
+        EmulatorError
+            If not all of them were written.
+        """
+        end = address + size
+        parts: list[tuple[int, ByteArray]] = []
+        for start, piece in sorted(self._pieces.items()):
+            stop = start + piece.size
+            if start <= address and end <= stop:
+                return piece[address - start : end - start]
+            if start < end and address < stop:
+                parts.append((max(start, address), piece[max(address - start, 0) : end - start]))
+        if sum(part.size for _, part in parts) != size:
+            raise EmulatorError(f"{self._name}: bytes {address:#x} to {end:#x} were not written")
+        return np.concatenate([part for _, part in parts])
+
+
+class Registers:
+    """The register file of a worker: same map, same kinds of access as the RTL's.
+
+    Parameters
+    ----------
+    config
+        Size of the worker, for the map and the identification block.
+    on_strobe
+        Called with ``(register, field, value)`` for a write to a strobe field, and for a set W1S field.
+    """
+
+    def __init__(self, config: WorkerConfig, on_strobe: Callable[[Register, Field, int], None]) -> None:
+        registers = worker_map(config)
+        self._at = {register.offset: register for register in registers}
+        self._word = {register.offset: register.reset for register in registers}
+        self._on_strobe = on_strobe
+        for name, word in identity(config).items():
+            self._word[registers[name].offset] = word
+
+    def get(self, register: Register, field: str = "value") -> int:
+        """A field's value, without the effects of a read."""
+        return register[field].decode(self._word[register.offset])
+
+    def set(self, register: Register, field: str, value: int) -> None:
+        """Set a field from the worker's side."""
+        known = register[field]
+        self._word[register.offset] = self._word[register.offset] & ~known.mask | known.encode(value)
+
+    def read(self, offset: int) -> int:
+        """A read over the bus: clears read-to-clear fields; unmapped offsets are 0."""
+        register = self._at.get(offset)
+        if register is None:
+            return 0
+        word = self._word[offset]
+        for field in register.fields:
+            if field.access is Access.RC:
+                self.set(register, field.name, 0)
+        return word
+
+    def write(self, offset: int, word: int) -> None:
+        """A write over the bus; unmapped offsets and read-only fields are left alone."""
+        register = self._at.get(offset)
+        if register is None:
+            return
+        for field in register.fields:
+            value = field.decode(word)
+            match field.access:
+                case Access.RW:
+                    self.set(register, field.name, value)
+                case Access.W1C if value:
+                    self.set(register, field.name, 0)
+                case Access.W1S if value:
+                    self.set(register, field.name, 1)
+                    self._on_strobe(register, field, value)
+                case Access.STROBE:
+                    self._on_strobe(register, field, value)
 
 
 class Run:

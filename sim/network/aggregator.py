@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from operator import add
 
 from p4sgd.hw.spec.aggregator import COUNTERS, job_counters
-from p4sgd.hw.spec.drop import VERDICT, Drop
 from p4sgd.hw.spec.job import Job
 from p4sgd.hw.spec.packet import (
     BROADCAST,
     ROUND_BITS,
     VALUES,
+    VERDICT,
+    DropReason,
     EchoValue,
     MalformedPacketError,
     Packet,
@@ -101,7 +102,7 @@ class Aggregator:
         self.jobs: dict[int, Job] = {}
         self.slots: list[list[SlotState]] = [[] for _ in range(jobs)]
         self.accepted = 0
-        self.drops: Counter[Drop] = Counter()
+        self.drops: Counter[DropReason] = Counter()
         self.job_accepted: Counter[int] = Counter()
         self.job_dropped: Counter[int] = Counter()
         self.counts: Counter[str] = Counter()
@@ -131,7 +132,7 @@ class Aggregator:
     def counters(self) -> dict[str, int]:
         """What was counted, by the names of :func:`p4sgd.hw.spec.aggregator.counters`, without OVERRUNS."""
         found = {"FRAMES": self.accepted + self.drops.total()}
-        found |= {f"DROPPED_{drop.name}": self.drops[drop] for drop in Drop}
+        found |= {f"DROPPED_{drop.name}": self.drops[drop] for drop in DropReason}
         found |= {name: self.counts[name] for name in COUNTERS if name not in found and name != "OVERRUNS"}
         for place in range(self._places):
             accepted, dropped = job_counters(place)
@@ -151,26 +152,26 @@ class Aggregator:
         """Act on a packet that came in through ``port``; at most one packet goes out."""
         is_probe = packet.type is PacketType.PROBE
         if packet.destination != self.mac and not (is_probe and packet.destination == BROADCAST):
-            self.drops[Drop.ADDRESS] += 1
+            self.drops[DropReason.ADDRESS] += 1
             return None
         if packet.type not in (PacketType.PARTIAL, PacketType.ACK, PacketType.PROBE):
-            self.drops[Drop.TYPE] += 1
+            self.drops[DropReason.TYPE] += 1
             return None
         place = self._place_of.get(packet.job)
         outcome = self._act(packet, port, place)
-        if isinstance(outcome, Drop):
+        if isinstance(outcome, DropReason):
             self.drops[outcome] += 1
         else:
             self.accepted += 1
         if place is not None:
-            (self.job_dropped if isinstance(outcome, Drop) else self.job_accepted)[place] += 1
-        return None if isinstance(outcome, Drop) else outcome
+            (self.job_dropped if isinstance(outcome, DropReason) else self.job_accepted)[place] += 1
+        return None if isinstance(outcome, DropReason) else outcome
 
-    def _act(self, packet: Packet, port: int, place: int | None) -> Answer | Drop | None:
+    def _act(self, packet: Packet, port: int, place: int | None) -> Answer | DropReason | None:
         """The answer, None where a packet is taken without one, or why it is not taken."""
         job = None if place is None else self.jobs[place]
         failed = self._failed_checks(packet, port, job)
-        slot = SlotState() if place is None or Drop.SLOT in failed else self.slots[place][packet.slot]
+        slot = SlotState() if place is None or DropReason.SLOT in failed else self.slots[place][packet.slot]
         if packet.type is PacketType.PROBE:
             self.counts["ECHOES"] += 1
             return self._echo(packet, port, job, slot, failed)
@@ -180,60 +181,60 @@ class Aggregator:
         act = self._partial if packet.type is PacketType.PARTIAL else self._acknowledge
         return act(slot, packet, job)
 
-    def _failed_checks(self, packet: Packet, port: int, job: Job | None) -> list[Drop]:
+    def _failed_checks(self, packet: Packet, port: int, job: Job | None) -> list[DropReason]:
         """What of `VERDICT` a packet fails, in this order."""
         if job is None:
-            return [Drop.JOB]
+            return [DropReason.JOB]
         failed = []
         if packet.workers != len(job.members):
-            failed.append(Drop.WORKERS)
+            failed.append(DropReason.WORKERS)
         is_shard = packet.shard < len(job.members)
         if not is_shard or packet.bitmap != 1 << packet.shard:
-            failed.append(Drop.SHARD)
+            failed.append(DropReason.SHARD)
         if packet.slot >= self._slots:
-            failed.append(Drop.SLOT)
-        if Drop.SHARD not in failed:
+            failed.append(DropReason.SLOT)
+        if DropReason.SHARD not in failed:
             member = job.members[packet.shard]
             if packet.source != member.mac or port != member.port:
-                failed.append(Drop.SOURCE)
+                failed.append(DropReason.SOURCE)
         return failed
 
-    def _partial(self, slot: SlotState, packet: Packet, job: Job) -> Answer | Drop | None:
+    def _partial(self, slot: SlotState, packet: Packet, job: Job) -> Answer | DropReason | None:
         if packet.round == (slot.round + 1) % _ROUNDS:
             slot.round = packet.round
             slot.aggregated = packet.bitmap
             slot.acknowledged = 0
             slot.sums = packet.values
         elif packet.round != slot.round or slot.aggregated == 0:
-            return Drop.STALE
+            return DropReason.STALE
         elif slot.aggregated & packet.bitmap:
             complete = slot.aggregated == job.everyone
-            return self._answer_one(PacketType.FULL, packet, slot, job) if complete else Drop.DUPLICATE
+            return self._answer_one(PacketType.FULL, packet, slot, job) if complete else DropReason.DUPLICATE
         else:
             slot.aggregated |= packet.bitmap
             slot.sums = _add(slot.sums, packet.values)
         self.counts["PARTIALS"] += 1
         return self._answer_all(PacketType.FULL, packet, slot, job) if slot.aggregated == job.everyone else None
 
-    def _acknowledge(self, slot: SlotState, packet: Packet, job: Job) -> Answer | Drop | None:
+    def _acknowledge(self, slot: SlotState, packet: Packet, job: Job) -> Answer | DropReason | None:
         if slot.aggregated == 0:
-            return Drop.STALE
+            return DropReason.STALE
         if packet.round != slot.round:
             is_before = (packet.round - slot.round) % _ROUNDS >= _ROUNDS // 2
-            return self._answer_one(PacketType.CLEAR, packet, slot, job) if is_before else Drop.STALE
+            return self._answer_one(PacketType.CLEAR, packet, slot, job) if is_before else DropReason.STALE
         if slot.aggregated != job.everyone:
-            return Drop.STALE
+            return DropReason.STALE
         is_repeated = slot.acknowledged & packet.bitmap
         slot.acknowledged |= packet.bitmap
         if not is_repeated:
             self.counts["ACKS"] += 1
         if slot.acknowledged != job.everyone:
-            return Drop.DUPLICATE if is_repeated else None
+            return DropReason.DUPLICATE if is_repeated else None
         answer = self._answer_one if is_repeated else self._answer_all
         return answer(PacketType.CLEAR, packet, slot, job)
 
-    def _echo(self, packet: Packet, port: int, job: Job | None, slot: SlotState, failed: list[Drop]) -> Answer:
-        known = {Drop.JOB, Drop.SHARD}.isdisjoint(failed)
+    def _echo(self, packet: Packet, port: int, job: Job | None, slot: SlotState, failed: list[DropReason]) -> Answer:
+        known = {DropReason.JOB, DropReason.SHARD}.isdisjoint(failed)
         mac = job.members[packet.shard].mac if job and known else 0
         values = {
             EchoValue.NUMBER: packet.values[0],

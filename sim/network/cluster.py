@@ -1,5 +1,11 @@
-"""AllReduce operations of workers and an aggregator across a network with faults."""
+"""AllReduce operations of workers and an aggregator across a network with faults.
 
+Things that happen one after the other, in order of time.
+
+AllReduce operations of workers and an aggregator across a network with faults.
+"""
+
+import heapq
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -9,10 +15,35 @@ from p4sgd.hw.spec.job import JOB_NUMBERS, Job, Member
 from p4sgd.hw.spec.packet import GROUP_BIT, Packet
 from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.network.endpoint import Endpoint
-from p4sgd.sim.network.events import Events
 from p4sgd.sim.network.faults import Line, Restart, Schedule, between
 
-__all__ = ["FaultyCluster", "StalledError"]
+__all__ = ["Events", "FaultyCluster", "StalledError"]
+
+
+class Events:
+    """What will happen, and when; time is any integer.
+
+    Attributes
+    ----------
+    now : int
+        Time of the last event.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0
+        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._scheduled = 0
+
+    def at(self, time: int, action: Callable[[], None]) -> None:
+        """Have something happen. Events of one time happen in the order they were scheduled."""
+        self._scheduled += 1
+        heapq.heappush(self._queue, (time, self._scheduled, action))
+
+    def step(self) -> None:
+        """Go to the next event and let it happen."""
+        self.now, _, action = heapq.heappop(self._queue)
+        action()
+
 
 _NOTICE = (1, 1000)
 """Bounds of the time after which the host knows that a worker has given up, and begins the job anew."""

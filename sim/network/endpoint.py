@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from p4sgd.hw.spec.drop import Drop
-from p4sgd.hw.spec.packet import GROUP_BIT, ROUND_BITS, VALUES, MalformedPacketError, Packet, PacketType
+from p4sgd.hw.spec.packet import GROUP_BIT, ROUND_BITS, VALUES, DropReason, MalformedPacketError, Packet, PacketType
 
 __all__ = ["Endpoint", "GivenUp", "SlotPhase"]
 
@@ -103,7 +102,7 @@ class Endpoint:
         self.doublings = doublings
         self.resends = resends
         self._count = slots
-        self.drops: Counter[Drop] = Counter()
+        self.drops: Counter[DropReason] = Counter()
         self.echo: Packet | None = None
         self.join(first_round)
 
@@ -224,32 +223,32 @@ class Endpoint:
     def _round(self, slot: _Slot) -> int:
         return (self._first_round + slot.number // self._count) % (1 << ROUND_BITS)
 
-    def _check(self, packet: Packet) -> Drop | None:
+    def _check(self, packet: Packet) -> DropReason | None:
         """The first check that a packet fails."""
         is_to_all = bool(packet.destination >> GROUP_BIT & 1)
         if not is_to_all and packet.destination != self.local_mac:
-            return Drop.ADDRESS
+            return DropReason.ADDRESS
         if packet.type is PacketType.ECHO:
-            return Drop.ADDRESS if is_to_all else None
+            return DropReason.ADDRESS if is_to_all else None
         if packet.type not in (PacketType.FULL, PacketType.CLEAR):
-            return Drop.TYPE
+            return DropReason.TYPE
         if packet.job != self.job:
-            return Drop.JOB
+            return DropReason.JOB
         if packet.workers != self.workers:
-            return Drop.WORKERS
+            return DropReason.WORKERS
         if packet.shard != (0 if is_to_all else self.shard) or packet.bitmap != (1 << self.workers) - 1:
-            return Drop.SHARD
+            return DropReason.SHARD
         if packet.slot >= self._count:
-            return Drop.SLOT
+            return DropReason.SLOT
         if packet.source != self.peer_mac:
-            return Drop.SOURCE
+            return DropReason.SOURCE
         return self._check_slot(packet, self._slots[packet.slot])
 
-    def _check_slot(self, packet: Packet, slot: _Slot) -> Drop | None:
+    def _check_slot(self, packet: Packet, slot: _Slot) -> DropReason | None:
         if packet.round != self._round(slot):
-            return Drop.STALE
+            return DropReason.STALE
         waits_for = SlotPhase.PARTIAL if packet.type is PacketType.FULL else SlotPhase.ACK
-        return None if slot.phase is waits_for else Drop.DUPLICATE
+        return None if slot.phase is waits_for else DropReason.DUPLICATE
 
     def _deliver(self) -> None:
         while self._delivered < self._submitted:

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from p4sgd.host.devices import Device
-from p4sgd.host.devices.disturbances import simulated_chances
+from p4sgd.host.devices.faults import simulated_faults
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.host.devices.session import Session
 from p4sgd.host.losses import get_loss
@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--mini-batches", type=int, nargs=2, default=[2, 4], help="of the two runs of a pair")
     options = parser.parse_args()
     config: WorkerConfig = PRESETS[options.config]()
-    chances = [0.0, simulated_chances({"memory_stall": options.stalls})["memory_stall"]] if options.stalls else [0.0]
+    chances = [0.0, simulated_faults({"memory_stall": options.stalls})["memory_stall"]] if options.stalls else [0.0]
     results = [
         run_all(RtlDevice(config, options.workers, seed=options.seed, memory_stall=chance), options)
         for chance in chances

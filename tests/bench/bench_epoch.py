@@ -13,8 +13,7 @@ import argparse
 from rich.console import Console
 from rich.table import Table
 
-from p4sgd.hw.spec.clock import CLOCK_NS
-from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.worker.timing import mini_batch_cycles
 
 SHAPES = {

@@ -51,7 +51,7 @@ def random_direction(rng: random.Random) -> dict[str, float]:
 
 
 def random_chances(rng: random.Random) -> dict[str, float]:
-    """Chances of all disturbances; pauses, of 2,000 cycles on average, in a third of all trainings."""
+    """Chances of all faults; pauses, of 2,000 cycles on average, in a third of all trainings."""
     chances = {f"{way}_{name}": chance for way in ("up", "down") for name, chance in random_direction(rng).items()}
     chances |= {name: rng.choice([0.0, rng.uniform(0.01, 0.3)]) for name in ("link_stall", "memory_stall")}
     if rng.random() < 1 / 3:
@@ -119,7 +119,7 @@ def run(seed: int) -> Outcome:
                 "resend_cycles": rng.randint(300, 2000),
                 "resends": rng.randint(1, 6) if rng.random() < 1 / 3 else 0,
             }
-            device.disturb(**chances)
+            device.inject_faults(**chances)
             counted, failure = train(device, job, numbers, **options)
             counts += counted + faults_of(chances) + Counter(runs=1)
             if failure:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from conformance.script import MAC
 from conformance.subject import Abilities, State
 from conformance.wire import Wire
-from p4sgd.host.switch.controller import Controller
+from p4sgd.host.aggregators.controller import Controller
 from p4sgd.hw.spec.job import Job
 
 _PATIENCE_S = 5.0
@@ -59,7 +59,7 @@ class ControlledSubject:
         return self._wire.exchange(frames, answers)
 
     def look(self, place: int, slot: int) -> State:
-        (view,) = self._controller.look(place, range(slot, slot + 1))
+        (view,) = self._controller.read_slots(place, range(slot, slot + 1))
         return State(view.round, view.aggregated, view.acknowledged)
 
     def counters(self) -> dict[str, int]:

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from support.forgetful import Forgetful
 
-from p4sgd.hw.spec.drop import Drop
-from p4sgd.hw.spec.packet import BROADCAST, VALUES, EchoValue, Packet, PacketType
+from p4sgd.hw.spec.packet import BROADCAST, VALUES, DropReason, EchoValue, Packet, PacketType
 from p4sgd.sim.network import aggregator as model
 from p4sgd.sim.network.aggregator import Aggregator, SlotState
 
@@ -26,7 +25,7 @@ class TellsFullOnce(Aggregator):
 
     def _partial(self, slot, packet, job):
         is_repeated = packet.round == slot.round and slot.aggregated & packet.bitmap
-        return Drop.DUPLICATE if is_repeated else super()._partial(slot, packet, job)
+        return DropReason.DUPLICATE if is_repeated else super()._partial(slot, packet, job)
 
 
 class TellsFullToAllAgain(Aggregator):
@@ -91,7 +90,7 @@ class WaitsForCompletion(Aggregator):
     def _partial(self, slot, packet, job):
         is_next = packet.round == (slot.round + 1) % _ROUNDS
         if is_next and slot.aggregated not in (0, job.everyone):
-            return Drop.STALE
+            return DropReason.STALE
         return super()._partial(slot, packet, job)
 
 
@@ -101,7 +100,7 @@ class WaitsForAcknowledgements(Aggregator):
     def _partial(self, slot, packet, job):
         is_next = packet.round == (slot.round + 1) % _ROUNDS
         if is_next and slot.aggregated and slot.acknowledged != job.everyone:
-            return Drop.STALE
+            return DropReason.STALE
         return super()._partial(slot, packet, job)
 
 
@@ -119,7 +118,7 @@ class RoundsDoNotWrap(Aggregator):
 
     def _partial(self, slot, packet, job):
         if packet.round == 0 and slot.round == _ROUNDS - 1:
-            return Drop.STALE
+            return DropReason.STALE
         return super()._partial(slot, packet, job)
 
 
@@ -129,7 +128,7 @@ class ComparesWithoutWrap(Aggregator):
     def _acknowledge(self, slot, packet, job):
         if slot.aggregated and packet.round != slot.round:
             is_before = packet.round < slot.round
-            return self._answer_one(PacketType.CLEAR, packet, slot, job) if is_before else Drop.STALE
+            return self._answer_one(PacketType.CLEAR, packet, slot, job) if is_before else DropReason.STALE
         return super()._acknowledge(slot, packet, job)
 
 
@@ -138,14 +137,14 @@ class ComparesOffByOne(Aggregator):
 
     def _acknowledge(self, slot, packet, job):
         is_half = (packet.round - slot.round) % _ROUNDS == _ROUNDS // 2
-        return Drop.STALE if is_half else super()._acknowledge(slot, packet, job)
+        return DropReason.STALE if is_half else super()._acknowledge(slot, packet, job)
 
 
 class IgnoresLateAcks(Aggregator):
     """Does not tell CLEAR to those that the others have left behind."""
 
     def _acknowledge(self, slot, packet, job):
-        return super()._acknowledge(slot, packet, job) if packet.round == slot.round else Drop.STALE
+        return super()._acknowledge(slot, packet, job) if packet.round == slot.round else DropReason.STALE
 
 
 class CountsLateAcks(Aggregator):
@@ -288,7 +287,7 @@ class OneVersion(Aggregator):
 
     def receive_frame(self, frame, port):
         if len(frame) == 64 and frame[12:14] == b"\x88\xb5" and frame[14] >> 4 != 1:
-            self.drops[Drop.VERSION] += 1
+            self.drops[DropReason.VERSION] += 1
             return None
         return super().receive_frame(frame, port)
 
@@ -343,7 +342,7 @@ class PadsShortFrames(Aggregator):
 class _Unchecked(Aggregator):
     """Leaves out one check."""
 
-    check = Drop.JOB
+    check = DropReason.JOB
 
     def _failed_checks(self, packet, port, job):
         return [check for check in super()._failed_checks(packet, port, job) if check is not self.check]
@@ -352,13 +351,13 @@ class _Unchecked(Aggregator):
 class AnyWorkers(_Unchecked):
     """Does not look at the number of workers."""
 
-    check = Drop.WORKERS
+    check = DropReason.WORKERS
 
 
 class AnySource(_Unchecked):
     """Does not look at where a packet comes from."""
 
-    check = Drop.SOURCE
+    check = DropReason.SOURCE
 
 
 class AnyPort(Aggregator):
@@ -402,7 +401,7 @@ class SlotsOfFewBits(Aggregator):
 class SourceBeforeSlot(Aggregator):
     """Looks at the source before the slot, and at the shard before the number of workers."""
 
-    order = (Drop.JOB, Drop.SHARD, Drop.SOURCE, Drop.WORKERS, Drop.SLOT)
+    order = (DropReason.JOB, DropReason.SHARD, DropReason.SOURCE, DropReason.WORKERS, DropReason.SLOT)
 
     def _failed_checks(self, packet, port, job):
         return sorted(super()._failed_checks(packet, port, job), key=self.order.index)
@@ -436,7 +435,7 @@ class EchoesToTheMember(Aggregator):
 
     def _echo(self, packet, port, job, slot, failed):
         answer = super()._echo(packet, port, job, slot, failed)
-        if Drop.SOURCE not in failed:
+        if DropReason.SOURCE not in failed:
             return answer
         member = job.members[packet.shard]
         return model.Answer(replace(answer.packet, destination=member.mac), 1 << member.port)
@@ -485,7 +484,7 @@ class CountsStaleAsDuplicate(Aggregator):
 
     def _partial(self, slot: SlotState, packet, job):
         outcome = super()._partial(slot, packet, job)
-        return Drop.DUPLICATE if outcome is Drop.STALE else outcome
+        return DropReason.DUPLICATE if outcome is DropReason.STALE else outcome
 
 
 MUTANTS = [

@@ -20,9 +20,9 @@ from conformance.runner import NonconformanceError, run
 from conformance.subject import Abilities
 from conformance.vectors import Geometry
 from conformance.wire import LONGEST, SHORTEST
+from p4sgd.host.aggregators.cluster_file import read_cluster
+from p4sgd.host.aggregators.controller import open_controller
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.switch.cluster_file import read_cluster
-from p4sgd.host.switch.opening import open_controller
 
 
 def main() -> None:

@@ -8,15 +8,15 @@ import time
 import pytest
 from support.bench import default_seed
 
-from p4sgd.build.switch import COMPILER_VARIABLE, build, find_compiler
+from p4sgd.build.generate.switch_program import COMPILER_VARIABLE, build, find_compiler
+from p4sgd.host.aggregators.tables import read_program
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.switch.program import read_program
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 
 SWITCH = "simple_switch_grpc"
 
 generate = pytest.importorskip("conformance.generate", reason="there are no vectors")
-p4runtime = pytest.importorskip("p4sgd.host.switch.p4runtime")
+p4runtime = pytest.importorskip("p4sgd.host.aggregators.p4runtime")
 
 from support.namespace import Namespace  # noqa: E402
 

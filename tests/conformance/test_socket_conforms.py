@@ -21,8 +21,8 @@ from conformance.wire import LONGEST, SHORTEST, cables
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
 
-client = pytest.importorskip("p4sgd.host.switch.software.client", reason="there is no p4sgd switch serve")
-address = pytest.importorskip("p4sgd.host.control.address")
+client = pytest.importorskip("p4sgd.host.aggregators.software", reason="there is no p4sgd switch serve")
+address = pytest.importorskip("p4sgd.host.rpc.address")
 
 
 @contextlib.contextmanager

@@ -16,8 +16,7 @@ from conformance.random_sequences import random_cases
 from conformance.script import MAC
 from conformance.vectors import Begin, End, Geometry, Look, Send, VectorError, from_text, read, to_text, write
 from p4sgd.hw.spec.aggregator import AggregatorConfig, counters
-from p4sgd.hw.spec.drop import VERDICT, Drop
-from p4sgd.hw.spec.packet import Packet, PacketType
+from p4sgd.hw.spec.packet import VERDICT, DropReason, Packet, PacketType
 
 SCHEMA = json.loads((COMMITTED.parent / "schema.json").read_text())
 FILES = sorted(COMMITTED.iterdir())
@@ -106,7 +105,7 @@ def test_every_frame_is_taken_apart_and_put_together(frame):
 
 def test_reasons_and_verdicts_are_those_of_the_specification():
     checks = [name for name, _ in oracle.FORMAT + oracle.SETTINGS]
-    assert ["RUNT", "LONG", *checks, "STALE", "DUPLICATE"] == [drop.name for drop in Drop]
+    assert ["RUNT", "LONG", *checks, "STALE", "DUPLICATE"] == [drop.name for drop in DropReason]
     assert [name for name, _ in oracle.SETTINGS] == [drop.name for drop in VERDICT] == list(script._VERDICT)
 
 

@@ -16,17 +16,16 @@ from support.packets import packet_on
 from support.proof import CounterexampleError, Proof, check, free, holds, mutant, needs_solver, prove, reach
 from support.word import OneWord
 
-from p4sgd.hw.aggregator import aggregator, answers, slot_table, sum_table
-from p4sgd.hw.aggregator.admission import Admission
+from p4sgd.hw.aggregator import aggregator, answers
+from p4sgd.hw.aggregator import slots as slot_table
+from p4sgd.hw.aggregator import slots as sum_table
+from p4sgd.hw.aggregator.admission import OUTCOME, Admission, SlotOp, admitted, own_item
 from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.aggregator.answers import Answers
-from p4sgd.hw.aggregator.ports import OUTCOME, Kind, admitted, own_item
-from p4sgd.hw.aggregator.read_modify_write import ReadModifyWrite
-from p4sgd.hw.aggregator.slot_table import SlotTable
-from p4sgd.hw.aggregator.sum_table import SumTable
+from p4sgd.hw.aggregator.slots import ReadModifyWrite, SlotTable, SumTable
 from p4sgd.hw.bus.register_file import RegisterFile, member_name
-from p4sgd.hw.delay import delayed
 from p4sgd.hw.net.packet import VALUES_LAYOUT, parse, shard_mask
+from p4sgd.hw.primitives import pipeline
 from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map
 from p4sgd.hw.spec.packet import ROUND_BITS, PacketType
 from p4sgd.hw.spec.register_map import Access
@@ -129,7 +128,7 @@ class AnyFrames(Proof):
             m.d.comb += Assume(~is_it | self.all_noted.all())
         with m.If(ends & here("end_place")):
             m.d.sync += self.runs.eq(0)
-        with m.If(Cat(delayed(m, self.runs, 2, "runs")).any()):
+        with m.If(Cat(pipeline(m, self.runs, 2, "runs")).any()):
             m.d.comb += Assume(~(notes & here("member_place")))
             m.d.comb += Assume(Cat(self.register("mac_low", 32), self.register("mac_high", 16)) == self.mac)
             for place in range(CONFIG.jobs):
@@ -204,7 +203,7 @@ class Kept(AnyFrames):
         packet = self.peek("dut.answers.admitted", admitted(CONFIG)).packet
         sums = self.peek("dut.answers.sums", VALUES_LAYOUT)
         is_of_round = (packet.job == self.number) & (packet.slot == self.slot) & (packet.round == self.round)
-        came_in_time = delayed(m, self.runs, Admission.ITEM_LATENCY + SumTable.LATENCY + 1, "ran")[-1]
+        came_in_time = pipeline(m, self.runs, Admission.ITEM_LATENCY + SumTable.LATENCY + 1, "ran")[-1]
         outcome = self.peek("dut.answers.outcome", OUTCOME)
         full = outcome.full & is_of_round & came_in_time
         with m.If(full):
@@ -229,9 +228,9 @@ class Kept(AnyFrames):
         item = self.peek("dut.keeper.own__payload", own_item(CONFIG))
         taken = self.peek("dut.keeper.own__valid") & self.peek("dut.keeper.own__ready")
         its_slot = Signal()
-        with m.If(taken & (item.kind == Kind.RESET) & (item.address == self.address)):
+        with m.If(taken & (item.kind == SlotOp.RESET) & (item.address == self.address)):
             m.d.sync += its_slot.eq(self.runs)
-        is_its_own = delayed(m, its_slot, ReadModifyWrite.LATENCY + 2, "its_slot")[-1]
+        is_its_own = pipeline(m, its_slot, ReadModifyWrite.LATENCY + 2, "its_slot")[-1]
 
         # The slot then: a cycle later.
         word = self.peek("dut.slots.words.word", slot_table._WORD)

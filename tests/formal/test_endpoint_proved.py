@@ -12,12 +12,12 @@ from support.overdue import AnyTime, Asked
 from support.packets import packet_on
 from support.proof import CounterexampleError, Proof, check, free, holds, mutant, needs_solver, prove, reach
 
-from p4sgd.hw.delay import delayed
 from p4sgd.hw.net import endpoint
 from p4sgd.hw.net.endpoint import Endpoint
 from p4sgd.hw.net.packet import parse, shard_mask
 from p4sgd.hw.net.reception import Reception
-from p4sgd.hw.net.resend_timer import ResendTimer
+from p4sgd.hw.net.timers import ResendTimer
+from p4sgd.hw.primitives import pipeline
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.packet import GROUP_BIT, ROUND_BITS, PacketType
 
@@ -87,7 +87,7 @@ class Endpoints(Proof):
         holds(m, dut.probe, rule=Assume)
         # The job is written while no run is: a run ends when the endpoint is at rest, or out of the job.
         rests = ~dut.joined | (~dut.busy & ~dut.partials.valid)
-        rested = delayed(m, rests, 2, "rested")  # busy may be as late
+        rested = pipeline(m, rests, 2, "rested")  # busy may be as late
         job = Signal(8)
         self.number = Signal(8)  # of the job joined
         m.d.sync += job.eq(dut.job)
@@ -205,7 +205,7 @@ class Slot(Endpoints):
         # That none of this is said of nothing.
         given_up, left, sent_before = (Signal(name=name) for name in ("given_up", "left", "sent_before"))
         worked, renamed = Signal(), Signal()
-        at_once = delayed(m, has_full, Endpoint.RX_LATENCY, "had_full")[-1] == 0
+        at_once = pipeline(m, has_full, Endpoint.RX_LATENCY, "had_full")[-1] == 0
         offers = dut.tx.valid & ~of_past & (packet.slot == slot) & in_use
         with m.If(in_use):
             m.d.sync += [given_up.eq(given_up | dut.given_up), left.eq(left | dut.leave)]
@@ -260,7 +260,7 @@ def test_a_stream_that_drops_valid_is_found(tmp_path):
 @pytest.mark.parametrize(
     ("part", "right", "wrong"),
     [
-        pytest.param(Reception, "Drop.STALE: is_work & ~right_round", "Drop.STALE: 0", id="any round"),
+        pytest.param(Reception, "DropReason.STALE: is_work & ~right_round", "DropReason.STALE: 0", id="any round"),
         pytest.param(
             Endpoint, "(slots.waits_for_full | slots.waits_for_clear |", "(slots.waits_for_full |", id="too early"
         ),

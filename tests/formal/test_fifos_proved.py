@@ -5,9 +5,8 @@ from amaranth.asserts import AnySeq
 from amaranth.hdl import Assert, Assume, Module, Signal
 from support.proof import CounterexampleError, Proof, check, free, holds, mutant, needs_solver, prove
 
-from p4sgd.hw.bus.register_slice import RegisterSlice
-from p4sgd.hw.forward.line_fifo import LineFIFO
-from p4sgd.hw.partials.prompt_fifo import PromptFIFO
+from p4sgd.hw.bus.stream import RegisteredValidFIFO, RegisterSlice
+from p4sgd.hw.datapath.lines import LineFIFO
 from p4sgd.hw.spec.config import WorkerConfig
 
 pytestmark = needs_solver
@@ -52,7 +51,7 @@ class Followed:
 class PromptOrder(Proof):
     DEPTH = 4
 
-    def __init__(self, fifo=PromptFIFO):
+    def __init__(self, fifo=RegisteredValidFIFO):
         super().__init__()
         self.fifo = fifo(4, self.DEPTH)
 
@@ -156,7 +155,9 @@ def test_everything_comes_out_once_and_in_order(tmp_path, proof, k):
 
 
 def test_an_item_that_is_doubled_is_found(tmp_path):
-    broken = mutant(PromptFIFO, "self.o.valid.eq(write_at != read_after)", "self.o.valid.eq(write_at != read_at)")
+    broken = mutant(
+        RegisteredValidFIFO, "self.o.valid.eq(write_at != read_after)", "self.o.valid.eq(write_at != read_at)"
+    )
     with pytest.raises(CounterexampleError):
         check(PromptOrder(broken), tmp_path, cycles=8)
 

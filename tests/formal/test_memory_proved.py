@@ -4,10 +4,9 @@ import pytest
 from amaranth.hdl import Assert, Assume, Mux, Signal, Value
 from support.proof import CounterexampleError, Proof, check, free, holds, mutant, needs_solver, prove
 
-from p4sgd.hw.bus import axi4
-from p4sgd.hw.memory.model_loader import ModelLoader
-from p4sgd.hw.memory.model_storer import ModelStorer
-from p4sgd.hw.memory.strided_reader import StridedReader
+from p4sgd.hw.bus.axi import ADDRESS_CARRY_BITS, BOUNDARY, BURST_INCR
+from p4sgd.hw.datapath.model_mover import ModelLoader, ModelStorer
+from p4sgd.hw.datapath.strided_reader import StridedReader
 from p4sgd.hw.spec.config import WorkerConfig
 
 pytestmark = needs_solver
@@ -21,10 +20,10 @@ def stays_in_its_page(m, request, data_bits):
     payload = request.payload
     with m.If(request.valid):
         m.d.comb += [
-            Assert(payload.burst == axi4.BURST_INCR),
+            Assert(payload.burst == BURST_INCR),
             Assert(1 << payload.size == step),
             Assert(payload.addr % step == 0),
-            Assert(payload.addr[:12] + (payload.len + 1) * step <= axi4.BOUNDARY),
+            Assert(payload.addr[:12] + (payload.len + 1) * step <= BOUNDARY),
         ]
 
 
@@ -44,7 +43,7 @@ class Reading(Proof):
         with m.If(dut.start):
             m.d.comb += [
                 Assume(~dut.busy),
-                Assume(dut.base % axi4.BOUNDARY == 0),
+                Assume(dut.base % BOUNDARY == 0),
                 Assume((dut.burst_beats >= 1) & (dut.burst_beats <= dut.stride_beats) & (dut.stride_beats <= 8)),
                 Assume(dut.bursts >= 1),
             ]
@@ -156,7 +155,7 @@ class Storing(Proof):
         with m.If(dut.start):
             m.d.comb += Assume(state == self.IDLE)
         m.d.comb += [
-            Assume(dut.base % axi4.BOUNDARY == 0),
+            Assume(dut.base % BOUNDARY == 0),
             Assume(dut.chunks >= 1),
             Assume(~answer.valid | (asked & (given == beats))),
             Assert(answer.ready),
@@ -188,7 +187,7 @@ class Storing(Proof):
         with m.Else():
             m.d.comb += Assert(~request.valid & ~data.valid & ~asked & (given == 0))
         with m.If(state != self.IDLE):
-            address = self.peek("dut.address", axi4.ADDRESS_CARRY_BITS)
+            address = self.peek("dut.address", ADDRESS_CARRY_BITS)
             m.d.comb += Assert(address % (CONFIG.weight_beats * CONFIG.port_bytes) == 0)
 
 

@@ -6,7 +6,7 @@ from amaranth.hdl import Assert, Assume, Mux
 from support.proof import CounterexampleError, Proof, check, free, mutant, needs_solver, prove
 from support.word import Word
 
-from p4sgd.hw.aggregator.read_modify_write import ReadModifyWrite
+from p4sgd.hw.aggregator.slots import ReadModifyWrite
 
 pytestmark = needs_solver
 

@@ -4,9 +4,9 @@ import pytest
 from amaranth.hdl import Assert, Assume, Cat, Signal
 from support.proof import CounterexampleError, Proof, check, free, holds, mutant, needs_solver, prove
 
-from p4sgd.hw.bus.axi4 import RESPONSE_OKAY
+from p4sgd.hw.bus.axi import RESPONSE_OKAY
 from p4sgd.hw.bus.register_file import RegisterFile
-from p4sgd.hw.delay import delayed
+from p4sgd.hw.primitives import pipeline
 from p4sgd.hw.spec.register_map import Access, RegisterMap, whole
 
 pytestmark = needs_solver
@@ -38,7 +38,7 @@ class Answers(Proof):
         m.d.sync += setting.eq(self.file.rw)
         writes = Signal()
         m.d.comb += writes.eq((self.file.rw != setting) | self.file.strobe_strobe)
-        m.d.comb += Assert(~(writes & Cat(delayed(m, writes, 3, "wrote")[1:]).any()))
+        m.d.comb += Assert(~(writes & Cat(pipeline(m, writes, 3, "wrote")[1:]).any()))
 
         def pending(name, channel, answer):
             """Requests that have come and are not answered."""

@@ -74,7 +74,7 @@ def test_every_component_is_listed():
     assert sorted(EXAMPLES) == sorted(find_components()), "tests/support/components.py must list every component"
 
 
-KERNELS = {"worker.worker.Worker", "kernel.worker_kernel.WorkerKernel", "kernel.aggregator_kernel.AggregatorKernel"}
+KERNELS = {"worker.worker.Worker", "kernel.kernels.WorkerKernel", "kernel.kernels.AggregatorKernel"}
 """Components that are looked at within kernels that have the ports which vendors' tools see."""
 
 
@@ -83,7 +83,7 @@ KERNELS = {"worker.worker.Worker", "kernel.worker_kernel.WorkerKernel", "kernel.
 def test_lint(name, tmp_path):
     source = tmp_path / "top.v"
     source.write_text(to_verilog(example(name), "top"))
-    sources = [source, MAC_MODEL] if name == "kernel.cmac_kernel.CmacKernel" else [source]
+    sources = [source, MAC_MODEL] if name == "kernel.cmac.CmacKernel" else [source]
     assert complaints(verilator.lint(sources, "top")) == []
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import cocotb
 from cocotb.triggers import RisingEdge
 
-from p4sgd.hw.bus import axi4
+from p4sgd.hw.bus.axi import BURST_INCR, RESPONSE_OKAY
 from support.streams import StreamSink, StreamSource
 
 
@@ -22,7 +22,7 @@ class Request:
         size, burst = _field(word, 72, 3), _field(word, 75, 2)
         step = data_bits // 8
         assert 1 << size == step, "beats must have the width of the bus"
-        assert burst == axi4.BURST_INCR
+        assert burst == BURST_INCR
         assert self.address % step == 0, "unaligned"
         last = self.address + self.beats * step - 1
         assert self.address // 4096 == last // 4096, f"burst {self.address:#x} + {self.beats} crosses 4 KiB"
@@ -47,7 +47,7 @@ class ReadMemory:
         for beat in range(request.beats):
             address = request.address + beat * step
             last = int(beat == request.beats - 1)
-            resp = 0b10 if address in self.bad_beats else axi4.RESPONSE_OKAY
+            resp = 0b10 if address in self.bad_beats else RESPONSE_OKAY
             self._beats.send([self._word_at(address) | resp << self._data_bits | last << (self._data_bits + 2)])
 
 
@@ -56,7 +56,7 @@ class WriteMemory:
 
     def __init__(self, dut: Any, name: str, data_bits: int, stall: float) -> None:
         self.contents: dict[int, int] = {}
-        self.response = axi4.RESPONSE_OKAY
+        self.response = RESPONSE_OKAY
         self._data_bits = data_bits
         self._requests: list[Request] = []
         self._beats: list[int] = []
@@ -102,14 +102,14 @@ class LiteMaster:
         count = len(self._b.items) + 1
         self._aw.send([offset])
         self._w.send([word | strobes << 32])
-        assert list(await self._b.receive(count))[-1] == axi4.RESPONSE_OKAY
+        assert list(await self._b.receive(count))[-1] == RESPONSE_OKAY
 
     async def read(self, offset: int) -> int:
         """Read a word; the response must be OKAY."""
         count = len(self._r.items) + 1
         self._ar.send([offset])
         item = list(await self._r.receive(count))[-1]
-        assert item >> 32 == axi4.RESPONSE_OKAY
+        assert item >> 32 == RESPONSE_OKAY
         return item & 0xFFFFFFFF
 
 

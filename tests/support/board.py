@@ -4,9 +4,8 @@ import contextlib
 import socket
 import threading
 
-from p4sgd.host.board.server import BoardServer, cycles_now
-from p4sgd.host.control.address import ControlAddress
-from p4sgd.host.control.listening import ControlListener
+from p4sgd.host.rpc.address import ControlAddress, ControlListener
+from p4sgd.host.serve.worker import BoardServer, cycles_now
 from p4sgd.sim.emulator import NetworkedWorker
 
 

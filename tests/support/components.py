@@ -8,13 +8,13 @@ from typing import Any
 from amaranth.lib import wiring
 
 import p4sgd.hw
-from p4sgd.hw.bus import axi4
-from p4sgd.hw.external import External
-from p4sgd.hw.memory.strided_reader import StridedReader
-from p4sgd.hw.model.model import Model
+from p4sgd.hw.bus.axi import Axi4Signature
+from p4sgd.hw.datapath.model import Model
+from p4sgd.hw.datapath.strided_reader import StridedReader
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.registers import worker_map
+from p4sgd.hw.verilog import BlackBox
 
 _CONFIG = WorkerConfig.small()
 
@@ -24,49 +24,49 @@ EXAMPLES: dict[str, Callable[[Any], wiring.Component]] = {
     "aggregator.admission.Admission": lambda make: make(_AGGREGATOR),
     "aggregator.aggregator.Aggregator": lambda make: make(_AGGREGATOR),
     "aggregator.answers.Answers": lambda make: make(_AGGREGATOR),
-    "aggregator.keeper.Keeper": lambda make: make(_AGGREGATOR),
-    "aggregator.read_modify_write.ReadModifyWrite": lambda make: make(24, 16),
-    "aggregator.slot_table.SlotTable": lambda make: make(_AGGREGATOR),
-    "aggregator.sum_table.SumTable": lambda make: make(_AGGREGATOR),
-    "backward.gradient.Gradient": lambda make: make(_CONFIG, spacing=Model.UPDATE_SPACING),
-    "bus.axi4_slice.Axi4Slice": lambda make: make(axi4.Signature(data_bits=_CONFIG.port_bits)),
-    "bus.event_counters.EventCounters": lambda make: make(5),
+    "aggregator.slot_manager.SlotManager": lambda make: make(_AGGREGATOR),
+    "aggregator.slots.ReadModifyWrite": lambda make: make(24, 16),
+    "aggregator.slots.SlotTable": lambda make: make(_AGGREGATOR),
+    "aggregator.slots.SumTable": lambda make: make(_AGGREGATOR),
+    "datapath.backward.Gradient": lambda make: make(_CONFIG, spacing=Model.UPDATE_SPACING),
+    "bus.axi.Axi4Slice": lambda make: make(Axi4Signature(data_bits=_CONFIG.port_bits)),
+    "bus.register_file.EventCounters": lambda make: make(5),
     "bus.register_file.RegisterFile": lambda make: make(worker_map(_CONFIG)),
-    "bus.register_slice.RegisterSlice": lambda make: make(_CONFIG.port_bits),
-    "bus.vendor_ports.VendorPorts": lambda make: make(StridedReader(_CONFIG.line_bits), {"memory": "m_axi_gmem"}),
-    "forward.accumulator.Accumulator": lambda make: make(_CONFIG.plane_sum_bits + 8, _CONFIG.dot_bits),
-    "forward.adder_tree.AdderTree": lambda make: make(9, 12),
-    "forward.dot_product.DotProduct": lambda make: make(_CONFIG),
-    "forward.line_fifo.LineFIFO": lambda make: make(_CONFIG),
-    "forward.line_position.LinePosition": lambda make: make(_CONFIG),
-    "kernel.aggregator_kernel.AggregatorKernel": lambda make: make(_AGGREGATOR),
-    "kernel.cmac_adapter.CmacAdapter": lambda make: make(),
-    "kernel.cmac_kernel.CmacKernel": lambda make: make(mac="p4sgd_cmac_usplus"),
-    "kernel.frame_buffer.FrameBuffer": lambda make: make(64, waits=True),
-    "kernel.frame_merge.FrameMerge": lambda make: make(3, 2),
-    "kernel.frame_split.FrameSplit": lambda make: make(3),
-    "kernel.worker_kernel.WorkerKernel": lambda make: make(_CONFIG),
-    "loss.loss_unit.LossUnit": lambda make: make(_CONFIG),
-    "memory.model_loader.ModelLoader": lambda make: make(_CONFIG),
-    "memory.model_storer.ModelStorer": lambda make: make(_CONFIG),
-    "memory.strided_reader.StridedReader": lambda make: make(_CONFIG.line_bits),
-    "model.model.Model": lambda make: make(_CONFIG),
-    "model.update.Update": lambda make: make(_CONFIG.lanes),
+    "bus.stream.RegisterSlice": lambda make: make(_CONFIG.port_bits),
+    "kernel.verilog.VendorPorts": lambda make: make(StridedReader(_CONFIG.line_bits), {"memory": "m_axi_gmem"}),
+    "primitives.Accumulator": lambda make: make(_CONFIG.plane_sum_bits + 8, _CONFIG.dot_bits),
+    "primitives.AdderTree": lambda make: make(9, 12),
+    "datapath.forward.DotProduct": lambda make: make(_CONFIG),
+    "datapath.lines.LineFIFO": lambda make: make(_CONFIG),
+    "datapath.lines.LinePosition": lambda make: make(_CONFIG),
+    "kernel.kernels.AggregatorKernel": lambda make: make(_AGGREGATOR),
+    "kernel.cmac.CmacAdapter": lambda make: make(),
+    "kernel.cmac.CmacKernel": lambda make: make(mac="p4sgd_cmac_usplus"),
+    "kernel.frames.FrameBuffer": lambda make: make(64, waits=True),
+    "kernel.frames.FrameMerge": lambda make: make(3, 2),
+    "kernel.frames.FrameSplit": lambda make: make(3),
+    "kernel.kernels.WorkerKernel": lambda make: make(_CONFIG),
+    "datapath.loss.LossUnit": lambda make: make(_CONFIG),
+    "datapath.model_mover.ModelLoader": lambda make: make(_CONFIG),
+    "datapath.model_mover.ModelStorer": lambda make: make(_CONFIG),
+    "datapath.strided_reader.StridedReader": lambda make: make(_CONFIG.line_bits),
+    "datapath.model.Model": lambda make: make(_CONFIG),
+    "datapath.model.Update": lambda make: make(_CONFIG.lanes),
     "net.endpoint.Endpoint": lambda make: make(_CONFIG),
     "net.prober.Prober": lambda make: make(_CONFIG),
-    "net.receive.FrameCheck": lambda make: make(),
+    "net.packet.FrameCheck": lambda make: make(),
     "net.reception.Reception": lambda make: make(_CONFIG),
-    "net.resend_timer.ResendTimer": lambda make: make(_CONFIG),
-    "net.stall_timer.StallTimer": lambda make: make(),
-    "net.udp_receiver.UdpReceiver": lambda make: make(3),
-    "net.udp_sender.UdpSender": lambda make: make(8),
-    "partials.partial_sum.PartialSum": lambda make: make(_CONFIG),
-    "partials.prompt_fifo.PromptFIFO": lambda make: make(24, 16),
-    "worker.chaining.Chaining": lambda make: make(_CONFIG),
+    "net.timers.ResendTimer": lambda make: make(_CONFIG),
+    "net.timers.StallTimer": lambda make: make(),
+    "net.udp.UdpReceiver": lambda make: make(3),
+    "net.udp.UdpSender": lambda make: make(8),
+    "datapath.partials.PartialSum": lambda make: make(_CONFIG),
+    "bus.stream.RegisteredValidFIFO": lambda make: make(24, 16),
+    "worker.scoreboard.Scoreboard": lambda make: make(_CONFIG),
     "worker.counters.Counters": lambda make: make(_CONFIG),
     "worker.engine.Engine": lambda make: make(_CONFIG),
     "worker.sequencer.Sequencer": lambda make: make(),
-    "worker.totals.Totals": lambda make: make(_CONFIG),
+    "worker.sequencer.RunSizes": lambda make: make(_CONFIG),
     "worker.worker.Worker": lambda make: make(_CONFIG),
 }
 """How to make an example of each component, by its dotted name below ``p4sgd.hw``."""
@@ -84,5 +84,5 @@ def find_components() -> Iterator[str]:
         module = importlib.import_module(found.name)
         for name, thing in vars(module).items():
             is_component = isinstance(thing, type) and issubclass(thing, wiring.Component)
-            if is_component and thing.__module__ == found.name and thing is not External:
+            if is_component and thing.__module__ == found.name and thing is not BlackBox:
                 yield f"{found.name}.{name}".removeprefix("p4sgd.hw.")

@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import scipy.sparse
 from sklearn.datasets import dump_svmlight_file
 
-from p4sgd.host.data import csv_file, parquet
-from p4sgd.host.data.blocks import libsvm, npy, npz
+from p4sgd.host.data.formats import csv_file, libsvm, npy, npz, parquet
 
 FORMATS = ("data.libsvm", "data.libsvm.gz", "data.csv", "data.csv.xz", "data.tsv.bz2", "data.npy", "columns.npy")
 FORMATS += ("data.npz", "packed.npz", "sparse.npz", "data.parquet")

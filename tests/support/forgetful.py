@@ -1,7 +1,6 @@
 """A protocol that is known to be wrong, to test the tests of the right one."""
 
-from p4sgd.hw.spec.drop import Drop
-from p4sgd.hw.spec.packet import PacketType
+from p4sgd.hw.spec.packet import DropReason, PacketType
 from p4sgd.sim.network.aggregator import Aggregator
 
 
@@ -15,7 +14,7 @@ class Forgetful(Aggregator):
         slot.round = packet.round
         if slot.aggregated & packet.bitmap:
             complete = slot.aggregated == job.everyone
-            return self._answer_one(PacketType.FULL, packet, slot, job) if complete else Drop.DUPLICATE
+            return self._answer_one(PacketType.FULL, packet, slot, job) if complete else DropReason.DUPLICATE
         slot.aggregated |= packet.bitmap
         slot.sums = tuple(a + b for a, b in zip(slot.sums, packet.values, strict=True))
         return self._answer_all(PacketType.FULL, packet, slot, job) if slot.aggregated == job.everyone else None

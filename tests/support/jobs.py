@@ -14,8 +14,7 @@ from p4sgd.hw.spec.fixed import INTERCEPT, LABEL, SHRINK, SLOPE, WEIGHT, IntArra
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.register_map import RegisterClient
 from p4sgd.hw.spec.registers import ModelSource
-from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
-from p4sgd.hw.spec.table import MAX_SHIFT, LossTable
+from p4sgd.hw.spec.run import MAX_SHIFT, FeatureFormat, LabelMode, LossTable, RunSettings
 from p4sgd.sim import golden
 
 SMALL = WorkerConfig(engines=2, ports=2, lanes=8, chunks=16, line_fifo_depth=128, slots=4, table_segments=64)

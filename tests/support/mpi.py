@@ -25,7 +25,7 @@ needs_mpi = pytest.mark.skipif(_missing() is not None, reason=str(_missing()))
 
 _MAIN = """
 import sys
-from p4sgd.host.cli import main
+from p4sgd.host.cli.app import main
 try:
     main()
 finally:

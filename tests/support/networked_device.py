@@ -6,9 +6,8 @@ from collections import Counter
 from p4sgd.host.devices import open_device
 from p4sgd.host.devices.device import client_of
 from p4sgd.hw.spec import registers
-from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.job import Job, Member
-from p4sgd.hw.spec.packet import VERSION, EchoValue, Packet, PacketType
+from p4sgd.hw.spec.packet import VERSION, DropReason, EchoValue, Packet, PacketType
 from p4sgd.sim.network.aggregator import Aggregator
 
 
@@ -24,7 +23,7 @@ class CountingAggregator:
 
     def counters(self):
         names = ("FRAMES", "ECHOES", "FULLS_TO_ONE", "CLEARS_TO_ONE")
-        drops = {f"DROPPED_{drop.name}": self.model.drops[drop] for drop in Drop}
+        drops = {f"DROPPED_{drop.name}": self.model.drops[drop] for drop in DropReason}
         return {name: self.counts[name] for name in names} | drops
 
 

@@ -3,7 +3,7 @@
 from amaranth.asserts import AnySeq
 from amaranth.hdl import Module, Signal, Value
 
-from p4sgd.hw.net.resend_timer import ResendTimer
+from p4sgd.hw.net.timers import ResendTimer
 
 
 class Asked:

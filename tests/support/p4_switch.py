@@ -4,12 +4,11 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-from p4sgd.build.p4 import sizes
-from p4sgd.host.switch import entries
-from p4sgd.hw.spec.aggregator import AggregatorConfig
+from p4sgd.build.generate.switch_program import sizes
+from p4sgd.host.aggregators import tables as entries
+from p4sgd.hw.spec.aggregator import NODE_RID, AggregatorConfig, group_of
 from p4sgd.hw.spec.job import MAX_PORTS, Job
-from p4sgd.hw.spec.outcome import OUTCOME_BITS, counters_of
-from p4sgd.hw.spec.switch import NODE_RID, group_of
+from p4sgd.hw.spec.packet import OUTCOME_BITS, counters_of
 from support.p4 import Group, Program, unpruned
 
 SOURCES = Path(__file__).parents[2] / "hw" / "switch"

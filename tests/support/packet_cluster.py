@@ -8,7 +8,7 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.sim.emulator import NetworkedWorker
 from p4sgd.sim.network.aggregator import Aggregator
-from p4sgd.sim.network.events import Events
+from p4sgd.sim.network.cluster import Events
 from p4sgd.sim.network.faults import Faults, Line
 
 _GROUP = 1 << 40

@@ -32,7 +32,7 @@ class _Rank:
         assert values.dtype == np.float64
         return np.min(self.all_gather(values), axis=0)
 
-    def exchange(self, blocks):
+    def all_to_all(self, blocks):
         assert len(blocks) == self.size
         assert all(block.dtype == np.uint8 for block in blocks)
         return [sent[self.rank].reshape(-1) for sent in self.all_gather(list(blocks))]

@@ -9,9 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-from p4sgd.host.control.address import ControlAddress
+from p4sgd.host.aggregators.software import SoftwareAggregator
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.switch.software.client import SoftwareAggregator
+from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import GROUP_BIT, Packet
 from p4sgd.sim.network.endpoint import Endpoint

@@ -5,8 +5,8 @@ from typing import Any
 from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import Assert, Const, Module, Mux, ShapeLike, Signal, Value
 
-from p4sgd.hw.aggregator.read_modify_write import ReadModifyWrite
-from p4sgd.hw.delay import delayed
+from p4sgd.hw.aggregator.slots import ReadModifyWrite
+from p4sgd.hw.primitives import pipeline
 
 
 class Word:
@@ -31,9 +31,9 @@ class Word:
     def __init__(self, m: Module, table: ReadModifyWrite, shape: ShapeLike) -> None:
         self.address = Signal(len(table.address), name="followed")
         self.value: Any = Signal(shape, name="word")
-        addresses = delayed(m, table.address, ReadModifyWrite.LATENCY, "address")
+        addresses = pipeline(m, table.address, ReadModifyWrite.LATENCY, "address")
         m.d.comb += self.address.eq(AnyConst(len(self.address)))
-        items = delayed(m, Const(1), ReadModifyWrite.LATENCY, "item")
+        items = pipeline(m, Const(1), ReadModifyWrite.LATENCY, "item")
         self.previewed = items[3] & (addresses[3] == self.address)
         self.has_turn = items[4] & (addresses[4] == self.address)
         self.follows = addresses[3] == addresses[4]

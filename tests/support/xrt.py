@@ -24,14 +24,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from p4sgd.host.control.address import ControlAddress
-from p4sgd.host.devices.xrt import finding, library
-from p4sgd.host.switch.software.server import SoftwareAggregatorServer
+from p4sgd.host.rpc.address import ControlAddress
+from p4sgd.host.serve.aggregator import SoftwareAggregatorServer
+from p4sgd.host.xrt import board as finding
+from p4sgd.host.xrt import library
 from p4sgd.hw.spec import aggregator as aggregator_registers
 from p4sgd.hw.spec import cmac, registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
-from p4sgd.hw.spec.clock import CLOCK_NS
-from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.register_map import RegisterClient
 from p4sgd.sim.emulator import EmulatorError, NetworkedWorker

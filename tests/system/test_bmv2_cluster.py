@@ -10,7 +10,7 @@ import time
 import pytest
 from support.lab import Lab
 
-from p4sgd.build.switch import COMPILER_VARIABLE, build, find_compiler
+from p4sgd.build.generate.switch_program import COMPILER_VARIABLE, build, find_compiler
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ from support.jobs import random_job, run_on
 
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.hw.aggregator.aggregator import Aggregator
-from p4sgd.hw.model.model import Model
+from p4sgd.hw.datapath.model import Model
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.worker.timing import READER_LATENCY, backward_cycles, chaining_cycles, forward_cycles, mini_batch_cycles
 

@@ -5,10 +5,9 @@ import re
 import pytest
 from support.bench import default_seed
 
-from p4sgd.host.devices.device import client_of
-from p4sgd.host.devices.doctor import Result, examine
-from p4sgd.host.devices.network import NetworkSettings
+from p4sgd.host.devices.device import NetworkSettings, client_of
 from p4sgd.host.devices.rtl import RtlDevice
+from p4sgd.host.doctor import Result, examine
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.job import Job, Member
@@ -33,7 +32,7 @@ def device(cluster):
     yield cluster
     cluster.__dict__.pop("before_join", None)
     cluster.cut()
-    cluster.disturb()
+    cluster.inject_faults()
 
 
 def once_joined(device, fault):
@@ -159,7 +158,7 @@ def test_a_job_that_the_aggregator_knows_by_another_number(device):
 
 @pytest.mark.rtl
 def test_a_lossy_network_is_healthy_all_the_same(device):
-    device.disturb(link_loss=0.3)
+    device.inject_faults(link_loss=0.3)
     examination = examine(device, IMPATIENT)
     found = bad(examination)
     assert examination.healthy, found
@@ -193,7 +192,7 @@ def test_workers_that_do_not_wait_for_answers(device, ports):
 
 @pytest.mark.rtl
 def test_losses_do_not_hide_a_worker_that_is_not_in_the_group(device):
-    device.disturb(link_loss=0.1)
+    device.inject_faults(link_loss=0.1)
     once_joined(device, lambda device: begin_anew(device, ports=0b01))
     examination = examine(device, IMPATIENT)
     failed = [(f.worker, f.check) for f in examination.findings if f.result is Result.FAILED]
@@ -203,7 +202,7 @@ def test_losses_do_not_hide_a_worker_that_is_not_in_the_group(device):
 @pytest.mark.rtl
 @pytest.mark.slow
 def test_a_network_that_loses_nearly_all(device):
-    device.disturb(up_loss=0.998)
+    device.inject_faults(up_loss=0.998)
     examination = examine(device)
     assert not examination.healthy
     assert [(finding.worker, finding.check) for finding in bad(examination)] == [(0, "link"), (1, "link")]

@@ -7,8 +7,7 @@ import pytest
 from support.bench import default_seed
 
 from p4sgd.host.data import Dataset
-from p4sgd.host.devices.device import client_of
-from p4sgd.host.devices.network import NetworkSettings
+from p4sgd.host.devices.device import NetworkSettings, client_of
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.host.devices.session import Session
 from p4sgd.host.errors import P4sgdError

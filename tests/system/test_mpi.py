@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from support.mpi import descendants, needs_mpi, started, train
 
-from p4sgd.host.cli import main
+from p4sgd.host.cli.app import main
 from p4sgd.host.data.synth import make_dataset, write_dataset
 
 pytestmark = needs_mpi

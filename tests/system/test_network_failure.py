@@ -204,12 +204,12 @@ def test_losses_do_not_hide_who_is_missing():
 
     def cut():
         device.cut(up=[1], down=[1])
-        device.disturb(link_loss=0.3)
+        device.inject_faults(link_loss=0.3)
 
     try:
         for number in range(6):
             device.cut()
-            device.disturb()
+            device.inject_faults()
             job = random_job(TINY, 2, seed=seed + number, mini_batches=30)
             print(f"P4SGD_SEED={seed}, run {number}: {job.settings}")
             run_into(device, job, 200, cut)

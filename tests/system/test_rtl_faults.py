@@ -46,7 +46,7 @@ def test_faults_change_while_a_device_is_open():
     try:
         cycles, resent = [], []
         for number, chances in enumerate(({}, {"worker_pause": 1 / 1000}, {"link_loss": 0.2}, {})):
-            device.disturb(**chances)
+            device.inject_faults(**chances)
             weights, _, counters = run_on(device, job, number=number, resend_cycles=1000)
             assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in job.golden().weights]
             cycles.append(counters[0]["CYCLES"])

@@ -15,7 +15,7 @@ TINY = WorkerConfig.tiny()
 
 
 STALLS = {"memory_stall": 0.2, "link_stall": 0.2}
-DISTURBANCES = ({}, STALLS, STALLS | {"link_loss": 0.05, "link_duplication": 0.1, "link_reordering": 0.1})
+FAULTS = ({}, STALLS, STALLS | {"link_loss": 0.05, "link_duplication": 0.1, "link_reordering": 0.1})
 
 
 CASES = [
@@ -33,9 +33,9 @@ CASES = [
 def test_random_jobs(config, workers):
     seed = default_seed()
     places = {name: worker_map(config)[name].offset for name in identity(config)}
-    for number, disturbances in enumerate(DISTURBANCES):
+    for number, faults in enumerate(FAULTS):
         emulator = EmulatedDevice(config, workers)
-        device = RtlDevice(config, workers, seed=seed + number, **disturbances)
+        device = RtlDevice(config, workers, seed=seed + number, **faults)
         try:
             for worker in (*device.workers, *emulator.workers):
                 assert {name: worker.read_register(offset) for name, offset in places.items()} == identity(config)
@@ -43,7 +43,7 @@ def test_random_jobs(config, workers):
             cases = range(len(CASES)) if number == 0 else range((seed + number) % 2, len(CASES), 2)
             for case in cases:
                 job = random_job(config, workers, seed=seed + 1000 * number + case, **CASES[case])
-                print(f"P4SGD_SEED={seed}, {disturbances}, case {case}: {job.settings}")
+                print(f"P4SGD_SEED={seed}, {faults}, case {case}: {job.settings}")
                 runs = 1 + case // 2 % 2
                 check_exact(device, job, runs, counts=True)
                 check_exact(emulator, job, runs, counts=False)

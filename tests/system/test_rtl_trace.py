@@ -8,10 +8,10 @@ from support.jobs import random_job, run_on
 
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.events import STAGES
+from p4sgd.hw.spec.run import STAGES
 
 TINY = WorkerConfig.tiny()
-DISTURBANCES = ({}, {"memory_stall": 0.2, "link_stall": 0.2, "link_loss": 0.05, "link_reordering": 0.1})
+FAULTS = ({}, {"memory_stall": 0.2, "link_stall": 0.2, "link_loss": 0.05, "link_reordering": 0.1})
 
 
 def traced(job, *, runs=1, **options):
@@ -48,14 +48,14 @@ def check_order(stages, settings, runs):
 
 @pytest.mark.rtl
 @pytest.mark.slow
-@pytest.mark.parametrize("disturbances", DISTURBANCES, ids=["calm", "disturbed"])
-def test_random_jobs(disturbances):
+@pytest.mark.parametrize("faults", FAULTS, ids=["calm", "disturbed"])
+def test_random_jobs(faults):
     seed = default_seed()
     for case in range(3):
         job = random_job(TINY, 2, seed=seed + case)
-        print(f"P4SGD_SEED={seed}, {disturbances}, case {case}: {job.settings}")
+        print(f"P4SGD_SEED={seed}, {faults}, case {case}: {job.settings}")
         settings, runs = job.settings, 1 + case % 2
-        workers, counters = traced(job, runs=runs, seed=seed, **disturbances)
+        workers, counters = traced(job, runs=runs, seed=seed, **faults)
         for stages, counted in zip(workers, counters, strict=True):
             check_order(stages, settings, runs)
             last = slice(-settings.mini_batches * settings.micro_batches, None)  # those of the last run
@@ -64,7 +64,7 @@ def test_random_jobs(disturbances):
             assert 0 <= waited <= counted["CYCLES_MEMORY"] + counted["CYCLES_CHAINING"]
             trained = counted["CYCLES"] - counted["CYCLES_MODEL"]
             assert update[-1].end - forward[0].begin <= trained
-            if not disturbances:
+            if not faults:
                 assert counted["PACKETS_SENT"] == 2 * len(forward), "a PARTIAL and an ACK for each"
 
 

@@ -9,7 +9,7 @@ from support.jobs import collect, configure, random_job, start
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.drop import Drop
+from p4sgd.hw.spec.packet import DropReason
 
 pytestmark = [pytest.mark.rtl, pytest.mark.slow]
 
@@ -28,10 +28,10 @@ FLOOD = {"resend_cycles": 1}
 """A packet without an answer is sent again whenever its slot's turn comes."""
 
 LIES = {
-    "number": ({"workers": 3}, False, Drop.WORKERS),
-    "workers": ({"shard": 2}, False, Drop.SHARD),
-    "shard": ({}, False, Drop.SOURCE),
-    "address": ({}, True, Drop.SOURCE),
+    "number": ({"workers": 3}, False, DropReason.WORKERS),
+    "workers": ({"shard": 2}, False, DropReason.SHARD),
+    "shard": ({}, False, DropReason.SOURCE),
+    "address": ({}, True, DropReason.SOURCE),
 }
 """What is not true of the first job, whether the MAC address is, and why packets are dropped; the port is wrong."""
 
@@ -124,7 +124,7 @@ def test_a_healthy_job(jobs):
 )
 def test_a_job_with_a_bad_network_or_slow_workers(jobs, chances):
     def disturb_and_start(_):
-        jobs.device.disturb(spared=FIRST, **chances)
+        jobs.device.inject_faults(spared=FIRST, **chances)
         start(jobs.clients, jobs.second)
 
     jobs.configure_second(resend_cycles=100)
@@ -154,7 +154,7 @@ def test_a_job_that_claims_to_be_the_first(jobs, lie):
         start(jobs.clients, jobs.second)
 
     def catch_up():
-        now = jobs.device.aggregator.look(FIRST_PLACE, range(1))[0].round
+        now = jobs.device.aggregator.read_slots(FIRST_PLACE, range(1))[0].round
         for index, client in zip(SECOND, jobs.clients, strict=True):
             client.write(registers.ABORT, abort=1)
             jobs.wait([client], cycles=10)

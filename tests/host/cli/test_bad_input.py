@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from p4sgd.host.cli import main
+from p4sgd.host.cli.app import main
 
 GOOD = "1 1:0.5 2:1\n-1 1:-0.5 3:2\n" * 20
 
@@ -328,7 +328,7 @@ def test_no_such_data(tmp_path, words, says):
 
 
 def test_a_disturbance_given_twice(tmp_path):
-    chances = ["--disturb", "link_loss=0.1", "--disturb", "link_loss=0.2"]
+    chances = ["--fault", "link_loss=0.1", "--fault", "link_loss=0.2"]
     line = refused(tmp_path, "simulate", "digits:3", *chances)
     assert "link_loss is given more than once" in line
 

@@ -7,11 +7,12 @@ import pytest
 from click.testing import CliRunner
 from support.xrt import SHELL, TINY, Machine, bdf_of, make_xclbin
 
-from p4sgd.host.cli import main
-from p4sgd.host.control.board import BoardAddress
-from p4sgd.host.devices.xrt import finding, mac
-from p4sgd.host.devices.xrt.aggregator import BoardAggregator
-from p4sgd.host.devices.xrt.library import XrtLibrary
+from p4sgd.host.aggregators.fpga import BoardAggregator
+from p4sgd.host.cli.app import main
+from p4sgd.host.xrt import board as finding
+from p4sgd.host.xrt import mac
+from p4sgd.host.xrt.board import BoardAddress
+from p4sgd.host.xrt.library import XrtLibrary
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.job import Job, Member
@@ -145,17 +146,17 @@ def test_links_of_an_aggregator(machine, xclbin, tmp_path):
     )
     lines = ['kind = "fpga"', f'control = "xrt:{bdf_of(2)}"', f'xclbin = "{image}"']
 
-    def look(rs_fec, status=0):
+    def read_slots(rs_fec, status=0):
         file = machine.cluster_file(xclbin, aggregator=lines, network=f"rs_fec = {rs_fec}")
         return run("switch", "counters", "--cluster", file, status=status)
 
-    look("false")
+    read_slots("false")
     macs = [machine.boards[2].kernels[f"{name}_1"][0] for name in ("p4sgd_cmac", "p4sgd_cmac1")]
     assert [each.resets for each in macs] == [1, 1]
     with contextlib.closing(BoardAggregator(BoardAddress(bdf_of(2), image), rs_fec=False)) as aggregator:
         aggregator.begin(0, Job(9, (Member(1 << 41, 0),), 3 << 40, 1), 1)
-    look("false")
-    assert "serves jobs over links with RS-FEC off" in look("true", status=1).stderr
+    read_slots("false")
+    assert "serves jobs over links with RS-FEC off" in read_slots("true", status=1).stderr
     assert [each.resets for each in macs] == [1, 1]
     assert not machine.open_handles
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from p4sgd.host.cli import main
+from p4sgd.host.cli.app import main
 from p4sgd.host.data import fetch, read_dataset
 
 

@@ -8,7 +8,7 @@ from support.failing_device import FailingDevice
 from support.networked_device import NetworkedDevice
 
 from p4sgd.host import devices
-from p4sgd.host.cli import main
+from p4sgd.host.cli.app import main
 from p4sgd.host.devices.diagnosis import NetworkError
 
 
@@ -45,7 +45,7 @@ def test_a_healthy_cluster(opened):
 
 
 def test_a_sick_cluster(opened):
-    done = doctor("--disturb", "down_loss=0.5")
+    done = doctor("--fault", "down_loss=0.5")
     assert done.exit_code == 1
     assert (
         "failed: worker 1: the aggregator answers, but nothing comes back: the way down is dead: check" in done.stdout
@@ -56,7 +56,7 @@ def test_a_sick_cluster(opened):
 
 
 def test_json(opened):
-    done = doctor("--json", "--disturb", "down_loss=0.5", "--quiet")
+    done = doctor("--json", "--fault", "down_loss=0.5", "--quiet")
     assert done.exit_code == 1
     assert done.stderr == ""
     document = json.loads(done.stdout)

@@ -6,8 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from p4sgd.host.cli import main
-from p4sgd.host.cli.app import Application
+from p4sgd.host.cli.app import Application, main
 from p4sgd.host.errors import P4sgdError, UserError
 
 

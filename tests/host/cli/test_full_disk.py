@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from p4sgd.build import artifacts
-from p4sgd.host.cli import main
+from p4sgd.build.generate import artifacts
+from p4sgd.host.cli.app import main
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
 

@@ -6,8 +6,8 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from p4sgd.build.verilog import generate
-from p4sgd.host.cli import main
+from p4sgd.build.generate.verilog import generate
+from p4sgd.host.cli.app import main
 
 
 def run(*words):

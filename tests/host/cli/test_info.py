@@ -6,7 +6,8 @@ import shutil
 import pytest
 from click.testing import CliRunner
 
-from p4sgd.host.cli import machine, main
+from p4sgd.host.cli import info as machine
+from p4sgd.host.cli.app import main
 from p4sgd.hw.spec.config import PRESETS
 
 

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from p4sgd.host import training
-from p4sgd.host.cli import main
-from p4sgd.host.model_file import load_model
+from p4sgd.host.cli.app import main
+from p4sgd.host.training.model_file import load_model
 from p4sgd.sim.emulator import EmulatedDevice
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")

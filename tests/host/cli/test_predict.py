@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 from sklearn.datasets import load_breast_cancer, load_iris
 
-from p4sgd.host.cli import main
+from p4sgd.host.cli.app import main
 from p4sgd.host.data import read_dataset
-from p4sgd.host.model_file import load_model
+from p4sgd.host.training.model_file import load_model
 
 
 def run(*words, status=0):

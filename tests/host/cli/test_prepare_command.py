@@ -17,15 +17,15 @@ import pytest
 from click.testing import CliRunner
 from support.data_files import make_samples, write_data
 
-from p4sgd.host.cli import main
-from p4sgd.host.model_file import load_model
-from p4sgd.host.prepared import plan, steps
+from p4sgd.host.cli.app import main
+from p4sgd.host.streaming import plan, steps
 from p4sgd.host.training import load_checkpoint
+from p4sgd.host.training.model_file import load_model
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
 PEAK = """
 import atexit, pathlib, sys
-from p4sgd.host.cli import main
+from p4sgd.host.cli.app import main
 atexit.register(lambda: sys.stderr.write(pathlib.Path("/proc/self/status").read_text()))
 main()
 """

@@ -6,9 +6,10 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from p4sgd.build.devices import DEVICES
-from p4sgd.build.synthesis import REMEDY
-from p4sgd.host.cli import machine, main
+from p4sgd.build.estimate.synthesis import REMEDY
+from p4sgd.build.generate.devices import DEVICES
+from p4sgd.host.cli import info as machine
+from p4sgd.host.cli.app import main
 
 
 def run(*words):
@@ -73,7 +74,7 @@ def test_missing_yosys(monkeypatch):
 
 def test_foreign_folder_is_refused_before_the_work(tmp_path, monkeypatch):
     (tmp_path / "notes.txt").write_text("mine")
-    monkeypatch.setattr("p4sgd.build.measurement.measure", lambda *_: pytest.fail("worked first"))
+    monkeypatch.setattr("p4sgd.build.estimate.resources.measure", lambda *_: pytest.fail("worked first"))
     done = run("--config", "tiny", "--out", tmp_path)
     assert done.exit_code == 2
     assert "not empty" in done.stderr

@@ -17,10 +17,10 @@ from support.failing_device import FailingDevice
 from support.tensor_file import rewrite
 
 from p4sgd.host import devices
-from p4sgd.host.cli import main
+from p4sgd.host.cli.app import main
 from p4sgd.host.data import read_dataset
-from p4sgd.host.model_file import load_model
 from p4sgd.host.training import load_checkpoint
+from p4sgd.host.training.model_file import load_model
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
 RUN = ["breast_cancer", "--epochs", "5", "--batch", "32", "--test", "breast_cancer"]

@@ -11,12 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 from p4sgd.host import devices
-from p4sgd.host.cli import main
+from p4sgd.host.cli.app import main
 from p4sgd.host.data import read_dataset
-from p4sgd.host.model_file import load_model
+from p4sgd.host.training.model_file import load_model
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.events import STAGES
 from p4sgd.hw.spec.registers import counters as all_counters
+from p4sgd.hw.spec.run import STAGES
 from p4sgd.sim.cluster import build, protocol
 from p4sgd.sim.cluster.trace import Interval, Trace
 from p4sgd.sim.emulator import EmulatedDevice
@@ -34,9 +34,9 @@ def invoke(*words):
 @pytest.mark.slow
 def test_cycles_by_cause_and_the_emulators_weights(tmp_path):
     model = tmp_path / "model"
-    document = json.loads(invoke("simulate", *RUN, "--disturb", "link_loss=0.01", "--out", model, "--json").stdout)
+    document = json.loads(invoke("simulate", *RUN, "--fault", "link_loss=0.01", "--out", model, "--json").stdout)
     assert document["device"] == "rtl"
-    assert document["disturbances"] == {"link_loss": 655 / 65536}
+    assert document["faults"] == {"link_loss": 655 / 65536}
     for counters in document["counters"]:
         assert set(counters) == set(all_counters(WorkerConfig.tiny()))
         causes = [value for name, value in counters.items() if name.startswith("CYCLES_")]
@@ -55,7 +55,7 @@ def test_cycles_by_cause_and_the_emulators_weights(tmp_path):
 @pytest.mark.parametrize(
     ("word", "says"),
     [
-        ("loss=0.1", "there is no disturbance 'loss'; there are memory_stall, link_stall, worker_pause, link_loss,"),
+        ("loss=0.1", "there is no fault 'loss'; there are memory_stall, link_stall, worker_pause, link_loss,"),
         ("up_loss", "up_loss needs a chance, as in up_loss=0.01, not ''"),
         ("up_loss=a", "up_loss needs a chance, as in up_loss=0.01, not 'a'"),
         ("up_loss=1", "up loss must be 0 to below 1, not 1"),
@@ -63,7 +63,7 @@ def test_cycles_by_cause_and_the_emulators_weights(tmp_path):
     ],
 )
 def test_disturbances_that_are_none(word, says):
-    done = CliRunner().invoke(main, ["simulate", "digits:3", "--disturb", word])
+    done = CliRunner().invoke(main, ["simulate", "digits:3", "--fault", word])
     assert done.exit_code == 2
     assert says in done.stderr
 
@@ -81,7 +81,7 @@ def test_the_model_is_written_before_the_counters_are_shown(tmp_path, monkeypatc
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(devices, "open_device", lambda _, config, workers, **__: EmulatedDevice(config, workers))
-    monkeypatch.setattr(import_module("p4sgd.host.cli.commands.simulate"), "_show", full)
+    monkeypatch.setattr(import_module("p4sgd.host.cli.simulate"), "_show", full)
     done = CliRunner().invoke(main, ["simulate", *RUN, "--quiet", "--out", str(tmp_path / "model")])
     assert (done.exit_code, done.stderr) == (2, "p4sgd simulate: No space left on device\n")
     assert load_model(tmp_path / "model").training["epoch"] == 2
@@ -90,7 +90,7 @@ def test_the_model_is_written_before_the_counters_are_shown(tmp_path, monkeypatc
 @pytest.mark.parametrize("quiet", [True, False])
 def test_minutes_of_silence_are_announced_without_a_terminal(monkeypatch, quiet):
     monkeypatch.setattr(devices, "open_device", lambda _, config, workers, **__: EmulatedDevice(config, workers))
-    monkeypatch.setattr(import_module("p4sgd.host.cli.commands.simulate"), "_show", lambda *_: None)
+    monkeypatch.setattr(import_module("p4sgd.host.cli.simulate"), "_show", lambda *_: None)
     stderr = invoke("simulate", *RUN, "--json", *(["--quiet"] if quiet else [])).stderr
     assert stderr.count("getting the simulator ready, minutes at first\n") == (0 if quiet else 1)
 
@@ -99,8 +99,8 @@ def test_minutes_of_silence_are_announced_without_a_terminal(monkeypatch, quiet)
 @pytest.mark.slow
 def test_table_waveform_and_trace(tmp_path):
     waves, trace = tmp_path / "run.vcd", tmp_path / "run.json"
-    disturbances = ["--disturb", "memory_stall=0.1", "--disturb", "up_loss=0.05", "--batch", 32]
-    stdout = invoke("simulate", *RUN, *disturbances, "--waves", waves, "--trace", trace, "--timeline").stdout
+    faults = ["--fault", "memory_stall=0.1", "--fault", "up_loss=0.05", "--batch", 32]
+    stdout = invoke("simulate", *RUN, *faults, "--waves", waves, "--trace", trace, "--timeline").stdout
     for name in all_counters(WorkerConfig.tiny()):
         assert name.lower() in stdout
     assert "worker 1" in stdout
@@ -133,7 +133,7 @@ def test_a_trace_that_ends_early(tmp_path, monkeypatch):
             self._on_trace(Trace(2 * [{stage: [Interval(0, 0, 5, 6)] for stage in STAGES}], False))
 
     monkeypatch.setattr(devices, "open_device", lambda _, *sizes, **options: Device(*sizes, **options))
-    monkeypatch.setattr(import_module("p4sgd.host.cli.commands.simulate"), "_show", lambda *_: None)
+    monkeypatch.setattr(import_module("p4sgd.host.cli.simulate"), "_show", lambda *_: None)
     trace = tmp_path / "run.json"
     assert f"trace in {trace}, which ends after 1 micro-batches" in invoke("simulate", *RUN, "--trace", trace).stdout
     assert json.loads(invoke("simulate", *RUN, "--trace", trace, "--json").stdout)["trace"] == str(trace)

@@ -1,8 +1,6 @@
 """The command line starts at once and explains itself."""
 
 import os
-import resource
-import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +9,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from p4sgd.host.cli import main
-from p4sgd.host.model_file import load_model
+from p4sgd.host.cli.app import main
+from p4sgd.host.training.model_file import load_model
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
 HEAVY = {
@@ -33,7 +31,7 @@ HEAVY = {
 
 
 def test_importing_it_imports_nothing_heavy():
-    program = "import sys, p4sgd.host.cli; print(*sys.modules)"
+    program = "import sys, p4sgd.host.cli.app; print(*sys.modules)"
     out = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
     assert HEAVY & {name.split(".")[0] for name in out.split()} == set()
 
@@ -46,32 +44,10 @@ def test_an_interruption_while_it_starts():
                 if name == "p4sgd.host.cli.app":
                     raise KeyboardInterrupt
         sys.meta_path.insert(0, Impatient())
-        from p4sgd.host.start import main
+        from p4sgd.host.cli import main
         main()"""
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "p4sgd: interrupted\n")
-
-
-def test_help_is_fast():
-    """`p4sgd --help` in less than 0.3 s beyond what a bare interpreter takes: the median of five starts.
-
-    Of processor time, which hardly depends on what else the machine does.
-    """
-
-    def processor_time():
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return used.ru_utime + used.ru_stime
-
-    def seconds(*command):
-        times = []
-        for _ in range(5):
-            begin = processor_time()
-            subprocess.run(command, check=True, capture_output=True)
-            times.append(processor_time() - begin)
-        return statistics.median(times)
-
-    bare = seconds(sys.executable, "-c", "pass")
-    assert seconds(PROGRAM, "--help") - bare < 0.3
 
 
 def commands(group=main, words=()):

@@ -12,11 +12,11 @@ from click.testing import CliRunner
 from support.loopback import loopback
 from support.switch import serving
 
-from p4sgd.host.cli import main
+from p4sgd.host.aggregators.membership import Applicant, Membership
+from p4sgd.host.aggregators.software import SoftwareAggregator
+from p4sgd.host.cli.app import main
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.links import open_link
-from p4sgd.host.switch.membership import Applicant, Membership
-from p4sgd.host.switch.software.client import SoftwareAggregator
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import Packet, PacketType, mac_text
 from p4sgd.hw.spec.udp import address_of
@@ -97,7 +97,7 @@ def between(monkeypatch):
         found.seconds.append(seconds)
         found.do()
 
-    module = importlib.import_module("p4sgd.host.cli.commands.switch.status")
+    module = importlib.import_module("p4sgd.host.cli.switch")
     monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))
     return found
 
@@ -184,7 +184,7 @@ def test_a_job_that_follows_another_in_its_place(lab, between):
 @pytest.mark.parametrize("is_refused", [False, True], ids=["another follows", "none follows"])
 def test_a_job_that_ends_while_it_is_looked_at(lab, between, monkeypatch, is_refused):
     """As a switch that is probed refuses to show slots of no job."""
-    look = SoftwareAggregator.look
+    read_slots = SoftwareAggregator.read_slots
 
     def looking(controller, place, slots):
         if place == 0:
@@ -193,9 +193,9 @@ def test_a_job_that_ends_while_it_is_looked_at(lab, between, monkeypatch, is_ref
                 raise P4sgdError("no job is served in place 0")
             lab.begin(0, number=3)
             lab.send(PacketType.PARTIAL, 7, 1, 0, number=3)
-        return look(controller, place, slots)
+        return read_slots(controller, place, slots)
 
-    monkeypatch.setattr(SoftwareAggregator, "look", looking)
+    monkeypatch.setattr(SoftwareAggregator, "read_slots", looking)
     lab.begin(0, number=1)
     lab.begin(1, number=2)
     lab.send(PacketType.PARTIAL, 5, 1, 0, number=2)
@@ -206,7 +206,7 @@ def test_slots_that_cannot_be_seen(lab, monkeypatch):
     def refuse(controller, place, slots):
         raise P4sgdError("start it with --cpu-port")
 
-    monkeypatch.setattr(SoftwareAggregator, "look", refuse)
+    monkeypatch.setattr(SoftwareAggregator, "read_slots", refuse)
     lab.begin()
     assert "start it with --cpu-port" in lab.run("slots", status=1).stderr
 

@@ -8,7 +8,7 @@ from support.p4 import Program
 from support.p4_switch import with_sizes
 from support.p4runtime_server import P4RuntimeServer
 
-from p4sgd.host.cli import main
+from p4sgd.host.cli.app import main
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 
 WORKERS = "".join(f'[[workers]]\ncontrol = "unix:w{port}"\nport = {port}\n' for port in (4, 2))

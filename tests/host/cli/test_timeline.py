@@ -1,7 +1,7 @@
 """A mini-batch drawn in text."""
 
-from p4sgd.host.cli.timeline import draw
-from p4sgd.hw.spec.events import STAGES
+from p4sgd.host.cli.trace import draw
+from p4sgd.hw.spec.run import STAGES
 from p4sgd.sim.cluster.trace import Interval, Trace
 
 

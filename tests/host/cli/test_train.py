@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from p4sgd.host.cli import main
+from p4sgd.host.cli.app import main
 from p4sgd.host.image import open_image
-from p4sgd.host.model_file import load_model
 from p4sgd.host.training import TrainingOptions
+from p4sgd.host.training.model_file import load_model
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")

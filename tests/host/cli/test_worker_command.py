@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from p4sgd.host import links
-from p4sgd.host.board import simulated
-from p4sgd.host.cli import main
+from p4sgd.host.cli.app import main
+from p4sgd.host.serve import simulated_worker as simulated
 from p4sgd.sim.cluster import build
 from p4sgd.sim.verilator import MissingToolError
 

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
 
-from p4sgd.host.data import Dataset, FeatureSpace, parquet, read_dataset
+from p4sgd.host.data import Dataset, FeatureSpace, read_dataset
+from p4sgd.host.data.formats import parquet
 from p4sgd.host.data.synth import write_dataset
 from p4sgd.host.errors import UserError
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from support.data_files import FORMATS, make_samples, use_small_blocks, write_data
 
 from p4sgd.host.data import read_dataset
-from p4sgd.host.data.blocks import libsvm, open_source
+from p4sgd.host.data.formats import libsvm
+from p4sgd.host.data.read import open_source
 from p4sgd.host.errors import UserError
 
 
@@ -21,7 +22,7 @@ def small_blocks(monkeypatch):
     use_small_blocks(monkeypatch)
 
 
-def together(path):
+def read_whole(path):
     """The blocks of a file as one data set: features, texts or numbers of labels, space, how many blocks."""
     source = open_source(path)
     list(source.blocks())
@@ -42,7 +43,7 @@ def test_are_the_whole(tmp_path, small_blocks, name, texts):
         pytest.skip("this format has no texts")
     path = write_data(tmp_path, name, *make_samples(5, texts=texts))
     whole = read_dataset(path)
-    features, labels, space, count = together(path)
+    features, labels, space, count = read_whole(path)
     assert count > 3
     assert features.dtype == whole.features.dtype
     assert scipy.sparse.issparse(features) == whole.sparse
@@ -63,7 +64,7 @@ def test_libsvm_numbers_features_as_the_whole_file_does(tmp_path_factory, data, 
     whole = read_dataset(path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(libsvm, "_BLOCK_BYTES", 20)
-        features, labels, space, _ = together(path)
+        features, labels, space, _ = read_whole(path)
     assert (features.toarray() == whole.features.toarray()).all()
     assert labels.tolist() == whole.labels.tolist()
     assert space == whole.space
@@ -124,7 +125,7 @@ def test_csv_read_fast_goes_on_slowly(tmp_path, small_blocks):
     """From where pyarrow refuses something, in the middle of the file."""
     path = tmp_path / "data.csv"
     path.write_text("".join(f"{i}.25,{i + 1},{i % 2}\n" for i in range(100)) + "+7,8,1\n" + "9,10,0\n")
-    features, labels, _, _ = together(path)
+    features, labels, _, _ = read_whole(path)
     whole = read_dataset(path)
     assert features.tolist() == whole.features.tolist()
     assert labels.tolist() == whole.labels.tolist()

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from p4sgd.host.data import FeatureSpace, read_dataset
-from p4sgd.host.data.blocks import open_source
+from p4sgd.host.data.read import open_source
 from p4sgd.host.errors import UserError
 
 VALUES = {"a": [1, 2], "b": [3, 4], "c": [5, 6], "label": [0, 1], "price": [7, 8], "Y": [1, 0], "id": [100, 101]}

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p4sgd.host.data import FeatureSpace, csv_file, read_dataset
+from p4sgd.host.data import FeatureSpace, read_dataset
+from p4sgd.host.data.formats import csv_file
 from p4sgd.host.errors import UserError
 
 HEADER = "age,height,label\n"

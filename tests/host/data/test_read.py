@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from p4sgd.host.data import FeatureSpace, read_dataset
-from p4sgd.host.data.builtin import BUILTIN
+from p4sgd.host.data.read import BUILTIN
 from p4sgd.host.errors import UserError
 
 

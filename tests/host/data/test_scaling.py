@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from p4sgd.host.data import Scaling
-from p4sgd.host.data.quantize import feature_values, quantize, steps
+from p4sgd.host.data.scaling import feature_values, quantize, steps
 from p4sgd.host.errors import UserError
 
 FINITE = st.one_of(

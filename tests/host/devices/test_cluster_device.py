@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 from support.board import serve_board
 
+from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Cluster, WorkerAddress
 from p4sgd.host.devices.cluster import ClusterDevice
 from p4sgd.host.errors import UserError
-from p4sgd.host.switch.cluster_file import AggregatorAddress, Cluster, WorkerAddress
 from p4sgd.hw.spec.config import WorkerConfig
 
 TINY = WorkerConfig.tiny()

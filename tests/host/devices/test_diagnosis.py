@@ -3,9 +3,8 @@
 import pytest
 from support.networked_device import NetworkedDevice
 
-from p4sgd.host.devices.device import client_of
+from p4sgd.host.devices.device import NetworkSettings, client_of
 from p4sgd.host.devices.diagnosis import explain_network_error, inquire
-from p4sgd.host.devices.network import NetworkSettings
 from p4sgd.host.devices.session import Session
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig

@@ -4,8 +4,8 @@ import pytest
 from support.ranks import run_ranks
 from support.recording_device import RecordingWorker
 
+from p4sgd.host.aggregators.membership import NumberTakenError
 from p4sgd.host.devices.members import Members
-from p4sgd.host.switch.membership import NumberTakenError
 from p4sgd.hw.spec.config import PRESETS
 
 RANKS = 3

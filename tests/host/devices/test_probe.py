@@ -3,9 +3,9 @@
 import pytest
 from support.networked_device import NetworkedDevice
 
-from p4sgd.host.devices import probe as probing
+from p4sgd.host.devices import diagnosis as probing
 from p4sgd.host.devices.device import client_of
-from p4sgd.host.devices.probe import probe
+from p4sgd.host.devices.diagnosis import probe
 from p4sgd.host.devices.session import Session
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from p4sgd.host.devices import open_device
-from p4sgd.host.devices.disturbances import simulated_chances
+from p4sgd.host.devices.faults import simulated_faults
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
@@ -47,7 +47,7 @@ def test_chances_are_rounded_to_the_nearest(open_rtl):
         "up_loss": 1,
         "down_loss": 1,
     }
-    assert simulated_chances({"memory_stall": 0.003, "link_loss": 0.25}) == {"memory_stall": 2**-8, "link_loss": 0.25}
+    assert simulated_faults({"memory_stall": 0.003, "link_loss": 0.25}) == {"memory_stall": 2**-8, "link_loss": 0.25}
 
 
 def test_a_direction_has_chances_of_its_own(open_rtl):

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 from support.recording_device import RecordingDevice
 
+from p4sgd.host.aggregators.cluster_file import read_cluster
+from p4sgd.host.aggregators.membership import Applicant, Membership, NumberTakenError
 from p4sgd.host.devices import DEVICES, open_device
 from p4sgd.host.devices.cluster import network_settings
-from p4sgd.host.devices.device import client_of
-from p4sgd.host.devices.network import NetworkSettings
+from p4sgd.host.devices.device import NetworkSettings, client_of
 from p4sgd.host.devices.session import Session
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.losses import LOSSES
-from p4sgd.host.switch.cluster_file import read_cluster
-from p4sgd.host.switch.membership import Applicant, Membership, NumberTakenError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout

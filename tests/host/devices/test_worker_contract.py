@@ -15,14 +15,14 @@ from support.jobs import SMALL, check_exact, random_job
 from support.packet_cluster import PacketCluster
 from support.xrt import Machine, bdf_of, make_xclbin
 
-from p4sgd.host.board.client import RemoteWorker
-from p4sgd.host.control.address import ControlAddress
-from p4sgd.host.control.board import BoardAddress
+from p4sgd.host.aggregators.cluster_file import read_cluster
 from p4sgd.host.devices import open_device
 from p4sgd.host.devices.cluster import ClusterDevice
 from p4sgd.host.devices.device import client_of
-from p4sgd.host.devices.xrt.worker import BoardWorker
-from p4sgd.host.switch.cluster_file import read_cluster
+from p4sgd.host.devices.remote_worker import RemoteWorker
+from p4sgd.host.devices.xrt_worker import BoardWorker
+from p4sgd.host.rpc.address import ControlAddress
+from p4sgd.host.xrt.board import BoardAddress
 from p4sgd.hw.spec import registers
 
 WAIT = {"timeout_s": 60, "resend_cycles": 5_000_000}

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4sgd.host.data import Dataset, Scaling
-from p4sgd.host.data.quantize import quantize, steps
+from p4sgd.host.data.scaling import quantize, steps
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import open_image, prepare_images
 from p4sgd.hw.spec.config import WorkerConfig
@@ -82,7 +82,7 @@ def test_every_feature_is_in_its_place(seed, samples, features, sparse, negative
 
 
 def test_many_blocks(monkeypatch):
-    monkeypatch.setattr("p4sgd.host.image.prepare._BLOCK_VALUES", 8 * 51 * 2)  # two micro-batches a block
+    monkeypatch.setattr("p4sgd.host.image.packing._BLOCK_VALUES", 8 * 51 * 2)  # two micro-batches a block
     rng = np.random.default_rng(3)
     for sparse in (False, True):
         data = make(rng, 75, 50, sparse=sparse)
@@ -188,7 +188,7 @@ def test_interrupted_nothing_is_left(tmp_path, monkeypatch, kind):
 
     data = make(np.random.default_rng(0))
     (tmp_path / "worker0.p4sgd").write_text("older")
-    monkeypatch.setattr("p4sgd.host.image.prepare._pack", fail)
+    monkeypatch.setattr("p4sgd.host.image.packing._pack", fail)
     with pytest.raises(kind):
         prepare_images(
             data, LABEL.from_real(data.labels), Scaling.fit(data.features), CONFIG, workers=2, directory=tmp_path

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p4sgd.host.errors import UserError
-from p4sgd.host.image.partition import partition
+from p4sgd.host.image.packing import partition
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 
 CONFIG = WorkerConfig(engines=2, lanes=8, chunks=4)  # 64 features a worker

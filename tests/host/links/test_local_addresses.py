@@ -7,7 +7,7 @@ from ipaddress import IPv4Address
 import pytest
 from support.namespace import Namespace
 
-from p4sgd.host.links.addresses import LocalAddresses
+from p4sgd.host.links.udp import LocalAddresses
 
 
 def test_interfaces_of_addresses():

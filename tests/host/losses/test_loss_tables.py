@@ -11,8 +11,7 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, get_loss
 from p4sgd.host.losses.fit import Shape, fit_table, table_error
 from p4sgd.hw.spec.fixed import ACTIVATION, INTERCEPT, LABEL, MARGIN, RESIDUAL, SLOPE
-from p4sgd.hw.spec.run import LabelMode
-from p4sgd.hw.spec.table import VALUE_FRACTION
+from p4sgd.hw.spec.run import VALUE_FRACTION, LabelMode
 from p4sgd.sim import golden
 
 SEGMENTS = (16, 64, 256, 1024)

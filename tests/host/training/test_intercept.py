@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from p4sgd.host.losses import LOSSES
-from p4sgd.host.training.intercept import fit_intercept
+from p4sgd.host.training.metrics import fit_intercept
 
 
 @pytest.mark.parametrize("shift", [0.0, 3.7, -40.0, 300.0])

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES
+from p4sgd.host.training.options import ADAPTIVE_EPOCHS, LearningRateSchedule
 from p4sgd.host.training.rate import automatic_rate, choose_penalties, choose_rate, largest_rate, smallest_rate
-from p4sgd.host.training.schedule import ADAPTIVE_EPOCHS, LearningRateSchedule
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
 
 FORMATS = [FeatureFormat(8, p, signed) for p, signed in itertools.product(range(1, 9), (False, True))]

@@ -15,11 +15,10 @@ from p4sgd.host.devices import open_device
 from p4sgd.host.devices.session import Session
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.losses import LOSSES, Task
-from p4sgd.host.model_file import load_model, save_model
 from p4sgd.host.training import StopReason, TrainingOptions, train
-from p4sgd.host.training.metrics import evaluate
+from p4sgd.host.training.metrics import evaluate, quantised_activations
+from p4sgd.host.training.model_file import load_model, save_model
 from p4sgd.host.training.preparation import check_memory, prepare
-from p4sgd.host.training.quantised import quantised_activations
 from p4sgd.host.training.rate import choose_penalties, choose_rate, smallest_rate
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT

@@ -16,9 +16,8 @@ from support.streams import StreamSink, StreamSource
 from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.spec import aggregator as registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
-from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.job import Job, Member
-from p4sgd.hw.spec.packet import BROADCAST, Packet, PacketType
+from p4sgd.hw.spec.packet import BROADCAST, DropReason, Packet, PacketType
 from p4sgd.sim.network import aggregator as model
 
 FRAME = (1 << 512) - 1
@@ -192,8 +191,8 @@ async def answers_as_the_model(dut, stall):
         assert sum(groups) > 5
     assert counted["ECHOES"] == sum(packet.type is PacketType.ECHO for packet in kinds) > 5
     assert counted["PARTIALS"] + counted["ACKS"] > 100
-    rare = {Drop.LONG} | ({Drop.DUPLICATE} if parameters()["workers"] == 1 else set())
-    assert all(twin.model.drops[drop] for drop in set(Drop) - rare), twin.model.drops
+    rare = {DropReason.LONG} | ({DropReason.DUPLICATE} if parameters()["workers"] == 1 else set())
+    assert all(twin.model.drops[drop] for drop in set(DropReason) - rare), twin.model.drops
 
 
 @cocotb.test()

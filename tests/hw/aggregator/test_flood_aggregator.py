@@ -13,9 +13,8 @@ from support.streams import StreamSink
 
 from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.spec.aggregator import AggregatorConfig
-from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.job import Job, Member
-from p4sgd.hw.spec.packet import Packet, PacketType
+from p4sgd.hw.spec.packet import DropReason, Packet, PacketType
 from p4sgd.sim.network import aggregator as model
 
 CONFIG = AggregatorConfig(slots=8, jobs=2, ports=2)
@@ -81,7 +80,7 @@ async def nothing_changes(dut):
         port = random.randrange(CONFIG.ports)
         data, keep = beats[0]
         if len(beats) > 1:
-            twin.drops[Drop.LONG] += 1
+            twin.drops[DropReason.LONG] += 1
         else:
             frame = data.to_bytes(64, "little")
             twin.receive_frame(frame if keep == WHOLE else frame[: keep.bit_length()], port)
@@ -104,7 +103,7 @@ async def nothing_changes(dut):
             state = slots[place][slot]
             assert await host.look(place, slot) == (state.round, state.aggregated, state.acknowledged)
     assert await host.counters() == twin.counters() | {"OVERRUNS": 0}
-    assert all(twin.drops[drop] > count / 10_000 for drop in Drop), twin.drops
+    assert all(twin.drops[drop] > count / 10_000 for drop in DropReason), twin.drops
 
     # The sums are what they were: the next partials complete them.
     for place in range(CONFIG.jobs):

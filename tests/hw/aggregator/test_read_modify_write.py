@@ -7,7 +7,7 @@ import pytest
 from cocotb.triggers import ClockCycles, FallingEdge
 from support.bench import parameters, run_bench, start
 
-from p4sgd.hw.aggregator.read_modify_write import ReadModifyWrite
+from p4sgd.hw.aggregator.slots import ReadModifyWrite
 
 WIDTH = 16
 

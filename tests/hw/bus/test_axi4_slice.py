@@ -8,8 +8,7 @@ from cocotb.triggers import ClockCycles
 from support.bench import default_seed, parameters, run_bench, start
 from support.streams import StreamSink, StreamSource
 
-from p4sgd.hw.bus import axi4
-from p4sgd.hw.bus.axi4_slice import Axi4Slice
+from p4sgd.hw.bus.axi import Axi4Signature, Axi4Slice
 
 TO_MEMORY = {"aw", "w", "ar"}
 
@@ -75,5 +74,5 @@ def test_axi4_slice(read, write, monkeypatch):
     """Of any width, which the seed that a failure names gives again."""
     seed = default_seed()
     monkeypatch.setenv("P4SGD_SEED", str(seed))
-    bus = axi4.Signature(data_bits=8 << random.Random(seed).randrange(8), read=read, write=write)
+    bus = Axi4Signature(data_bits=8 << random.Random(seed).randrange(8), read=read, write=write)
     run_bench(Axi4Slice(bus), __file__, channels=list(bus.members), data_bits=bus.data_bits)

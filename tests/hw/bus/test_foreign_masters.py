@@ -12,9 +12,9 @@ from cocotb.triggers import RisingEdge
 from support.bench import run_bench, start
 from support.foreign_axi import axi, frame_sink, frame_source, register_master
 
-from p4sgd.hw.bus.axi_stream import FRAME_BEAT_BYTES, FrameBeat
+from p4sgd.hw.bus.axi import FRAME_BEAT_BYTES, FrameBeat
 from p4sgd.hw.bus.register_file import RegisterFile, member_name
-from p4sgd.hw.bus.vendor_ports import VendorPorts
+from p4sgd.hw.kernel.verilog import VendorPorts
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.register_map import Access
 from p4sgd.hw.spec.registers import worker_map

@@ -12,8 +12,7 @@ from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge, Timer
 from support.bench import default_seed, parameters, run_bench, start
 from support.streams import StreamSink, StreamSource
 
-from p4sgd.hw.bus.register_slice import RegisterSlice
-from p4sgd.hw.bus.stream import connect_stream
+from p4sgd.hw.bus.stream import RegisterSlice, connect_stream
 
 
 class Stages(wiring.Component):

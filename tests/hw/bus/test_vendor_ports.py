@@ -9,9 +9,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from support.verilog_ports import ports_of
 
-from p4sgd.hw.bus import axi4, axi4_lite
-from p4sgd.hw.bus.axi_stream import FrameBeat
-from p4sgd.hw.bus.vendor_ports import VendorPorts
+from p4sgd.hw.bus.axi import Axi4LiteSignature, Axi4Signature, FrameBeat
+from p4sgd.hw.kernel.verilog import VendorPorts
 from p4sgd.hw.verilog import to_verilog
 
 REQUEST = {"addr": 64, "len": 8, "size": 3, "burst": 2}
@@ -24,9 +23,9 @@ class Ports(wiring.Component):
     def __init__(self):
         super().__init__(
             {
-                "control": In(axi4_lite.Signature()),
-                "memory": Out(axi4.Signature(data_bits=128)).array(2),
-                "labels": Out(axi4.Signature(data_bits=256, write=False)),
+                "control": In(Axi4LiteSignature()),
+                "memory": Out(Axi4Signature(data_bits=128)).array(2),
+                "labels": Out(Axi4Signature(data_bits=256, write=False)),
                 "tx": Out(stream.Signature(FrameBeat)),
                 "rx": In(stream.Signature(FrameBeat)),
                 "words": Out(stream.Signature(16)),

@@ -11,7 +11,7 @@ from support.bench import parameters, run_bench
 from support.cmac import Host
 from support.streams import StreamSink, StreamSource
 
-from p4sgd.hw.kernel.cmac_adapter import CmacAdapter
+from p4sgd.hw.kernel.cmac import CmacAdapter
 from p4sgd.hw.spec import cmac
 
 BUILD_ID = 77

@@ -7,7 +7,7 @@ import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 from support.bench import parameters, run_bench, start
 
-from p4sgd.hw.kernel.frame_buffer import FrameBuffer
+from p4sgd.hw.kernel.frames import FrameBuffer
 
 LAST = 1 << 576
 

@@ -8,7 +8,7 @@ from cocotb.triggers import ReadOnly, RisingEdge, Timer
 from support.bench import parameters, run_bench, start
 from support.streams import StreamSink, StreamSource
 
-from p4sgd.hw.kernel.frame_merge import FrameMerge
+from p4sgd.hw.kernel.frames import FrameMerge
 
 LAST_BIT = 576
 PORT_LOW = 577

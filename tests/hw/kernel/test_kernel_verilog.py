@@ -6,12 +6,12 @@ import re
 import pytest
 from support.verilog_ports import instances_of, ports_of
 
+from p4sgd.hw.kernel.kernels import WorkerKernel
 from p4sgd.hw.kernel.verilog import WORKER_KERNEL, aggregator_kernel, cmac_kernel, worker_kernel
-from p4sgd.hw.kernel.worker_kernel import WorkerKernel
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import modules
-from p4sgd.hw.worker.verilog import ENGINE
+from p4sgd.hw.worker.worker import ENGINE
 
 AGGREGATOR = AggregatorConfig(slots=16, jobs=2, ports=2)
 SLICES = (0, 1, 3, 0, 2)

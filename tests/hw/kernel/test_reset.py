@@ -12,9 +12,9 @@ from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge, with_timeout
 from support.axi import LiteMaster
 from support.bench import run_bench
 
-from p4sgd.hw.bus import axi4_lite
+from p4sgd.hw.bus.axi import Axi4LiteSignature
 from p4sgd.hw.bus.register_file import RegisterFile
-from p4sgd.hw.kernel.reset import connect_control, kernel_clock
+from p4sgd.hw.kernel.clocking import connect_control, kernel_clock
 from p4sgd.hw.spec import cmac
 
 BUILD_ID = 77
@@ -24,7 +24,7 @@ class Registers(wiring.Component):
     """The registers of the MAC's kernel without the MAC."""
 
     def __init__(self):
-        super().__init__({"ap_clk": In(1), "ap_rst_n": In(1), "control": In(axi4_lite.Signature())})
+        super().__init__({"ap_clk": In(1), "ap_rst_n": In(1), "control": In(Axi4LiteSignature())})
 
     def elaborate(self, platform):
         m = Module()

@@ -15,15 +15,14 @@ from support.bench import parameters, run_bench, start
 from support.streams import StreamSink, StreamSource, pack, unpack
 
 from p4sgd.hw.aggregator.aggregator import Aggregator
-from p4sgd.hw.bus import axi4_lite
-from p4sgd.hw.bus.axi_stream import FrameBeat
+from p4sgd.hw.bus.axi import Axi4LiteSignature, FrameBeat
 from p4sgd.hw.bus.stream import connect_stream
 from p4sgd.hw.net.endpoint import Endpoint
 from p4sgd.hw.net.packet import VALUES_LAYOUT
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.job import Job, Member
-from p4sgd.sim.cluster.merge import Merge
+from p4sgd.sim.cluster.cluster import Merge
 
 JOB = 9
 LOCAL, GROUP = 0x0250_0000_1000, 0x0150_0000_0000
@@ -51,7 +50,7 @@ class Ring(wiring.Component):
             {
                 "partials": In(stream.Signature(VALUES_LAYOUT)).array(workers),
                 "sums": Out(stream.Signature(VALUES_LAYOUT)).array(workers),
-                "control": In(axi4_lite.Signature()),
+                "control": In(Axi4LiteSignature()),
                 "join": In(1),
                 "sent": Out(1),
                 "asked": Out(1),

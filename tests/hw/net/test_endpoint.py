@@ -14,9 +14,8 @@ from support.streams import StreamSink, StreamSource, pack, unpack
 
 from p4sgd.hw.net.endpoint import Endpoint
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.job import Job, Member
-from p4sgd.hw.spec.packet import BROADCAST, Packet, PacketType
+from p4sgd.hw.spec.packet import BROADCAST, DropReason, Packet, PacketType
 from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.network.endpoint import Endpoint as EndpointModel
 
@@ -169,7 +168,7 @@ class DropCounter:
         while True:
             await RisingEdge(self._dut.clk)
             if self._dut.dropped.value:
-                self.drops[Drop(int(self._dut.drop.value))] += 1
+                self.drops[DropReason(int(self._dut.drop.value))] += 1
 
 
 @cocotb.test()
@@ -199,19 +198,19 @@ async def ignores_what_is_not_its_own(dut):
         assert twin.receive_frame(frame, 0) is None
     rx.send([beat_of(good) & ~(1 << 576), beat_of(good)])  # a frame of two beats
     rx.send([beat_of(good) & ~(1 << 575)])  # a runt
-    twin.drops[Drop.LONG] += 1
-    twin.drops[Drop.RUNT] += 1
+    twin.drops[DropReason.LONG] += 1
+    twin.drops[DropReason.RUNT] += 1
     await rx.drained()
     await ClockCycles(dut.clk, 10)
     assert not sums.items
     assert received.count == len(frames) + 2
     assert dropped.drops == twin.drops
-    assert dropped.drops.keys() >= set(Drop) - {Drop.DUPLICATE}
+    assert dropped.drops.keys() >= set(DropReason) - {DropReason.DUPLICATE}
     assert echoes.count == received.count - twin.drops.total() > 0
     rx.send([beat_of(good)] * 2)
     assert list(await sums.receive(1)) == [pack(range(8), 32)]
     await ClockCycles(dut.clk, 10)
-    assert dropped.drops == twin.drops + Counter({Drop.DUPLICATE: 1})
+    assert dropped.drops == twin.drops + Counter({DropReason.DUPLICATE: 1})
     assert Packet.from_bytes(frame_of(tx.items[1])).type is PacketType.ACK
     assert len(sums.items) == 1
 

@@ -14,8 +14,7 @@ from support.streams import StreamSink, StreamSource, pack, unpack
 
 from p4sgd.hw.net.endpoint import Endpoint
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.drop import Drop
-from p4sgd.hw.spec.packet import BROADCAST, Packet, PacketType
+from p4sgd.hw.spec.packet import BROADCAST, DropReason, Packet, PacketType
 from p4sgd.sim.network.endpoint import Endpoint as EndpointModel
 
 JOB, SHARD, WORKERS, SLOTS = 9, 2, 4, 8
@@ -95,7 +94,7 @@ async def nothing_changes(dut):
         data, keep = beats[0]
         frame = data.to_bytes(64, "little")
         if len(beats) > 1:
-            twin.drops[Drop.LONG] += 1
+            twin.drops[DropReason.LONG] += 1
         else:
             twin.echo = None
             twin.receive_frame(frame if keep == WHOLE else frame[: keep.bit_length()], 0)
@@ -114,8 +113,8 @@ async def nothing_changes(dut):
     await ClockCycles(dut.clk, 10)
     watcher.cancel()
     assert skipped < count / 20
-    assert {Drop(drop): number for drop, number in dropped.items()} == twin.drops - before
-    assert dropped.keys() == set(Drop)
+    assert {DropReason(drop): number for drop, number in dropped.items()} == twin.drops - before
+    assert dropped.keys() == set(DropReason)
     assert echoes == heard > 0
     assert sum(dropped.values()) + echoes == count
     assert len(tx.items) == 10

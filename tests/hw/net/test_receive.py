@@ -7,10 +7,17 @@ import pytest
 from cocotb.triggers import RisingEdge
 from support.bench import run_bench, start
 
-from p4sgd.hw.net.packet import PACKET
-from p4sgd.hw.net.receive import FrameCheck
-from p4sgd.hw.spec.drop import Drop
-from p4sgd.hw.spec.packet import ETHERTYPE, FIELDS, FRAME_BYTES, VERSION, MalformedPacketError, Packet, PacketType
+from p4sgd.hw.net.packet import PACKET, FrameCheck
+from p4sgd.hw.spec.packet import (
+    ETHERTYPE,
+    FIELDS,
+    FRAME_BYTES,
+    VERSION,
+    DropReason,
+    MalformedPacketError,
+    Packet,
+    PacketType,
+)
 
 KEEP = (1 << FRAME_BYTES) - 1
 LATENCY = 1
@@ -35,7 +42,7 @@ def fault_of(fields):
     try:
         Packet.from_bytes(to_bytes(fields))
     except MalformedPacketError as error:
-        return None if error.reason is Drop.TYPE else error.reason
+        return None if error.reason is DropReason.TYPE else error.reason
     return None
 
 
@@ -74,7 +81,7 @@ class Watch:
             assert dut.received.value == begins[-LATENCY], f"{LATENCY} cycle after a frame has begun"
             shown = bool(dut.good.value), int(dut.packet.value)
             if dut.received.value:
-                fault = None if shown[0] else Drop(int(dut.drop.value))
+                fault = None if shown[0] else DropReason(int(dut.drop.value))
                 self.items.append((fault, parsed(shown[1])))
                 self.cycles.append(cycle)
             elif not beats[-LATENCY]:  # inside of a longer frame, `good` means nothing
@@ -106,7 +113,7 @@ class Bench:
         frame = [random_fields() for _ in range(beats)]
         self._beats += [beat(fields, last=0) for fields in frame[:-1]]
         self._beats.append(beat(frame[-1], keep=keep))
-        fault = Drop.LONG if beats > 1 else Drop.RUNT if keep != KEEP else None
+        fault = DropReason.LONG if beats > 1 else DropReason.RUNT if keep != KEEP else None
         self._expected.append((fault, frame[0]))
 
     async def run(self):

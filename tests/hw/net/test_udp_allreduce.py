@@ -17,13 +17,11 @@ from support.streams import StreamSink, StreamSource, pack, unpack
 from support.udp import IP, beats, frames
 
 from p4sgd.hw.aggregator.aggregator import Aggregator
-from p4sgd.hw.bus import axi4_lite
-from p4sgd.hw.bus.axi_stream import FrameBeat
+from p4sgd.hw.bus.axi import Axi4LiteSignature, FrameBeat
 from p4sgd.hw.bus.stream import connect_stream
 from p4sgd.hw.net.endpoint import Endpoint
 from p4sgd.hw.net.packet import VALUES_LAYOUT
-from p4sgd.hw.net.udp_receiver import UdpReceiver
-from p4sgd.hw.net.udp_sender import UdpSender
+from p4sgd.hw.net.udp import UdpReceiver, UdpSender
 from p4sgd.hw.spec import aggregator as registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
@@ -64,7 +62,7 @@ class Site(wiring.Component):
                 "sums": Out(stream.Signature(VALUES_LAYOUT)).array(workers),
                 "tx": Out(stream.Signature(FrameBeat)).array(workers),
                 "rx": In(stream.Signature(FrameBeat)).array(workers),
-                "control": In(axi4_lite.Signature()),
+                "control": In(Axi4LiteSignature()),
                 "above_rx": In(stream.Signature(above_rx)),
                 "above_tx": Out(stream.Signature(above_tx)),
                 "join": In(1),

@@ -12,7 +12,7 @@ from support.bench import parameters, run_bench, start
 from support.streams import StreamSink, StreamSource
 from support.udp import IP, beats, frames, random_core_frame, with_checksum, with_field
 
-from p4sgd.hw.net.udp_receiver import UdpReceiver
+from p4sgd.hw.net.udp import UdpReceiver
 from p4sgd.hw.spec.udp import FRAME_BYTES, HEADER, REQUIRED, decapsulate, encapsulate
 
 ANYTHING = ("ip_tos", "ip_id", "ip_dont_fragment", "ip_ttl", "udp_source")

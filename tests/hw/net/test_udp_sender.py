@@ -12,7 +12,7 @@ from support.bench import parameters, run_bench, start
 from support.streams import StreamSink, StreamSource
 from support.udp import frames, random_address, random_core_frame
 
-from p4sgd.hw.net.udp_sender import UdpSender
+from p4sgd.hw.net.udp import UdpSender
 from p4sgd.hw.spec.udp import encapsulate
 
 

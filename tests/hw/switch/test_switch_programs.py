@@ -6,12 +6,9 @@ import pytest
 from support.p4_stages import stages
 from support.p4_switch import InterpretedSwitch
 
-from p4sgd.hw.spec.aggregator import AggregatorConfig
-from p4sgd.hw.spec.drop import Drop
+from p4sgd.hw.spec.aggregator import FLOOD_GROUP, AggregatorConfig
 from p4sgd.hw.spec.job import Job, Member
-from p4sgd.hw.spec.outcome import Outcome
-from p4sgd.hw.spec.packet import BROADCAST, FRAME_BYTES, Packet, PacketType
-from p4sgd.hw.spec.switch import FLOOD_GROUP
+from p4sgd.hw.spec.packet import BROADCAST, FRAME_BYTES, DropReason, Outcome, Packet, PacketType
 from p4sgd.sim.network.aggregator import Aggregator
 
 MAC = 0x0250_3453_47FF
@@ -54,7 +51,7 @@ class Pair:
 
     def check_counts(self):
         outcomes = self.program.outcomes()
-        drops = {drop: outcomes[drop] for drop in Drop if outcomes[drop]}
+        drops = {drop: outcomes[drop] for drop in DropReason if outcomes[drop]}
         assert drops == dict(self.model.drops)
         assert sum(outcomes[outcome] for outcome in Outcome) == self.model.accepted
 

@@ -10,7 +10,7 @@ from support.axi import pulse
 from support.bench import run_bench, start
 from support.foreign_axi import ID_BITS, axi, memory_master
 
-from p4sgd.hw.bus.vendor_ports import VendorPorts
+from p4sgd.hw.kernel.verilog import VendorPorts
 from p4sgd.sim.cluster import memory
 from p4sgd.sim.cluster.memory import SimMemory
 from p4sgd.sim.cluster.protocol import memory_file

@@ -9,8 +9,8 @@ from cocotb.triggers import RisingEdge
 from support.bench import parameters, run_bench, start
 from support.streams import StreamSink, StreamSource
 
+from p4sgd.sim.cluster.cluster import Merge
 from p4sgd.sim.cluster.link import Link
-from p4sgd.sim.cluster.merge import Merge
 from p4sgd.sim.cluster.protocol import LINK_CHANCES
 
 DELAY = 20

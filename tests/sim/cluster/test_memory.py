@@ -10,7 +10,7 @@ from support.axi import pulse
 from support.bench import run_bench, start
 from support.streams import StreamSink, StreamSource
 
-from p4sgd.hw.bus import axi4
+from p4sgd.hw.bus.axi import BURST_INCR, RESPONSE_OKAY
 from p4sgd.sim.cluster import memory
 from p4sgd.sim.cluster.memory import SimMemory
 from p4sgd.sim.cluster.protocol import memory_file, read_saved
@@ -19,7 +19,7 @@ BITS, STEP, SIZE = 64, 8, 1 << 14
 LATENCY = 40
 
 
-def request(address, beats, size=3, burst=axi4.BURST_INCR):
+def request(address, beats, size=3, burst=BURST_INCR):
     return address | beats - 1 << 64 | size << 72 | burst << 75
 
 
@@ -67,7 +67,7 @@ async def reads_what_was_written(dut, stall):
         address, beats = random_burst()
         words = [random.getrandbits(BITS) for _ in range(beats)]
         strobes = random.choice([0xFF, random.getrandbits(STEP)])
-        assert await master.write(address, words, strobes) == axi4.RESPONSE_OKAY
+        assert await master.write(address, words, strobes) == RESPONSE_OKAY
         for i, word in enumerate(words):
             for byte in range(STEP):
                 if strobes >> byte & 1:
@@ -75,7 +75,7 @@ async def reads_what_was_written(dut, stall):
     bursts = [random_burst() for _ in range(100)]
     got = await master.read(bursts)
     expected = [
-        (int.from_bytes(contents[at : at + STEP], "little"), axi4.RESPONSE_OKAY, int(beat == beats - 1))
+        (int.from_bytes(contents[at : at + STEP], "little"), RESPONSE_OKAY, int(beat == beats - 1))
         for address, beats in bursts
         for beat, at in enumerate(range(address, address + STEP * beats, STEP))
     ]
@@ -107,10 +107,10 @@ async def answers_broken_rules_with_an_error(dut):
     assert [item >> BITS & 3 for item in await master.r.receive(8)] == [2] * 8
     assert [resp for _, resp, _ in await master.read([(0, 2)])] == [0, 0]
     assert await master.write(edge, [1, 2]) == 2
-    assert await master.write(0, [1, 2]) == axi4.RESPONSE_OKAY
+    assert await master.write(0, [1, 2]) == RESPONSE_OKAY
     for requested, sent in ((2, 1), (1, 2), (3, 2)):  # `last` too early or too late
         assert await master.write(0, [0] * sent, requested=requested) == 2, (requested, sent)
-    assert await master.write(0, [1, 2]) == axi4.RESPONSE_OKAY
+    assert await master.write(0, [1, 2]) == RESPONSE_OKAY
 
 
 @cocotb.test()

@@ -13,7 +13,7 @@ from amaranth.lib.wiring import In, Out
 from cocotb.triggers import ClockCycles, RisingEdge
 from support.bench import parameters, run_bench, start
 
-from p4sgd.sim.cluster.noise import Noise
+from p4sgd.sim.cluster.link import Noise
 
 MASK = (1 << 32) - 1
 

@@ -8,7 +8,7 @@ import pytest
 from cocotb.triggers import RisingEdge
 from support.bench import run_bench, start
 
-from p4sgd.sim.cluster.pause import PAUSE_BITS, Pause
+from p4sgd.sim.cluster.link import PAUSE_BITS, Pause
 
 LONGEST = 1 << PAUSE_BITS
 

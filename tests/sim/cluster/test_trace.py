@@ -2,7 +2,7 @@
 
 import pytest
 
-from p4sgd.hw.spec.events import EVENTS, STAGES
+from p4sgd.hw.spec.run import EVENTS, STAGES
 from p4sgd.sim.cluster import trace
 from p4sgd.sim.cluster.protocol import EVENTS_FILE
 from p4sgd.sim.cluster.trace import Interval, read_trace

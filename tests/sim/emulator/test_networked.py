@@ -10,9 +10,9 @@ from support.bench import default_seed
 from support.jobs import collect, configure, random_job, run_on, start
 from support.packet_cluster import PacketCluster
 
+from p4sgd.host.devices.device import NetworkSettings
 from p4sgd.host.devices.diagnosis import explain_network_error, inquire
-from p4sgd.host.devices.doctor import Result, examine
-from p4sgd.host.devices.network import NetworkSettings
+from p4sgd.host.doctor import Result, examine
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.packet import EchoValue, Packet, PacketType

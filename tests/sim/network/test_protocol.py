@@ -6,8 +6,8 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from support.forgetful import Forgetful
 
-from p4sgd.hw.spec.drop import Drop
 from p4sgd.hw.spec.job import Job, Member
+from p4sgd.hw.spec.packet import DropReason
 from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.network.cluster import FaultyCluster, StalledError
 from p4sgd.sim.network.endpoint import Endpoint
@@ -115,7 +115,7 @@ def test_a_fresh_slot_answers_nobody():
     end = Endpoint(SLOTS, shard=0, workers=2, first_round=0)
     assert switch.receive(end.submit([0] * 8, 0), 0) is None  # round 0 counts as over
     assert switch.slots[0][0].aggregated == 0
-    assert switch.drops == {Drop.STALE: 1}
+    assert switch.drops == {DropReason.STALE: 1}
 
 
 def test_malformed_frames_change_nothing():

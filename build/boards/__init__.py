@@ -1,1 +1,0 @@
-"""Boards for Amaranth, and designs that try one out alone."""

@@ -1,0 +1,1 @@
+"""Designs that try out a card without the vendor's shell."""

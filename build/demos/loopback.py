@@ -1,0 +1,314 @@
+"""A design that tries out the Ethernet MAC of a cage alone: nothing need be plugged in.
+
+Numbered frames, and what has become of them.
+
+A design that tries out the Ethernet MAC of a cage alone: nothing need be plugged in.
+"""
+
+from typing import Any
+
+from amaranth.hdl import Cat, ClockSignal, Const, Elaboratable, Instance, Module, Mux, ResetSignal, Signal, Value
+from amaranth.lib import io, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from p4sgd.build.demos.serial import BAUD, Report
+from p4sgd.hw.bus.axi import FRAME_BEAT_BYTES, Axi4LiteSignature, FrameBeat
+from p4sgd.hw.bus.stream import connect_stream
+from p4sgd.hw.kernel.verilog import cmac_kernel, with_ports
+from p4sgd.hw.spec.cmac import CONTROL, STATUS
+
+__all__ = [
+    "FREE_MEGAHERTZ",
+    "NUMBER_BITS",
+    "FrameChecker",
+    "FrameSource",
+    "LinkControl",
+    "Loopback",
+    "LoopbackDemonstration",
+    "frame",
+]
+
+
+NUMBER_BITS = 32
+
+_HEADER = bytes.fromhex("020000000002 020000000001 88b6")
+"""Local addresses, and the second of the two EtherTypes for experiments (IEEE 802)."""
+
+_ALL_BYTES = (1 << FRAME_BEAT_BYTES) - 1
+
+
+def frame(number: Value) -> Value:
+    """Data of a frame of 64 bytes: a header, then its number again and again, each time with other bits inverted.
+
+    Parameters
+    ----------
+    number
+        Unsigned, `NUMBER_BITS` wide.
+    """
+    words = -(-8 * (FRAME_BEAT_BYTES - len(_HEADER)) // NUMBER_BITS)
+    header = Const(int.from_bytes(_HEADER, "little"), 8 * len(_HEADER))
+    inverted = [Const(0x9E37_79B9 * index % (1 << NUMBER_BITS), NUMBER_BITS) for index in range(words)]
+    return Cat(header, *(number ^ bits for bits in inverted))[: 8 * FRAME_BEAT_BYTES]
+
+
+class FrameSource(wiring.Component):
+    """Sends frames of one beat as fast as they are taken, numbered from 0.
+
+    Members
+    -------
+    enable : In(1)
+        Frames are begun.
+    frames : Out(stream of FrameBeat)
+    sent : Out(32)
+        Frames taken so far.
+    """
+
+    enable: Signal
+    frames: stream.Interface
+    sent: Signal
+
+    def __init__(self) -> None:
+        super().__init__({"enable": In(1), "frames": Out(stream.Signature(FrameBeat)), "sent": Out(NUMBER_BITS)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        beat = self.frames.payload
+        m.d.comb += [beat.data.eq(frame(self.sent)), beat.keep.eq(_ALL_BYTES), beat.last.eq(1)]
+        with m.If(~self.frames.valid | self.frames.ready):
+            m.d.sync += self.frames.valid.eq(self.enable)
+        with m.If(self.frames.valid & self.frames.ready):
+            m.d.sync += self.sent.eq(self.sent + 1)
+        return m
+
+
+class FrameChecker(wiring.Component):
+    """Compares frames with those of a `FrameSource`; its counters are a cycle late.
+
+    Members
+    -------
+    frames : In(stream of FrameBeat)
+        Always taken.
+    received : Out(32)
+        Frames that are as they were sent.
+    wrong : Out(32)
+        Beats that are no such frame.
+    missing : Out(32)
+        Frames between two received ones that did not come, modulo 2^32; one out of order seems as many as that.
+    """
+
+    frames: stream.Interface
+    received: Signal
+    wrong: Signal
+    missing: Signal
+
+    def __init__(self) -> None:
+        counters = dict.fromkeys(("received", "wrong", "missing"), Out(NUMBER_BITS))
+        super().__init__({"frames": In(stream.Signature(FrameBeat)), **counters})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        beat = self.frames.payload
+        number = Signal(NUMBER_BITS)
+        right = Signal()
+        m.d.comb += [
+            self.frames.ready.eq(1),
+            number.eq(beat.data[8 * len(_HEADER) :][:NUMBER_BITS]),
+            right.eq((beat.data == frame(number)) & beat.keep.all() & beat.last),
+        ]
+        expected = Signal(NUMBER_BITS)
+        with m.If(self.frames.valid):
+            with m.If(right):
+                m.d.sync += [
+                    expected.eq(number + 1),
+                    self.received.eq(self.received + 1),
+                    self.missing.eq(self.missing + (number - expected)),
+                ]
+            with m.Else():
+                m.d.sync += self.wrong.eq(self.wrong + 1)
+        return m
+
+
+FREE_MEGAHERTZ = 50
+"""Rate of the MAC's ``init_clk``, half that of the board's clock: a clock of its own, as its kernel wants it."""
+
+_REST_CYCLES = 15
+"""From reset on, until the kernel has left its own, which lasts some cycles longer."""
+
+
+class LinkControl(wiring.Component):
+    """Has a MAC's kernel receive what it sends, then reads again and again how its link is.
+
+    Members
+    -------
+    control : Out(AXI4-Lite)
+        The kernel's registers.
+    status : Out(32)
+        Its STATUS as it was read last.
+    """
+
+    control: Any
+    status: Signal
+
+    def __init__(self) -> None:
+        super().__init__({"control": Out(Axi4LiteSignature()), "status": Out(32)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        aw, w, b, ar, r = (getattr(self.control, channel) for channel in ("aw", "w", "b", "ar", "r"))
+        rest = Signal(range(_REST_CYCLES + 1), init=_REST_CYCLES)
+        in_reset = Signal(init=1)  # loopback acts as the MAC comes out of its reset
+        word = Mux(in_reset, CONTROL.encode(reset=1, loopback=1), CONTROL.encode(reset=0, loopback=1))
+        m.d.comb += [
+            aw.payload.addr.eq(CONTROL.offset),
+            w.payload.data.eq(word),
+            w.payload.strb.eq(-1),
+            ar.payload.addr.eq(STATUS.offset),
+        ]
+        with m.FSM():
+            with m.State("REST"):
+                m.d.sync += rest.eq(rest - 1)
+                with m.If(rest == 0):
+                    m.next = "BEGIN"
+            with m.State("BEGIN"):
+                m.d.sync += [aw.valid.eq(1), w.valid.eq(1)]
+                m.next = "WRITE"
+            with m.State("WRITE"):
+                m.d.comb += b.ready.eq(1)
+                with m.If(aw.ready):
+                    m.d.sync += aw.valid.eq(0)
+                with m.If(w.ready):
+                    m.d.sync += w.valid.eq(0)
+                with m.If(b.valid):
+                    m.d.sync += in_reset.eq(0)
+                    with m.If(in_reset):
+                        m.next = "BEGIN"
+                    with m.Else():
+                        m.next = "READ"
+            with m.State("READ"):
+                m.d.comb += ar.valid.eq(1)
+                with m.If(ar.ready):
+                    m.next = "TAKE"
+            with m.State("TAKE"):
+                m.d.comb += r.ready.eq(1)
+                with m.If(r.valid):
+                    m.d.sync += self.status.eq(r.payload.data)
+                    m.next = "READ"
+        return m
+
+
+class Loopback(wiring.Component):
+    """Sends frames through a MAC's kernel back to itself, and tells every second by a serial line how many came.
+
+    Parameters
+    ----------
+    clock_hz
+        Frequency of the domain ``sync``.
+    baud
+        Bits a second on the line.
+
+    Members
+    -------
+    control : Out(AXI4-Lite)
+        The kernel's registers.
+    axis_tx : Out(stream of FrameBeat), axis_rx : In(stream of FrameBeat)
+        Frames to the kernel and from it.
+    line : Out(1)
+        8 bits, no parity, one stop bit. STATUS of :mod:`p4sgd.hw.spec.cmac`, then the counters of `FrameSource` and
+        `FrameChecker`, all in hexadecimal.
+    """
+
+    control: Any
+    axis_tx: stream.Interface
+    axis_rx: stream.Interface
+    line: Signal
+
+    def __init__(self, clock_hz: int, baud: int = BAUD) -> None:
+        self._clock_hz = clock_hz
+        self._baud = baud
+        frames = stream.Signature(FrameBeat)
+        super().__init__(
+            {
+                "control": Out(Axi4LiteSignature()),
+                "axis_tx": Out(frames),
+                "axis_rx": Out(frames.flip()),
+                "line": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.link = link = LinkControl()
+        m.submodules.source = source = FrameSource()
+        m.submodules.checker = checker = FrameChecker()
+        wiring.connect(m, link.control, wiring.flipped(self.control))
+        connect_stream(m, source.frames, wiring.flipped(self.axis_tx))
+        connect_stream(m, wiring.flipped(self.axis_rx), checker.frames)
+        m.d.comb += source.enable.eq((link.status & STATUS["up"].mask).any())
+
+        numbers = {
+            "status": link.status,
+            "sent": source.sent,
+            "received": checker.received,
+            "wrong": checker.wrong,
+            "missing": checker.missing,
+        }
+        m.submodules.report = report = Report(
+            "p4sgd loopback status {status} sent {sent} received {received} wrong {wrong} missing {missing}",
+            dict.fromkeys(numbers, NUMBER_BITS),
+            period_cycles=self._clock_hz,
+            bit_cycles=round(self._clock_hz / self._baud),
+        )
+        m.d.comb += [report.numbers[name].eq(value) for name, value in numbers.items()]
+        m.d.comb += self.line.eq(report.line)
+        return m
+
+
+class LoopbackDemonstration(Elaboratable):
+    """`Loopback` with the MAC of a U280's cage 0.
+
+    The design has instances of the kernel `p4sgd.hw.kernel.verilog.cmac_kernel`, and so of the vendor's IP, whose files
+    have to be added.
+
+    Parameters
+    ----------
+    clock_hz
+        What the board's clock is taken for where time is told, if not for what it is: less has a simulation end sooner.
+    """
+
+    def __init__(self, *, clock_hz: int | None = None) -> None:
+        self._clock_hz = clock_hz
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        kernel = cmac_kernel()
+        clock_hz = int(platform.default_clk_frequency)
+        loopback = Loopback(self._clock_hz or clock_hz)
+        m.submodules.user = user = with_ports(loopback)  # the kernel's ports, with the other direction
+        lanes = platform.request("qsfp28", 0, dir="-")
+        reference = platform.request("qsfp28_refclk", 0, dir="-")
+        freerun = Signal()
+        divisor = clock_hz // (FREE_MEGAHERTZ * 1_000_000)
+        m.submodules.divider = Instance(
+            "BUFGCE_DIV", p_BUFGCE_DIVIDE=divisor, i_I=ClockSignal(), i_CE=Const(1), i_CLR=Const(0), o_O=freerun
+        )
+        own = {
+            "ap_clk": ClockSignal(),
+            "ap_rst_n": ~ResetSignal(),
+            "clk_gt_freerun": freerun,
+            "gt_refclk_p": reference.p,
+            "gt_refclk_n": reference.n,
+            "gt_rxp": lanes.rx.p,
+            "gt_rxn": lanes.rx.n,
+            "gt_txp": lanes.tx.p,
+            "gt_txn": lanes.tx.n,
+        }
+        m.submodules.kernel = Instance(
+            kernel.top,
+            **{
+                f"{port.direction[0]}_{port.name}": own[port.name] if port.name in own else getattr(user, port.name)
+                for port in kernel.ports
+            },
+        )
+        m.submodules.tx = tx = io.Buffer(io.Direction.Output, platform.request("uart", dir="-").tx)
+        m.d.comb += tx.o.eq(loopback.line)
+        return m

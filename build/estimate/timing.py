@@ -1,0 +1,431 @@
+"""The longest paths of a netlist from register to register, by a simple estimate.
+
+How signals go through the cells of an UltraScale+ FPGA, and how long they take, in nanoseconds.
+
+The data sheet (DS923) gives no such numbers for logic: they are assumptions for speed grade -2 at 0.85 V, the boards'
+own. Wires make up most of a real path and depend on where its cells come to lie: take an estimate to compare paths, not
+to promise a clock.
+
+The longest paths of a netlist from register to register, by a simple estimate.
+
+Ports count as registers on both sides, and so do black boxes.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple, Self
+
+from p4sgd.build.estimate.synthesis import Cell, Module, Netlist, Port
+
+__all__ = [
+    "CLOCK_TO_OUT",
+    "DELAY",
+    "FLIP_FLOPS",
+    "MAX_CARRY_BITS",
+    "MAX_LUTS",
+    "ROUTE",
+    "SETUP",
+    "Arc",
+    "End",
+    "Kind",
+    "Path",
+    "Start",
+    "Timing",
+    "analyse",
+    "ways",
+]
+
+
+CLOCK_TO_OUT = 0.08
+"""Clock to the output of a flip-flop."""
+
+SETUP = 0.07
+"""Input of a register to the clock."""
+
+ROUTE = 0.35
+"""From one cell to another. Within a slice, from a LUT to its carry chain, multiplexer or flip-flop, there is none."""
+
+LUT_RAM = 0.5
+"""Clock to the output of a LUT that is memory or shift register."""
+
+BLOCK_RAM = 1.0
+"""Clock to the output of a block RAM without its output register."""
+
+ULTRA_RAM = 1.5
+"""Clock to the output of an UltraRAM without its output register."""
+
+
+class Kind(Enum):
+    """What a signal goes through."""
+
+    LUT = "LUT"
+    MUX = "multiplexer"
+    """Joins the LUTs of a slice."""
+    ENTRY = "entry"
+    """Onto a carry chain, through its first bit."""
+    CARRY = "carry"
+    """One bit along a chain."""
+    DSP = "DSP"
+    WIRE = "wire"
+
+
+DELAY = {
+    Kind.LUT: 0.05,
+    Kind.MUX: 0.05,
+    Kind.ENTRY: 0.015,
+    Kind.CARRY: 0.015,
+    # Through a multiplier. DS923: 544 MHz from register to register of the DSP slice itself, without the one between,
+    # that is 1.84 ns with clock-to-out and setup. yosys leaves the registers of this family's slices outside.
+    Kind.DSP: 1.5,
+    Kind.WIRE: 0.0,
+}
+"""Through each, without the wire to it."""
+
+
+class Arc(NamedTuple):
+    """A way through a cell, between nets of its module."""
+
+    source: int
+    target: int
+    kind: Kind
+    near: bool
+    """Whether a LUT, multiplexer or carry chain of the same slice can drive ``source``."""
+
+
+class Start(NamedTuple):
+    """A net that leaves a register."""
+
+    net: int
+    delay: float
+
+
+class End(NamedTuple):
+    """A net that goes into a register."""
+
+    net: int
+    pin: str
+    near: bool
+
+
+FLIP_FLOPS = ("FDRE", "FDSE", "FDCE", "FDPE")
+_SHIFT_REGISTERS = ("SRL16E", "SRLC32E")
+_MEMORIES = {"RAMB18E2": BLOCK_RAM, "RAMB36E2": BLOCK_RAM, "URAM288": ULTRA_RAM}
+_CLOCK = re.compile(r"C|W?CLK|CLK[AB]\w+CLK|clk")
+
+
+def ways(cell: Cell) -> Iterator[Arc | Start | End]:
+    """All ways through a cell, out of it and into it. A cell that is not known ends and starts in registers."""
+    inputs = {pin: port for pin, port in cell.pins.items() if not port.output and not _CLOCK.fullmatch(pin)}
+    outputs = {pin: port for pin, port in cell.pins.items() if port.output}
+    if re.fullmatch(r"LUT\d", cell.type):
+        yield from _through(inputs, outputs, Kind.LUT)
+    elif cell.type == "LUT6_2":
+        table = int(cell.parameters["INIT"], 2)
+        low = table % (1 << 32)
+        for out, port in outputs.items():
+            function = table if out == "O6" else low << 32 | low
+            used = {pin: net for pin, net in inputs.items() if _depends(function, int(pin.removeprefix("I")))}
+            yield from _through(used, {out: port}, Kind.LUT)
+    elif re.fullmatch(r"MUXF\d", cell.type):
+        select = {"S": inputs.pop("S")}
+        yield from _through(inputs, outputs, Kind.MUX, near=True)
+        yield from _through(select, outputs, Kind.MUX)
+    elif cell.type == "INV":
+        yield from _through(inputs, outputs, Kind.WIRE)
+    elif cell.type in ("CARRY4", "CARRY8"):
+        yield from _carry(cell)
+    elif cell.type == "DSP48E2" and not any(_is_register(*item) for item in cell.parameters.items()):
+        yield from _through(inputs, outputs, Kind.DSP)
+    elif cell.type in _SHIFT_REGISTERS or re.fullmatch(r"RAM\d+[XM].*", cell.type):
+        yield from _starts(outputs, LUT_RAM)
+        for pin, port in inputs.items():
+            read = {out: port for out, port in outputs.items() if _reads(pin, out)}
+            yield from _through({pin: port}, read, Kind.LUT) if read else _ends({pin: port})
+    else:
+        yield from _starts(outputs, _MEMORIES.get(cell.type, CLOCK_TO_OUT))
+        yield from _ends(inputs, near="D" if cell.type in FLIP_FLOPS else "")
+
+
+def _nets(ports: dict[str, Port]) -> Iterator[tuple[str, int]]:
+    return ((pin, net) for pin, port in ports.items() for net in port.bits if net is not None)
+
+
+def _through(inputs: dict[str, Port], outputs: dict[str, Port], kind: Kind, *, near: bool = False) -> Iterator[Arc]:
+    targets = [target for _, target in _nets(outputs)]
+    return (Arc(source, target, kind, near) for _, source in _nets(inputs) for target in targets)
+
+
+def _starts(outputs: dict[str, Port], delay: float) -> Iterator[Start]:
+    return (Start(net, delay) for _, net in _nets(outputs))
+
+
+def _ends(inputs: dict[str, Port], *, near: str = "") -> Iterator[End]:
+    return (End(net, pin, pin == near) for pin, net in _nets(inputs))
+
+
+def _depends(table: int, pin: int) -> bool:
+    """Whether an output of a LUT with six inputs, a table of 64 bits, depends on one of them."""
+    return any((table >> place ^ table >> (place ^ 1 << pin)) & 1 for place in range(64))
+
+
+def _is_register(parameter: str, value: str) -> bool:
+    """Whether a parameter of a DSP slice puts a register into the way."""
+    return parameter.endswith("REG") and "1" in value
+
+
+def _reads(pin: str, out: str) -> bool:
+    """Whether an input of a memory in LUTs is an address that an output is read at."""
+    if match := re.fullmatch(r"ADDR([A-H])", pin):  # the last of them addresses what is written, and no output
+        return out == f"DO{match[1]}"
+    return bool(re.fullmatch(r"(DPR)?A\d?", pin)) and not (pin.startswith("DPR") and out == "SPO")
+
+
+def _carry(cell: Cell) -> Iterator[Arc]:
+    """Bit by bit: each sum and each carry come from the carry before and from this bit's inputs."""
+    before = [
+        (net, Kind.CARRY if pin == "CI" else Kind.ENTRY, pin == "CI")
+        for pin in ("CI", "CYINIT")
+        for net in (cell.pins[pin].bits if pin in cell.pins else [])
+    ]
+    carries = cell.pins["CO"].bits
+    sums = cell.pins["O"].bits if "O" in cell.pins else [None] * len(carries)  # a comparison needs none
+    for data, select, out, carry in zip(cell.pins["DI"].bits, cell.pins["S"].bits, sums, carries, strict=True):
+        here = [(select, Kind.ENTRY, True)]
+        for target, sources in ((out, [*before, *here]), (carry, [*before, *here, (data, Kind.ENTRY, False)])):
+            if target is not None:
+                yield from (Arc(source, target, kind, near) for source, kind, near in sources if source is not None)
+        before = [(carry, Kind.CARRY, True)]
+
+
+MAX_LUTS = 3
+"""LUTs that the design's paths may have in a row."""
+
+MAX_CARRY_BITS = 48
+"""Length of the one carry chain that they may have besides."""
+
+
+class Path(NamedTuple):
+    """A way from register to register; see `Kind` for what is on it.
+
+    Attributes
+    ----------
+    start, end
+        Names of the registers, below the instances that they are in; an end's pin if it is not the data of a flip-flop.
+    delay
+        Nanoseconds from clock to clock.
+    luts
+        LUTs on it.
+    multipliers
+        DSP slices on it.
+    chains
+        Bits along each carry chain on it, from the start.
+    """
+
+    start: str
+    end: str
+    delay: float
+    luts: int
+    multipliers: int
+    chains: tuple[int, ...]
+
+    @property
+    def keeps_rule(self) -> bool:
+        """Whether it has at most one carry chain of `MAX_CARRY_BITS`, and `MAX_LUTS`."""
+        return self.luts <= MAX_LUTS and len(self.chains) <= 1 and sum(self.chains) <= MAX_CARRY_BITS
+
+    @property
+    def megahertz(self) -> float:
+        """Clock at which the signal just arrives."""
+        return 1000 / self.delay
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The longest paths.
+
+    Attributes
+    ----------
+    paths
+        The longest ones, and the longest of those that break the rule, worst first.
+    ends
+        Inputs of registers.
+    breaking
+        How many of these have a longest path that breaks the rule.
+    """
+
+    paths: list[Path]
+    ends: int
+    breaking: int
+
+
+class _State(NamedTuple):
+    """The latest way to a net."""
+
+    delay: float
+    before: int | None
+    kind: Kind
+    """Of the last step."""
+    luts: int
+    multipliers: int
+    chains: tuple[int, ...]
+
+    @property
+    def on_chain(self) -> bool:
+        """Whether the last step was on a carry chain."""
+        return self.kind in (Kind.ENTRY, Kind.CARRY)
+
+    def wire(self, near: bool) -> float:
+        """To a pin, which can be ``near``: see `Arc`."""
+        inside = self.on_chain or self.kind in (Kind.LUT, Kind.MUX)
+        return 0.0 if near and inside else ROUTE
+
+
+class _Register(NamedTuple):
+    """Where a path starts or ends; named when needed, for most are not."""
+
+    cell: Cell | None
+    """None for a port."""
+    pin: str
+    """Where a path ends; the name of a port."""
+    net: int | None = None
+    """What the register goes by if it has a name: the net that it drives."""
+
+    def name(self, netlist: Netlist) -> str:
+        """The name of the register, and the pin if it is not a flip-flop's data."""
+        if self.cell is None:
+            return f"port {self.pin}"
+        known = netlist.modules[netlist.top].names.get(self.net) if self.net is not None else None
+        pin = "" if known and self.pin == "D" else f" {self.pin}"
+        return f"{known or self.cell.name}{pin}".strip()
+
+
+class _End(NamedTuple):
+    net: int
+    near: bool
+    register: _Register
+
+
+@dataclass
+class _Graph:
+    """All ways of a netlist: between nets, out of registers, and into them."""
+
+    arcs: dict[int, list[Arc]] = field(default_factory=lambda: defaultdict(list))
+    starts: dict[int, tuple[float, _Register]] = field(default_factory=dict)
+    ends: list[_End] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, top: Module) -> Self:
+        """The ways of a module without modules in it."""
+        graph = cls()
+        for name, port in top.ports.items():
+            for net in {net for net in port.bits if net is not None}:
+                if port.output:
+                    graph.ends.append(_End(net, False, _Register(None, name)))
+                else:
+                    graph.starts[net] = (CLOCK_TO_OUT, _Register(None, name))
+        for cell in top.cells:
+            driven: int | None = None
+            for way in ways(cell):
+                if isinstance(way, Arc):
+                    graph.arcs[way.target].append(way)
+                elif isinstance(way, Start):
+                    driven = way.net
+                    graph.starts[way.net] = (way.delay, _Register(cell, "", way.net))
+                else:
+                    register = _Register(cell, way.pin, driven if cell.type in FLIP_FLOPS else None)
+                    graph.ends.append(_End(way.net, way.near, register))
+        return graph
+
+
+def analyse(netlist: Netlist, count: int = 10) -> Timing:
+    """Find the longest paths.
+
+    Parameters
+    ----------
+    netlist
+        The design, without hierarchy.
+    count
+        How many to give, at most, and how many that break the rule. Registers whose names differ only in numbers count
+        as one, with its longest path.
+
+    Raises
+    ------
+    ValueError
+        If the netlist has modules besides the top, or a loop without a register.
+    """
+    if len(netlist.modules) != 1:
+        raise ValueError("paths are looked for in netlists without hierarchy")
+    graph = _Graph.of(netlist.modules[netlist.top])
+    latest = _propagate(graph)
+    reached = [
+        (latest[end.net].delay + latest[end.net].wire(end.near) + SETUP, end) for end in graph.ends if end.net in latest
+    ]
+    paths: dict[str, Path] = {}
+    breaking = breaking_shown = 0
+    for delay, end in sorted(reached, key=lambda item: -item[0]):
+        state = latest[end.net]
+        path = Path("", "", delay, state.luts, state.multipliers, state.chains)
+        breaking += not path.keeps_rule
+        if len(paths) < count or (not path.keeps_rule and breaking_shown < count):
+            name = end.register.name(netlist)
+            alike = re.sub(r"\d+", "#", name)
+            if alike not in paths:
+                breaking_shown += not path.keeps_rule
+                paths[alike] = path._replace(start=_start(graph, latest, end.net).name(netlist), end=name)
+    return Timing(list(paths.values()), len(reached), breaking)
+
+
+def _propagate(graph: _Graph) -> dict[int, _State]:
+    """The latest way to each net that one leads to."""
+    latest: dict[int, _State] = {
+        net: _State(delay, None, Kind.WIRE, 0, 0, ()) for net, (delay, _) in graph.starts.items()
+    }
+    entered: set[int] = set()
+    done: set[int] = set()
+    for end in graph.ends:
+        waiting = [end.net]
+        while waiting:
+            net = waiting[-1]
+            if net in done:
+                waiting.pop()
+                continue
+            missing = [arc.source for arc in graph.arcs.get(net, ()) if arc.source not in done]
+            entered.add(net)
+            if missing:
+                if not entered.isdisjoint(missing):
+                    raise ValueError("the netlist has a loop without a register")
+                waiting += missing
+                continue
+            waiting.pop()
+            done.add(net)
+            ways = [_step(latest[arc.source], arc) for arc in graph.arcs.get(net, ()) if arc.source in latest]
+            if net in latest:
+                ways.append(latest[net])
+            if ways:
+                latest[net] = max(ways, key=lambda state: state.delay)
+    return latest
+
+
+def _step(state: _State, arc: Arc) -> _State:
+    """The way on through a cell."""
+    if arc.kind is Kind.WIRE:
+        return state._replace(before=arc.source)
+    chains = state.chains
+    if arc.kind is Kind.ENTRY or (arc.kind is Kind.CARRY and not state.on_chain):
+        chains = (*chains, 1)
+    elif arc.kind is Kind.CARRY:
+        chains = (*chains[:-1], chains[-1] + 1)
+    luts = state.luts + (arc.kind is Kind.LUT)
+    multipliers = state.multipliers + (arc.kind is Kind.DSP)
+    delay = state.delay + state.wire(arc.near) + DELAY[arc.kind]
+    return _State(delay, arc.source, arc.kind, luts, multipliers, chains)
+
+
+def _start(graph: _Graph, latest: dict[int, _State], net: int) -> _Register:
+    """Where the latest way to a net starts."""
+    while (before := latest[net].before) is not None:
+        net = before
+    return graph.starts[net][1]

@@ -1,0 +1,1 @@
+"""Folders from which AMD's tools make the image of an FPGA."""

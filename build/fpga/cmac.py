@@ -1,0 +1,120 @@
+"""The vendor's Ethernet MAC for a board: its place, how Vivado makes it, constraints of its clock crossings."""
+
+from dataclasses import dataclass
+
+from p4sgd.build.generate.artifacts import header_comment
+
+__all__ = ["CMACS_U280", "REFERENCE_MHZ", "CmacPlace", "crossing_constraints", "ip_script"]
+
+
+REFERENCE_MHZ = "156.25"
+"""Reference clock of the transceivers."""
+
+_CLOCK_NS = "3.1"
+"""Period of the MAC's clock for its user, 322.265625 MHz; rounded down."""
+
+
+@dataclass(frozen=True)
+class CmacPlace:
+    """Where a MAC is.
+
+    Attributes
+    ----------
+    core
+        The block of the FPGA.
+    lanes
+        Its transceivers.
+    """
+
+    core: str
+    lanes: str
+
+
+CMACS_U280 = (CmacPlace("CMACE4_X0Y5", "X0Y40~X0Y43"), CmacPlace("CMACE4_X0Y6", "X0Y44~X0Y47"))
+"""For each QSFP28 port of an Alveo U280: quads 134 and 135, and blocks that reach them, as the vendor's 100G example
+has them (github.com/Xilinx/xup_vitis_network_example, Ethernet/bd_cmac.tcl)."""
+
+_PARAMETERS = {
+    "CMAC_CAUI4_MODE": "1",
+    "NUM_LANES": "4x25",
+    "USER_INTERFACE": "AXIS",
+    "GT_REF_CLK_FREQ": REFERENCE_MHZ,
+    "TX_FLOW_CONTROL": "0",
+    "RX_FLOW_CONTROL": "0",
+    "INCLUDE_RS_FEC": "1",
+    "ENABLE_AXI_INTERFACE": "0",
+    "INCLUDE_STATISTICS_COUNTERS": "0",
+    "INCLUDE_SHARED_LOGIC": "2",
+    "RX_MIN_PACKET_LEN": "64",
+    "ENABLE_PIPELINE_REG": "1",
+}
+"""Parameters of the IP (PG203) that the instance in `p4sgd.hw.kernel.cmac` is made for."""
+
+
+def ip_script(module: str, place: CmacPlace, free_megahertz: int, command: str) -> str:
+    """Tcl that adds the MAC to the open project.
+
+    Parameters
+    ----------
+    module
+        Name of the IP's module.
+    place
+        Where it is.
+    free_megahertz
+        Rate of the clock at its ``init_clk``.
+    command
+        Command that makes the file.
+    """
+    parameters = _PARAMETERS | {
+        "GT_DRP_CLK": str(free_megahertz),
+        "CMAC_CORE_SELECT": place.core,
+        "GT_GROUP_SELECT": place.lanes,
+    }
+    lines = [
+        header_comment("# {}", command),
+        "# UltraScale+ Integrated 100G Ethernet (PG203); it needs a licence, which the vendor gives for nothing.",
+        "",
+        f"create_ip -name cmac_usplus -vendor xilinx.com -library ip -module_name {module}",
+        "set_property -dict [list \\",
+        *(f"    CONFIG.{name} {{{value}}} \\" for name, value in parameters.items()),
+        f"] [get_ips {module}]",
+        f"generate_target all [get_ips {module}]",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+_CROSSINGS = """\
+# Signals between the kernel's clock and the MAC's, in a MAC's kernel: to be read for an instance of it.
+#
+# Whatever crosses is taken by a synchronizer, or rests when it is taken: words in a FIFO, whose pointers say when they
+# are there, and counters, for which the host waits. So paths must be short, but need not end at a certain edge.
+
+set kernel_clock [get_clocks -of_objects [get_ports ap_clk]]
+set free_clock [get_clocks -of_objects [get_ports clk_gt_freerun]]
+set mac_clock [get_clocks -of_objects [get_pins component/mac/gt_txusrclk2]]
+set_max_delay -datapath_only -from $kernel_clock -to $mac_clock {period}
+set_max_delay -datapath_only -from $mac_clock -to $kernel_clock {period}
+set_max_delay -datapath_only -from $free_clock -to $kernel_clock {period}
+
+# Of a FIFO's pointer, in Gray code, one bit changes at a time: so it arrives, if no bit is a cycle later than another.
+"""
+
+
+def crossing_constraints(command: str) -> str:
+    """Constraints, XDC, for the clock crossings of a MAC's kernel."""
+    lines = [header_comment("# {}", command), _CROSSINGS.format(period=_CLOCK_NS)]
+    for fifo in ("tx_crossing", "rx_crossing"):
+        for pointer, crossing in (("produce_w_gry", "produce_cdc"), ("consume_r_gry", "consume_cdc")):
+            path = f"component/adapter/{fifo}"
+            lines += [
+                "set_bus_skew \\",
+                f"    -from [get_cells {{{path}/{pointer}_reg[*]}}] \\",
+                f"    -to [get_cells {{{path}/{crossing}/stage0_reg[*]}}] {_CLOCK_NS}",
+            ]
+    lines += [
+        "",
+        "# Resets begin at any time, and end in step with the clock.",
+        "set_false_path -to [get_pins {component/adapter/start_reset/*_reg/PRE component/adapter/rest_reset/*_reg/PRE "
+        "component/adapter/*/rst_cdc/*_reg/PRE}]",
+    ]
+    return "\n".join(lines) + "\n"

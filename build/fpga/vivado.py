@@ -1,0 +1,269 @@
+"""The folder from which Vivado makes a worker's image without a shell, and reports of its parts.
+
+Constraints: pins and clocks of the board, and the clock of a module alone.
+
+The folder from which Vivado makes a worker's image without a shell, and reports of its parts.
+"""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from p4sgd.build.fpga.alveo_u280 import CONFIGURATION, AlveoU280Platform
+from p4sgd.build.fpga.cmac import crossing_constraints, ip_script
+from p4sgd.build.fpga.kernel import Kernel, cmac, memory_bus, worker
+from p4sgd.build.fpga.link import SHELLS, Shell
+from p4sgd.build.fpga.packaging import CROSSINGS, PROCEDURES, ip_file, package_script
+from p4sgd.build.generate.artifacts import check_folder, header_comment, with_header_comment, write_folder
+from p4sgd.build.generate.devices import DEVICES, map_memories
+from p4sgd.build.generate.floorplan import floorplan, kernel_placement
+from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.worker.worker import ENGINE
+
+__all__ = ["FLOORPLAN", "HOST_QUAD", "board_constraints", "build", "clock_constraints", "vivado_files"]
+
+
+def clock_constraints(port: str, megahertz: int, command: str) -> str:
+    """A module's clock, where nothing else is around it."""
+    header = header_comment("# {}", command)
+    return f"{header}\ncreate_clock -period {1000 / megahertz:.3f} -name clock [get_ports {port}]\n"
+
+
+_PAIRS = {
+    "pcie_refclk": ("pcie_refclk", 1),
+    "hbm_refclk": ("ddr4_refclk", 0),
+    "qsfp0_refclk": ("qsfp28_refclk", 0),
+}
+"""Clocks of the design that come in pairs, and their resources; that of HBM is one of the two for DDR4."""
+
+
+def board_constraints(command: str) -> str:
+    """Pins of the block design's ports on an Alveo U280, and what the card wants, from `AlveoU280Platform`.
+
+    Transceivers have the places that the IP says.
+    """
+    platform = AlveoU280Platform()
+    lines = [header_comment("# {}", command)]
+    for name, (resource, number) in _PAIRS.items():
+        found = platform.lookup(resource, number)
+        pair = found.ios[0]
+        for letter, pins in (("p", pair.p), ("n", pair.n)):
+            lines += _pin(f"{name}_clk_{letter}", pins.names[0], found.attrs)
+        period = 1e9 / found.clock.frequency
+        lines.append(f"create_clock -period {period:.3f} -name {name} [get_ports {name}_clk_p]")
+    reset = next(each for each in platform.lookup("pcie", 0).ios if each.name == "rst")
+    lines += _pin("pcie_perst_n", reset.ios[0].names[0], reset.attrs)
+    too_hot = platform.lookup("hbm_cattrip", 0)
+    lines += _pin("hbm_cattrip", too_hot.ios[0].names[0], too_hot.attrs)
+    lines.append("set_false_path -from [get_ports pcie_perst_n]")
+    return "\n".join(lines) + "\n" + CONFIGURATION
+
+
+def _pin(port: str, pin: str, attributes: Any) -> list[str]:
+    return [
+        f"set_property PACKAGE_PIN {pin} [get_ports {port}]",
+        *(f"set_property {name} {value} [get_ports {port}]" for name, value in attributes.items()),
+    ]
+
+
+FLOORPLAN = "floorplan.tcl"
+"""File that deals the worker to dies, for who wants that."""
+
+_OUT_OF_CONTEXT, _BLOCK_DESIGN, _RULES = "out_of_context.tcl", "block_design.tcl", "rules.mk"
+
+_HERE = Path(__file__).parent
+
+_PROJECT = "p4sgd_board"
+"""Name of the project."""
+
+HOST_QUAD, _HOST_BLOCK = "GTY_Quad_227", "PCIE4C_X1Y0"
+"""Transceivers of lane 0 of PCI Express on a U280, and the block beside them (UG1314; AMD's board files)."""
+
+_FREE_MEGAHERTZ = 100
+"""Rate of the board's clock that HBM and the MAC get."""
+
+_REGISTERS = 0x1000
+"""Bytes between the registers of two kernels, as the host sees them."""
+
+
+def vivado_files(
+    config: WorkerConfig, board: str, command: str, *, megahertz: int, build_id: int
+) -> tuple[dict[str, str], tuple[Kernel, ...]]:
+    """All files by name, and the kernels that they are of; the same arguments give the same bytes.
+
+    Parameters
+    ----------
+    config
+        Size of the worker.
+    board
+        One of `SHELLS`, of which only the FPGA and its memory matter.
+    command
+        Command that makes the files, for their first lines.
+    megahertz
+        Clock that modules alone are tried with; the board's image has 250 MHz.
+    build_id
+        Number that the BUILD_ID registers give.
+
+    Raises
+    ------
+    KeyError
+        If there is no such board.
+    ValueError
+        If the worker leaves the host no channel of memory.
+    """
+    shell, device = SHELLS[board], DEVICES[board]
+    channels = _channels(config, shell)  # before the work
+    kernels = (worker(config, device, build_id), cmac(0, build_id))
+    found = {
+        "README.md": _readme(board, command),
+        "Makefile": _makefile(kernels, board, command),
+        _RULES: with_header_comment(_HERE / "vivado_rules.mk", command),
+        **{name: with_header_comment(_HERE / name, command) for name in (_OUT_OF_CONTEXT, _BLOCK_DESIGN, PROCEDURES)},
+        "project.tcl": _project(channels, kernels, shell, command),
+        "board.xdc": board_constraints(command),
+    }
+    for kernel in kernels:
+        found[f"{kernel.name}.v"] = f"{header_comment('// {}', command)}\n{kernel.verilog.text}"
+        found[f"package_{kernel.name}.tcl"] = package_script(kernel, shell.part, command, for_vitis=False)
+        found |= kernel.documents.files(command, kernel.prefix)
+        if kernel.ip:
+            found[ip_file(kernel)] = ip_script(kernel.ip, shell.macs[0], _FREE_MEGAHERTZ, command)
+            found[CROSSINGS] = crossing_constraints(command)
+    top = kernels[0].verilog.top
+    for name, module, clock in (("worker", top, "ap_clk"), ("engine", ENGINE, "clk")):
+        found[f"{name}_clock.xdc"] = clock_constraints(clock, megahertz, command)
+        found[f"{name}.tcl"] = "\n".join(
+            [
+                header_comment("# {}", command),
+                *_source(_OUT_OF_CONTEXT),
+                f"p4sgd::out_of_context {name} {module} {shell.part} {kernels[0].name}.v {name}_clock.xdc",
+                "",
+            ]
+        )
+    cells = kernel_placement(kernels[0].verilog, config, device)
+    found[FLOORPLAN] = floorplan(cells, device, command, what="the worker's kernel")
+    return found, kernels
+
+
+def _source(name: str) -> tuple[str, str]:
+    return f"source [file join [file dirname [file normalize [info script]]] {name}]", ""
+
+
+def _channels(config: WorkerConfig, shell: Shell) -> tuple[range, ...]:
+    """Channels of the worker's memories; there is one more, whose port the host can have."""
+    found = map_memories(config, shell.hbm).channels
+    if not found[-1] or len(found) == shell.hbm.channels:
+        raise ValueError(f"the worker takes all {shell.hbm.channels} channels of memory, and the host needs one")
+    return found
+
+
+def _project(channels: tuple[range, ...], kernels: tuple[Kernel, ...], shell: Shell, command: str) -> str:
+    """The script of the project."""
+    engine, mac = kernels
+    ports = [each[0] for each in channels]
+    free = next(channel for channel in range(shell.hbm.channels) if channel not in ports)
+    every = " ".join(map(str, range(shell.hbm.channels)))
+    lines = [
+        header_comment("# {}", command),
+        *_source(_BLOCK_DESIGN),
+        f"p4sgd::open_project {_PROJECT} {shell.part} {{{' '.join(kernel.name for kernel in kernels)}}}",
+        f"p4sgd::add_host {HOST_QUAD} {_HOST_BLOCK}",
+        f"p4sgd::add_memory {{{' '.join(map(str, sorted([*ports, free])))}}}",
+        *(f"p4sgd::add_kernel {kernel.unit} {kernel.vlnv} {_REGISTERS * i:#x}" for i, kernel in enumerate(kernels)),
+        f"p4sgd::connect_memory xdma/M_AXI {free} {{{every}}}",
+        *(
+            f"p4sgd::connect_memory {engine.unit}/{memory_bus(number)} {each[0]} {{{' '.join(map(str, each))}}}"
+            for number, each in enumerate(channels)
+        ),
+        f"p4sgd::bus_between {engine.unit}/axis_tx {mac.unit}/axis_tx",
+        f"p4sgd::bus_between {mac.unit}/axis_rx {engine.unit}/axis_rx",
+        f"p4sgd::connect_port {mac.unit}",
+        "p4sgd::make_image board.xdc 8",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _makefile(kernels: tuple[Kernel, ...], board: str, command: str) -> str:
+    lines = [
+        header_comment("# {}", command),
+        f"RELEASES := {' '.join(SHELLS[board].releases)}",
+        f"KERNELS := {' '.join(kernel.name for kernel in kernels)}",
+        f"IMAGE := out/{_PROJECT}/{_PROJECT}.runs/impl_1/board_wrapper.bit",
+        "",
+        f"include {_RULES}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+_README = """\
+# A worker for the {board} with Vivado alone
+
+Reports of what Vivado makes of a worker, and a project for a board without the vendor's shell: PCI Express by XDMA,
+HBM, the worker, and the MAC of QSFP28 port 0, all at 250 MHz, the clock of PCI Express. None of the vendor's tools has
+seen it yet: `p4sgd build check` has, which finds what can be found without.
+
+```sh
+make check      # is Vivado there?
+make engine     # out/engine: timing and utilisation of one engine, alone
+make worker     # out/worker: of all of the worker
+make image      # out/{project}/…/board_wrapper.bit; hours
+```
+
+Of the image the host sees, by AMD's XDMA driver, all memory from address 0 on, 256 MiB a channel, and registers: the
+worker's from {worker:#x} on, the MAC's from {mac:#x} on. `project.tcl` says which memory is in which channel. It is
+loaded by JTAG. The MAC is IP that needs a licence, which AMD gives for nothing.
+
+`floorplan.tcl` deals the worker to dies, if a design needs that; it tells what to set before it is sourced.
+"""
+
+
+def _readme(board: str, command: str) -> str:
+    text = _README.format(board=DEVICES[board].name, project=_PROJECT, worker=0, mac=_REGISTERS)
+    return f"{header_comment('<!-- {} -->', command)}\n\n{text}"
+
+
+def build(
+    name: str, folder: Path, *, board: str, megahertz: int = 250, udp: bool = False, build_id: int = 0
+) -> list[Path]:
+    """Write the folder for a preset, whole or not at all; returns the files.
+
+    Parameters
+    ----------
+    name
+        Name of the worker's configuration in `PRESETS`.
+    folder
+        Where; an earlier output is replaced, anything else is refused.
+    board, megahertz, build_id
+        As in `vivado_files`.
+    udp
+        Whether packets travel in UDP.
+
+    Raises
+    ------
+    KeyError
+        If there is no such configuration or board.
+    ValueError
+        If the worker leaves the host no channel of memory.
+    ForeignFolderError
+        If the folder holds files that were not generated.
+    OSError
+        If the folder cannot be written.
+    """
+    config = replace(PRESETS[name](), udp=udp)
+    check_folder(folder)  # before the work
+    flag = " --udp" if udp else ""
+    command = (
+        f"p4sgd build vivado --config {name} --board {board} --megahertz {megahertz} --build-id {build_id}{flag} "
+        "--out DIR"
+    )
+    texts, kernels = vivado_files(config, board, command, megahertz=megahertz, build_id=build_id)
+    description = {
+        "generated_by": command,
+        "kind": "vivado",
+        "board": board,
+        "config": name,
+        "worker": asdict(config),
+        "kernels": {kernel.name: kernel.verilog.top for kernel in kernels},
+        "sourced": [PROCEDURES, _OUT_OF_CONTEXT, _BLOCK_DESIGN, *(ip_file(kernel) for kernel in kernels if kernel.ip)],
+    }
+    return write_folder(folder, texts, description)

@@ -1,0 +1,1 @@
+"""Verilog, documents and programs of switches, written as whole folders."""

@@ -1,0 +1,153 @@
+"""A hint for Vivado: which part of a worker goes to which die of the FPGA.
+
+A signal may cross one boundary between dies in a cycle, at 250 MHz, and not two. An engine is whole on one die, as what
+it exchanges with the rest of the worker leaves a register of the engine or enters one. The rest goes where no engine is
+more than one boundary away. What a kernel's memory port exchanges with a memory on another die passes a register slice
+on each die of its way, the first and the last too: so it goes from register to register across each boundary.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from p4sgd.build.generate.artifacts import header_comment
+from p4sgd.build.generate.devices import Device
+from p4sgd.hw.kernel.kernels import slice_name
+from p4sgd.hw.kernel.verilog import KernelVerilog
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.verilog import instances, modules
+from p4sgd.hw.worker.worker import ENGINE
+
+__all__ = ["deal", "floorplan", "home", "kernel_placement", "placement", "slice_dies"]
+
+
+_HEAD = """\
+# Where to place {what} on the {dies} dies of an {board}: to be sourced in Vivado after synthesis, which must
+# keep the hierarchy (-flatten_hierarchy rebuilt does), and before place_design. If {what} is not the top
+# of the design, first set p4sgd_top to the path to it, with a slash at the end.
+#
+# Engines are dealt evenly. What there is once takes a fraction of an engine and goes to SLR{home}, from where no engine
+# is more than one boundary away: a signal crosses one in a cycle of 250 MHz, and those between engines and the rest
+# have a register at the engine. Memory ports have none: those of engines, and of the labels, that are not on
+# SLR{memory}, where the memory is, need AXI register slices, one on each die of the way{slices}.
+# tx and rx need some too if the MAC is on another die than the rest; the transceivers are on SLR{network}.
+
+if {{![info exists p4sgd_top]}} {{set p4sgd_top ""}}
+"""
+
+_SLICES = {"the worker": "", "the worker's kernel": ": these are in the kernel"}
+"""What is placed, and where its register slices are."""
+
+
+def home(device: Device) -> int:
+    """The die for what a worker has once: the one nearest to its farthest other; of two such the network's."""
+    return min(
+        range(device.dies),
+        key=lambda die: (max(die, device.dies - 1 - die), abs(die - device.network_die)),
+    )
+
+
+def deal(engines: int, device: Device) -> list[range]:
+    """Engines of each die; their numbers differ by one at most.
+
+    Those that are left over go to the dies nearest to the memory, as most wires of an engine lead there, but to the one
+    with the rest of the worker last.
+    """
+    each, left = divmod(engines, device.dies)
+    order = sorted(range(device.dies), key=lambda die: (die == home(device), abs(die - device.memory_die)))
+    ends = [0]
+    for die in range(device.dies):
+        ends.append(ends[-1] + each + (die in order[:left]))
+    return [range(*both) for both in pairwise(ends)]
+
+
+def slice_dies(config: WorkerConfig, device: Device) -> list[range]:
+    """Dies of the register slices of each memory, numbered as in `WorkerConfig.memories`, from the worker's end on.
+
+    They are those on the way to the memory's die, with both ends; none if both ends are the same.
+    """
+    dealt = enumerate(deal(config.engines, device))
+    masters = [die for die, engines in dealt for _ in range(len(engines) * config.ports)] + [home(device)]
+    return [_way(die, device.memory_die) for die in masters]
+
+
+def _way(start: int, end: int) -> range:
+    if start == end:
+        return range(0)
+    step = 1 if start < end else -1
+    return range(start, end + step, step)
+
+
+def placement(worker: str, top: str, engine: str, device: Device) -> list[list[str]]:
+    """Cells of a worker for each die, the lowest first.
+
+    Parameters
+    ----------
+    worker
+        Verilog of the worker.
+    top, engine
+        Its modules: the one that has the engines, and the engine.
+    device
+        The FPGA.
+
+    Raises
+    ------
+    KeyError
+        If there is no such top.
+    """
+    found = instances(modules(worker)[top])
+    engines = [name for module, name in found if module == engine]
+    cells = [[engines[number] for number in numbers] for numbers in deal(len(engines), device)]
+    cells[home(device)] += [name for module, name in found if module != engine]
+    return cells
+
+
+def kernel_placement(kernel: KernelVerilog, config: WorkerConfig, device: Device) -> list[list[str]]:
+    """Cells of a worker's kernel for each die, as paths from its top: those of the worker, and its register slices.
+
+    Parameters
+    ----------
+    kernel
+        The kernel's Verilog, with as many register slices as `slice_dies` has.
+    config
+        Size of the worker.
+    device
+        The FPGA.
+
+    Raises
+    ------
+    KeyError
+        If it is not the Verilog of a worker's kernel.
+    """
+    dies = placement(kernel.text, f"\\{kernel.top}.component.worker", ENGINE, device)
+    cells = [[f"component/worker/{name}" for name in names] for names in dies]
+    for memory, way in enumerate(slice_dies(config, device)):
+        for place, die in enumerate(way):
+            cells[die].append(f"component/{slice_name(memory, place)}")
+    return cells
+
+
+def floorplan(cells: Sequence[Sequence[str]], device: Device, command: str, *, what: str = "the worker") -> str:
+    """A Tcl script with a pblock for every die.
+
+    Parameters
+    ----------
+    cells
+        Those for each die, the lowest first.
+    device
+        The FPGA.
+    command
+        Command that makes the file.
+    what
+        What the cells are of: ``the worker``, or ``the worker's kernel``.
+    """
+    facts = {"dies": device.dies, "board": device.name, "memory": device.memory_die, "network": device.network_die}
+    lines = [header_comment("# {}", command), _HEAD.format(**facts, home=home(device), what=what, slices=_SLICES[what])]
+    for die, names in enumerate(cells):
+        pblock = f"p4sgd_slr{die}"
+        lines += [
+            f"create_pblock {pblock}",
+            f"resize_pblock [get_pblocks {pblock}] -add {{SLR{die}:SLR{die}}}",
+            *(f"add_cells_to_pblock [get_pblocks {pblock}] [get_cells ${{p4sgd_top}}{name}]" for name in names),
+            "",
+        ]
+    return "\n".join(lines)

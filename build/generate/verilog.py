@@ -1,0 +1,118 @@
+"""Verilog of a worker and of the aggregator, with the documents a driver's writer needs."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from p4sgd.build.generate import packet_documents as packet
+from p4sgd.build.generate.artifacts import check_folder, header_comment, write_folder
+from p4sgd.build.generate.devices import BOARDS, DEVICES, Device
+from p4sgd.build.generate.floorplan import floorplan, placement
+from p4sgd.build.generate.register_documents import aggregator_documents, worker_documents
+from p4sgd.hw.aggregator.aggregator import Aggregator
+from p4sgd.hw.spec.aggregator import AggregatorConfig
+from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.verilog import to_verilog
+from p4sgd.hw.worker.worker import ENGINE, WORKER, worker_verilog
+
+__all__ = ["AGGREGATOR", "FILE_LIST", "FLOORPLAN", "TOPS", "generate", "generated_files"]
+
+
+AGGREGATOR = "p4sgd_aggregator"
+"""Module of the aggregator, and the name of its file; the worker's is named likewise."""
+
+TOPS = (WORKER, AGGREGATOR)
+"""Top modules."""
+
+FILE_LIST = "files.f"
+"""The Verilog files, one a line, relative to the folder: what ``-f`` or ``-F`` of a simulator or linter takes."""
+
+FLOORPLAN = f"{WORKER}_floorplan.tcl"
+"""What of the worker goes to which die of a board's FPGA, for Vivado."""
+
+
+def generated_files(
+    config: WorkerConfig, command: str, *, ports: int, build_id: int = 0, board: Device | None = None
+) -> dict[str, str]:
+    """All files by name; the same arguments give the same bytes.
+
+    Parameters
+    ----------
+    config
+        Size of the worker.
+    command
+        Command that makes the files, for their first lines.
+    ports
+        Ethernet ports of the aggregator; a port may have any number of workers behind it.
+    build_id
+        Number that the BUILD_ID registers of worker and aggregator give.
+    board
+        What the worker is to be placed on, if that is known: only then there is a floor plan, and an aggregator of full
+        size. Else the aggregator has as many slots as the worker.
+
+    Raises
+    ------
+    ValueError
+        If ``ports`` or ``build_id`` is outside its range.
+    """
+    aggregator = (
+        AggregatorConfig(ports=ports, udp=config.udp)
+        if board
+        else AggregatorConfig(slots=config.slots, jobs=2, ports=ports, udp=config.udp)
+    )
+    if not 0 <= build_id < 1 << 32:
+        raise ValueError(f"build_id must be 0 to {(1 << 32) - 1}, not {build_id}")
+    first = header_comment("// {}", command)
+    worker, engine = worker_verilog(config, build_id=build_id)
+    designs = {
+        f"{WORKER}.v": f"{worker}\n{engine}",
+        f"{AGGREGATOR}.v": to_verilog(Aggregator(aggregator, build_id=build_id), AGGREGATOR),
+    }
+    return {
+        **{name: f"{first}\n{text}" for name, text in designs.items()},
+        FILE_LIST: "".join(f"{name}\n" for name in designs),
+        **({FLOORPLAN: floorplan(placement(worker, WORKER, ENGINE, board), board, command)} if board else {}),
+        **worker_documents(config, build_id).files(command),
+        **aggregator_documents(aggregator, build_id).files(command, "aggregator_"),
+        "packet.md": packet.markdown(command, udp=config.udp),
+        "packet.json": packet.json_text(command, udp=config.udp),
+        "p4sgd_packet.h": packet.c_header(command, udp=config.udp),
+    }
+
+
+def generate(name: str, folder: Path, *, ports: int = 1, build_id: int = 0, udp: bool = False) -> list[Path]:
+    """Write everything for a preset to a folder, whole or not at all; returns the files.
+
+    Parameters
+    ----------
+    name
+        Name of a configuration in `PRESETS`.
+    folder
+        Where; an earlier output is replaced, anything else is refused.
+    ports, build_id
+        As in `generated_files`.
+    udp
+        Whether packets travel in UDP.
+
+    Raises
+    ------
+    KeyError
+        If there is no such configuration.
+    ForeignFolderError
+        If the folder holds files that were not generated.
+    OSError
+        If the folder cannot be written.
+    """
+    config = replace(PRESETS[name](), udp=udp)
+    check_folder(folder)  # before the work
+    flag = " --udp" if udp else ""
+    command = f"p4sgd generate --config {name} --ports {ports} --build-id {build_id}{flag} --out DIR"
+    board = DEVICES[BOARDS[name]] if name in BOARDS else None
+    files = generated_files(config, command, ports=ports, build_id=build_id, board=board)
+    description = {
+        "generated_by": command,
+        "config": name,
+        "sizes": config.table(),
+        "config_hash": config.config_hash,
+        "tops": {WORKER: f"{WORKER}.v", AGGREGATOR: f"{AGGREGATOR}.v"},
+    }
+    return write_folder(folder, files, description)

@@ -1,1 +1,0 @@
-"""Folders from which Vitis makes what a board is loaded with."""

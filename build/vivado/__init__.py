@@ -1,1 +1,0 @@
-"""Folders from which Vivado makes a board's image without a shell, and reports of a worker's parts."""

@@ -1,0 +1,1 @@
+"""Controllers of aggregators: which jobs they serve, and for whom."""

@@ -1,0 +1,391 @@
+"""Reading a cluster file: where the aggregator and the workers are."""
+
+import hashlib
+import re
+import socket
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from p4sgd.host.errors import UserError
+from p4sgd.host.rpc.address import ControlAddress
+from p4sgd.host.xrt.board import PREFIX, BoardAddress, parse_device
+from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.job import MAX_PORTS
+from p4sgd.hw.spec.packet import GROUP_BIT, mac_text
+from p4sgd.hw.spec.run import MAX_WORKERS
+
+__all__ = [
+    "AGGREGATOR_MAC",
+    "KINDS",
+    "AggregatorAddress",
+    "Cluster",
+    "NetworkOptions",
+    "SwitchPort",
+    "Tls",
+    "WorkerAddress",
+    "read_cluster",
+]
+
+
+KINDS = ("socket", "bmv2", "tofino", "fpga")
+"""What an aggregator may be made of."""
+
+_PORTS = {"bmv2": 511, "tofino": 288}
+"""Kinds that are switches for all traffic, and how many ports each has: with 511 v1model drops a frame; a Tofino keeps
+frames from going back where they came from at 4 pipes with 72 device ports each."""
+
+AGGREGATOR_MAC = 0x0250_3453_47FF
+"""The aggregator's address where the file says none."""
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Files for a connection over TLS: the authority's certificate, and the client's own with its key."""
+
+    ca: Path
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+@dataclass(frozen=True)
+class SwitchPort:
+    """A port that frames of other protocols may use, and the addresses that are known to be behind it."""
+
+    port: int
+    stations: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class AggregatorAddress:
+    """How the aggregator is reached.
+
+    Attributes
+    ----------
+    kind
+        One of `KINDS`.
+    control
+        ``unix:PATH`` or ``tcp:HOST:PORT`` of a socket aggregator, ``HOST:PORT`` of gRPC, ``xrt:BDF`` of an FPGA.
+    mac
+        Its own address.
+    device_id, tls, program
+        Of bmv2 and tofino: the device's number, how the connection is secured, and the folder with what
+        ``p4sgd switch build`` made.
+    ports
+        Of bmv2 and tofino: ports for other traffic besides those of the workers.
+    board
+        Of an FPGA: where it is, and what it runs.
+    """
+
+    kind: str
+    control: str
+    mac: int = AGGREGATOR_MAC
+    device_id: int = 0
+    tls: Tls | None = None
+    program: Path | None = None
+    ports: tuple[SwitchPort, ...] = ()
+    board: BoardAddress | None = None
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """A worker's patience, and the links of boards.
+
+    Attributes
+    ----------
+    resend_us
+        Microseconds after which a packet without an answer is sent again the first time.
+    resends
+        How often a packet is sent again before the worker gives up; 0 for ever.
+    doublings
+        How often the time between resends doubles.
+    rs_fec
+        Whether links of boards have forward error correction (IEEE 802.3 clause 91), as their other ends must.
+    """
+
+    resend_us: int = 2000
+    resends: int = 100
+    doublings: int = 6
+    rs_fec: bool = True
+
+
+@dataclass(frozen=True)
+class WorkerAddress:
+    """How a worker is reached, and the aggregator's port that it is behind.
+
+    Attributes
+    ----------
+    control
+        ``unix:PATH`` or ``tcp:HOST:PORT`` of a process, ``xrt:BDF`` of a board of this machine.
+    port
+        The port.
+    board
+        Of a board: where it is, and what it runs.
+    host
+        Name of the machine that ``control`` is of, where ranks on several machines have a worker each; it only tells
+        equal addresses apart.
+    mac
+        Its own address, if the file says one.
+    """
+
+    control: str
+    port: int
+    board: BoardAddress | None = None
+    host: str = ""
+    mac: int | None = None
+
+    @property
+    def local_mac(self) -> int:
+        """Its own address: locally administered, the same from one program to the next, and no other worker's.
+
+        So workers of several programs may be behind one port of an aggregator. If the file says none, 40 bits of the
+        SHA-256 of machine and ``control``; the machine is this one if the file does not name it.
+        """
+        if self.mac is not None:
+            return self.mac
+        who = f"{self.host or socket.gethostname()} {self.control}"
+        return 0x02 << 40 | int.from_bytes(hashlib.sha256(who.encode()).digest()[:5], "big")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What a cluster file says; workers in the order of shards."""
+
+    aggregator: AggregatorAddress
+    workers: tuple[WorkerAddress, ...]
+    network: NetworkOptions = NetworkOptions()
+
+
+def read_cluster(path: Path) -> Cluster:
+    """Read a cluster file. Paths in it are relative to its folder.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read or says something wrong; the message names file and key.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot read the cluster file: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not a TOML file: {error}") from error
+    top = _Table(path, "", document)
+    cluster = Cluster(
+        aggregator=_aggregator(top.table("aggregator", required=True)),
+        network=_network(top.table("network")),
+        workers=tuple(_worker(table) for table in top.tables("workers", most=MAX_WORKERS, required=True)),
+    )
+    top.refuse_others()
+    # A board may have a worker and an aggregator, but not two workers.
+    known = {} if cluster.aggregator.board else {("", cluster.aggregator.control): "aggregator"}
+    for index, worker in enumerate(cluster.workers):
+        if (other := known.setdefault((worker.host, worker.control), f"workers[{index}]")) != f"workers[{index}]":
+            where = f" on {worker.host}" if worker.host else ": name their host, if these are two"
+            raise UserError(f"{path}: workers[{index}].control: {worker.control} is that of {other} too{where}")
+    macs = {cluster.aggregator.mac: "aggregator"}
+    for index, worker in enumerate(cluster.workers):
+        if (other := macs.setdefault(worker.local_mac, f"workers[{index}]")) != f"workers[{index}]":
+            raise UserError(
+                f"{path}: workers[{index}].mac: {mac_text(worker.local_mac)} is that of {other} too: give each an "
+                "address of its own"
+            )
+    return cluster
+
+
+def _aggregator(table: "_Table") -> AggregatorAddress:
+    kind = table.text("kind", required=True)
+    if kind not in KINDS:
+        raise table.mistake("kind", f"there is no aggregator of kind {kind!r}; there are {', '.join(KINDS)}")
+    tls = program = board = None
+    device_id = 0
+    ports: tuple[SwitchPort, ...] = ()
+    if kind == "socket":
+        control = table.control("control")
+    if kind == "fpga":
+        board = table.board("control")
+        control = str(board)
+    if kind in _PORTS:
+        control = table.text("control", required=True)
+        try:
+            ControlAddress.parse_tcp(control, "the switch's gRPC server")
+        except UserError as error:
+            raise table.mistake("control", str(error)) from None
+        device_id = table.number("device_id", 0, 0, (1 << 64) - 1)
+        program = table.path("program")
+        tls = _tls(table.table("tls")) if table.has("tls") else None
+        ports = _ports(table.tables("ports", required=False), _PORTS[kind])
+    mac = table.mac("mac")
+    table.refuse_others()
+    mac = AGGREGATOR_MAC if mac is None else mac
+    return AggregatorAddress(kind, control, mac, device_id, tls, program, ports, board)
+
+
+def _ports(tables: list["_Table"], count: int) -> tuple[SwitchPort, ...]:
+    found: dict[int, str] = {}
+    behind: dict[int, int] = {}
+    ports = []
+    for table in tables:
+        port = table.number("port", None, 0, count - 1)
+        if port in found:
+            raise table.mistake("port", f"{port} is that of {found[port]} too")
+        found[port] = table.name
+        stations = table.macs("stations")
+        for station in stations:
+            if station in behind:
+                raise table.mistake("stations", f"{mac_text(station)} is behind port {behind[station]} already")
+            behind[station] = port
+        table.refuse_others()
+        ports.append(SwitchPort(port, stations))
+    return tuple(ports)
+
+
+def _tls(table: "_Table") -> Tls:
+    ca, certificate, key = (table.path(name) for name in ("ca", "certificate", "key"))
+    table.refuse_others()
+    if ca is None:
+        raise table.mistake("ca", "is missing: the file with the authority's certificate")
+    if (certificate is None) != (key is None):
+        raise table.mistake("key" if key is None else "certificate", "is missing: certificate and key go together")
+    return Tls(ca, certificate, key)
+
+
+def _network(table: "_Table") -> NetworkOptions:
+    usual = NetworkOptions()
+    most = {field.name: (1 << field.bits) - 1 for field in registers.RESEND.fields}
+    options = NetworkOptions(
+        resend_us=table.number("resend_us", usual.resend_us, 1, 4_000_000),
+        resends=table.number("resends", usual.resends, 0, most["limit"]),
+        doublings=table.number("doublings", usual.doublings, 0, most["doublings"]),
+        rs_fec=table.truth("rs_fec", usual.rs_fec),
+    )
+    table.refuse_others()
+    return options
+
+
+def _worker(table: "_Table") -> WorkerAddress:
+    board = table.board("control") if table.has_text("control", PREFIX) else None
+    control = table.control("control") if board is None else str(board)
+    port = table.number("port", None, 0, MAX_PORTS - 1)
+    worker = WorkerAddress(control, port, board, table.text("host", required=False), table.mac("mac"))
+    table.refuse_others()
+    return worker
+
+
+class _Table:
+    """A table of the file, from which keys are taken; mistakes name file and key."""
+
+    def __init__(self, path: Path, name: str, content: Mapping[str, Any]) -> None:
+        self._path = path
+        self.name = name
+        self._content = dict(content)
+        self._known: list[str] = []
+
+    def mistake(self, key: str, problem: str) -> UserError:
+        return UserError(f"{self._path}: {self._place(key)}: {problem}")
+
+    def _place(self, key: str) -> str:
+        return f"{self.name}.{key}" if self.name else key
+
+    def has(self, key: str) -> bool:
+        return key in self._content
+
+    def has_text(self, key: str, beginning: str) -> bool:
+        value = self._content.get(key)
+        return isinstance(value, str) and value.startswith(beginning)
+
+    def _take(self, key: str, what: str, is_right: Callable[[Any], bool], *, required: bool) -> Any:
+        """The value of a key, None if it is not there; taken, so that what is left is unknown."""
+        self._known.append(key)
+        if key not in self._content:
+            if required:
+                raise self.mistake(key, f"is missing: {what}")
+            return None
+        value = self._content.pop(key)
+        if not is_right(value):
+            raise self.mistake(key, f"must be {what}, not {value!r}")
+        return value
+
+    def refuse_others(self) -> None:
+        for key in self._content:
+            raise self.mistake(key, f"unknown key; there are {', '.join(self._known)}")
+
+    def text(self, key: str, *, required: bool) -> str:
+        value = self._take(key, "a text", lambda value: isinstance(value, str), required=required)
+        return "" if value is None else str(value)
+
+    def number(self, key: str, usual: int | None, low: int, high: int) -> int:
+        value = self._take(
+            key,
+            f"a whole number, {low} to {high}",
+            lambda value: type(value) is int and low <= value <= high,
+            required=usual is None,
+        )
+        return usual if value is None and usual is not None else int(value)
+
+    def truth(self, key: str, usual: bool) -> bool:
+        value = self._take(key, "true or false", lambda value: isinstance(value, bool), required=False)
+        return usual if value is None else bool(value)
+
+    def path(self, key: str) -> Path | None:
+        value = self.text(key, required=False)
+        return self._path.parent / value if value else None
+
+    def control(self, key: str) -> str:
+        text = self.text(key, required=True)
+        try:
+            whole = str(ControlAddress.parse(text).beside(self._path.parent))
+            ControlAddress.parse(whole)  # which may be too long, with the folder
+        except UserError as error:
+            raise self.mistake(key, str(error)) from None
+        return whole
+
+    def board(self, key: str) -> BoardAddress:
+        """Which board, and the file beside it that says what it runs."""
+        text = self.text(key, required=True)
+        try:
+            device = parse_device(text)
+        except UserError as error:
+            raise self.mistake(key, str(error)) from None
+        xclbin = self.path("xclbin")
+        if xclbin is None:
+            raise self.mistake("xclbin", "is missing: the file that the board is to run")
+        return BoardAddress(device, xclbin)
+
+    def mac(self, key: str) -> int | None:
+        text = self.text(key, required=False)
+        return self._mac_of(key, text) if text else None
+
+    def macs(self, key: str) -> tuple[int, ...]:
+        def is_right(value: Any) -> bool:
+            return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+        texts = self._take(key, "a list of MAC addresses", is_right, required=False)
+        return tuple(self._mac_of(key, text) for text in texts or ())
+
+    def _mac_of(self, key: str, text: str) -> int:
+        if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", text):
+            raise self.mistake(key, f"must be a MAC address, such as 02:50:34:53:47:ff, not {text!r}")
+        number = int(text.replace(":", ""), 16)
+        if number >> GROUP_BIT & 1:
+            raise self.mistake(key, f"{text} is the address of a group: its first byte must be even")
+        return number
+
+    def table(self, key: str, *, required: bool = False) -> "_Table":
+        value = self._take(
+            key, f"a table: [{self._place(key)}]", lambda value: isinstance(value, dict), required=required
+        )
+        return _Table(self._path, self._place(key), value or {})
+
+    def tables(self, key: str, *, most: int | None = None, required: bool) -> list["_Table"]:
+        what = f"{'' if most is None else f'1 to {most} '}tables, each begun with [[{self._place(key)}]]"
+
+        def is_right(value: Any) -> bool:
+            if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+                return False
+            return most is None or 1 <= len(value) <= most
+
+        value = self._take(key, what, is_right, required=required)
+        return [_Table(self._path, f"{self._place(key)}[{index}]", each) for index, each in enumerate(value or ())]

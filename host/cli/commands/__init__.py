@@ -1,1 +1,0 @@
-"""The commands, one module each. What is slow to import is imported within the command."""

@@ -1,0 +1,212 @@
+"""The command `p4sgd data`: data sets to try, and preparing those larger than memory.
+
+The command `p4sgd data fetch`.
+
+The command `p4sgd data synth`.
+
+The command `p4sgd data prepare`.
+
+The command `p4sgd data`: getting data to train on.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from p4sgd.host.cli.options import NameFrom, common_options, configuration_option, overwrite_option
+from p4sgd.host.cli.output import Output, show_steps
+from p4sgd.host.cli.reading import check_reading, reading_options, take_reading
+from p4sgd.host.cli.training import choose_configuration, preparation_options
+from p4sgd.host.errors import UserError
+
+__all__ = ["data", "fetch", "prepare", "synth"]
+
+
+def _originals() -> Iterable[str]:
+    from p4sgd.host.data.fetch import ORIGINALS
+
+    return ORIGINALS
+
+
+@click.command()
+@click.argument("name", type=NameFrom("data set", _originals))
+@click.option(
+    "--out",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    default=Path(),
+    help="Folder to put it in; the current one if not given.",
+)
+@click.option("--sha256", metavar="HEX", help="What the checksum of the file must be.")
+@common_options
+def fetch(name: str, directory: Path, sha256: str | None, as_json: bool, quiet: bool) -> None:
+    """Fetch an original data set from the LIBSVM page.
+
+    The checksum of a first download is written to checksums.json beside it, and every later one must agree with it.
+    """
+    from p4sgd.host.data import fetch as originals
+
+    output = Output(as_json=as_json, quiet=quiet)
+    with _progress(output, name) as on_progress:
+        fetched = originals.fetch(name, directory, sha256=sha256, on_progress=on_progress)
+    output.document(
+        {
+            "name": name,
+            "path": str(fetched.path),
+            "sha256": fetched.sha256,
+            "downloaded": fetched.downloaded,
+            "pinned": fetched.pinned,
+        }
+    )
+    state = "fetched" if fetched.downloaded else "was there already"
+    trust = "; checksum noted, nobody has vouched for it" if fetched.pinned else "; checksum as it should be"
+    output.say(f"{fetched.path}: {state}{trust}")
+
+
+@contextmanager
+def _progress(output: Output, name: str) -> Iterator[Callable[[int, int | None], None] | None]:
+    """A progress bar on the terminal, fed by the function that is handed out."""
+    if not output.shows_progress:
+        yield None
+        return
+    from rich.progress import DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (*Progress.get_default_columns()[:2], DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=output.remarks, transient=True) as progress:
+        task = progress.add_task(name, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def _shapes() -> Iterable[str]:
+    from p4sgd.host.data.synth import SHAPES
+
+    return SHAPES
+
+
+@click.command()
+@click.argument("name", type=NameFrom("shape", _shapes))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    required=True,
+    help="File to write: .libsvm (text) or .npz (smaller and faster).",
+)
+@overwrite_option
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
+@click.option("--scale", type=float, default=1.0, show_default=True, help="Factor on samples and features, at most 1.")
+@common_options
+def synth(name: str, out: Path, overwrite: bool, seed: int, scale: float, as_json: bool, quiet: bool) -> None:
+    """Make a data set of a known one's shape.
+
+    NAME says whose samples, features and density it gets. The labels come from a hidden linear model and are -1 or +1,
+    2 % of them wrong. The same name, seed and scale give the same data.
+    """
+    output = Output(as_json=as_json, quiet=quiet)
+    with output.working(f"making {name}"):
+        import numpy as np
+
+        from p4sgd.host.cli.paths import check_absent, check_apart
+        from p4sgd.host.data.synth import make_dataset, write_dataset
+
+        check_absent(out, overwrite=overwrite)
+        check_apart([out])
+        made = make_dataset(name, seed=seed, scale=scale)
+        write_dataset(made, out)
+    features = made.features
+    stored = features.size if isinstance(features, np.ndarray) else int(features.nnz)
+    output.document(
+        {"name": name, "out": str(out), "samples": made.samples, "features": made.feature_count, "stored": stored}
+    )
+    kind = f"{stored:,} non-zero values" if made.sparse else "dense"
+    output.say(f"{out}: {made.samples:,} samples, {made.feature_count:,} features, {kind}")
+
+
+class _Size(click.ParamType):
+    """Bytes: a number, with K, M, G or T for powers of 1024."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Refuse what is none."""
+        if isinstance(value, int):
+            return value
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", str(value), re.IGNORECASE)
+        if found is None or not float(found[1]):
+            self.fail(f"{value!r} is no size: write a number with K, M, G or T, as in 1G", param, ctx)
+        return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
+
+
+@click.command()
+@click.argument("data")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    required=True,
+    help="Folder to make; until all is in it, it is called DIR.unfinished.",
+)
+@click.option(
+    "--memory",
+    type=_Size(),
+    default="1G",
+    show_default=True,
+    help="Memory to use, about, at the most, however many samples there are; each takes some 80 bytes of it.",
+)
+@configuration_option
+@preparation_options
+@reading_options
+@common_options
+def prepare(data: str, out: Path, memory: int, config: str | None, as_json: bool, quiet: bool, **choices: Any) -> None:
+    """Prepare data that are larger than memory.
+
+    DATA is scaled, quantised and packed into a memory image for every worker, a part at a time, and p4sgd train DIR
+    trains on these images, to the same weights as p4sgd train DATA. All options that prepared data depend on are given
+    here; training takes them over, and may choose another loss of the same kind, or fewer bits than are stored.
+
+    While samples are sorted the disk holds them all once more. After an interruption, of whatever kind, the same
+    command goes on where it was.
+    """
+    output = Output(as_json=as_json, quiet=quiet)
+    with output.working("getting ready"):
+        from p4sgd.host.data.read import open_source
+        from p4sgd.host.image.file import image_file
+        from p4sgd.host.streaming.make import make_folder
+        from p4sgd.host.training import TrainingOptions
+        from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+
+        if not out.exists() and not out.parent.is_dir():
+            raise UserError(f"{out}: there is no folder {out.parent}")
+        reading = take_reading(choices)
+        check_reading(reading, [data])
+        source = open_source(data, **reading)
+        options = TrainingOptions(**choices)
+
+        def choose(features: int) -> WorkerConfig:
+            return PRESETS[choose_configuration("emulator", features + options.bias, options.workers)]()
+
+    with show_steps(output) as on_progress:
+        wanted = choose if config is None else PRESETS[config]()
+        manifest = make_folder(source, options, wanted, out, memory=memory, on_progress=on_progress)
+    size = sum(manifest.files[image_file(out, worker).name].bytes for worker in range(options.workers))
+    output.document({"out": str(out), "images_bytes": size, **manifest.to_json()})
+    held_out = f" and {manifest.validation_samples:,} held out" if manifest.validation_samples else ""
+    output.say(
+        f"{out}: {manifest.samples:,} samples{held_out}, {manifest.space.count:,} features, {manifest.stored} planes; "
+        f"images for {options.workers} workers, {size / 1e6:,.1f} MB"
+    )
+
+
+@click.group()
+def data() -> None:
+    """Make, fetch or prepare data sets."""
+
+
+data.add_command(synth)
+data.add_command(fetch)
+data.add_command(prepare)

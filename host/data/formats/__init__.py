@@ -1,0 +1,1 @@
+"""Files of samples: LIBSVM, CSV, NPY, NPZ and Parquet."""

@@ -1,0 +1,222 @@
+"""LIBSVM (svmlight) files: ``label index:value index:value …`` a line, indices ascending, usually from 1.
+
+LIBSVM (svmlight) files: ``label index:value index:value …`` a line, indices ascending, usually from 1.
+
+LIBSVM files, some megabytes of text at a time.
+"""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.data.columns import ReadOptions
+from p4sgd.host.data.dataset import Dataset, FeatureSpace, join_shares
+from p4sgd.host.data.formats.opening import lines_before, open_data, open_share
+from p4sgd.host.data.formats.source import TextSource
+from p4sgd.host.data.labels import number
+from p4sgd.host.errors import UserError, shortened
+
+__all__ = ["LibsvmSource", "parse_lines", "read_libsvm"]
+
+
+_MAX_INDEX = (1 << 31) - 2
+"""Largest feature index: scikit-learn's reader holds it in a C int."""
+
+_SHOWN = 30
+
+
+def read_libsvm(path: Path, options: ReadOptions) -> Dataset:
+    """Read a LIBSVM file, compressed or not; sparse from beginning to end.
+
+    The work is scikit-learn's. If it refuses a line, or if a value turns out not to be finite, a second pass finds the
+    line and says what is wrong with it. Comments after ``#`` and ``qid:`` are ignored. Where labels are not needed,
+    a line may begin with its first feature.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read; the message names file and line.
+    """
+    zero_based = options.zero_based
+    if zero_based is None and options.like is not None:
+        zero_based = options.like.zero_based
+    ranks = options.communicator
+    with open_share(path, ranks) as file:
+        matrix, labels = parse_lines(file, path, zero_based, options)
+    own = labels.size
+    labels = np.concatenate(ranks.all_gather(labels))
+    if labels.size == 0:
+        raise UserError(f"{path}: there are no samples")
+    extents = ranks.all_gather((int(matrix.indices.min()), matrix.shape[1]) if matrix.nnz else None)
+    there = [extent for extent in extents if extent is not None]
+    width = max((columns for _, columns in there), default=0)
+    if zero_based is None and there:
+        zero_based = min(lowest for lowest, _ in there) == 0
+        if not zero_based:
+            matrix.indices -= 1
+            width -= 1
+    if options.like is not None:
+        width = options.like.count
+    if width == 0 or (options.like is None and not there):
+        raise UserError(f"{path}: no sample has a feature")
+    matrix.resize(own, width)
+    for part in ("indices", "indptr"):
+        index = getattr(matrix, part)
+        if index.size and index.max() <= np.iinfo(np.int32).max:
+            setattr(matrix, part, index.astype(np.int32))  # half the memory
+    return join_shares(matrix, labels, str(path), ranks, labelled=options.labels_needed, zero_based=zero_based)
+
+
+def parse_lines(
+    lines: BinaryIO, path: Path, zero_based: bool | None, options: ReadOptions
+) -> tuple[Any, npt.NDArray[np.float64]]:
+    """Samples from some lines of a file.
+
+    Parameters
+    ----------
+    lines
+        Whole lines.
+    path, options
+        The file that they are from, and how it is read.
+    zero_based
+        Whether features count from 0; if that is not known they are numbered as in the file.
+
+    Returns
+    -------
+    A matrix in CSR form with as many features as there are in these lines, and labels: float64 (samples,).
+
+    Raises
+    ------
+    UserError
+        For the first mistake in the file; the message names its line.
+    """
+    from sklearn.datasets import load_svmlight_file
+
+    try:
+        given = lines if options.labels_needed else _Labelled(lines)
+        matrix, labels = load_svmlight_file(given, dtype=np.float64, zero_based=zero_based is not False)
+    except (ValueError, OverflowError) as error:
+        _find_mistake(path, zero_based, options)
+        raise UserError(f"{path}: cannot be read as LIBSVM: {error}") from error
+    if not options.labels_needed:
+        labels = np.zeros(labels.size)
+    if not (np.isfinite(matrix.data).all() and np.isfinite(labels).all()):
+        _find_mistake(path, zero_based, options)
+    return matrix, labels
+
+
+class _Labelled:
+    """A file whose lines without a label get one, 0; all that scikit-learn's reader does with a file is iterate."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.read = file.read  # by which the reader knows a file
+
+    def __iter__(self) -> Iterator[bytes]:
+        for line in self._file:
+            first = line.partition(b"#")[0].split(None, 1)[:1]
+            yield b"0 " + line if first and b":" in first[0] else line
+
+
+def _find_mistake(path: Path, zero_based: bool | None, options: ReadOptions) -> None:
+    """Read line by line and raise a `UserError` for the first line that is wrong, if there is one."""
+    least = 1 if zero_based is False else 0
+    first = 1 + lines_before(path, options.communicator)
+    with open_share(path, options.communicator) as file:
+        for line, raw in enumerate(file, first):
+            problem = _mistake(raw, least, options.labels_needed)
+            if problem is not None:
+                raise UserError(f"{path}, line {line}: {problem}")
+
+
+def _mistake(raw: bytes, least: int, labels_needed: bool) -> str | None:
+    """What is wrong with a line, if anything."""
+    if b"\0" in raw:
+        return "holds a zero byte: this is no text file"
+    try:
+        words = raw.partition(b"#")[0].decode().split()
+    except UnicodeDecodeError:
+        return "is not UTF-8 text: this is no LIBSVM file"
+    if not words:
+        return None
+    label, items = words[0], words[1:]
+    if ":" in label and not labels_needed:
+        label, items = "0", words
+    if ":" in label:
+        return f"begins with {shortened(label)}: the label is missing"
+    value = number(label)
+    if value is None:
+        several = "," in label and all(number(part) is not None for part in label.split(","))
+        hint = "several labels, one is needed" if several else "not a number (is this a LIBSVM file?)"
+        return f"the label is {shortened(label)}: {hint}"
+    if labels_needed and not np.isfinite(value):
+        return f"the label is {label}: it must be finite"
+    before = least - 1
+    for item in items[1:] if items and items[0].startswith("qid") else items:
+        text, colon, rest = item.partition(":")
+        if not colon:
+            return f"{shortened(item)} is not of the form index:value"
+        try:
+            index = int(text)
+        except ValueError:
+            return f"{shortened(item)} does not begin with a whole number"
+        if index < least:
+            hint = ": say --zero-based if that is the first one" if index == 0 else ""
+            return f"feature {index} is below {least}{hint}"
+        if index > _MAX_INDEX:
+            return f"feature {index} is beyond {_MAX_INDEX}"
+        if index <= before:
+            return f"feature {index} comes after feature {before}: indices must ascend"
+        before = index
+        value = number(rest)
+        if value is None:
+            return f"the value of feature {index} is {shortened(rest)}: not a number"
+        if not np.isfinite(value):
+            return f"the value of feature {index} is {rest}: it must be finite"
+    return None
+
+
+_BLOCK_BYTES = 1 << 22
+"""Text that is read at once, and the rest of its last line."""
+
+
+class LibsvmSource(TextSource):
+    """A LIBSVM file, compressed or not; see `p4sgd.host.data.formats.libsvm`."""
+
+    def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
+        zero_based = self.options.zero_based
+        least, most, found = 1, -1, False  # of the indices
+        samples = 0
+        for matrix, labels in self._parts(zero_based):
+            samples += labels.size
+            if matrix.nnz:
+                found = True
+                least, most = min(least, int(matrix.indices.min())), max(most, int(matrix.indices.max()))
+            if space is not None:
+                if zero_based is None and not space.zero_based:
+                    matrix.indices -= 1
+                if matrix.nnz and not 0 <= matrix.indices.min() <= matrix.indices.max() < space.count:
+                    raise UserError(f"{self.name}: has changed while it was read")
+                matrix.resize(labels.size, space.count)
+            yield Dataset(matrix, labels, self.name, zero_based=zero_based)
+        if samples == 0:
+            raise UserError(f"{self.name}: there are no samples")
+        if not found:
+            raise UserError(f"{self.name}: no sample has a feature")
+        first = 0
+        if zero_based is None:
+            zero_based = least == 0
+            first = 0 if zero_based else 1
+        self._space = FeatureSpace(most + 1 - first, zero_based=zero_based)
+
+    def _parts(self, zero_based: bool | None) -> Iterator[tuple[Any, npt.NDArray[np.float64]]]:
+        """Matrices as scikit-learn reads them, numbered as in the file unless it is known that it begins with 1."""
+        with open_data(self.path, self._watch) as file:
+            while text := file.read(_BLOCK_BYTES) + file.readline():
+                matrix, labels = parse_lines(io.BytesIO(text), self.path, zero_based, self.options)
+                if labels.size:
+                    yield matrix, labels

@@ -1,0 +1,208 @@
+"""Opening a data file, compressed or not, with every failure told as the user's."""
+
+import bz2
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, share_of
+from p4sgd.host.errors import UserError
+
+__all__ = [
+    "BLOCK_VALUES",
+    "SUFFIXES",
+    "check_compression",
+    "explained",
+    "lines_before",
+    "open_data",
+    "open_share",
+    "plain_name",
+]
+
+
+BLOCK_VALUES = 1 << 19
+"""Values of the arrays in which readers hand on samples, about; 4 MB of float64."""
+
+SUFFIXES = (".gz", ".bz2", ".xz")
+"""Endings of the names of compressed files. What a file is compressed with is seen from its first bytes, though."""
+
+_BLOCK = 1 << 20
+
+_GZIP, _BZIP2, _XZ = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00"
+
+
+def check_compression(path: Path) -> None:
+    """Read a compressed file to its end; checksums stand there. Plain files are left alone.
+
+    Raises
+    ------
+    UserError
+        If the compressed data are damaged.
+    """
+    with open_data(path) as file:
+        if not isinstance(file, io.BufferedReader):
+            while file.read(_BLOCK):
+                pass
+
+
+def plain_name(path: Path) -> str:
+    """The name of a file without the ending of its compression, lower case."""
+    name = path.name.lower()
+    return next((name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix)), name)
+
+
+@contextmanager
+def open_data(path: Path, on_open: Callable[[BinaryIO], None] | None = None) -> Iterator[BinaryIO]:
+    """Open a file for reading bytes, decompressing on the way.
+
+    Parameters
+    ----------
+    path
+        The file.
+    on_open
+        Called with the file as it is on the disk, whose position says how much of it was read.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be opened or read, or if its compressed data are damaged; also from within the ``with``
+        block.
+    """
+    try:
+        with open(path, "rb") as raw:
+            start = raw.read(6)
+            raw.seek(0)
+            if on_open is not None:
+                on_open(raw)
+            if start.startswith(_GZIP):
+                with gzip.open(raw, "rb") as file:
+                    yield cast(BinaryIO, file)
+            elif start.startswith(_BZIP2):
+                with bz2.open(raw, "rb") as file:
+                    yield cast(BinaryIO, file)
+            elif start.startswith(_XZ):
+                with lzma.open(raw, "rb") as file:
+                    yield cast(BinaryIO, file)
+            else:
+                yield raw
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise UserError(f"{path}: the compressed data are damaged or cut off: get the file again") from error
+    except OSError as error:
+        if error.errno is None:  # bz2 reports damage so
+            raise UserError(f"{path}: the compressed data are damaged or cut off: get the file again") from error
+        raise UserError(f"{path}: cannot read: {error.strerror}") from error
+
+
+@contextmanager
+def open_share(
+    path: Path,
+    communicator: Communicator = SINGLE_PROCESS,
+    skipped: int = 0,
+    on_open: Callable[[BinaryIO], None] | None = None,
+) -> Iterator[BinaryIO]:
+    """Open a text file, compressed or not, for this rank's share of its lines.
+
+    Shares are equally many bytes, but for the end of a line. A line break in quotes counts as the end of a line.
+
+    Parameters
+    ----------
+    path
+        The file.
+    communicator
+        The ranks that share it.
+    skipped
+        Lines at its beginning that are nobody's.
+    on_open
+        See `open_data`.
+
+    Raises
+    ------
+    UserError
+        As `open_data`.
+    """
+    with open_data(path, on_open) as file:
+        if communicator.size == 1:
+            for _ in range(skipped):
+                file.readline()
+            yield file
+        else:
+            begin, end = _bounds(file, communicator, skipped)
+            file.seek(begin)
+            yield io.BufferedReader(_Share(file, end - begin), _BLOCK)
+
+
+def lines_before(path: Path, communicator: Communicator, skipped: int = 0) -> int:
+    """How many lines of the file come before those of `open_share`. Reads the file up to there."""
+    if communicator.size == 1:
+        return skipped
+    with open_data(path) as file:
+        begin, _ = _bounds(file, communicator, skipped)
+        file.seek(0)
+        before = _Share(file, begin)
+        return sum(block.count(b"\n") for block in iter(lambda: before.read(_BLOCK), b""))
+
+
+class _Share(io.RawIOBase):
+    """So many bytes of a file from where it stands."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file = file
+        self._left = size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        block = self._file.read(min(len(buffer), self._left))
+        buffer[: len(block)] = block
+        self._left -= len(block)
+        return len(block)
+
+
+def _bounds(file: BinaryIO, communicator: Communicator, skipped: int) -> tuple[int, int]:
+    """Where a rank's share begins and ends."""
+    for _ in range(skipped):
+        file.readline()
+    start = file.tell()
+    share = share_of(communicator, file.seek(0, io.SEEK_END) - start)
+
+    def line_at(place: int) -> int:
+        """Where the first line begins that begins at a place or after it."""
+        if place > 0:
+            file.seek(start + place - 1)
+            file.readline()
+            return file.tell()
+        return start
+
+    return line_at(share.start), line_at(share.stop)
+
+
+@contextmanager
+def explained(path: Path, guessed: str | None) -> Iterator[None]:
+    """Read a file; what a mistake looks like may not be what it is.
+
+    Parameters
+    ----------
+    path
+        The file.
+    guessed
+        Its format, if that was only guessed.
+
+    Raises
+    ------
+    UserError
+        Those from within the ``with`` block, with a hint if the format was guessed; or another one if compressed data
+        are damaged, which as text may look like the user's mistake before it is found out.
+    """
+    try:
+        yield
+    except UserError as error:
+        check_compression(path)
+        if guessed is not None:
+            raise UserError(f"{error} (it looks like {guessed}; if it is not, say so with --format)") from error
+        raise

@@ -1,0 +1,61 @@
+"""Chances of faults in a simulated cluster, and the inputs of the cluster that they become."""
+
+import math
+from collections.abc import Mapping
+
+from p4sgd.host.errors import UserError
+
+__all__ = ["fault_inputs", "faults", "simulated_faults"]
+
+_CYCLE_BITS = {"memory_stall": 8, "link_stall": 8, "worker_pause": 16}
+"""Resolution of the chances of each cycle."""
+
+_LINK_BITS = 16
+"""Resolution of the chances of frames."""
+
+
+def faults() -> tuple[str, ...]:
+    """Names of all faults: see `p4sgd.host.devices.rtl.RtlDevice.inject_faults`."""
+    from p4sgd.sim.cluster.protocol import DIRECTIONS, LINK_CHANCES
+
+    return (*_CYCLE_BITS, *(f"{way}_{name}" for way in ("link", *DIRECTIONS) for name in LINK_CHANCES))
+
+
+def fault_inputs(chances: Mapping[str, float]) -> dict[str, int]:
+    """Inputs of the cluster for chances of faults; what is both of a link and of a direction is the latter's."""
+    from p4sgd.sim.cluster.protocol import DIRECTIONS, LINK_CHANCES
+
+    ways = [(direction, name) for direction in DIRECTIONS for name in LINK_CHANCES]
+    unknown = chances.keys() - set(faults())
+    if unknown:
+        raise TypeError(f"no such chances: {sorted(unknown)}")
+    steps = {name: round(math.ldexp(p, _bits(name))) for name, p in simulated_faults(chances).items()}
+    inputs = {name: steps.get(name, 0) for name in _CYCLE_BITS}
+    for direction, name in ways:
+        inputs[f"{direction}_{name}"] = steps.get(f"{direction}_{name}", steps.get(f"link_{name}", 0))
+    return inputs
+
+
+def _bits(chance: str) -> int:
+    return _CYCLE_BITS.get(chance, _LINK_BITS)
+
+
+def simulated_faults(wanted: Mapping[str, float]) -> dict[str, float]:
+    """The chances nearest to those wanted that can be simulated, by name.
+
+    Raises
+    ------
+    UserError
+        If one is not 0 but nearest to it.
+    """
+    result = {}
+    for name, chance in wanted.items():
+        bits = _bits(name)
+        if not 0 <= chance < 1:
+            raise UserError(f"{name.replace('_', ' ')} must be 0 to below 1, not {chance:g}")
+        steps = min(round(math.ldexp(chance, bits)), (1 << bits) - 1)
+        if chance > 0 and steps == 0:
+            smallest = math.ldexp(1, -bits)
+            raise UserError(f"{name.replace('_', ' ')} must be 0 or at least {smallest:.3g}, not {chance:g}")
+        result[name] = math.ldexp(steps, -bits)
+    return result

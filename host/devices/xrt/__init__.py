@@ -1,1 +1,0 @@
-"""Boards of this machine, through the Xilinx Runtime (XRT)."""

@@ -1,0 +1,231 @@
+"""A worker's way to the aggregator and back, tried with probes.
+
+A worker's way to the aggregator and back, tried with probes.
+
+What an aggregator that cannot be read has heard of silent workers: it tells others when they ask.
+"""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from statistics import median
+
+from p4sgd.host.aggregators.controller import Controller
+from p4sgd.host.devices.diagnosis import PROBES, Echo, ask_again, probe
+from p4sgd.host.doctor.allreduce import SelfTest
+from p4sgd.host.doctor.finding import Finding, Result
+from p4sgd.host.errors import P4sgdError
+from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
+from p4sgd.hw.spec.packet import DropReason, mac_text
+from p4sgd.hw.spec.register_map import RegisterClient
+
+__all__ = ["DOWN_REMEDY", "NEEDED_COUNTERS", "UP_REMEDY", "ask_peer", "examine_link", "tell_ways_apart"]
+
+
+UP_REMEDY = "check the worker's transmitter, its cable, and the ports that its frames enter the network by"
+NEEDED_COUNTERS = {"FRAMES", "ECHOES"}
+"""Counters of an aggregator that tell where probes and echoes are lost."""
+
+DOWN_REMEDY = "check the ports that frames for its LOCAL_MAC leave the network by, its cable, and its receiver"
+
+_DEAD_SHARE = 0.9
+"""Share of lost probes from which on a link is no use: every AllReduce would need tens of packets. Of links that lose
+half of the round trips, one in a million seems so."""
+
+_DROPS_OF_PROBES = (
+    DropReason.RUNT,
+    DropReason.LONG,
+    DropReason.ETHERTYPE,
+    DropReason.VERSION,
+    DropReason.RESERVED,
+    DropReason.TYPE,
+)
+"""Why an aggregator drops a probe, whatever its settings; any other that comes it answers, also one for everybody."""
+
+_CHECK = "link"
+
+
+@dataclass(frozen=True)
+class _Probes:
+    """Probes of a worker and what became of them.
+
+    Parameters
+    ----------
+    sent
+        How many were sent.
+    echoes
+        Answers that came.
+    counted
+        What the aggregator counted meanwhile, by the names of its counters; ``None`` if it cannot be read. Frames of
+        other jobs are among it, but these are no probes: what of the probes came is what was answered.
+    """
+
+    sent: int
+    echoes: tuple[Echo, ...]
+    counted: Mapping[str, int] | None
+
+    def __add__(self, other: "_Probes") -> "_Probes":
+        counted = None
+        if self.counted is not None and other.counted is not None:
+            counted = {name: count + other.counted[name] for name, count in self.counted.items()}
+        return _Probes(self.sent + other.sent, self.echoes + other.echoes, counted)
+
+    @property
+    def lost(self) -> float:
+        """Share of the probes that went without an answer."""
+        return 1 - len(self.echoes) / self.sent
+
+    @property
+    def echo(self) -> Echo | None:
+        """The last answer, as if it had taken as long as the others do; ``None`` if there is none."""
+        if not self.echoes:
+            return None
+        return replace(self.echoes[-1], cycles=round(median(echo.cycles for echo in self.echoes)))
+
+    @property
+    def evidence(self) -> dict[str, int | str]:
+        """How many there were, where they were lost, and how long the way takes."""
+        found: dict[str, int | str] = {"probes": self.sent, "echoes": len(self.echoes)}
+        if (echo := self.echo) is not None:
+            found |= {"cycles": echo.cycles, "ns": echo.cycles * CLOCK_NS, "port": echo.port}
+        if self.counted is not None and self.lost:
+            found |= {"aggregator_frames": self.counted["FRAMES"], "aggregator_echoes": self.counted["ECHOES"]}
+            found |= {f"aggregator_dropped_{drop.name.lower()}": count for drop, count in self._drops().items()}
+        return found
+
+    def _drops(self) -> dict[DropReason, int]:
+        """How many frames were dropped for reasons that can be those of probes, without those that none was for."""
+        counted = self.counted or {}
+        return {drop: count for drop in _DROPS_OF_PROBES if (count := counted.get(f"DROPPED_{drop.name}"))}
+
+    def why_dropped(self) -> DropReason | None:
+        """Why the aggregator drops the probes; ``None`` if fewer frames were dropped than half of these."""
+        drops = self._drops()
+        why = max(drops, key=drops.__getitem__, default=None)
+        return None if why is None or drops[why] < self.sent / 2 else why
+
+
+def examine_link(
+    worker: int, client: RegisterClient, config: WorkerConfig, aggregator: Controller | None, echo_s: float
+) -> tuple[Finding, Echo | None]:
+    """Probe the way of a worker to the aggregator and back.
+
+    First the aggregator of PEER_MAC is asked, then, if it does not answer, any aggregator.
+
+    Parameters
+    ----------
+    worker
+        Index of the worker.
+    client, config
+        Its registers and its size.
+    aggregator
+        The aggregator, if it can be read: its counters tell the ways apart.
+    echo_s
+        As `p4sgd.host.devices.diagnosis.probe` has it.
+
+    Returns
+    -------
+    What was found, and an answer of the aggregator if there was one.
+    """
+    probes = _ask(client, config, aggregator, echo_s, broadcast=False)
+    peer = client.read_pair(registers.PEER_MAC)
+    if not probes.echoes:
+        probes += _ask(client, config, aggregator, echo_s, broadcast=True)
+        if probes.echo is not None and probes.echo.source != peer:
+            return _wrong_address(worker, probes, peer), probes.echo
+    return _judge(worker, probes), probes.echo
+
+
+def _ask(
+    client: RegisterClient, config: WorkerConfig, aggregator: Controller | None, echo_s: float, *, broadcast: bool
+) -> _Probes:
+    """Send probes one after the other, about the worker's last slot, which an aggregator of fewer does not have."""
+    before = None if aggregator is None else aggregator.counters()
+    first = 1 + PROBES * broadcast
+    answers = [
+        probe(client, slot=config.slots - 1, number=number, broadcast=broadcast, echo_s=echo_s)
+        for number in range(first, first + PROBES)
+    ]
+    counted = None
+    if aggregator is not None and before is not None:
+        counted = {name: count - before[name] for name, count in aggregator.counters().items()}
+    return _Probes(PROBES, tuple(echo for echo in answers if echo is not None), counted)
+
+
+def _wrong_address(worker: int, probes: _Probes, peer: int) -> Finding:
+    source = mac_text(probes.echoes[-1].source)
+    return Finding(
+        worker,
+        _CHECK,
+        Result.FAILED,
+        probes.evidence | {"peer_mac": mac_text(peer), "aggregator_mac": source},
+        f"no aggregator has the address {mac_text(peer)} of PEER_MAC; the one that is there has {source}",
+        f"give the workers {source} as the aggregator's address, or the aggregator {mac_text(peer)} as its own",
+    )
+
+
+def _judge(worker: int, probes: _Probes) -> Finding:
+    if not probes.echoes:
+        return Finding(worker, _CHECK, Result.FAILED, probes.evidence, *_why_silent(probes))
+    if not probes.lost:
+        return Finding(worker, _CHECK, Result.PASSED, probes.evidence)
+    problem = f"{probes.lost:.0%} of the probes or their echoes are lost"
+    remedy = "check the link for bit errors, and the ways through the network for congestion"
+    if probes.counted is not None:
+        arrived = min(probes.counted["ECHOES"], probes.sent)  # another worker may have asked too
+        up, down = probes.sent - arrived, max(0, arrived - len(probes.echoes))
+        problem += f": {up} of {probes.sent} on the way up, {down} of {arrived} on the way down"
+    result = Result.FAILED if probes.lost >= _DEAD_SHARE else Result.WARNING
+    return Finding(worker, _CHECK, result, probes.evidence, problem, remedy)
+
+
+def _why_silent(probes: _Probes) -> tuple[str, str]:
+    """Problem and remedy if no probe was answered."""
+    if probes.counted is None:
+        return (
+            "no aggregator answers its probes",
+            "see whether the aggregator runs, and whether the worker's link is up in both directions",
+        )
+    if probes.counted["ECHOES"]:
+        return "the aggregator answers, but nothing comes back: the way down is dead", DOWN_REMEDY
+    why = probes.why_dropped()
+    if why is None:
+        return "nothing that it sends comes to the aggregator: the way up is dead", UP_REMEDY
+    return (
+        f"the aggregator drops what it sends: it is {why.help}",
+        "see that both sides were generated by the same version of p4sgd, and check the way up for bit errors",
+    )
+
+
+def ask_peer(trial: SelfTest, client: RegisterClient, echo_s: float) -> int | None:
+    """Have all workers begin an AllReduce that silent ones do not let end; a neighbour asks whose partials have come.
+
+    Parameters
+    ----------
+    trial
+        The job, which has not run yet.
+    client
+        A worker with nothing wrong.
+    echo_s
+        As `p4sgd.host.devices.diagnosis.probe` has it.
+
+    Returns
+    -------
+    Bitmap of shards; ``None`` if there is no answer.
+    """
+    with contextlib.suppress(P4sgdError):
+        trial.run()
+    echo = ask_again(client, slot=0, echo_s=echo_s)
+    return None if echo is None else echo.aggregated
+
+
+def tell_ways_apart(link: Finding, heard: int) -> Finding:
+    """What is wrong with the link of a worker of which no probe is answered, given whose partials have come."""
+    assert link.worker is not None
+    if heard >> link.worker & 1:
+        problem, remedy = "no probe is answered, but its partial came: the way down is dead", DOWN_REMEDY
+    else:
+        problem = "no probe is answered and no partial came: the way up is dead, or its settings are wrong"
+        remedy = UP_REMEDY
+    return replace(link, evidence={**link.evidence, "partials_of": f"{heard:#b}"}, problem=problem, remedy=remedy)

@@ -1,0 +1,356 @@
+"""From a data set to the images of the workers: which features go to which worker, and packing them into lines.
+
+Which features go to which worker.
+
+Packing feature integers into lines, at the speed of memory.
+
+From a data set to the images of the workers, a block of samples at a time.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.data.dataset import Dataset, Features
+from p4sgd.host.data.scaling import Scaling, quantize, steps
+from p4sgd.host.errors import UserError
+from p4sgd.host.files import new_file, write_error
+from p4sgd.host.image.file import Image, ImageWriter, image_file, open_image
+from p4sgd.hw.spec.config import BANKS, PRESETS, WorkerConfig
+from p4sgd.hw.spec.fixed import LABEL, IntArray
+from p4sgd.hw.spec.image import ImageLayout
+from p4sgd.hw.spec.run import MAX_WORKERS
+
+__all__ = ["PackedBlocks", "Shard", "pack_lines", "partition", "plan_images", "prepare_images"]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A worker's slice of the features: ``first`` up to but not including ``last``, the bias counting as the last one.
+
+    Parameters
+    ----------
+    worker
+        Index of the worker.
+    first, last
+        Range of features.
+    """
+
+    worker: int
+    first: int
+    last: int
+
+    @property
+    def features(self) -> int:
+        """How many features it has."""
+        return self.last - self.first
+
+
+def partition(features: int, workers: int, config: WorkerConfig, *, bias: bool) -> list[Shard]:
+    """Deal features to workers in contiguous ranges of whole chunks of ``config.lanes`` features.
+
+    Of K = ⌈(features + bias) / lanes⌉ chunks worker w of W gets ⌊w·K/W⌋ up to ⌊(w+1)·K/W⌋, so that two workers differ
+    by at most one chunk.
+
+    Parameters
+    ----------
+    features
+        Features of the data.
+    workers
+        Workers, 1 to 32.
+    config
+        Their configuration.
+    bias
+        Whether a bias follows them as the last feature.
+
+    Returns
+    -------
+    One shard a worker; together they are all features, in order.
+
+    Raises
+    ------
+    UserError
+        If a worker would get no chunk, or more features than it holds.
+    """
+    if not 1 <= workers <= MAX_WORKERS:
+        raise UserError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
+    total = features + bias
+    named = f"{features} features{' and the bias' if bias else ''}"
+    chunks = -(-total // config.lanes)
+    if chunks < workers:
+        raise UserError(
+            f"{named} are {chunks} chunks of {config.lanes}, too few for {workers} workers: use at most {chunks}"
+        )
+    edges = [worker * chunks // workers * config.lanes for worker in range(workers)] + [total]
+    shards = [Shard(worker, edges[worker], edges[worker + 1]) for worker in range(workers)]
+    largest = max(shard.features for shard in shards)
+    if largest > config.features:
+        needed = -(-chunks // (config.features // config.lanes))
+        remedies = [f"at least {needed} workers"] if needed <= MAX_WORKERS else []
+        if larger := [name for name, make in PRESETS.items() if _fits(total, workers, make())]:
+            remedies.append(f"a larger configuration ({', '.join(larger)})")
+        raise UserError(
+            f"{named} over {workers} worker{'s' if workers > 1 else ''} are up to "
+            f"{largest} a worker, this configuration holds {config.features}: "
+            f"use {' or '.join(remedies or ['fewer features'])}"
+        )
+    return shards
+
+
+def _fits(features: int, workers: int, config: WorkerConfig) -> bool:
+    """Whether every worker of a configuration gets a chunk, and no more than it holds."""
+    chunks = -(-features // config.lanes)
+    return workers <= chunks and -(-chunks // workers) * config.lanes <= config.features
+
+
+_SWAPS = ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0F0F0))
+"""Shift and mask of the three steps of an 8×8 bit transpose in a 64-bit word (H. S. Warren, Hacker's Delight, §7–3)."""
+
+
+def pack_lines(q: npt.NDArray[np.uint8], layout: ImageLayout) -> npt.NDArray[np.uint8]:
+    """The lines of some micro-batches, as `ImageLayout.pack_lines` defines them.
+
+    The 8 bits of 8 neighbouring lanes are an 8×8 bit matrix in one 64-bit word; its transpose has one byte a plane.
+
+    Parameters
+    ----------
+    q
+        uint8 (samples, padded features), C-contiguous, samples a multiple of 8: S-bit features in the low bits; what
+        is above does not matter. It is destroyed.
+    layout
+        Layout of the image; its number of samples does not matter.
+
+    Returns
+    -------
+    uint8 (engines · ports, T, C, S, 8/ports, lanes/8), C-contiguous, T the micro-batches of ``q``.
+    """
+    config = layout.config
+    words = q.view(np.uint64)
+    swapped = np.empty_like(words)
+    for shift, mask in _SWAPS:
+        np.right_shift(words, np.uint64(shift), out=swapped)
+        swapped ^= words
+        swapped &= np.uint64(mask)
+        words ^= swapped
+        swapped <<= np.uint64(shift)
+        words ^= swapped
+    # bytes: (T, port, bank of the port, chunk, engine, group of 8 lanes, bit of the feature)
+    shape = (config.ports, BANKS // config.ports, layout.chunks, config.engines, config.lanes // 8, 8)
+    planes = words.view(np.uint8).reshape(-1, *shape)
+    most_significant_first = planes[..., layout.stored - 1 :: -1]
+    lines = np.ascontiguousarray(most_significant_first.transpose(4, 1, 0, 3, 6, 2, 5))
+    return lines.reshape(-1, *lines.shape[2:])
+
+
+_BLOCK_VALUES = 1 << 20
+"""Features that are scaled and packed at once: some 30 MB of float64 temporaries for dense data, and small enough for
+the packing to stay in a processor's cache."""
+
+
+def prepare_images(
+    data: Dataset,
+    labels: IntArray,
+    scaling: Scaling,
+    config: WorkerConfig,
+    *,
+    workers: int = 1,
+    stored: int = 8,
+    batch: int = BANKS,
+    bias: bool = True,
+    directory: Path | None = None,
+) -> list[Image]:
+    """Scale, quantise, partition and pack a data set.
+
+    Memory beyond the images is a block of samples, whatever the size of the data; sparse samples are scaled and
+    quantised as such. Of a data set that several ranks have, each quantises its own samples, sends every other rank the
+    columns of its worker, and packs what it gets.
+
+    Parameters
+    ----------
+    data
+        The samples.
+    labels
+        `LABEL` integers, (samples,).
+    scaling
+        Scaling of the features.
+    config
+        Configuration of the workers.
+    workers
+        How many there are.
+    stored
+        Planes (S), 1 to 8.
+    batch
+        Samples of a mini-batch, a multiple of 8. Zero samples, whose bias is zero too, fill up the last one: they
+        change no weight.
+    bias
+        Append one more feature of a = 1, q = steps. The bit of a single signed plane then reads as −1: a bias as good.
+    directory
+        Where to write one file a worker, see `image_file`; the images are maps of these files. ``None`` keeps them in
+        memory.
+
+    Returns
+    -------
+    One image for every worker of this process.
+
+    Raises
+    ------
+    UserError
+        If the batch is no multiple of 8, if the features do not suit the workers, or if a file cannot be written; then
+        no half-written file is left behind.
+    """
+    if labels.shape != (data.samples,) or scaling.scale.shape != (data.feature_count,):
+        raise ValueError(f"labels {labels.shape} and scaling {scaling.scale.shape} must fit {data.features.shape}")
+    planned = plan_images(labels, scaling, config, workers=workers, stored=stored, batch=batch, bias=bias)
+    own = planned[data.communicator.rank :: data.communicator.size]
+    blocks = PackedBlocks(data, planned, scaling, planned[0].layout.samples)
+    return _in_memory(own, blocks) if directory is None else _in_files(own, blocks, directory)
+
+
+def plan_images(
+    labels: IntArray,
+    scaling: Scaling,
+    config: WorkerConfig,
+    *,
+    workers: int = 1,
+    stored: int = 8,
+    batch: int = BANKS,
+    bias: bool = True,
+) -> list[Image]:
+    """The images of all workers that `prepare_images` makes, but for their lines.
+
+    Parameters
+    ----------
+    labels, scaling, config, workers, stored, batch, bias
+        See there.
+
+    Raises
+    ------
+    UserError
+        If the batch is no multiple of 8, or if the features do not suit the workers.
+    """
+    if batch < BANKS or batch % BANKS:
+        raise UserError(f"batch must be a multiple of {BANKS}, not {batch}")
+    if not 1 <= stored <= 8:
+        raise UserError(f"stored planes must be 1 to 8, not {stored}")
+    if LABEL.overflows(labels):
+        raise ValueError(f"labels must fit {LABEL}")
+    padded_samples = -(-labels.size // batch) * batch
+    padded_labels = np.zeros(padded_samples, np.int32)
+    padded_labels[: labels.size] = labels
+    # The bias is no feature of the data: nothing is subtracted or scaled.
+    offset, scale = (np.append(each, np.zeros(int(bias))) for each in (scaling.offset, scaling.scale))
+    return [
+        Image(
+            layout=ImageLayout(config, shard.features, padded_samples, stored),
+            signed=scaling.signed,
+            worker=shard.worker,
+            workers=workers,
+            first=shard.first,
+            samples=labels.size,
+            bias=bias,
+            labels=padded_labels,
+            offset=offset[shard.first : shard.last],
+            scale=scale[shard.first : shard.last],
+            port_lines=(),
+        )
+        for shard in partition(scaling.scale.size, workers, config, bias=bias)
+    ]
+
+
+def _in_memory(own: Sequence[Image], blocks: "PackedBlocks") -> list[Image]:
+    lines = [np.empty((image.layout.config.labels_memory, *image.layout.lines_shape), np.uint8) for image in own]
+    done = 0
+    for block in blocks:
+        for part, target in zip(block, lines, strict=True):
+            target[:, done : done + part.shape[1]] = part
+        done += block[0].shape[1]
+    return [dataclasses.replace(image, port_lines=tuple(each)) for image, each in zip(own, lines, strict=True)]
+
+
+def _in_files(own: Sequence[Image], blocks: "PackedBlocks", directory: Path) -> list[Image]:
+    try:
+        directory.mkdir(exist_ok=True)
+    except OSError as error:
+        raise write_error(directory, error) from error
+    paths = [image_file(directory, image.worker) for image in own]
+    with contextlib.ExitStack() as files:
+        writers = [
+            ImageWriter(files.enter_context(new_file(path, ImageWriter.file_bytes(image))), image)
+            for path, image in zip(paths, own, strict=True)
+        ]
+        for block in blocks:
+            for part, writer in zip(block, writers, strict=True):
+                writer.append_lines(part)
+        for writer in writers:
+            writer.finish()
+    return [open_image(path, verify=False) for path in paths]
+
+
+@dataclass(frozen=True, eq=False)
+class PackedBlocks:
+    """The samples of a data set, block by block: scaled, quantised, and packed for every worker of this process.
+
+    Iterating gives for each block the lines of each worker: uint8 (engines · ports, T, C, S, 8/ports, lanes/8), whose
+    micro-batches (T) sum up to ``padded_samples``.
+
+    Parameters
+    ----------
+    data
+        The samples.
+    images
+        Of all workers, as `plan_images` gives them.
+    scaling
+        Scaling of the features.
+    padded_samples
+        Samples with the zero samples that follow them; a multiple of 8.
+    """
+
+    data: Dataset
+    images: Sequence[Image]
+    scaling: Scaling
+    padded_samples: int
+
+    def __iter__(self) -> Iterator[list[npt.NDArray[np.uint8]]]:
+        features, ranks = self.data.feature_count, self.data.communicator
+        step = max(1, _BLOCK_VALUES // (BANKS * (features + 1))) * BANKS * ranks.size
+        # What a sample without any stored feature looks like.
+        blank = np.zeros(features + int(self.images[0].bias), np.uint8)
+        blank[:features] = self._quantize(self.scaling.zero)
+        blank[features:] = steps(self._stored, self.scaling.signed)
+        for first in range(0, self.padded_samples, step):
+            which = slice(first, first + step)
+            held = self.data.held(which)
+            block = np.empty((held.shape[0], blank.size), np.uint8)
+            block[:] = blank
+            self._fill(block[:, :features], held)
+            parts = [block[:, image.first : image.first + image.layout.features] for image in self.images]
+            dealt, samples = self.data.deal(parts, which), min(step, self.padded_samples - first)
+            own = self.images[ranks.rank :: ranks.size]
+            yield [_pack(part, samples, image.layout) for part, image in zip(dealt, own, strict=True)]
+
+    @property
+    def _stored(self) -> int:
+        return self.images[0].layout.stored
+
+    def _fill(self, block: npt.NDArray[np.uint8], features: Features) -> None:
+        if isinstance(features, np.ndarray):
+            block[:] = self._quantize(self.scaling.apply(features))
+        elif block.size:
+            samples = np.repeat(np.arange(block.shape[0]), np.diff(features.indptr))
+            block[samples, features.indices] = self._quantize(self.scaling.apply_stored(features))
+
+    def _quantize(self, a: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
+        """Two's complement in 8 bits; packing looks at the low S bits only."""
+        return quantize(a, self._stored, self.scaling.signed).astype(np.uint8)
+
+
+def _pack(part: npt.NDArray[np.uint8], samples: int, layout: ImageLayout) -> npt.NDArray[np.uint8]:
+    """A worker's lines of its features of a block, filled up to so many samples."""
+    q = np.zeros((samples, layout.padded_features), np.uint8)
+    q[: part.shape[0], : part.shape[1]] = part
+    return pack_lines(q, layout)

@@ -1,0 +1,1 @@
+"""Control sockets of P4SGD's programs: addresses, messages, clients and servers."""

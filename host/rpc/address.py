@@ -1,0 +1,233 @@
+"""Addresses of control sockets, ``unix:PATH`` or ``tcp:HOST:PORT``, and listening there.
+
+Addresses of control sockets: ``unix:PATH`` or ``tcp:HOST:PORT``.
+
+Listening where a control address says.
+"""
+
+import contextlib
+import errno
+import os
+import socket
+import stat
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from p4sgd.host.errors import UserError
+
+__all__ = ["ControlAddress", "ControlListener", "check_address"]
+
+
+_MOST_PATH_BYTES = 107
+"""What Linux has room for (unix(7)), without the zero at the end."""
+
+_RETRY_S = 0.01
+
+
+@dataclass(frozen=True)
+class ControlAddress:
+    """Where a control socket is: a path, or a host and a port."""
+
+    path: Path | None = None
+    host: str = ""
+    port: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> "ControlAddress":
+        """Read ``unix:PATH`` or ``tcp:HOST:PORT``; an IPv6 address stands in brackets.
+
+        Raises
+        ------
+        UserError
+            If the text is neither.
+        """
+        kind, _, rest = text.partition(":")
+        if kind == "unix" and rest:
+            if len(os.fsencode(rest)) > _MOST_PATH_BYTES or "\0" in rest:
+                raise UserError(f"{text}: a socket's path has at most {_MOST_PATH_BYTES} bytes: choose a shorter one")
+            return cls(path=Path(rest))
+        host, port = _host_and_port(rest)
+        if kind == "tcp" and host:
+            return cls(host=host, port=port)
+        raise UserError(f"{text!r} is no control address: give unix:PATH or tcp:HOST:PORT")
+
+    @classmethod
+    def parse_tcp(cls, text: str, option: str) -> "ControlAddress":
+        """Read ``HOST:PORT``, the value of an option.
+
+        Raises
+        ------
+        UserError
+            If it is none; the message names the option.
+        """
+        host, port = _host_and_port(text)
+        if not host:
+            raise UserError(f"{option}: {text!r} is no HOST:PORT")
+        return cls(host=host, port=port)
+
+    def __str__(self) -> str:
+        if self.path is not None:
+            return f"unix:{self.path}"
+        return f"tcp:[{self.host}]:{self.port}" if ":" in self.host else f"tcp:{self.host}:{self.port}"
+
+    def beside(self, folder: Path) -> "ControlAddress":
+        """The same address, with a path that is relative to a folder."""
+        return self if self.path is None else ControlAddress(path=folder / self.path)
+
+    def connect(self, timeout_s: float) -> socket.socket:
+        """Connect to the server there; the socket keeps the time-out.
+
+        Raises
+        ------
+        OSError
+            If there is none, or it does not answer in time.
+        """
+        if self.path is None:
+            return socket.create_connection((self.host, self.port), timeout_s)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(timeout_s)
+            end = time.monotonic() + timeout_s
+            while True:
+                try:
+                    connection.connect(str(self.path))
+                    return connection
+                except BlockingIOError:  # at once and not after the time-out, if many are waiting already
+                    if time.monotonic() > end:
+                        raise TimeoutError("timed out") from None
+                    time.sleep(_RETRY_S)
+        except BaseException:
+            connection.close()
+            raise
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    """Both parts of ``HOST:PORT``; an empty host if it is none."""
+    host, _, port = text.rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16 and _may_be_host(host)):
+        return "", 0
+    return host, int(port)
+
+
+def _may_be_host(host: str) -> bool:
+    """Whether a host can be looked for at all; else :mod:`socket` fails with errors that are none of the network."""
+    try:
+        return b"\0" not in host.encode("idna")
+    except UnicodeError:
+        return False
+
+
+_BACKLOG = 32
+
+
+class ControlListener:
+    """A socket that listens at an address. Only its owner may connect to a Unix socket; over TCP anybody may.
+
+    Parameters
+    ----------
+    address
+        Where to listen. A Unix socket that is there but served by nobody is replaced.
+    owner
+        User and group that a Unix socket is to belong to; ourselves if None.
+
+    Attributes
+    ----------
+    socket : socket.socket
+        It blocks unless it is told otherwise.
+
+    Raises
+    ------
+    UserError
+        If it cannot listen there, or another program does.
+    """
+
+    def __init__(self, address: ControlAddress, owner: tuple[int, int] | None = None) -> None:
+        self._path = address.path
+        self.socket = _open(address, owner)
+        if self._path is not None:
+            status = self._path.lstat()
+            self._file = status.st_dev, status.st_ino
+
+    def close(self) -> None:
+        """Listen no longer, and remove the socket's file if it is still ours and this program still may."""
+        if self._path is not None:
+            with contextlib.suppress(OSError):
+                status = self._path.lstat()
+                if (status.st_dev, status.st_ino) == self._file:
+                    self._path.unlink()
+        self.socket.close()
+
+
+def check_address(address: ControlAddress) -> None:
+    """Refuse an address, before long work, at which a `ControlListener` would be refused.
+
+    Raises
+    ------
+    UserError
+        As there.
+    """
+    if address.path is None:
+        ControlListener(address).close()
+    else:
+        _make_room(address, address.path)
+
+
+def _open(address: ControlAddress, owner: tuple[int, int] | None) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    listener = socket.socket(family if address.path is None else socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if address.path is None:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((address.host, address.port))
+        else:
+            _make_room(address, address.path)
+            os.fchmod(listener.fileno(), stat.S_IRUSR | stat.S_IWUSR)  # which the file begins with
+            listener.bind(str(address.path))
+            if owner is not None:
+                _give(address, address.path, owner)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise _taken(address) from None
+        raise UserError(f"{address}: cannot listen there: {error.strerror or error}") from None
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _give(address: ControlAddress, path: Path, owner: tuple[int, int]) -> None:
+    """Change the owner of the socket's file, and of no other that somebody has put in its place meanwhile."""
+    file = os.open(path, os.O_PATH | os.O_NOFOLLOW)
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid():
+            raise UserError(f"{address}: its file was replaced meanwhile: choose a folder that nobody else writes")
+        os.chown(f"/proc/self/fd/{file}", *owner)  # fchown takes no descriptor of O_PATH
+    finally:
+        os.close(file)
+
+
+def _make_room(address: ControlAddress, path: Path) -> None:
+    """Remove a socket that a program has left which did not end well."""
+    if not path.parent.is_dir():
+        raise UserError(f"{address}: there is no folder {path.parent}: make it first")
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise UserError(f"{address}: something else is there already: choose another name")
+    try:
+        address.connect(1.0).close()
+    except ConnectionRefusedError:
+        path.unlink()
+        return
+    raise _taken(address)
+
+
+def _taken(address: ControlAddress) -> UserError:
+    return UserError(f"{address}: another program serves there: end it, or choose another address")

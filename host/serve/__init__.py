@@ -1,0 +1,1 @@
+"""Programs that serve: a software aggregator, and workers as processes."""

@@ -1,0 +1,143 @@
+"""Counters for Prometheus, and giving root's rights up for good.
+
+Counters for Prometheus.
+
+Giving root's rights up for good.
+"""
+
+import os
+import pwd
+from collections.abc import Callable, Iterable, Mapping
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+
+from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.hw.spec.aggregator import COUNTERS, job_counters
+from p4sgd.hw.spec.job import Job
+from p4sgd.hw.spec.packet import DropReason
+
+__all__ = ["MetricsServer", "drop_privileges", "find_user"]
+
+
+_PREFIX = "p4sgd_aggregator_"
+
+
+class MetricsServer:
+    """Answers ``GET /metrics``, in a thread of its own, which only reads.
+
+    Parameters
+    ----------
+    host, port
+        Where to listen.
+    counters
+        Gives all counters.
+    jobs
+        Jobs that are served, by place.
+    places
+        How many there are.
+
+    Raises
+    ------
+    UserError
+        If it cannot listen there.
+    """
+
+    def __init__(
+        self, host: str, port: int, counters: Callable[[], Mapping[str, int]], jobs: Mapping[int, Job], places: int
+    ) -> None:
+        registry = CollectorRegistry()
+        registry.register(_Collector(counters, jobs, places))
+        try:
+            self._server, self._thread = start_http_server(port, host, registry)
+        except OSError as error:
+            raise UserError(f"--metrics {host}:{port}: cannot listen there: {error.strerror or error}") from None
+
+    def close(self) -> None:
+        """Listen no longer."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Collector:
+    """Makes metrics of counters when they are asked for."""
+
+    def __init__(self, counters: Callable[[], Mapping[str, int]], jobs: Mapping[int, Job], places: int) -> None:
+        self._counters = counters
+        self._jobs = jobs
+        self._places = places
+
+    def collect(self) -> Iterable[Metric]:
+        counted = self._counters()
+        for name, meaning in COUNTERS.items():
+            if not name.startswith("DROPPED_"):
+                yield CounterMetricFamily(_PREFIX + name.lower(), meaning, value=counted[name])
+        dropped = CounterMetricFamily(_PREFIX + "dropped", "frames dropped", labels=["reason"])
+        for drop in DropReason:
+            dropped.add_metric([drop.name.lower()], counted[f"DROPPED_{drop.name}"])
+        yield dropped
+        served = dict(self._jobs)
+        yield GaugeMetricFamily(_PREFIX + "jobs", "jobs that are served", value=len(served))
+        info = InfoMetricFamily(_PREFIX + "job", "the number of the job in a place", labels=["place"])
+        for place, job in sorted(served.items()):
+            info.add_metric([str(place)], {"job": str(job.number)})
+        yield info
+        # By place, as they are counted: under its number a job would begin with what those before it have left.
+        packets = CounterMetricFamily(
+            _PREFIX + "job_packets",
+            "packets with the number of the job in a place, accepted or dropped, of all jobs there so far",
+            labels=["place", "outcome"],
+        )
+        for place in range(self._places):
+            for name, outcome in zip(job_counters(place), ("accepted", "dropped"), strict=True):
+                packets.add_metric([str(place), outcome], counted[name])
+        yield packets
+
+
+def find_user(name: str) -> pwd.struct_passwd:
+    """The user to become.
+
+    Raises
+    ------
+    UserError
+        If there is none of this name, it is root, or we are not root and so cannot become anybody.
+    """
+    try:
+        user = pwd.getpwnam(name)
+    except KeyError:
+        raise UserError(f"--user: this machine knows no user {name!r}") from None
+    if user.pw_uid == 0:
+        raise UserError(f"--user: {name} is root: name a user who is not")
+    if os.geteuid() != 0:
+        raise UserError(f"--user: only root can become {name}: run as root, or leave it out")
+    return user
+
+
+def drop_privileges(user: pwd.struct_passwd) -> None:
+    """Become a user, with no groups but its own. Sockets that are open stay open.
+
+    Groups go first, and the user last: without root's rights nothing else could be given up.
+
+    Raises
+    ------
+    P4sgdError
+        If that fails, or if root's rights could be had back.
+    """
+    try:
+        os.setgroups([])
+        os.setresgid(user.pw_gid, user.pw_gid, user.pw_gid)
+        os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)
+    except OSError as error:
+        raise P4sgdError(f"cannot become {user.pw_name}: {error.strerror}") from error
+    is_left = os.getresuid() != (user.pw_uid,) * 3 or os.getresgid() != (user.pw_gid,) * 3 or os.getgroups()
+    if is_left or _can_be_root():
+        raise P4sgdError(f"root's rights could be had back after becoming {user.pw_name}")
+
+
+def _can_be_root() -> bool:
+    try:
+        os.setuid(0)
+    except PermissionError:
+        return False
+    return True

@@ -1,0 +1,153 @@
+"""A worker that is its generated Verilog under Verilator, with a network of real frames."""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.devices.members import before_write
+from p4sgd.host.devices.simulator import SimulatedBanks, Simulator
+from p4sgd.host.errors import UserError
+from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.config import WorkerConfig
+
+__all__ = ["SimulatedWorker"]
+
+
+_RUN_CYCLES = 1000
+"""Cycles that pass at a time during a run, unless the worker sends before: frames that come wait for so long."""
+
+_IDLE_CYCLES = 100
+"""Cycles that pass after a request or a frame that comes without a run, so that a probe leaves and an echo is seen."""
+
+_SLOWNESS = 2500
+"""Cycles of a board in the time that one of the simulation takes: there are some 10^5 a second."""
+
+
+class SimulatedWorker:
+    """A worker for a `BoardServer`. Its time passes only during a run, and for a moment after requests and frames.
+
+    What the host sees of RESEND_CYCLES and ECHO_CYCLES are about cycles of 4 ns of this machine's time, as of an
+    emulated worker: in cycles of the simulation it would wait for hours where others wait for seconds.
+
+    Parameters
+    ----------
+    config
+        Size of the worker.
+    send
+        Sends a frame of 64 bytes. It may lose it.
+
+    Raises
+    ------
+    P4sgdError
+        If a tool is missing, or the model cannot be built; later, if the simulator ends.
+    ValueError
+        If packets are to travel in UDP.
+    """
+
+    def __init__(self, config: WorkerConfig, send: Callable[[bytes], None]) -> None:
+        from p4sgd.sim.cluster.build import build_board
+
+        self._config = config
+        self._send = send
+        self._came: list[str] = []
+        self._busy = False
+        self._asked = False  # for something that takes time
+        self._simulator = Simulator(lambda: build_board(config), {})
+        self._banks = SimulatedBanks(config, 0, self._simulator)
+
+    @property
+    def config(self) -> WorkerConfig:
+        """Size of the worker."""
+        return self._config
+
+    @property
+    def idle(self) -> bool:
+        """Whether no run is wanted or under way."""
+        return not self._busy
+
+    @property
+    def next_work(self) -> int | None:
+        """Now, if there is anything to do."""
+        return 0 if self._busy or self._asked or self._came else None
+
+    @property
+    def memory_bytes(self) -> int:
+        """None that a limit is for: every bank has its size."""
+        return 0
+
+    def work(self) -> None:
+        """Let time pass, if there is anything to do."""
+        if self.next_work is None:
+            return
+        frames, self._came, self._asked = self._came, [], False
+        cycles = _RUN_CYCLES if self._busy else _IDLE_CYCLES
+        answer = self._simulator.request("exchange", frames=frames, cycles=cycles)
+        self._busy = not answer["idle"]
+        for frame in answer["frames"]:
+            self._send(bytes.fromhex(frame))
+
+    def receive(self, frame: bytes) -> None:
+        """Take a frame, of whatever length."""
+        self._came.append(frame.hex())
+
+    def read_register(self, offset: int) -> int:
+        """Read a word over AXI4-Lite."""
+        word = int(self._simulator.request("read", index=0, offset=offset))
+        if offset in (registers.RESEND_CYCLES.offset, registers.ECHO_CYCLES.offset):
+            return min(word * _SLOWNESS, 0xFFFFFFFF)
+        return word
+
+    def write_register(self, offset: int, word: int) -> None:
+        """Write a word over AXI4-Lite; a start first hands the memory over."""
+        before_write(offset, word, on_join=lambda first_round: None, on_start=self._before_start)
+        if offset == registers.RESEND_CYCLES.offset:
+            word = -(-word // _SLOWNESS)
+        self._simulator.request("write", index=0, offset=offset, word=word)
+        self._asked = True
+
+    def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
+        """A copy of bytes of a bank; what was never written is 0.
+
+        Raises
+        ------
+        UserError
+            If the bank is too small, or during a run.
+        """
+        self._check_idle()
+        return self._banks.read(bank, address, size)
+
+    def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
+        """Copy bytes into a bank.
+
+        Raises
+        ------
+        UserError
+            If the bank is too small, or during a run.
+        """
+        self._check_idle()
+        self._banks.write(bank, address, data)
+
+    def forget_memory(self, bank: int, address: int, size: int) -> None:
+        """Refuse what cannot be written, before it comes.
+
+        Raises
+        ------
+        UserError
+            As `write_memory`.
+        """
+        self._check_idle()
+        self._banks.check(bank, address, size)
+
+    def close(self) -> None:
+        """End the simulator."""
+        self._simulator.close()
+
+    def _before_start(self) -> None:
+        self._banks.hand_over()
+        self._busy = True
+
+    def _check_idle(self) -> None:
+        """The simulator's memories change during a run, without its host."""
+        if self._busy:
+            raise UserError("a run is under way: wait for its end, or end it")

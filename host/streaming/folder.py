@@ -1,0 +1,239 @@
+"""A folder of prepared data, as training sees it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from p4sgd.host.data import Dataset, FeatureSpace, Scaling
+from p4sgd.host.data.identity import DataIdentity
+from p4sgd.host.data.scaling import steps
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, check_same
+from p4sgd.host.errors import UserError
+from p4sgd.host.image.file import Image, image_file, open_image
+from p4sgd.host.losses import get_loss
+from p4sgd.host.streaming.manifest import (
+    LABELS,
+    MANIFEST,
+    MEANS,
+    VALIDATION,
+    VALIDATION_LABELS,
+    VALIDATION_SPARSE,
+    Manifest,
+    check_files,
+    load_manifest,
+)
+from p4sgd.host.streaming.state import OnProgress
+from p4sgd.host.training.options import TrainingOptions
+from p4sgd.host.training.preparation import Prepared, bias_value, check_capacity_for, hardware_values
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.run import FeatureFormat
+
+__all__ = ["PreparedFolder", "is_prepared", "open_prepared"]
+
+
+_FREE = ("loss", "precision")
+"""Options that training may choose anew: another loss of the same task, fewer bits than are stored."""
+
+
+def is_prepared(source: str | Path) -> bool:
+    """Whether a path is a folder of prepared data, all of it."""
+    return (Path(source) / MANIFEST).is_file()
+
+
+class PreparedFolder:
+    """The folder; see `open_prepared`.
+
+    Attributes
+    ----------
+    manifest
+        What is in it.
+    communicator
+        The processes that train on it together, each with a worker.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, sha256: str, communicator: Communicator) -> None:
+        self._path = path
+        self.manifest = manifest
+        self.communicator = communicator
+        self._sha256 = sha256
+
+    @property
+    def name(self) -> str:
+        """Its path."""
+        return str(self._path)
+
+    @property
+    def samples(self) -> int:
+        """How many samples it has, without those that are held out."""
+        return self.manifest.samples
+
+    @property
+    def space(self) -> FeatureSpace:
+        """The features of the samples."""
+        return self.manifest.space
+
+    @property
+    def identity(self) -> DataIdentity:
+        """What tells it from others."""
+        return DataIdentity(self.name, self.manifest.samples, self.space.count, self._sha256)
+
+    @property
+    def _workers(self) -> int:
+        return int(self.manifest.options["workers"])
+
+    @property
+    def _own_workers(self) -> range:
+        """Those of this process."""
+        return range(self.communicator.rank, self._workers, self.communicator.size)
+
+    def verify(self, on_progress: OnProgress | None = None) -> None:
+        """Compare every file that this process reads with its checksum, which reads all of it.
+
+        Raises
+        ------
+        UserError
+            If one is damaged.
+        """
+        others = {image_file(self._path, worker).name for worker in range(self._workers)} - {
+            image_file(self._path, worker).name for worker in self._own_workers
+        }
+        files = {name: facts for name, facts in self.manifest.files.items() if name not in others}
+        check_files(self._path, files, on_progress or (lambda step, done, total: None))
+
+    def options(self, asked: Mapping[str, Any], given: set[str]) -> dict[str, Any]:
+        """Options of a training run on it.
+
+        Parameters
+        ----------
+        asked
+            Fields of `TrainingOptions`.
+        given
+            Names of those that the user has chosen.
+
+        Raises
+        ------
+        UserError
+            If one that the user has chosen is not what the data were prepared with.
+        """
+        ours = {**self.manifest.options, "planes": self.manifest.stored}
+        for name in sorted(given & set(ours)):
+            if name not in _FREE and asked[name] != ours[name] and str(asked[name]) != str(ours[name]):
+                raise UserError(
+                    f"{self.name}: was prepared with {name.replace('_', '-')} {ours[name]}, not {asked[name]}: choose "
+                    f"that, or prepare the data again"
+                )
+        return {**asked, **{name: value for name, value in ours.items() if name not in given or name not in _FREE}}
+
+    def load(self, options: TrainingOptions, config: WorkerConfig) -> Prepared:
+        """What training needs; arrays and images are mapped, not loaded.
+
+        Raises
+        ------
+        UserError
+            If options or configuration are not those that it was prepared with, or if a file cannot be read.
+        """
+        manifest = self.manifest
+        self.check(options, config)
+        images = [open_image(image_file(self._path, worker), verify=False) for worker in range(options.workers)]
+        scaling = self._scaling(images)
+        slope, offset = hardware_values(scaling, options)
+        factor = steps(options.stored, manifest.signed) / 2.0 ** (options.stored - int(manifest.signed))
+        means = self._array(MEANS) * factor
+        if options.bias:
+            means = np.append(means, bias_value(options.stored, manifest.signed))
+        return Prepared(
+            name=self.name,
+            samples=manifest.samples,
+            space=self.space,
+            train=None,
+            train_labels=self._array(LABELS),
+            validation=self._validation() if manifest.validation_samples else None,
+            coding=manifest.labels,
+            features=FeatureFormat(options.stored, options.precision, manifest.signed),
+            images=[images[worker] for worker in self._own_workers],
+            slope=slope,
+            offset=offset,
+            scaling=manifest.scaling,
+            mean_square=manifest.mean_square,
+            means=means,
+            communicator=self.communicator,
+        )
+
+    def check(self, options: TrainingOptions, config: WorkerConfig) -> None:
+        """Refuse what it was not prepared for.
+
+        Raises
+        ------
+        UserError
+            If options or configuration are others.
+        """
+        manifest = self.manifest
+        self.options({**options.to_json(), "planes": options.stored}, set(manifest.options))
+        prepared_for, task = get_loss(manifest.options["loss"]).task, get_loss(options.loss).task
+        if task is not prepared_for:
+            raise UserError(
+                f"{self.name}: was prepared for a {prepared_for.value}, the loss {options.loss} is for a {task.value}: "
+                f"take another loss or prepare the data again"
+            )
+        ours = manifest.config
+        if (config.engines, config.lanes, config.ports) != (ours.engines, ours.lanes, ours.ports):
+            raise UserError(
+                f"{self.name}: was prepared for workers of {ours.engines} engines, {ours.lanes} lanes and {ours.ports} "
+                f"ports, these have {config.engines}, {config.lanes} and {config.ports}: prepare the data for them"
+            )
+        check_capacity_for(self.space.count, options, config)
+
+    def _scaling(self, images: list[Image]) -> Scaling:
+        """That of all features, from the images' parts."""
+        offset, scale = (
+            np.concatenate([getattr(image, part) for image in images])[: self.space.count]
+            for part in ("offset", "scale")
+        )
+        return Scaling(self.manifest.scaling, offset, scale, self.manifest.signed)
+
+    def _validation(self) -> Dataset:
+        manifest = self.manifest
+        if manifest.sparse:
+            data, indices, pointers = map(self._array, VALIDATION_SPARSE)
+            shape = (manifest.validation_samples, self.space.count)
+            features = scipy.sparse.csr_array((data, indices, pointers), shape=shape)
+        else:
+            features = self._array(VALIDATION)
+        return Dataset(
+            features,
+            self._array(VALIDATION_LABELS),
+            f"held-out samples of {self.name}",
+            manifest.labels.names,
+            feature_names=self.space.names,
+            zero_based=self.space.zero_based,
+        )
+
+    def _array(self, name: str) -> Any:
+        try:
+            return self.manifest.array(self._path, name)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{self._path / name}.npy: cannot read: {error}: prepare the data again") from error
+
+
+def open_prepared(path: Path, communicator: Communicator = SINGLE_PROCESS) -> PreparedFolder:
+    """Open a folder.
+
+    Parameters
+    ----------
+    path
+        The folder.
+    communicator
+        The processes that train on it together, each with the worker of its number; all see the folder.
+
+    Raises
+    ------
+    UserError
+        If it is not whole, of another version, or not the same for all of them. Whether its files are sound,
+        `PreparedFolder.verify` says.
+    """
+    manifest, sha256 = load_manifest(path)
+    check_same(communicator, sha256, f"{path}: is not the same folder for all ranks: give all of them the same")
+    return PreparedFolder(path, manifest, sha256, communicator)

@@ -1,0 +1,334 @@
+"""The steps of making a folder of prepared data: read twice, sort by buckets, pack bucket by bucket."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.data import Dataset, Scaling
+from p4sgd.host.data.read import Source
+from p4sgd.host.data.scaling import Extremes
+from p4sgd.host.errors import UserError
+from p4sgd.host.files import new_file, reserve
+from p4sgd.host.image.file import Image, ImageWriter, image_file
+from p4sgd.host.image.packing import PackedBlocks, plan_images
+from p4sgd.host.losses.loss import FloatArray
+from p4sgd.host.streaming import OPTIONS
+from p4sgd.host.streaming import plan as plans
+from p4sgd.host.streaming.buckets import Buckets, stored_values, write_held_out
+from p4sgd.host.streaming.manifest import (
+    LABELS,
+    MANIFEST,
+    MEANS,
+    VALIDATION,
+    VALIDATION_LABELS,
+    VALIDATION_SPARSE,
+    Manifest,
+    SourceFacts,
+    hash_files,
+)
+from p4sgd.host.streaming.plan import Plan, first_pass, make_plan
+from p4sgd.host.streaming.state import FirstPass, OnProgress, State, Step, check_unchanged
+from p4sgd.host.training.options import TrainingOptions
+from p4sgd.host.training.preparation import check_capacity_for, mean_square, sampled, square_norms
+from p4sgd.hw.spec.config import WorkerConfig
+
+__all__ = ["ROWS", "SOURCE_LABELS", "Steps", "sync_folder"]
+
+
+SOURCE_LABELS = "source_labels.npy"
+"""All labels, in the order of the file."""
+
+ROWS = "rows"
+"""Folder of the buckets."""
+
+_SUMMED_VALUES = 1 << 20
+"""Values that are scaled at once, about, to be added up."""
+
+_KEPT_BYTES = 1 << 28
+"""Rows that go to buckets before the state is written again."""
+
+
+class Steps:
+    """One attempt, in an unfinished folder that nobody else works in.
+
+    Parameters
+    ----------
+    source, options, config, memory, on_progress
+        See `p4sgd.host.streaming.make.make_folder`.
+    work
+        The folder.
+    job
+        Of `describe_job`.
+    state
+        What is done already.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        options: TrainingOptions,
+        config: WorkerConfig | Callable[[int], WorkerConfig],
+        work: Path,
+        memory: int,
+        job: dict[str, Any],
+        state: State,
+        on_progress: OnProgress,
+    ) -> None:
+        self._source = source
+        self._options = options
+        self._choose = config
+        self._work = work
+        self._memory = memory
+        self._job = job
+        self._tell = on_progress
+        self._state = state
+
+    def run(self) -> None:
+        """Do what is left to do.
+
+        Raises
+        ------
+        UserError
+            As `p4sgd.host.streaming.make.make_folder`.
+        OSError
+            If the folder cannot be written.
+        """
+        if not (self._work / MANIFEST).exists():
+            found, labels = self._survey()
+            choose, features = self._choose, found.space.count
+            config = choose if isinstance(choose, WorkerConfig) else choose(features)
+            check_capacity_for(features, self._options, config)
+            plan = make_plan(found, labels, self._options, plans.bucket_rows(found, self._memory), self._source.name)
+            del labels
+            buckets = Buckets(self._work / ROWS, features, plan.rows, np.dtype(found.dtype), sparse=found.sparse)
+            buckets.sizes = dict(self._state.sizes)
+            if self._state.placed < found.samples:
+                self._sort(found, plan, buckets, config)
+            scaling = self._scaling(found)
+            self._pack(found, plan, buckets, scaling, config)
+            self._finish(found, plan, scaling, config)
+
+    # -- the steps -----------------------------------------------------------------------------------------------------
+
+    def _survey(self) -> tuple[FirstPass, npt.NDArray[np.float64]]:
+        if self._state.first_pass is None:
+            found, labels = first_pass(self._source, self._tell)
+            check_unchanged(self._job, self._source)
+            with new_file(self._work / SOURCE_LABELS) as file:
+                np.save(file, labels)
+            self._state.first_pass = found
+            self._save()
+            return found, labels
+        labels = np.load(self._work / SOURCE_LABELS)
+        return self._state.first_pass, labels
+
+    def _sort(self, found: FirstPass, plan: Plan, buckets: Buckets, config: WorkerConfig) -> None:
+        """Read all samples again, each to its bucket."""
+        state = self._state
+        if state.extremes is None:
+            state.extremes = Extremes(found.space.count)
+            self._check_room(found, plan, config)
+        buckets.restore(state.sizes)
+        first, since = 0, 0
+        edge = plan.train_buckets * plan.rows
+        for block in self._source.blocks(found.space):
+            skipped = min(max(state.placed - first, 0), block.samples)
+            first += block.samples
+            self._tell(Step.SORT, self._source.position, self._source.size)
+            if skipped == block.samples:
+                continue
+            if first > found.samples:
+                break
+            features = block.features[skipped:]
+            destinations = plan.destinations[first - features.shape[0] : first]
+            buckets.add(features, destinations)
+            held_out = destinations >= edge
+            state.extremes.add(features[~held_out])
+            state.held_out += stored_values(features[held_out])
+            state.placed = first
+            since += stored_values(features) * 8
+            if since > _KEPT_BYTES:
+                self._keep(buckets)
+                since = 0
+        check_unchanged(self._job, self._source)
+        if first != found.samples:
+            raise UserError(f"{self._source.name}: has changed while it was read: begin anew")
+        self._keep(buckets)
+
+    def _keep(self, buckets: Buckets) -> None:
+        buckets.sync()
+        sync_folder(self._work / ROWS)
+        self._state.sizes = sorted(buckets.sizes.items())
+        self._save()
+
+    def _scaling(self, found: FirstPass) -> Scaling:
+        assert self._state.extremes is not None
+        low, high = self._state.extremes.range()
+        return Scaling.of_range(low, high, self._options.scaling, sparse=found.sparse)
+
+    def _pack(self, found: FirstPass, plan: Plan, buckets: Buckets, scaling: Scaling, config: WorkerConfig) -> None:
+        """Bucket by bucket: put the samples in order, and into the images."""
+        state, options = self._state, self._options
+        if state.mean_square is None:
+            state.mean_square = mean_square(_first_norms(plan, buckets, scaling), bias=options.bias)
+            state.sums = np.zeros(found.space.count)
+            self._save()
+        images = self._images(plan, scaling, config)
+        done = sum(map(plan.samples_of, range(state.packed)))
+        with contextlib.ExitStack() as files:
+            writers = self._open_images(images, files)
+            for bucket in range(state.packed, plan.buckets):
+                if bucket < plan.train_buckets:
+                    self._pack_bucket(bucket, plan, buckets, scaling, images, writers)
+                else:
+                    self._hold_out_bucket(bucket, plan, buckets, found)
+                for writer in writers:
+                    writer.sync()
+                state.packed = bucket + 1
+                state.written = [writer.written for writer in writers]
+                self._save()
+                buckets.drop(bucket)
+                done += plan.samples_of(bucket)
+                self._tell(Step.PACK, done, found.samples)
+            for writer in writers:
+                writer.finish()
+                writer.sync()
+
+    def _pack_bucket(
+        self,
+        bucket: int,
+        plan: Plan,
+        buckets: Buckets,
+        scaling: Scaling,
+        images: list[Image],
+        writers: list[ImageWriter],
+    ) -> None:
+        samples = plan.samples_of(bucket)
+        data = Dataset(buckets.load(bucket, samples), np.zeros(samples), self._source.name)
+        self._add_sums(data, scaling)
+        if bucket == plan.train_buckets - 1:
+            samples = images[0].layout.samples - bucket * plan.rows
+        for block in PackedBlocks(data, images, scaling, samples):
+            for part, writer in zip(block, writers, strict=True):
+                writer.append_lines(part)
+
+    def _hold_out_bucket(self, bucket: int, plan: Plan, buckets: Buckets, found: FirstPass) -> None:
+        features = buckets.load(bucket, plan.samples_of(bucket))
+        shape = (plan.validation_labels.size, found.space.count)
+        first, state = (bucket - plan.train_buckets) * plan.rows, self._state
+        write_held_out(self._work, features, shape, first=first, stored=state.held_out, written=state.validation)
+        state.validation += stored_values(features)
+
+    def _finish(self, found: FirstPass, plan: Plan, scaling: Scaling, config: WorkerConfig) -> None:
+        """What is left: labels, means, checksums, and the manifest, after which everything is there."""
+        state, options, work = self._state, self._options, self._work
+        assert state.sums is not None
+        assert state.mean_square is not None
+        arrays = {LABELS: plan.train_labels, MEANS: scaling.zero * found.sparse + state.sums / plan.train_labels.size}
+        if plan.validation_labels.size:
+            arrays[VALIDATION_LABELS] = plan.validation_labels
+        for name, array in arrays.items():
+            with new_file(work / f"{name}.npy") as file:
+                np.save(file, array)
+        names = [f"{name}.npy" for name in arrays]
+        names += [image_file(work, worker).name for worker in range(options.workers)]
+        if plan.validation_labels.size:
+            names += [f"{name}.npy" for name in (VALIDATION_SPARSE if found.sparse else (VALIDATION,))]
+        source = self._source
+        Manifest(
+            source=SourceFacts(source.path.name, source.size, found.sha256, found.samples),
+            options={name: getattr(options, name) for name in OPTIONS},
+            config=config,
+            samples=plan.train_labels.size,
+            validation_samples=plan.validation_labels.size,
+            space=found.space,
+            sparse=found.sparse,
+            scaling=scaling.kind,
+            signed=scaling.signed,
+            labels=plan.coding,
+            mean_square=state.mean_square,
+            files=hash_files(work, names, self._tell),
+        ).save(work)
+        sync_folder(work)
+
+    # -- details -------------------------------------------------------------------------------------------------------
+
+    def _save(self) -> None:
+        self._state.save(self._work)
+
+    def _check_room(self, found: FirstPass, plan: Plan, config: WorkerConfig) -> None:
+        """Refuse a disk that is too small for the images and the buckets that they are made of, before any is there."""
+        value = np.dtype(found.dtype).itemsize
+        rows = found.stored * (value + 4 * found.sparse) + 24 * found.samples
+        held_out = rows * plan.validation_labels.size // found.samples
+        unknown = np.zeros(found.space.count)
+        images = self._images(plan, Scaling(self._options.scaling, unknown, unknown, signed=True), config)
+        needed = rows + held_out + sum(map(ImageWriter.file_bytes, images))
+        free = shutil.disk_usage(self._work).free
+        if needed > free:
+            raise UserError(
+                f"{self._work}: preparing the data takes {needed / 1e6:,.1f} MB of the disk, {free / 1e6:,.1f} MB are "
+                f"free: free some space or choose another folder"
+            )
+
+    def _images(self, plan: Plan, scaling: Scaling, config: WorkerConfig) -> list[Image]:
+        options = self._options
+        return plan_images(
+            plan.coding.integers(plan.train_labels),
+            scaling,
+            config,
+            workers=options.workers,
+            stored=options.stored,
+            batch=options.batch,
+            bias=options.bias,
+        )
+
+    def _open_images(self, images: list[Image], files: contextlib.ExitStack) -> list[ImageWriter]:
+        writers = []
+        for index, image in enumerate(images):
+            written = self._state.written[index] if self._state.written else None
+            path = image_file(self._work, image.worker)
+            file = files.enter_context(path.open("w+b" if written is None else "r+b"))
+            if written is None:
+                reserve(file, ImageWriter.file_bytes(image))
+            writers.append(ImageWriter(file, image, written))
+        sync_folder(self._work)
+        return writers
+
+    def _add_sums(self, data: Dataset, scaling: Scaling) -> None:
+        """Add up the scaled features; of sparse samples what they differ in from zeros."""
+        sums = self._state.sums
+        assert sums is not None
+        step = max(1, _SUMMED_VALUES * data.samples // max(1, stored_values(data.features)))
+        for first in range(0, data.samples, step):
+            features = data.features[first : first + step]
+            if isinstance(features, np.ndarray):
+                sums += scaling.apply(features).sum(axis=0)
+            else:
+                differences = scaling.apply_stored(features) - scaling.zero[features.indices]
+                sums += np.bincount(features.indices, differences, minlength=data.feature_count)
+
+
+def _first_norms(plan: Plan, buckets: Buckets, scaling: Scaling) -> FloatArray:
+    """Squared norms of the first samples to train on, as many as their mean is taken of."""
+    count = sampled(plan.train_labels.size, scaling.scale.size)
+    norms = []
+    for bucket in range(-(-count // plan.rows)):
+        features = buckets.load(bucket, plan.samples_of(bucket))
+        norms.append(square_norms(features[: count - bucket * plan.rows], scaling))
+    return np.concatenate(norms)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names of a folder on the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,1 +1,0 @@
-"""Controllers of aggregators: what a switch must be told before workers can use it."""

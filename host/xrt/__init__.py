@@ -1,0 +1,1 @@
+"""Boards of this machine, through XRT."""

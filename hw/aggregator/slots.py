@@ -1,0 +1,324 @@
+"""Memories of the aggregator, changed in order: what is known of every slot, and its sums.
+
+A memory whose words are changed in the order of their readings, one a cycle.
+
+What is known of every slot, and what comes of a packet.
+
+The sums of every slot.
+"""
+
+from typing import Any
+
+from amaranth.hdl import Const, Module, Mux, ShapeLike, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from p4sgd.hw.aggregator.admission import OUTCOME, STATE, SlotOp, slot_item
+from p4sgd.hw.net.packet import VALUES_LAYOUT
+from p4sgd.hw.primitives import pipeline, ram_style
+from p4sgd.hw.spec.aggregator import AggregatorConfig
+from p4sgd.hw.spec.packet import ROUND_BITS, VALUES
+from p4sgd.hw.spec.run import MAX_WORKERS
+
+__all__ = ["ReadModifyWrite", "SlotTable", "SumTable"]
+
+
+_RECENT = 5
+"""Words that are not in the memory yet when one is read: those read so many cycles before, or fewer."""
+
+
+class ReadModifyWrite(wiring.Component):
+    """Reads a word, and writes what becomes of it `LATENCY` cycles later; the next reading may be of the same word.
+
+    A word that was read less than six cycles before is not taken from the memory but from those on the way there. So
+    ``made`` must be given for every word that is read, changed or not::
+
+        address ──▶ memory ──▶ register ──▶ before ──▶ old ──▶ (outside) ──▶ made ─▶ memory
+           0                      2           3         4                    4         5
+
+    Parameters
+    ----------
+    shape
+        Of a word.
+    depth
+        Words; all are 0 at first.
+
+    Members
+    -------
+    address : In(range(depth))
+        Word to read; there is one in every cycle.
+    before : Out(shape)
+        The word as it was read by the item before last, 3 cycles later.
+    follows : Out(1)
+        With ``before``: the last item had the same word, and what it makes of it is not in ``before``.
+    old : Out(shape)
+        The word, `LATENCY` cycles later.
+    made : In(shape), write : In(1)
+        What becomes of it, in the same cycle; and whether this is to be kept, without which ``made`` is ``old``.
+    """
+
+    LATENCY = 4
+
+    def __init__(self, shape: ShapeLike, depth: int) -> None:
+        self._shape = shape
+        self._depth = depth
+        super().__init__(
+            {
+                "address": In(range(depth)),
+                "before": Out(shape),
+                "follows": Out(1),
+                "old": Out(shape),
+                "made": In(shape),
+                "write": In(1),
+            }
+        )
+
+    address: Signal
+    before: Any
+    follows: Signal
+    old: Any
+    made: Any
+    write: Signal
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        memory: Memory = Memory(shape=self._shape, depth=self._depth, init=[], attrs=ram_style(self._depth))
+        m.submodules.memory = memory
+        read_port = memory.read_port()
+        write_port = memory.write_port()
+        addresses = pipeline(m, self.address, self.LATENCY + 1, "address", reset_less=True)
+        read: Any = Signal(self._shape, reset_less=True)
+        m.d.comb += read_port.addr.eq(self.address)
+        m.d.sync += read.eq(read_port.data)
+
+        # Whether the item so many cycles before had the same word; in step with `before` and, but for the last, `read`.
+        same = Signal(_RECENT, reset_less=True)
+        m.d.sync += [bit.eq(self.address == addresses[1 + distance]) for distance, bit in enumerate(same)]
+        same_as = pipeline(m, same, 2, "same", reset_less=True)
+        lately = pipeline(m, self.made, _RECENT - 2, "lately", reset_less=True)
+        recent: Any = read
+        for distance in range(_RECENT, 1, -1):
+            recent = Mux(same_as[1][distance - 1], lately[distance - 2], recent)
+        m.d.sync += [self.before.eq(recent), self.old.eq(Mux(self.follows, self.made, self.before))]
+        m.d.comb += self.follows.eq(same_as[2][0])
+
+        m.d.sync += [
+            write_port.addr.eq(addresses[self.LATENCY]),
+            write_port.data.eq(self.made),
+            write_port.en.eq(self.write),
+        ]
+        return m
+
+
+_LEFT_BITS = MAX_WORKERS.bit_length()
+
+_WORD = data.StructLayout(
+    {
+        "state": STATE,
+        "fresh": 1,
+        "partials_left": _LEFT_BITS,  # shards that are not in `aggregated`; in a fresh slot anything but 0
+        "acks_left": _LEFT_BITS,
+    }
+)
+
+
+class SlotTable(wiring.Component):
+    """The aggregator's state machine of hw/net/README.md, for an item a cycle.
+
+    Comparisons are made before an item's turn, with its slot as the item before last left it; what the last item makes
+    of the slot is known by then and corrects them::
+
+        item ─▶ ReadModifyWrite ─▶ before ─▶ same round? next? has it?  ─▶ turn ─▶ outcome
+          0                          3                                      4        5
+
+    Members
+    -------
+    item : In(slot_item(config))
+        One in every cycle.
+    ours : In(1)
+        `OURS_LATENCY` cycles later: a PARTIAL or ACK has passed all other checks. Else it only looks.
+    outcome : Out(OUTCOME)
+        `LATENCY` cycles after the item; all 0 unless it is a PARTIAL or ACK that was ``ours``.
+    state : Out(STATE)
+        With it: the slot before the item.
+    """
+
+    OURS_LATENCY = 3
+    LATENCY = ReadModifyWrite.LATENCY + 1
+
+    def __init__(self, config: AggregatorConfig) -> None:
+        self._config = config
+        super().__init__({"item": In(slot_item(config)), "ours": In(1), "outcome": Out(OUTCOME), "state": Out(STATE)})
+
+    item: Any
+    ours: Signal
+    outcome: Any
+    state: Any
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.words = words = ReadModifyWrite(_WORD, self._config.jobs * self._config.slots)
+        m.d.comb += words.address.eq(self.item.address)
+        items = pipeline(m, self.item, ReadModifyWrite.LATENCY, "item", reset_less=True)
+        last, turn = items[3], items[4]
+
+        # Of an item to the one before it, if both have the same slot.
+        follows_same = Signal(reset_less=True)
+        follows_next = Signal(reset_less=True)
+        follows_early = Signal(reset_less=True)
+        follows_shard = Signal(reset_less=True)
+        ahead = Signal(ROUND_BITS)
+        m.d.comb += ahead.eq(items[2].round - items[3].round)
+        m.d.sync += [
+            follows_same.eq(ahead == 0),
+            follows_next.eq(ahead == 1),
+            follows_early.eq(ahead[-1]),
+            follows_shard.eq(items[2].shard == items[3].shard),
+        ]
+
+        # Of an item to its slot.
+        same_round = Signal(reset_less=True)
+        next_round = Signal(reset_less=True)
+        early_round = Signal(reset_less=True)
+        had_partial = Signal(reset_less=True)
+        had_ack = Signal(reset_less=True)
+        bit = Signal(MAX_WORKERS, reset_less=True)
+        round_before = Signal(ROUND_BITS, reset_less=True)  # items[3].round - 1
+        is_partial = Signal(reset_less=True)
+        is_ack = Signal(reset_less=True)
+        resets = Signal(reset_less=True)
+        begins = Signal()
+        joins = Signal()
+        acknowledges = Signal()
+        known = words.before.state
+        last_bit = Const(1) << last.shard
+        anew = words.follows & (begins | resets)
+        m.d.sync += [
+            round_before.eq(items[2].round - 1),
+            same_round.eq(Mux(anew, follows_same, last.round == known.round)),
+            next_round.eq(Mux(anew, follows_next, round_before == known.round)),
+            early_round.eq(Mux(anew, follows_early, (last.round - known.round)[ROUND_BITS - 1])),
+            had_partial.eq(
+                Mux(
+                    anew,
+                    begins & follows_shard,
+                    (known.aggregated & last_bit).any() | (words.follows & joins & follows_shard),
+                )
+            ),
+            had_ack.eq(
+                ~anew & ((known.acknowledged & last_bit).any() | (words.follows & acknowledges & follows_shard))
+            ),
+            bit.eq(last_bit),
+            is_partial.eq(self.ours & (last.kind == SlotOp.PARTIAL)),
+            is_ack.eq(self.ours & (last.kind == SlotOp.ACK)),
+            resets.eq(last.kind == SlotOp.RESET),
+        ]
+
+        # Its turn.
+        old, made = words.old, words.made
+        complete = old.partials_left == 0
+        over = old.acks_left == 0
+        known_partial = is_partial & same_round & ~old.fresh
+        known_ack = is_ack & same_round & complete
+        m.d.comb += [
+            begins.eq(is_partial & next_round),
+            joins.eq(known_partial & ~had_partial),
+            acknowledges.eq(known_ack & ~had_ack),
+            made.eq(old),
+            words.write.eq(begins | joins | acknowledges | resets),
+        ]
+        with m.If(resets):
+            m.d.comb += [made.fresh.eq(1), made.partials_left.eq(~0), made.state.aggregated.eq(0)]
+        with m.If(begins):
+            m.d.comb += [made.fresh.eq(0), made.partials_left.eq(turn.workers - 1), made.state.aggregated.eq(bit)]
+        with m.If(begins | resets):
+            m.d.comb += [
+                made.state.round.eq(turn.round),
+                made.acks_left.eq(turn.workers),
+                made.state.acknowledged.eq(0),
+            ]
+        with m.If(joins):
+            m.d.comb += [
+                made.partials_left.eq(old.partials_left - 1),
+                made.state.aggregated.eq(old.state.aggregated | bit),
+            ]
+        with m.If(acknowledges):
+            m.d.comb += [made.acks_left.eq(old.acks_left - 1), made.state.acknowledged.eq(old.state.acknowledged | bit)]
+
+        full = Signal()
+        clear = Signal()
+        duplicate = Signal()
+        m.d.comb += [
+            full.eq(
+                (begins & (turn.workers == 1))
+                | (joins & (old.partials_left == 1))
+                | (known_partial & had_partial & complete)
+            ),
+            clear.eq(
+                (acknowledges & (old.acks_left == 1))
+                | (known_ack & had_ack & over)
+                | (is_ack & early_round & ~old.fresh)
+            ),
+            duplicate.eq((known_partial & had_partial & ~complete) | (known_ack & had_ack & ~over)),
+        ]
+        m.d.sync += [
+            self.state.eq(old.state),
+            self.outcome.begins.eq(begins),
+            self.outcome.joins.eq(joins),
+            self.outcome.acknowledges.eq(acknowledges),
+            self.outcome.full.eq(full),
+            self.outcome.clear.eq(clear),
+            self.outcome.to_all.eq(begins | joins | acknowledges),
+            self.outcome.duplicate.eq(duplicate),
+            self.outcome.stale.eq((is_partial | is_ack) & ~(begins | joins | acknowledges | full | clear | duplicate)),
+        ]
+        return m
+
+
+class SumTable(wiring.Component):
+    """Adds values to the sums of a slot, or begins anew with them, once a cycle.
+
+    Sums are 32-bit two's complement: clamped partials cannot wrap them, and what a faulty sender makes of them is
+    defined all the same.
+
+    Members
+    -------
+    address : In(job_bits + slot_bits)
+        The slot; one in every cycle.
+    values : In(VALUES_LAYOUT), begins : In(1), joins : In(1)
+        `ReadModifyWrite.LATENCY` cycles later: what comes to it, whether its sums begin with them, whether they are
+        added. With neither they count for nothing.
+    sums : Out(VALUES_LAYOUT)
+        Then, `LATENCY` cycles after the address.
+    """
+
+    LATENCY = ReadModifyWrite.LATENCY + 1
+
+    def __init__(self, config: AggregatorConfig) -> None:
+        self._depth = config.jobs * config.slots
+        super().__init__(
+            {
+                "address": In(range(self._depth)),
+                "values": In(VALUES_LAYOUT),
+                "begins": In(1),
+                "joins": In(1),
+                "sums": Out(VALUES_LAYOUT),
+            }
+        )
+
+    address: Signal
+    values: Any
+    begins: Signal
+    joins: Signal
+    sums: Any
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.words = words = ReadModifyWrite(VALUES_LAYOUT, self._depth)
+        m.d.comb += [words.address.eq(self.address), words.write.eq(self.begins | self.joins)]
+        for index in range(VALUES):
+            known = Mux(self.begins, 0, words.old[index])
+            m.d.comb += words.made[index].eq(known + Mux(words.write, self.values[index], 0))
+        m.d.sync += self.sums.eq(words.made)
+        return m

@@ -1,1 +1,0 @@
-"""Backward: deltas and kept lines to exact gradients, one plane a cycle."""

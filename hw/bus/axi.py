@@ -1,0 +1,200 @@
+"""AXI4, AXI4-Lite (ARM IHI 0022) and Ethernet frames on AXI4-Stream.
+
+AXI4 memory bus (ARM IHI 0022), as far as sequential bursts need it.
+
+AXI4-Lite register bus (ARM IHI 0022, part B).
+
+Ethernet frames on a 512-bit AXI4-Stream.
+
+A memory port through registers, both ways.
+"""
+
+from typing import Any
+
+from amaranth.hdl import Module, Value, ValueLike, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from p4sgd.hw.bus.stream import RegisterSlice, connect_stream
+from p4sgd.hw.spec.register_map import ADDRESS_BITS
+
+__all__ = [
+    "ADDRESS_CARRY_BITS",
+    "BOUNDARY",
+    "BURST_INCR",
+    "FRAME_BEAT_BYTES",
+    "LITE_DATA_BITS",
+    "LITE_READ",
+    "LITE_RESPONSE",
+    "LITE_WRITE",
+    "MAX_BEATS",
+    "RESPONSE_OKAY",
+    "Axi4LiteSignature",
+    "Axi4Signature",
+    "Axi4Slice",
+    "FrameBeat",
+    "tag_of",
+    "tagged_beat",
+]
+
+
+BOUNDARY = 4096
+"""A burst must not cross a multiple of this many bytes (IHI 0022, A3.4.1)."""
+
+MAX_BEATS = 256
+"""Most beats of a burst."""
+
+BURST_INCR = 0b01
+"""Burst type: consecutive addresses."""
+
+MEMORY_ADDRESS_BITS = 64
+"""Width of byte addresses."""
+
+ADDRESS_CARRY_BITS = 48
+"""Masters count addresses in this many bits and take the rest from the base: a buffer must not cross 2^48 bytes."""
+
+RESPONSE_OKAY = 0b00
+"""Response of a successful transfer; others are errors."""
+
+
+class Axi4Signature(wiring.Signature):
+    """A memory port, seen from the master. One ID, so transactions of a channel stay in order.
+
+    Parameters
+    ----------
+    data_bits
+        Width of the data: a power of two, 8 to 1024.
+    read, write
+        Whether the port has the channels for reading and for writing.
+
+    Members
+    -------
+    aw, ar : Out(stream of {addr, len, size, burst})
+        Requests; ``len`` is the number of beats less one, ``size`` log2 of the bytes of a beat.
+    w : Out(stream of {data, strb, last})
+    b : In(stream of {resp})
+    r : In(stream of {data, resp, last})
+    """
+
+    def __init__(self, *, data_bits: int, read: bool = True, write: bool = True) -> None:
+        if data_bits not in (8, 16, 32, 64, 128, 256, 512, 1024):
+            raise ValueError(f"data_bits must be a power of two, 8 to 1024, not {data_bits}")
+        self.data_bits = data_bits
+        self.request_layout = data.StructLayout({"addr": MEMORY_ADDRESS_BITS, "len": 8, "size": 3, "burst": 2})
+        self.write_layout = data.StructLayout({"data": data_bits, "strb": data_bits // 8, "last": 1})
+        self.response_layout = data.StructLayout({"resp": unsigned(2)})
+        self.read_layout = data.StructLayout({"data": data_bits, "resp": 2, "last": 1})
+        writing = {
+            "aw": Out(stream.Signature(self.request_layout)),
+            "w": Out(stream.Signature(self.write_layout)),
+            "b": In(stream.Signature(self.response_layout)),
+        }
+        reading = {
+            "ar": Out(stream.Signature(self.request_layout)),
+            "r": In(stream.Signature(self.read_layout)),
+        }
+        super().__init__((writing if write else {}) | (reading if read else {}))
+
+    @property
+    def size(self) -> int:
+        """Value of ``size`` for beats of the whole width."""
+        return (self.data_bits // 8).bit_length() - 1
+
+
+LITE_DATA_BITS = 32
+
+LITE_WRITE = data.StructLayout({"data": LITE_DATA_BITS, "strb": LITE_DATA_BITS // 8})
+"""Payload of the w channel."""
+
+LITE_RESPONSE = data.StructLayout({"resp": unsigned(2)})
+"""Payload of the b channel."""
+
+LITE_READ = data.StructLayout({"data": LITE_DATA_BITS, "resp": 2})
+"""Payload of the r channel."""
+
+
+class Axi4LiteSignature(wiring.Signature):
+    """A register port, seen from the master.
+
+    Members
+    -------
+    aw, ar : Out(stream of {addr})
+    w : Out(stream of WRITE)
+    b : In(stream of RESPONSE)
+    r : In(stream of READ)
+    """
+
+    def __init__(self) -> None:
+        address = data.StructLayout({"addr": ADDRESS_BITS})
+        super().__init__(
+            {
+                "aw": Out(stream.Signature(address)),
+                "w": Out(stream.Signature(LITE_WRITE)),
+                "b": In(stream.Signature(LITE_RESPONSE)),
+                "ar": Out(stream.Signature(address)),
+                "r": In(stream.Signature(LITE_READ)),
+            }
+        )
+
+
+FRAME_BEAT_BYTES = 64
+"""Bytes of a beat: the data width of the 100G Ethernet MACs' AXI4-Stream."""
+
+FrameBeat = data.StructLayout(
+    {
+        "data": unsigned(8 * FRAME_BEAT_BYTES),
+        "keep": unsigned(FRAME_BEAT_BYTES),
+        "last": unsigned(1),
+    }
+)
+"""One beat of a frame: AXI4-Stream's TDATA, TKEEP and TLAST.
+
+Byte i of the beat is ``data[8i:8i+8]`` and is there if ``keep[i]``; ``last`` marks the last beat of a frame. The first
+byte on the wire is byte 0. The frame check sequence is not part of it.
+"""
+
+
+def tagged_beat(tag_bits: int) -> data.StructLayout:
+    """A beat with a tag, that is the same in all beats of a frame; none if it has 0 bits."""
+    return data.StructLayout({"beat": FrameBeat} | ({"tag": tag_bits} if tag_bits else {}))
+
+
+def tag_of(payload: ValueLike) -> Value:
+    """The tag of a `tagged_beat`, of 0 bits if it has none."""
+    return Value.cast(payload)[FrameBeat.size :]
+
+
+class Axi4Slice(wiring.Component):
+    """A `RegisterSlice` in each channel of a memory port: a read takes two cycles more, and throughput is the same.
+
+    Channels do not know of each other, so what is ordered within each stays so, and AXI4 orders nothing else.
+
+    Parameters
+    ----------
+    bus
+        Of the port; it may have the channels of one way only.
+
+    Members
+    -------
+    master : In(bus)
+        What the master is connected to.
+    memory : Out(bus)
+        The port, as if it were the master's.
+    """
+
+    def __init__(self, bus: Axi4Signature) -> None:
+        self._bus = bus
+        super().__init__({"master": In(bus), "memory": Out(bus)})
+
+    master: Any
+    memory: Any
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        for name, member in self._bus.members.items():
+            master, memory = (getattr(port, name) for port in (self.master, self.memory))
+            m.submodules[name] = each = RegisterSlice(master.payload.shape())
+            source, sink = (master, memory) if member.flow is Out else (memory, master)
+            connect_stream(m, wiring.flipped(source), each.i)
+            connect_stream(m, each.o, wiring.flipped(sink))
+        return m

@@ -1,0 +1,1 @@
+"""The datapath of an engine: lines and weights in, new weights out."""

@@ -1,0 +1,168 @@
+"""Weights between memory and the model.
+
+Weights from memory to the model.
+
+Weights from the model to memory.
+"""
+
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from p4sgd.hw.bus.axi import ADDRESS_CARRY_BITS, BURST_INCR, RESPONSE_OKAY, Axi4Signature
+from p4sgd.hw.datapath.model import MODEL_READ_LATENCY, ReadPort, weights_layout
+from p4sgd.hw.spec.config import WorkerConfig
+
+__all__ = ["ModelLoader", "ModelStorer"]
+
+
+class ModelLoader(wiring.Component):
+    """Joins `WorkerConfig.weight_beats` beats of memory port 0 to the weights of one chunk, the first beat lowest.
+
+    Takes the beats of a chunk in as many cycles and pauses for one while the chunk is taken; latency 1 cycle after the
+    last beat. The model is loaded once a run.
+
+    Members
+    -------
+    beats : In(stream of unsigned(port_bits))
+    chunks : Out(stream of weights_layout)
+    zero : In(1)
+        Pulse while no beats come: ``chunks`` shows zeros.
+    """
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._beats = config.weight_beats
+        self._port_bits = config.port_bits
+        super().__init__(
+            {
+                "beats": In(stream.Signature(config.port_bits)),
+                "chunks": Out(stream.Signature(weights_layout(config))),
+                "zero": In(1),
+            }
+        )
+
+    beats: stream.Interface
+    chunks: stream.Interface
+    zero: Signal
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        word = Signal(self._beats * self._port_bits, reset_less=True)
+        count = Signal(range(self._beats))
+        m.d.comb += [self.chunks.payload.eq(word), self.beats.ready.eq(~self.chunks.valid)]
+        with m.If(self.chunks.ready):
+            m.d.sync += self.chunks.valid.eq(0)
+        with m.If(self.beats.valid & self.beats.ready):
+            m.d.sync += [word.eq(Cat(word, self.beats.payload)[self._port_bits :]), count.eq(count + 1)]
+            with m.If(count == self._beats - 1):
+                m.d.sync += [count.eq(0), self.chunks.valid.eq(1)]
+        with m.If(self.zero):
+            m.d.sync += word.eq(0)
+        return m
+
+
+class ModelStorer(wiring.Component):
+    """Writes the weights of ``chunks`` chunks to memory, one AXI burst a chunk.
+
+    A chunk is `WorkerConfig.weight_beats` beats, at most 256 bytes and aligned to its size, so no burst crosses a 4 KiB
+    boundary. 9 cycles a chunk, or 13 with two ports an engine, with a memory that is always ready: the model is stored
+    once a run.
+
+    Members
+    -------
+    memory : Out(AXI4, write channels)
+    weights : Out(ReadPort)
+    start : In(1)
+        Pulse while idle.
+    chunks : In(17)
+        Chunks to store, at least 1; stable.
+    base : In(64)
+        Byte address, a multiple of 4096; stable.
+    done : Out(1)
+        Pulse: all is written and acknowledged.
+    error : Out(1)
+        Pulse: a response was not OKAY.
+    """
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._config = config
+        self._bus = Axi4Signature(data_bits=config.port_bits, read=False)
+        super().__init__(
+            {
+                "memory": Out(self._bus),
+                "weights": Out(ReadPort(config)),
+                "start": In(1),
+                "chunks": In(17),
+                "base": In(64),
+                "done": Out(1),
+                "error": Out(1),
+            }
+        )
+
+    memory: Any
+    weights: Any
+    start: Signal
+    chunks: Signal
+    base: Signal
+    done: Signal
+    error: Signal
+
+    def elaborate(self, platform: object) -> Module:
+        config = self._config
+        beats = config.weight_beats
+        chunk_bytes = beats * config.port_bytes
+        m = Module()
+        chunk = Signal(17)
+        address = Signal(ADDRESS_CARRY_BITS, reset_less=True)
+        word = Signal(beats * config.port_bits, reset_less=True)
+        beat = Signal(range(beats + 1))
+        word_beats = Array(word.word_select(number, config.port_bits) for number in range(beats))
+        wait = Signal(range(MODEL_READ_LATENCY + 1))
+        request = self.memory.aw
+        m.d.sync += self.done.eq(0)
+        m.d.comb += [
+            self.weights.address.eq(chunk),
+            request.payload.addr.eq(Cat(address, self.base[ADDRESS_CARRY_BITS:])),
+            request.payload.len.eq(beats - 1),
+            request.payload.size.eq(self._bus.size),
+            request.payload.burst.eq(BURST_INCR),
+            self.memory.w.payload.strb.eq(~0),
+            self.memory.b.ready.eq(1),
+        ]
+        answered = self.memory.b.valid
+        m.d.sync += self.error.eq(answered & (self.memory.b.payload.resp != RESPONSE_OKAY))
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.sync += [chunk.eq(0), address.eq(self.base), wait.eq(MODEL_READ_LATENCY)]
+                with m.If(self.start):
+                    m.next = "READ"
+            with m.State("READ"):
+                m.d.comb += self.weights.enable.eq(wait == MODEL_READ_LATENCY)
+                m.d.sync += [wait.eq(wait - 1), beat.eq(0)]
+                with m.If(wait == 0):
+                    m.d.sync += [word.eq(self.weights.data), request.valid.eq(1)]
+                    m.next = "WRITE"
+            with m.State("WRITE"):
+                with m.If(request.ready):
+                    m.d.sync += request.valid.eq(0)
+                with m.If(~self.memory.w.valid | self.memory.w.ready):
+                    m.d.sync += [
+                        self.memory.w.payload.data.eq(word_beats[beat]),
+                        self.memory.w.payload.last.eq(beat == beats - 1),
+                        self.memory.w.valid.eq(beat != beats),
+                    ]
+                    with m.If(beat != beats):
+                        m.d.sync += beat.eq(beat + 1)
+                with m.If(answered):
+                    m.d.sync += [
+                        chunk.eq(chunk + 1),
+                        address.eq(address + chunk_bytes),
+                        wait.eq(MODEL_READ_LATENCY),
+                    ]
+                    m.next = "READ"
+                    with m.If(chunk + 1 == self.chunks):
+                        m.d.sync += self.done.eq(1)
+                        m.next = "IDLE"
+        return m

@@ -1,0 +1,169 @@
+"""Round 1: from the dot products of all engines to partial activations."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from p4sgd.hw.bus.stream import RegisteredValidFIFO, ValidSignature
+from p4sgd.hw.primitives import AdderTree, overflows, pipeline, tree_latency
+from p4sgd.hw.spec.config import BANKS, WorkerConfig
+from p4sgd.hw.spec.fixed import ACTIVATION, MAX_PRECISION, WEIGHT
+
+__all__ = ["PartialSum"]
+
+
+_LOW = 32
+_BASE_SHIFT = WEIGHT.fraction - ACTIVATION.fraction
+
+
+class PartialSum(wiring.Component):
+    """Adds the dot products of the engines, rounds half up to `ACTIVATION`, clamps to ±``limit``.
+
+    Sums are wider than one carry chain, so low and high halves are added apart. The stages on each bank, each ending
+    in a register::
+
+        dots ──▶ register ──▶ FIFO ─┬▶ AdderTree of low halves ──▶ + half ──┐
+                                    └▶ AdderTree of high halves ────────────┴▶ carry ─┐
+                        partials ◀── FIFO ◀── clamp ◀── compare with ±limit ◀─ shift ◀┘
+
+    One micro-batch a cycle; `latency` cycles from the last engine's ``dots`` to ``partials``. Every FIFO has room for
+    all micro-batches that may be in flight, so nothing here ever waits.
+
+    Members
+    -------
+    dots : In(flow of ArrayLayout(signed(dot_bits), 8)).array(engines)
+        One item of each engine makes one partial. At most `WorkerConfig.in_flight` may be ahead of ``partials``.
+    partials : Out(stream of ArrayLayout(ACTIVATION, 8))
+    precision : In(4), signed : In(1)
+        Settings; stable. The shift is 7 + precision − signed.
+    limit : In(31)
+        Largest magnitude of a partial; stable.
+    clamped : Out(1)
+        Pulse: a partial was clamped.
+    """
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._config = config
+        self._tree_latency = tree_latency(config.engines)
+        dots = ValidSignature(data.ArrayLayout(signed(config.dot_bits), BANKS))
+        super().__init__(
+            {
+                "dots": In(dots).array(config.engines),
+                "partials": Out(stream.Signature(data.ArrayLayout(signed(ACTIVATION.width), BANKS))),
+                "precision": In(4),
+                "signed": In(1),
+                "limit": In(ACTIVATION.width - 1),
+                "clamped": Out(1),
+            }
+        )
+
+    dots: list[Any]
+    partials: stream.Interface
+    precision: Signal
+    signed: Signal
+    limit: Signal
+    clamped: Signal
+
+    @staticmethod
+    def latency(config: WorkerConfig) -> int:
+        """Cycles from the last engine's dots to the partials."""
+        return 2 + tree_latency(config.engines) + 5 + 1
+
+    def elaborate(self, platform: object) -> Module:
+        config = self._config
+        m = Module()
+
+        # Engines are far apart on the chip and not in step.
+        queues = []
+        for index, engine in enumerate(self.dots):
+            queue = RegisteredValidFIFO(BANKS * config.dot_bits, config.in_flight)
+            m.submodules[f"dots{index}"] = queue
+            came = Signal(name=f"came{index}")
+            dots = Signal(BANKS * config.dot_bits, name=f"dots{index}", reset_less=True)
+            m.d.sync += [came.eq(engine.valid), dots.eq(engine.payload)]
+            m.d.comb += [queue.i.valid.eq(came), queue.i.payload.eq(dots)]
+            queues.append(queue)
+        taken = Signal()
+        m.d.comb += taken.eq(Cat(queue.o.valid for queue in queues).all())
+        for queue in queues:
+            m.d.comb += queue.o.ready.eq(taken)
+        valid = pipeline(m, taken, self._tree_latency + 5, "valid")[-1]
+
+        shift = Signal(range(MAX_PRECISION + 1), reset_less=True)  # beyond _BASE_SHIFT
+        too_little = config.engines << (_LOW - 1)  # see _bank
+        half = Signal(range(too_little + (1 << (_BASE_SHIFT + MAX_PRECISION))), reset_less=True)
+        lowest = Signal(signed(ACTIVATION.width), reset_less=True)
+        m.d.sync += [
+            shift.eq(self.precision - self.signed),
+            half.eq((Const(1 << (_BASE_SHIFT - 1)) << shift) + too_little),
+            lowest.eq(-self.limit),
+        ]
+
+        m.submodules.results = results = RegisteredValidFIFO(BANKS * ACTIVATION.width, config.in_flight)
+        clamps = Signal(BANKS, reset_less=True)
+        layout = data.ArrayLayout(signed(config.dot_bits), BANKS)
+        items = [data.View(layout, queue.o.payload) for queue in queues]
+        banks = [
+            self._bank(m, bank, [item[bank] for item in items], shift, half, lowest, clamps[bank])
+            for bank in range(BANKS)
+        ]
+        m.d.comb += [
+            self.clamped.eq(valid & clamps.any()),
+            results.i.payload.eq(Cat(banks)),
+            results.i.valid.eq(valid),
+            self.partials.payload.eq(results.o.payload),
+            self.partials.valid.eq(results.o.valid),
+            results.o.ready.eq(self.partials.ready),
+        ]
+        return m
+
+    def _bank(
+        self, m: Module, bank: int, dots: list[Value], shift: Signal, half: Signal, lowest: Signal, clamped: Value
+    ) -> Signal:
+        """Build one bank; returns its partial, with ``clamped`` in the same cycle."""
+        engines = self._config.engines
+        high_bits = self._config.dot_bits - _LOW
+        # The tree adds signed numbers: a low half as one is 2^31 too little, which `half` makes up for.
+        lows = AdderTree(engines, _LOW)
+        highs = AdderTree(engines, high_bits)
+        m.submodules[f"lows{bank}"] = lows
+        m.submodules[f"highs{bank}"] = highs
+        for index, dot in enumerate(dots):
+            m.d.comb += [
+                lows.i[index].eq(Cat(dot[: _LOW - 1], ~dot[_LOW - 1]).as_signed()),
+                highs.i[index].eq(dot[_LOW:].as_signed()),
+            ]
+        low = Signal(signed(lows.out_width + 2), name=f"low_{bank}", reset_less=True)
+        high = Signal(signed(highs.out_width), name=f"high_{bank}", reset_less=True)
+        total = Signal(signed(highs.out_width + 1 + _LOW), name=f"total_{bank}", reset_less=True)
+        rounded = Signal(signed(len(total) - _BASE_SHIFT), name=f"rounded_{bank}", reset_less=True)
+        m.d.sync += [
+            low.eq(lows.o + half),
+            high.eq(highs.o),
+            total.eq(Cat(low[:_LOW], (high + (low >> _LOW))[: highs.out_width + 1])),
+            rounded.eq(total[_BASE_SHIFT:].as_signed() >> shift),
+        ]
+        # Where it fits the width of an activation, compare; where not, its sign says which limit it takes.
+        above = Signal(name=f"above_{bank}", reset_less=True)
+        below = Signal(name=f"below_{bank}", reset_less=True)
+        fits = Signal(name=f"fits_{bank}", reset_less=True)
+        negative = Signal(name=f"negative_{bank}", reset_less=True)
+        value = Signal(signed(ACTIVATION.width), name=f"value_{bank}", reset_less=True)
+        narrow = rounded[: ACTIVATION.width].as_signed()
+        m.d.sync += [
+            above.eq(narrow > self.limit),
+            below.eq(narrow < lowest),
+            fits.eq(~overflows(rounded, ACTIVATION)),
+            negative.eq(rounded[-1]),
+            value.eq(narrow),
+        ]
+        over = Mux(fits, above, ~negative)
+        under = Mux(fits, below, negative)
+        partial = Signal(signed(ACTIVATION.width), name=f"partial_{bank}", reset_less=True)
+        m.d.sync += [
+            partial.eq(Mux(over, self.limit, Mux(under, lowest, value))),
+            clamped.eq(over | under),
+        ]
+        return partial

@@ -1,0 +1,240 @@
+"""Reading memory in order, in groups of beats at a fixed distance."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.lib import stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out
+
+from p4sgd.hw.bus.axi import ADDRESS_CARRY_BITS, BOUNDARY, BURST_INCR, MAX_BEATS, RESPONSE_OKAY, Axi4Signature
+from p4sgd.hw.spec.run import COUNT_BITS
+
+__all__ = ["StridedReader"]
+
+
+_GROUP_BEATS = 8
+"""Most beats of a group."""
+
+_GROUP_BITS = _GROUP_BEATS.bit_length()
+
+
+class StridedReader(wiring.Component):
+    """Reads ``bursts`` groups of ``burst_beats`` consecutive beats that start ``stride_beats`` beats apart.
+
+    With ``burst_beats == stride_beats`` the groups touch and are read as one sequence, in AXI bursts of `burst_limit`
+    beats, or of 4 KiB if that is less; else each group is a burst of its own, or two where it crosses a 4 KiB boundary.
+    A burst is requested only when the FIFO has room for the longest of the run, so the ``r`` channel is never held up.
+
+    A request takes 2 cycles to plan and issue, or 1 where it is for a group of a single beat that the next does not
+    touch: so requests keep pace with data, one beat a cycle, for groups of any shape, but for a cycle or two where a
+    4 KiB boundary cuts a group. Data pass the FIFO in 2 cycles.
+
+    Parameters
+    ----------
+    data_bits
+        Width of the bus.
+    fifo_beats
+        Depth of the FIFO, a power of two: beats that may be under way.
+    burst_limit
+        Most beats of a burst, a power of two: at least 8, the longest group, and at most half the FIFO, so that one
+        burst arrives while the next is requested.
+
+    Members
+    -------
+    memory : Out(AXI4, read channels)
+    start : In(1)
+        Pulse while not busy; the five inputs below are taken with it.
+    base : In(64)
+        Byte address of the first group, a multiple of 4096. The last beat is within the same 2^48 bytes.
+    burst_beats, stride_beats : In(4)
+        Beats of a group and between starts of groups; 1 ≤ burst_beats ≤ stride_beats ≤ 8.
+    bursts : In(40)
+        Groups to read, at least 1.
+    stop : In(1)
+        Pulse: request no more. What is under way still comes, and must be taken.
+    data : Out(stream of unsigned(data_bits))
+    busy : Out(1)
+        From the cycle after ``start`` until 2 cycles after the last beat has been taken.
+    error : Out(1)
+        Pulse: a response was not OKAY. The data go on all the same.
+    """
+
+    def __init__(self, data_bits: int, *, fifo_beats: int = 128, burst_limit: int = 64) -> None:
+        if fifo_beats < 2 * _GROUP_BEATS or fifo_beats & (fifo_beats - 1):
+            raise ValueError(f"fifo_beats must be a power of two, at least {2 * _GROUP_BEATS}, not {fifo_beats}")
+        most = min(fifo_beats // 2, MAX_BEATS)
+        if not _GROUP_BEATS <= burst_limit <= most or burst_limit & (burst_limit - 1):
+            raise ValueError(f"burst_limit must be a power of two, {_GROUP_BEATS} to {most}, not {burst_limit}")
+        self._fifo_beats = fifo_beats
+        self._burst_limit = burst_limit
+        self._bus = Axi4Signature(data_bits=data_bits, write=False)
+        super().__init__(
+            {
+                "memory": Out(self._bus),
+                "start": In(1),
+                "base": In(64),
+                "burst_beats": In(_GROUP_BITS),
+                "stride_beats": In(_GROUP_BITS),
+                "bursts": In(COUNT_BITS),
+                "stop": In(1),
+                "data": Out(stream.Signature(data_bits)),
+                "busy": Out(1),
+                "error": Out(1),
+            }
+        )
+
+    memory: Any
+    start: Signal
+    base: Signal
+    burst_beats: Signal
+    stride_beats: Signal
+    bursts: Signal
+    stop: Signal
+    data: stream.Interface
+    busy: Signal
+    error: Signal
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        size = self._bus.size
+        page_bits = BOUNDARY.bit_length() - 1 - size
+        # Groups that touch are read as blocks: pages are multiples of them, so no boundary cuts one.
+        block = min(self._burst_limit, 1 << page_bits)
+        block_bits = block.bit_length() - 1
+
+        # Addresses count in beats; what is above the carry width stays that of the base.
+        address = Signal(ADDRESS_CARRY_BITS - size, reset_less=True)
+        high = Signal(64 - ADDRESS_CARRY_BITS, reset_less=True)
+        group_beats = Signal(range(block + 1), reset_less=True)
+        distance = Signal(range(block + 1), reset_less=True)  # between starts of groups
+        touching = Signal(reset_less=True)
+        last_beats = Signal(range(block + 1), reset_less=True)  # of the last block
+        single = Signal(reset_less=True)  # groups are single beats and do not touch
+        needed = Signal(range(block + 1), reset_less=True)  # room for a request, and for one made just before if single
+        more_needed = Signal(range(2 * block + 1), reset_less=True)  # and for one made a cycle earlier
+        crosses = Signal(_GROUP_BEATS, reset_less=True)  # by its place in the last beats of a page: a group is cut
+        multiplier = Signal(_GROUP_BITS, reset_less=True)
+        addend = Signal(COUNT_BITS + _GROUP_BITS, reset_less=True)
+        # First the beats of the run less one; then the groups after the next one, negative when there is no next one.
+        left = Signal(signed(COUNT_BITS + _GROUP_BITS + 1), reset_less=True)
+        last = left[-1]
+
+        # The group, and the request that is planned for it or for the part before a boundary.
+        beats_left = Signal(range(block + 1), reset_less=True)
+        to_next = Signal(range(block + 1), reset_less=True)  # beats to the next group
+        beats = Signal(range(block + 1), reset_less=True)
+        advance = Signal(range(block + 1), reset_less=True)  # beats from the request to the one after
+        ends_group = Signal(reset_less=True)
+        requested = self.memory.ar.valid & self.memory.ar.ready
+
+        # Room not yet promised to a burst, and whether there was enough for the next in the cycle before, so that the
+        # comparison has that cycle to itself.
+        room = Signal(range(self._fifo_beats + 1), init=self._fifo_beats)
+        freed = Signal()
+        enough = Signal()
+        m.d.sync += [
+            freed.eq(self.data.valid & self.data.ready),
+            room.eq(room - Mux(requested, beats, 0) + freed),
+            enough.eq(room >= Mux(requested, more_needed, needed)),
+        ]
+
+        m.d.comb += [
+            self.memory.ar.payload.addr.eq(Cat(Signal(size, name="zero"), address, high)),
+            self.memory.ar.payload.len.eq(beats - 1),
+            self.memory.ar.payload.size.eq(size),
+            self.memory.ar.payload.burst.eq(BURST_INCR),
+        ]
+
+        # Only a group that starts in the last beats of a page can be cut.
+        place = address[: _GROUP_BITS - 1]
+        to_boundary = _GROUP_BEATS - place
+        cut = address[_GROUP_BITS - 1 : page_bits].all() & crosses.bit_select(place, 1)
+        asks = Signal()  # for a valid request in the next cycle, if there is room
+        m.d.sync += self.memory.ar.valid.eq((self.memory.ar.valid & ~self.memory.ar.ready) | (asks & enough))
+        stopping = Signal()
+        with m.If(self.stop):
+            m.d.sync += stopping.eq(1)
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.sync += stopping.eq(0)
+                m.d.sync += [
+                    address.eq(self.base[size:ADDRESS_CARRY_BITS]),
+                    high.eq(self.base[ADDRESS_CARRY_BITS:]),
+                    group_beats.eq(self.burst_beats),
+                    distance.eq(self.stride_beats),
+                    touching.eq(self.burst_beats == self.stride_beats),
+                    multiplier.eq(self.burst_beats),
+                    addend.eq(self.bursts),
+                    left.eq(-1),
+                    self.busy.eq(self.start | (room != self._fifo_beats)),
+                ]
+                with m.If(self.start):
+                    m.next = "SHAPE"
+            with m.State("SHAPE"):
+                m.d.sync += single.eq((group_beats == 1) & ~touching)
+                with m.If(touching):
+                    m.d.sync += [group_beats.eq(block), distance.eq(block)]
+                with m.Else():
+                    m.d.sync += multiplier.eq(1)
+                m.next = "MULTIPLY"
+                with m.If(stopping):
+                    m.next = "IDLE"
+            with m.State("MULTIPLY"):
+                m.d.sync += [multiplier.eq(multiplier >> 1), addend.eq(addend << 1)]
+                with m.If(multiplier[0]):
+                    m.d.sync += left.eq(left + addend)
+                with m.If(stopping):
+                    m.next = "IDLE"
+                with m.Elif(multiplier == 0):
+                    m.next = "DIVIDE"
+            with m.State("DIVIDE"):
+                m.d.sync += [
+                    left.eq(Mux(touching, left >> block_bits, left) - 1),
+                    last_beats.eq(left[:block_bits] + 1),
+                    beats_left.eq(group_beats),
+                    to_next.eq(distance),
+                    needed.eq(Mux(single, 2, group_beats)),
+                    more_needed.eq(Mux(single, 3, 2 * group_beats)),
+                    crosses.eq(Cat(~touching & (start + group_beats > _GROUP_BEATS) for start in range(_GROUP_BEATS))),
+                ]
+                m.next = "PLAN"
+            with m.State("PLAN"):
+                m.d.sync += [
+                    beats.eq(Mux(touching & last, last_beats, beats_left)),
+                    advance.eq(to_next),
+                    ends_group.eq(~cut),
+                ]
+                m.d.comb += asks.eq(~stopping)
+                with m.If(cut):
+                    m.d.sync += [beats.eq(to_boundary), advance.eq(to_boundary)]
+                m.next = "REQUEST"
+            with m.State("REQUEST"):
+                # The plan of a single beat holds for the next one too.
+                m.d.comb += asks.eq((~self.memory.ar.valid | (single & ~last)) & ~stopping)
+                with m.If(requested):
+                    m.d.sync += [
+                        address.eq(address + advance),
+                        beats_left.eq(beats_left - beats),
+                        to_next.eq(to_next - beats),
+                    ]
+                    with m.If(ends_group):
+                        m.d.sync += [left.eq(left - 1), beats_left.eq(group_beats), to_next.eq(distance)]
+                    with m.If(ends_group & last):
+                        m.next = "IDLE"
+                    with m.Elif(~single):
+                        m.next = "PLAN"
+                with m.If(stopping & (requested | ~self.memory.ar.valid)):  # an offer is not withdrawn
+                    m.next = "IDLE"
+
+        m.submodules.fifo = fifo = SyncFIFOBuffered(width=self._bus.data_bits, depth=self._fifo_beats)
+        m.d.comb += [
+            self.memory.r.ready.eq(1),
+            fifo.w_data.eq(self.memory.r.payload.data),
+            fifo.w_en.eq(self.memory.r.valid),
+            self.data.payload.eq(fifo.r_data),
+            self.data.valid.eq(fifo.r_rdy),
+            fifo.r_en.eq(self.data.ready),
+        ]
+        m.d.sync += self.error.eq(self.memory.r.valid & (self.memory.r.payload.resp != RESPONSE_OKAY))
+        return m

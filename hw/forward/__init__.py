@@ -1,1 +1,0 @@
-"""Forward: lines and weights to exact partial dot products, one plane a cycle."""

@@ -1,0 +1,168 @@
+"""Worker and aggregator as kernels.
+
+The worker as a kernel.
+
+The aggregator as a kernel.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from p4sgd.hw.aggregator.aggregator import Aggregator
+from p4sgd.hw.bus.axi import Axi4LiteSignature, Axi4Slice, FrameBeat
+from p4sgd.hw.bus.stream import connect_stream
+from p4sgd.hw.kernel.clocking import connect_control, kernel_clock
+from p4sgd.hw.kernel.frames import FrameMerge, FrameSplit
+from p4sgd.hw.spec.aggregator import AggregatorConfig
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.worker.engine import Engine
+from p4sgd.hw.worker.worker import Worker, memory_port, worker_signature
+
+__all__ = ["AggregatorKernel", "WorkerKernel", "slice_name"]
+
+
+def slice_name(memory: int, place: int) -> str:
+    """Submodule of a `WorkerKernel`: the register slice of a memory that has ``place`` others before it.
+
+    Places count from the worker's end on.
+    """
+    return f"gmem{memory}_slice{place}"
+
+
+class WorkerKernel(wiring.Component):
+    """A `Worker` with the ports that a board has for it; what is there for simulation stays inside.
+
+    Parameters
+    ----------
+    config, build_id, engine
+        As of a `Worker`.
+    slices
+        Register slices between the worker and each memory, numbered as in `WorkerConfig.memories`: one for each die
+        that its wires reach, if they leave the first. Empty for none anywhere.
+
+    Members
+    -------
+    ap_clk : In(1), ap_rst_n : In(1)
+        Clock, and reset, active low and synchronous.
+    control : In(AXI4-Lite)
+        The registers of :mod:`p4sgd.hw.spec.registers`, with the control block of ``ap_ctrl_hs``.
+    gmem<i> : Out(AXI4)
+        Memory ``i``, numbered as in `WorkerConfig.memories`; only port 0 of an engine writes.
+    axis_tx : Out(stream of FrameBeat), axis_rx : In(stream of FrameBeat)
+        Ethernet frames to and from the MAC.
+
+    Raises
+    ------
+    ValueError
+        If there are slices, but not of as many memories as the worker has.
+    """
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        *,
+        build_id: int = 0,
+        engine: Callable[[WorkerConfig], Any] = Engine,
+        slices: Sequence[int] = (),
+    ) -> None:
+        self._config = config
+        self._slices = tuple(slices) or (0,) * config.memories
+        if len(self._slices) != config.memories:
+            raise ValueError(f"slices must be of {config.memories} memories, not {len(self._slices)}")
+        self._build_id = build_id
+        self._engine = engine
+        ports = worker_signature(config).create()
+        super().__init__(
+            {
+                "ap_clk": In(1),
+                "ap_rst_n": In(1),
+                "control": In(Axi4LiteSignature()),
+                **{f"gmem{i}": Out(memory_port(config, ports, i).signature) for i in range(config.memories)},
+                "axis_tx": Out(stream.Signature(FrameBeat)),
+                "axis_rx": In(stream.Signature(FrameBeat)),
+            }
+        )
+
+    ap_clk: Signal
+    ap_rst_n: Signal
+    control: Any
+    axis_tx: stream.Interface
+    axis_rx: stream.Interface
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        kernel_clock(m, self.ap_clk, self.ap_rst_n)
+        m.submodules.worker = worker = Worker(self._config, build_id=self._build_id, engine=self._engine)
+        connect_control(m, self.control, worker.control)
+        for i, count in enumerate(self._slices):
+            port = memory_port(self._config, worker, i)
+            for place in range(count):
+                m.submodules[slice_name(i, place)] = each = Axi4Slice(port.signature)
+                wiring.connect(m, port, each.master)
+                port = each.memory
+            wiring.connect(m, port, wiring.flipped(getattr(self, f"gmem{i}")))
+        wiring.connect(m, worker.tx, wiring.flipped(self.axis_tx))
+        wiring.connect(m, wiring.flipped(self.axis_rx), worker.rx)
+        return m
+
+
+class AggregatorKernel(wiring.Component):
+    """An `Aggregator` with a pair of streams for each of its ports::
+
+        axis_rx<i> ─▶ FrameMerge ─▶ Aggregator ─▶ FrameSplit ─▶ axis_tx<i>
+
+    The MACs' side must take what is for it, or drop it, where there is no link: answers for one port wait behind those
+    for another, and the aggregator loses those that find its queue full, as it says.
+
+    Parameters
+    ----------
+    config, build_id
+        As of an `Aggregator`.
+
+    Members
+    -------
+    ap_clk : In(1), ap_rst_n : In(1)
+        Clock, and reset, active low and synchronous.
+    control : In(AXI4-Lite)
+        The registers of :mod:`p4sgd.hw.spec.aggregator`.
+    axis_rx : In(stream of FrameBeat).array(ports), axis_tx : Out(stream of FrameBeat).array(ports)
+        Ethernet frames from and to the MAC of each port.
+    """
+
+    def __init__(self, config: AggregatorConfig, *, build_id: int = 0) -> None:
+        self._config = config
+        self._build_id = build_id
+        super().__init__(
+            {
+                "ap_clk": In(1),
+                "ap_rst_n": In(1),
+                "control": In(Axi4LiteSignature()),
+                "axis_rx": In(stream.Signature(FrameBeat)).array(config.ports),
+                "axis_tx": Out(stream.Signature(FrameBeat)).array(config.ports),
+            }
+        )
+
+    ap_clk: Signal
+    ap_rst_n: Signal
+    control: Any
+    axis_rx: list[stream.Interface]
+    axis_tx: list[stream.Interface]
+
+    def elaborate(self, platform: object) -> Module:
+        config = self._config
+        m = Module()
+        kernel_clock(m, self.ap_clk, self.ap_rst_n)
+        m.submodules.merge = merge = FrameMerge(config.ports, config.port_bits)
+        m.submodules.aggregator = aggregator = Aggregator(config, build_id=self._build_id)
+        m.submodules.split = split = FrameSplit(config.ports)
+        connect_control(m, self.control, aggregator.control)
+        for port in range(config.ports):
+            connect_stream(m, wiring.flipped(self.axis_rx[port]), merge.rx[port])
+            connect_stream(m, split.tx[port], wiring.flipped(self.axis_tx[port]))
+        connect_stream(m, merge.frames, aggregator.rx)
+        connect_stream(m, aggregator.tx, split.frames)
+        return m

@@ -1,1 +1,0 @@
-"""Loss: sums and labels to residuals and their deltas (Round 2)."""

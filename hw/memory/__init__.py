@@ -1,1 +1,0 @@
-"""Memory traffic: reading lines and labels, moving the model."""

@@ -1,1 +1,0 @@
-"""Model: the weights and their update (Round 3)."""

@@ -1,1 +1,0 @@
-"""Partials: dot products of all engines to partial activations (Round 1)."""

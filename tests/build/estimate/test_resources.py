@@ -1,0 +1,67 @@
+"""Cells of small designs are counted as the FPGA has them."""
+
+import pytest
+
+from p4sgd.build.estimate.resources import Resources, count_parts, total
+from p4sgd.build.estimate.synthesis import Cell, Module, Netlist, synthesize
+from p4sgd.build.generate.devices import DEVICES
+
+
+def design(*cells, **modules):
+    """A netlist of cells by type, in the top and in modules."""
+    cells = {"top": cells, **modules}
+    return Netlist(
+        {
+            name: Module({}, [Cell(f"{kind}_{index}", kind, {}, {}) for index, kind in enumerate(kinds)], {})
+            for name, kinds in cells.items()
+        },
+        "top",
+    )
+
+
+def test_primitives():
+    found = total(design("LUT1", "LUT6", "INV", "MUXF7", "SRL16E", "RAM32M16", "CARRY4", "CARRY4", "CARRY4"), {})
+    assert found.table() == {"lut": 11, "ff": 0, "carry": 2, "dsp": 0, "bram": 0, "uram": 0}
+    found = total(design("FDRE", "FDSE", "RAMB18E2", "RAMB36E2", "URAM288", "DSP48E2"), {})
+    assert found.table() == {"lut": 0, "ff": 2, "carry": 0, "dsp": 1, "bram": 1.5, "uram": 1}
+
+
+def test_parts_are_submodules_and_black_boxes():
+    netlist = design("LUT2", "box", "box", "inner", inner=["FDRE", "leaf", "leaf"], leaf=["LUT3"])
+    boxes = {"box": Resources(lut=100)}
+    parts = {part.name: (part.instances, part.resources) for part in count_parts(netlist, boxes)}
+    assert parts == {
+        "box_": (2, Resources(lut=200)),
+        "inner_": (1, Resources(lut=2, ff=1)),
+        "(own)": (1, Resources(lut=1)),
+    }
+    assert total(netlist, boxes) == Resources(lut=203, ff=1)
+
+
+def test_unknown_cell():
+    with pytest.raises(ValueError, match="a cell LUT7, whose size is not known"):
+        total(design("LUT7"), {})
+
+
+@pytest.mark.parametrize(
+    ("depth", "style", "expected"),
+    [(32, "distributed", {"lut": 16}), (1024, "block", {"bram": 1}), (4096, "ultra", {"uram": 1})],
+)
+def test_memories(depth, style, expected, tmp_path):
+    """28 bits wide: two RAM32M16 of 14 bits; less than a block RAM's 36 and an UltraRAM's 72."""
+    bits = (depth - 1).bit_length()
+    verilog = f"""
+        module top(input clk, input we, input [{bits - 1}:0] w, r, input [27:0] d, output reg [27:0] q);
+          (* ram_style = "{style}" *) reg [27:0] memory [0:{depth - 1}];
+          always @(posedge clk) if (we) memory[w] <= d;
+          always @(posedge clk) q <= memory[r];
+        endmodule"""
+    found = total(synthesize(verilog, "top", tmp_path / "scratch"), {}).table()
+    assert {name: found[name] for name in ("lut", "bram", "uram") if found[name]} == expected
+
+
+def test_devices():
+    for device in DEVICES.values():
+        assert device.source
+        assert device.lut < device.ff
+    assert DEVICES["u280"].carry == 162_960, "DS963"

@@ -1,0 +1,231 @@
+"""The folder for Vitis: what is in it, the same every time, and what is refused."""
+
+import json
+import os
+import subprocess
+from xml.etree import ElementTree
+
+import pytest
+from support.command_line import p4sgd
+from support.placement import every_cell_once, placed
+
+from p4sgd.build.check.checks import check
+from p4sgd.build.fpga.link import aggregator_image
+from p4sgd.build.fpga.vitis import build
+from p4sgd.build.generate.artifacts import ForeignFolderError
+from p4sgd.build.generate.devices import HBM_U280, map_memories
+from p4sgd.host.cli.build import show
+from p4sgd.host.cli.output import Output
+from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.spec.registers import worker_map
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    out = tmp_path_factory.mktemp("vitis") / "out"
+    build("tiny", out, board="u280")
+    return out
+
+
+def test_nothing_is_wrong_with_it(folder):
+    report = check(folder)
+    assert not report.problems, "\n".join(map(str, report.problems))
+    if report.skipped:
+        pytest.skip(str(report.skipped))
+
+
+@pytest.mark.slow
+def test_the_same_bytes_by_the_command_line(folder, tmp_path):
+    """In another process, whose sets have another order."""
+    done = p4sgd("build", "vitis", "--config", "tiny", "--board", "u280", "--out", tmp_path / "out", PYTHONHASHSEED="7")
+    assert done.returncode == 0, done.stderr
+    assert "p4sgd build check" in done.stdout
+    assert "make" in done.stdout
+    ours = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == ours
+    done = p4sgd("build", "check", tmp_path / "out", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["problems"] == []
+
+
+def test_arguments_are_the_memories_with_their_registers(folder):
+    """XRT asks for the memory of argument i; the shared numbering has banks first, then labels."""
+    kernel = ElementTree.parse(folder / "p4sgd_worker.xml").find("kernel")
+    found = {each.get("name"): each for each in kernel.iter("arg")}
+    registers = worker_map(WorkerConfig.tiny())
+    assert [found["gmem0"].get("id"), found["gmem1"].get("id")] == ["0", "1"]
+    assert int(found["gmem0"].get("offset"), 16) == registers["LINES0_0_ADDRESS_LOW"].offset == 0x200
+    assert int(found["gmem1"].get("offset"), 16) == registers["LABELS_ADDRESS_LOW"].offset == 0x078
+    assert {each.get("addressQualifier") for each in found.values()} == {"1", "4"}
+    assert kernel.get("interrupt") == "false"
+
+
+def test_xrt_gives_the_registers_of_all_kernels(folder):
+    """It opens those of ap_ctrl_hs only, as which the block at 0 must be described."""
+    kernels = {path.stem: ElementTree.parse(path).find("kernel") for path in folder.glob("p4sgd_*.xml")}
+    assert sorted(kernels) == ["p4sgd_aggregator", "p4sgd_cmac", "p4sgd_worker"]
+    for name, kernel in kernels.items():
+        assert kernel.get("hwControlProtocol") == "ap_ctrl_hs", name
+        assert "p4sgd::register CTRL 0x000" in (folder / f"package_{name}.tcl").read_text(), name
+
+
+def test_every_cell_is_placed_once(folder):
+    """Tiny's engine is on the memory's die; its labels are read from the next."""
+    every_cell_once(folder)
+    dies = placed(folder)
+    slices = {die: [cell for cell in cells if "slice" in cell] for die, cells in dies.items()}
+    assert slices == {0: ["component/gmem1_slice1"], 1: ["component/gmem1_slice0"], 2: []}
+    assert "component/worker/engine0" in dies[0]
+
+
+def test_every_file_says_how_it_was_made(folder):
+    for path in folder.iterdir():
+        assert "p4sgd build vitis" in "".join(path.read_text().splitlines(keepends=True)[:4]), path.name
+
+
+@pytest.mark.parametrize("name", [name for name in PRESETS if name != "u280_wide"])
+def test_memories_have_channels_of_their_own_in_both_stacks(name):
+    config = PRESETS[name]()
+    found = map_memories(config, HBM_U280)
+    used = [channel for channels in found.channels for channel in channels]
+    assert len(found.channels) == config.memories
+    assert len(set(used)) == len(used)
+    assert set(used) <= set(range(32))
+    banks = found.channels[:-1]
+    assert {len(channels) * 256 << 20 for channels in banks} == {found.bank_bytes}
+    assert found.image_bytes == found.bank_bytes * config.engines * config.ports
+    shares = [sum(channel // 16 == stack for channels in banks for channel in channels) for stack in (0, 1)]
+    assert max(shares) - min(shares) <= len(banks[0]), "stacks have the same share"
+
+
+def test_the_memory_of_a_u280():
+    """16 banks of 256 MiB and the labels: PG276 has 32 pseudo channels of 256 MiB."""
+    found = map_memories(WorkerConfig.u280(), HBM_U280)
+    assert [channels[0] for channels in found.channels] == [*range(0, 32, 2), 31]
+    assert found.image_bytes == 4 << 30
+
+
+def test_labels_go_elsewhere_where_banks_take_all_channels():
+    found = map_memories(WorkerConfig.u280_wide(), HBM_U280)
+    assert [list(channels) for channels in found.channels] == [[channel] for channel in range(32)] + [[]]
+
+
+def test_more_banks_than_channels_are_refused():
+    with pytest.raises(ValueError, match="64 banks of engines do not fit into 32 channels"):
+        map_memories(WorkerConfig(engines=32, ports=2), HBM_U280)
+
+
+def test_a_configuration_for_no_board_needs_one(tmp_path):
+    done = p4sgd("build", "vitis", "--config", "tiny", "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert "configuration tiny is for no board: name one with --board u280" in done.stderr
+    done = p4sgd("build", "vitis", "--config", "u50", "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert "u50 is for u50, for which there is no folder yet" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_who_asks_for_udp_is_told_that_nothing_drives_it_yet(tmp_path, capsys):
+    """Before hours of compilation, not after."""
+    sentence = "p4sgd itself cannot train on a worker with UDP yet."
+    assert sentence in " ".join(p4sgd("build", "vitis", "--help").stdout.split())
+    for udp in (False, True):
+        show(Output(as_json=False, quiet=False), tmp_path, [], {}, ["make"], udp=udp)
+        assert (f"{sentence}\nnext:\n" in capsys.readouterr().out) == udp
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "Missing option '--config'"),
+        (["--aggregator"], "for which board? name it with --board u280"),
+        (["--aggregator", "--config", "u280"], "--config is of workers, and an aggregator is none"),
+    ],
+)
+def test_a_worker_has_a_configuration_and_an_aggregator_a_board(tmp_path, words, says):
+    done = p4sgd("build", "vitis", *words, "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_foreign_folder_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(ForeignFolderError):
+        build("tiny", tmp_path, board="u280")
+    done = p4sgd("build", "check", tmp_path)
+    assert done.returncode == 2
+    assert "was not made by" in done.stderr
+
+
+TOOLS = {
+    "vivado": 'case "$1" in -version) echo "Vivado v$RELEASE (64-bit)";; *) for f; do :; done; echo "$f" >>"$LOG"; '
+    'f=${f#package_}; touch "out/${f%.tcl}.xo";; esac',
+    "v++": 'case "$1" in --version) echo "****** v++ v$RELEASE (64-bit)";; *) echo "$@" >>"$LOG";; esac',
+    "platforminfo": 'test "$2" != missing',
+}
+
+
+@pytest.fixture
+def tools(folder, tmp_path, monkeypatch):
+    """A copy of the folder, and stand-ins for the vendor's tools on the path; calls them through make."""
+    out, programs = tmp_path / "out", tmp_path / "bin"
+    out.mkdir()
+    for path in folder.iterdir():
+        (out / path.name).write_bytes(path.read_bytes())
+    programs.mkdir()
+    for name, text in TOOLS.items():
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("LOG", str(tmp_path / "log"))
+
+    def make(*arguments, release="2022.2", path=f"{programs}:{os.environ['PATH']}"):
+        environment = os.environ | {"RELEASE": release, "PATH": path}
+        done = subprocess.run(
+            ["make", *arguments], cwd=out, env=environment, capture_output=True, text=True, check=False
+        )
+        return done, (tmp_path / "log").read_text() if (tmp_path / "log").exists() else ""
+
+    return make
+
+
+def test_make_packs_the_kernels_and_links_them(tools):
+    done, log = tools()
+    assert done.returncode == 0, done.stderr
+    *packed, linked = log.splitlines()
+    assert sorted(packed) == ["package_p4sgd_cmac.tcl", "package_p4sgd_worker.tcl"]
+    assert "--link --target hw --config link_hw.cfg --vivado.prop" in linked
+    assert linked.endswith("--output out/hw/p4sgd_worker.xclbin out/p4sgd_worker.xo out/p4sgd_cmac.xo")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ([], {"release": "2019.2"}, "vivado is of release 2019.2; the board's shell is for 2022.1 2022.2 2023.1"),
+        ([], {"path": "/usr/bin:/bin"}, "vivado is not on the path: source settings64.sh of Vitis 2023.1"),
+        (["PLATFORM=missing"], {}, "platform missing is not there: install"),
+        (["TARGET=sw_emu"], {}, "TARGET is sw_emu: set it to hw or hw_emu"),
+    ],
+)
+def test_make_says_what_is_missing(tools, arguments, options, message):
+    done, log = tools(*arguments, **options)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not log
+
+
+@pytest.mark.slow
+def test_an_aggregator_with_all_ports(tmp_path):
+    build(None, tmp_path / "out", board="u280")
+    report = check(tmp_path / "out")
+    assert not report.problems, "\n".join(map(str, report.problems))
+    link = (tmp_path / "out" / "link_hw.cfg").read_text()
+    assert "connect=p4sgd_cmac1_1/gt_serial:io_gt_qsfp1_00" in link
+    places = [(tmp_path / "out" / f"p4sgd_cmac{port}_ip.tcl").read_text() for port in ("", "1")]
+    assert "CMACE4_X0Y5" in places[0]
+    assert "CMACE4_X0Y6" in places[1]
+
+
+def test_aggregators_of_unknown_boards_are_refused():
+    with pytest.raises(KeyError):
+        aggregator_image("u999")

@@ -1,0 +1,131 @@
+"""The floor plan names what is in the Verilog, everything once, and is a script that Tcl runs."""
+
+import dataclasses
+import shutil
+import subprocess
+from itertools import pairwise
+
+import pytest
+from support.yosys import run_yosys
+
+from p4sgd.build.generate import verilog
+from p4sgd.build.generate.devices import BOARDS, DEVICES
+from p4sgd.build.generate.floorplan import deal, floorplan, home, placement, slice_dies
+from p4sgd.build.generate.verilog import FLOORPLAN, generate
+from p4sgd.hw.spec.aggregator import AggregatorConfig
+from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.worker.worker import ENGINE, WORKER, worker_verilog
+
+VENDOR = """
+proc create_pblock {name} {if {[info exists ::range($name)]} {error "$name is there"}; set ::range($name) {}}
+proc get_pblocks {name} {if {![info exists ::range($name)]} {error "no $name"}; return $name}
+proc resize_pblock {name option range} {if {$option ne "-add"} {error $option}; lappend ::range($name) $range}
+proc get_cells {name} {return $name}
+proc add_cells_to_pblock {name cell} {append ::cells "$::range($name) $cell\\n"}
+"""
+"""Vivado's commands: every cell is noted with the range of its pblock."""
+
+
+def evaluate(script, folder):
+    """The value of a Tcl script's last command."""
+    if program := shutil.which("tclsh"):
+        (folder / "script.tcl").write_text(f"puts [eval {{{script}}}]")
+        done = subprocess.run([program, folder / "script.tcl"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+    tkinter = pytest.importorskip("tkinter", reason="neither tclsh nor tkinter is there")
+    return tkinter.Tcl().eval(script)
+
+
+def place(script, folder, prefix=""):
+    """Cells by die as Vivado would place them."""
+    setting = f"set p4sgd_top {prefix}\n" if prefix else ""
+    dies = {}
+    for line in evaluate(f"{VENDOR}{setting}{script}\nset ::cells", folder).split("\n"):
+        if line:
+            span, cell = line.split(" ")
+            first, last = span.split(":")
+            assert first == last
+            dies.setdefault(first, []).append(cell)
+    return dies
+
+
+@pytest.mark.parametrize(
+    ("board", "engines"),
+    [
+        pytest.param(*size, marks=pytest.mark.slow)
+        for size in sorted({(BOARDS[name], PRESETS[name]().engines) for name in BOARDS})
+    ],
+)
+def test_every_part_of_the_worker_once(board, engines, tmp_path):
+    """A worker with as many engines, each as small as can be: the names of its parts are the same."""
+    device = DEVICES[board]
+    config = dataclasses.replace(WorkerConfig.tiny(), engines=engines, ports=2)
+    worker, engine = worker_verilog(config)
+    plan = floorplan(placement(worker, WORKER, ENGINE, device), device, "p4sgd generate")
+    dies = place(plan, tmp_path)
+
+    cells = [cell for names in dies.values() for cell in names]
+    assert len(cells) == len(set(cells))
+    (tmp_path / "worker.v").write_text(f"{worker}\n{engine}")
+    checks = [f"select -assert-count 1 {WORKER}/c:{cell}" for cell in cells]
+    checks.append(f"select -assert-count {len(cells)} {WORKER}/c:* {WORKER}/t:$* %d")
+    placed = [sum(cell.startswith("engine") for cell in names) for names in dies.values()]
+    checks.append(f"select -assert-count {sum(placed)} {WORKER}/t:{ENGINE}")
+    run_yosys("; ".join(["read_verilog worker.v", f"hierarchy -top {WORKER}", *checks]), tmp_path)
+
+    assert sorted(dies) == [f"SLR{die}" for die in range(device.dies)]
+    assert sum(placed) == engines
+    assert max(placed) - min(placed) <= 1
+    once = {die for die, names in dies.items() if not all(cell.startswith("engine") for cell in names)}
+    assert once == {f"SLR{home(device)}"}
+
+    below = place(plan, tmp_path, "shell/worker/")
+    assert below == {die: [f"shell/worker/{cell}" for cell in names] for die, names in dies.items()}
+
+
+@pytest.mark.parametrize("device", DEVICES.values(), ids=str)
+def test_dies(device):
+    assert 0 <= device.memory_die < device.dies
+    assert 0 <= device.network_die < device.dies
+    assert max(abs(die - home(device)) for die in range(device.dies)) == 1
+    for engines in range(1, 33):
+        dealt = deal(engines, device)
+        assert [number for numbers in dealt for number in numbers] == list(range(engines))
+        counts = [len(numbers) for numbers in dealt]
+        assert counts[home(device)] == min(counts)
+        assert counts[device.memory_die] == max(counts)
+
+
+@pytest.mark.parametrize("ports", [1, 2])
+@pytest.mark.parametrize("device", DEVICES.values(), ids=str)
+def test_a_slice_on_every_die_of_the_way_to_memory(device, ports):
+    for engines in range(1, 33):
+        ways = slice_dies(WorkerConfig(engines=engines, ports=ports), device)
+        die_of = {engine: die for die, dealt in enumerate(deal(engines, device)) for engine in dealt}
+        masters = [die_of[memory // ports] for memory in range(engines * ports)] + [home(device)]
+        for way, master in zip(map(list, ways), masters, strict=True):
+            if master == device.memory_die:
+                assert not way
+                continue
+            assert (way[0], way[-1]) == (master, device.memory_die)
+            assert len(way) == abs(master - device.memory_die) + 1
+            assert {abs(after - before) for before, after in pairwise(way)} == {1}, "one boundary at a time"
+
+
+def test_slices_of_a_u280():
+    """Engines 0 to 2 are on the memory's die, 3 and 4 beside it as the labels are, and 5 to 7 beyond: by hand."""
+    found = [list(way) for way in slice_dies(WorkerConfig.u280(), DEVICES["u280"])]
+    assert found == [[]] * 6 + [[1, 0]] * 4 + [[2, 1, 0]] * 6 + [[1, 0]]
+
+
+@pytest.mark.slow
+def test_only_for_boards(tmp_path, monkeypatch):
+    """`generate` writes a floor plan for configurations of boards."""
+    assert set(PRESETS) - set(BOARDS) == {"tiny", "small"}
+    generate("tiny", tmp_path / "none")
+    assert not (tmp_path / "none" / FLOORPLAN).exists()
+    monkeypatch.setattr(verilog, "BOARDS", {"tiny": "u50"})
+    monkeypatch.setattr(verilog, "AggregatorConfig", lambda **_: AggregatorConfig(slots=16))  # sooner made
+    generate("tiny", tmp_path / "board")
+    assert "Alveo U50" in (tmp_path / "board" / FLOORPLAN).read_text()

@@ -1,0 +1,175 @@
+"""What `p4sgd switch build` writes: a folder with all that a compiler needs, or that it has made."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from support.p4_stages import compiled_stages
+
+from p4sgd.build.generate.switch_program import COMPILER_VARIABLE, TARGETS, CompilerError, build, find_compiler
+from p4sgd.host.cli.app import main
+from p4sgd.hw.spec.aggregator import AggregatorConfig
+
+CONFIG = AggregatorConfig(slots=64, jobs=2)
+
+
+@pytest.fixture
+def no_compiler(monkeypatch, tmp_path):
+    monkeypatch.delenv(COMPILER_VARIABLE, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def fake_compiler(path, script):
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_sources_have_the_sizes(no_compiler, tmp_path, target):
+    files, is_compiled = build(target, CONFIG, tmp_path / "out")
+    assert not is_compiled
+    assert {file.name for file in files} == {
+        TARGETS[target].program,
+        "p4sgd_headers.p4",
+        "p4sgd_sizes.p4",
+        "manifest.json",
+    }
+    text = (tmp_path / "out" / "p4sgd_sizes.p4").read_text()
+    assert "#define SLOTS 64\n" in text
+    assert "#define JOBS 2\n" in text
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert (manifest["target"], manifest["slots"], manifest["jobs"], manifest["compiled"]) == (target, 64, 2, False)
+
+
+def test_the_same_command_gives_the_same_bytes(no_compiler, tmp_path):
+    for name in ("one", "two"):
+        build("tofino", CONFIG, tmp_path / name)
+    for file in (tmp_path / "one").iterdir():
+        assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes()
+
+
+def test_what_a_compiler_makes_is_in_the_folder(monkeypatch, tmp_path):
+    script = "pwd > where && echo {} > p4sgd.json && echo info > p4sgd.p4info.txtpb"
+    monkeypatch.setenv(COMPILER_VARIABLE, str(fake_compiler(tmp_path / "p4c", script)))
+    files, is_compiled = build("bmv2", CONFIG, tmp_path / "out")
+    assert is_compiled
+    assert {"p4sgd.json", "p4sgd.p4info.txtpb"} < {file.name for file in files}
+    assert "where" not in {file.name for file in files}
+
+
+def test_a_compiler_that_fails_leaves_the_folder_as_it_was(monkeypatch, tmp_path):
+    monkeypatch.setenv(COMPILER_VARIABLE, str(fake_compiler(tmp_path / "p4c", "echo 'no such header' >&2; exit 1")))
+    with pytest.raises(CompilerError, match="no such header"):
+        build("bmv2", CONFIG, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_compiler_that_is_none_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv(COMPILER_VARIABLE, str(tmp_path / "none"))
+    done = CliRunner().invoke(main, ["switch", "build", "--target", "bmv2", "--out", str(tmp_path / "out")])
+    assert done.exit_code == 1
+    assert COMPILER_VARIABLE in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_says_what_is_next(no_compiler, tmp_path):
+    out = tmp_path / "out"
+    words = ["switch", "build", "--target", "bmv2", "--slots", "64", "--jobs", "2", "--out", str(out)]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    assert "p4c-bm2-ss" in done.stdout
+    assert "p4sgd switch deploy" in done.stdout
+    document = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)
+    assert [command.split()[0] for command in document["next"]] == ["cd", "simple_switch_grpc", "p4sgd"]
+
+
+def test_what_is_next_for_a_tofino_finds_its_files_from_anywhere(no_compiler, tmp_path, monkeypatch):
+    """The configuration names them by what the compiler is told, and bf_switchd looks in the SDE's folder otherwise."""
+    monkeypatch.chdir(tmp_path)
+    words = ["switch", "build", "--target", "tofino", "--slots", "64", "--jobs", "2", "--out", "an out", "--json"]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    compiling, starting, deploying = json.loads(done.stdout)["next"]
+    folder = f"{tmp_path}/an out/tofino"
+    assert f"-o '{folder}' " in compiling
+    assert f"--testdir '{folder}' " in compiling
+    assert starting == f"$SDE/run_switchd.sh -c '{folder}/p4sgd_tna.conf'"
+    assert deploying.startswith("p4sgd switch deploy")
+
+
+@pytest.mark.parametrize(("slots", "jobs"), [(65536, 8), (65536, 2), (16384, 8)])
+def test_more_slots_than_a_tofino_can_have(no_compiler, tmp_path, slots, jobs):
+    out = tmp_path / "out"
+    words = ["switch", "build", "--slots", str(slots), "--jobs", str(jobs), "--out", str(out), "--target"]
+    done = CliRunner().invoke(main, [*words, "tofino"])
+    assert done.exit_code == 2
+    assert f"--slots times --jobs: a tofino has 65,536 at most, not {slots * jobs:,}" in done.stderr
+    assert not out.exists()
+    assert CliRunner().invoke(main, [*words, "bmv2"]).exit_code == 0
+
+
+@pytest.mark.parametrize(("slots", "jobs"), [(65536, 1), (8192, 8)])
+def test_as_many_slots_as_a_tofino_can_have(no_compiler, tmp_path, slots, jobs):
+    build("tofino", AggregatorConfig(slots=slots, jobs=jobs), tmp_path / "out")
+
+
+@pytest.mark.parametrize("slots", ["3", "1", "131072"])
+def test_slots_that_cannot_be(tmp_path, slots):
+    done = CliRunner().invoke(
+        main, ["switch", "build", "--target", "bmv2", "--slots", slots, "--out", str(tmp_path / "out")]
+    )
+    assert done.exit_code == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_with_other_files_is_refused(no_compiler, tmp_path):
+    (tmp_path / "mine").write_text("")
+    done = CliRunner().invoke(main, ["switch", "build", "--target", "tofino", "--out", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "mine" in done.stderr or "not generated" in done.stderr
+
+
+@pytest.mark.parametrize("jobs", [1, 8])
+def test_compiles_for_bmv2(tmp_path, jobs):
+    if not find_compiler():
+        pytest.skip(f"p4c-bm2-ss is not on the path, nor is it named by {COMPILER_VARIABLE}")
+    _, is_compiled = build("bmv2", AggregatorConfig(slots=4096, jobs=jobs), tmp_path / "out")
+    assert is_compiled
+    program = json.loads((tmp_path / "out" / "p4sgd.json").read_text())
+    sizes = {register["name"].split(".")[-1]: register["size"] for register in program["register_arrays"]}
+    assert sizes["rounds"] == 4096 * jobs
+
+
+def test_compiles_for_tofino(tmp_path):
+    """By the commands that `p4sgd switch build` prints, and of the usual size, into as many stages as it has steps."""
+    missing = [name for name in ("p4c", "p4c-barefoot", "bfas", "p4c-gen-bfrt-conf") if not shutil.which(name)]
+    if missing:
+        pytest.skip(f"{', '.join(missing)} of p4c with its Tofino backend not on the path")
+    out = tmp_path / "out"
+    build("tofino", AggregatorConfig(), out)
+    for command in TARGETS["tofino"].commands(out):
+        done = subprocess.run(command, cwd=out, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    configuration = json.loads((out / "tofino" / "p4sgd_tna.conf").read_text())
+    (program,) = configuration["p4_devices"][0]["p4_programs"]
+    (pipe,) = program["p4_pipelines"]
+    for path in (program["bfrt-config"], pipe["context"], pipe["config"]):
+        assert os.path.isabs(path), "bf_switchd would look for it in the SDE's folder"
+        assert os.path.isfile(path)
+    used = compiled_stages(json.loads(Path(pipe["context"]).read_text()))
+    print(f"{used} stages")
+    assert used <= 9
+
+
+def test_stages_of_a_compiled_program():
+    """In what p4c writes, tables have theirs at several depths; one of the parser has -1."""
+    match = {"match_attributes": {"stage_tables": [{"stage_number": 2, "ternary_indirection_stage_table": {}}]}}
+    gateway = {"condition": "x", "stage_tables": [{"stage_number": 8}]}
+    first = {"match_attributes": {"match_type": "phase_0", "stage_tables": [{"stage_number": -1}]}}
+    assert compiled_stages({"tables": [match, gateway, first], "phv_allocation": [{"stage_number": 11}]}) == 9

@@ -1,0 +1,230 @@
+"""Cluster files, right and wrong: every mistake names the file and the key."""
+
+from pathlib import Path
+
+import pytest
+
+from p4sgd.host.aggregators.cluster_file import (
+    AggregatorAddress,
+    Cluster,
+    NetworkOptions,
+    SwitchPort,
+    Tls,
+    WorkerAddress,
+    read_cluster,
+)
+from p4sgd.host.errors import UserError
+from p4sgd.host.xrt.board import BoardAddress
+
+SOCKET = '[aggregator]\nkind = "socket"\ncontrol = "unix:/lab/a"\n'
+BMV2 = '[aggregator]\nkind = "bmv2"\ncontrol = "127.0.0.1:9559"\n'
+WORKER = '[[workers]]\ncontrol = "unix:/lab/w0"\nport = 0\n'
+PORT = "[[aggregator.ports]]\nport = 40\n"
+STATION = 'stations = ["02:00:00:00:00:01"]\n'
+BOARD = '[[workers]]\ncontrol = "xrt:3B:00.1"\nxclbin = "a.xclbin"\nport = 0\n'
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(text):
+        path = tmp_path / "cluster.toml"
+        path.write_text(text)
+        return read_cluster(path)
+
+    return read
+
+
+def test_a_small_one(read):
+    assert read(SOCKET + WORKER) == Cluster(
+        AggregatorAddress("socket", "unix:/lab/a"), (WorkerAddress("unix:/lab/w0", 0),)
+    )
+    assert Cluster(AggregatorAddress("socket", "x"), ()).network == NetworkOptions(2000, 100, 6)
+
+
+def test_equal_addresses_on_several_machines(read):
+    """As boards of equal machines have."""
+    found = read(
+        SOCKET + BOARD + 'host = "node1"\n' + BOARD + 'host = "node2"\n' + WORKER + WORKER + 'host = "node2"\n'
+    )
+    assert [worker.host for worker in found.workers] == ["node1", "node2", "", "node2"]
+    assert found.workers[0].control == found.workers[1].control
+
+
+def test_ports_for_other_traffic(read):
+    text = "[[aggregator.ports]]\nport = 40\n"
+    text += 'stations = ["aa:BB:cc:00:00:01", "00:00:00:00:00:02"]\n[[aggregator.ports]]\nport = 0\n'
+    expected = (SwitchPort(40, (0xAABB_CC00_0001, 2)), SwitchPort(0))
+    for aggregator in (BMV2, BMV2.replace("bmv2", "tofino")):
+        assert read(aggregator + text + WORKER).aggregator.ports == expected
+    assert read(BMV2 + WORKER).aggregator.ports == ()
+    assert read(BMV2 + WORKER + text.replace("40", "510")).aggregator.ports[0].port == 510
+
+
+def test_workers_have_addresses_of_their_own(read, monkeypatch):
+    """By what tells them apart, and not by the place in the file; two machines have the same boards and paths."""
+    first = read(SOCKET + BOARD + BOARD.replace("3B", "3c") + WORKER + WORKER.replace("w0", "w1"))
+    macs = [worker.local_mac for worker in first.workers]
+    assert len(set(macs)) == 4
+    assert {mac >> 40 for mac in macs} == {0x02}, "administered locally, of a single host"
+    again = read(SOCKET + WORKER.replace("w0", "w1").replace("port = 0", "port = 5") + BOARD)
+    assert [worker.local_mac for worker in again.workers] == [macs[3], macs[0]]
+    named = read(SOCKET + BOARD + 'host = "node7"\n' + BOARD)
+    monkeypatch.setattr("socket.gethostname", lambda: "node7")
+    assert named.workers[0].local_mac not in macs
+    (there,) = read(SOCKET + BOARD).workers
+    assert there.local_mac == named.workers[0].local_mac, "whether the file names the machine or not"
+    (told,) = read(SOCKET + WORKER + 'mac = "02:00:00:00:00:07"\n').workers
+    assert told.local_mac == 0x0200_0000_0007
+
+
+def test_a_full_one(read, tmp_path):
+    text = BMV2 + 'mac = "02:50:34:53:47:FF"\ndevice_id = 3\nprogram = "out"\n'
+    text += 'tls = { ca = "ca.pem", certificate = "/c.pem", key = "k.pem" }\n'
+    text += "[network]\nresend_us = 10\nresends = 0\ndoublings = 15\nrs_fec = false\n"
+    text += WORKER + '[[workers]]\ncontrol = "tcp:host:99"\nport = 0\n[[workers]]\ncontrol = "unix:w2"\nport = 31\n'
+    assert read(text) == Cluster(
+        AggregatorAddress(
+            "bmv2",
+            "127.0.0.1:9559",
+            0x0250_3453_47FF,
+            3,
+            Tls(tmp_path / "ca.pem", Path("/c.pem"), tmp_path / "k.pem"),
+            tmp_path / "out",
+        ),
+        (WorkerAddress("unix:/lab/w0", 0), WorkerAddress("tcp:host:99", 0), WorkerAddress(f"unix:{tmp_path}/w2", 31)),
+        NetworkOptions(10, 0, 15, rs_fec=False),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "aggregator: is missing"),
+        ("aggregator = 1", "aggregator: must be a table: [aggregator], not 1"),
+        ("[aggregator]\n" + WORKER, "aggregator.kind: is missing"),
+        (
+            '[aggregator]\nkind = "cisco"\n' + WORKER,
+            "aggregator.kind: there is no aggregator of kind 'cisco'",
+        ),
+        ('[aggregator]\nkind = "socket"\n' + WORKER, "aggregator.control: is missing"),
+        ('[aggregator]\nkind = "socket"\ncontrol = 5\n' + WORKER, "aggregator.control: must be a text, not 5"),
+        (
+            '[aggregator]\nkind = "socket"\ncontrol = "a:1"\n' + WORKER,
+            "aggregator.control: 'a:1' is no control",
+        ),
+        (
+            '[aggregator]\nkind = "bmv2"\ncontrol = "a"\n' + WORKER,
+            "aggregator.control: the switch's gRPC server: 'a'",
+        ),
+        (
+            '[aggregator]\nkind = "fpga"\ncontrol = "a"\n' + WORKER,
+            "aggregator.control: 'a' is no board: give xrt:DDDD:BB:DD.F",
+        ),
+        ('[aggregator]\nkind = "fpga"\ncontrol = "xrt:3b:00.1"\n' + WORKER, "aggregator.xclbin: is missing"),
+        (SOCKET + '[[workers]]\ncontrol = "xrt:3b:00.1"\nport = 0\n', "workers[0].xclbin: is missing"),
+        (SOCKET + '[[workers]]\ncontrol = "xrt:3b.1"\nport = 0\n', "workers[0].control: 'xrt:3b.1' is no board"),
+        (SOCKET + BOARD + BOARD.replace("3B", "0000:3b"), "workers[1].control: xrt:0000:3b:00.1 is that of workers[0]"),
+        (
+            SOCKET + 2 * (BOARD + 'host = "node1"\n'),
+            "workers[1].control: xrt:0000:3b:00.1 is that of workers[0] too on node1",
+        ),
+        (SOCKET + WORKER + 'xclbin = "a"\n', "workers[0].xclbin: unknown key; there are control, port"),
+        (SOCKET + "device_id = 1\n" + WORKER, "aggregator.device_id: unknown key; there are kind, control, mac"),
+        (SOCKET + 'mac = "02-50"\n' + WORKER, "aggregator.mac: must be a MAC address"),
+        (
+            SOCKET + 'mac = "03:50:34:53:47:ff"\n' + WORKER,
+            "aggregator.mac: 03:50:34:53:47:ff is the address of",
+        ),
+        (
+            SOCKET + WORKER + 'mac = "01:00:00:00:00:07"\n',
+            "workers[0].mac: 01:00:00:00:00:07 is the address of a group",
+        ),
+        (
+            SOCKET + BOARD + 'mac = "02:00:00:00:00:07"\n' + WORKER + 'mac = "02:00:00:00:00:07"\n',
+            "workers[1].mac: 02:00:00:00:00:07 is that of workers[0] too: give each an address of its own",
+        ),
+        (SOCKET + WORKER + 'mac = "02:50:34:53:47:ff"\n', "workers[0].mac: 02:50:34:53:47:ff is that of aggregator"),
+        (BMV2 + "device_id = -1\n" + WORKER, "aggregator.device_id: must be a whole number, 0 to"),
+        (BMV2 + "tls = {}\n" + WORKER, "aggregator.tls.ca: is missing"),
+        (BMV2 + 'tls = { ca = "a", key = "b" }\n' + WORKER, "aggregator.tls.certificate: is missing"),
+        (BMV2 + 'tls = { ca = "a", cert = "b" }\n' + WORKER, "aggregator.tls.cert: unknown key; there are ca, certif"),
+        (SOCKET, "workers: is missing: 1 to 32 tables, each begun with [[workers]]"),
+        (SOCKET + WORKER.replace("[[workers]]", "[workers]"), "workers: must be 1 to 32 tables"),
+        (SOCKET + WORKER * 33, "workers: must be 1 to 32 tables"),
+        (SOCKET + '[[workers]]\ncontrol = "unix:a"\n', "workers[0].port: is missing: a whole number, 0 to 31"),
+        (SOCKET + WORKER + '[[workers]]\ncontrol = "unix:a"\nport = 32', "workers[1].port: must be a whole number"),
+        (SOCKET + '[[workers]]\ncontrol = "unix:a"\nport = true', "workers[0].port: must be a whole number"),
+        (SOCKET + WORKER + "prot = 1\n", "workers[0].prot: unknown key; there are control, port"),
+        (SOCKET + WORKER * 2, "workers[1].control: unix:/lab/w0 is that of workers[0] too"),
+        (SOCKET + WORKER.replace("w0", "a"), "workers[0].control: unix:/lab/a is that of aggregator too"),
+        (SOCKET + "[network]\nresend_us = 0\n" + WORKER, "network.resend_us: must be a whole number, 1 to 4000000"),
+        (SOCKET + "[network]\nresends = 256\n" + WORKER, "network.resends: must be a whole number, 0 to 255, not 256"),
+        (SOCKET + "[network]\ndoublings = 16\n" + WORKER, "network.doublings: must be a whole number, 0 to 15, not 16"),
+        (SOCKET + "[network]\npatience = 1\n" + WORKER, "network.patience: unknown key; there are resend_us, resends"),
+        (
+            SOCKET + "[[aggregator.ports]]\nport = 1\n" + WORKER,
+            "aggregator.ports: unknown key; there are kind, control",
+        ),
+        (
+            BMV2 + "ports = [1]\n" + WORKER,
+            "aggregator.ports: must be tables, each begun with [[aggregator.ports]], not",
+        ),
+        (
+            BMV2 + PORT.replace("40", "511") + WORKER,
+            "aggregator.ports[0].port: must be a whole number, 0 to 510, not 511",
+        ),
+        (
+            BMV2.replace("bmv2", "tofino") + PORT.replace("40", "288") + WORKER,
+            "aggregator.ports[0].port: must be a whole number, 0 to 287, not 288",
+        ),
+        (BMV2 + "[[aggregator.ports]]\n" + WORKER, "aggregator.ports[0].port: is missing: a whole number, 0 to 510"),
+        (BMV2 + PORT * 2 + WORKER, "aggregator.ports[1].port: 40 is that of aggregator.ports[0] too"),
+        (BMV2 + PORT + "station = []\n" + WORKER, "aggregator.ports[0].station: unknown key; there are port, stations"),
+        (
+            BMV2 + PORT + 'stations = "a"\n' + WORKER,
+            "aggregator.ports[0].stations: must be a list of MAC addresses, not",
+        ),
+        (
+            BMV2 + PORT + "stations = [1]\n" + WORKER,
+            "aggregator.ports[0].stations: must be a list of MAC addresses, not",
+        ),
+        (BMV2 + PORT + 'stations = ["a"]\n' + WORKER, "aggregator.ports[0].stations: must be a MAC address, such as"),
+        (
+            BMV2 + PORT + 'stations = ["03:00:00:00:00:01"]\n' + WORKER,
+            "aggregator.ports[0].stations: 03:00:00:00:00:01 is the address of a group",
+        ),
+        (
+            BMV2 + PORT + STATION + PORT.replace("40", "41") + STATION + WORKER,
+            "aggregator.ports[1].stations: 02:00:00:00:00:01 is behind port 40 already",
+        ),
+        ("more = 1\n" + SOCKET + WORKER, "more: unknown key; there are aggregator, network, workers"),
+        ("[aggregator", "not a TOML file"),
+    ],
+)
+def test_mistakes(read, tmp_path, text, says):
+    with pytest.raises(UserError) as raised:
+        read(text)
+    assert str(raised.value).startswith(f"{tmp_path}/cluster.toml: {says}")
+
+
+def test_a_path_that_is_too_long_with_its_folder(read, tmp_path):
+    name = "x" * 100
+    with pytest.raises(UserError, match=f"workers.0..control: unix:{tmp_path}/{name}: a socket's path"):
+        read(SOCKET + f'[[workers]]\ncontrol = "unix:{name}"\nport = 0\n')
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(UserError, match="cannot read the cluster file: No such file"):
+        read_cluster(tmp_path / "none.toml")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\0")
+    with pytest.raises(UserError, match="not a TOML file"):
+        read_cluster(tmp_path / "binary")
+
+
+def test_boards(read, tmp_path):
+    board = BoardAddress("0000:3b:00.1", tmp_path / "a.xclbin")
+    text = '[aggregator]\nkind = "fpga"\ncontrol = "xrt:0000:3B:00.1"\nxclbin = "a.xclbin"\n'
+    assert read(text + BOARD + WORKER) == Cluster(
+        AggregatorAddress("fpga", "xrt:0000:3b:00.1", board=board),
+        (WorkerAddress("xrt:0000:3b:00.1", 0, board), WorkerAddress("unix:/lab/w0", 0)),
+    )

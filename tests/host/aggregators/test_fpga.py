@@ -1,0 +1,122 @@
+"""The controller of an aggregator on an FPGA, against registers that keep what is written to them."""
+
+import pytest
+
+from p4sgd.host.aggregators.fpga import FpgaAggregator
+from p4sgd.host.errors import P4sgdError
+from p4sgd.hw.spec import aggregator as registers
+from p4sgd.hw.spec.aggregator import AggregatorConfig
+from p4sgd.hw.spec.job import Job, Member
+from p4sgd.hw.spec.packet import GROUP_BIT
+
+CONFIG = AggregatorConfig(slots=4, jobs=2, ports=2)
+
+
+class Board:
+    """Jobs begin and end as the host says, unless they ``stick``; reads are counted."""
+
+    def __init__(self):
+        self.words = {register.offset: register.reset for register in registers.after_reset(CONFIG)}
+        self.members = {}
+        self.running = 0
+        self.sticks = False
+        self.reads = 0
+
+    def read(self, offset):
+        self.reads += 1
+        assert self.reads < 100_000, "the host looks without end"
+        if offset == registers.JOBS.offset:
+            return registers.JOBS.encode(running=self.running, clearing=int(self.sticks))
+        if offset == registers.SLOT_ROUND.offset:
+            return registers.SLOT_ROUND.encode(round=7, ready=int(not self.sticks))
+        return self.words[offset]
+
+    def write(self, offset, word):
+        self.words[offset] = word
+        if offset == registers.BEGIN.offset:
+            self.running |= 1 << registers.BEGIN.decode(word)["place"]
+        if offset == registers.MEMBER.offset:
+            noted = registers.MEMBER.decode(word)
+            mac = [self.words[half.offset] for half in registers.MEMBER_MAC]
+            self.members[noted["place"], noted["shard"]] = *mac, noted["port"]
+        if offset == registers.LOOK_MEMBER.offset:
+            looked = registers.LOOK_MEMBER.decode(word)
+            shown = self.members.get((looked["place"], looked["shard"]), (0, 0, 0))
+            for register, value in zip((*registers.SHOWN_MAC, registers.SHOWN_PORT), shown, strict=True):
+                self.words[register.offset] = value
+        if offset == registers.END.offset:
+            self.running &= ~(1 << registers.END.decode(word)["place"])
+
+
+@pytest.fixture
+def board():
+    return Board()
+
+
+@pytest.fixture
+def aggregator(board):
+    return FpgaAggregator(board.read, board.write)
+
+
+def job(number, port=0):
+    return Job(number, (Member(0x0200_0000_0000 + number, port),), 1 << GROUP_BIT, 1 << port)
+
+
+def test_a_number_is_served_in_one_place(board, aggregator):
+    aggregator.begin(0, job(7), 1)
+    for host in (aggregator, FpgaAggregator(board.read, board.write)):  # who has begun it makes no difference
+        with pytest.raises(P4sgdError, match="job 7 is being served already"):
+            host.begin(1, job(7, port=1), 1)
+    assert board.running == 0b01
+    aggregator.begin(1, job(8), 1)
+    with pytest.raises(P4sgdError, match="place 1 serves job 8: end that first"):
+        aggregator.begin(1, job(9), 1)
+    aggregator.end(0)
+    aggregator.begin(0, job(7, port=1), 1)
+    assert FpgaAggregator(board.read, board.write).served() == {0: job(7, port=1), 1: job(8)}
+    aggregator.end(0)
+    aggregator.end(1)
+    aggregator.begin(1, job(7), 1)
+    assert aggregator.served() == {1: job(7)}
+
+
+def test_settings_that_are_no_job(board, aggregator):
+    """Whatever has written them."""
+    settings, *_ = registers.job_registers(1)
+    board.words[settings.offset] = settings.encode(number=7, workers=0)
+    board.running = 0b10
+    with pytest.raises(P4sgdError, match=r"place 1 serves what is no job: a job has 1 to 32 workers, not 0.*end it"):
+        aggregator.served()
+
+
+def test_a_port_that_is_not_there(board, aggregator):
+    with pytest.raises(P4sgdError, match="job 7 cannot begin: it needs port 2 of the aggregator, which has 2"):
+        aggregator.begin(0, job(7, port=2), 1)
+    assert board.running == 0
+
+
+def test_the_address_stays_while_jobs_are_served(board, aggregator):
+    aggregator.set_mac(0x0250_0000_0001)
+    aggregator.begin(1, job(7), 1)
+    for host in (aggregator, FpgaAggregator(board.read, board.write)):
+        host.set_mac(0x0250_0000_0001)
+        with pytest.raises(P4sgdError, match=r"under .* address 02:50:.*:01, so it cannot be 02:50:.*:02: "):
+            host.set_mac(0x0250_0000_0002)
+    aggregator.end(1)
+    aggregator.set_mac(0x0250_0000_0002)
+    assert [board.words[half.offset] for half in registers.MAC] == [2, 0x0250]
+
+
+def test_slots_that_do_not_become_fresh(board, aggregator):
+    board.sticks = True
+    with pytest.raises(P4sgdError, match="job 7 cannot begin: the aggregator does not get its 4 slots fresh"):
+        aggregator.begin(0, job(7), 1)
+    assert board.running == 0
+    assert aggregator.served() == {}
+
+
+def test_a_slot_that_is_not_shown(board, aggregator):
+    assert aggregator.read_slots(0, range(3))[2].round == 7
+    board.sticks = True
+    with pytest.raises(P4sgdError, match="the aggregator does not show slot 3 of place 0"):
+        aggregator.read_slots(0, range(3, 4))

@@ -1,0 +1,47 @@
+"""What fails in one rank fails in all; what must be the same is compared."""
+
+import pytest
+from support.ranks import run_ranks
+
+from p4sgd.host.distributed import SINGLE_PROCESS
+from p4sgd.host.distributed.communicator import check_same, raise_on_all
+from p4sgd.host.errors import P4sgdError, UserError
+
+
+@pytest.mark.parametrize("kind", [UserError, P4sgdError])
+@pytest.mark.parametrize("failing", [{0}, {2}, {1, 2}, {0, 1, 2}])
+def test_a_failure_in_some_ranks_is_one_of_all(kind, failing):
+    def run(ranks):
+        def action():
+            if ranks.rank in failing:
+                raise kind(f"rank {ranks.rank} says no")
+
+        with pytest.raises(kind) as raised:
+            raise_on_all(ranks, action)
+        return str(raised.value)
+
+    said = run_ranks(3, run)
+    assert said == [f"rank {rank if rank in failing else min(failing)} says no" for rank in range(3)]
+
+
+def test_what_succeeds_everywhere_is_done_everywhere():
+    done = []
+    run_ranks(3, lambda ranks: raise_on_all(ranks, (lambda: done.append(ranks.rank)) if ranks.rank else None))
+    assert sorted(done) == [1, 2]
+    raise_on_all(SINGLE_PROCESS, lambda: done.append("alone"))
+    assert done[-1] == "alone"
+
+
+def test_other_exceptions_are_mistakes_and_stay_where_they_are():
+    with pytest.raises(ZeroDivisionError):
+        raise_on_all(SINGLE_PROCESS, lambda: 1 / 0)
+
+
+def test_what_must_be_the_same():
+    run_ranks(3, lambda ranks: check_same(ranks, "x", "they differ"))
+
+    def run(ranks):
+        with pytest.raises(UserError, match="they differ"):
+            check_same(ranks, str(ranks.rank // 2), "they differ")
+
+    run_ranks(3, run)

@@ -1,0 +1,186 @@
+"""Ranks that train together end with everything that a single process ends with: images, weights, metrics, files."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.ranks import run_ranks
+
+from p4sgd.host.data import Dataset, Scaling
+from p4sgd.host.data.dataset import DistributedDataset, join_shares
+from p4sgd.host.data.identity import identify
+from p4sgd.host.distributed import share_of
+from p4sgd.host.image import prepare_images
+from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train
+from p4sgd.hw.spec.config import PRESETS
+from p4sgd.hw.spec.fixed import LABEL
+from p4sgd.sim.emulator import EmulatedDevice, RemoteWorkers
+
+CONFIG = PRESETS["tiny"]()
+
+
+def make(samples, features, *, sparse, seed, kind=np.float64):
+    rng = np.random.default_rng(seed)
+    matrix = rng.normal(size=(samples, features)).astype(kind)
+    if sparse:
+        matrix[rng.random(matrix.shape) < 0.8] = 0
+        matrix = scipy.sparse.csr_array(matrix)
+    labels = (rng.random(samples) < 0.4).astype(float)
+    labels[:2] = 0, 1
+    return Dataset(matrix, labels, "made")
+
+
+def spread(data, ranks):
+    """The share of a data set that a rank would have read."""
+    own = share_of(ranks, data.samples)
+    return join_shares(data.features[own.start : own.stop], data.labels, data.name, ranks)
+
+
+def device(ranks):
+    return EmulatedDevice(CONFIG, 1, remote=RemoteWorkers(ranks.rank, ranks.size, ranks.all_sum))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    samples=st.integers(2, 70),
+    chunks=st.integers(1, 9),
+    odd=st.integers(0, 7),
+    size=st.integers(1, 5),
+    sparse=st.booleans(),
+    stored=st.integers(1, 8),
+    batch=st.sampled_from([8, 24]),
+    bias=st.booleans(),
+    kind=st.sampled_from([np.float32, np.float64]),
+    seed=st.integers(0, 2**32),
+)
+def test_images_are_those_of_one_process(samples, chunks, odd, size, sparse, stored, batch, bias, kind, seed):
+    features = (chunks + size - 1) * CONFIG.lanes - odd
+    data = make(samples, features, sparse=sparse, seed=seed, kind=kind)
+    rows = np.random.default_rng(seed).permutation(samples)[: max(1, samples - seed % 3)]  # some may be held out
+
+    def images(data):
+        data = data.take(rows)
+        scaling = Scaling.fit(data.features, communicator=data.communicator)
+        return prepare_images(
+            data,
+            LABEL.from_real(data.labels),
+            scaling,
+            CONFIG,
+            workers=size,
+            stored=stored,
+            batch=batch,
+            bias=bias,
+        )
+
+    expected = images(data)
+    got = [image for rank in run_ranks(size, lambda ranks: images(spread(data, ranks))) for image in rank]
+    for one, other in zip(expected, got, strict=True):
+        for name in ("layout", "signed", "worker", "workers", "first", "samples", "bias"):
+            assert getattr(one, name) == getattr(other, name), name
+        for name in ("labels", "offset", "scale"):
+            assert getattr(one, name).tobytes() == getattr(other, name).tobytes(), name
+        assert [lines.tobytes() for lines in one.port_lines] == [lines.tobytes() for lines in other.port_lines]
+
+
+@settings(max_examples=30, deadline=None)
+@given(samples=st.integers(1, 40), size=st.integers(2, 5), seed=st.integers(0, 2**32), data=st.data())
+def test_a_spread_data_set_answers_as_a_whole_one(samples, size, seed, data):
+    whole = make(samples + 1, 11, sparse=seed % 2 > 0, seed=seed)
+    rows = np.array(data.draw(st.lists(st.integers(0, samples), min_size=1, max_size=30)))
+    first, last = sorted((data.draw(st.integers(0, rows.size)), data.draw(st.integers(0, rows.size))))
+    block = slice(first, last)
+    sums = whole.take(rows).rows(slice(None)).sum(axis=1)
+
+    def ask(ranks):
+        taken = spread(whole, ranks).take(rows)
+        assert isinstance(taken, DistributedDataset)
+        held = taken.rows(block)
+        assert held.shape[0] == np.count_nonzero(taken.owners[block] == ranks.rank)
+        return taken.samples, taken.labels, taken.in_order(held.sum(axis=1), block)
+
+    for count, labels, got in run_ranks(size, ask):
+        assert count == rows.size
+        assert np.array_equal(labels, whole.labels[rows])
+        assert np.array_equal(got, sums[block])
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("size", [2, 3, 7])
+def test_the_identity_is_that_of_one_process(sparse, size):
+    data = make(6, 40, sparse=sparse, seed=3)
+    assert set(run_ranks(size, lambda ranks: identify(spread(data, ranks)))) == {identify(data)}
+
+
+def history(result):
+    return [dataclasses.replace(record, seconds=0.0, samples_per_second=0.0, counters=()) for record in result.history]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize(
+    ("sparse", "more"),
+    [
+        (False, {}),
+        (True, {"loss": "hinge", "l2": 0.001, "staleness": 1}),
+        (False, {"loss": "squared", "bias": False, "schedule": "adaptive", "scaling": "maxabs"}),
+        (True, {"validation_fraction": 0.3, "patience": 2, "precision": 3, "planes": 5}),
+    ],
+)
+def test_training_is_that_of_one_process(size, sparse, more, tmp_path):
+    data, test = make(101, 30, sparse=sparse, seed=5), make(20, 30, sparse=sparse, seed=6)
+    options = TrainingOptions(**{"epochs": 4, "workers": size, **more})
+    one = train(data, options, EmulatedDevice(CONFIG, size), test=test)
+
+    def run(ranks):
+        file = CheckpointFile(tmp_path / "state")
+        told = []
+        result = train(
+            spread(data, ranks),
+            options,
+            device(ranks),
+            test=spread(test, ranks),
+            directory=tmp_path,
+            checkpoint=file,
+            on_remark=told.append,
+        )
+        return result, file.epoch
+
+    results = run_ranks(size, run)
+    for result, _ in results:
+        assert history(result) == history(one)
+        assert (result.best_epoch, result.stopped, result.remarks) == (one.best_epoch, one.stopped, one.remarks)
+        for name in ("coefficients", "weights", "slope", "offset"):
+            assert getattr(result.model, name).tobytes() == getattr(one.model, name).tobytes(), name
+        assert result.model.intercept == one.model.intercept
+        assert result.model.labels == one.model.labels
+    epochs = [epoch for _, epoch in results]
+    assert epochs == [len(one.history)] * size, "all ranks know what the first has written"
+    assert {path.name for path in tmp_path.iterdir()} == {"state", *(f"worker{rank}.p4sgd" for rank in range(size))}
+
+
+def test_a_run_goes_on_in_one_process_or_in_several(tmp_path):
+    data = make(64, 30, sparse=True, seed=8)
+    first, whole = (TrainingOptions(epochs=epochs, workers=2) for epochs in (2, 5))
+    expected = train(data, whole, EmulatedDevice(CONFIG, 2))
+
+    def begin(ranks):
+        train(spread(data, ranks), first, device(ranks), checkpoint=CheckpointFile(tmp_path / "state"))
+
+    def go_on(ranks):
+        saved = load_checkpoint(tmp_path / "state")
+        return train(spread(data, ranks), whole, device(ranks), resume=saved)
+
+    run_ranks(2, begin)
+    saved = load_checkpoint(tmp_path / "state")
+    results = [train(data, whole, EmulatedDevice(CONFIG, 2), resume=saved), *run_ranks(2, go_on)]
+    for result in results:
+        assert np.array_equal(result.model.weights, expected.model.weights)
+        assert history(result) == history(expected)
+
+
+def test_ranks_disagree_with_the_options():
+    data = make(16, 30, sparse=False, seed=8)
+    with pytest.raises(Exception, match="options are for 3 workers, the device has 2"):
+        run_ranks(2, lambda ranks: train(spread(data, ranks), TrainingOptions(workers=3), device(ranks)))

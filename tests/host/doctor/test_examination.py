@@ -1,0 +1,340 @@
+"""What an examination of a cluster says, on a model of its network."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from support.networked_device import NetworkedDevice
+
+from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Cluster, NetworkOptions
+from p4sgd.host.devices.cluster import network_settings
+from p4sgd.host.devices.device import NetworkSettings, client_of
+from p4sgd.host.doctor import Result, examine
+from p4sgd.host.errors import P4sgdError
+from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.packet import DropReason
+
+TINY = WorkerConfig.tiny()
+PROBES = 32
+
+
+@pytest.fixture
+def device():
+    return NetworkedDevice(TINY, 2)
+
+
+def problems(examination):
+    """Who has which problem."""
+    return [
+        (finding.worker, finding.check, finding.result.value, finding.problem)
+        for finding in examination.findings
+        if finding.result is not Result.PASSED
+    ]
+
+
+def evidence(examination, worker, check):
+    (found,) = [f for f in examination.findings if (f.worker, f.check) == (worker, check)]
+    return found.evidence
+
+
+def assert_only(examination, *expected):
+    """The problems are these and no others; the last of each is how it begins."""
+    found = problems(examination)
+    assert [problem[:3] for problem in found] == [problem[:3] for problem in expected], found
+    for (*_, text), (*_, begin) in zip(found, expected, strict=True):
+        assert text.startswith(begin), found
+    assert examination.healthy == all(result == "warning" for _, _, result, _ in found)
+
+
+def test_a_healthy_cluster(device):
+    examination = examine(device)
+    assert_only(examination)
+    assert examination.complete
+    assert sorted((finding.check, finding.worker) for finding in examination.findings) == sorted(
+        itertools.product(["worker", "link", "settings", "allreduce", "weights"], range(2))
+    )
+    assert evidence(examination, 1, "link") == {"probes": PROBES, "echoes": PROBES, "cycles": 50, "ns": 200, "port": 1}
+    assert evidence(examination, 1, "settings")["local_mac"] == "02:50:34:53:47:01"
+    assert evidence(examination, 1, "weights") == {"weights": 8, "wrong": 0}
+
+
+def test_the_job_is_not_a_trivial_one(device):
+    """All weights zero would be the same after wrong sums."""
+    examine(device)
+    client = device.workers[1]
+    stored = client.read_memory(0, 4096, 32).view("<i4")
+    assert np.count_nonzero(stored) == 8
+
+
+def test_the_settings_are_those_of_training(device):
+    seen = []
+    device.begin = lambda job: (seen.append(job), device.network.model.begin(0, job))
+    examination = examine(device, NetworkSettings(job=7, aggregator_mac=0x0250_0000_0001))
+    assert_only(examination)
+    assert [job.number for job in seen] == [7]
+    assert evidence(examination, 0, "settings")["job"] == 7
+    assert evidence(examine(device), 0, "settings")["job"] == 8, "each examination is another job"
+
+
+@pytest.mark.parametrize(
+    ("register", "word", "says"),
+    [
+        (registers.MAGIC_WORD, 0xFFFFFFFF, "is no P4SGD worker: its first identification word is 0xffffffff"),
+        (registers.ABI, 2, "has version 2 of the register map"),
+        (registers.CONFIG_HASH, 1, "has another configuration than asked for"),
+        (registers.CTRL, 0, "is busy with another run"),
+    ],
+    ids=["magic", "version", "configuration", "busy"],
+)
+def test_a_worker_that_is_none(device, register, word, says):
+    device.workers[1].words[register.offset] = word
+    examination = examine(device)
+    assert_only(examination, (1, "worker", "failed", says))
+    assert not examination.complete
+
+
+def test_an_aggregator_of_another_version():
+    examination = examine(NetworkedDevice(TINY, 2, version=2))
+    says = "the aggregator speaks version 2 of the packet format, the worker version 1"
+    assert_only(examination, (0, "settings", "failed", says), (1, "settings", "failed", says))
+
+
+def test_an_aggregator_of_fewer_slots():
+    examination = examine(NetworkedDevice(TINY, 2, slots=TINY.slots // 2))
+    says = "the worker has 4 slots, the aggregator only 2"
+    assert_only(examination, (0, "settings", "failed", says), (1, "settings", "failed", says))
+
+
+def test_a_job_of_fewer_workers(device):
+    device.begin = lambda job: device.network.model.begin(0, dataclasses.replace(job, members=job.members[:1]))
+    assert_only(
+        examine(device),
+        (0, "settings", "failed", "the job has 2 workers, to the aggregator 1"),
+        (1, "settings", "failed", "the job has 2 workers, to the aggregator 1"),
+        (1, "settings", "failed", "the aggregator's job of 1 workers has no shard 1"),
+    )
+
+
+def test_a_job_that_nobody_began(device):
+    device.begin = lambda job: None
+    examination = examine(device, NetworkSettings(job=9))
+    says = "the aggregator serves no job 9"
+    assert_only(examination, (0, "settings", "failed", says), (1, "settings", "failed", says))
+
+
+def once_joined(device, *writes):
+    """Have registers of worker 1 written when the job has begun."""
+    begin = device.begin
+
+    def begin_and_write(job):
+        begin(job)
+        for register, value in writes:
+            device.workers[1].write_register(register.offset, value)
+
+    device.begin = begin_and_write
+
+
+def test_two_workers_that_are_the_same_shard(device):
+    once_joined(device, (registers.JOB, registers.JOB.encode(job=1, shard=0, workers=2)))
+    examination = examine(device)
+    assert_only(examination, (1, "settings", "failed", "it is shard 0, and so is worker 0"))
+    assert not examination.complete
+    assert evidence(examination, 1, "settings") == {"shard": 0, "local_mac": "02:50:34:53:47:01"}
+
+
+def test_two_workers_of_the_same_address(device):
+    once_joined(device, (registers.LOCAL_MAC[0], 0x34534700))
+    says = "its address is 02:50:34:53:47:00, and so is that of worker 0"
+    assert_only(examine(device), (1, "settings", "failed", says))
+
+
+def test_a_worker_that_is_another_altogether(device):
+    once_joined(
+        device,
+        (registers.JOB, registers.JOB.encode(job=1, shard=0, workers=2)),
+        (registers.LOCAL_MAC[0], 0x34534700),
+    )
+    assert_only(
+        examine(device),
+        (1, "settings", "failed", "it is shard 0, and so is worker 0"),
+        (1, "settings", "failed", "its address is 02:50:34:53:47:00, and so is that of worker 0"),
+    )
+
+
+def test_a_worker_with_the_address_of_a_group(device):
+    once_joined(device, (registers.LOCAL_MAC[1], 0x0350))
+    says = "its address 03:50:34:53:47:01 is that of a group"
+    assert_only(examine(device), (1, "settings", "failed", says))
+
+
+def test_a_healthy_cluster_with_an_aggregator_that_cannot_be_read(device):
+    device.aggregator = None
+    examination = examine(device)
+    assert_only(examination)
+    assert examination.complete
+    assert evidence(examination, 0, "allreduce") == {"packets": 96, "sent_again": 0}
+
+
+def test_a_healthy_cluster_with_an_aggregator_that_counts_no_frames(device):
+    device.aggregator.counters = lambda: {"DROPPED_JOB": 0}
+    examination = examine(device)
+    assert_only(examination)
+    assert examination.complete
+    assert evidence(examination, 0, "allreduce") == {"packets": 96, "sent_again": 0}
+
+
+def test_silence_around_an_aggregator_that_cannot_be_read(device):
+    device.up = lambda worker, frame: None
+    device.aggregator = None
+    examination = examine(device)
+    says = "no aggregator answers its probes"
+    assert_only(examination, (0, "link", "failed", says), (1, "link", "failed", says))
+    assert evidence(examination, 1, "link") == {"probes": 2 * PROBES, "echoes": 0}
+
+
+def test_what_the_aggregator_drops(device):
+    device.up = lambda worker, frame: frame if worker == 0 else frame[:26] + b"\1" + frame[27:]
+    examination = examine(device)
+    assert_only(
+        examination, (1, "link", "failed", f"the aggregator drops what it sends: it is {DropReason.RESERVED.help}")
+    )
+    assert evidence(examination, 1, "link")["aggregator_dropped_reserved"] == 2 * PROBES
+
+
+def every(n):
+    """A link that loses each n-th frame of worker 1."""
+    count = itertools.count(1)
+    return lambda worker, frame: None if worker == 1 and next(count) % n == 0 else frame
+
+
+def test_the_share_that_is_lost_on_either_way(device):
+    device.up, device.down = every(4), every(8)
+    examination = examine(device)
+    says = "34% of the probes or their echoes are lost: 8 of 32 on the way up, 3 of 24 on the way down"
+    assert_only(examination, (1, "link", "warning", says))
+    assert examination.complete
+
+
+@pytest.fixture
+def busy(device):
+    """The device, with another job on the aggregator: some twenty frames come whenever a worker asks."""
+    own = device.probe
+    model = device.network.model
+
+    def probe(index, question):
+        device.network.counts["FRAMES"] += 20
+        model.drops[DropReason.DUPLICATE] += 19
+        model.drops[DropReason.ETHERTYPE] += question["number"] % 8 == 0
+        own(index, question)
+
+    device.probe = probe
+    return device
+
+
+def test_a_dead_way_up_beside_another_job(busy):
+    busy.up = lambda worker, frame: frame if worker == 0 else None
+    examination = examine(busy)
+    assert_only(examination, (1, "link", "failed", "nothing that it sends comes to the aggregator: the way up is dead"))
+    assert evidence(examination, 1, "link")["aggregator_frames"] == 20 * 2 * PROBES
+
+
+def test_a_dead_way_down_beside_another_job(busy):
+    busy.down = lambda worker, echo: echo if worker == 0 else None
+    assert_only(examine(busy), (1, "link", "failed", "the aggregator answers, but nothing comes back: the way down"))
+
+
+def test_losses_beside_another_job(busy):
+    busy.up = every(4)
+    says = "25% of the probes or their echoes are lost: 8 of 32 on the way up, 0 of 24 on the way down"
+    assert_only(examine(busy), (1, "link", "warning", says))
+
+
+def test_what_the_aggregator_drops_beside_another_job(busy):
+    busy.up = lambda worker, frame: frame if worker == 0 else frame[:26] + b"\1" + frame[27:]
+    says = f"the aggregator drops what it sends: it is {DropReason.RESERVED.help}"
+    assert_only(examine(busy), (1, "link", "failed", says))
+
+
+def test_a_link_that_loses_nearly_all(device):
+    count = itertools.count(1)
+    device.down = lambda worker, echo: echo if worker == 0 or next(count) % 16 == 0 else None
+    assert_only(examine(device), (1, "link", "failed", "94% of the probes or their echoes are lost: 0 of 32"))
+
+
+def test_packets_that_are_sent_again(device):
+    device.resent = [0, 1]  # of its two in each run: the other was answered to all
+    assert_only(examine(device), (1, "allreduce", "warning", "it sent 48 of 144 packets again"))
+
+
+def test_a_worker_that_gets_nothing_of_what_is_sent_to_all(device):
+    device.resent = [1, 2]
+    examination = examine(device)
+    assert_only(examination, (1, "allreduce", "failed", "nothing that the aggregator sends to all comes to it"))
+    assert evidence(examination, 0, "allreduce")["sent_again"] == 48
+
+
+def test_workers_that_do_not_wait_for_answers(device):
+    examination = examine(device, NetworkSettings(resend_cycles=40))
+    says = "it sends packets again after 40 cycles, less than 2 times the 50 that an answer takes"
+    assert_only(examination, (0, "settings", "warning", says), (1, "settings", "warning", says))
+    assert examination.complete
+    assert evidence(examination, 1, "allreduce")["sent_again"] == 0, "they were made to wait"
+
+
+def test_haste_does_not_hide_a_worker_that_is_not_in_the_group(device):
+    device.resent = [1, 2]
+    examination = examine(device, NetworkSettings(resend_cycles=40))
+    assert [problem[:3] for problem in problems(examination)] == [
+        (0, "settings", "warning"),
+        (1, "settings", "warning"),
+        (1, "allreduce", "failed"),
+    ]
+
+
+def test_wrong_weights(device):
+    def flip(data):
+        data[5] ^= 1
+        return data
+
+    device.workers[1].spoil = flip
+    assert_only(examine(device), (1, "weights", "failed", "1 of its 8 weights are not those of the exact model"))
+
+
+def test_a_run_that_fails(device):
+    def fail(timeout_s):
+        raise P4sgdError("it rains")
+
+    device.wait = fail
+    examination = examine(device)
+    assert_only(examination, (None, "allreduce", "failed", "it rains"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [NetworkOptions(doublings=9), NetworkOptions(200, doublings=15), NetworkOptions(8_000_000, doublings=0)],
+    ids=["doublings", "most doublings", "longest wait"],
+)
+def test_any_patience_that_a_cluster_file_may_have(device, options):
+    device.network_settings = network_settings(Cluster(AggregatorAddress("socket", "unix:a"), (), options))
+    assert_only(examine(device))
+    resend_cycles = client_of(device.workers[0]).read(registers.RESEND_CYCLES)["value"]
+    assert resend_cycles >= 5_000_000, "20 ms: longer than it takes to start the workers"
+
+
+def test_no_worker_is_told_to_wait_for_longer_while_it_is_in_a_job(device):
+    written = []
+
+    def note(write):
+        def write_register(offset, word):
+            written.append(offset)
+            write(offset, word)
+
+        return write_register
+
+    for worker in device.workers:
+        worker.write_register = note(worker.write_register)
+    examine(device, NetworkSettings(resend_cycles=40))
+    settings = [offset for offset in written if offset in (registers.RESEND_CYCLES.offset, registers.JOIN.offset)]
+    assert settings == [registers.RESEND_CYCLES.offset, registers.JOIN.offset] * 4, "two workers join twice"

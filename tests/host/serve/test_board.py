@@ -1,0 +1,343 @@
+"""A board's control socket: registers and memory through it, bounds on all that comes, one client at a time."""
+
+import os
+import random
+import socket
+import stat
+import struct
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.bench import default_seed
+from support.board import OneWorker, aggregating, serve_board
+from support.jobs import configure, random_job, run_on, start
+
+from p4sgd.host.devices.device import client_of
+from p4sgd.host.devices.remote_worker import RemoteWorker
+from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.rpc.address import ControlAddress
+from p4sgd.host.rpc.messages import GREETING_BYTES, REPLY_BYTES, REQUEST_BYTES, Hello, Opcode, Outcome, Reply, Request
+from p4sgd.host.serve import worker as server
+from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.job import Job, Member
+from p4sgd.sim.emulator import warm_up
+from p4sgd.sim.network.aggregator import Aggregator
+
+TINY = WorkerConfig.tiny()
+LIMIT = 1 << 20
+MAC = 0x0250_3453_47FF
+
+
+@pytest.fixture
+def address(tmp_path):
+    return f"unix:{tmp_path}/board"
+
+
+@pytest.fixture
+def board(address):
+    with serve_board(TINY, address, memory_limit=LIMIT) as far:
+        yield far
+
+
+def connect(address, index=0):
+    return RemoteWorker(index, ControlAddress.parse(address))
+
+
+@pytest.fixture
+def remote(board, address):
+    worker = connect(address)
+    yield worker
+    worker.close()
+
+
+def test_it_says_what_it_is(remote):
+    assert remote.config == TINY
+    assert client_of(remote).read(registers.CTRL)["idle"]
+    assert remote.read_register(0xFFC) == 0, "nothing is there"
+
+
+def test_the_socket_is_its_owners_and_goes_with_it(address):
+    path = address.removeprefix("unix:")
+    with serve_board(TINY, address):
+        mode = os.stat(path).st_mode
+        assert stat.S_ISSOCK(mode)
+        assert stat.S_IMODE(mode) == 0o600
+        with pytest.raises(UserError, match="another program"), serve_board(TINY, address):
+            pass
+    assert not os.path.exists(path)
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(path)  # by a server that was killed
+    with serve_board(TINY, address):
+        connect(address).close()
+
+
+def test_what_is_no_socket_is_left_alone(tmp_path):
+    (tmp_path / "board").write_text("mine")
+    with pytest.raises(UserError, match="something else is there already"), serve_board(TINY, f"unix:{tmp_path}/board"):
+        pass
+    assert (tmp_path / "board").read_text() == "mine"
+
+
+def test_by_tcp():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    with serve_board(TINY, f"tcp:127.0.0.1:{port}"):
+        worker = connect(f"tcp:127.0.0.1:{port}")
+        assert worker.config == TINY
+        worker.close()
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2000), st.binary(min_size=1, max_size=3000)), max_size=8))
+def test_memory_is_what_was_written_last(writes):
+    known = {}
+    control = f"unix:/tmp/p4sgd-board-{os.getpid()}"  # a folder of a fixture would serve all examples
+    with serve_board(TINY, control, memory_limit=LIMIT):
+        worker = connect(control)
+        for address, data in writes:
+            worker.write_memory(1, address, np.frombuffer(data, np.uint8))
+            known |= dict(enumerate(data, address))
+        for address in known:
+            if address + 1 in known:
+                assert worker.read_memory(1, address, 2).tolist() == [known[address], known[address + 1]]
+        worker.close()
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda worker: worker.write_memory(0, 0, np.zeros(LIMIT + 1, np.uint8)), "--memory-limit"),
+        (lambda worker: worker.write_memory(0, 0, np.zeros(0, np.uint8)), "no bytes"),
+        (lambda worker: worker.write_memory(TINY.memories, 0, np.zeros(1, np.uint8)), "there is no memory 2"),
+        (lambda worker: worker.read_memory(0, 0, 1 << 40), "were not written"),
+        (lambda worker: worker.read_memory(99, 0, 1), "there is no memory 99"),
+        (lambda worker: worker.read_register(2), "no address of a register"),
+        (lambda worker: worker.write_register(1 << 12, 0), "no address of a register"),
+        (lambda worker: worker.write_register(0, 1 << 32), "no word of 32 bits"),
+        (lambda worker: worker.await_end(1e6), "too long"),
+        (lambda worker: worker.write_register(registers.CTRL.offset, 1), "worker 0"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_the_next_request_works(remote, address, ask, says):
+    with pytest.raises(P4sgdError, match=says) as failure:
+        ask(remote)
+    assert address in str(failure.value)
+    assert remote.read_register(registers.MAGIC_WORD.offset) == registers.MAGIC
+
+
+def test_the_limit_is_of_all_memories(remote):
+    for bank in range(TINY.memories):
+        for _ in range(3):  # over what was there
+            remote.write_memory(bank, 0, np.zeros(LIMIT // TINY.memories, np.uint8))
+    with pytest.raises(P4sgdError, match="--memory-limit"):
+        remote.write_memory(0, LIMIT, np.zeros(1, np.uint8))
+
+
+def test_small_pieces_count_as_pages(remote):
+    for page in range(LIMIT // 4096):
+        remote.write_memory(0, 2 * page, np.zeros(1, np.uint8))
+    with pytest.raises(P4sgdError, match="--memory-limit"):
+        remote.write_memory(0, LIMIT, np.zeros(1, np.uint8))
+
+
+def test_a_second_client_is_told(remote, address):
+    with pytest.raises(UserError, match="in use by another program"):
+        connect(address, 7)
+    assert remote.read_register(registers.MAGIC_WORD.offset) == registers.MAGIC
+    remote.close()
+    again = connect(address)
+    again.close()
+
+
+def test_nobody_there(tmp_path):
+    with pytest.raises(UserError, match=f"worker 3 at unix:{tmp_path}/none is not there .*: start it: p4sgd worker"):
+        connect(f"unix:{tmp_path}/none", 3)
+
+
+def test_somebody_else_there(tmp_path):
+    path = f"{tmp_path}/other"
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(path)
+        other.listen()
+        connecting = ControlAddress.parse(f"unix:{path}")
+
+        def answer():
+            with other.accept()[0] as connection:
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(P4sgdError, match="does not answer as a worker: it is no worker"):
+            RemoteWorker(0, connecting)
+        thread.join()
+
+
+def raw(address):
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(10)
+    connection.connect(address.removeprefix("unix:"))
+    greeting = Hello.from_bytes(connection.recv(GREETING_BYTES, socket.MSG_WAITALL))
+    assert not greeting.busy
+    return connection
+
+
+def test_garbage_stops_nothing(board, address):
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    pick = random.Random(seed)
+    for _ in range(200):
+        with raw(address) as connection:
+            kind = pick.random()
+            if kind < 0.4:
+                text = pick.randbytes(pick.randrange(200))
+            else:
+                what = pick.choice(list(Opcode)) if kind < 0.9 else pick.randrange(256)
+                numbers = (pick.choice([0, 4, pick.randrange(1 << 12), pick.randrange(1 << 64)]) for _ in range(2))
+                text = struct.pack("!BBQQ", what, pick.randrange(256), *numbers) + pick.randbytes(pick.randrange(50))
+            connection.sendall(text)
+            if pick.random() < 0.5:
+                connection.shutdown(socket.SHUT_WR)
+    worker = connect(address)
+    assert worker.read_register(registers.MAGIC_WORD.offset) == registers.MAGIC
+    worker.close()
+
+
+def test_an_unknown_request_is_refused(board, address):
+    with raw(address) as connection:
+        connection.sendall(bytes([77]) + bytes(REQUEST_BYTES - 1))
+        reply = Reply.from_bytes(connection.recv(REPLY_BYTES, socket.MSG_WAITALL))
+        assert reply.outcome is Outcome.REFUSED
+        assert b"77" in connection.recv(reply.size, socket.MSG_WAITALL)
+
+
+def test_who_stops_in_the_middle_is_cut_off(board, address, monkeypatch):
+    monkeypatch.setattr("p4sgd.host.serve.worker._STALL_S", 0.2)
+    with raw(address) as connection:
+        connection.sendall(Request(Opcode.READ_REGISTER).to_bytes()[:5])
+        assert connection.recv(1) == b"", "hung up"
+    connect(address).close()
+
+
+def started(remote):
+    """A run under way that nobody answers."""
+    warm_up(TINY)
+    job = random_job(TINY, 1, seed=1)
+    (client,) = configure([remote], job, aggregator_mac=MAC, resend_cycles=250_000, resends=0)
+    start([client], job)
+    assert not remote.await_end(0.05)
+    return client
+
+
+def test_registers_are_served_and_abort_ends_a_run(board, remote):
+    client = started(remote)
+    begun = time.monotonic()
+    assert not client.read(registers.CTRL)["idle"]
+    client.write(registers.ABORT, abort=1)
+    assert remote.await_end(5)
+    assert client.read(registers.STATUS)["aborted"]
+    assert time.monotonic() - begun < 5
+
+
+def test_a_client_that_has_gone_finds_its_run_again(board, remote, address):
+    started(remote)
+    remote.close()
+    again = connect(address)
+    assert not client_of(again).read(registers.CTRL)["idle"]
+    again.close()
+
+
+def test_a_run_that_is_left_alone_is_aborted(board, remote, address, monkeypatch):
+    monkeypatch.setattr(server, "_ORPHAN_S", 0.3)
+    started(remote)
+    remote.close()
+    time.sleep(1.0)
+    board.setblocking(False)
+    with pytest.raises(BlockingIOError):  # noqa: PT012 - all that was sent before
+        while True:
+            board.recv(100)
+    again = connect(address)
+    client = client_of(again)
+    assert client.read(registers.STATUS)["aborted"]
+    client.write(registers.CTRL, start=1)
+    assert again.await_end(5)
+    assert client.read(registers.STATUS)["not_joined"], "the board is of no job any more"
+    again.close()
+    time.sleep(0.1)
+    with pytest.raises(BlockingIOError):
+        board.recv(100)
+
+
+def interrupt(worker, ask):
+    """Ask, and press Ctrl-C before the answer comes."""
+
+    def press(size):
+        raise KeyboardInterrupt
+
+    receive, worker._receive = worker._receive, press
+    with pytest.raises(KeyboardInterrupt):
+        ask()
+    worker._receive = receive
+
+
+def test_an_interrupted_request_is_forgotten(remote):
+    interrupt(remote, lambda: remote.read_register(registers.SLOTS.offset))
+    assert remote.read_register(registers.MAGIC_WORD.offset) == registers.MAGIC
+
+
+def test_a_wait_that_is_interrupted_can_be_followed_by_an_abort(board, remote):
+    client = started(remote)
+    for _ in range(20):
+        interrupt(remote, lambda: remote.await_end(5))
+        assert not client.read(registers.CTRL)["idle"]
+    client.write(registers.ABORT, abort=1)
+    assert client.read(registers.STATUS)["aborted"]
+
+
+def test_a_worker_that_is_gone_is_named(address):
+    with serve_board(TINY, address):
+        worker = connect(address, 2)
+    for _ in range(2):
+        with pytest.raises(P4sgdError, match=f"worker 2 at {address} is gone .* start it again"):
+            worker.read_register(0)
+
+
+def test_a_worker_that_was_started_anew_is_not_taken_for_the_old_one(address):
+    with serve_board(TINY, address):
+        worker = connect(address)
+        interrupt(worker, lambda: worker.read_register(0))
+    with serve_board(TINY, address):
+        for _ in range(2):
+            with pytest.raises(P4sgdError, match="was started anew"):
+                worker.read_register(0)
+
+
+def test_a_worker_that_hangs_is_not_waited_for_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("p4sgd.host.devices.remote_worker._TIMEOUT_S", 0.5)
+    with socket.socket(socket.AF_UNIX) as hung:
+        hung.bind(f"{tmp_path}/hung")
+        hung.listen()
+        worker = RemoteWorker.__new__(RemoteWorker)
+        begun = time.monotonic()
+        with pytest.raises(P4sgdError, match=r"worker 1 at .* has not answered for 0\.5 s"):
+            worker.__init__(1, ControlAddress.parse(f"unix:{tmp_path}/hung"))
+        for _ in range(100):
+            with pytest.raises(P4sgdError, match="has not answered"):
+                worker.read_register(0)
+        assert time.monotonic() - begun < 30
+
+
+def test_a_run_with_a_network(board, remote):
+    """The other end of the link is an aggregator."""
+    aggregator = Aggregator(TINY.slots, mac=MAC)
+    aggregator.begin(0, Job(0, (Member(0x0200_0000, 0),), 1 << 40, 1))
+    job = random_job(TINY, 1, seed=4, mini_batches=5)
+    with aggregating(board, aggregator):
+        weights, status, _ = run_on(OneWorker(remote), job, aggregator_mac=MAC, resend_cycles=500_000)
+    assert weights[0].tolist() == job.golden().weights[0].tolist()
+    assert not status[0]["network_error"]

@@ -1,0 +1,463 @@
+"""The control socket of a software aggregator: right requests, mistakes of every kind, and clients that vanish."""
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.switch import job_of
+
+from p4sgd.host.aggregators.controller import SlotView
+from p4sgd.host.aggregators.software import RequestError, Requests, SoftwareAggregator, job_from_json, job_to_json
+from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.rpc import address as listening
+from p4sgd.host.rpc.address import ControlAddress, ControlListener
+from p4sgd.host.serve import aggregator as control
+from p4sgd.host.serve.aggregator import MOST_BYTES, ControlServer
+from p4sgd.hw.spec.job import Job, Member
+from p4sgd.sim.network.aggregator import Aggregator
+
+SLOTS, PLACES = 6, 3
+
+
+class Link:
+    lost = 2
+
+    def __init__(self, foreign=()):
+        self._foreign = foreign
+
+    def reaches(self, address):
+        return address not in self._foreign
+
+
+def requests_of(model, foreign=()):
+    """Of an aggregator with two ports, of which the second does not reach some addresses."""
+    return Requests(model, {"a": Link(), "b": Link(foreign)}, slots=SLOTS, places=PLACES)
+
+
+class Loop:
+    """A control server in a thread."""
+
+    def __init__(self, address):
+        self.model = Aggregator(SLOTS, jobs=PLACES)
+        self._selector = selectors.DefaultSelector()
+        self.server = ControlServer(address, requests_of(self.model).carry_out, self._selector)
+        self._is_running = True
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        while self._is_running:
+            for key, events in self._selector.select(0.02):
+                key.data(events)
+
+    def close(self):
+        self._is_running = False
+        self._thread.join()
+        self.server.close()
+
+
+@pytest.fixture
+def address(tmp_path):
+    return ControlAddress(path=tmp_path / "control")
+
+
+@pytest.fixture
+def loop(address):
+    with contextlib.closing(Loop(address)) as running:
+        yield running
+
+
+@pytest.fixture
+def client(loop, address):
+    return SoftwareAggregator(address)
+
+
+def say(address, *lines):
+    """Send lines as they are; the answers."""
+    with address.connect(10) as connection, connection.makefile("rwb") as file:
+        for line in lines:
+            file.write(line + b"\n")
+        file.flush()
+        return [json.loads(file.readline()) for _ in lines]
+
+
+def test_what_a_controller_can_do(loop, client):
+    assert (client.slots, client.jobs) == (SLOTS, PLACES)
+    assert client.served() == {}
+    client.set_mac(0x0250_0000_0001)
+    assert loop.model.mac == 0x0250_0000_0001
+    assert client.read_slots(1, range(2, 4)) == [SlotView(0, 0, 0)] * 2
+    first, second = job_of(2), job_of(1, number=7, ports=[1])
+    client.begin(1, first, 10)
+    client.begin(0, second, 0)
+    assert client.served() == {0: second, 1: first}
+    assert client.read_slots(1, range(SLOTS)) == [SlotView(9, 0, 0)] * SLOTS
+    assert client.read_slots(0, range(1)) == [SlotView(65535, 0, 0)]
+    slot = loop.model.slots[1][4]
+    slot.round, slot.aggregated, slot.acknowledged = 12, 3, 1
+    assert client.read_slots(1, range(3, 6)) == [SlotView(9, 0, 0), SlotView(12, 3, 1), SlotView(9, 0, 0)]
+    client.end(1)
+    client.end(1)
+    client.begin(1, first, 20)
+    assert client.read_slots(1, range(4, 5)) == [SlotView(19, 0, 0)]
+    client.end(1)
+    assert client.served() == {0: second}
+    assert client.counters() == loop.model.counters() | {"OVERRUNS": 4}
+    client.close()
+
+
+def test_refusals_are_told(client):
+    client.begin(0, job_of(2), 1)
+    with pytest.raises(P4sgdError, match="refuses: job 1 is being served already"):
+        client.begin(1, job_of(2), 1)
+    with pytest.raises(P4sgdError, match="refuses: place 0 serves job 1: end that first"):
+        client.begin(0, job_of(2, number=2), 1)
+    with pytest.raises(P4sgdError, match="refuses: place must be a whole number, 0 to 2"):
+        client.begin(3, job_of(1), 1)
+    with pytest.raises(P4sgdError, match="needs a port that is not there: there are 2, from 0 on"):
+        client.begin(1, Job(2, (Member(5, 1),), 1 << 40, 0b100), 1)
+    with pytest.raises(P4sgdError, match="needs a port that is not there: there are 2, from 0 on"):
+        client.begin(1, Job(2, (Member(5, 2),), 1 << 40, 0b10), 1)
+    with pytest.raises(P4sgdError, match="refuses: count must be a whole number, 1 to 2"):
+        client._ask("read_slots", place=0, first=4, count=3)
+    assert client.served() == {0: job_of(2)}
+
+
+def test_a_job_whose_workers_a_port_cannot_reach_is_refused():
+    job = job_of(2)
+    begin = {"do": "begin", "place": 0, "job": job_to_json(job), "first_round": 1}
+    for foreign, text in ((job.members[1].mac, "02:00:00:00:01:01"), (job.group_mac, "01:00:00:00:00:01")):
+        model = Aggregator(SLOTS, jobs=PLACES)
+        with pytest.raises(RequestError, match=f"port 1, b, cannot send to {text}, .* no IPv4 address: p4sgd train"):
+            requests_of(model, {foreign}).carry_out(begin)
+        assert model.jobs == {}
+    job = job_of(1)  # behind the other port alone
+    requests_of(model, {job.group_mac}).carry_out(begin | {"job": job_to_json(job)})
+    assert model.jobs == {0: job}
+
+
+GOOD = job_to_json(job_of(2))
+
+
+@pytest.mark.parametrize(
+    ("request_", "says"),
+    [
+        ([], 'a request is an object with "do"'),
+        ({"do": 1}, 'a request is an object with "do"'),
+        ({"do": "reboot"}, "nothing is called 'reboot'; there are size, set_mac"),
+        ({"do": "end"}, "end needs place beside do"),
+        ({"do": "size", "place": 0}, "size needs nothing beside do"),
+        ({"do": "end", "place": True}, "place must be a whole number"),
+        ({"do": "end", "place": 0.0}, "place must be a whole number"),
+        ({"do": "end", "place": -1}, "place must be a whole number"),
+        ({"do": "set_mac", "mac": 1 << 48}, "mac must be a whole number"),
+        ({"do": "set_mac", "mac": None}, "mac must be a whole number"),
+        ({"do": "read_slots", "place": 0, "first": 0, "count": 7}, "count must be a whole number, 1 to 6"),
+        ({"do": "read_slots", "place": 0, "first": 6, "count": 1}, "first must be a whole number, 0 to 5"),
+        ({"do": "begin", "place": 0, "job": GOOD, "first_round": 65536}, "first_round must be"),
+        ({"do": "begin", "place": 0, "job": [], "first_round": 1}, "a job must have number, members"),
+        ({"do": "begin", "place": 0, "job": GOOD | {"more": 1}, "first_round": 1}, "a job must have number, members"),
+        ({"do": "begin", "place": 0, "job": GOOD | {"members": [[1]]}, "first_round": 1}, "members must be a list"),
+        ({"do": "begin", "place": 0, "job": GOOD | {"members": []}, "first_round": 1}, "a job has 1 to 32 workers"),
+        ({"do": "begin", "place": 0, "job": GOOD | {"members": [[1, 0]] * 33}, "first_round": 1}, "1 to 32 workers"),
+        ({"do": "begin", "place": 0, "job": GOOD | {"members": [["1", 0]]}, "first_round": 1}, "whole numbers"),
+        ({"do": "begin", "place": 0, "job": GOOD | {"number": 256}, "first_round": 1}, "number must be 0 to 255"),
+        ({"do": "begin", "place": 0, "job": GOOD | {"group_mac": 2}, "first_round": 1}, "is no address of a group"),
+        ({"do": "begin", "place": 0, "job": GOOD | {"ports": 1 << 32}, "first_round": 1}, "has 32 bits"),
+    ],
+)
+def test_mistakes_change_nothing(request_, says):
+    model = Aggregator(SLOTS, jobs=PLACES, mac=5)
+    model.begin(0, job_of(2, number=9), 3)
+    with pytest.raises(RequestError, match=says):
+        requests_of(model).carry_out(request_)
+    assert model.jobs == {0: job_of(2, number=9)}
+    assert model.mac == 5
+
+
+members = st.builds(Member, st.integers(0, (1 << 48) - 1), st.integers(0, 31))
+jobs = st.builds(
+    Job,
+    st.integers(0, 255),
+    st.lists(members, min_size=1, max_size=32).map(tuple),
+    st.integers(0, (1 << 48) - 1).map(lambda mac: mac | 1 << 40),
+    st.integers(0, (1 << 32) - 1),
+)
+
+
+@given(jobs)
+def test_a_job_comes_back_from_json(job):
+    assert job_from_json(json.loads(json.dumps(job_to_json(job)))) == job
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+)
+named = st.fixed_dictionaries(
+    {"do": st.sampled_from(["size", "set_mac", "begin", "end", "served", "counters", "read_slots"])},
+    optional=dict.fromkeys(("place", "job", "first_round", "mac", "first", "count"), plain),
+)
+
+
+@given(st.lists(plain | named, max_size=20))
+def test_whatever_is_asked_there_is_an_answer_or_a_refusal(asked):
+    requests = requests_of(Aggregator(SLOTS, jobs=PLACES))
+    for request in asked:
+        with contextlib.suppress(RequestError):
+            json.dumps(requests.carry_out(request))
+
+
+def test_lines_that_are_no_requests(address, client):
+    answers = say(
+        address, b"", b"hello", b"\xff\xfe", b"[" * 60000, b'{"do":' + b"9" * 5000 + b"}", b'{"do": "size"} x', b"NaN"
+    )
+    assert [set(answer) for answer in answers] == [{"error"}] * 7
+    assert client.served() == {}
+
+
+def test_a_line_without_an_end(address, client):
+    with address.connect(10) as connection:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            for _ in range(100):
+                connection.sendall(b"x" * (MOST_BYTES // 8))
+        with contextlib.suppress(ConnectionResetError):
+            assert b"at most 65536 bytes" in connection.recv(4096)
+    assert client.served() == {}
+
+
+def test_many_requests_at_once_are_answered_in_order(address, client):
+    lines = [json.dumps({"do": "set_mac", "mac": mac}).encode() for mac in range(500)]
+    answers = say(address, *lines, b'{"do":"size"}')
+    assert answers[:-1] == [{"ok": None}] * 500
+    assert answers[-1]["ok"]["mac"] == 499
+
+
+def test_clients_that_say_nothing_do_not_keep_others_out(address, client):
+    with contextlib.ExitStack() as opened:
+        for _ in range(20):
+            opened.enter_context(address.connect(10))
+        assert client.served() == {}
+
+
+def test_more_clients_than_there_is_room_for(address, client):
+    with contextlib.ExitStack() as opened:
+        connections = [opened.enter_context(address.connect(10)) for _ in range(60)]
+        for connection in connections:
+            with contextlib.suppress(OSError):
+                connection.sendall(b'{"do":"size"}\n')
+        answers = [json.loads(connection.recv(4096)) for connection in connections]
+        assert [set(answer) for answer in answers] == [{"ok"}] * 32 + [{"error"}] * 28
+        with pytest.raises(P4sgdError, match="refuses: 32 others are connected, which is the most: try again"):
+            SoftwareAggregator(address)
+    for _ in range(200):  # it has yet to notice that they are gone
+        with contextlib.suppress(P4sgdError):
+            assert client.served() == {}
+            return
+        time.sleep(0.05)
+    raise AssertionError("there is no room again")
+
+
+def test_a_refusal_before_anything_is_asked():
+    """The server may have hung up before the client has sent its request; what it has said is there to be read."""
+    near, far = socket.socketpair()
+    with near, far:
+        far.sendall(b'{"error":"not now"}\n')
+        far.close()
+        with pytest.raises(P4sgdError, match="refuses: not now"):
+            SoftwareAggregator(SimpleNamespace(connect=lambda timeout_s: near))
+
+
+def test_clients_that_are_killed_in_the_middle_of_a_request(address, client):
+    program = """
+import socket, sys, time
+connection = socket.socket(socket.AF_UNIX)
+connection.connect(sys.argv[1])
+connection.sendall(b'{"do":"counters"}\\n' * 200 + b'{"do":"beg')
+print("there", flush=True)
+time.sleep(60)
+"""
+    for _ in range(3):
+        command = [sys.executable, "-c", program, str(address.path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout.readline() == b"there\n"
+            os.kill(process.pid, signal.SIGKILL)
+    assert client.served() == {}
+
+
+def test_clients_that_go_without_reading(address, client):
+    for _ in range(50):
+        connection = address.connect(10)
+        connection.sendall(b'{"do":"counters"}\n' * 50)
+        connection.close()
+    assert client.served() == {}
+
+
+def test_clients_that_are_idle_make_room(address, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(control, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    selector = selectors.DefaultSelector()
+    server = ControlServer(address, lambda request: request, selector)
+
+    def pump():
+        for key, events in selector.select(0.2):
+            key.data(events)
+
+    with address.connect(10) as idle, address.connect(10) as busy:
+        pump()
+        pump()
+        now[0] += 20
+        busy.sendall(b"5\n")
+        pump()
+        now[0] += 20
+        server.close_idle()
+        assert idle.recv(10) == b""
+        assert busy.recv(100) == b'{"ok":5}\n'
+        busy.sendall(b"6\n")
+        pump()
+        assert busy.recv(100) == b'{"ok":6}\n'
+    server.close()
+
+
+def test_nobody_else_may_connect(loop, address):
+    assert address.path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("replace", [os.symlink, os.link])
+def test_a_file_that_the_future_owner_puts_in_the_way_is_not_given_to_him(address, tmp_path, monkeypatch, replace):
+    """In a folder of his he can swap the socket for a link, at any time after it is there."""
+    secret = tmp_path / "secret"
+    secret.touch(0o640)
+    before = secret.stat()
+
+    class Swapped(socket.socket):
+        def bind(self, where):
+            super().bind(where)
+            os.unlink(where)
+            replace(secret, where)
+
+    monkeypatch.setattr(listening.socket, "socket", Swapped)
+    nobody = (65534, 65534) if os.geteuid() == 0 else (os.getuid(), os.getgid())
+    with pytest.raises(UserError, match="its file was replaced meanwhile: choose a folder that nobody else writes"):
+        ControlListener(address, owner=nobody)
+    after = secret.stat()
+    assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
+
+
+def test_a_second_server(loop, address, client):
+    with pytest.raises(UserError, match="another program serves there: end it, or choose another address"):
+        Loop(address)
+    assert client.served() == {}
+
+
+def test_a_file_in_the_way(address):
+    address.path.write_text("precious")
+    with pytest.raises(UserError, match="something else is there already: choose another name"):
+        Loop(address)
+    assert address.path.read_text() == "precious"
+
+
+def test_a_missing_folder(address):
+    missing = address.path.parent / "missing"
+    with pytest.raises(UserError, match=f"there is no folder {missing}: make it first"):
+        Loop(ControlAddress(path=missing / "socket"))
+
+
+def test_a_socket_that_nobody_serves_is_replaced_and_the_own_removed(address):
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(address.path))
+    loop = Loop(address)
+    assert SoftwareAggregator(address).served() == {}
+    loop.close()
+    assert not address.path.exists()
+
+
+def test_the_file_of_another_server_stays(address, tmp_path):
+    loop = Loop(address)
+    address.path.rename(tmp_path / "moved")
+    other = Loop(address)
+    loop.close()
+    assert SoftwareAggregator(address).served() == {}
+    other.close()
+
+
+def test_nobody_there(address):
+    with pytest.raises(P4sgdError, match=r"does not answer \(No such file or directory\): see whether p4sgd switch"):
+        SoftwareAggregator(address)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (b"hello\n", "what it says is no JSON"),
+        (b"", "it hangs up without an answer"),
+        (b"[]\n", "it answers something else than it was asked"),
+        (b'{"ok": 5}\n', "it is no aggregator of this version"),
+        (b'{"ok": {"version": 99}}\n', "it is no aggregator of this version"),
+    ],
+)
+def test_something_else_is_there(address, answer, says):
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(address.path))
+        listener.listen()
+
+        def talk():
+            connected, _ = listener.accept()
+            with connected:
+                connected.recv(4096)
+                connected.sendall(answer)
+
+        thread = threading.Thread(target=talk, daemon=True)
+        thread.start()
+        with pytest.raises(P4sgdError, match=f"is not understood: {says}"):
+            SoftwareAggregator(address)
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("unix:a/b:c", ControlAddress(path=Path("a/b:c"))),
+        ("tcp:host:80", ControlAddress(host="host", port=80)),
+        ("tcp:[::1]:80", ControlAddress(host="::1", port=80)),
+        ("tcp:bücher.example:80", ControlAddress(host="bücher.example", port=80)),
+    ],
+)
+def test_addresses(text, address):
+    assert ControlAddress.parse(text) == address
+    assert str(address) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "unix:", "tcp:80", "tcp::80", "tcp:host:0", "tcp:host:65536", "tcp:host:x", "tcp:host:-1", "a", "x:y"),
+        *("tcp:a..b:80", f"tcp:{'a' * 64}:80", f"tcp:{'é' * 60}:80", "tcp:a\0b:80", "tcp:\udcff:80"),
+    ],
+)
+def test_texts_that_are_no_addresses(text):
+    with pytest.raises(UserError, match="give unix:PATH or tcp:HOST:PORT"):
+        ControlAddress.parse(text)
+
+
+def test_hosts_of_an_option_that_are_none():
+    with pytest.raises(UserError, match=r"--metrics: 'a\.\.b:80' is no HOST:PORT"):
+        ControlAddress.parse_tcp("a..b:80", "--metrics")
+
+
+def test_paths_that_are_too_long():
+    ControlAddress.parse("unix:" + "x" * 107)
+    with pytest.raises(UserError, match="at most 107 bytes"):
+        ControlAddress.parse("unix:" + "ä" * 54)

@@ -1,0 +1,136 @@
+"""What a simulated worker asks of its simulator, for which a few lines stand in."""
+
+import numpy as np
+import pytest
+
+from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.serve.simulated_worker import SimulatedWorker
+from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.sim.cluster import build, process
+from p4sgd.sim.verilator import SimulationError
+
+TINY = WorkerConfig.tiny()
+START = registers.CTRL.encode(start=1)
+
+
+class Simulator:
+    """Notes requests; ``answers`` are those to the next exchanges, else the worker is idle and sends nothing."""
+
+    def __init__(self, build, settings):
+        self.directory = Simulator.folder
+        self.asked = []
+        self.answers = []
+        self.registers = {}
+        self.ended = False
+        Simulator.last = self
+
+    def request(self, do, **arguments):
+        if self.ended:
+            raise SimulationError("the simulator ended unexpectedly")
+        self.asked.append((do, arguments))
+        if do == "write":
+            self.registers[arguments["offset"]] = arguments["word"]
+        if do == "read":
+            return self.registers.get(arguments["offset"], 0)
+        if do == "exchange":
+            return self.answers.pop(0) if self.answers else {"frames": [], "idle": True}
+        return None
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def sent():
+    return []
+
+
+@pytest.fixture
+def worker(tmp_path, monkeypatch, sent):
+    monkeypatch.setattr(build, "build_board", lambda config: None)
+    monkeypatch.setattr(process, "ClusterProcess", Simulator)
+    Simulator.folder = tmp_path
+    return SimulatedWorker(TINY, sent.append)
+
+
+def asked():
+    found, Simulator.last.asked = Simulator.last.asked, []
+    return found
+
+
+def test_no_time_passes_without_a_reason(worker):
+    assert worker.next_work is None
+    worker.work()
+    worker.read_register(registers.STATUS.offset)
+    assert worker.next_work is None
+    assert [do for do, _ in asked()] == ["read"]
+
+
+def test_time_passes_after_a_write_and_after_a_frame(worker, sent):
+    for disturb in (lambda: worker.write_register(registers.PROBE.offset, 0), lambda: worker.receive(b"ab")):
+        disturb()
+        assert worker.next_work == 0
+        assert worker.idle
+        Simulator.last.answers = [{"frames": ["0102", "03"], "idle": True}]
+        worker.work()
+        assert worker.next_work is None
+        assert sent == [b"\1\2", b"\3"]
+        sent.clear()
+    exchanges = [arguments["frames"] for do, arguments in asked() if do == "exchange"]
+    assert exchanges == [[], ["6162"]], "every frame once"
+
+
+def test_a_run_lasts_until_the_worker_is_idle(worker):
+    worker.write_register(registers.CTRL.offset, START)
+    assert not worker.idle
+    Simulator.last.answers = [{"frames": [], "idle": False}] * 2
+    for _ in range(2):
+        worker.work()
+        assert not worker.idle
+        assert worker.next_work == 0
+    worker.work()
+    assert worker.idle
+    assert worker.next_work is None
+    lasting = [arguments["cycles"] for do, arguments in asked() if do == "exchange"]
+    assert lasting[0] == lasting[1] == lasting[2] > 100
+
+
+def test_memory_is_handed_over_before_a_start_and_is_out_of_reach_until_the_end(worker):
+    worker.forget_memory(0, 0, 2)
+    worker.write_memory(0, 0, np.array([1, 2], np.uint8))
+    worker.write_register(registers.CTRL.offset, START)
+    assert [do for do, _ in asked()] == ["load", "write"]
+    for ask in (worker.read_memory, worker.forget_memory):
+        with pytest.raises(UserError, match="a run is under way"):
+            ask(0, 0, 2)
+    with pytest.raises(UserError, match="a run is under way"):
+        worker.write_memory(0, 0, np.zeros(2, np.uint8))
+    worker.work()
+    assert worker.read_memory(TINY.labels_memory, 0, 2).tolist() == [0, 0]
+
+
+def test_what_a_bank_has_no_room_for_is_refused_before_it_comes(worker):
+    worker.forget_memory(0, (1 << 24) - 2, 2)
+    for ask in (worker.read_memory, worker.forget_memory):
+        with pytest.raises(UserError, match="bank 0 needs 16,777,217 bytes, the simulated memory has 16,777,216"):
+            ask(0, (1 << 24) - 2, 3)
+
+
+@pytest.mark.parametrize(("word", "cycles", "seen"), [(500_000, 200, 500_000), (1, 1, 2500), (0, 0, 0)])
+def test_waits_are_of_this_machines_time(worker, word, cycles, seen):
+    worker.write_register(registers.RESEND_CYCLES.offset, word)
+    assert Simulator.last.registers[registers.RESEND_CYCLES.offset] == cycles
+    assert worker.read_register(registers.RESEND_CYCLES.offset) == seen
+    Simulator.last.registers[registers.ECHO_CYCLES.offset] = 4
+    assert worker.read_register(registers.ECHO_CYCLES.offset) == 10_000
+    worker.write_register(registers.CHUNKS.offset, 5000)
+    assert worker.read_register(registers.CHUNKS.offset) == 5000
+
+
+def test_a_simulator_that_ends_is_told(worker):
+    Simulator.last.ended = True
+    with pytest.raises(P4sgdError, match="the simulator ended unexpectedly"):
+        worker.read_register(0)
+    worker.close()
+    assert Simulator.last.closed

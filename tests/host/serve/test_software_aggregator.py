@@ -1,0 +1,404 @@
+"""`p4sgd switch serve` over virtual Ethernet interfaces: the protocol, wrong frames, broken networks, and its end."""
+
+import contextlib
+import os
+import pwd
+import random
+import signal
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from support.bench import default_seed
+from support.namespace import Namespace
+from support.switch import MAC, PROGRAM, Workers, connect, from_worker, job_of, serving, worker_mac
+
+from p4sgd.host.links import open_link
+from p4sgd.hw.spec.packet import BROADCAST, DropReason, EchoValue, Packet, PacketType
+
+PORTS = 4
+
+
+@pytest.fixture
+def namespace():
+    with contextlib.closing(Namespace()) as opened:
+        for port in range(PORTS):
+            opened.pair(f"s{port}", f"w{port}")
+        yield opened
+
+
+@pytest.fixture
+def links(namespace):
+    """The workers' ends."""
+    opened = [namespace.call(open_link, f"w{port}") for port in range(PORTS)]
+    yield opened
+    for link in opened:
+        link.close()
+
+
+@pytest.fixture
+def served(namespace, tmp_path):
+    """The process and its controller."""
+    with serving(namespace, tmp_path, INTERFACES, "--slots", "16") as found:
+        found[1].set_mac(MAC)
+        yield found
+
+
+INTERFACES = [f"s{port}" for port in range(PORTS)]
+
+
+def receive(link, seconds=10.0):
+    """The next packet, which must come."""
+    end = time.monotonic() + seconds
+    while (frame := link.receive()) is None:
+        assert time.monotonic() < end, "nothing comes"
+        time.sleep(0.001)
+    return Packet.from_bytes(frame)
+
+
+def counted_to(control, count, name="FRAMES"):
+    """The counters, once one has come so far."""
+    end = time.monotonic() + 10
+    while (counted := control.counters())[name] < count:
+        assert time.monotonic() < end, f"{name} is {counted[name]} and not {count}"
+        time.sleep(0.01)
+    return counted
+
+
+def probe(shard, slot=0, *, workers, number=1):
+    """A PROBE of a worker."""
+    packet = from_worker(PacketType.PARTIAL, slot, 0, shard, workers, (77, *[0] * 7), number)
+    return Packet(**vars(packet) | {"type": PacketType.PROBE})
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.2])
+def test_sums_are_exact(served, links, loss):
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    _, control = served
+    control.begin(0, job_of(PORTS), 1)
+    got, right = Workers(links, seed=seed, loss=loss).all_reduce(60)
+    assert got == [right] * PORTS
+    assert control.counters()["FULLS_TO_ALL"] == 60
+    if loss:
+        assert control.counters()["FULLS_TO_ONE"]
+
+
+def test_answers_to_all_leave_through_the_ports_of_the_job_only(served, links):
+    _, control = served
+    control.begin(3, job_of(2, ports=[2, 0]), 9)
+    for shard, port in enumerate((2, 0)):
+        links[port].send(from_worker(PacketType.PARTIAL, 5, 9, shard, 2, range(8)).to_bytes())
+    for port in (0, 2):
+        full = receive(links[port])
+        assert (full.type, full.slot, full.round, full.values) == (PacketType.FULL, 5, 9, tuple(range(0, 16, 2)))
+        assert (full.destination, full.source) == (1 << 40 | 1, MAC)
+    links[2].send(from_worker(PacketType.PARTIAL, 5, 9, 0, 2, range(8)).to_bytes())
+    assert receive(links[2]).destination == worker_mac(0), "the answer to one goes to it alone"
+    assert [links[port].receive() for port in range(PORTS)] == [None] * PORTS
+    assert control.read_slots(3, range(4, 7))[1].aggregated == 0b11
+
+
+def test_two_jobs_do_not_touch_each_other(served, links):
+    """The second job claims to be the first as well, in all ways that it has."""
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    _, control = served
+    control.begin(0, job_of(2, 1), 1)
+    control.begin(1, job_of(2, 2, ports=[2, 3]), 1)
+    first, second = Workers(links[:2], 1, seed=seed), Workers(links[2:], 2, seed=seed + 1)
+    for _ in range(5):
+        for result in (first.all_reduce(10), second.all_reduce(10)):
+            got, right = result
+            assert got == [right] * 2
+        now = control.read_slots(0, range(1))[0].round
+        for round_ in (now, now + 1):
+            links[2].send(from_worker(PacketType.PARTIAL, 0, round_, 0, 2, [1] * 8, number=1).to_bytes())
+    assert counted_to(control, 10, "DROPPED_SOURCE")["JOB0_DROPPED"] >= 10
+    control.end(0)
+    got, right = second.all_reduce(10)
+    assert got == [right] * 2
+    links[0].send(from_worker(PacketType.PARTIAL, 0, 1, 0, 2).to_bytes())
+    assert counted_to(control, 1, "DROPPED_JOB")["FULLS_TO_ALL"] == 2 * 5 * 10 + 10
+
+
+def test_probes_are_answered_whatever_is_wrong(served, links):
+    _, control = served
+    control.begin(0, job_of(2), 7)
+    links[1].send(probe(1, workers=2).to_bytes())
+    echo = receive(links[1])
+    assert (echo.type, echo.destination, echo.round) == (PacketType.ECHO, worker_mac(1), 6)
+    assert [echo.values[name] for name in (EchoValue.NUMBER, EchoValue.VERDICT, EchoValue.PORT, EchoValue.SLOTS)] == [
+        77,
+        0,
+        1,
+        16,
+    ]
+    lost = Packet(**vars(probe(0, workers=2, number=9)) | {"destination": BROADCAST})
+    links[3].send(lost.to_bytes())
+    echo = receive(links[3])
+    assert echo.values[EchoValue.VERDICT] == 1, "there is no such job"
+    assert echo.values[EchoValue.PORT] == 3
+    assert echo.source == MAC
+
+
+def test_wrong_frames_by_the_thousand_change_nothing(served, links):
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    pick = random.Random(seed)
+    process, control = served
+    control.begin(0, job_of(PORTS), 1)
+    links[0].send(from_worker(PacketType.PARTIAL, 3, 1, 0, PORTS, range(8)).to_bytes())
+    receive_none = counted_to(control, 1)
+    before = control.read_slots(0, range(16))
+    right = from_worker(PacketType.PARTIAL, 3, 1, 1, PORTS, range(8)).to_bytes()
+    sent = dict.fromkeys(
+        (
+            DropReason.RUNT,
+            DropReason.LONG,
+            DropReason.VERSION,
+            DropReason.RESERVED,
+            DropReason.ADDRESS,
+            DropReason.TYPE,
+            DropReason.JOB,
+        ),
+        0,
+    )
+
+    def broken(drop):
+        frame = bytearray(right)
+        if drop is DropReason.RUNT:
+            return bytes(frame[: pick.randrange(14, 64)])
+        if drop is DropReason.LONG:
+            return bytes(frame) + pick.randbytes(pick.randrange(1, 1400))
+        if drop is DropReason.VERSION:
+            frame[14] = pick.choice([0, *range(2, 16)]) << 4 | 1
+        if drop is DropReason.RESERVED:
+            frame[pick.randrange(26, 32)] = pick.randrange(1, 256)
+        if drop is DropReason.ADDRESS:
+            frame[pick.randrange(6)] ^= pick.randrange(1, 256)
+        if drop is DropReason.TYPE:
+            frame[14] = 1 << 4 | pick.choice([0, 2, 4, 6, 7, 15])
+        if drop is DropReason.JOB:
+            frame[15] = pick.choice([0, 2, 255])
+        return bytes(frame)
+
+    for count in range(5000):
+        drop = pick.choice(list(sent))
+        sent[drop] += 1
+        links[1].send(broken(drop))
+        if count % 100 == 99:
+            counted_to(control, count + 2)  # no more at a time than buffers have room for
+    counted = counted_to(control, 5001)
+    assert {drop: counted[f"DROPPED_{drop.name}"] for drop in sent} == sent
+    assert counted["FRAMES"] == 5001
+    assert counted["JOB0_ACCEPTED"] == receive_none["JOB0_ACCEPTED"] == 1
+    assert control.read_slots(0, range(16)) == before
+    for shard in range(1, PORTS):
+        links[shard].send(from_worker(PacketType.PARTIAL, 3, 1, shard, PORTS, range(8)).to_bytes())
+    assert receive(links[0]).values == tuple(range(0, 8 * PORTS, PORTS))
+    assert process.poll() is None
+
+
+def test_random_frames_do_not_stop_it(served, links):
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    pick = random.Random(seed)
+    _, control = served
+    control.begin(0, job_of(PORTS), 1)
+    for count in range(3000):
+        base = from_worker(
+            pick.choice([PacketType.PARTIAL, PacketType.ACK]), pick.randrange(20), pick.randrange(3), 1, PORTS
+        )
+        frame = bytearray(base.to_bytes())
+        for _ in range(pick.randrange(1, 4)):
+            frame[pick.choice([*range(12), *range(14, 64)])] = pick.randrange(256)
+        links[1].send(bytes(frame))
+        if count % 100 == 99:
+            counted_to(control, count + 1)
+    while links[1].receive() is not None:
+        pass
+    control.end(0)
+    control.begin(0, job_of(PORTS), 1)
+    got, right = Workers(links, seed=seed).all_reduce(5)
+    assert got == [right] * PORTS
+
+
+def test_an_interface_that_goes_down_and_up_again(namespace, served, links):
+    _, control = served
+    control.begin(0, job_of(PORTS), 1)
+    workers = Workers(links)
+    for _ in range(2):
+        namespace.ip("link", "set", "s1", "down")
+        links[0].send(from_worker(PacketType.PARTIAL, 9, 1, 0, 3).to_bytes())  # the others are served meanwhile
+        time.sleep(0.3)
+        assert control.counters()["DROPPED_WORKERS"]
+        namespace.ip("link", "set", "s1", "up")
+    got, right = workers.all_reduce(10)
+    assert got == [right] * PORTS
+
+
+def test_an_interface_that_is_taken_away_and_comes_again(namespace, served, links):
+    _, control = served
+    control.begin(0, job_of(PORTS), 1)
+    namespace.ip("link", "delete", "s1")
+    time.sleep(0.2)
+    namespace.pair("s1", "w1")
+    got, right = Workers(links).all_reduce(10)
+    assert got == [right] * PORTS
+
+
+def test_it_ends_cleanly(namespace, tmp_path):
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with serving(namespace, tmp_path, ["s0"]) as (process, _):
+            assert (tmp_path / "aggregator").is_socket()
+            assert (tmp_path / "aggregator").stat().st_mode & 0o777 == 0o600
+            process.send_signal(number)
+            assert process.wait(30) == 0
+            assert not (tmp_path / "aggregator").exists()
+
+
+def run_serve(namespace, *words):
+    return namespace.call(
+        subprocess.run,
+        [str(PROGRAM), "switch", "serve", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_where_another_one_serves(namespace, served, tmp_path):
+    address = f"unix:{tmp_path}/aggregator"
+    done = run_serve(namespace, "--interface", "w0", "--control", address)
+    assert done.returncode == 2
+    assert f"{address}: another program serves there: end it, or choose another address" in done.stderr
+    done = run_serve(namespace, "--interface", "s0", "--control", f"unix:{tmp_path}/second")
+    assert done.returncode == 2
+    assert "another aggregator serves s0: end it first" in done.stderr
+    assert not (tmp_path / "second").exists()
+    assert served[1].counters()["FRAMES"] == 0, "the first one serves on"
+
+
+def test_what_a_killed_one_has_left_is_replaced(namespace, tmp_path):
+    with serving(namespace, tmp_path, ["s0"]) as (process, _):
+        process.kill()
+        process.wait(30)
+    assert (tmp_path / "aggregator").is_socket()
+    with serving(namespace, tmp_path, ["s0"]) as (_, control):
+        assert control.served() == {}
+
+
+@pytest.fixture
+def nobody():
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to become nobody")
+    user = pwd.getpwnam("nobody")
+    try:
+        subprocess.run(["true"], user=user.pw_uid, group=user.pw_gid, extra_groups=[], check=True)
+    except OSError as error:
+        pytest.skip(f"this root cannot become nobody: {error.strerror}")
+    return user
+
+
+def test_privileges_are_dropped(namespace, tmp_path, nobody, links):
+    folder = tmp_path / "control"
+    folder.mkdir()
+    os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+    for parent in list(folder.parents)[:-1]:
+        if not parent.stat().st_mode & 0o001:
+            parent.chmod(parent.stat().st_mode | 0o011)
+    with serving(namespace, folder, INTERFACES, "--user", "nobody", groups=[0, 4]) as (process, control):
+        control.set_mac(MAC)
+        control.begin(0, job_of(PORTS), 1)
+        got, right = Workers(links).all_reduce(5)
+        assert got == [right] * PORTS
+        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{process.pid}/status").read_text().splitlines())
+        assert status["Uid"].split() == [str(nobody.pw_uid)] * 4
+        assert status["Gid"].split() == [str(nobody.pw_gid)] * 4
+        assert status["Groups"].split() == []
+        assert [int(status[name], 16) for name in ("CapPrm", "CapEff")] == [0, 0]
+        owner = (folder / "aggregator").stat()
+        assert (owner.st_uid, owner.st_mode & 0o777) == (nobody.pw_uid, 0o600)
+        namespace.ip("link", "delete", "s1")  # without rights too
+        namespace.pair("s1", "w1")
+        control.end(0)
+        control.begin(0, job_of(PORTS), 1)
+        got, right = Workers(links).all_reduce(5)
+        assert got == [right] * PORTS
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert not (folder / "aggregator").exists()
+
+
+@pytest.mark.parametrize(
+    ("user", "says"), [("root", "root is root"), ("no-such-user", "knows no user 'no-such-user'")], ids=["root", "none"]
+)
+def test_users_that_it_does_not_become(namespace, tmp_path, user, says):
+    done = run_serve(namespace, "--interface", "s0", "--control", f"unix:{tmp_path}/a", "--user", user)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert not (tmp_path / "a").exists()
+
+
+def scrape(namespace, url):
+    """The samples of Prometheus' text format, by name and labels."""
+    text = namespace.call(lambda: urllib.request.urlopen(url, timeout=30).read().decode())
+    samples = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, value in samples}
+
+
+def test_metrics(namespace, tmp_path, links):
+    port = "9464"  # of the namespace, where nobody else is
+    with serving(namespace, tmp_path, INTERFACES, "--metrics", f"127.0.0.1:{port}") as (_, control):
+        control.set_mac(MAC)
+        control.begin(2, job_of(2, number=5), 1)
+        links[0].send(from_worker(PacketType.PARTIAL, 0, 1, 0, 2, number=5).to_bytes())
+        links[0].send(bytes(12) + b"\x88\xb5" + bytes(20))
+        counted_to(control, 2)
+        url = f"http://127.0.0.1:{port}/metrics"
+        found = scrape(namespace, url)
+        assert found["p4sgd_aggregator_frames_total"] == 2
+        assert found["p4sgd_aggregator_partials_total"] == 1
+        assert found['p4sgd_aggregator_dropped_total{reason="runt"}'] == 1
+        assert found["p4sgd_aggregator_jobs"] == 1
+        assert found['p4sgd_aggregator_job_packets_total{outcome="accepted",place="2"}'] == 1
+        assert found['p4sgd_aggregator_job_info{job="5",place="2"}'] == 1
+        done = run_serve(namespace, "--interface", "w3", "--control", f"unix:{tmp_path}/b", "--metrics", url[7:-8])
+        assert done.returncode == 2
+        assert f"--metrics 127.0.0.1:{port}: cannot listen there: Address already in use" in done.stderr
+
+
+def test_metrics_of_jobs_that_follow_each_other_in_a_place(namespace, tmp_path, links):
+    """Counters are of the place and go on; no job appears with packets of another."""
+    options = ("--metrics", "127.0.0.1:9464", "--jobs", 2)
+    with serving(namespace, tmp_path, INTERFACES, *options) as (_, control):
+        control.set_mac(MAC)
+        for count, number in enumerate((5, 6), 1):
+            control.end(0)
+            control.begin(0, job_of(2, number=number), 1)
+            links[0].send(from_worker(PacketType.PARTIAL, 0, 1, 0, 2, number=number).to_bytes())
+            counted_to(control, count)
+            found = scrape(namespace, "http://127.0.0.1:9464/metrics")
+            of_jobs = {name.removeprefix("p4sgd_aggregator_job_"): found[name] for name in found if "_job_" in name}
+            assert of_jobs == {
+                f'info{{job="{number}",place="0"}}': 1,
+                'packets_total{outcome="accepted",place="0"}': count,
+                'packets_total{outcome="dropped",place="0"}': 0,
+                'packets_total{outcome="accepted",place="1"}': 0,
+                'packets_total{outcome="dropped",place="1"}': 0,
+            }
+
+
+def test_control_over_tcp(namespace, tmp_path):
+    with contextlib.ExitStack() as ended:
+        process = namespace.start(
+            PROGRAM, "switch", "serve", "--interface", "s0", "--control", "tcp:127.0.0.1:7000", "--quiet", "--jobs", 2
+        )
+        ended.callback(process.wait)
+        ended.callback(process.terminate)
+        control = namespace.call(connect, "tcp:127.0.0.1:7000", process)
+        assert (control.jobs, control.slots) == (2, 4096)

@@ -1,0 +1,355 @@
+"""Folders of prepared data: the same bytes as in memory, in whatever buckets, and after whatever interruption."""
+
+import os
+import random
+import shutil
+import signal
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.bench import default_seed
+from support.data_files import FORMATS, make_samples, use_small_blocks, write_data
+
+from p4sgd.host.data import read_dataset
+from p4sgd.host.data.read import open_source
+from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.image import open_image
+from p4sgd.host.streaming import plan, steps
+from p4sgd.host.streaming.folder import is_prepared, open_prepared
+from p4sgd.host.streaming.make import make_folder, unfinished_folder
+from p4sgd.host.training import TrainingOptions
+from p4sgd.host.training.preparation import prepare
+from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.config import WorkerConfig
+
+CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=8, line_fifo_depth=64, slots=4, table_segments=64)
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    use_tiny_budget(monkeypatch)
+
+
+def use_tiny_budget(patch, rows=16):
+    """Blocks of a few samples, buckets of ``rows``, and a state after every block."""
+    use_small_blocks(patch)
+    patch.setattr(plan, "bucket_rows", lambda first_pass, memory: rows)
+    patch.setattr(steps, "_KEPT_BYTES", 0)
+    patch.setattr(os, "fsync", lambda handle: None)  # which takes its time, and no test cuts the power
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def build(path, folder, options, config=CONFIG, **more):
+    return make_folder(open_source(path), options, config, folder, **more)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    name=st.sampled_from(FORMATS),
+    seed=st.integers(0, 1 << 30),
+    samples=st.integers(12, 90),
+    features=st.integers(16, 40),
+    rows=st.sampled_from([8, 16, 40, 400]),
+    texts=st.booleans(),
+    options=st.fixed_dictionaries(
+        {
+            "loss": st.sampled_from(["logistic", "squared"]),
+            "workers": st.integers(1, 2),
+            "precision": st.integers(1, 8),
+            "batch": st.sampled_from([8, 24]),
+            "scaling": st.sampled_from(["auto", "minmax", "maxabs"]),
+            "bias": st.booleans(),
+            "validation_fraction": st.sampled_from([0.0, 0.3]),
+            "seed": st.integers(0, 3),
+        }
+    ),
+)
+def test_is_what_is_prepared_in_memory(tmp_path_factory, name, seed, samples, features, rows, texts, options):
+    texts = texts and options["loss"] == "logistic" and name.split(".")[1] not in ("libsvm", "npy")
+    options = TrainingOptions(**options)
+    folder = tmp_path_factory.mktemp("prepared")
+    path = write_data(folder, name, *make_samples(seed, samples, features, texts=texts))
+    (folder / "expected").mkdir()
+    expected = prepare(read_dataset(path), options, CONFIG, directory=folder / "expected")
+    with pytest.MonkeyPatch.context() as patch:
+        use_tiny_budget(patch, rows)
+        manifest = build(path, folder / "made", options)
+    for worker in range(options.workers):
+        image = f"worker{worker}.p4sgd"
+        assert (folder / "made" / image).read_bytes() == (folder / "expected" / image).read_bytes()
+    loaded = open_prepared(folder / "made").load(options, CONFIG)
+    for part in ("coding", "features", "scaling", "mean_square", "samples", "space"):
+        assert getattr(loaded, part) == getattr(expected, part), part
+    for part in ("slope", "offset", "train_labels"):
+        assert getattr(loaded, part).tobytes() == getattr(expected, part).tobytes(), part
+    values = expected.train.rows(slice(None)) * expected.slope[:features] + expected.offset[:features]
+    assert loaded.means[:features] == pytest.approx(values.mean(axis=0), rel=1e-9, abs=1e-9)
+    assert loaded.means[features:].tolist() == expected.offset[features:].tolist()
+    assert manifest.source.samples == samples
+    if options.validation_fraction:
+        held, kept = expected.validation, loaded.validation
+        assert (kept.rows(slice(None)) == held.rows(slice(None))).all()
+        assert kept.features.dtype == held.features.dtype
+        assert kept.sparse == held.sparse
+        assert (kept.labels == held.labels).all()
+        assert kept.label_names == (held.label_names if texts else ())
+        assert kept.space == held.space
+    else:
+        assert loaded.validation is None
+
+
+@pytest.fixture
+def job(tmp_path):
+    path = write_data(tmp_path, "data.libsvm", *make_samples(3, 120, 20))
+    return path, tmp_path / "made", TrainingOptions(workers=2, precision=4, validation_fraction=0.2)
+
+
+def in_child(work):
+    """Do something in a process of its own that may be killed; returns its wait status."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except BaseException:
+            os._exit(3)
+        os._exit(0)
+    return os.waitpid(child, 0)[1]
+
+
+@pytest.mark.parametrize("name", ["data.libsvm", "data.csv"])
+def test_goes_on_wherever_it_was_killed(tmp_path, tiny, name):
+    """A process that dies before a call that changes the disk, each time at another one, and then goes on."""
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    rng = random.Random(seed)
+    path = write_data(tmp_path, name, *make_samples(seed, 120, 20))
+    options = TrainingOptions(workers=2, precision=4, validation_fraction=0.2)
+    build(path, tmp_path / "whole", options)
+    expected = contents(tmp_path / "whole")
+    deaths = 0
+    for _ in range(3):
+        while True:
+            calls = rng.randrange(1, 120)
+            status = in_child(lambda calls=calls: dying(calls, lambda: build(path, tmp_path / "made", options)))
+            if status == 0:
+                break
+            assert os.WIFSIGNALED(status), "it ended with an error"
+            deaths += 1
+            assert not (tmp_path / "made").exists() or is_prepared(tmp_path / "made")
+        build(path, tmp_path / "made", options)
+        made = contents(tmp_path / "made")
+        assert made == expected
+        shutil.rmtree(tmp_path / "made")
+    assert deaths > 5
+
+
+def dying(calls, work):
+    """Do something, but die before the n-th call of a function that writes, syncs, renames or deletes."""
+    left = [calls]
+
+    def counted(function):
+        def call(*args, **kwargs):
+            left[0] -= 1
+            if left[0] <= 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*args, **kwargs)
+
+        return call
+
+    for name in ("fsync", "replace", "rename", "unlink", "truncate", "mkdir", "posix_fallocate"):
+        setattr(os, name, counted(getattr(os, name)))
+    steps.Buckets.add = counted(steps.Buckets.add)
+    steps.ImageWriter.append_lines = counted(steps.ImageWriter.append_lines)
+    work()
+
+
+def test_goes_on_whenever_it_was_killed(tmp_path, tiny):
+    """The same at moments of time, so also within calls."""
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    rng = random.Random(seed)
+    path = write_data(tmp_path, "data.npy", *make_samples(seed, 200, 20))
+    options = TrainingOptions(workers=2, precision=4)
+    build(path, tmp_path / "whole", options)
+    deaths = gone_on = 0
+    for _ in range(12):
+        gone_on += (tmp_path / "made.unfinished").exists()
+
+        def work(seconds=rng.uniform(0.001, 0.15)):
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process at once
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            build(path, tmp_path / "made", options)
+
+        status = in_child(work)
+        if status == 0:
+            break
+        assert os.WIFSIGNALED(status)
+        deaths += 1
+    assert deaths
+    assert gone_on or (tmp_path / "made.unfinished").exists()
+    build(path, tmp_path / "made", options)
+    assert contents(tmp_path / "made") == contents(tmp_path / "whole")
+
+
+def stop_at(step, count=1):
+    """A callback that stops the work as Ctrl-C does, when a step is told for the n-th time."""
+    seen = []
+
+    def on_progress(told, done, total):
+        assert 0 <= done <= total
+        seen.append(told)
+        if told.name == step and seen.count(told) == count:
+            raise KeyboardInterrupt
+
+    return on_progress
+
+
+def stop(job, step="PACK"):
+    path, folder, options = job
+    with pytest.raises(KeyboardInterrupt):
+        build(path, folder, options, on_progress=stop_at(step, 3))
+    assert not folder.exists()
+
+
+def test_finished_parts_are_not_done_again(job, tiny):
+    stop(job)
+    path, folder, options = job
+    told = []
+    build(path, folder, options, on_progress=lambda step, done, total: told.append((step.name, done, total)))
+    names = {name for name, _, _ in told}
+    assert names == {"PACK", "CHECK"}, "the data are not read again"
+    assert min(done for name, done, _ in told if name == "PACK") > 32, "buckets are not packed again"
+    assert max(done for name, done, _ in told if name == "PACK") == 120
+
+
+def test_a_mistake_before_anything_was_done_leaves_nothing(tmp_path, tiny):
+    path = tmp_path / "data.libsvm"
+    path.write_text("1 1:2\n-1 1:x\n")
+    with pytest.raises(UserError, match="line 2"):
+        build(path, tmp_path / "made", TrainingOptions())
+    assert contents(tmp_path).keys() == {"data.libsvm"}
+
+
+def test_labels_of_two_kinds_are_told(tmp_path, tiny):
+    """Each block of the file has labels of one kind only."""
+    path = write_data(tmp_path, "data.parquet", np.ones((60, 7)), ["1"] * 30 + ["ham"] * 30)
+    with pytest.raises(UserError, match=r"data\.parquet: some labels are numbers and others are not"):
+        build(path, tmp_path / "made", TrainingOptions())
+
+
+def test_options_may_change_while_only_labels_were_read(job, tiny):
+    path, folder, options = job
+    with pytest.raises(UserError, match="use at most"):
+        build(path, folder, TrainingOptions(workers=9))
+    build(path, folder, options, on_progress=stop_at("READ"))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"workers": 1}, "was begun with workers 2, not 1"),
+        ({"seed": 1}, "was begun with seed 0, not 1"),
+        ({"validation_fraction": 0.0}, "was begun with validation-fraction 0.2, not 0.0"),
+    ],
+)
+@pytest.mark.parametrize("finished", [False, True])
+def test_other_options_are_refused(job, tiny, change, words, finished):
+    path, folder, options = job
+    build(path, folder, options) if finished else stop(job)
+    with pytest.raises(UserError, match=words):
+        build(path, folder, TrainingOptions(**{**{"workers": 2, "precision": 4, "validation_fraction": 0.2}, **change}))
+
+
+def test_other_circumstances_are_refused(job, tiny, tmp_path):
+    stop(job)
+    path, folder, options = job
+    with pytest.raises(UserError, match="memory"):
+        build(path, folder, options, memory=1 << 31)
+    with pytest.raises(UserError, match="configuration"):
+        build(path, folder, options, WorkerConfig.tiny())
+    with pytest.raises(UserError, match="another way to read"):
+        make_folder(open_source(path, zero_based=True), options, CONFIG, folder)
+    other = shutil.copy(path, tmp_path / "other.libsvm")
+    with pytest.raises(UserError, match=r"was begun with .*data\.libsvm: name that file"):
+        build(other, folder, options)
+    path.write_text(path.read_text().replace("-1 ", "+1 ", 1))
+    with pytest.raises(UserError, match=r"data\.libsvm has changed since this was begun: delete .*unfinished"):
+        build(path, folder, options)
+
+
+def test_a_file_that_changes_between_readings_is_noticed(job, tiny):
+    path, folder, options = job
+
+    def grow(step, done, total):
+        if step.name == "SORT" and path.stat().st_size == size:
+            path.write_text(path.read_text() + "1 1:2\n")
+
+    size = path.stat().st_size
+    with pytest.raises(UserError, match="changed while it was read"):
+        build(path, folder, options, on_progress=grow)
+    assert not folder.exists()
+
+
+def test_two_at_once_are_refused(job, tiny):
+    path, folder, options = job
+
+    def meanwhile(step, done, total):
+        with pytest.raises(P4sgdError, match="another p4sgd is at work"):
+            build(path, folder, options)
+        told.append(step)
+
+    told = []
+    build(path, folder, options, on_progress=meanwhile)
+    assert told
+
+
+def test_foreign_folders_are_left_alone(job, tiny):
+    path, folder, options = job
+    for each in (folder, unfinished_folder(folder)):
+        each.mkdir()
+        (each / "mine").write_text("kept")
+        with pytest.raises(UserError, match="is there already"):
+            build(path, folder, options)
+        assert (each / "mine").read_text() == "kept"
+        shutil.rmtree(each)
+
+
+def test_damage_is_found(job, tiny):
+    path, folder, options = job
+    build(path, folder, options)
+    for name in contents(folder):
+        if name == "job.json":
+            continue
+        whole = (folder / name).read_bytes()
+        for damaged in (whole[: len(whole) // 2], whole[:2] + bytes([whole[2] ^ 1]) + whole[3:]):
+            (folder / name).write_bytes(damaged)
+            with pytest.raises(UserError, match=f"{name}.*again"):
+                open_prepared(folder).verify()
+        (folder / name).write_bytes(whole)
+    open_prepared(folder).verify()
+
+
+def test_little_memory_is_refused(job):
+    path, folder, options = job
+    with pytest.raises(UserError, match=r"120 samples of 20 features cannot be prepared .* allow at least \d+M"):
+        build(path, folder, options, memory=1 << 20)
+
+
+def test_images_are_mapped(job, tiny):
+    """Opening and uploading copies nothing."""
+    from p4sgd.sim.emulator import EmulatedDevice
+
+    path, folder, options = job
+    build(path, folder, options)
+    device = EmulatedDevice(CONFIG, 2)
+    image = open_image(folder / "worker0.p4sgd")
+    lines = image.lines(1)
+    worker = device.workers[0]
+    worker.write_memory(1, 0, lines.reshape(-1))
+    assert np.shares_memory(worker.memory(1, registers.lines_address(0, 1), lines.size), lines)
+    assert isinstance(lines.base.base, np.memmap)

@@ -1,0 +1,127 @@
+"""A process, ranks and buckets come to the same: images, and what training on them gives."""
+
+import dataclasses
+import os
+
+import numpy as np
+import pytest
+from support.data_files import FORMATS, make_samples, use_small_blocks, write_data
+from support.ranks import run_ranks
+
+from p4sgd.host.data import Scaling, read_dataset
+from p4sgd.host.data.read import open_source
+from p4sgd.host.errors import UserError
+from p4sgd.host.image.file import image_file
+from p4sgd.host.streaming import plan
+from p4sgd.host.streaming.folder import open_prepared
+from p4sgd.host.streaming.make import make_folder
+from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train
+from p4sgd.host.training.preparation import prepare, square_norms
+from p4sgd.hw.spec.config import PRESETS
+from p4sgd.sim.emulator import EmulatedDevice, RemoteWorkers
+
+CONFIG = PRESETS["tiny"]()
+OPTIONS = TrainingOptions(workers=3, precision=3, planes=5, batch=24, validation_fraction=0.2, epochs=3)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Blocks of a few samples, and buckets of 16."""
+    use_small_blocks(monkeypatch)
+    monkeypatch.setattr(plan, "bucket_rows", lambda first_pass, memory: 16)
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+def device(ranks):
+    return EmulatedDevice(CONFIG, 1, remote=RemoteWorkers(ranks.rank, ranks.size, ranks.all_sum))
+
+
+def images(folder):
+    return [image_file(folder, worker).read_bytes() for worker in range(OPTIONS.workers)]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_images_are_the_same_whichever_way_they_are_made(tmp_path, name):
+    path = write_data(tmp_path, name, *make_samples(7, 101, 40))
+    folders = [tmp_path / each for each in ("process", "ranks", "buckets")]
+    for folder in folders[:2]:
+        folder.mkdir()
+    one = prepare(read_dataset(path), OPTIONS, CONFIG, directory=folders[0])
+    several = run_ranks(
+        OPTIONS.workers,
+        lambda ranks: prepare(read_dataset(path, communicator=ranks), OPTIONS, CONFIG, directory=folders[1]),
+    )
+    make_folder(open_source(path), OPTIONS, CONFIG, folders[2])
+    expected = images(folders[0])
+    assert images(folders[1]) == expected
+    assert images(folders[2]) == expected
+    for other in [*several, open_prepared(folders[2]).load(OPTIONS, CONFIG)]:
+        assert other.mean_square == one.mean_square
+        assert (other.scaling, other.coding, other.features) == (one.scaling, one.coding, one.features)
+        for part in ("slope", "offset", "train_labels"):
+            assert getattr(other, part).tobytes() == getattr(one, part).tobytes(), part
+
+
+def history(result):
+    return [dataclasses.replace(record, seconds=0.0, samples_per_second=0.0, counters=()) for record in result.history]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = write_data(tmp_path, "data.libsvm", *make_samples(8, 150, 40))
+    make_folder(open_source(path), OPTIONS, CONFIG, tmp_path / "made")
+    return tmp_path / "made"
+
+
+@pytest.mark.parametrize("more", [{}, {"bias": False}, {"loss": "hinge", "l2": 0.001, "staleness": 1}])
+def test_ranks_train_on_a_folder_as_one_process(tmp_path, folder, more):
+    """With a checkpoint from which one process goes on."""
+    if "bias" in more:
+        folder = tmp_path / "other"
+        make_folder(open_source(tmp_path / "data.libsvm"), dataclasses.replace(OPTIONS, **more), CONFIG, folder)
+    options = dataclasses.replace(OPTIONS, **more)
+    test = read_dataset(write_data(tmp_path, "test.libsvm", *make_samples(9, 30, 40)))
+    one = train(open_prepared(folder), options, EmulatedDevice(CONFIG, options.workers), test=test)
+
+    def run(ranks):
+        data = open_prepared(folder, ranks)
+        data.verify()
+        spread = read_dataset(tmp_path / "test.libsvm", like=data.space, communicator=ranks)
+        return train(data, options, device(ranks), test=spread, checkpoint=CheckpointFile(tmp_path / "state"))
+
+    for result in run_ranks(options.workers, run):
+        assert history(result) == history(one)
+        assert np.array_equal(result.model.weights, one.model.weights)
+        assert result.model.intercept == one.model.intercept
+    longer = dataclasses.replace(options, epochs=4)
+    whole = train(open_prepared(folder), longer, EmulatedDevice(CONFIG, options.workers), test=test)
+    saved = load_checkpoint(tmp_path / "state")
+    resumed = train(open_prepared(folder), longer, EmulatedDevice(CONFIG, options.workers), test=test, resume=saved)
+    assert history(resumed) == history(whole)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_norms_do_not_depend_on_the_samples_beside(kind):
+    features = np.random.default_rng(4).normal(size=(300, 999)).astype(kind)
+    scaling = Scaling.fit(features)
+    whole = square_norms(features, scaling)
+    assert whole == pytest.approx((scaling.apply(features) ** 2).sum(axis=1))
+    for size in (1, 7, 128):
+        parts = [square_norms(features[first : first + size], scaling) for first in range(0, 300, size)]
+        assert np.concatenate(parts).tobytes() == whole.tobytes()
+
+
+def test_a_rank_checks_what_it_reads(folder):
+    path = image_file(folder, 1)
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+
+    def verify(ranks):
+        try:
+            open_prepared(folder, ranks).verify()
+        except UserError as error:
+            return str(error)
+        return ""
+
+    told = run_ranks(OPTIONS.workers, verify)
+    assert [bool(each) for each in told] == [False, True, False]
+    assert "worker1.p4sgd: is damaged: prepare the data again" in told[1]

@@ -1,0 +1,405 @@
+"""A worker on a board: memory that grows and moves, what others left, and all that can go wrong with a board."""
+
+import atexit
+import contextlib
+import errno
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.jobs import SMALL, configure, random_job, start
+from support.xrt import PAGE, TINY, Machine, RefusedError, bdf_of, make_xclbin
+
+from p4sgd.host.devices.device import client_of
+from p4sgd.host.devices.xrt_worker import BoardWorker
+from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.xrt import kernel as memory
+from p4sgd.host.xrt import library
+from p4sgd.host.xrt.board import BoardAddress
+from p4sgd.hw.spec import registers
+
+WHO = f"worker 0 at xrt:{bdf_of(0)}"
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    with contextlib.closing(Machine(tmp_path, 1)) as found:
+        found.install(monkeypatch)
+        yield found
+
+
+@pytest.fixture
+def xclbin(tmp_path):
+    return make_xclbin(tmp_path / "worker.xclbin", SMALL)
+
+
+@pytest.fixture
+def worker(machine, xclbin):
+    found = BoardWorker(0, BoardAddress(bdf_of(0), xclbin))
+    yield found
+    found.close()
+    assert not machine.open_handles
+
+
+def kernel(machine):
+    return machine.boards[0].kernels["p4sgd_worker_1"][0]
+
+
+def on_board(machine, pair):
+    """The address that a pair of registers has on the board."""
+    low, high = pair
+    return kernel(machine).registers.get(low) | kernel(machine).registers.get(high) << 32
+
+
+def begin_run_without_end(machine, worker):
+    """Start a run for which the aggregator lacks the others."""
+    job = random_job(SMALL, 2, seed=1)
+    worker_clients = configure([worker], job, aggregator_mac=5, resend_cycles=5_000_000)
+    start(worker_clients, job)
+    assert kernel(machine).runs
+
+
+# -- memory --------------------------------------------------------------------------------------------------------
+
+
+def data(size, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, size, np.uint8)
+
+
+def test_addresses_are_those_of_the_board(machine, worker):
+    client = client_of(worker)
+    worker.write_memory(2, 0, data(10))
+    client.write_pair(registers.lines_address(1, 0), 0x1_0000_2000)
+    client.write_pair(registers.model_address(1), PAGE)
+    (held,) = machine.boards[0].channels[3].allocations
+    assert on_board(machine, registers.lines_address(1, 0)) == held.address + 0x1_0000_2000
+    assert on_board(machine, registers.model_address(1)) == held.address + PAGE
+    assert held.address % PAGE == 0
+    assert held.data[:10].tolist() == data(10).tolist()
+
+
+def test_a_carry_goes_to_the_high_word(machine, worker):
+    worker.write_memory(2, 0, data(10))
+    (held,) = machine.boards[0].channels[3].allocations
+    client_of(worker).write_pair(registers.lines_address(1, 0), (1 << 32) - PAGE)
+    assert on_board(machine, registers.lines_address(1, 0)) == held.address + (1 << 32) - PAGE
+
+
+def test_a_bank_that_grows_keeps_what_is_there_and_is_found_again(machine, worker):
+    client = client_of(worker)
+    client.write_pair(registers.lines_address(1, 0), 0)
+    client.write_pair(registers.model_address(1), 3 * PAGE)
+    worker.write_memory(2, 0, data(100))
+    (before,) = machine.boards[0].channels[3].allocations
+    worker.write_memory(1, 0, data(7))  # a neighbour that is in the way, in its own channel
+    machine.boards[0].channels[3].allocate(PAGE)  # somebody else's
+    before.data[50:60] = 77  # written by the board
+    worker.write_memory(2, 60_000, data(1000, 1))
+    after = machine.boards[0].channels[3].allocations[-1]
+    assert after.address != before.address
+    kept = data(100)
+    kept[50:60] = 77
+    assert worker.read_memory(2, 0, 100).tolist() == kept.tolist()
+    assert worker.read_memory(2, 60_000, 1000).tolist() == data(1000, 1).tolist()
+    assert on_board(machine, registers.lines_address(1, 0)) == after.address
+    assert on_board(machine, registers.model_address(1)) == after.address + 3 * PAGE
+    assert client.read_pair(registers.model_address(1)) == 3 * PAGE
+
+
+def test_there_is_room_for_weights_before_a_run_that_stores_them(machine, worker):
+    """A run writes where nobody has written before: beyond its buffer would be others' memory."""
+    job = random_job(SMALL, 2, seed=1)
+    (client,) = configure([worker], job, aggregator_mac=5, resend_cycles=5_000_000)
+    client.write_pair(registers.model_address(0), 50 * PAGE)
+    start([client], job, first=False)
+    held = [buffer for buffer in machine.boards[0].channels[1].allocations if buffer.data.size > 50 * PAGE]
+    assert len(held) == 1
+    assert held[0].data.size >= 50 * PAGE + 4 * SMALL.chunks * SMALL.lanes
+    assert on_board(machine, registers.model_address(0)) == held[0].address + 50 * PAGE
+
+
+def test_weights_after_lines_move_nothing(machine, worker):
+    """A session writes lines first, then says where weights are to be."""
+    worker.write_memory(0, 0, data(3 * PAGE + 5))
+    client_of(worker).write_pair(registers.model_address(0), 4 * PAGE)
+    allocated = machine.calls.count("xrtBOAlloc")
+    worker.write_memory(0, 4 * PAGE, data(4 * SMALL.chunks * SMALL.lanes))
+    assert machine.calls.count("xrtBOAlloc") == allocated == 1
+
+
+def test_more_than_there_is_room_for(machine, worker):
+    with pytest.raises(UserError, match=rf"{WHO} has no room for 2,.* bytes in bank 1: .*; take fewer samples or more"):
+        worker.write_memory(1, 0, data(2 << 20))
+    worker.write_memory(1, 0, data(1 << 19))
+    assert worker.read_memory(1, 0, 1 << 19).tolist() == data(1 << 19).tolist()
+
+
+def test_nothing_moves_while_it_runs(machine, worker):
+    begin_run_without_end(machine, worker)
+    with pytest.raises(P4sgdError, match=f"{WHO} cannot move bank 0 while it runs"):
+        worker.write_memory(0, 1 << 18, data(1))
+
+
+def test_a_chunk_is_copied_while_the_board_fetches_the_one_before(machine, worker, monkeypatch):
+    monkeypatch.setattr(memory, "CHUNK_BYTES", 10_000)
+    sent = data(35_000)
+    copied, threads = [], set()
+
+    def look(buffer):
+        threads.add(threading.current_thread())
+        following = slice(10_000 * (len(copied) + 1), 10_000 * (len(copied) + 1) + 10)
+        end = time.monotonic() + 20
+        while len(copied) < 3 and buffer.copy[following].tolist() != sent[following].tolist():
+            if time.monotonic() > end:
+                machine.violations.append("nothing is copied meanwhile")
+                return
+            time.sleep(0.001)
+        copied.append(following)
+
+    machine.before_sync = look
+    worker.write_memory(0, 0, sent)
+    machine.before_sync = lambda buffer: None
+    assert len(copied) == 4
+    assert len(threads) == 2, "the last chunk has nothing to wait for"
+    assert worker.read_memory(0, 0, sent.size).tolist() == sent.tolist()
+
+
+def test_a_chunk_that_fails_is_told(machine, worker, monkeypatch):
+    monkeypatch.setattr(memory, "CHUNK_BYTES", 10_000)
+    worker.write_memory(0, 0, data(35_000))
+    machine.on_call = lambda name, arguments: fail_at(name, arguments, offset=10_000)
+    with pytest.raises(P4sgdError, match=f"{WHO} cannot be given bank 0: xrtBOSync: DMA failed"):
+        worker.write_memory(0, 0, data(35_000))
+    machine.on_call = lambda name, arguments: None
+
+
+def fail_at(name, arguments, offset):
+    if name == "xrtBOSync" and arguments[3] == offset:
+        raise RefusedError(errno.EIO, "DMA failed")
+
+
+# -- runs ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_end_of_a_run_is_awaited_for_a_time(machine, worker):
+    begin_run_without_end(machine, worker)
+    began = time.monotonic()
+    assert not worker.await_end(0.05)
+    assert 0.05 <= time.monotonic() - began < 10
+    client_of(worker).write(registers.ABORT, abort=1)
+    assert worker.await_end(20)
+    assert client_of(worker).read(registers.CTRL)["done"], "looking has not taken it away"
+    assert not client_of(worker).read(registers.CTRL)["done"]
+    assert client_of(worker).read(registers.STATUS)["aborted"]
+
+
+def test_a_wait_does_not_keep_a_core(machine, worker, monkeypatch):
+    begin_run_without_end(machine, worker)
+    sleeps, sleep = [], time.sleep
+    monkeypatch.setattr(time, "sleep", lambda seconds: sleep(sleeps.append(seconds) or seconds))
+    worker.await_end(0.2)
+    assert sleeps == sorted(sleeps)
+    assert sleeps[0] >= 20e-6
+    assert sleeps[-1] == 2e-3
+
+
+def test_no_run_is_left(machine, xclbin):
+    worker = BoardWorker(0, BoardAddress(bdf_of(0), xclbin))
+    begin_run_without_end(machine, worker)
+    worker.close()
+    assert not kernel(machine).runs
+    assert not machine.open_handles
+    worker.close()  # again
+
+
+def test_no_run_is_left_when_python_ends(machine, xclbin, monkeypatch):
+    registered = []
+    monkeypatch.setattr(atexit, "register", registered.append)
+    worker = BoardWorker(0, BoardAddress(bdf_of(0), xclbin))
+    begin_run_without_end(machine, worker)
+    (at_exit,) = registered
+    at_exit()
+    assert not kernel(machine).runs
+    assert not machine.open_handles
+
+
+def test_what_another_program_has_left_is_ended(machine, xclbin):
+    worker = BoardWorker(0, BoardAddress(bdf_of(0), xclbin))
+    begin_run_without_end(machine, worker)
+    machine.crash()
+    atexit.unregister(worker.close)
+    assert kernel(machine).runs
+    again = BoardWorker(0, BoardAddress(bdf_of(0), xclbin))
+    assert not kernel(machine).runs
+    again.close()
+
+
+def test_a_run_that_cannot_be_ended(machine, xclbin, monkeypatch):
+    worker = BoardWorker(0, BoardAddress(bdf_of(0), xclbin))
+    begin_run_without_end(machine, worker)
+    kernel(machine).hangs = True
+    with pytest.raises(P4sgdError, match=f"{WHO} does not end its run: xbutil reset --device {bdf_of(0)}"):
+        worker.close()
+    assert not machine.open_handles
+    with pytest.raises(P4sgdError, match="does not end its run"):
+        BoardWorker(0, BoardAddress(bdf_of(0), xclbin))
+
+
+# -- what is not as it should be -----------------------------------------------------------------------------------
+
+
+def opened(xclbin, bdf=bdf_of(0)):
+    return BoardWorker(0, BoardAddress(bdf, xclbin))
+
+
+def test_a_board_that_there_is_not(machine, xclbin):
+    with pytest.raises(
+        UserError, match=r"xrt:0000:99:00.1 cannot be opened: .*No such device '0000:99:00.1'"
+    ) as raised:
+        opened(xclbin, "0000:99:00.1")
+    assert f"boards of this machine: xrt:{bdf_of(0)} (xilinx_u280_gen3x16_xdma_base_1)" in str(raised.value)
+    assert not machine.open_handles
+
+
+def test_an_xclbin_that_there_is_not(machine, tmp_path):
+    with pytest.raises(UserError, match=r"none.xclbin: cannot read the xclbin: No such file"):
+        opened(tmp_path / "none.xclbin")
+    (tmp_path / "text.xclbin").write_text("hello")
+    with pytest.raises(UserError, match=r"text.xclbin: no xclbin, or a broken one: .*Invalid xclbin"):
+        opened(tmp_path / "text.xclbin")
+    assert not machine.open_handles
+
+
+def test_an_xclbin_for_another_shell(machine, tmp_path):
+    other = make_xclbin(tmp_path / "u50.xclbin", platform="xilinx_u50_gen3x16_xdma_5_202210_1")
+    with pytest.raises(UserError) as raised:
+        opened(other)
+    for word in ("u50.xclbin", "xilinx_u50_gen3x16_xdma_5_202210_1", "xilinx_u280_gen3x16_xdma_base_1", "link it for"):
+        assert word in str(raised.value)
+    assert not machine.open_handles
+
+
+def test_an_xclbin_with_another_kernel(machine, tmp_path):
+    other = make_xclbin(tmp_path / "other.xclbin", kernel="vadd")
+    with pytest.raises(UserError, match=r"other.xclbin: has no kernel p4sgd_worker with a compute unit p4sgd_worker_1"):
+        opened(other)
+    assert not machine.open_handles
+
+
+def test_a_kernel_that_xrt_does_not_open(machine, tmp_path):
+    other = make_xclbin(tmp_path / "other.xclbin", control="none")
+    with pytest.raises(UserError, match=r"other.xclbin: cannot be used: its kernel p4sgd_worker is .*not ap_ctrl_hs"):
+        opened(other)
+    assert not machine.open_handles
+
+
+def test_what_xrt_says_of_anything_else_is_told(machine, xclbin):
+    def fail(name, arguments):
+        if name == "xrtPLKernelOpenExclusive":
+            raise RefusedError(errno.ENODEV, "the sky falls")
+
+    machine.on_call = fail
+    with pytest.raises(P4sgdError, match=f"{WHO} does not give its kernel p4sgd_worker: .*: the sky falls"):
+        opened(xclbin)
+    assert not machine.open_handles
+
+
+def test_an_xclbin_with_too_few_arguments(machine, tmp_path):
+    other = make_xclbin(tmp_path / "few.xclbin", SMALL, groups=[1, 2, 3])
+    with pytest.raises(P4sgdError, match=f"{WHO} has no memory for argument 3 of its kernel"):
+        opened(other)
+    assert not machine.open_handles
+
+
+def test_a_kernel_that_is_no_worker(machine, xclbin):
+    opened(xclbin).close()
+    kernel(machine).registers.set(registers.MAGIC_WORD, "value", 0x12345678)
+    with pytest.raises(P4sgdError, match=f"{WHO} is no P4SGD worker"):
+        opened(xclbin)
+    assert not machine.open_handles
+
+
+def test_the_same_board_twice(machine, worker, xclbin, tmp_path):
+    with pytest.raises(UserError, match=f"{WHO} is in use by another program"):
+        opened(xclbin)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UserError, match=f"{WHO} is in use by another program"):
+        opened(tmp_path / "folder" / ".." / xclbin.name)
+    other = make_xclbin(tmp_path / "other.xclbin", TINY, number=2)
+    with pytest.raises(UserError, match=f"{WHO} is to run {other}, but it runs {xclbin}: a board runs one xclbin"):
+        opened(other)
+    assert machine.calls.count("xrtDeviceLoadXclbinHandle") == 1
+    assert worker.read_register(registers.MAGIC_WORD.offset) == registers.MAGIC
+
+
+HOLD = """
+import contextlib, pathlib, sys
+import pytest
+from support.xrt import Machine, bdf_of
+from p4sgd.host.xrt.board import BoardAddress
+from p4sgd.host.devices.xrt_worker import BoardWorker
+folder = pathlib.Path(sys.argv[1])
+(folder / "other").mkdir()
+with contextlib.closing(Machine(folder / "other", 1, locks=folder)) as machine, pytest.MonkeyPatch.context() as patch:
+    machine.install(patch)
+    with contextlib.closing(BoardWorker(0, BoardAddress(bdf_of(0), folder / "worker.xclbin"))):
+        print("holds", flush=True)
+        sys.stdin.read()
+"""
+
+
+def test_two_processes_at_one_board(machine, xclbin, tmp_path):
+    tests = Path(__file__).parents[2]
+    path = f"{tests.parent / '.packages'}:{tests}"
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, tmp_path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={"PYTHONPATH": path},
+        text=True,
+    ) as other:
+        assert other.stdout.readline() == "holds\n"
+        with pytest.raises(UserError, match=f"{WHO} is in use by another program: wait until that has ended"):
+            opened(xclbin)
+        other.stdin.close()
+        assert other.wait(60) == 0
+    opened(xclbin).close()
+
+
+def test_a_board_that_is_gone_is_named(machine, xclbin):
+    worker = opened(xclbin)
+    worker.write_memory(0, 0, data(100))
+    machine.boards[0].lost = True
+    with pytest.raises(P4sgdError, match=f"{WHO} does not answer any more: the board is not on the bus"):
+        worker.read_register(registers.STATUS.offset)
+    with pytest.raises(P4sgdError, match=f"{WHO} cannot be given bank 0"):
+        worker.write_memory(0, 0, data(100))
+    with pytest.raises(P4sgdError, match=f"{WHO} cannot be asked for bank 0"):
+        worker.read_memory(0, 0, 100)
+    with pytest.raises(P4sgdError, match=f"{WHO} does not answer any more"):
+        worker.close()
+    assert not machine.open_handles
+    with pytest.raises(P4sgdError, match=f"{WHO} does not answer any more"):
+        opened(xclbin)
+    assert not machine.open_handles
+
+
+def test_a_register_may_have_all_bits(machine, worker):
+    kernel(machine).registers.set(registers.ECHO_AGGREGATED, "value", 0xFFFFFFFF)
+    assert worker.read_register(registers.ECHO_AGGREGATED.offset) == 0xFFFFFFFF
+
+
+def test_no_xrt(monkeypatch, tmp_path, xclbin):
+    library.open_library.cache_clear()
+    monkeypatch.delenv("XILINX_XRT", raising=False)
+    with pytest.raises(UserError, match=r"XRT is not set up, .*: source /opt/xilinx/xrt/setup.sh"):
+        opened(xclbin)
+    assert library.find_problem() == "XILINX_XRT is not set"
+    monkeypatch.setenv("XILINX_XRT", str(tmp_path))
+    with pytest.raises(UserError, match=r"XRT cannot be used: .*libxrt_coreutil.so.2: cannot open shared object"):
+        opened(xclbin)
+    assert library.find_problem() == f"there is no {tmp_path}/lib/libxrt_coreutil.so.2"

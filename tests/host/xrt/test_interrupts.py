@@ -1,0 +1,126 @@
+"""Ctrl-C at any call of XRT: no kernel is left running, nothing is freed under it, and the next session works."""
+
+import contextlib
+import random
+
+import pytest
+from support.bench import default_seed
+from support.jobs import random_job
+from support.random_image import RandomImage
+from support.xrt import CLOSED_EARLY, TINY, Machine, make_xclbin
+
+from p4sgd.host.aggregators.cluster_file import read_cluster
+from p4sgd.host.devices.cluster import ClusterDevice
+from p4sgd.host.devices.session import Session
+from p4sgd.host.errors import P4sgdError
+from p4sgd.host.xrt.library import XrtLibrary, open_library
+from p4sgd.hw.spec.image import ImageLayout
+from p4sgd.hw.spec.registers import ModelSource
+
+JOB = random_job(TINY, 2, seed=1, signed=False, chunks=2, micro_batches=2, mini_batches=2)
+
+OF_HANDLES = {
+    *("xrtXclbinAllocFilename", "xrtDeviceOpenByBDF", "xrtPLKernelOpenExclusive", "xrtBOAlloc"),
+    *("xrtXclbinFreeHandle", "xrtDeviceClose", "xrtKernelClose", "xrtBOFree"),
+}
+"""Calls that give something, or take it back."""
+
+
+class Interrupter:
+    """Counts the calls of XRT and interrupts one, before XRT has it or after."""
+
+    def __init__(self, monkeypatch):
+        self.names = []
+        self.at, self.after, self.interrupted = None, False, None
+        self._call = XrtLibrary._call
+        monkeypatch.setattr(XrtLibrary, "_call", lambda *arguments: self.call(*arguments))
+
+    def call(self, library, name, *arguments):
+        number = len(self.names)
+        self.names.append(name)
+        if number == self.at:
+            self.interrupted = name
+        if number == self.at and not self.after:
+            raise KeyboardInterrupt
+        result = self._call(library, name, *arguments)
+        if number == self.at:
+            raise KeyboardInterrupt
+        return result
+
+    def arm(self, at, *, after=False):
+        self.names.clear()
+        self.at, self.after, self.interrupted = at, after, None
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    with contextlib.closing(Machine(tmp_path, 2)) as found:
+        found.install(monkeypatch)
+        yield found
+
+
+@pytest.fixture
+def cluster(machine, tmp_path):
+    return read_cluster(machine.cluster_file(make_xclbin(tmp_path / "worker.xclbin", TINY)))
+
+
+def train(cluster, timeout_s=60):
+    with contextlib.closing(ClusterDevice(None, 2, cluster=cluster)) as device:
+        session = Session(device)
+        samples = 8 * JOB.settings.micro_batches * JOB.settings.mini_batches
+        layout = ImageLayout(TINY, 2 * TINY.lanes, samples, JOB.settings.features.stored)
+        session.upload([RandomImage(layout, seed) for seed in range(2)])
+        session.load_table(JOB.table)
+        session.configure(JOB.settings)
+        session.run(ModelSource.ZERO, timeout_s=timeout_s)
+        return [weights.tolist() for weights in session.read_weights()]
+
+
+def test_ctrl_c_anywhere(machine, cluster, monkeypatch):
+    seed = default_seed()
+    pick = random.Random(seed)
+    open_library()
+    interrupter = Interrupter(monkeypatch)
+    right = train(cluster)
+    names = list(interrupter.names)
+    first = {names.index(name) for name in names}
+    last = {len(names) - 1 - names[::-1].index(name) for name in names}
+    points = first | last | set(pick.sample(range(len(names)), 60))
+    for at in sorted(points):
+        for after in (False, True):
+            interrupter.arm(at, after=after)
+            with contextlib.suppress(KeyboardInterrupt):  # another number of looks may be enough
+                train(cluster)
+            name = interrupter.interrupted
+            place = f"P4SGD_SEED={seed}, {'after' if after else 'before'} call {at}, {name}"
+            assert not any(board.runs for board in machine.boards), place
+            if name in OF_HANDLES:  # what is lost then is given back when the program ends
+                machine.violations = [each for each in machine.violations if each != CLOSED_EARLY]
+            else:
+                assert not machine.open_handles, place
+            assert not machine.violations, place
+            machine.crash()
+    interrupter.arm(None)
+    assert train(cluster) == right
+
+
+def test_a_run_that_takes_too_long(machine, cluster, monkeypatch):
+    machine.ports["port1"].send = lambda frame: None  # nothing comes back to worker 1
+    with pytest.raises(P4sgdError, match=r"worker \d(, \d)? was still running after 0.2 s"):
+        train(cluster, timeout_s=0.2)
+    assert not any(board.runs for board in machine.boards)
+    assert not machine.open_handles
+
+
+def test_a_board_that_is_lost_in_a_run(machine, cluster, monkeypatch):
+    machine.ports["port1"].send = lambda frame: None
+
+    def lose(name, arguments):
+        if machine.boards[0].runs and machine.boards[1].runs:
+            machine.boards[1].lost = True
+
+    machine.on_call = lose
+    with pytest.raises(P4sgdError, match=f"worker 1 at xrt:{machine.boards[1].bdf} does not answer any more"):
+        train(cluster)
+    assert not machine.boards[0].runs
+    assert not machine.open_handles

@@ -1,0 +1,69 @@
+"""The declarations of XRT's functions: against those of the imitation, and against an XRT that is installed.
+
+That needs no board. Set XILINX_XRT to where XRT is, as its setup.sh does.
+"""
+
+import ctypes
+
+import pytest
+from support.xrt import PROTOTYPES
+
+from p4sgd.host.devices.xrt_worker import BoardWorker
+from p4sgd.host.errors import UserError
+from p4sgd.host.xrt import library
+from p4sgd.host.xrt.board import BoardAddress
+
+
+@pytest.fixture(scope="module")
+def xrt():
+    """Opened once, as XRT opens its log once in a process."""
+    if problem := library.find_problem():
+        pytest.skip(f"needs XRT: {problem}")
+    library.open_library.cache_clear()
+    yield library.open_library()
+    library.open_library.cache_clear()
+
+
+def test_arguments_are_as_wide_as_the_imitation_takes_them():
+    """Both tables were written by hand from the headers. What is passed too narrow is right by chance."""
+    assert {name: list(map(ctypes.sizeof, types)) for name, types in library._PROTOTYPES.items()} == {
+        name: list(map(ctypes.sizeof, types)) for name, types in PROTOTYPES.items()
+    }
+
+
+def test_its_words_are_told_and_not_printed(xrt, capfd):
+    with pytest.raises(library.XrtError, match=r"^xrtDeviceOpenByBDF: No such device 'ffff:3b:00.1'"):
+        xrt.open_device("ffff:3b:00.1")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_is_no_xclbin(xrt, tmp_path):
+    path = tmp_path / "text.xclbin"
+    path.write_text("hello " * 1000)
+    with pytest.raises(UserError, match=r"text.xclbin: no xclbin, or a broken one: .*Invalid xclbin"):
+        BoardWorker(0, BoardAddress("ffff:3b:00.1", path))
+    with pytest.raises(library.XrtError, match=r"Failed to open file .*none") as raised:
+        xrt.open_xclbin(tmp_path / "none")
+    assert raised.value.number in (0, 2)
+
+
+def test_a_handle_that_there_is_not(xrt):
+    for call in (
+        lambda: xrt.read_register(0x1234, 0),
+        lambda: xrt.write_register(0x1234, 0, 0),
+        lambda: xrt.group(0x1234, 0),
+        lambda: xrt.address(0x1234),
+        lambda: xrt.map(0x1234),
+        lambda: xrt.sync(0x1234, library.TO_DEVICE, 64, 0),
+        lambda: xrt.load(0x1234, 0x1234),
+        lambda: xrt.close_kernel(0x1234),
+        lambda: xrt.close_device(0x1234),
+        lambda: xrt.close_xclbin(0x1234),
+        lambda: xrt.free(0x1234),
+        lambda: xrt.allocate(0x1234, 4096, 0),
+        lambda: xrt.open_kernel(0x1234, bytes(16), "p4sgd_worker:{p4sgd_worker_1}"),
+        lambda: xrt.xclbin_uuid(0x1234),
+        lambda: xrt.xclbin_platform(0x1234),
+    ):
+        with pytest.raises(library.XrtError, match=r"^xrt\w+: (?!XRT does not say)"):
+            call()

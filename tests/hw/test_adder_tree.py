@@ -1,0 +1,35 @@
+"""AdderTree against Python's sum."""
+
+import random
+
+import cocotb
+import pytest
+from cocotb.triggers import RisingEdge
+from support.bench import parameters, run_bench, start
+from support.streams import pack, unpack
+
+from p4sgd.hw.primitives import AdderTree
+
+
+@cocotb.test()
+async def sums_every_cycle(dut):
+    p = parameters()
+    low, high = -(1 << (p["width"] - 1)), (1 << (p["width"] - 1)) - 1
+    sets = [[low] * p["terms"], [high] * p["terms"]]
+    sets += [[random.randint(low, high) for _ in range(p["terms"])] for _ in range(100)]
+    await start(dut)
+    expected = []
+    for cycle, values in enumerate(sets + [sets[0]] * p["latency"]):
+        dut.i.value = pack(values, p["width"])
+        expected.append(sum(values))
+        await RisingEdge(dut.clk)
+        if cycle >= p["latency"]:
+            got = unpack(int(dut.o.value), len(dut.o), 1)[0]
+            assert got == expected[cycle - p["latency"]], cycle
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize("terms", [3, 8, 9, 16, 64])
+def test_adder_tree(terms):
+    tree = AdderTree(terms, 12)
+    run_bench(tree, __file__, terms=terms, width=12, latency=tree.latency)

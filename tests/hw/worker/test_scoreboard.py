@@ -1,0 +1,91 @@
+"""Chaining against a model that knows which version of its weights every chunk has."""
+
+import random
+
+import cocotb
+import pytest
+from cocotb.triggers import ReadOnly, RisingEdge
+from support.bench import run_bench, start
+
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.worker.scoreboard import Scoreboard
+
+PULSES = ("start", "reload", "spend", "read_all", "earn", "earned_last")
+
+
+async def cycle(dut, **pulses):
+    """One clock cycle with these pulses."""
+    for name in PULSES:
+        getattr(dut, name).value = int(pulses.get(name, False))
+    await RisingEdge(dut.clk)
+    for name in PULSES:
+        getattr(dut, name).value = 0
+
+
+@cocotb.test()
+async def reads_the_right_version(dut):
+    for name in PULSES:
+        getattr(dut, name).value = 0
+    await start(dut)
+    halves = [[0] * 8, [0] * 8]  # version of each chunk's weights in each half of the memory
+    version = 0  # of the whole model
+    for run in range(30):
+        chunks, micro_batches, mini_batches = random.randint(1, 8), random.randint(1, 3), random.randint(1, 5)
+        stale = random.random() < 0.5  # a new choice for every run, on weights that an earlier one left
+        dut.chunks.value, dut.stale.value = chunks, int(stale)
+        for _ in range(2):
+            await cycle(dut)
+        if run == 0 or random.random() < 0.3:
+            await cycle(dut, reload=True)
+            halves[0] = [version] * 8
+        else:  # kept weights: chunks beyond those of the last run have none
+            await ReadOnly()
+            latest = int(dut.latest_half.value)
+            await RisingEdge(dut.clk)
+            halves[latest] = [version] * 8
+        first_version = version
+        await cycle(dut, start=True)
+        forward = backward = 0  # lines (a chunk is one) taken, chunks updated by last passes
+        speed_forward, speed_backward = (random.uniform(0.05, 1) for _ in range(2))  # not so near 0 that it takes ages
+        while backward < chunks * mini_batches:
+            micro_batch, chunk = divmod(forward, chunks)
+            mini_batch, micro_batch = divmod(micro_batch, micro_batches)
+            done = mini_batch == mini_batches
+            await ReadOnly()
+            permitted = bool(dut.credit.value) or micro_batch > 0
+            read_half, write_half = int(dut.read_half.value), int(dut.write_half.value)
+            await RisingEdge(dut.clk)
+            # The last backward pass of a mini-batch follows the last forward pass of that mini-batch.
+            updating, updated_chunk = divmod(backward, chunks)
+            may_update = forward >= (updating + 1) * chunks * micro_batches
+            earn = may_update and random.random() < speed_backward
+            take = not done and permitted and random.random() < speed_forward
+            wanted = first_version + (max(mini_batch - 1, 0) if stale else mini_batch)
+            if take:
+                assert halves[read_half][chunk] == wanted
+            elif not done and not permitted:
+                assert micro_batch == 0
+            if earn:
+                halves[write_half][updated_chunk] = first_version + updating + 1
+                backward += 1
+            forward += take
+            await cycle(
+                dut,
+                spend=take and micro_batch == 0,
+                read_all=take and chunk == chunks - 1 and micro_batch == micro_batches - 1,
+                earn=earn,
+                earned_last=earn and updated_chunk == chunks - 1,
+            )
+        for _ in range(2):
+            await cycle(dut)
+        await ReadOnly()
+        version = first_version + mini_batches
+        assert forward == chunks * micro_batches * mini_batches
+        assert dut.settled.value == 1
+        assert halves[int(dut.latest_half.value)][:chunks] == [version] * chunks
+        await RisingEdge(dut.clk)
+
+
+@pytest.mark.rtl
+def test_chaining():
+    run_bench(Scoreboard(WorkerConfig.tiny()), __file__)
