@@ -1,6 +1,7 @@
 """The layout of the repository: one-way imports, rooms and their READMEs, what lies at the top."""
 
 import ast
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -11,6 +12,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ROOMS = ("hw", "sim", "host", "build", "tests")
 TOP_LEVEL = {"pyproject.toml", "README.md", "LICENSE", *ROOMS}
+RULES = {
+    "hw": ["p4sgd.hw"],
+    "sim": ["p4sgd.hw", "p4sgd.sim"],
+    "build": ["p4sgd.hw", "p4sgd.build"],
+    "host": ["p4sgd.hw.spec", "p4sgd.sim", "p4sgd.host"],
+}
+"""What each room may import of ours."""
 HARDWARE_LIBRARIES = {"amaranth", "amaranth_boards", "cocotb", "cocotb_tools"}
 
 
@@ -88,18 +96,10 @@ def test_spec_is_pure_python_and_numpy():
     )
 
 
-@pytest.mark.parametrize(
-    ("room", "reach"),
-    [
-        ("hw", ["p4sgd.hw"]),
-        ("sim", ["p4sgd.hw", "p4sgd.sim"]),
-        ("build", ["p4sgd.hw", "p4sgd.build"]),
-        ("host", ["p4sgd.hw.spec", "p4sgd.sim", "p4sgd.host"]),
-    ],
-)
-def test_imports_go_one_way(room, reach):
+@pytest.mark.parametrize("room", RULES)
+def test_imports_go_one_way(room):
     """Everyone → hw.spec; sim → hw; host → sim; build → hw; the command line may reach all, lazily."""
-    found = [i for i in imports(room) if i.within("p4sgd") and not i.within(*reach)]
+    found = [i for i in imports(room) if i.within("p4sgd") and not i.within(*RULES[room])]
     if room == "host":
         found = [i for i in found if not (i.lazy and i.file.startswith("host/cli/"))]
     assert_none(found)
@@ -134,6 +134,45 @@ def test_rooms_do_not_import_tests_or_each_others_private_names(room):
     assert_none(found)
 
 
+def folder_of(module_or_name, modules):
+    """The folder of the module that a dotted name leads to, None if it is no module of ours."""
+    while module_or_name and module_or_name not in modules:
+        module_or_name = module_or_name.rpartition(".")[0]
+    return modules[module_or_name].parent if module_or_name else None
+
+
+def circles(graph):
+    """Groups of nodes that reach each other; ``graph`` maps a node to those it leads to."""
+
+    def reached(start):
+        found, ahead = set(), [start]
+        while ahead:
+            ahead += (new := graph.get(ahead.pop(), set()) - found)
+            found |= new
+        return found
+
+    reach = {node: reached(node) for node in graph}
+    return {frozenset(other for other in reach[node] if node in reach.get(other, ())) for node in graph} - {frozenset()}
+
+
+def test_circles_are_found():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": set()}) == set()
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == {frozenset("bc")}
+
+
+def test_folders_do_not_import_each_other_in_circles():
+    """Imports within functions count too. A folder and the folder that it is in may import each other."""
+    paths = {path.relative_to(ROOT) for room in RULES for path in sources(room)}
+    modules = {".".join(["p4sgd", *path.with_suffix("").parts]).removesuffix(".__init__"): path for path in paths}
+    graph = {path.parent: set() for path in paths}
+    for room in RULES:
+        for found in imports(room):
+            ours, theirs = Path(found.file).parent, folder_of(found.name, modules)
+            if theirs and not ours.is_relative_to(theirs) and not theirs.is_relative_to(ours):
+                graph[ours].add(theirs)
+    assert_none(sorted(map(sorted, circles(graph))))
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_every_room_has_a_page(room):
     text = (ROOT / room / "README.md").read_text()
@@ -141,7 +180,51 @@ def test_every_room_has_a_page(room):
     assert text.startswith("# "), "it begins with a title"
     assert "```" in text, "it has a picture"
     assert "start reading" in text.lower(), "it says where to start reading"
-    assert "import" in text.lower(), "it says what must not be imported"
+    if room in RULES:
+        rule = text.partition("**Must never be imported here:**")[2].partition("\n\n")[0]
+        forbidden = {f"p4sgd.{other}" for other in RULES if f"p4sgd.{other}" not in " ".join(RULES[room])}
+        assert forbidden <= set(re.findall(r"`(p4sgd\.\w+)`", rule)), "it says which rooms must not be imported"
+
+
+def documents():
+    return [path for path in files() if path.suffix == ".md"]
+
+
+def test_links_of_documents_lead_somewhere():
+    broken = []
+    for path in documents():
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", (ROOT / path).read_text()):
+            if not re.match(r"\w+:", target) and not (ROOT / path.parent / target).exists():
+                broken.append(f"{path} links to {target}")
+    assert_none(broken)
+
+
+def test_documents_name_sources_that_are_there():
+    """A path in a README begins at the top, at the README's folder or at its room."""
+    sources_there = [path.as_posix() for path in files()]
+    missing = []
+    for path in documents():
+        for name in re.findall(r"`([\w./-]+\.(?:py|pml))`", (ROOT / path).read_text()):
+            if not any(there == name or there.endswith(f"/{name}") for there in sources_there):
+                missing.append(f"{path} names {name}")
+    assert_none(missing)
+
+
+def test_docstrings_name_modules_that_are_there():
+    """``p4sgd.host.data.read`` in a docstring, a comment or a string is a module, or a name in one."""
+    rooms = {f"p4sgd.{room}" for room in RULES}
+    modules = set()
+    for room in RULES:
+        for path in sources(room):
+            name = ".".join(["p4sgd", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__")
+            modules |= {name, name.rpartition(".")[0]}
+    missing = []
+    for path in files():
+        if path.suffix == ".py":
+            for name in re.findall(rf"\bp4sgd\.(?:{'|'.join(RULES)})(?:\.[a-z]\w*)+", (ROOT / path).read_text()):
+                if not {name, name.rpartition(".")[0]} & (modules - rooms):
+                    missing.append(f"{path} names {name}")
+    assert_none(missing)
 
 
 def files():

@@ -240,6 +240,6 @@ def open_controller(cluster: Cluster) -> Controller:
 
 def _module(name: str, kind: str) -> ModuleType:
     try:
-        return importlib.import_module(f"p4sgd.host.switch.{name}")
+        return importlib.import_module(f"p4sgd.host.aggregators.{name}")
     except ModuleNotFoundError as error:
         raise UserError(f"an aggregator of kind {kind} needs {error.name}, which is not installed") from None
