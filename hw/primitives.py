@@ -1,15 +1,4 @@
-"""Building blocks of the datapath: carry chains, adder trees, accumulators, pipelines, memories.
-
-Expressions of the datapath that map to one carry chain, or to a few gates.
-
-A value some cycles later.
-
-Which memory of the FPGA holds what.
-
-A pipelined tree of adders.
-
-Sums that are wider than one carry chain.
-"""
+"""Building blocks of the datapath: adders, saturation, pipelines, adder trees and accumulators."""
 
 from typing import Any
 
@@ -23,15 +12,16 @@ __all__ = ["Accumulator", "AdderTree", "add", "overflows", "pipeline", "ram_styl
 
 
 def _extend(value: Value, width: int) -> Value:
-    """The bits of ``value``, sign or zero extended."""
+    """Sign or zero extend a value to ``width`` bits."""
     top = value[-1] if value.shape().signed else Const(0, 1)
     return Cat(value, top.replicate(width - len(value)))
 
 
 def add(a: ValueLike, b: ValueLike, *, carry: ValueLike) -> Value:
-    """``a + b + carry``, signed and one bit wider than the wider of them, with a single adder for all three.
+    """Return ``a + b + carry`` from a single carry chain: signed, one bit wider than the wider operand.
 
-    The carry enters as the sum of two bits below: tools recognise that, but make two adders of three addends.
+    Synthesis tools make two adders of ``a + b + carry``. Here both operands get one more bit at the low end, 1 and
+    ``carry``, whose sum is the carry into the bits above. Tools map that to the carry input of the chain.
     """
     a, b, carry = Value.cast(a), Value.cast(b), Value.cast(carry)
     width = max(len(a), len(b)) + 1
@@ -39,18 +29,25 @@ def add(a: ValueLike, b: ValueLike, *, carry: ValueLike) -> Value:
 
 
 def overflows(value: Value, form: Fixed) -> Value:
-    """Whether a signed value is outside a signed format: not all bits from its sign up are equal."""
+    """Return whether a signed value is outside a signed format.
+
+    It is, unless all its bits from the sign bit of the format up are equal.
+    """
     high = value[form.width - 1 :]
     return (high[1:] ^ high[:-1]).any()
 
 
 def saturate(value: Value, overflow: ValueLike, form: Fixed) -> Value:
-    """A signed value clamped to a signed format; ``overflow`` is what `overflows` says of it."""
+    """Clamp a signed value to a signed format.
+
+    ``overflow`` is the result of `overflows` for the value. It is an argument so that it may be computed a pipeline
+    stage earlier.
+    """
     return Mux(overflow, Mux(value[-1], form.minimum, form.maximum), value)
 
 
 def pipeline(m: Module, value: Any, cycles: int, name: str, *, reset_less: bool = False) -> list[Any]:
-    """Register a value ``cycles`` times.
+    """Delay a value by 1 to ``cycles`` cycles.
 
     Parameters
     ----------
@@ -61,13 +58,13 @@ def pipeline(m: Module, value: Any, cycles: int, name: str, *, reset_less: bool 
     cycles
         How many registers.
     name
-        Their name, behind which the number of cycles stands.
+        Prefix of their names; the delay in cycles follows it.
     reset_less
-        Whether a reset leaves them alone, as something beside them says when they matter.
+        Whether the registers ignore the reset. They may where a flag beside them says when they are valid.
 
     Returns
     -------
-    The value now, after one cycle, after two, and so on.
+    The value itself, then the value after one cycle, after two, and so on.
     """
     stages = [value]
     for cycle in range(1, cycles + 1):
@@ -78,21 +75,22 @@ def pipeline(m: Module, value: Any, cycles: int, name: str, *, reset_less: bool 
 
 
 _ULTRA_DEPTH = 4096
-"""Depth of an URAM288, 72 bits wide (UG573); a RAMB36 of this width is 512 deep."""
+"""Depth of a URAM288, which is 72 bits wide (UG573). A RAMB36 of that width is 512 deep."""
 
 
 def ram_style(depth: int) -> dict[str, str]:
-    """Attributes of a memory: UltraRAM where one is filled, else what the tools choose by themselves."""
+    """Attributes of a memory: UltraRAM if it is at least as deep as one, otherwise the tools choose."""
     return {"ram_style": "ultra"} if depth >= _ULTRA_DEPTH else {}
 
 
 _RADIX = 3
-"""Numbers that one node adds. A ternary adder takes the LUTs of a binary one (UG574, "Carry Logic"; both inputs of a
-LUT pair are used), so half the nodes take half the area; and a tree has 4 levels instead of 6 for 64 terms."""
+"""Numbers that one node adds. A LUT has inputs to spare for a third operand, so a ternary adder takes as many LUTs as a
+binary one (UG574, "Carry Logic"). A tree of them has half the nodes, so half the area, and 4 levels instead of 6 for 64
+terms."""
 
 
 def tree_latency(terms: int) -> int:
-    """Levels, and so cycles, of an `AdderTree`: the least n with ``3**n >= terms``."""
+    """Levels of an `AdderTree`, which are its latency in cycles: the least n with ``3**n >= terms``."""
     levels = 0
     while _RADIX**levels < terms:
         levels += 1
@@ -100,9 +98,10 @@ def tree_latency(terms: int) -> int:
 
 
 class AdderTree(wiring.Component):
-    """Exact sum of ``terms`` signed numbers, one set a cycle.
+    """Exact sum of ``terms`` signed numbers.
 
-    Each level adds three numbers and ends in a register. Latency: `latency` cycles, throughput 1.
+    Each level adds groups of three numbers and ends in a register. The sum comes ``latency`` cycles after its terms;
+    throughput is one sum a cycle.
 
     Parameters
     ----------
@@ -113,9 +112,15 @@ class AdderTree(wiring.Component):
 
     Members
     -------
-    i : In(ArrayLayout(signed(width), terms))
-    o : Out(signed(width + ⌈log2 terms⌉))
-        The sum of ``i``, `latency` cycles later.
+    i
+        The terms.
+    o
+        The sum of ``i``, ``latency`` cycles later. It is ⌈log2 terms⌉ bits wider than a term.
+
+    Raises
+    ------
+    ValueError
+        If there are no terms.
     """
 
     def __init__(self, terms: int, width: int) -> None:
@@ -146,27 +151,35 @@ class AdderTree(wiring.Component):
 
 
 _LOW = 32
+"""Bits of the low half of an `Accumulator`."""
 
 
 class Accumulator(wiring.Component):
-    """Adds a number a cycle, in two halves: the carry of the low half reaches the high half a cycle later.
+    """Running sum that is too wide for one carry chain, one number a cycle.
 
-    Latency: `LATENCY` cycles from ``i`` to ``o``.
+    The sum is kept in two halves. The carry out of the low half is a register and enters the high half a cycle later,
+    so the longest chain is that of one half.
 
     Parameters
     ----------
     in_width, out_width
-        Signed widths of a number and of the sum; the sum of all numbers between two ``first`` must fit.
+        Signed widths of a number and of the sum. The sum of all numbers from one ``first`` to the next must fit.
 
     Members
     -------
-    valid : In(1)
-        ``i`` counts in this cycle.
-    first : In(1)
-        ``i`` begins a new sum.
-    i : In(signed(in_width))
-    o : Out(signed(out_width))
-        The sum up to the number `LATENCY` cycles ago. Valid while no newer number has come.
+    valid
+        ``i`` is added in this cycle.
+    first
+        With ``valid``: ``i`` starts a new sum.
+    i
+        The number to add.
+    o
+        The sum up to the number that came `LATENCY` cycles ago; valid while no newer number has come.
+
+    Raises
+    ------
+    ValueError
+        If the sum fits the low half alone.
     """
 
     LATENCY = 2
@@ -198,7 +211,7 @@ class Accumulator(wiring.Component):
                 m.d.sync += low.eq(low_addend)
             with m.Else():
                 m.d.sync += low.eq(low[:_LOW] + low_addend)
-        # The low half is one cycle ahead of the high half; `settled` is the low half in step with it.
+        # The low half is one cycle ahead of the high half. `settled` is the low half delayed to match it.
         settled = Signal(_LOW, reset_less=True)
         with m.If(valid):
             m.d.sync += settled.eq(low)

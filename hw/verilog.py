@@ -1,9 +1,4 @@
-"""Amaranth to Verilog, the same bytes every time.
-
-Amaranth to Verilog, the same bytes every time.
-
-A component whose Verilog is made on its own.
-"""
+"""Conversion of components to Verilog, the same bytes every time, and black boxes."""
 
 import os
 import re
@@ -18,29 +13,30 @@ __all__ = ["BlackBox", "instances", "modules", "share_modules", "to_verilog"]
 
 
 _MODULE = re.compile(r"^(?:\(\* [^\n]* \*\)\n)*module +(\S+) *(\(.*?^endmodule\n)\n?", re.MULTILINE | re.DOTALL)
-"""A module with its attributes, and the empty line behind it: name, and all from its list of ports to its end."""
+"""A module with its attributes and the empty line after it. Groups: its name, and its text from the ports on."""
 
 _INSTANCE = re.compile(r"^  (\\\S+)(?= +\S+ +\($)", re.MULTILINE)
-"""An instance in a module: the name of its module, which Amaranth forms from the path to it, so that it is escaped."""
+"""An instance in a module. Group: the name of its module, escaped because Amaranth forms it from the path to it."""
 
 _NAMED_INSTANCE = re.compile(r"^  (\S+) +(\w+) \($", re.MULTILINE)
-"""An instance in a module: its module, and its name."""
+"""An instance in a module. Groups: its module, and its own name."""
 
 _START = re.compile(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+ ")
-"""The register that starts a module's `always @*` blocks in simulation: yosys numbers them all, and needs one each."""
+"""The register that triggers a module's `always @*` blocks in simulation. yosys gives each its own number, which would
+make equal modules differ."""
 
 
 def to_verilog(component: wiring.Component, name: str, *, platform: object = None) -> str:
-    """Convert a component to Verilog text, every module once.
+    """Convert a component to Verilog text in which equal modules are written once.
 
     Parameters
     ----------
     component
-        The top level; its signature becomes the ports.
+        The top level. Its signature becomes the ports.
     name
         Name of the top module.
     platform
-        What ``elaborate`` gets: says how synchronizers are built, if not as Amaranth does by itself.
+        Passed to ``elaborate``. It may change how synchronizers are built.
     """
     os.environ.setdefault("AMARANTH_USE_YOSYS", "builtin")
     with warnings.catch_warnings():
@@ -50,25 +46,25 @@ def to_verilog(component: wiring.Component, name: str, *, platform: object = Non
 
 
 def modules(text: str) -> dict[str, str]:
-    """Modules of a Verilog text as `to_verilog` writes it: from the list of ports to the end, by name."""
+    """Modules of a text that `to_verilog` wrote, by name: each from its list of ports to its end."""
     return {match[1]: match[2] for match in _MODULE.finditer(text)}
 
 
 def instances(body: str) -> list[tuple[str, str]]:
-    """Instances in the text of one of the `modules`: the name of the module, and that of the instance."""
+    """Instances in the text of one of the `modules`: pairs of the module's name and the instance's."""
     return [(match[1], match[2]) for match in _NAMED_INSTANCE.finditer(body)]
 
 
 def share_modules(text: str) -> str:
-    r"""Replace modules that are the same by the first of them.
+    r"""Replace equal modules by the first of them.
 
-    Amaranth writes a module for every instance, ``\top.tree0``, ``\top.tree1`` and so on. Those whose text is the same
-    become one, then those that differed only in the names of such modules, and so on up to the top, which stays.
+    Amaranth writes a module for every instance: ``\top.tree0``, ``\top.tree1`` and so on. Modules with equal text
+    become one. This is repeated, since it makes modules equal that differed only in the names of their submodules.
 
     Parameters
     ----------
     text
-        Verilog as yosys writes what Amaranth made.
+        Verilog of Amaranth's, as yosys writes it.
     """
     text = _START.sub(r"\\$start ", text)
     while True:
@@ -81,20 +77,20 @@ def share_modules(text: str) -> str:
 
 
 class BlackBox(wiring.Component):
-    """Stands for a component in a larger design, where it is an instance of a module that is written elsewhere.
+    """Stand-in for a component whose Verilog is written separately: an instance of that module.
 
-    However many there are, the component is elaborated and written once.
+    The component is elaborated and written once, however many instances there are.
 
     Parameters
     ----------
     signature
-        Of the component, which is in the clock domain ``sync`` and has a reset.
+        Signature of the component. It must be in the clock domain ``sync`` and have a reset.
     module
-        Name under which :func:`p4sgd.hw.verilog.to_verilog` writes the component.
+        Name under which `to_verilog` writes the component.
 
     Members
     -------
-    As in the signature.
+    As in ``signature``.
     """
 
     def __init__(self, signature: wiring.Signature, module: str) -> None:
@@ -102,7 +98,7 @@ class BlackBox(wiring.Component):
         super().__init__(signature)
 
     def elaborate(self, platform: object) -> Instance:
-        """The instance, its ports named as in Verilog."""
+        """The instance, with its ports named as in Verilog."""
         ports = {"i_clk": ClockSignal(), "i_rst": ResetSignal()}
         for path, member, value in self.signature.flatten(self):
             ports[f"{'o' if member.flow is Out else 'i'}_{'__'.join(map(str, path))}"] = value

@@ -1,13 +1,4 @@
-"""AXI4, AXI4-Lite (ARM IHI 0022) and Ethernet frames on AXI4-Stream.
-
-AXI4 memory bus (ARM IHI 0022), as far as sequential bursts need it.
-
-AXI4-Lite register bus (ARM IHI 0022, part B).
-
-Ethernet frames on a 512-bit AXI4-Stream.
-
-A memory port through registers, both ways.
-"""
+"""AXI4 and AXI4-Lite (ARM IHI 0022), and Ethernet frames on AXI4-Stream."""
 
 from typing import Any
 
@@ -51,14 +42,17 @@ MEMORY_ADDRESS_BITS = 64
 """Width of byte addresses."""
 
 ADDRESS_CARRY_BITS = 48
-"""Masters count addresses in this many bits and take the rest from the base: a buffer must not cross 2^48 bytes."""
+"""Low address bits that masters count in. The others stay those of the base, so a buffer must not cross a multiple of
+2^48 bytes."""
 
 RESPONSE_OKAY = 0b00
 """Response of a successful transfer; others are errors."""
 
 
 class Axi4Signature(wiring.Signature):
-    """A memory port, seen from the master. One ID, so transactions of a channel stay in order.
+    """A memory port, seen from the master, with what sequential bursts need of AXI4.
+
+    There is a single ID, so transactions of a channel stay in order.
 
     Parameters
     ----------
@@ -67,13 +61,20 @@ class Axi4Signature(wiring.Signature):
     read, write
         Whether the port has the channels for reading and for writing.
 
-    Members
-    -------
-    aw, ar : Out(stream of {addr, len, size, burst})
-        Requests; ``len`` is the number of beats less one, ``size`` log2 of the bytes of a beat.
-    w : Out(stream of {data, strb, last})
-    b : In(stream of {resp})
-    r : In(stream of {data, resp, last})
+    Members ------- aw, ar
+        Requests: ``{addr, len, size, burst}``. ``addr`` is in bytes, ``len`` the number of beats less one, ``size``
+        log2 of the bytes of a beat.
+    w
+        Data to write: ``{data, strb, last}``.
+    b
+        Responses to writes: ``{resp}``.
+    r
+        Data read: ``{data, resp, last}``.
+
+    Raises
+    ------
+    ValueError
+        If ``data_bits`` is not one of those.
     """
 
     def __init__(self, *, data_bits: int, read: bool = True, write: bool = True) -> None:
@@ -97,11 +98,12 @@ class Axi4Signature(wiring.Signature):
 
     @property
     def size(self) -> int:
-        """Value of ``size`` for beats of the whole width."""
+        """Value of a request's ``size`` for beats of the full width."""
         return (self.data_bits // 8).bit_length() - 1
 
 
 LITE_DATA_BITS = 32
+"""Width of the data of AXI4-Lite."""
 
 LITE_WRITE = data.StructLayout({"data": LITE_DATA_BITS, "strb": LITE_DATA_BITS // 8})
 """Payload of the w channel."""
@@ -118,10 +120,14 @@ class Axi4LiteSignature(wiring.Signature):
 
     Members
     -------
-    aw, ar : Out(stream of {addr})
-    w : Out(stream of WRITE)
-    b : In(stream of RESPONSE)
-    r : In(stream of READ)
+    aw, ar
+        Requests: ``{addr}``, in bytes.
+    w
+        Data to write: `LITE_WRITE`.
+    b
+        Responses to writes: `LITE_RESPONSE`.
+    r
+        Data read: `LITE_READ`.
     """
 
     def __init__(self) -> None:
@@ -138,7 +144,7 @@ class Axi4LiteSignature(wiring.Signature):
 
 
 FRAME_BEAT_BYTES = 64
-"""Bytes of a beat: the data width of the 100G Ethernet MACs' AXI4-Stream."""
+"""Bytes of a beat: the AXI4-Stream of 100G Ethernet MACs is 512 bits wide."""
 
 FrameBeat = data.StructLayout(
     {
@@ -149,37 +155,38 @@ FrameBeat = data.StructLayout(
 )
 """One beat of a frame: AXI4-Stream's TDATA, TKEEP and TLAST.
 
-Byte i of the beat is ``data[8i:8i+8]`` and is there if ``keep[i]``; ``last`` marks the last beat of a frame. The first
-byte on the wire is byte 0. The frame check sequence is not part of it.
+Byte i of the beat is ``data[8i:8i+8]``; it is part of the frame if ``keep[i]`` is set. ``last`` marks the last beat of
+a frame. Byte 0 is the first on the wire. The frame check sequence is not included.
 """
 
 
 def tagged_beat(tag_bits: int) -> data.StructLayout:
-    """A beat with a tag, that is the same in all beats of a frame; none if it has 0 bits."""
+    """Layout of a beat with a tag, which is the same in all beats of a frame; no tag if it has 0 bits."""
     return data.StructLayout({"beat": FrameBeat} | ({"tag": tag_bits} if tag_bits else {}))
 
 
 def tag_of(payload: ValueLike) -> Value:
-    """The tag of a `tagged_beat`, of 0 bits if it has none."""
+    """The tag of a `tagged_beat`: a value of 0 bits if it has none."""
     return Value.cast(payload)[FrameBeat.size :]
 
 
 class Axi4Slice(wiring.Component):
-    """A `RegisterSlice` in each channel of a memory port: a read takes two cycles more, and throughput is the same.
+    """A `RegisterSlice` in each channel of a memory port.
 
-    Channels do not know of each other, so what is ordered within each stays so, and AXI4 orders nothing else.
+    A read takes two cycles more; throughput stays the same. Each channel keeps its order, and AXI4 with one ID requires
+    no order between channels but a response after its request.
 
     Parameters
     ----------
     bus
-        Of the port; it may have the channels of one way only.
+        Signature of the port. It may have the channels for reading or for writing only.
 
     Members
     -------
-    master : In(bus)
-        What the master is connected to.
-    memory : Out(bus)
-        The port, as if it were the master's.
+    master
+        Connects to the master.
+    memory
+        Connects to the memory, in the master's place.
     """
 
     def __init__(self, bus: Axi4Signature) -> None:

@@ -1,9 +1,4 @@
-"""The register map as an AXI4-Lite slave, and counters of events.
-
-Counters of events, shown all of one moment.
-
-The register map as an AXI4-Lite slave.
-"""
+"""Register file: the register map as an AXI4-Lite slave, and counters of events for it."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -23,7 +18,7 @@ COUNTER_BITS = 48
 
 
 class EventCounters(wiring.Component):
-    """Counts events, each on its own.
+    """Event counters that can be read as a snapshot.
 
     Parameters
     ----------
@@ -32,14 +27,14 @@ class EventCounters(wiring.Component):
 
     Members
     -------
-    events : In(count)
+    events
         Bit i: event i has happened. It is counted in the next cycle.
-    clear : In(1)
-        All begin at 0 again; an event of the cycle before is not counted.
-    show : In(1)
-        Show the counters as they are: of one moment, however long it takes to read them.
-    shown : Out(ArrayLayout(48, count))
-        As they were last shown.
+    clear
+        Set all counters to 0. An event of the cycle before is not counted.
+    show
+        Copy the counters to ``shown``.
+    shown
+        The counters as of the last ``show``, so all of one moment, however long the host takes to read them.
     """
 
     def __init__(self, count: int) -> None:
@@ -59,7 +54,7 @@ class EventCounters(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        # Events are registered first: the increment is then a counter and nothing else.
+        # Events are registered first, so that a counter's enable comes straight from a register.
         happened = Signal.like(self.events)
         m.d.sync += happened.eq(self.events)
         for index in range(len(self.events)):
@@ -74,34 +69,37 @@ class EventCounters(wiring.Component):
 
 
 _BLOCK_BITS = 4
-"""Registers are read in blocks of so many bits of their number, for the sake of short paths."""
+"""log2 of the registers of a block. A read selects a word within each block, then a block: one wide multiplexer would
+be a long path."""
 
 
 def member_name(register: Register, field: Field) -> str:
-    """Name of a field's member: ``<register>_<field>``, or ``<register>`` for a register that is one ``value``."""
+    """Name of the member for a field: ``<register>_<field>``, or ``<register>`` if the field is called ``value``."""
     name = register.name.lower()
     return name if field.name == "value" else f"{name}_{field.name}"
 
 
 class RegisterFile(wiring.Component):
-    """Holds what the host sets and shows what the worker reports.
+    """The registers of a `RegisterMap`: holds what the host sets and shows what the hardware reports.
 
-    One read and one write at a time; each takes 4 cycles. Unmapped offsets read as 0, writes to them and
-    to read-only fields do nothing; every answer is OKAY. Byte strobes are obeyed for read-write fields; the other
-    kinds of field act when the byte that holds their lowest bit is written.
+    One read and one write at a time, each of which takes 4 cycles. Unmapped offsets read as 0. Writes to them and to
+    read-only fields have no effect. Every response is OKAY. Byte strobes apply to each byte of a read-write field; a
+    field of another kind is written if the strobe of its lowest bit's byte is set.
 
     Members
     -------
-    bus : In(AXI4-Lite)
-    <name> : see below, named by `member_name`
+    bus
+        The AXI4-Lite port.
+    <name>
+        For each field, named by `member_name`, with a direction and a meaning that depend on its access:
 
-        ========  ==========================================================================
-        RW        Out(bits), the value
-        RO        In(bits), the value
-        W1C, RC   In(1): high for a cycle (or longer) sets the flag
-        W1S       Out(1), the flag; ``<name>_clear : In(1)`` clears it
-        STROBE    Out(bits), the value written; ``<name>_strobe : Out(1)`` high for one cycle
-        ========  ==========================================================================
+        ========  ===========================================================================================
+        RW        output: the value
+        RO        input: the value
+        W1C, RC   input: the flag is set in every cycle in which it is high
+        W1S       output: the flag; the input ``<name>_clear`` clears it
+        STROBE    output: the value that was last written; the output ``<name>_strobe`` is high for one cycle
+        ========  ===========================================================================================
     """
 
     def __init__(self, registers: RegisterMap) -> None:
@@ -134,11 +132,11 @@ class RegisterFile(wiring.Component):
         def __getattr__(self, name: str) -> Signal: ...
 
     def wide(self, name: str) -> Cat:
-        """The two halves of a register of `pair`, by its name in lower case, as one value."""
+        """The two halves of a register pair, named in lower case, as one value."""
         return Cat(getattr(self, f"{name}_low"), getattr(self, f"{name}_high"))
 
     def show(self, words: Mapping[str, int]) -> list[Any]:
-        """Assignments by which read-only registers, by name, show these words."""
+        """Assignments that make read-only registers, by name, show constant words."""
         return [
             getattr(self, member_name(register, field)).eq(field.decode(words[register.name]))
             for register in self._registers
@@ -148,11 +146,11 @@ class RegisterFile(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        write = Signal()  # for one cycle: what is written is in the three below, for two cycles
+        write = Signal()  # for one cycle; the three below are stable in that cycle and the next
         write_offset = Signal(len(self.bus.aw.payload.addr))
         write_data = Signal(LITE_DATA_BITS)
         write_strobes = Signal(LITE_DATA_BITS // 8)
-        read = Signal()  # for one cycle, with read_offset
+        read = Signal()  # for one cycle; read_offset is stable until the response
         read_offset = Signal(len(self.bus.ar.payload.addr))
         read_data = Signal(LITE_DATA_BITS)
 
@@ -173,7 +171,7 @@ class RegisterFile(wiring.Component):
                     m.d.comb += write.eq(1)
                     m.d.sync += [have_address.eq(0), have_data.eq(0)]
                     m.next = "WRITE"
-            with m.State("WRITE"):  # in this cycle the one register is told that has been found
+            with m.State("WRITE"):  # the decoded register takes the data in this cycle (`written` below)
                 m.d.sync += self.bus.b.valid.eq(1)
                 m.next = "RESPONSE"
             with m.State("RESPONSE"):
@@ -208,7 +206,7 @@ class RegisterFile(wiring.Component):
                 value = self._field(m, name, field, written, got_read, write_data, write_strobes)
                 words.setdefault(register.offset >> 2, []).append((field, value))
 
-        # One of every block of words, then one of the blocks.
+        # A read first selects a word of every block, then a block.
         shown = {
             block: self._show(m, read_offset[2 : 2 + _BLOCK_BITS], block, words)
             for block in sorted({word >> _BLOCK_BITS for word in words})
@@ -221,7 +219,7 @@ class RegisterFile(wiring.Component):
 
     @staticmethod
     def _show(m: Module, index: Value, block: int, words: dict[int, list[tuple[Field, ValueLike]]]) -> Signal:
-        """Build a block's register, which holds what a read of its word ``index`` shows; returns it."""
+        """Build the register of a block, which takes the word ``index`` of it; returns that register."""
         shown = Signal(LITE_DATA_BITS, name=f"block{block}", reset_less=True)
         m.d.sync += shown.eq(0)
         with m.Switch(index):
@@ -241,7 +239,7 @@ class RegisterFile(wiring.Component):
         data: Signal,
         strobes: Signal,
     ) -> ValueLike:
-        """Build one field; returns what a read of it shows."""
+        """Build one field; returns the value that a read shows."""
         port: Signal = getattr(self, name)
         bits = data[field.low : field.low + field.bits]
         acts = written & strobes[field.low // 8]
@@ -262,7 +260,7 @@ class RegisterFile(wiring.Component):
             case Access.W1C | Access.RC:
                 flag = Signal(name=f"{name}_flag")
                 clear = got_read if field.access is Access.RC else acts & bits[0]
-                with m.If(port):  # an event in the cycle of the clearing is not lost
+                with m.If(port):  # setting has priority, so that no event is lost to a clear in the same cycle
                     m.d.sync += flag.eq(1)
                 with m.Elif(clear):
                     m.d.sync += flag.eq(0)

@@ -1,11 +1,4 @@
-"""Streams without back-pressure, registers and small FIFOs for streams.
-
-Streams without back-pressure, and connecting streams whose payloads must have the same shape.
-
-A stream through registers, both ways.
-
-A small FIFO that says from a register whether it has an item.
-"""
+"""Streams: without back-pressure, connected with a check of shapes, through register slices, and in a small FIFO."""
 
 from typing import Any
 
@@ -18,15 +11,10 @@ __all__ = ["RegisterSlice", "RegisteredValidFIFO", "ValidSignature", "connect_st
 
 
 class ValidSignature(wiring.Signature):
-    """A stream whose sink is always ready, seen from the source; so it can be registered at will.
+    """A stream without back-pressure, seen from the source.
 
-    `amaranth.lib.stream.Signature` can say so too, but has a constant then that no top-level port may be
-    (amaranth 0.5.10).
-
-    Members
-    -------
-    payload : Out(shape)
-    valid : Out(1)
+    Its sink is always ready, so it may pass any number of registers. `amaranth.lib.stream.Signature` with
+    ``always_ready`` has a constant for ``ready``, which a top-level port cannot be (amaranth 0.5.10).
     """
 
     def __init__(self, shape: ShapeLike) -> None:
@@ -34,7 +22,9 @@ class ValidSignature(wiring.Signature):
 
 
 def connect_stream(m: Module, source: Any, sink: Any) -> None:
-    """Connect a stream source to a stream sink, or a flow to a flow, and unlike `wiring.connect` compare shapes.
+    """Connect a source to a sink with a payload of the same shape; both are streams, or both `ValidSignature`.
+
+    `wiring.connect` compares widths only.
 
     Raises
     ------
@@ -48,21 +38,21 @@ def connect_stream(m: Module, source: Any, sink: Any) -> None:
 
 
 class RegisterSlice(wiring.Component):
-    """Hands a stream on a cycle later, all of whose signals it drives from registers; a beat in every cycle.
+    """Register slice: delays a stream by a cycle and drives all its signals from registers.
 
-    As no output depends on an input in the same cycle, both ways are cut: that of payload and valid, and that of ready.
-    What arrives is a multiplexer, or the logic of an enable, away from its register. So a wire between two slices may
-    cross a boundary between dies.
+    Both directions are cut, payload and valid as well as ready: no output depends on an input of the same cycle. An
+    input passes a multiplexer or the logic of an enable, no more, before its register. So the wires between two slices
+    may cross from one die to another. Throughput is a beat a cycle; the slice holds up to two.
 
     Parameters
     ----------
     shape
-        Of the payload.
+        Shape of the payload.
 
     Members
     -------
-    i : In(stream of shape), o : Out(stream of shape)
-        Up to two beats are within.
+    i, o
+        The stream before and after the registers.
     """
 
     def __init__(self, shape: ShapeLike) -> None:
@@ -73,7 +63,8 @@ class RegisterSlice(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        # Ready tells of the cycle before: what comes while the output waits goes to `spare`, and then ready falls.
+        # The source learns a cycle late that the output is blocked. By then it may have sent a beat, which `spare`
+        # holds until the output has taken the one before.
         ready = Signal(init=1)
         payload: Any = Signal(self.o.payload.shape(), reset_less=True)
         spare: Any = Signal.like(payload, reset_less=True)
@@ -92,21 +83,29 @@ class RegisterSlice(wiring.Component):
 
 
 class RegisteredValidFIFO(wiring.Component):
-    """A FIFO in LUTs: an item is there in the cycle after it came, and ``o.valid`` is a register.
+    """A small FIFO in LUTs whose ``o.valid`` is a register.
 
-    So several can be asked together, and told in the same cycle that what they have is taken.
+    Logic that waits for several such FIFOs can therefore test all their valids, and take an item from each, in the same
+    cycle. An item can be read in the cycle after it was written.
 
     Parameters
     ----------
     width
         Bits of an item.
     depth
-        Most items in it, a power of two. Whoever sends one knows that there is room.
+        Most items in it, a power of two. The source must not send more: there is no back-pressure.
 
     Members
     -------
-    i : In(flow of unsigned(width))
-    o : Out(stream of unsigned(width))
+    i
+        Items to write.
+    o
+        Items in the same order.
+
+    Raises
+    ------
+    ValueError
+        If ``depth`` is not a power of two.
     """
 
     def __init__(self, width: int, depth: int) -> None:
@@ -124,7 +123,7 @@ class RegisteredValidFIFO(wiring.Component):
         memory: Memory = Memory(shape=self._width, depth=self._depth, init=[])
         m.submodules.memory = memory
         write, read = memory.write_port(), memory.read_port(domain="comb")
-        # One bit more than an address has: a full FIFO is not an empty one.
+        # Pointers have one bit more than an address, to tell a full FIFO from an empty one.
         write_at = Signal(range(2 * self._depth))
         read_at = Signal(range(2 * self._depth))
         read_after = Signal(range(2 * self._depth), init=1)  # read_at + 1

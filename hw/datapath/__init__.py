@@ -1,1 +1,1 @@
-"""The datapath of an engine: lines and weights in, new weights out."""
+"""The datapath of a worker: forward pass, partial sums, loss, backward pass and weight update."""
