@@ -1,9 +1,4 @@
-"""From frames to packets of jobs: everything that is checked before a packet's slot.
-
-What the parts of the aggregator hand to each other.
-
-From frames to packets of jobs: everything that is checked before a packet's slot.
-"""
+"""The aggregator's admission of packets: every check but that of the slot; and the layouts that its parts share."""
 
 from typing import Any
 
@@ -28,39 +23,47 @@ MAC_BITS = 48
 
 
 class SlotOp(enum.Enum, shape=unsigned(2)):
-    """What is to be done with a slot."""
+    """An operation on a slot."""
 
     LOOK = 0
-    """Nothing: its state is shown."""
+    """Show its state, change nothing."""
     PARTIAL = 1
     ACK = 2
     RESET = 3
-    """Make it fresh; its round is that of the item."""
+    """Make it fresh, in the round of the item."""
 
 
 JOB = data.StructLayout(
     {"serving": 1, "number": 8, "workers": MAX_WORKERS.bit_length(), "group_mac": MAC_BITS, "ports": MAX_PORTS}
 )
-"""Settings of a job; stable while it is served."""
+"""Settings of a job, stable while it is served."""
 
 
 def member(config: AggregatorConfig) -> data.StructLayout:
-    """A worker of a job."""
+    """A worker of a job: its MAC address, and the port that it is behind."""
     return data.StructLayout({"mac": MAC_BITS, "port": config.port_bits})
 
 
 def own_item(config: AggregatorConfig) -> data.StructLayout:
-    """What the aggregator itself does with a slot, LOOK or RESET."""
+    """An operation on a slot that no packet asks for: LOOK or RESET."""
     return data.StructLayout({"kind": SlotOp, "address": config.job_bits + config.slot_bits, "round": ROUND_BITS})
 
 
 def admitted(config: AggregatorConfig) -> data.StructLayout:
-    """A frame after all checks but those of its slot.
+    """A frame after all checks but those against its slot's state.
 
-    ``arrived``: there is one. ``ours``: it is a PARTIAL or an ACK of a job here; ``probe``: it is a PROBE; else
-    ``drop`` says why it is neither. ``place`` is where its job is, if ``has_job``. ``verdict`` is that of
-    :data:`p4sgd.hw.spec.packet.VERDICT`; ``member`` is the worker that its shard should be. ``port`` is the one that it
-    came in through.
+    ``arrived``
+        There is a frame.
+    ``ours``, ``probe``, ``drop``
+        It is a PARTIAL or ACK of a job served here; it is a PROBE; the reason why it is neither.
+    ``has_job``, ``place``, ``job``
+        There is a job with its number; its place; its settings.
+    ``verdict``
+        Which checks failed, as in :data:`p4sgd.hw.spec.packet.VERDICT`.
+    ``member``
+        The worker noted for its shard.
+    ``port``, ``packet``
+        The port that it came in through, and its fields.
     """
     return data.StructLayout(
         {
@@ -80,9 +83,10 @@ def admitted(config: AggregatorConfig) -> data.StructLayout:
 
 
 def slot_item(config: AggregatorConfig) -> data.StructLayout:
-    """What comes to the slots, one a cycle.
+    """What the slots are given, one item in every cycle.
 
-    ``address`` says which slot of which job: the slot is the lower part. The rest is of the packet and its job.
+    ``address`` is the slot number, with the job's place above it; ``round`` and ``shard`` are the packet's, ``workers``
+    the job's.
     """
     return data.StructLayout(
         {
@@ -96,7 +100,7 @@ def slot_item(config: AggregatorConfig) -> data.StructLayout:
 
 
 STATE = data.StructLayout({"round": ROUND_BITS, "aggregated": MAX_WORKERS, "acknowledged": MAX_WORKERS})
-"""A slot as others see it; as :class:`p4sgd.sim.network.aggregator.SlotState`."""
+"""The state of a slot, as :class:`p4sgd.sim.network.aggregator.SlotState`."""
 
 OUTCOME = data.StructLayout(
     {
@@ -110,10 +114,11 @@ OUTCOME = data.StructLayout(
         "duplicate": 1,
     }
 )
-"""What comes of a packet.
+"""What a PARTIAL or ACK does to its slot, and how it is answered.
 
-``begins``: its values are the sums of a new round; ``joins``: they are added; ``acknowledges``: its shard has the sums.
-``full`` or ``clear`` is the answer, to all or to its sender. ``stale`` and ``duplicate`` say why it is dropped.
+``begins``: its values become the sums of a new round; ``joins``: they are added; ``acknowledges``: its shard has the
+sums. ``full`` or ``clear`` is the answer, with ``to_all`` to all workers, else to its sender. ``stale`` and
+``duplicate`` are the reasons for dropping it.
 """
 
 
@@ -121,28 +126,29 @@ _SHARD_BITS = (MAX_WORKERS - 1).bit_length()
 
 
 class Admission(wiring.Component):
-    """Checks frames, one a cycle, and finds their job and their slot::
+    """The checks of frames, one a cycle, against jobs and their workers::
 
-        rx ─▶ FrameCheck ─▶ which job? ─▶ its settings, and who its shard is ─▶ as it should be? ─▶ admitted
-         0                  1                 2          3                       4                     5
-                                              └▶ item
+        rx ─▶ FrameCheck ─▶ find the job ─▶ its settings, its shard's worker ─▶ compare ─▶ admitted
+         0                  1                2          3                       4           5
+                                             └▶ item
 
-    In a cycle without a frame the aggregator's own items have their turn.
+    In cycles without a frame items from ``own`` go to the slots.
 
     Members
     -------
-    rx : In(stream of {beat: FrameBeat, port})
-        Always ready.
-    own : In(stream of own_item(config))
-    mac : In(48), jobs : In(ArrayLayout(JOB, config.jobs))
-        The aggregator's address, and its jobs.
-    members : In(flow of {address: {shard, place}, member})
-        A worker to note.
-    look : In({shard, place}), shown : Out(member(config))
-        A worker that was noted, a cycle later.
-    item : Out(slot_item(config))
-        `ITEM_LATENCY` cycles after a frame, or the own item: one in every cycle.
-    admitted : Out(admitted(config))
+    rx
+        Frames, each with the port it came in through. Always ready.
+    own
+        Operations on slots that no packet asks for.
+    mac, jobs
+        The aggregator's address, and its jobs by place.
+    members
+        A worker to note. Its address is the shard, with the job's place above it.
+    look, shown
+        Such an address, and the worker noted there, one cycle later.
+    item
+        `ITEM_LATENCY` cycles after a frame, or from ``own``: one in every cycle.
+    admitted
         `LATENCY` cycles after a frame.
     """
 
@@ -180,7 +186,7 @@ class Admission(wiring.Component):
         config = self._config
         m = Module()
 
-        # 0: what needs no more than the bits on the bus.
+        # Stage 0: comparisons that need only the bits on the bus.
         m.submodules.check = check = FrameCheck()
         heading = parse(self.rx.payload.beat.data)
         for_here = Signal(reset_less=True)
@@ -199,8 +205,8 @@ class Admission(wiring.Component):
             port.eq(self.rx.payload.port),
         ]
 
-        # 1: which job, and whether it is worth the rest.
-        found: Any = Signal(admitted(config), reset_less=True)  # as far as it is known, from here on
+        # Stage 1: find the job, and drop what is no packet for it. From here on `found` goes from stage to stage.
+        found: Any = Signal(admitted(config), reset_less=True)
         packet = check.packet
         is_probe = packet.type == PacketType.PROBE
         is_work = (packet.type == PacketType.PARTIAL) | (packet.type == PacketType.ACK)
@@ -241,7 +247,7 @@ class Admission(wiring.Component):
         ]
         m.d.comb += self.item.workers.eq(found.job.workers)
 
-        # 2: its settings are known; its worker is looked up.
+        # Stage 2: compare with the job's settings, and read the worker noted for the shard.
         table: Memory = Memory(shape=member(config), depth=config.jobs * MAX_WORKERS, init=[])
         m.submodules.members = table
         write, read, look = table.write_port(), table.read_port(), table.read_port()
@@ -266,7 +272,7 @@ class Admission(wiring.Component):
             wrong_slot.eq(found.packet.slot[config.slot_bits :].any()),
         ]
 
-        # 3: is it from where it should be?
+        # Stage 3: compare address and port with that worker's.
         wrong_source = Signal(reset_less=True)
         known: Any = Signal(member(config), reset_less=True)
         wrong_mac = Signal(reset_less=True)
@@ -276,7 +282,7 @@ class Admission(wiring.Component):
             known.eq(read.data),
         ]
 
-        # 4: all that is wrong with it.
+        # Stage 4: collect what is wrong with it. Without a right shard there is no worker to compare its source with.
         before = stages[2]
         late = [
             pipeline(m, wrong, 1, wrong.name, reset_less=True)[1] for wrong in (wrong_workers, wrong_shard, wrong_slot)
@@ -298,7 +304,7 @@ class Admission(wiring.Component):
 
 
 def _first(bits: Signal) -> Value:
-    """Number of the first bit that is set; of the last if none is."""
+    """Index of the lowest bit that is set; of the last bit if none is."""
     number: Value = Const(len(bits) - 1)
     for index in reversed(range(len(bits) - 1)):
         number = Mux(bits[index], index, number)

@@ -1,4 +1,4 @@
-"""The aggregator: ports, registers, and the way of a packet between them."""
+"""The aggregator: its registers, and the pipeline that a packet passes from ``rx`` to ``tx``."""
 
 from typing import Any
 
@@ -21,21 +21,21 @@ __all__ = ["Aggregator"]
 
 
 class Aggregator(wiring.Component):
-    """Adds up the partials of several jobs' workers and answers; a packet in and a packet out in every cycle::
+    """An aggregator for several jobs; it takes a packet and sends a packet in every cycle::
 
-        control ─▶ RegisterFile ─▶ Keeper
-                        │ jobs       │ fresh slots
-        rx ─────▶ Admission ────▶ SlotTable ──▶ SumTable ──▶ Answers ──▶ tx
-                  is it a packet  what comes    the sums     a frame
-                  of a job here?  of it?
+        control ─▶ RegisterFile ─▶ SlotManager
+                        │ jobs         │ RESET, LOOK
+        rx ─────▶ Admission ──────▶ SlotTable ──▶ SumTable ──▶ Answers ──▶ tx
+                  is it a packet    new state,    sums         a frame
+                  of a job here?    outcome
 
     Where packets travel in UDP there is a `UdpReceiver` behind ``rx`` and a `UdpSender` before ``tx``, with their own
     latencies.
 
     The state machine is that of hw/net/README.md, the registers are those of :mod:`p4sgd.hw.spec.aggregator`. An answer
-    leaves `LATENCY` cycles after its packet came, if those before it have left. Jobs share nothing but the way: each
-    has slots of its own, and a packet reaches them only if its number, shard, MAC address and port are those of a
-    worker of the job.
+    leaves `LATENCY` cycles after its packet came, if ``tx`` has taken those before it. Jobs share nothing but this
+    pipeline: each has its own slots, and a packet reaches them only if its number, shard, MAC address and port are
+    those of a worker of the job.
 
     Parameters
     ----------
@@ -46,11 +46,12 @@ class Aggregator(wiring.Component):
 
     Members
     -------
-    control : In(AXI4-Lite)
-    rx : In(stream of {beat: FrameBeat, port})
-        Always ready.
-    tx : Out(stream of {beat: FrameBeat, ports})
-        ``ports`` is the bitmap of the ports that a frame leaves through.
+    control
+        AXI4-Lite access to the registers.
+    rx
+        Frames, each with the port it came in through. Always ready.
+    tx
+        Frames, each with the bitmap of the ports that it leaves through.
     """
 
     LATENCY = Admission.ITEM_LATENCY + SlotTable.LATENCY + 1 + Answers.LATENCY
@@ -88,7 +89,7 @@ class Aggregator(wiring.Component):
             wiring.connect(m, wiring.flipped(self.rx), admission.rx)
             wiring.connect(m, answers.tx, wiring.flipped(self.tx))
 
-        # Slots come first, their sums a cycle later; what is known of the packet waits for them.
+        # The slots' states come first, their sums a cycle later; the rest of the packet is delayed to meet them.
         address = pipeline(m, admission.item.address, 1, "address", reset_less=True)[1]
         admitted = pipeline(m, admission.admitted, 3, "admitted", reset_less=True)
         outcome = pipeline(m, slots.outcome, 1, "outcome", reset_less=True)[1]

@@ -1,4 +1,4 @@
-"""From what comes of packets to frames."""
+"""The aggregator's answers: FULL, CLEAR and ECHO as frames, and the queue in which they wait."""
 
 from typing import Any
 
@@ -16,21 +16,21 @@ from p4sgd.hw.spec.packet import FRAME_BYTES, VERDICT, DropReason, EchoValue, Pa
 __all__ = ["Answers"]
 
 _DEPTH = 64
-"""Answers that may wait. A packet has at most one, so only a way out that is slower than the way in fills the queue."""
+"""Answers that may wait. A packet has at most one answer, so the queue fills only if ``tx`` is slower than ``rx``."""
 
 
 class Answers(wiring.Component):
-    """Builds answers and queues them. One that finds the queue full is lost, as on any cable.
+    """A builder and queue of answers. An answer that finds the queue full is lost, which the protocol recovers from.
 
     Members
     -------
-    mac : In(48)
+    mac
         The aggregator's address.
-    admitted : In(admitted(config)), outcome : In(OUTCOME), state : In(STATE), sums : In(VALUES_LAYOUT)
-        A packet, what comes of it, its slot before it, and the sums after it.
-    tx : Out(stream of {beat: FrameBeat, ports})
-        `LATENCY` cycles later. ``ports`` is the bitmap of the ports that a frame leaves through.
-    overrun : Out(1)
+    admitted, outcome, state, sums
+        A packet, its outcome, the state of its slot before it, and the slot's sums after it.
+    tx
+        The answer, `LATENCY` cycles later. ``ports`` is the bitmap of the ports that it leaves through.
+    overrun
         Pulse: an answer is lost.
     """
 
@@ -102,7 +102,7 @@ class Answers(wiring.Component):
         m.submodules.queue = queue = RegisteredValidFIFO(layout.size, _DEPTH)
         waiting: Any = data.View(layout, queue.o.payload)
         room = Signal(range(_DEPTH + 1), init=_DEPTH)
-        has_room = Signal(init=1)  # a cycle late, and so for one item less
+        has_room = Signal(init=1)  # shows `room` of a cycle ago, so it keeps one place in reserve
         asks = about.probe | outcome.full | outcome.clear
         enters = asks & has_room
         m.d.comb += [

@@ -1,4 +1,4 @@
-"""What the host has done with slots: made fresh, or shown."""
+"""The host's access to slots: jobs begin and end, and the state of a slot is shown."""
 
 from typing import Any
 
@@ -14,23 +14,26 @@ __all__ = ["SlotManager"]
 
 
 class SlotManager(wiring.Component):
-    """Begins and ends jobs, and asks for a slot's state.
+    """A sequencer that begins and ends jobs, and reads the state of a slot.
 
-    Before a job is served its slots are made fresh, one a cycle in which no frame comes in; other jobs do not notice.
+    A job is served once all its slots are fresh. They are reset one by one, in cycles in which no frame comes in, so
+    other jobs are not disturbed.
 
     Members
     -------
-    begin, end : In(1), place : In(job_bits), first_round : In(16)
-        Pulses: begin or end the job in a place. A beginning is lost while another is under way.
-    look : In(1), look_address : In(job_bits + slot_bits)
-        Pulse: ask for the state of a slot.
-    serving : Out(jobs)
-        Jobs that are served.
-    clearing : Out(1)
-        Slots of one that begins are being made fresh.
-    own : Out(stream of own_item(config))
-    looked : Out(1)
-        Pulse: the slot asked for is the item that is taken.
+    begin, end, place, first_round
+        Pulses: begin the job in this place with this round, or end it. ``begin`` is ignored while another job's slots
+        are being reset.
+    look, look_address
+        Pulse: read the state of the slot with this address (slot number, with the job's place above it).
+    serving
+        Bitmap of the jobs that are served.
+    clearing
+        The slots of a job are being reset.
+    own
+        Operations on slots, for `Admission`.
+    looked
+        Pulse: the item taken in this cycle is the slot to be read.
     """
 
     def __init__(self, config: AggregatorConfig) -> None:
@@ -75,6 +78,7 @@ class SlotManager(wiring.Component):
             self.own.payload.round.eq(last_round),
             self.looked.eq(taken & wants_look),
         ]
+        # Reading goes first: it takes one item, a job that begins thousands.
         with m.If(wants_look):
             m.d.comb += [self.own.payload.kind.eq(SlotOp.LOOK), self.own.payload.address.eq(look_address)]
         with m.Else():

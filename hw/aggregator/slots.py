@@ -1,11 +1,4 @@
-"""Memories of the aggregator, changed in order: what is known of every slot, and its sums.
-
-A memory whose words are changed in the order of their readings, one a cycle.
-
-What is known of every slot, and what comes of a packet.
-
-The sums of every slot.
-"""
+"""The aggregator's slots: memories of their states and sums, updated by one packet a cycle."""
 
 from typing import Any
 
@@ -25,14 +18,15 @@ __all__ = ["ReadModifyWrite", "SlotTable", "SumTable"]
 
 
 _RECENT = 5
-"""Words that are not in the memory yet when one is read: those read so many cycles before, or fewer."""
+"""Words still on their way to the memory when one is read: those read up to so many cycles before."""
 
 
 class ReadModifyWrite(wiring.Component):
-    """Reads a word, and writes what becomes of it `LATENCY` cycles later; the next reading may be of the same word.
+    """A memory that is read and written back in a pipeline: one word a cycle, each as all items before have left it.
 
-    A word that was read less than six cycles before is not taken from the memory but from those on the way there. So
-    ``made`` must be given for every word that is read, changed or not::
+    Reading and writing back take longer than a cycle, and the next item may have the same word. So a word that was read
+    less than six cycles before is not taken from the memory but from the pipeline (forwarding). That is why ``made``
+    must be given for every word that is read, changed or not::
 
         address ──▶ memory ──▶ register ──▶ before ──▶ old ──▶ (outside) ──▶ made ─▶ memory
            0                      2           3         4                    4         5
@@ -40,22 +34,24 @@ class ReadModifyWrite(wiring.Component):
     Parameters
     ----------
     shape
-        Of a word.
+        Shape of a word.
     depth
-        Words; all are 0 at first.
+        Number of words; all are 0 after reset.
 
     Members
     -------
-    address : In(range(depth))
+    address
         Word to read; there is one in every cycle.
-    before : Out(shape)
-        The word as it was read by the item before last, 3 cycles later.
-    follows : Out(1)
-        With ``before``: the last item had the same word, and what it makes of it is not in ``before``.
-    old : Out(shape)
+    before
+        The word, 3 cycles later, as the item before last left it: early, for comparisons that take a cycle.
+    follows
+        With ``before``: the last item has the same word, so ``before`` may be out of date.
+    old
         The word, `LATENCY` cycles later.
-    made : In(shape), write : In(1)
-        What becomes of it, in the same cycle; and whether this is to be kept, without which ``made`` is ``old``.
+    made
+        Its new value, in the same cycle as ``old``.
+    write
+        ``made`` is to be written. Without it ``made`` must equal ``old``.
     """
 
     LATENCY = 4
@@ -92,7 +88,8 @@ class ReadModifyWrite(wiring.Component):
         m.d.comb += read_port.addr.eq(self.address)
         m.d.sync += read.eq(read_port.data)
 
-        # Whether the item so many cycles before had the same word; in step with `before` and, but for the last, `read`.
+        # Bit i: the item i + 1 cycles before had the same word. The youngest such item wins, so its Mux comes last. The
+        # item just before is not ready yet when `before` is chosen; `old` takes its word from `made` a cycle later.
         same = Signal(_RECENT, reset_less=True)
         m.d.sync += [bit.eq(self.address == addresses[1 + distance]) for distance, bit in enumerate(same)]
         same_as = pipeline(m, same, 2, "same", reset_less=True)
@@ -117,31 +114,33 @@ _WORD = data.StructLayout(
     {
         "state": STATE,
         "fresh": 1,
-        "partials_left": _LEFT_BITS,  # shards that are not in `aggregated`; in a fresh slot anything but 0
+        "partials_left": _LEFT_BITS,  # shards missing in `aggregated`, counted: a test for 0 is short; not 0 if fresh
         "acks_left": _LEFT_BITS,
     }
 )
 
 
 class SlotTable(wiring.Component):
-    """The aggregator's state machine of hw/net/README.md, for an item a cycle.
+    """The aggregator's state machine of hw/net/README.md, one item a cycle.
 
-    Comparisons are made before an item's turn, with its slot as the item before last left it; what the last item makes
-    of the slot is known by then and corrects them::
+    Comparing 16-bit rounds, testing bitmaps and then updating them does not fit one cycle. So an item is compared a
+    cycle early with the state that the item before last left, and with the last item itself. If that changes the same
+    slot, as is known by then, its comparison counts instead::
 
         item ─▶ ReadModifyWrite ─▶ before ─▶ same round? next? has it?  ─▶ turn ─▶ outcome
           0                          3                                      4        5
 
     Members
     -------
-    item : In(slot_item(config))
+    item
         One in every cycle.
-    ours : In(1)
-        `OURS_LATENCY` cycles later: a PARTIAL or ACK has passed all other checks. Else it only looks.
-    outcome : Out(OUTCOME)
-        `LATENCY` cycles after the item; all 0 unless it is a PARTIAL or ACK that was ``ours``.
-    state : Out(STATE)
-        With it: the slot before the item.
+    ours
+        `OURS_LATENCY` cycles later: the item is a PARTIAL or ACK that has passed all other checks. Without it a PARTIAL
+        or ACK changes nothing.
+    outcome
+        `LATENCY` cycles after the item; all 0 unless it is such a PARTIAL or ACK.
+    state
+        In the same cycle: the slot's state before the item.
     """
 
     OURS_LATENCY = 3
@@ -163,7 +162,7 @@ class SlotTable(wiring.Component):
         items = pipeline(m, self.item, ReadModifyWrite.LATENCY, "item", reset_less=True)
         last, turn = items[3], items[4]
 
-        # Of an item to the one before it, if both have the same slot.
+        # An item compared with the item before it, for the case that both have the same slot.
         follows_same = Signal(reset_less=True)
         follows_next = Signal(reset_less=True)
         follows_early = Signal(reset_less=True)
@@ -177,7 +176,7 @@ class SlotTable(wiring.Component):
             follows_shard.eq(items[2].shard == items[3].shard),
         ]
 
-        # Of an item to its slot.
+        # An item compared with its slot.
         same_round = Signal(reset_less=True)
         next_round = Signal(reset_less=True)
         early_round = Signal(reset_less=True)
@@ -193,7 +192,7 @@ class SlotTable(wiring.Component):
         acknowledges = Signal()
         known = words.before.state
         last_bit = Const(1) << last.shard
-        anew = words.follows & (begins | resets)
+        anew = words.follows & (begins | resets)  # the last item sets round and bitmaps: the state before is no guide
         m.d.sync += [
             round_before.eq(items[2].round - 1),
             same_round.eq(Mux(anew, follows_same, last.round == known.round)),
@@ -215,7 +214,7 @@ class SlotTable(wiring.Component):
             resets.eq(last.kind == SlotOp.RESET),
         ]
 
-        # Its turn.
+        # The update: nothing but 1-bit results of the comparisons, counts and ORs.
         old, made = words.old, words.made
         complete = old.partials_left == 0
         over = old.acks_left == 0
@@ -277,20 +276,20 @@ class SlotTable(wiring.Component):
 
 
 class SumTable(wiring.Component):
-    """Adds values to the sums of a slot, or begins anew with them, once a cycle.
+    """The sums of all slots: values are added to those of a slot, or replace them, once a cycle.
 
-    Sums are 32-bit two's complement: clamped partials cannot wrap them, and what a faulty sender makes of them is
-    defined all the same.
+    Sums are 32-bit two's complement with the 16 fraction bits of partials. Clamped partials cannot overflow them;
+    those of a faulty sender wrap.
 
     Members
     -------
-    address : In(job_bits + slot_bits)
-        The slot; one in every cycle.
-    values : In(VALUES_LAYOUT), begins : In(1), joins : In(1)
-        `ReadModifyWrite.LATENCY` cycles later: what comes to it, whether its sums begin with them, whether they are
-        added. With neither they count for nothing.
-    sums : Out(VALUES_LAYOUT)
-        Then, `LATENCY` cycles after the address.
+    address
+        The slot, with the job's place above it; one in every cycle.
+    values, begins, joins
+        `ReadModifyWrite.LATENCY` cycles later: values that replace the sums or are added to them. With neither
+        ``begins`` nor ``joins`` they are ignored.
+    sums
+        The sums after that, `LATENCY` cycles after the address.
     """
 
     LATENCY = ReadModifyWrite.LATENCY + 1

@@ -21,26 +21,26 @@ from p4sgd.hw.spec.run import MAX_WORKERS
 __all__ = ["PROBE", "Endpoint"]
 
 PROBE = data.StructLayout({"slot": 16, "number": 8, "broadcast": 1})
-"""A probe to send: the slot to ask about, the number that its echo is to have, and whether it is for everybody."""
+"""A probe to send: the slot to ask about, the number that its echo repeats, and whether it is broadcast."""
 
 _Rounds = tuple[Signal, Signal, Signal]
-"""Slot and round of the next partial, and the round before: the lap that is being left."""
+"""Slot and round of the next partial, and the round before it, which slots not yet used again are in."""
 
 
 @dataclass
 class _Slots:
-    """What the slots wait for, a bit each. Without either a slot is idle: it may carry the next AllReduce."""
+    """State of the slots, one bit for each slot. A slot without any of these bits may carry the next AllReduce."""
 
     waits_for_full: Signal
-    """The partial is sent until FULL comes."""
+    """PARTIAL is sent until FULL comes."""
     waits_for_clear: Signal
     """ACK is sent until CLEAR comes."""
     has_sums: Signal
-    """Sums have come and are not handed on."""
+    """Sums have come and wait for their turn."""
 
 
 class Endpoint(wiring.Component):
-    """Sends partials, hands on sums in the order of the partials, and resends what is not answered::
+    """The worker's state machine of the protocol, which turns a stream of partials into a stream of sums::
 
         partials ─┬────────────────────────────────────────▶ 1 ┐
                   └▶ values of slots ──▶ ResendTimer ──────▶ 4 │
@@ -51,40 +51,42 @@ class Endpoint(wiring.Component):
                                               │ in turn ────────────────▶ sums
                                               └▶ sums of slots ─ later ─┘
 
-    AllReduce n, counted from the join, uses slot ``n mod slots`` in round ``join_round + n div slots``. The protocol is
-    that of hw/net/README.md. Fresh partials go before acknowledgements, these before probes and resends.
+    AllReduce n, counted from the join, uses slot ``n mod slots`` in round ``join_round + n div slots``, modulo 2^16
+    (hw/net/README.md). The numbers in the picture are priorities: new partials, acknowledgements, probes, resends.
 
-    Latency: `TX_LATENCY` cycles from ``partials`` to ``tx``, `RX_LATENCY` cycles from ``rx`` to ``sums`` in turn. The
-    receiver never waits, so it cannot be blocked by a blocked transmitter. A packet is sent again at most 5 · slots
-    cycles after it is due (`ResendTimer`), if nothing more urgent is to be sent.
+    Latency: `TX_LATENCY` cycles from ``partials`` to ``tx``; `RX_LATENCY` cycles from ``rx`` to ``sums``, if it is
+    their turn. The receiver never waits, so a blocked transmitter cannot block it. A packet is sent again at most
+    5 · slots cycles after it is due (`ResendTimer`), if nothing of a higher priority is to be sent.
 
     Members
     -------
-    partials : In(stream of VALUES_LAYOUT)
-        Taken when the next slot is free.
-    sums : Out(stream of VALUES_LAYOUT)
-    tx : Out(stream of FrameBeat), rx : In(stream of FrameBeat)
-    job : In(8), shard : In(5), workers : In(6), local_mac, peer_mac : In(48)
-        Who the worker is, and the aggregator's address; stable after the join.
-    resend_cycles : In(32), doublings : In(4), resend_limit : In(8)
-        When a packet without an answer is sent again, and when the endpoint gives up: see `ResendTimer`.
-    join : In(1), join_round : In(16)
-        Pulse: forget all slots; the next AllReduce is slot 0 of this round. With ``partials`` at rest; sums that have
-        not been taken are withdrawn.
-    leave : In(1)
-        Level: forget all slots; what comes for them then is dropped, and no partial is taken until the next join.
-    joined : Out(1)
-        Since a join the endpoint has neither left nor given up: it takes partials.
-    busy : Out(1)
-        A slot waits for the network or holds sums; up to 2 cycles later.
-    probe : In(stream of PROBE), echo : Out(flow of ECHO)
-        Questions to an aggregator, and its answers.
-    given_up : Out(1), given_up_slot : Out(slot_bits), given_up_round : Out(16), given_up_partial : Out(1)
-        A slot has waited too long, for FULL if it is still its partial that is sent, else for CLEAR; or its partial
-        has, for a way out, while no slot was in use. All slots are forgotten, sums that have not been taken are
+    partials
+        Partial activations, int32 with 16 fraction bits; taken when the next slot is free.
+    sums
+        Their sums over all workers, in the same format and order.
+    tx, rx
+        Frames to and from the network, one beat each.
+    job, shard, workers, local_mac, peer_mac
+        The worker's identity in its job, and the aggregator's address; stable after the join.
+    resend_cycles, doublings, resend_limit
+        ``first_wait``, ``doublings`` and ``limit`` of `ResendTimer`; stable after the join.
+    join, join_round
+        Pulse: forget all slots; the next AllReduce uses slot 0 in this round. ``partials`` must be idle; sums that
+        have not been taken are withdrawn.
+    leave
+        Level: forget all slots. Packets for them are dropped, and no partial is taken until the next join.
+    joined
+        The endpoint has neither left nor given up since the last join: it takes partials.
+    busy
+        A slot waits for the network or holds sums; up to 2 cycles late.
+    probe, echo
+        Probes to send, and answers of aggregators.
+    given_up, given_up_slot, given_up_round, given_up_partial
+        This slot has waited too long: for FULL with ``given_up_partial``, else for CLEAR; or ``tx`` did not take the
+        slot's PARTIAL while no other slot was in use. All slots are forgotten, sums that have not been taken are
         withdrawn, and no partial is taken until the next join.
-    sent, resent, received, dropped : Out(1), drop : Out(Drop)
-        Pulses: a packet was sent; it had been sent before; a frame came; it was not acted on, and why.
+    sent, resent, received, dropped, drop
+        Pulses: a packet was sent; it had been sent before; a frame has come; it was dropped, and why.
     """
 
     TX_LATENCY = 1
@@ -156,13 +158,15 @@ class Endpoint(wiring.Component):
             has_sums=Signal(self._config.slots),
         )
         submitted = self.partials.valid & self.partials.ready
+        # Successors and predecessors are registers of their own, so that no adder stands before a lookup or comparison.
         next_slot = Signal(self._config.slot_bits)  # of the next partial
         slot_after = Signal(self._config.slot_bits, init=1)  # next_slot + 1
         next_round = Signal(ROUND_BITS)
         last_round = Signal(ROUND_BITS)  # next_round - 1
         rounds = (next_slot, next_round, last_round)
 
-        # A slot becomes vacant a cycle late, but is taken at once.
+        # `vacant` shows a cycle late that a slot has become free, but at once (below) that one is taken: no slot is
+        # ever taken twice.
         vacant = Signal(self._config.slots, init=-1)
         m.d.sync += [
             vacant.eq(~(slots.waits_for_full | slots.waits_for_clear | slots.has_sums)),
@@ -185,8 +189,8 @@ class Endpoint(wiring.Component):
         reception = self._receive(m, slots, rounds, submitted & (next_slot == self._config.slots - 1), forget)
         timer = self._transmit(m, slots, next_vacant, rounds, reception, forget)
 
-        # A partial that the way out does not take has no slot yet: if no other waits the timer sees none. It may be
-        # taken in the cycles in which it is given up; then it is of the past.
+        # A partial that `tx` does not take has no slot yet, so the resend timer sees none if no other slot waits. The
+        # partial may still be taken in the cycles in which the timer gives up; then it is forgotten with the slots.
         m.submodules.stall = stall = StallTimer()
         m.d.comb += [
             stall.stalled.eq(self.partials.valid & next_vacant & self.joined & ~submitted & ~self.busy),
@@ -195,7 +199,7 @@ class Endpoint(wiring.Component):
             stall.limit.eq(self.resend_limit),
         ]
 
-        # Later packets may come to the slot that is given up, but too late: all slots are forgotten a cycle later.
+        # The answer may still come in this cycle. It is too late: all slots are forgotten in the next.
         nothing_leaves = Signal()
         give_up = timer.give_up | nothing_leaves
         m.d.sync += [nothing_leaves.eq(stall.give_up & ~forget), gives_up.eq(give_up & ~forget)]
@@ -227,12 +231,12 @@ class Endpoint(wiring.Component):
 
     @staticmethod
     def _round_of(slot: Value, rounds: _Rounds) -> Value:
-        """Round of the AllReduce that a slot in use carries."""
+        """The round of a slot in use."""
         next_slot, next_round, last_round = rounds
         return Mux(in_last_lap(slot, next_slot), last_round, next_round)
 
     def _receive(self, m: Module, slots: _Slots, rounds: _Rounds, new_lap: Value, forget: Value) -> Reception:
-        """Build what acts on what comes; returns the part that tells of it."""
+        """Build the receiving side: state changes and the way of the sums; returns the filter in front of it."""
         m.submodules.reception = reception = Reception(self._config)
         connect_stream(m, wiring.flipped(self.rx), reception.rx)
         turn = Signal(self._config.slot_bits)
@@ -263,7 +267,7 @@ class Endpoint(wiring.Component):
         with m.If(reception.clear):
             m.d.sync += slots.waits_for_clear.bit_select(slot, 1).eq(0)
 
-        # Sums go straight out when it is their turn, else by way of the memory.
+        # Sums go straight out if it is their turn, else through the memory, which costs 2 cycles more.
         memory: Memory = Memory(shape=VALUES_LAYOUT, depth=self._config.slots, init=[])
         m.submodules.sums_memory = memory
         write, read = memory.write_port(), memory.read_port()
@@ -298,7 +302,7 @@ class Endpoint(wiring.Component):
     def _transmit(
         self, m: Module, slots: _Slots, next_vacant: Value, rounds: _Rounds, reception: Reception, forget: Value
     ) -> ResendTimer:
-        """Build the transmitter: one packet register, four sources; returns what tells when to give up."""
+        """Build the transmitter, one packet register with four sources; returns the resend timer."""
         next_slot, next_round, _ = rounds
         memory: Memory = Memory(shape=VALUES_LAYOUT, depth=self._config.slots, init=[])
         m.submodules.values_memory = memory
@@ -310,14 +314,15 @@ class Endpoint(wiring.Component):
             write.en.eq(submitted),
         ]
 
-        # Slots to acknowledge. What finds the queue full is left to the scan.
+        # Slots to acknowledge. A slot that finds the queue full is left to the resend timer.
         queue = SyncFIFOBuffered(width=self._config.slot_bits, depth=max(4, self._config.slots))
         m.submodules.queue = ResetInserter(forget)(queue)
         send_ack = Signal()
         ack_slot = Signal(self._config.slot_bits, reset_less=True)
         ack_round = Signal(ROUND_BITS, reset_less=True)
-        # A slot whose ACK a resend has overtaken may have gone on: an ACK of a later round would be a lie. To look at
-        # the slot a cycle before the ACK is sent is soon enough: to go on takes longer.
+        # If the resend timer has sent a slot's ACK before the queue did, the slot may have been cleared and used again
+        # by now; an ACK of the new round would be false. So the slot is looked up once more, a cycle before its ACK is
+        # sent: CLEAR, a new PARTIAL and its FULL take longer than that.
         next_ack = Signal()
         waiting = slots.waits_for_clear
         ack_is_due = lookahead(m, "ack", next_ack, waiting, ack_slot, queue.r_data, only=queue.r_rdy, forget=forget)

@@ -1,11 +1,8 @@
-"""The packet as Amaranth values: its fields on the bus, and the first look at a frame.
+"""The packet as Amaranth values, and the check that a frame is one.
 
-The packet as Amaranth values: the fields of `FIELDS`, and where their bits lie on the bus.
-
-Fields are big-endian and counted in network order (first byte first, most significant bit of a byte first); the bus
-is little-endian (byte i of the frame is bits 8i to 8i+7). All functions here are wiring: they cost no logic.
-
-The first look at a frame: is it a packet of this format?
+Fields of `FIELDS` are big-endian and counted in network order (first byte first, most significant bit of a byte first).
+The bus is little-endian: byte i of the frame is bits 8i to 8i+7. The functions here only route bits between the two
+orders; they cost no logic.
 """
 
 from collections.abc import Iterable
@@ -23,20 +20,20 @@ __all__ = ["PACKET", "VALUES_LAYOUT", "FrameCheck", "assemble", "build", "extrac
 
 
 VALUES_LAYOUT = data.ArrayLayout(signed(32), VALUES)
-"""The numbers of a packet, one for each sample: int32, of partials and sums with the 16 fraction bits of `ACTIVATION`
+"""The values of a packet, one for each sample: int32. Partials and sums have the 16 fraction bits of `ACTIVATION`
 (:mod:`p4sgd.hw.spec.fixed`)."""
 
 _SCALARS = tuple(field for field in FIELDS if not field.name.startswith("value"))
 _NUMBERS = tuple(field for field in FIELDS if field.name.startswith("value"))
 
 PACKET = data.StructLayout({field.name: unsigned(field.bits) for field in _SCALARS} | {"values": VALUES_LAYOUT})
-"""A packet by field, each field an ordinary number: the header's fields of `FIELDS`, then ``values``."""
+"""A packet by field, each an ordinary number: the header's fields of `FIELDS`, then ``values``."""
 
 
 def _pieces(field: Field) -> list[tuple[int, int]]:
-    """A field on the bus, least significant piece first: each piece ``(lowest bit, bits)`` lies within one byte."""
+    """Where a field lies on the bus: pieces ``(lowest bit, bits)`` within one byte each, least significant first."""
     pieces = []
-    end = field.offset_bits + field.bits  # network bit after the last one of the field
+    end = field.offset_bits + field.bits  # the bit after the field's last one, in network order
     while end > field.offset_bits:
         byte = (end - 1) // 8
         begin = max(field.offset_bits, 8 * byte)
@@ -51,7 +48,7 @@ def extract(frame: Value, field: Field) -> Value:
 
 
 def assemble(values: Iterable[tuple[Field, ValueLike]]) -> Value:
-    """The beginning of a frame on the bus: its first fields, without a gap, each with its value."""
+    """The start of a frame on the bus, from the values of its first fields, none left out."""
     placed: dict[int, Value] = {}
     for field, value in values:
         number: Any = Const(value, field.bits) if isinstance(value, int) else Value.cast(value)
@@ -116,22 +113,23 @@ def shard_mask(workers: Value) -> Value:
 
 
 class FrameCheck(wiring.Component):
-    """Turns frames into packets; always ready. Latency 1 cycle, a frame a cycle.
+    """The check that a frame is a packet of this format. Latency 1 cycle, one frame a cycle, always ready.
 
-    A frame is well-formed if it is one beat of 64 valid bytes with this format's EtherType and version and with zeros
-    where the format is silent; probes and their echoes may have any version. Of a longer frame every beat is dropped,
-    and counted once.
+    A frame is well-formed if it is one beat of 64 valid bytes with this format's EtherType and version, and its
+    reserved bits are 0; PROBE and ECHO may have any version. All beats of a longer frame are dropped, and counted once.
 
     Members
     -------
-    frames : In(stream of FrameBeat)
-    packet : Out(PACKET)
-    received : Out(1)
+    frames
+        Beats from the network.
+    packet
+        The fields of the frame, checked or not.
+    received
         Pulse: a frame has begun.
-    good : Out(1)
-        With ``received``: ``packet`` is well-formed. Both stay until the next frame.
-    drop : Out(Drop)
-        If it is not: why.
+    good
+        With ``received``: ``packet`` is well-formed. Both keep their value until the next frame.
+    drop
+        The reason why it is not.
     """
 
     def __init__(self) -> None:
@@ -155,7 +153,7 @@ class FrameCheck(wiring.Component):
         m = Module()
         beat = self.frames.payload
         packet = parse(beat.data)
-        inside = Signal()  # a frame has begun and not ended
+        inside = Signal()  # the next beat continues a frame
         ends = Signal()
         full = Signal()
         right_type = Signal()

@@ -1,4 +1,4 @@
-"""Asking an aggregator what it thinks, and keeping what it says."""
+"""Probes of a worker: one is sent at a time, and the aggregator's answer is kept for the host."""
 
 from typing import Any
 
@@ -18,25 +18,25 @@ _TIME_BITS = 32
 
 
 class Prober(wiring.Component):
-    """Sends a probe when the host asks for one, and when the endpoint gives up: about the slot that it gave up.
+    """A sender of probes: when the host asks for one, and when the endpoint gives up, about the slot that it gave up.
 
-    The host's goes first. One that waits to be sent is not exchanged for another: the endpoint's is sent after it,
-    one of the host does nothing.
+    The host's probe goes first. A probe that waits to be sent is not replaced: if the endpoint gives up meanwhile, its
+    probe is sent afterwards; a request of the host is ignored.
 
     Members
     -------
-    ask : In(1), question : In(PROBE)
-        Pulse: the host's; nothing if a probe waits to be sent.
-    given_up : In(1), given_up_slot : In(slot_bits)
-        As the endpoint says.
-    probe : Out(stream of PROBE), echo : In(flow of ECHO)
+    ask, question
+        Pulse, and the probe that the host asks for; ignored while another waits to be sent.
+    given_up, given_up_slot
+        From the endpoint.
+    probe, echo
         To and from the endpoint.
-    came : Out(1)
-        There is an answer to the last probe, which has been sent.
-    answer : Out(ECHO)
-        It; else that to an earlier one.
-    cycles : Out(32)
-        Cycles from the probe's way out to its answer.
+    came
+        The last probe has been sent and answered.
+    answer
+        The last answer; with ``came`` the one to the last probe.
+    cycles
+        Cycles from the moment the endpoint took the probe to its answer.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -67,7 +67,7 @@ class Prober(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         had_given_up = Signal()
-        owes = Signal()  # a probe about the slot that was given up
+        owes = Signal()  # the probe about the slot that was given up is still to be sent
         waits = self.probe.valid
         cycles = Signal(_TIME_BITS)
         number = self.probe.payload.number

@@ -1,4 +1,4 @@
-"""What comes to a worker: frames, checked down to the slot they are for."""
+"""The receiving part of a worker's endpoint: frames are checked and matched with slots."""
 
 from typing import Any
 
@@ -15,40 +15,48 @@ from p4sgd.hw.spec.packet import GROUP_BIT, ROUND_BITS, DropReason, PacketType
 __all__ = ["ECHO", "WORKER", "Reception", "in_last_lap"]
 
 WORKER = data.StructLayout({"job": 8, "shard": 5, "workers": 6, "local_mac": 48, "peer_mac": 48})
-"""Who a worker is, and the aggregator's address; stable after the join."""
+"""The worker's identity in its job, and the aggregator's address; stable after the join."""
 
 ECHO = data.StructLayout({"version": 4, "source": 48, "round": ROUND_BITS, "aggregated": 32, "values": VALUES_LAYOUT})
-"""What an aggregator answers to a probe; `EchoValue` says what the values are."""
+"""An aggregator's answer to a probe; `EchoValue` says what the values are."""
 
 
 def in_last_lap(slot: Value, next_slot: Value) -> Value:
-    """Whether a slot has not been used in the round of the next partial, which is for ``next_slot``."""
+    """Whether a slot was last used in the round before that of the next partial, which goes to ``next_slot``.
+
+    Slots are used in turn, so those below ``next_slot`` are a round further than the others. That is why no slot needs
+    a round number of its own.
+    """
     return slot >= next_slot
 
 
 class Reception(wiring.Component):
-    """Finds FULL and CLEAR of the right slot, round and phase, a frame a cycle; always ready.
+    """A filter for received frames, which passes each FULL and CLEAR that its slot waits for.
+
+    It takes one frame a cycle and is always ready.
 
     Members
     -------
-    rx : In(stream of FrameBeat)
-    worker : In(WORKER)
-    next_slot : In(slot_bits), next_round, last_round : In(16)
+    rx
+        Frames from the network.
+    worker
+        The worker's identity and the aggregator's address.
+    next_slot, next_round, last_round
         Slot and round of the next partial, and the round before.
-    new_lap : In(1)
-        In the next cycle they are of slot 0 and of a new round.
-    waits_for_full, waits_for_clear : In(slots)
-        What the slots wait for.
-    forget : In(1)
-        What has come is of the past: it is dropped.
-    coming : Out(slot_bits)
-        Slot of what is told in the next cycle.
-    full, clear : Out(1), slot : Out(slot_bits), values : Out(VALUES_LAYOUT)
-        Pulses, `LATENCY` cycles after a frame: its slot has what it waits for.
-    echo : Out(flow of ECHO)
-        Then, too: an aggregator has answered a probe.
-    received, dropped : Out(1), drop : Out(Drop)
-        Pulses, in the same cycle: a frame has come; it is none of these, and why.
+    new_lap
+        The next partial takes the last slot in this cycle: slot 0 and a new round follow.
+    waits_for_full, waits_for_clear
+        What each slot waits for.
+    forget
+        All slots are being forgotten: packets that have come are dropped.
+    coming
+        The value of ``slot`` in the next cycle.
+    full, clear, slot, values
+        Pulses, `LATENCY` cycles after a frame: FULL or CLEAR has come for this slot, which waits for it.
+    echo
+        At the same latency: an aggregator's answer to a probe.
+    received, dropped, drop
+        Pulses, at the same latency: a frame has come; it is none of the above, and why.
     """
 
     LATENCY = 2
@@ -102,7 +110,8 @@ class Reception(wiring.Component):
         m.submodules.check = check = FrameCheck()
         connect_stream(m, wiring.flipped(self.rx), check.frames)
 
-        # First stage, in step with the check: what concerns the job and the rounds but no slot.
+        # First stage, in step with `check`: all comparisons that need no slot. Deciding with 1-bit results in the next
+        # stage keeps wide comparators off the path through the slots' vectors.
         worker = self.worker
         heading = parse(self.rx.payload.data)
         to_all = heading.destination[GROUP_BIT]
@@ -121,7 +130,7 @@ class Reception(wiring.Component):
             "of_everyone": heading.bitmap == bitmap,
             "has_slot": heading.slot[self._slot_bits :] == 0,
             "from_peer": heading.source == worker.peer_mac,
-            # As the rounds will be in the second stage; none is of a round that begins just now.
+            # Against the rounds as they will be in the second stage. No packet can be of a round that begins just now.
             "of_next_round": is_next & ~self.new_lap,
             "of_last_round": Mux(self.new_lap, is_next, heading.round == self.last_round),
         }
@@ -129,7 +138,7 @@ class Reception(wiring.Component):
         with m.If(self.rx.valid):
             m.d.sync += [seen[name].eq(answer) for name, answer in first.items()]
 
-        # Second stage: is it for here, and what does its slot wait for?
+        # Second stage: which check fails, and does the slot wait for this packet?
         packet = check.packet
         m.d.comb += self.coming.eq(packet.slot[: self._slot_bits])
         right_round = Mux(in_last_lap(self.coming, self.next_slot), seen["of_last_round"], seen["of_next_round"])
@@ -146,10 +155,12 @@ class Reception(wiring.Component):
         }
         passes = Signal()
         arrived = Signal()
-        acts = Signal()  # it has, and what it is about is not forgotten
+        acts = Signal()  # a packet has arrived, and its slot is not being forgotten
         due_full = Signal(reset_less=True)
         due_clear = Signal(reset_less=True)
-        repeated = Signal(reset_less=True)  # the packet just before, of the same slot, has changed it: drop this one
+        # The packet before changed the same slot, which the vectors show a cycle later. Whatever this one is, it is a
+        # duplicate: FULL and CLEAR of a round are never due one right after the other, as ACK lies between.
+        repeated = Signal(reset_less=True)
         m.d.comb += passes.eq(check.good & ~Cat(failed.values()).any())
         m.d.sync += [
             arrived.eq(check.received),
@@ -175,7 +186,7 @@ class Reception(wiring.Component):
             self.echo.payload["values"].eq(packet["values"]),
         ]
 
-        # Third stage: what it does.
+        # Third stage: act on it.
         m.d.comb += [
             self.full.eq(acts & due_full & ~repeated),
             self.clear.eq(acts & due_clear & ~repeated),

@@ -1,11 +1,4 @@
-"""When a packet is to be sent again, and when it is time to give up.
-
-Looking up a bit ahead of the pointer to it.
-
-When a packet is to be sent again, and when it is time to give up.
-
-When it is time to give up what cannot even be sent.
-"""
+"""Timers of a worker's endpoint: when a packet is sent again, and when the worker gives up."""
 
 from amaranth.hdl import Module, Mux, Signal, Value, ValueLike, signed
 from amaranth.lib import data, wiring
@@ -29,22 +22,23 @@ def lookahead(
     forget: ValueLike = 0,
     init: int = 0,
 ) -> Value:
-    """The bit at a pointer, as it was a cycle ago.
+    """The bit of a vector that a pointer selects, as it was one cycle ago.
 
-    Where the pointer goes is known late, so both bits are looked up first and chosen from a cycle later.
+    Whether the pointer moves is known late in a cycle, too late to select a bit of a wide vector as well. So the bits
+    at both of its possible places go to registers, and the choice between the two is made a cycle later.
 
     Parameters
     ----------
     m, name
-        Module, and a name for its registers.
+        Module, and a prefix for the names of its registers.
     moves
-        Whether the pointer goes from ``here`` to ``after``.
+        Whether the pointer moves from ``here`` to ``after`` in this cycle.
     bits
-        Looked up in.
+        The vector.
     here, after
-        Where the pointer is, and where it would go.
+        The pointer, and its next place.
     only
-        0 if there is nothing at ``after``.
+        0 if there is no next place; its bit then counts as 0.
     forget
         Pulse: the bit is 0 in the next cycle.
     init
@@ -65,7 +59,7 @@ def lookahead(
 
 TIME_BITS = 32
 _FIRST_TIME = (1 << TIME_BITS) - 2000
-"""Time after reset: shortly before it wraps, so that every simulation passes what boards meet every 17 s."""
+"""Time after reset: shortly before the counter wraps, so that every simulation covers what a board meets every 17 s."""
 
 RESENDS_BITS = 8
 DOUBLINGS_BITS = 4
@@ -74,32 +68,36 @@ _ENTRY = data.StructLayout({"sent_at": TIME_BITS, "resends": RESENDS_BITS, "is_p
 
 
 class ResendTimer(wiring.Component):
-    """Asks one slot after the other: does it wait? since when? for too long?
+    """A resend timer for all slots, which scans one slot after the other.
 
-    It spends 5 cycles on a slot that waits and 1 on any other, so a packet is offered at most 5 · slots cycles after
-    it is due. One that is not taken for another such time, because the way out is blocked, counts as sent again: the
-    network may be gone, and then it is time to give up, too.
+    One comparator serves all slots: the memory holds when each slot's last packet was sent and how often. The scan
+    spends 5 cycles on a slot that waits and 1 on any other, so a resend is offered at most 5 · slots cycles after it is
+    due. An offer that ``tx`` does not take within one more wait counts as a resend: a dead link must end in giving up
+    as well.
 
     Members
     -------
-    waits_for_full, waits_for_clear : In(slots)
-        What the slots wait for; a slot that waits for neither is not timed.
-    forget : In(1)
-        Pulse: none does any more.
-    sent : In(1), sent_slot : In(slot_bits), sent_partial : In(1), is_resend : In(1)
-        A packet of a slot is being sent; it is PARTIAL, else ACK; it is the one offered here.
-    first_wait : In(32), doublings : In(4), limit : In(8)
-        Cycles without an answer after which a packet is sent again; how often this time doubles, from one resend to
-        the next; how many resends there are before it is time to give up, 0 for any number. Stable after the join;
-        ``first_wait`` · 2^``doublings`` is below 2^31.
-    scan : Out(slot_bits)
-        The slot that is asked.
-    is_partial : Out(1)
-        It waits for FULL, so its partial would be sent again; else its ACK.
-    offered : Out(1)
-        Its packet is to be sent again. Offered until it is sent, or the slot no longer waits.
-    give_up : Out(1)
-        Pulse, while it is still asked: its last resend has had no answer.
+    waits_for_full, waits_for_clear
+        What each slot waits for. A slot that waits for neither is not timed.
+    forget
+        Pulse: no slot waits any more.
+    sent, sent_slot, sent_partial, is_resend
+        Pulse: a packet of this slot is being sent. It is a PARTIAL, else an ACK; it is the resend offered here.
+    first_wait
+        Cycles without an answer before the first resend.
+    doublings
+        How often this wait doubles from one resend to the next; ``first_wait`` · 2^``doublings`` is below 2^31.
+    limit
+        Resends before giving up; 0 is no limit. Stable while slots wait: it is compared for equality, so a slot that
+        already has more resends than a lower limit would never give up.
+    scan
+        The slot being examined.
+    is_partial
+        It waits for FULL, so its PARTIAL would be sent again; else its ACK.
+    offered
+        Its packet is to be sent again; high until it is sent or the slot no longer waits.
+    give_up
+        Pulse, while ``scan`` is the slot: its last resend has had no answer.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -151,13 +149,13 @@ class ResendTimer(wiring.Component):
             for name, waiting in (("full", self.waits_for_full), ("clear", self.waits_for_clear))
         )
         waits = waits_for_full | waits_for_clear
-        same_wait = Signal()  # it has waited ever since it was asked: what was read is still its own
+        same_wait = Signal()  # the slot has waited all through this scan, so what was read still belongs to its packet
         elapsed = Signal(TIME_BITS, reset_less=True)
         resends = Signal(RESENDS_BITS, reset_less=True)
         wait = Signal(TIME_BITS, reset_less=True)
         was_partial = Signal(reset_less=True)
         more_resends = Signal(RESENDS_BITS, reset_less=True)
-        patience = Signal(signed(TIME_BITS + 1), reset_less=True)  # cycles that a packet may yet be offered, less one
+        patience = Signal(signed(TIME_BITS + 1), reset_less=True)  # cycles for which the offer still stands, minus one
         overdue = Signal(reset_less=True)
         spent = Signal(reset_less=True)
         asks = Signal()
@@ -172,11 +170,13 @@ class ResendTimer(wiring.Component):
             self.is_partial.eq(waits_for_full),
             asks.eq(overdue & same_wait & waits & (waits_for_full == was_partial)),
         ]
+        # Time wraps every 2^32 cycles. Differences stay right because no wait is as long as 2^31 cycles.
         m.d.sync += now.eq(now + 1)
         with m.If(moves):
             m.d.sync += [self.scan.eq(scan_after), scan_after.eq(scan_after + 1)]
         with m.If(~waits):
             m.d.sync += same_wait.eq(0)
+        # One adder, shift or comparison a state: 32-bit arithmetic between registers only, at any number of slots.
         with m.FSM():
             with m.State("LOOK"):
                 with m.If(waits):
@@ -185,7 +185,8 @@ class ResendTimer(wiring.Component):
                 with m.Else():
                     m.d.comb += moves.eq(1)
             with m.State("MEASURE"):
-                # An ACK whose PARTIAL was sent last has not been sent again yet.
+                # If the slot's last packet was its PARTIAL and it now waits for CLEAR, its ACK has not been sent yet:
+                # no resend of it counts.
                 m.d.sync += [
                     elapsed.eq(now - read.data.sent_at),
                     resends.eq(Mux(read.data.is_partial == waits_for_full, read.data.resends, 0)),
@@ -193,6 +194,7 @@ class ResendTimer(wiring.Component):
                 ]
                 m.next = "STRETCH"
             with m.State("STRETCH"):
+                # `resends >= limit` would obey a limit lowered during a run, but is a level of LUTs deeper.
                 m.d.sync += [
                     wait.eq(self.first_wait << doubled),
                     spent.eq((resends == self.limit) & (self.limit != 0)),
@@ -212,24 +214,26 @@ class ResendTimer(wiring.Component):
                     m.d.comb += moves.eq(1)
                     m.next = "LOOK"
                 with m.Elif(patience[-1]):
+                    # Nobody took the offer: count it as a resend, and offer the next without a wait of its own, which
+                    # this one was.
                     m.d.sync += [resends.eq(more_resends), elapsed.eq(~0)]
                     m.next = "STRETCH"
         return m
 
 
 class StallTimer(wiring.Component):
-    """Gives up after as long behind a blocked way out as a packet that is sent again would go without an answer.
+    """A timer that gives up when ``tx`` takes nothing, after as long as a packet without an answer would be resent.
 
-    `ResendTimer` times slots, and a packet that waits to be sent for the first time has none yet.
+    `ResendTimer` times slots, and a partial that waits to be sent for the first time has no slot yet.
 
     Members
     -------
-    stalled : In(1)
-        A packet waits to be sent for the first time.
-    first_wait : In(32), doublings : In(4), limit : In(8)
-        As of a `ResendTimer`: it takes ``limit`` + 1 waits.
-    give_up : Out(1)
-        It was stalled a cycle ago, and had been for all of these, and 2 cycles more for each.
+    stalled
+        A partial waits to be sent for the first time.
+    first_wait, doublings, limit
+        As in `ResendTimer`: it takes ``limit`` + 1 waits to give up.
+    give_up
+        The partial was still stalled one cycle ago, and had been for all these waits and 2 cycles more for each.
     """
 
     def __init__(self) -> None:
@@ -251,12 +255,12 @@ class StallTimer(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        waits = Signal(RESENDS_BITS)  # that are over
+        waits = Signal(RESENDS_BITS)  # waits that are over
         wait = Signal(TIME_BITS, reset_less=True)
-        left = Signal(signed(TIME_BITS + 1), reset_less=True)  # of this one
-        doubles, is_last = Signal(reset_less=True), Signal(reset_less=True)  # of a wait, which has two cycles or more
+        left = Signal(signed(TIME_BITS + 1), reset_less=True)  # cycles left of this wait
+        doubles, is_last = Signal(reset_less=True), Signal(reset_less=True)  # registered: a wait has 2 cycles or more
         spent = Signal()
-        stalled = Signal()  # known late, wanted by many
+        stalled = Signal()  # the input comes late in the cycle and drives many registers, so it has one of its own
         m.d.sync += [
             stalled.eq(self.stalled),
             doubles.eq(waits < self.doublings),

@@ -1,9 +1,4 @@
-"""Frames of the core in UDP datagrams.
-
-From UDP datagrams to the core's frames.
-
-From the core's frames to UDP datagrams.
-"""
+"""Conversion between the core's 64-byte frames and UDP datagrams, in both directions."""
 
 from typing import Any
 
@@ -35,29 +30,29 @@ __all__ = ["UdpReceiver", "UdpSender"]
 
 
 _BODY_BITS = 8 * (FRAME_BEAT_BYTES - HEADER_BYTES)
-"""What of the packet is in the first beat."""
+"""Bits of the packet in the first beat."""
 
 _REST_BYTES = FRAME_BYTES - FRAME_BEAT_BYTES
 """Bytes of the second beat."""
 
 
 class UdpReceiver(wiring.Component):
-    """Takes packets out of UDP datagrams, as `p4sgd.hw.spec.udp.decapsulate` does, a beat a cycle; always ready.
+    """A receiver of UDP datagrams, as `p4sgd.hw.spec.udp.decapsulate`. One beat a cycle, always ready.
 
-    A frame that has none in it, of whatever length, becomes one frame with the EtherType 0: whoever gets it drops it as
-    one of another protocol, and counts it once.
+    A frame without a packet in it, of any length, becomes one frame with EtherType 0. The endpoint or the aggregator
+    drops it as one of another protocol and counts it once.
 
     Parameters
     ----------
     tag_bits
-        Width of what travels with a frame.
+        Width of the tag that travels with a frame.
 
     Members
     -------
-    rx : In(stream of tagged_beat(tag_bits))
-        The beats of a frame follow each other, without those of another in between.
-    frames : Out(flow of tagged_beat(tag_bits))
-        A whole frame of the core `LATENCY` cycles after the last beat of each, with the tag of its first.
+    rx
+        Beats from the network. Those of different frames are not interleaved.
+    frames
+        One frame of the core for each frame, `LATENCY` cycles after its last beat, with the tag of its first beat.
     """
 
     LATENCY = 2
@@ -77,11 +72,12 @@ class UdpReceiver(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         beat = self.rx.payload.beat
-        # Of the first beat.
+        # The header, all of it in the first beat.
         got = {field.name: extract(beat.data, field) for field in HEADER}
         right = [got[name] == value for name, value in REQUIRED.items()]
         right += [got["ip_source"][29:] != FIRST_GROUP >> 29, beat.keep.all()]
-        # The words of the IPv4 header: a constant for all that is checked, and what is left of them, two halves in one.
+        # The words of the IPv4 header that the checksum covers. Fields that must have a certain value anyway are one
+        # constant; TOS and TTL, the halves of two words that are left, share a word.
         words = [
             Cat(got["ip_tos"], got["ip_ttl"]),
             got["ip_id"],
@@ -120,7 +116,8 @@ class UdpReceiver(wiring.Component):
                     body_and_tag.eq(Cat(beat.data[8 * HEADER_BYTES :], tag_of(self.rx.payload))),
                 ]
 
-        # The sum is k · (2^16 - 1), as it must be, if its upper part is k - 1 and its lower is 2^16 - k.
+        # A right header's sum is k · (2^16 - 1) (RFC 1071), k > 0: its upper part is k - 1 and its lower is 2^16 - k,
+        # each the inverse of the other. So no carries have to be folded in.
         good = right_head.all() & right_rest & (total[16:] == ~total[:16])
         is_group = destination[28:] == FIRST_GROUP >> 28
         prefix = Mux(destination.all(), BROADCAST >> 32, Mux(is_group, GROUP_PREFIX, HOST_PREFIX))
@@ -146,7 +143,7 @@ _BEAT_BITS = 8 * FRAME_BEAT_BYTES
 
 
 class UdpSender(wiring.Component):
-    """Puts frames of one beat into UDP datagrams of two, as `p4sgd.hw.spec.udp.encapsulate` does::
+    """A sender of UDP datagrams of two beats, as `p4sgd.hw.spec.udp.encapsulate`::
 
         frames ─▶ sum of the header's words ─▶ folded to 16 bits ─▶ checksum; one beat, then the other ─▶ tx
          0                    1                       2                                                   3
@@ -156,18 +153,18 @@ class UdpSender(wiring.Component):
     Parameters
     ----------
     tag_bits
-        Width of what travels with a frame.
+        Width of the tag that travels with a frame.
 
     Members
     -------
-    frames : In(stream of tagged_beat(tag_bits))
-        Each a whole frame of the core. Only its destination and its packet are looked at.
-    tx : Out(stream of tagged_beat(tag_bits))
-        The first beat of a frame `LATENCY` cycles later, and the second.
-    ipv4 : In(32), ethernet_mac : In(48)
+    frames
+        Frames of the core, one beat each. Only the destination and the packet are used.
+    tx
+        Beats to the network: the first `LATENCY` cycles after the frame, then the second.
+    ipv4, ethernet_mac
         The sender's own addresses.
-    next_hop_mac : In(48)
-        MAC address that frames for single hosts go to. All three are stable while there are frames.
+    next_hop_mac
+        MAC address that frames to single hosts go to. All three addresses are stable while there are frames.
     """
 
     LATENCY = 3
@@ -209,7 +206,8 @@ class UdpSender(wiring.Component):
             self.frames.ready.eq(moves),
         ]
 
-        # One adder a cycle: what all frames have in common; the destination; the carries; the carry of these.
+        # The checksum, one sum a cycle: of the words that all frames share; with the destination's; the carries folded
+        # in; and, at the output, the carry of that.
         common = Signal(18, reset_less=True)
         total = Signal(19, reset_less=True)
         fold = Signal(17, reset_less=True)
