@@ -195,7 +195,7 @@ def open_library() -> XrtLibrary:
     if root is None:
         raise UserError(f"XRT is not set up, which boards need: {SETUP} (or install XRT first)")
     try:
-        return XrtLibrary(_load(Path(root) / "lib" / LIBRARY))
+        return XrtLibrary(ctypes.CDLL(str(Path(root) / "lib" / LIBRARY), use_errno=True))
     except OSError as error:
         raise UserError(f"XRT cannot be used: {error}: install it, then {SETUP}") from None
     except AttributeError as error:
@@ -209,7 +209,3 @@ def find_problem() -> str | None:
         return "XILINX_XRT is not set"
     path = Path(root) / "lib" / LIBRARY
     return None if path.exists() else f"there is no {path}"
-
-
-def _load(path: Path) -> Any:
-    return ctypes.CDLL(str(path), use_errno=True)

@@ -1,26 +1,32 @@
-"""A machine with boards, behind the functions of XRT's C interface: for tests of what drives them.
+"""A machine with emulated boards behind the functions of XRT's C interface.
 
-The functions are real C functions with the types of XRT's headers, so what calls them goes through ctypes as it would
-to XRT. They are stricter than XRT: what a board would stand, or answer with a wrong result some day, is noted in
-`Machine.violations` and fails the test. A program's copy of a buffer and the board's are two arrays. Workers are
-emulated and address memory as a board does.
+The functions are those of the shared library that `build_library` compiles from ``xrt.cpp``, with the types of XRT's
+headers, and are loaded as XRT's own library is. They are stricter than XRT: a misuse that a board would tolerate, or
+answer with a wrong result some day, is noted in `Machine.violations` and fails the test. The program's copy of a buffer
+and the board's are two arrays, so a missing sync shows. Workers are emulated and use a board's addresses.
 """
 
+import atexit
 import contextlib
 import ctypes
 import dataclasses
 import errno
 import fcntl
+import functools
 import itertools
 import json
 import os
 import select
+import shutil
 import socket
+import subprocess
+import tempfile
 import threading
 import time
 import traceback
-from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import CFUNCTYPE, POINTER, c_char_p, c_int, c_size_t, c_uint32, c_uint64
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -41,7 +47,6 @@ TINY = WorkerConfig.tiny()
 PLATFORM = "xilinx_u280_gen3x16_xdma_1_202211_1"
 SHELL = "xilinx_u280_gen3x16_xdma_base_1"
 PAGE = 4096
-MAX = (1 << 64) - 1
 REGISTER_BYTES = 4096
 RUN_LINGERS_S = 0.005
 """How long an aborted run takes to end."""
@@ -52,27 +57,20 @@ LINK_UP_S = 0.02
 CLOSED_EARLY = "a device is closed before what is of it"
 BEGUN_ANEW = "an emulated device is loaded while kernels of it are open, which forgets them"
 
-PROTOTYPES = {
-    "xrtIniStringSet": (c_int, c_char_p, c_char_p),
-    "xrtXclbinAllocFilename": (c_void_p, c_char_p),
-    "xrtXclbinGetXSAName": (c_int, c_void_p, c_void_p, c_int, POINTER(c_int)),
-    "xrtXclbinGetUUID": (c_int, c_void_p, c_void_p),
-    "xrtXclbinFreeHandle": (c_int, c_void_p),
-    "xrtDeviceOpenByBDF": (c_void_p, c_char_p),
-    "xrtDeviceLoadXclbinHandle": (c_int, c_void_p, c_void_p),
-    "xrtDeviceClose": (c_int, c_void_p),
-    "xrtPLKernelOpenExclusive": (c_void_p, c_void_p, c_void_p, c_char_p),
-    "xrtKernelArgGroupId": (c_int, c_void_p, c_int),
-    "xrtKernelReadRegister": (c_int, c_void_p, c_uint32, POINTER(c_uint32)),
-    "xrtKernelWriteRegister": (c_int, c_void_p, c_uint32, c_uint32),
-    "xrtKernelClose": (c_int, c_void_p),
-    "xrtBOAlloc": (c_void_p, c_void_p, c_size_t, c_uint64, c_uint32),
-    "xrtBOMap": (c_void_p, c_void_p),
-    "xrtBOAddress": (c_uint64, c_void_p),
-    "xrtBOSync": (c_int, c_void_p, c_int, c_size_t, c_size_t),
-    "xrtBOFree": (c_int, c_void_p),
-}
-"""Types of the result and of the arguments, from XRT's headers."""
+SOURCE = Path(__file__).with_name("xrt.cpp")
+
+HANDLER = CFUNCTYPE(c_int, c_char_p, c_size_t, c_size_t, POINTER(c_uint64), POINTER(c_uint64), use_errno=True)
+"""``handler(name, bytes of the result, number of arguments, arguments, result)``: whether the call succeeds."""
+
+
+@functools.cache
+def build_library():
+    """Compile the library, once in a process; returns its path."""
+    folder = tempfile.TemporaryDirectory(prefix="p4sgd-xrt-")
+    atexit.register(folder.cleanup)
+    path = Path(folder.name) / library.LIBRARY
+    subprocess.run(["g++", "-Wall", "-Werror", "-shared", "-fPIC", "-o", path, SOURCE], check=True)
+    return path
 
 
 def bdf_of(index):
@@ -430,10 +428,11 @@ class Machine:
             Board(self, str(index) if emulation else bdf_of(index), PairLink(near), channel_bytes=channel_bytes)
             for index, (near, _) in enumerate(pairs)
         ]
-        self.functions = type("Functions", (), {})()
-        for name, (result, *arguments) in PROTOTYPES.items():
-            prototype = ctypes.CFUNCTYPE(result, *arguments, use_errno=True)
-            setattr(self.functions, name, prototype(self._function(name, result)))
+        (folder / "lib").mkdir()
+        # A copy of its own, which is loaded anew: so no other machine's handler is in it.
+        path = shutil.copy(build_library(), folder / "lib" / library.LIBRARY)
+        self._handler = HANDLER(self._call)  # ctypes keeps no reference
+        ctypes.CDLL(path).set_handler(self._handler)
         self.switch = f"unix:{folder}/switch"
         self.server = SoftwareAggregatorServer(self.ports, ControlAddress.parse(self.switch), slots=16, jobs=2)
         self._goes_on = True
@@ -445,7 +444,6 @@ class Machine:
         """Have this process find XRT and the boards."""
         library.open_library.cache_clear()
         monkeypatch.setenv("XILINX_XRT", str(self.folder))
-        monkeypatch.setattr(library, "_load", lambda path: self.functions)
         (self.folder / "xocl").mkdir()
         for board in [] if self.emulation else self.boards:
             place = self.folder / "xocl" / board.bdf
@@ -503,23 +501,21 @@ class Machine:
 
     # -- the functions -------------------------------------------------------------------------------------------
 
-    def _function(self, name, result):
-        failure = {c_void_p: None, c_int: -1, c_uint64: MAX}[result]
-
-        def call(*arguments):
-            try:
-                self.on_call(name, arguments)
-                with self.lock if name != "xrtBOSync" else contextlib.nullcontext():
-                    self.calls.append(name)
-                    return getattr(self, f"_{name}")(*arguments)
-            except RefusedError as error:
-                self.log("ERROR", str(error))
-                ctypes.set_errno(error.number)
-            except BaseException:
-                self.violations.append(traceback.format_exc())
-            return failure
-
-        return call
+    def _call(self, function, result_bytes, count, arguments, result):
+        """Carry out a call of the library; returns whether it succeeds."""
+        name, words = function.decode(), arguments[:count]
+        try:
+            self.on_call(name, words)
+            with self.lock if name != "xrtBOSync" else contextlib.nullcontext():
+                self.calls.append(name)
+                result[0] = getattr(self, f"_{name}")(*words)
+            return True
+        except RefusedError as error:
+            self.log("ERROR", str(error))
+            ctypes.set_errno(error.number)
+        except BaseException:
+            self.violations.append(traceback.format_exc())
+        return False
 
     def log(self, severity, text):
         if self._log_path is not None:
@@ -539,16 +535,16 @@ class Machine:
         return found
 
     def _xrtIniStringSet(self, key, value):
-        assert key == b"Runtime.runtime_log"
+        assert ctypes.string_at(key) == b"Runtime.runtime_log"
         assert self._log_path is None, "the log is set twice"
-        self._log_path = os.fsdecode(value)
+        self._log_path = os.fsdecode(ctypes.string_at(value))
         with open(self._log_path, "w") as log:
             log.write("XRT build version: 2.13.0\nBuild hash: 0\n")
         return 0
 
     def _xrtXclbinAllocFilename(self, path):
         try:
-            with open(path) as file:
+            with open(os.fsdecode(ctypes.string_at(path))) as file:
                 document = json.load(file)
             return self._add(
                 Xclbin(bytes.fromhex(document["uuid"]), document["platform"], document["kernels"]),
@@ -558,7 +554,7 @@ class Machine:
 
     def _xrtXclbinGetXSAName(self, xclbin, name, size, returned):
         text = self._get(xclbin, Xclbin).platform.encode()
-        returned[0] = len(text)
+        c_int.from_address(returned).value = len(text)
         ctypes.memmove(name, text[:size].ljust(size, b"\0"), size)
         return 0
 
@@ -572,11 +568,12 @@ class Machine:
         return 0
 
     def _xrtDeviceOpenByBDF(self, bdf):
+        wanted = ctypes.string_at(bdf).decode()
         for board in self.boards:
-            if board.bdf == bdf.decode():
+            if board.bdf == wanted:
                 return self._add(OpenDevice(board))
         text = "Invalid device string" if self.emulation else "No such device"
-        raise RefusedError(errno.EINVAL, f"{text} '{bdf.decode()}': Invalid argument")
+        raise RefusedError(errno.EINVAL, f"{text} '{wanted}': Invalid argument")
 
     def _xrtDeviceLoadXclbinHandle(self, device, xclbin):
         self._get(device, OpenDevice).board.load(self._get(xclbin, Xclbin))
@@ -593,10 +590,11 @@ class Machine:
         board = self._get(device, OpenDevice).board
         if ctypes.string_at(uuid, 16) != board.uuid:
             raise RefusedError(errno.EINVAL, "No such xclbin")
-        kernel, _, rest = name.decode().partition(":")
+        wanted = ctypes.string_at(name).decode()
+        kernel, _, rest = wanted.partition(":")
         unit = rest.removeprefix("{").removesuffix("}")
         if not unit.startswith(kernel) or unit not in board.kernels:
-            raise RefusedError(errno.EINVAL, f"No such kernel '{name.decode()}'")
+            raise RefusedError(errno.EINVAL, f"No such kernel '{wanted}'")
         if board.controls[unit] != "hs":
             raise RefusedError(errno.ENOTSUP, "AP_CTRL_NONE is only supported by XRT native API xrt::ip")
         lock = os.open(self._locks / f"{board.bdf}-{unit}.lock", os.O_CREAT | os.O_RDWR)
@@ -625,7 +623,7 @@ class Machine:
 
     def _xrtKernelReadRegister(self, kernel, offset, word):
         board, worker = self._register(kernel, offset)
-        word[0] = 0xFFFFFFFF if board.lost else worker.read_register(offset)
+        c_uint32.from_address(word).value = 0xFFFFFFFF if board.lost else worker.read_register(offset)
         return 0
 
     def _xrtKernelWriteRegister(self, kernel, offset, word):

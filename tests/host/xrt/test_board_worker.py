@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import errno
+import os
 import subprocess
 import sys
 import threading
@@ -359,7 +360,7 @@ def test_two_processes_at_one_board(machine, xclbin, tmp_path):
         [sys.executable, "-c", HOLD, tmp_path],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={"PYTHONPATH": path},
+        env=os.environ | {"PYTHONPATH": path},
         text=True,
     ) as other:
         assert other.stdout.readline() == "holds\n"

@@ -1,17 +1,21 @@
-"""The declarations of XRT's functions: against those of the imitation, and against an XRT that is installed.
+"""The declarations of XRT's functions, against C declarations and against an installed XRT.
 
-That needs no board. Set XILINX_XRT to where XRT is, as its setup.sh does.
+An installed XRT is found by XILINX_XRT, which its setup.sh sets. No board is needed.
 """
 
 import ctypes
+import shutil
 
 import pytest
-from support.xrt import PROTOTYPES
+from support.xrt import HANDLER, build_library
 
 from p4sgd.host.devices.xrt_worker import BoardWorker
 from p4sgd.host.errors import UserError
 from p4sgd.host.xrt import library
 from p4sgd.host.xrt.board import BoardAddress
+
+WIDE = 0x7FFF_FFFF_7FFF_FFFF
+"""What is left of it in a narrower parameter is another number."""
 
 
 @pytest.fixture(scope="module")
@@ -24,11 +28,19 @@ def xrt():
     library.open_library.cache_clear()
 
 
-def test_arguments_are_as_wide_as_the_imitation_takes_them():
-    """Both tables were written by hand from the headers. What is passed too narrow is right by chance."""
-    assert {name: list(map(ctypes.sizeof, types)) for name, types in library._PROTOTYPES.items()} == {
-        name: list(map(ctypes.sizeof, types)) for name, types in PROTOTYPES.items()
-    }
+def test_types_are_as_wide_as_in_the_headers(tmp_path):
+    """Passing a number that is too narrow or too wide may work by chance, so the widths are measured in C."""
+    measured = {}
+
+    def measure(name, result_bytes, count, words, result):
+        measured[name.decode()] = [result_bytes, *(8 if word == WIDE else 4 for word in words[:count])]
+        return True
+
+    functions, handler = ctypes.CDLL(shutil.copy(build_library(), tmp_path)), HANDLER(measure)
+    functions.set_handler(handler)
+    for name in library._PROTOTYPES:
+        getattr(functions, name)(*[ctypes.c_uint64(WIDE)] * 6)
+    assert {name: list(map(ctypes.sizeof, types)) for name, types in library._PROTOTYPES.items()} == measured
 
 
 def test_its_words_are_told_and_not_printed(xrt, capfd):
