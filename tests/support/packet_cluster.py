@@ -1,5 +1,7 @@
-"""A cluster of emulated workers with a network of queues: faults by seed, time by count."""
+"""A cluster of emulated workers whose network is a queue of frames: faults by seed, time in cycles."""
 
+import heapq
+import itertools
 import random
 from collections import Counter
 
@@ -8,7 +10,6 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.sim.emulator import NetworkedWorker
 from p4sgd.sim.network.aggregator import Aggregator
-from p4sgd.sim.network.cluster import Events
 from p4sgd.sim.network.faults import Faults, Line
 
 _GROUP = 1 << 40
@@ -50,15 +51,15 @@ class PacketCluster:
         self.counts = Counter()
         self.cut = set()
         self.silent = False
-        self._events = Events()
+        self.now = 0
+        self._arrivals = []  # heap of (time, order, action)
+        self._order = itertools.count()
         self._up, self._down = (
             [Line(faults or Faults(), rng, self.counts) for _ in range(workers)] for faults in (up, down)
         )
         self.aggregator = Aggregator(config.slots)
         self.workers = [
-            _Worker(
-                self, NetworkedWorker(config, lambda frame, i=index: self._send(i, frame), lambda: self._events.now)
-            )
+            _Worker(self, NetworkedWorker(config, lambda frame, i=index: self._send(i, frame), lambda: self.now))
             for index in range(workers)
         ]
 
@@ -71,24 +72,29 @@ class PacketCluster:
             self.aggregator.begin(0, Job(number, tuple(members), _GROUP, (1 << len(members)) - 1))
 
     def wait(self, timeout_s=None):
-        limit = self._events.now + _LIMIT
+        limit = self.now + _LIMIT
         while not all(worker.inner.idle for worker in self.workers):
             self.run(1000)
-            assert self._events.now < limit, "the run does not end"
+            assert self.now < limit, "the run does not end"
 
     def run(self, cycles):
         """Let time pass."""
-        end = self._events.now + cycles
-        while self._events.now < end:
-            due = [worker.inner.next_work for worker in self.workers]
-            self._events.at(max(self._events.now + 1, min([end, *(time for time in due if time is not None)])), int)
-            self._events.step()
+        end = self.now + cycles
+        while self.now < end:
+            due = [time for worker in self.workers if (time := worker.inner.next_work) is not None]
+            self.now = max(self.now + 1, min([end, *due]))
+            if self._arrivals and self._arrivals[0][0] <= self.now:
+                self.now, _, action = heapq.heappop(self._arrivals)
+                action()
             for worker in self.workers:
                 worker.inner.work()
 
+    def _at(self, time, action):
+        heapq.heappush(self._arrivals, (time, next(self._order), action))
+
     def _send(self, index, frame):
-        for time in self._up[index].arrivals(self._events.now):
-            self._events.at(time, lambda: self._arrive(index, frame))
+        for time in self._up[index].arrivals(self.now):
+            self._at(time, lambda: self._arrive(index, frame))
 
     def _arrive(self, index, frame):
         answer = None if index in self.cut or self.silent else self.aggregator.receive_frame(frame, index)
@@ -96,5 +102,5 @@ class PacketCluster:
             return
         for port, line in enumerate(self._down):
             if answer.ports >> port & 1:
-                for time in line.arrivals(self._events.now):
-                    self._events.at(time, lambda p=port: self.workers[p].inner.receive(answer.packet.to_bytes()))
+                for time in line.arrivals(self.now):
+                    self._at(time, lambda p=port: self.workers[p].inner.receive(answer.packet.to_bytes()))

@@ -272,7 +272,8 @@ def test_an_echo_of_an_earlier_look_does_not_count(server, controller):
     assert not server.late
 
 
-def test_all_slots_are_seen_though_probes_are_lost(server, controller):
+def test_all_slots_are_seen_though_probes_are_lost(server, controller, monkeypatch):
+    monkeypatch.setattr("p4sgd.host.aggregators.p4runtime._PROBE_S", 0.2)
     job = job_of(1, 2)
     controller.begin(1, job, 0)
     for slot in (0, 100, 255):

@@ -15,6 +15,7 @@ import pytest
 from support.jobs import SMALL, configure, random_job, start
 from support.xrt import PAGE, TINY, Machine, RefusedError, bdf_of, make_xclbin
 
+from p4sgd.host.devices import xrt_worker
 from p4sgd.host.devices.device import client_of
 from p4sgd.host.devices.xrt_worker import BoardWorker
 from p4sgd.host.errors import P4sgdError, UserError
@@ -240,6 +241,7 @@ def test_what_another_program_has_left_is_ended(machine, xclbin):
 
 
 def test_a_run_that_cannot_be_ended(machine, xclbin, monkeypatch):
+    monkeypatch.setattr(xrt_worker, "_END_S", 0.05)
     worker = BoardWorker(0, BoardAddress(bdf_of(0), xclbin))
     begin_run_without_end(machine, worker)
     kernel(machine).hangs = True
