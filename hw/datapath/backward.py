@@ -1,9 +1,4 @@
-"""Backward: from deltas and kept lines to exact gradients.
-
-How gradients reach the model.
-
-Backward: from deltas and kept lines to exact gradients.
-"""
+"""Backward pass: from deltas and kept lines to exact gradients."""
 
 from typing import Any
 
@@ -22,21 +17,24 @@ __all__ = ["GRADIENT_BITS", "Gradient", "GradientPort"]
 
 
 GRADIENT_BITS = DELTA.width + (BANKS - 1).bit_length() + MAX_PRECISION
-"""Signed width of an exact gradient: the sum of 8 products of a delta and an 8-bit feature."""
+"""Signed width of an exact gradient: a sum of 8 products of a delta and an 8-bit feature."""
 
 
 class GradientPort(wiring.Signature):
-    """Exact gradients of one chunk of one micro-batch, seen from the gradient unit. No back-pressure.
+    """Exact gradients of one chunk of one micro-batch, seen from their source. No back-pressure.
 
     Members
     -------
-    valid : Out(1)
-    chunk : Out(chunk_bits)
-    final : Out(1)
-        This is the last micro-batch of its mini-batch.
-    last : Out(1)
-        This is the last chunk of its micro-batch.
-    values : Out(ArrayLayout(signed(GRADIENT_BITS), lanes))
+    valid
+        The other members are valid in this cycle.
+    chunk
+        Number of the chunk.
+    final
+        The micro-batch is the last of its mini-batch.
+    last
+        The chunk is the last of its micro-batch.
+    values
+        One exact gradient for each lane.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -52,9 +50,9 @@ class GradientPort(wiring.Signature):
 
 
 class Gradient(wiring.Component):
-    """``G_j = Σ_b δ_b · q[b, j]``, one plane of one chunk a cycle::
+    """``G_j = Σ_b δ_b · q[b, j]``: gradients of a micro-batch, one plane of one chunk a cycle::
 
-        deltas ──▶ FIFO ──▶ δ of the micro-batch under way
+        deltas ──▶ FIFO ──▶ δ of the current micro-batch
                               │ −δ for the first plane of signed features
         line ──▶ gate: δ_b where bit (b, j) is set, else 0      on every lane j
                    │ 8 terms
@@ -64,37 +62,39 @@ class Gradient(wiring.Component):
                                  ▼
                               gradients
 
-    Back-to-back micro-batches lose no cycle, except that gradients of the same chunk are at least ``spacing`` cycles
-    apart, because the model cannot take them sooner. The first line is taken `BEGIN_LATENCY` cycles after deltas came;
-    `LATENCY` cycles from the last line of a chunk to its gradients; throughput one line a cycle.
+    Throughput is one line a cycle, without a gap between micro-batches. The exception: gradients of the same chunk are
+    at least ``spacing`` cycles apart, because the model cannot take them sooner. The first line is taken
+    `BEGIN_LATENCY` cycles after the deltas came; gradients come `LATENCY` cycles after the last line of their chunk.
 
     Parameters
     ----------
     config
         Size of the worker.
     spacing
-        Fewest cycles between the gradients of the same chunk.
+        Fewest cycles between gradients of the same chunk.
 
     Members
     -------
-    lines : In(stream of unsigned(line_bits))
+    lines
         Kept lines, in the order of the forward pass.
-    deltas : In(flow of ArrayLayout(DELTA, 8))
-        None is the least number of `DELTA`, whose negative is not in the format: a product with the unsigned mantissa
-        of the learning rate never is. At most `WorkerConfig.in_flight` may be ahead of the lines.
-    precision : In(4), signed : In(1), chunks : In(17), micro_batches : In(16)
-        Settings; stable. ``micro_batches`` are those of a mini-batch.
-    start : In(1)
+    deltas
+        One `DELTA` for each sample of a micro-batch. None is the minimum of the format, whose negative does not fit it;
+        the product of a residual and the unsigned mantissa of the learning rate never is. At most
+        `WorkerConfig.in_flight` micro-batches may wait for their lines.
+    precision, signed, chunks, micro_batches
+        Settings of the run, stable. ``micro_batches`` is the number in a mini-batch.
+    start
         Pulse before a run, while idle.
-    gradients : Out(GradientPort)
-    began : Out(1)
-        Pulse: the deltas of a micro-batch were taken out of the FIFO.
-    busy : Out(1)
-        The deltas of a micro-batch are here and its last line has not been taken.
-    took : Out(1)
-        A line is being taken, whose place is:
-    first_line, last_line : Out(1)
-        First and last of the micro-batch. Of the next line while none is taken.
+    gradients
+        Gradients, chunk by chunk.
+    began
+        Pulse: the deltas of a micro-batch have left the FIFO.
+    busy
+        A micro-batch has its deltas and its last line has not been taken.
+    took
+        A line is being taken.
+    first_line, last_line
+        That line, or the next if none is being taken, is the first or last of its micro-batch.
     """
 
     BEGIN_LATENCY = 2
@@ -152,7 +152,7 @@ class Gradient(wiring.Component):
             micro_batch_done.eq(self.took & self.last_line),
         ]
 
-        # Deltas wait for their lines.
+        # Deltas wait here for their lines. The FIFO has room for all micro-batches in flight.
         m.submodules.waiting = waiting = SyncFIFO(width=BANKS * DELTA.width, depth=config.in_flight)
         deltas: Any = Signal(self.deltas.payload.shape(), reset_less=True)
         m.d.comb += [
@@ -164,8 +164,8 @@ class Gradient(wiring.Component):
         with m.If(waiting.r_en):
             m.d.sync += [deltas.eq(waiting.r_data), self.busy.eq(waiting.r_rdy)]
 
-        # Chunk k comes again after as many lines as a micro-batch has. If these are fewer than `spacing`, the cycles
-        # that lack pass before the next micro-batch begins.
+        # A chunk returns after as many lines as a micro-batch has. If these are fewer than `spacing`, the next
+        # micro-batch waits for the missing cycles.
         owed = Signal(range(self._spacing))
         m.d.comb += self.lines.ready.eq(self.busy & (~self.first_line | (owed == 0)))
         with m.If(self.took & self.first_line):
@@ -173,8 +173,9 @@ class Gradient(wiring.Component):
         with m.Elif((self.took | self.first_line) & (owed != 0)):
             m.d.sync += owed.eq(owed - 1)
 
-        # A line and its deltas, for one cycle: a bit has as many gates as a delta has bits. Negation here, for all
-        # lanes, leaves a single adder for Horner's rule on each of them.
+        # The line and its deltas get a register each, because of their fan-out: a bit of the line drives as many gates
+        # as a delta has bits, a delta drives a gate on every lane. The sign plane is negated here, once for all lanes,
+        # so that Horner's rule takes a single adder on each lane.
         line = Signal(config.line_bits, reset_less=True)
         held: Any = Signal(self.deltas.payload.shape(), reset_less=True)
         negative = Signal()
@@ -183,7 +184,7 @@ class Gradient(wiring.Component):
         for bank in range(BANKS):
             m.d.sync += held[bank].eq(add(deltas[bank] ^ negative.as_signed(), 0, carry=negative))
 
-        # The place of a line, in step with its sum.
+        # The position of a line, delayed to match its sum.
         stages = 2 + tree_latency(BANKS)
         place = data.StructLayout(
             {"valid": 1, "first": 1, "last": 1, "final": 1, "last_chunk": 1, "chunk": config.chunk_bits}

@@ -1,4 +1,4 @@
-"""Forward: from lines and weights to exact partial dot products."""
+"""Forward pass: from lines and weights to exact dot products."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ _PLACE = ("first_plane", "first_chunk", "first_micro_batch", "last_micro_batch")
 
 
 class DotProduct(wiring.Component):
-    """``T_b = Σ_j q[b, j] · w[j]`` of one engine, one plane of one chunk a cycle, on every bank b::
+    """``T_b = Σ_j q[b, j] · w[j]``: dot products of an engine, one plane of one chunk a cycle, on every bank b::
 
         line ─┬───────────────────────────────────────────────▶ kept
               │ 2 cycles, while the weights of its chunk are read
@@ -33,32 +33,34 @@ class DotProduct(wiring.Component):
                              ▼
                            Accumulator over chunks ──▶ dots
 
-    Nothing behind a line that was taken can stall: whoever permits a micro-batch has room for its result. Throughput
-    one line a cycle, also across chunks and micro-batches. Latency: `latency` cycles from the last line of a
-    micro-batch to valid ``dots``.
+    A line that was taken is never held up: a micro-batch gets its permit only if there is room for its result.
+    Throughput is one line a cycle, also from chunk to chunk and from micro-batch to micro-batch. `latency` cycles after
+    the last line of a micro-batch its ``dots`` are valid.
 
-    Members
-    -------
-    lines : In(stream of unsigned(line_bits))
-        Planes most significant first, chunk by chunk, micro-batch by micro-batch.
-    kept : Out(stream of unsigned(line_bits))
+    Members ------- lines
+        Planes, most significant first, chunk by chunk, micro-batch by micro-batch.
+    kept
         Every line that is taken, in the cycle in which it is taken.
-    weights : Out(ReadPort)
-    dots : Out(flow of ArrayLayout(signed(dot_bits), 8))
-    precision : In(4), signed : In(1), chunks : In(17), micro_batches : In(16)
-        Settings; stable. ``micro_batches`` are those of a mini-batch.
-    start : In(1)
+    weights
+        Access to the model.
+    dots
+        One exact dot product for each sample of a micro-batch, with 23 + precision − signed fraction bits.
+    precision, signed, chunks, micro_batches
+        Settings of the run, stable. ``micro_batches`` is the number in a mini-batch.
+    start
         Pulse before a run, while idle.
-    permit_micro_batch, permit_chunk : In(1)
-        A micro-batch may begin; the weights of the next chunk may be read. Looked at with the first plane of the first
-        chunk, and of every chunk; withdrawn only when that has been taken.
-    took : Out(1)
-        A line is being taken, whose place is:
-    first_plane, first_chunk, first_micro_batch, last_micro_batch : Out(1)
-        First of the chunk, of the micro-batch and of the mini-batch; last of the mini-batch. Of the next line while
-        none is taken.
-    last_line : Out(1)
-        Last of the micro-batch, likewise.
+    permit_micro_batch
+        The next micro-batch may begin. Tested for the first plane of its first chunk, and not withdrawn before that
+        plane has been taken.
+    permit_chunk
+        The weights of the next chunk may be read. Tested likewise, for the first plane of every chunk.
+    took
+        A line is being taken.
+    first_plane, first_chunk, first_micro_batch, last_micro_batch
+        That line, or the next if none is being taken, belongs to the first plane of its chunk, the first chunk of its
+        micro-batch, the first or the last micro-batch of its mini-batch.
+    last_line
+        Likewise: it is the last of its micro-batch.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -105,7 +107,7 @@ class DotProduct(wiring.Component):
 
     @staticmethod
     def latency(config: WorkerConfig) -> int:
-        """Cycles from the last line of a micro-batch to its dots."""
+        """Cycles from the last line of a micro-batch to its dot products."""
         return MODEL_READ_LATENCY + 1 + tree_latency(config.lanes) + 1 + Accumulator.LATENCY
 
     def elaborate(self, platform: object) -> Module:
@@ -132,7 +134,7 @@ class DotProduct(wiring.Component):
             self.weights.enable.eq(self.took),
         ]
 
-        # The line, what is valid and what it is part of, in step with its weights and then with its sum.
+        # The line, delayed to match its weights; its valid flag and position, delayed to match its sum.
         line = pipeline(m, self.lines.payload, MODEL_READ_LATENCY, "line", reset_less=True)[-1]
         place = data.StructLayout({"first_plane": 1, "last_plane": 1, "first_chunk": 1, "last_chunk": 1})
         here: Any = Signal(place)
@@ -156,8 +158,8 @@ class DotProduct(wiring.Component):
                 gated = Signal(signed(WEIGHT.width), name=f"gated_{bank}_{lane}", reset_less=True)
                 m.d.sync += gated.eq(Mux(line[bank * config.lanes + lane], self.weights.data[lane], 0))
                 m.d.comb += tree.i[lane].eq(gated)
-            # Horner's rule with a single adder: the first plane's 2·h is gated away, and a negative plane is inverted
-            # with a carry in.
+            # Horner's rule with a single adder: 2·h is gated to 0 for the first plane, and a plane is subtracted as its
+            # complement with a carry in.
             horner = Signal(signed(self._chunk_bits), name=f"horner_{bank}", reset_less=True)
             doubled = Signal.like(horner, name=f"doubled_{bank}")
             addend = Signal.like(horner, name=f"addend_{bank}")

@@ -1,9 +1,4 @@
-"""Lines on their way: where in a run the next one is, and a FIFO from the forward to the backward pass.
-
-Where in a run the next line is.
-
-Lines between the forward and the backward pass.
-"""
+"""Lines: their position within a run, and the FIFO that keeps them for the backward pass."""
 
 from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import stream, wiring
@@ -18,23 +13,26 @@ __all__ = ["LineFIFO", "LinePosition"]
 
 
 class LinePosition(wiring.Component):
-    """Counts planes, chunks and micro-batches of the lines that go by.
+    """Counters of planes, chunks and micro-batches: the position of the next line.
 
-    The flags are registers, worked out while the line before is there, so that what depends on them costs no
-    comparison.
+    The flags are registers that are computed while the previous line is there, so logic that uses them does not wait
+    for a comparison.
 
-    Members
-    -------
-    start : In(1)
-        Pulse before a run: the next line is the first.
-    step : In(1)
-        The line goes by.
-    precision : In(4), chunks : In(17), micro_batches : In(16)
+    Members ------- start
+        Pulse before a run: the next line is its first.
+    step
+        The line is taken.
+    precision, chunks, micro_batches
         Lines of a chunk, chunks of a micro-batch, micro-batches of a mini-batch; stable from two cycles before
         ``start``.
-    chunk : Out(chunk_bits)
-    first_plane, last_plane, first_chunk, last_chunk, first_micro_batch, last_micro_batch : Out(1)
-        Of the chunk, of the micro-batch and of the mini-batch.
+    chunk
+        Number of the line's chunk.
+    first_plane, last_plane
+        The line is the first or last of its chunk.
+    first_chunk, last_chunk
+        The chunk is the first or last of its micro-batch.
+    first_micro_batch, last_micro_batch
+        The micro-batch is the first or last of its mini-batch.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -80,7 +78,7 @@ class LinePosition(wiring.Component):
         return m
 
     def _count(self, m: Module, name: str, step: Value, total: Signal, first: Signal, last: Signal) -> None:
-        """Count ``total`` steps again and again; ``first`` and ``last`` are flags of the count."""
+        """Count ``step`` from 1 to ``total``, over and over; ``first`` and ``last`` flag the ends of the count."""
         left = Signal.like(total, name=f"{name}s_left", reset_less=True)  # after this one
         all_left = Signal.like(total, name=f"{name}s_left_at_first", reset_less=True)
         only_one = Signal(name=f"only_one_{name}", reset_less=True)
@@ -92,24 +90,26 @@ class LinePosition(wiring.Component):
 
 
 _READ_LATENCY = 2
-"""Cycles from an address to its line: a deep memory needs its output register."""
+"""Cycles from an address to its line: the memory is deep, so it needs its output register."""
 
 _FETCHED = 4
-"""Lines that may be on their way out of the memory or wait behind it: enough for a line a cycle."""
+"""Lines that may be between the memory and the output: enough for a line a cycle."""
 
 
 class LineFIFO(wiring.Component):
-    """Keeps the lines of the forward pass on chip until the deltas come: no line is fetched twice::
+    """FIFO that keeps the lines of the forward pass on chip for the backward pass, so that no line is fetched twice::
 
         i ──▶ memory ──▶ output register ──▶ 4 fetched lines ──▶ o
 
-    Holds `WorkerConfig.line_fifo_depth` lines at least; takes and gives a line a cycle; latency `LATENCY` cycles.
-    ``i.ready`` is a register: it falls one line early, which the fetched lines more than make up for.
+    Holds at least `WorkerConfig.line_fifo_depth` lines. Takes and returns a line a cycle, with a latency of `LATENCY`
+    cycles. ``i.ready`` is a register and falls one line early; the room for fetched lines more than makes up for that.
 
     Members
     -------
-    i : In(stream of unsigned(line_bits))
-    o : Out(stream of unsigned(line_bits))
+    i
+        Lines to keep.
+    o
+        The same lines, in the same order.
     """
 
     LATENCY = 1 + _READ_LATENCY + 1
@@ -148,7 +148,7 @@ class LineFIFO(wiring.Component):
             read.addr.eq(read.addr + fetch),
             level.eq(level + written - fetch),
             room.eq(room - fetch + given),
-            # May be one too high, as a line may come in this cycle.
+            # One line is held in reserve: `level` does not count a line that comes in this cycle.
             self.i.ready.eq(level < depth - 1),
         ]
 

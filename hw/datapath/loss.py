@@ -1,9 +1,4 @@
-"""Round 2: from sums and labels to deltas.
-
-How the host fills the loss table.
-
-Round 2: from sums and labels to deltas.
-"""
+"""Round 2: from sums and labels to deltas."""
 
 from functools import reduce
 from operator import or_
@@ -33,13 +28,16 @@ __all__ = ["LossUnit", "TableWritePort"]
 
 
 class TableWritePort(wiring.Signature):
-    """Writes of one segment, seen from the writer.
+    """Access to the loss table for writing one segment a cycle, seen from the writer.
 
     Members
     -------
-    enable : Out(1)
-    index : Out(segment_bits)
-    slope : Out(SLOPE), intercept : Out(INTERCEPT)
+    enable
+        Write the segment ``index``.
+    index
+        Number of the segment.
+    slope, intercept
+        Its line, in the formats `SLOPE` and `INTERCEPT`.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -54,14 +52,16 @@ class TableWritePort(wiring.Signature):
 
 
 _ROUND = VALUE_FRACTION - RESIDUAL.fraction
+"""Fraction bits of a table value that rounding drops."""
 
 _LUT_INPUTS = 6
 
 _TOTAL = ACTIVATION.width + 2
-"""Bits of an activation and a label together."""
+"""Bits of the sum of an activation and a label."""
 
 _EQUAL = range(MARGIN.width - 1, _TOTAL - 1, _LUT_INPUTS - 1)
-"""Where they fit `MARGIN`, all bits from its sign up are equal: so many from each of these, which is a LUT each."""
+"""The sum fits `MARGIN` if all bits from the sign bit of that format up are equal. They are compared in groups that
+start at these bits and overlap by one, each as wide as a LUT has inputs."""
 
 assert VALUE_FRACTION - LABEL.fraction == SLOPE.fraction > _ROUND - 1, "a label has the fraction bits of an intercept"
 
@@ -70,17 +70,19 @@ class _Shifts(NamedTuple):
     """The width of a segment, decoded."""
 
     here: Signal
-    """Bit i: it is 2^i; the last bit: so much that only the sign of a margin is left."""
+    """Bit i: the width is 2^i. The last bit: the width is so large that only the sign of a margin remains."""
     beyond: Signal
-    """Bits of a margin, below its sign, that are above what the table covers: set where one differs from the sign."""
+    """Mask of the bits of a margin that are above the range of the table: a margin is outside that range if one of them
+    differs from the sign."""
 
 
 class LossUnit(wiring.Component):
-    """``g = s·ψ(s·z − o) − c`` and ``δ = g · mantissa`` on eight samples at once.
+    """``g = s·ψ(s·z − o) − c`` and ``δ = g · mantissa`` on the eight samples of a micro-batch.
 
-    ψ is the loss table, one copy a bank. This is the way of the sums to the backward pass, so all that depends on the
-    label alone is done before the sum comes: −(z + o) = ~(z + o − 1) and −(slope·x) = ~slope·x + x, and the −1 and the
-    +x join what is added anyway. The stages, each ending in a register::
+    ψ is the loss table, of which each bank has a copy; s, o and c come from the label y, see
+    :class:`p4sgd.hw.spec.run.LabelMode`. Every cycle here delays the backward pass, so all that depends on the label
+    alone is computed before the sum comes. Negations cost no adder: −(z + o) = ~(z + o − 1) and −(slope·x) = ~slope·x +
+    x, and the −1 and the +x are part of sums that are formed anyway. The stages, each ending in a register::
 
         label:  s      s·(−o)         half − c + s
                          │                 │
@@ -91,24 +93,27 @@ class LossUnit(wiring.Component):
         5  saturate g
         6  g · mantissa
 
-    One micro-batch every two cycles; `LATENCY` cycles from ``sums`` to ``deltas``. Nothing here waits for the backward
-    pass, which has room for the deltas of every micro-batch in flight.
+    Throughput is one micro-batch every two cycles; ``deltas`` come `LATENCY` cycles after ``sums``. There is no
+    back-pressure: the backward pass has room for the deltas of every micro-batch in flight.
 
     Members
     -------
-    sums : In(stream of ArrayLayout(ACTIVATION, 8))
-    labels : In(stream of ArrayLayout(LABEL, 8))
-        One item each makes one item of ``deltas``.
-    deltas : Out(flow of ArrayLayout(DELTA, 8))
-    label_sign, label_offset, label_constant : In(1)
-        What the label is; see :class:`p4sgd.hw.spec.run.LabelMode`. Stable from before the first label comes.
-    mantissa : In(8)
-        Of the learning rate; stable.
-    table_shift : In(5)
-        log2 of a segment's width; stable.
-    table_write : In(TableWritePort)
-        Not while sums are under way.
-    saturated : Out(1)
+    sums
+        One `ACTIVATION` for each sample of a micro-batch.
+    labels
+        One `LABEL` for each sample. An item of ``sums`` and an item of ``labels`` make one item of ``deltas``.
+    deltas
+        One `DELTA` for each sample.
+    label_sign, label_offset, label_constant
+        Which of s, o and c are the label; see :class:`p4sgd.hw.spec.run.LabelMode`. Stable from before the first label
+        comes.
+    mantissa
+        Mantissa of the learning rate, `RATE_MANTISSA`; stable.
+    table_shift
+        log2 of the width of a segment; stable.
+    table_write
+        Access to the table; not while sums are under way.
+    saturated
         Pulse: a margin or a residual was saturated.
     """
 
@@ -145,7 +150,7 @@ class LossUnit(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
 
-        # A label is prepared as soon as it is there, and waits for its sum.
+        # A label is prepared as soon as it comes, and then waits for its sum.
         prepared = Signal()
         prepare = Signal()
         taken = Signal()
@@ -173,7 +178,7 @@ class LossUnit(wiring.Component):
         return m
 
     def _decode_shift(self, m: Module) -> _Shifts:
-        """Once for all banks, for it is a setting."""
+        """Decode the width of a segment, once for all banks since it is a setting."""
         most = MARGIN.width - 1
         shifts = _Shifts(Signal(most + 1, reset_less=True), Signal(most, reset_less=True))
         covered = self._config.segment_bits - 1
@@ -192,12 +197,13 @@ class LossUnit(wiring.Component):
         margin_saturated: Value,
         residual_saturated: Value,
     ) -> Signal:
-        """Build one sample's pipeline; returns its delta."""
+        """Build the pipeline of one sample; returns its delta."""
 
         def register(name: str, width: int) -> Signal:
             return Signal(signed(width), name=f"{name}_{bank}", reset_less=True)
 
-        # The label: whether s = −1; s·(−o), one less where s = −1; −c with the 1 that a negation lacks.
+        # The label: whether s = −1; s·(−o), less 1 if s = −1; −c, plus 1 if s = −1 since stage 3 inverts the intercept
+        # where it should negate.
         y = self.labels.payload[bank]
         z = self.sums.payload[bank]
         negate = Signal(name=f"negate_{bank}", reset_less=True)
@@ -213,8 +219,8 @@ class LossUnit(wiring.Component):
                 constant.eq(Mux(self.label_constant, ~y, -1) + lacking),
             ]
 
-        # 1: s·z − o = s·(z + s·(−o)). The flags are kept apart and asked one after the other: one of them all would
-        # be a LUT more in a row.
+        # 1: s·z − o = s·(z + s·(−o)). Each flag of a group of equal bits selects by itself ("keep" holds the tools to
+        # that): a single flag made of all of them would be one more LUT on the path.
         total = Signal(signed(_TOTAL), name=f"total_{bank}")
         differ = [Signal(name=f"differ_{bank}_{low}", attrs={"keep": 1}) for low in _EQUAL]
         margin = register("margin", MARGIN.width)
@@ -234,7 +240,7 @@ class LossUnit(wiring.Component):
             constant_1.eq(constant),
         ]
 
-        # 2: the segment, and all that is added besides the table's line
+        # 2: the segment; and all that is added to its line
         slope, intercept = self._look_up(m, bank, margin, shifts)
         margin_2 = register("margin_2", MARGIN.width)
         negate_2 = Signal(name=f"negate_2_{bank}", reset_less=True)
@@ -246,7 +252,7 @@ class LossUnit(wiring.Component):
             added.eq(Cat(half, constant_1).as_signed() + Mux(negate_1, margin, 0)),
         ]
 
-        # 3 and 4: the table's line, times s; −(a·x + b) = ~a·x + x + ~b + 1
+        # 3 and 4: the line of the segment, times s; −(a·x + b) = ~a·x + x + ~b + 1
         line_slope = register("slope", SLOPE.width)
         line_margin = register("margin_3", MARGIN.width)
         line_rest = register("rest", len(added) + 1)
@@ -258,7 +264,7 @@ class LossUnit(wiring.Component):
             value.eq(line_slope * line_margin + line_rest),
         ]
 
-        # 5 and 6: the half to round by is in already
+        # 5 and 6: the half for rounding has been added already, so dropping bits rounds half up
         rounded = value[_ROUND:].as_signed()
         residual = register("residual", RESIDUAL.width)
         delta = register("delta", DELTA.width)
@@ -270,8 +276,10 @@ class LossUnit(wiring.Component):
         return delta
 
     def _look_up(self, m: Module, bank: int, margin: Signal, shifts: _Shifts) -> tuple[Value, Value]:
-        """Slope and intercept of the segment that ``margin`` lies in, a cycle later."""
-        # Clamped to the table: its segments are numbered by a signed integer of so many bits.
+        """Slope and intercept of the segment that contains ``margin``, a cycle later."""
+        # Shift and clamp without a barrel shifter: every possible shift is gated by its bit of `here`, and the results
+        # are ORed. The segment is a signed integer until its top bit is inverted; outside of the table it is the
+        # first or the last.
         bits = self._config.segment_bits
         sign = margin[-1]
         moved = [(margin >> shift)[: bits - 1] & here.replicate(bits - 1) for shift, here in enumerate(shifts.here)]

@@ -1,11 +1,4 @@
-"""Round 3: the weights of an engine, and from gradients to new weights.
-
-How the weights are read.
-
-Round 3: from gradients to new weights.
-
-The weights of an engine.
-"""
+"""Round 3: the weights of an engine, and their update."""
 
 from typing import Any
 
@@ -24,11 +17,11 @@ __all__ = ["MODEL_READ_LATENCY", "Model", "ReadPort", "Update", "weights_layout"
 
 
 MODEL_READ_LATENCY = 2
-"""Cycles from an address to its data: block RAM with its output register."""
+"""Cycles from an address to its data: the memory has an output register."""
 
 
 def weights_layout(config: WorkerConfig) -> data.ArrayLayout:
-    """The weights of one chunk, lane 0 lowest."""
+    """Layout of the weights of one chunk, lane 0 lowest."""
     return data.ArrayLayout(signed(WEIGHT.width), config.lanes)
 
 
@@ -37,12 +30,12 @@ class ReadPort(wiring.Signature):
 
     Members
     -------
-    address : Out(chunk_bits)
-        Chunk to read, from the half that the top bit names where the model keeps two versions.
-    enable : Out(1)
-        The address is valid in this cycle.
-    data : In(weights_layout)
-        Weights of the chunk whose address was presented `MODEL_READ_LATENCY` cycles before.
+    address
+        Chunk to read. Where the model holds two versions, the top bit selects the half that holds one.
+    enable
+        ``address`` is valid in this cycle.
+    data
+        Weights of the chunk whose address came `MODEL_READ_LATENCY` cycles before.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -56,17 +49,19 @@ class ReadPort(wiring.Signature):
 
 
 _LOW = 17
-"""Bits of a weight that the first of two DSP48E2 multiplies: what its cascade to the second shifts by (UG579)."""
+"""Bits of a weight that the first of two DSP48E2 multiplies. The cascade to the second shifts by 17 (UG579)."""
 
 _KEEP_ALL = 1 << SHRINK.fraction
+"""The factor 1, as a `_RETAINED`."""
+
 _RETAINED = Fixed(SHRINK.fraction + 1, SHRINK.fraction, signed=False)
-"""The part of a weight that is kept: 1 − shrink, up to 1."""
+"""Format of the factor 1 − shrink that a weight is multiplied by, up to 1."""
 
 
 class Update(wiring.Component):
     """``w' = regularize(w − round(gradient · 2^-gradient_shift))`` on every lane, a chunk a cycle.
 
-    The stages of the pipeline, each ending in a register::
+    The stages, each ending in a register::
 
         1  >> 0, 8, 16, 24 of gradient_shift     6  low bits × retained
         2  >> 0, 2, 4, 6                         7  … + half; high bits × retained
@@ -74,27 +69,27 @@ class Update(wiring.Component):
         4  overflow?                             9  ± threshold
         5  saturate, or load                    10  0 if the sign changed
 
-    Rounding is the bit below the last that is kept, as a carry into the subtraction. The shrink is a multiplication by
-    what is retained, 1 − shrink: w − ⌊w·shrink + ½⌋ = ⌊w·(1 − shrink) + ½ − 2^-24⌋ in steps of a weight, which is
-    two DSP slices and no adder beside them. Where ``regularize`` is low all is retained and the threshold counts as 0.
+    Rounding takes no adder: the highest bit that is dropped is the carry into the subtraction. L2 multiplies by the
+    part of a weight that is retained, 1 − shrink: in steps of a weight, w − ⌊w·shrink + ½⌋ = ⌊w·(1 − shrink) + ½ −
+    2^-24⌋. That is two DSP slices, which add the constant too. L1 moves a weight towards 0 by the threshold, but not
+    past 0. Where ``regularize`` is low, all of a weight is retained and the threshold counts as 0.
 
-    Members
-    -------
-    gradients : In(ArrayLayout(signed(GRADIENT_BITS), lanes))
-    weights : In(ArrayLayout(signed(32), lanes))
+    Members ------- gradients
+        Exact gradients of a chunk.
+    weights
         Weights of the same chunk, `WEIGHTS_LATENCY` cycles after its gradients.
-    regularize : In(1)
+    regularize
         With the gradients: this is the end of a mini-batch.
-    gradient_shift : In(5), shrink : In(18), threshold : In(31)
-        Settings; stable.
-    load : In(1), loaded : In(ArrayLayout(signed(32), lanes))
-        These weights, instead of updated ones, `LOAD_LATENCY` cycles later, if ``regularize`` was low `LATENCY` cycles
-        before that.
-    updated : Out(ArrayLayout(signed(32), lanes))
+    gradient_shift, shrink, threshold
+        Settings, stable; ``shrink`` in the format `SHRINK`, ``threshold`` in steps of a weight.
+    load, loaded
+        With ``load``, ``loaded`` enters at stage 5 and leaves as ``updated`` `LOAD_LATENCY` cycles later.
+        ``regularize`` must have been low `LATENCY` cycles before that.
+    updated
         New weights, `LATENCY` cycles after the gradients.
-    saturated : Out(1)
-        A lane was saturated, `SATURATED_LATENCY` cycles after the gradients. Only meaningful for cycles whose gradients
-        were.
+    saturated
+        A lane was saturated, `SATURATED_LATENCY` cycles after the gradients. Valid only if there were gradients in that
+        cycle.
     """
 
     LATENCY = 10
@@ -134,9 +129,9 @@ class Update(wiring.Component):
         m = Module()
         final = pipeline(m, self.regularize, 7, "final", reset_less=True)
         retained = Signal(_RETAINED.width, reset_less=True)
-        low_factor = Signal(signed(_RETAINED.width + 1), reset_less=True)  # lines up with stage 5
+        low_factor = Signal(signed(_RETAINED.width + 1), reset_less=True)  # valid with the registers of stage 5
         high_factor = Signal.like(low_factor, reset_less=True)
-        distance = Signal(WEIGHT.width - 1, reset_less=True)  # lines up with stage 8
+        distance = Signal(WEIGHT.width - 1, reset_less=True)  # valid with the registers of stage 8
         m.d.sync += [
             retained.eq(_KEEP_ALL - self.shrink),
             low_factor.eq(Mux(final[4], retained, _KEEP_ALL)),
@@ -148,12 +143,13 @@ class Update(wiring.Component):
         return m
 
     def _lane(self, m: Module, lane: int, low_factor: Signal, high_factor: Signal, distance: Signal) -> Signal:
-        """Build one lane; returns its overflow flag, with the register of stage 4."""
+        """Build one lane; returns its overflow flag, a register of stage 4."""
 
         def register(stage: str, width: int) -> Signal:
             return Signal(signed(width), name=f"{stage}_{lane}", reset_less=True)
 
-        # One bit more at the low end: what it holds after the shift is the half to round by.
+        # Stages 1 to 3. One more bit at the low end: after the shift it holds the highest bit that was dropped, which
+        # decides the rounding.
         coarse = register("coarse", GRADIENT_BITS + 1)
         medium = register("medium", GRADIENT_BITS + 1)
         moved = register("moved", GRADIENT_BITS + 1)
@@ -174,6 +170,9 @@ class Update(wiring.Component):
             weight.eq(Mux(self.load, self.loaded[lane], saturate(checked, overflow, WEIGHT))),
         ]
 
+        # Stages 6 to 8: weight × retained, 32 × 25 bits, in two DSP slices. The first multiplies the low 17 bits, with
+        # a 0 in front as they are unsigned, and adds the constant to round by. The second multiplies the high bits a
+        # cycle later and adds the cascaded result of the first.
         product_bits = WEIGHT.width - _LOW + len(low_factor)
         low_product = register("low_product", _LOW + 1 + len(low_factor))
         low_sum = register("low_sum", len(low_product) + 1)
@@ -193,7 +192,7 @@ class Update(wiring.Component):
         inverted = Signal(signed(WEIGHT.width), name=f"inverted_{lane}")  # −distance − 1 unless negative
         m.d.comb += inverted.eq(Mux(shrunk[-1], distance, ~Cat(distance, 0)))
         m.d.sync += [
-            # Towards 0, which cannot overflow. It went past 0 if the sign changed.
+            # Stages 9 and 10. A step towards 0 cannot overflow. If it changes the sign, it went past 0.
             lowered.eq(add(shrunk, inverted, carry=~shrunk[-1])),
             negative.eq(shrunk[-1]),
             self.updated[lane].eq(Mux(lowered[-1] == negative, lowered, 0)),
@@ -210,36 +209,41 @@ class Model(wiring.Component):
                         ▲                         ▼
                         └──────────────────────  w_next
 
-    ``w`` holds the weights of the current mini-batch, which forward passes read; ``w_next`` collects updates. The last
-    update of a mini-batch (``final``) regularises and writes both, so ``w`` becomes ``w_next`` without a copy. With
-    ``write_half`` set the final update goes to the upper half of ``w``, where it leaves weights alone that forward
-    passes still read; the reader names the half by the top bit of its address.
+    ``w`` holds the weights that forward passes read, ``w_next`` collects the updates of a mini-batch. The last update
+    of a mini-batch (``final``) regularises and writes both memories, so ``w`` becomes equal to ``w_next`` without a
+    copy.
 
-    A gradient is written `WRITE_LATENCY` cycles after it came. The same chunk must not come again within
-    `UPDATE_SPACING` cycles; different chunks may come every cycle.
+    With staleness the forward pass of the next mini-batch is under way during that update and still reads the older
+    weights. So ``w`` then holds two versions, one in each half: the final update writes the half that ``write_half``
+    selects, and readers select theirs by the top bit of the address.
+
+    New weights are written `WRITE_LATENCY` cycles after their gradients. Gradients of the same chunk must be at least
+    `UPDATE_SPACING` cycles apart; different chunks may come in every cycle.
 
     Members
     -------
-    read : In(ReadPort)
-    gradients : In(GradientPort)
-    gradient_shift : In(5), shrink : In(18), threshold : In(31)
-        Settings; stable.
-    write_half : In(1)
-        Half of ``w`` that final updates go to; 0 unless the model has at most half of ``WorkerConfig.chunks``.
-    load : In(stream of weights_layout)
-        Chunk 0, 1, 2, … of both memories; always ready; not while gradients are under way.
-    load_clear : In(1)
+    read
+        Access to ``w``.
+    gradients
+        Gradients to update by.
+    gradient_shift, shrink, threshold
+        Settings, as of an `Update`; stable.
+    write_half
+        Half of ``w`` that final updates write; 0 unless the model has at most half of ``WorkerConfig.chunks``.
+    load
+        Chunk 0, 1, 2, … to write to both memories; always ready. Not while gradients are under way.
+    load_clear
         Pulse while ``load_busy`` is low: the next chunk loaded is chunk 0.
-    load_busy : Out(1)
+    load_busy
         A chunk was taken and is not yet written.
-    updated : Out(1)
-        Pulse: a chunk of ``w`` is being written by a final gradient. A read in the next cycle or later sees it.
-    updated_last : Out(1)
-        With ``updated``: it is the last chunk, and so the end of a mini-batch.
-    wrote_first, wrote_last : Out(1)
+    updated
+        Pulse: a final update is writing a chunk of ``w``. Reads from the next cycle on see it.
+    updated_last
+        With ``updated``: it is the last chunk, so the mini-batch ends.
+    wrote_first, wrote_last
         Pulse: the first or the last chunk of a micro-batch is being written.
-    saturated : Out(1)
-        Pulse: an update was saturated.
+    saturated
+        Pulse: a weight was saturated.
     """
 
     WRITE_LATENCY = Update.LATENCY
@@ -310,14 +314,14 @@ class Model(wiring.Component):
         ]
         m.d.sync += old.eq(next_read.data)
 
-        # Only `valid` needs a reset: the others matter where it is set.
+        # Only `valid` needs a reset: the others are ignored where it is low.
         valid = pipeline(m, self.gradients.valid, self.WRITE_LATENCY, "valid")
         final, last, chunk = (
             pipeline(m, getattr(self.gradients, name), self.WRITE_LATENCY, name, reset_less=True)[-1]
             for name in ("final", "last", "chunk")
         )
 
-        # Loaded weights pass the last stages of the update.
+        # Loaded weights enter the update at stage 5, so the memories need no multiplexer for their data.
         loading = Signal(Update.LOAD_LATENCY)
         loaded = loading[-1]
         load_chunk = Signal(config.chunk_bits)

@@ -1,9 +1,4 @@
-"""Weights between memory and the model.
-
-Weights from memory to the model.
-
-Weights from the model to memory.
-"""
+"""Loading of weights from memory into the model, and storing them back."""
 
 from typing import Any
 
@@ -19,17 +14,19 @@ __all__ = ["ModelLoader", "ModelStorer"]
 
 
 class ModelLoader(wiring.Component):
-    """Joins `WorkerConfig.weight_beats` beats of memory port 0 to the weights of one chunk, the first beat lowest.
+    """Joins `WorkerConfig.weight_beats` beats from memory port 0 to the weights of one chunk, the first beat lowest.
 
-    Takes the beats of a chunk in as many cycles and pauses for one while the chunk is taken; latency 1 cycle after the
-    last beat. The model is loaded once a run.
+    A chunk takes a cycle for each beat, and one in which the model takes it; it is available 1 cycle after its last
+    beat. The model is loaded once a run, so this need not be faster.
 
     Members
     -------
-    beats : In(stream of unsigned(port_bits))
-    chunks : Out(stream of weights_layout)
-    zero : In(1)
-        Pulse while no beats come: ``chunks`` shows zeros.
+    beats
+        Beats of memory.
+    chunks
+        Weights, chunk by chunk.
+    zero
+        Pulse while no beats come: set ``chunks.payload`` to zeros, to clear the model.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -67,22 +64,24 @@ class ModelStorer(wiring.Component):
     """Writes the weights of ``chunks`` chunks to memory, one AXI burst a chunk.
 
     A chunk is `WorkerConfig.weight_beats` beats, at most 256 bytes and aligned to its size, so no burst crosses a 4 KiB
-    boundary. 9 cycles a chunk, or 13 with two ports an engine, with a memory that is always ready: the model is stored
-    once a run.
+    boundary. A chunk takes 9 cycles, or 13 with two ports an engine, if the memory is always ready. The model is stored
+    once a run, so this need not be faster.
 
     Members
     -------
-    memory : Out(AXI4, write channels)
-    weights : Out(ReadPort)
-    start : In(1)
+    memory
+        Write channels of memory port 0.
+    weights
+        Access to the model.
+    start
         Pulse while idle.
-    chunks : In(17)
+    chunks
         Chunks to store, at least 1; stable.
-    base : In(64)
+    base
         Byte address, a multiple of 4096; stable.
-    done : Out(1)
+    done
         Pulse: all is written and acknowledged.
-    error : Out(1)
+    error
         Pulse: a response was not OKAY.
     """
 

@@ -15,32 +15,37 @@ __all__ = ["PartialSum"]
 
 
 _LOW = 32
+"""Bits of the low half of a sum."""
+
 _BASE_SHIFT = WEIGHT.fraction - ACTIVATION.fraction
+"""Fraction bits that rounding drops, besides those of the features."""
 
 
 class PartialSum(wiring.Component):
-    """Adds the dot products of the engines, rounds half up to `ACTIVATION`, clamps to ±``limit``.
+    """Sum of the engines' dot products, rounded half up to `ACTIVATION` and clamped to ±``limit``.
 
-    Sums are wider than one carry chain, so low and high halves are added apart. The stages on each bank, each ending
-    in a register::
+    The sums are too wide for one carry chain, so their low and high halves are added separately. The stages on each
+    bank, each ending in a register::
 
         dots ──▶ register ──▶ FIFO ─┬▶ AdderTree of low halves ──▶ + half ──┐
                                     └▶ AdderTree of high halves ────────────┴▶ carry ─┐
                         partials ◀── FIFO ◀── clamp ◀── compare with ±limit ◀─ shift ◀┘
 
-    One micro-batch a cycle; `latency` cycles from the last engine's ``dots`` to ``partials``. Every FIFO has room for
-    all micro-batches that may be in flight, so nothing here ever waits.
+    Throughput is one micro-batch a cycle; ``partials`` come `latency` cycles after the last engine's ``dots``. Every
+    FIFO has room for all micro-batches that may be in flight, so no stage ever waits.
 
     Members
     -------
-    dots : In(flow of ArrayLayout(signed(dot_bits), 8)).array(engines)
-        One item of each engine makes one partial. At most `WorkerConfig.in_flight` may be ahead of ``partials``.
-    partials : Out(stream of ArrayLayout(ACTIVATION, 8))
-    precision : In(4), signed : In(1)
-        Settings; stable. The shift is 7 + precision − signed.
-    limit : In(31)
+    dots
+        For each engine, one exact dot product for each sample of a micro-batch. At most `WorkerConfig.in_flight`
+        micro-batches may be ahead of ``partials``.
+    partials
+        One `ACTIVATION` for each sample of a micro-batch.
+    precision, signed
+        Settings of the run, stable. The sums are shifted by 7 + precision − signed bits.
+    limit
         Largest magnitude of a partial; stable.
-    clamped : Out(1)
+    clamped
         Pulse: a partial was clamped.
     """
 
@@ -68,14 +73,14 @@ class PartialSum(wiring.Component):
 
     @staticmethod
     def latency(config: WorkerConfig) -> int:
-        """Cycles from the last engine's dots to the partials."""
+        """Cycles from the last engine's dot products to the partials."""
         return 2 + tree_latency(config.engines) + 5 + 1
 
     def elaborate(self, platform: object) -> Module:
         config = self._config
         m = Module()
 
-        # Engines are far apart on the chip and not in step.
+        # Engines are far apart on the chip, hence the register, and not in step, hence the FIFO.
         queues = []
         for index, engine in enumerate(self.dots):
             queue = RegisteredValidFIFO(BANKS * config.dot_bits, config.in_flight)
@@ -91,8 +96,8 @@ class PartialSum(wiring.Component):
             m.d.comb += queue.o.ready.eq(taken)
         valid = pipeline(m, taken, self._tree_latency + 5, "valid")[-1]
 
-        shift = Signal(range(MAX_PRECISION + 1), reset_less=True)  # beyond _BASE_SHIFT
-        too_little = config.engines << (_LOW - 1)  # see _bank
+        shift = Signal(range(MAX_PRECISION + 1), reset_less=True)  # in addition to _BASE_SHIFT
+        too_little = config.engines << (_LOW - 1)  # what the sum of low halves lacks, see _bank
         half = Signal(range(too_little + (1 << (_BASE_SHIFT + MAX_PRECISION))), reset_less=True)
         lowest = Signal(signed(ACTIVATION.width), reset_less=True)
         m.d.sync += [
@@ -122,10 +127,11 @@ class PartialSum(wiring.Component):
     def _bank(
         self, m: Module, bank: int, dots: list[Value], shift: Signal, half: Signal, lowest: Signal, clamped: Value
     ) -> Signal:
-        """Build one bank; returns its partial, with ``clamped`` in the same cycle."""
+        """Build one bank; returns its partial. ``clamped`` is set in the same cycle."""
         engines = self._config.engines
         high_bits = self._config.dot_bits - _LOW
-        # The tree adds signed numbers: a low half as one is 2^31 too little, which `half` makes up for.
+        # The tree adds signed numbers, low halves are unsigned. Inverting the top bit subtracts 2^31 and makes a low
+        # half a signed number of 32 bits; `half` adds 2^31 for every engine.
         lows = AdderTree(engines, _LOW)
         highs = AdderTree(engines, high_bits)
         m.submodules[f"lows{bank}"] = lows
@@ -145,7 +151,8 @@ class PartialSum(wiring.Component):
             total.eq(Cat(low[:_LOW], (high + (low >> _LOW))[: highs.out_width + 1])),
             rounded.eq(total[_BASE_SHIFT:].as_signed() >> shift),
         ]
-        # Where it fits the width of an activation, compare; where not, its sign says which limit it takes.
+        # A sum that fits the width of an activation is compared with the limits. Of one that does not, the sign says
+        # which limit it takes. So the comparisons are no wider than an activation.
         above = Signal(name=f"above_{bank}", reset_less=True)
         below = Signal(name=f"below_{bank}", reset_less=True)
         fits = Signal(name=f"fits_{bank}", reset_less=True)

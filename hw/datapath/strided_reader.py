@@ -1,4 +1,4 @@
-"""Reading memory in order, in groups of beats at a fixed distance."""
+"""Strided reads of memory: groups of beats at a fixed distance, in order."""
 
 from typing import Any
 
@@ -22,13 +22,15 @@ _GROUP_BITS = _GROUP_BEATS.bit_length()
 class StridedReader(wiring.Component):
     """Reads ``bursts`` groups of ``burst_beats`` consecutive beats that start ``stride_beats`` beats apart.
 
-    With ``burst_beats == stride_beats`` the groups touch and are read as one sequence, in AXI bursts of `burst_limit`
-    beats, or of 4 KiB if that is less; else each group is a burst of its own, or two where it crosses a 4 KiB boundary.
-    A burst is requested only when the FIFO has room for the longest of the run, so the ``r`` channel is never held up.
+    Of lines, a group is the planes of a chunk that the run uses, and the stride is the planes that are stored. If
+    ``burst_beats == stride_beats``, the groups are adjacent and are read as one sequence, in AXI bursts of
+    `burst_limit` beats or 4 KiB, whichever is less. Otherwise each group is a burst of its own, or two where a 4 KiB
+    boundary cuts it. A burst is requested only when the FIFO has room for the longest burst of the run, so the ``r``
+    channel never waits.
 
-    A request takes 2 cycles to plan and issue, or 1 where it is for a group of a single beat that the next does not
-    touch: so requests keep pace with data, one beat a cycle, for groups of any shape, but for a cycle or two where a
-    4 KiB boundary cuts a group. Data pass the FIFO in 2 cycles.
+    A request takes 2 cycles, to plan and to issue it, or 1 for groups of a single beat that are not adjacent. So
+    requests keep up with a beat a cycle for groups of any shape, but for a cycle or two where a 4 KiB boundary cuts a
+    group. Beats pass the FIFO in 2 cycles.
 
     Parameters
     ----------
@@ -37,27 +39,34 @@ class StridedReader(wiring.Component):
     fifo_beats
         Depth of the FIFO, a power of two: beats that may be under way.
     burst_limit
-        Most beats of a burst, a power of two: at least 8, the longest group, and at most half the FIFO, so that one
-        burst arrives while the next is requested.
+        Most beats of a burst, a power of two. At least 8, the longest group; at most half the FIFO, so that one burst
+        arrives while the next is requested.
 
     Members
     -------
-    memory : Out(AXI4, read channels)
-    start : In(1)
-        Pulse while not busy; the five inputs below are taken with it.
-    base : In(64)
-        Byte address of the first group, a multiple of 4096. The last beat is within the same 2^48 bytes.
-    burst_beats, stride_beats : In(4)
-        Beats of a group and between starts of groups; 1 ≤ burst_beats ≤ stride_beats ≤ 8.
-    bursts : In(40)
+    memory
+        Read channels of the memory port.
+    start
+        Pulse while not busy: begin. Samples the four settings below.
+    base
+        Byte address of the first group, a multiple of 4096. All beats must be within the same 2^48 bytes.
+    burst_beats, stride_beats
+        Beats of a group, and from the start of one to the start of the next; 1 ≤ burst_beats ≤ stride_beats ≤ 8.
+    bursts
         Groups to read, at least 1.
-    stop : In(1)
-        Pulse: request no more. What is under way still comes, and must be taken.
-    data : Out(stream of unsigned(data_bits))
-    busy : Out(1)
-        From the cycle after ``start`` until 2 cycles after the last beat has been taken.
-    error : Out(1)
-        Pulse: a response was not OKAY. The data go on all the same.
+    stop
+        Pulse: request no more. Beats that were requested still come, and must be taken.
+    data
+        The beats.
+    busy
+        High from the cycle after ``start`` until 2 cycles after the last beat was taken.
+    error
+        Pulse: a response was not OKAY. Its data are passed on all the same.
+
+    Raises
+    ------
+    ValueError
+        If ``fifo_beats`` or ``burst_limit`` is outside its range.
     """
 
     def __init__(self, data_bits: int, *, fifo_beats: int = 128, burst_limit: int = 64) -> None:
@@ -99,28 +108,32 @@ class StridedReader(wiring.Component):
         m = Module()
         size = self._bus.size
         page_bits = BOUNDARY.bit_length() - 1 - size
-        # Groups that touch are read as blocks: pages are multiples of them, so no boundary cuts one.
+        # Adjacent groups are read as blocks. A page of 4 KiB is a multiple of a block, so no boundary cuts one.
         block = min(self._burst_limit, 1 << page_bits)
         block_bits = block.bit_length() - 1
 
-        # Addresses count in beats; what is above the carry width stays that of the base.
+        # Addresses count beats. The bits above the width of the counter stay those of the base, which keeps the carry
+        # chain short.
         address = Signal(ADDRESS_CARRY_BITS - size, reset_less=True)
         high = Signal(64 - ADDRESS_CARRY_BITS, reset_less=True)
         group_beats = Signal(range(block + 1), reset_less=True)
         distance = Signal(range(block + 1), reset_less=True)  # between starts of groups
         touching = Signal(reset_less=True)
         last_beats = Signal(range(block + 1), reset_less=True)  # of the last block
-        single = Signal(reset_less=True)  # groups are single beats and do not touch
-        needed = Signal(range(block + 1), reset_less=True)  # room for a request, and for one made just before if single
-        more_needed = Signal(range(2 * block + 1), reset_less=True)  # and for one made a cycle earlier
-        crosses = Signal(_GROUP_BEATS, reset_less=True)  # by its place in the last beats of a page: a group is cut
+        single = Signal(reset_less=True)  # groups are single beats and not adjacent
+        # Room for the next request and, with single beats, for one that is made just before it; `more_needed` is also
+        # for one that is made in the cycle of the comparison.
+        needed = Signal(range(block + 1), reset_less=True)
+        more_needed = Signal(range(2 * block + 1), reset_less=True)
+        crosses = Signal(_GROUP_BEATS, reset_less=True)  # bit i: a group that starts i beats into the last 8 is cut
         multiplier = Signal(_GROUP_BITS, reset_less=True)
         addend = Signal(COUNT_BITS + _GROUP_BITS, reset_less=True)
-        # First the beats of the run less one; then the groups after the next one, negative when there is no next one.
+        # First the beats of the run less one, multiplied bit by bit. From DIVIDE on the groups after the next one, so
+        # negative if the current one is the last.
         left = Signal(signed(COUNT_BITS + _GROUP_BITS + 1), reset_less=True)
         last = left[-1]
 
-        # The group, and the request that is planned for it or for the part before a boundary.
+        # The current group, and the request planned for it, or for its part before a boundary.
         beats_left = Signal(range(block + 1), reset_less=True)
         to_next = Signal(range(block + 1), reset_less=True)  # beats to the next group
         beats = Signal(range(block + 1), reset_less=True)
@@ -128,8 +141,8 @@ class StridedReader(wiring.Component):
         ends_group = Signal(reset_less=True)
         requested = self.memory.ar.valid & self.memory.ar.ready
 
-        # Room not yet promised to a burst, and whether there was enough for the next in the cycle before, so that the
-        # comparison has that cycle to itself.
+        # Room in the FIFO that no burst has been promised. The comparison has a cycle to itself, in which `room` does
+        # not yet reflect a request: hence `more_needed`.
         room = Signal(range(self._fifo_beats + 1), init=self._fifo_beats)
         freed = Signal()
         enough = Signal()
@@ -146,11 +159,11 @@ class StridedReader(wiring.Component):
             self.memory.ar.payload.burst.eq(BURST_INCR),
         ]
 
-        # Only a group that starts in the last beats of a page can be cut.
+        # Only a group that starts in the last 8 beats of a page can be cut.
         place = address[: _GROUP_BITS - 1]
         to_boundary = _GROUP_BEATS - place
         cut = address[_GROUP_BITS - 1 : page_bits].all() & crosses.bit_select(place, 1)
-        asks = Signal()  # for a valid request in the next cycle, if there is room
+        asks = Signal()  # request in the next cycle, if there is room
         m.d.sync += self.memory.ar.valid.eq((self.memory.ar.valid & ~self.memory.ar.ready) | (asks & enough))
         stopping = Signal()
         with m.If(self.stop):
@@ -210,7 +223,7 @@ class StridedReader(wiring.Component):
                     m.d.sync += [beats.eq(to_boundary), advance.eq(to_boundary)]
                 m.next = "REQUEST"
             with m.State("REQUEST"):
-                # The plan of a single beat holds for the next one too.
+                # The plan of a single beat is good for the next one too.
                 m.d.comb += asks.eq((~self.memory.ar.valid | (single & ~last)) & ~stopping)
                 with m.If(requested):
                     m.d.sync += [
@@ -224,7 +237,7 @@ class StridedReader(wiring.Component):
                         m.next = "IDLE"
                     with m.Elif(~single):
                         m.next = "PLAN"
-                with m.If(stopping & (requested | ~self.memory.ar.valid)):  # an offer is not withdrawn
+                with m.If(stopping & (requested | ~self.memory.ar.valid)):  # AXI forbids withdrawing a request
                     m.next = "IDLE"
 
         m.submodules.fifo = fifo = SyncFIFOBuffered(width=self._bus.data_bits, depth=self._fifo_beats)
