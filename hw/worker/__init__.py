@@ -1,1 +1,1 @@
-"""Worker: engines, sequencing, counters and the top level."""
+"""The worker: engines, the order of a run, counters and the top level."""

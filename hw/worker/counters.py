@@ -1,4 +1,4 @@
-"""Where the cycles of a run go."""
+"""Cycle and packet counters of a run."""
 
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
@@ -14,32 +14,33 @@ __all__ = ["Counters"]
 
 
 class Counters(wiring.Component):
-    """Counts cycles by cause and packets, from the start of a run to its end.
+    """Counters of a run: its cycles by cause, its packets and dropped frames.
 
-    Every cycle of a run has exactly one cause, so the causes sum to ``CYCLES``. Training cycles are judged at engine
-    0's forward pass: it took a line (busy); else its last line is gone (drain); else no line was there (memory); else
-    it had to wait, for sums that had not come (network), or for the backward pass (chaining). The cycles before the
-    first line is asked for belong to the run's preparation (model).
+    Every cycle of a run has exactly one cause, so the causes add up to ``CYCLES``. Training cycles are judged by the
+    forward pass of engine 0. It takes a line (busy); or its last line is gone (drain); or there is no line (memory); or
+    the line waits for sums that have not come (network) or for the backward pass (chaining). The cycles before the
+    first line is requested belong to the preparation of the run (model).
 
-    What is shown follows the counters while no run is under way, at most `END_CYCLES` behind, and stands still during
-    a run, but for the moments of ``snapshot``: all counters of one moment, however long the host takes to read them.
+    Between runs the outputs follow the counters, at most `END_CYCLES` behind. During a run they change only at a
+    ``snapshot``, so all are of one moment, however long the host takes to read them.
 
     Members
     -------
-    clear : In(1)
+    clear
         Pulse at the start of a run.
-    snapshot : In(1)
-        Pulse: show the counters as they are.
-    phase : In(Phase)
-    took_line, lines_left, line_waiting : In(engines)
-        As in `EngineState`, of each engine.
-    awaiting_sums : In(1), in_flight : In(16)
+    snapshot
+        Pulse: update the outputs.
+    phase
+        What the worker is doing.
+    took_line, lines_left, line_waiting
+        Bit e: the flag of engine e, as in `EngineState`.
+    awaiting_sums, in_flight
         As in `EngineState`, of engine 0.
-    sent, resent, received, dropped : In(1), drop : In(Drop)
-        Pulses of the endpoint, and why a packet was dropped.
-    most_in_flight : Out(16)
-        Most micro-batches that engine 0 has had in flight in the run.
-    <counter> : Out(48)
+    sent, resent, received, dropped, drop
+        Pulses of the endpoint, and the `DropReason` of the frame that was dropped.
+    most_in_flight
+        Largest ``in_flight`` of the run.
+    <counter>
         One output for each of `p4sgd.hw.spec.registers.counters`, in lower case.
     """
 
@@ -79,7 +80,7 @@ class Counters(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         running = self.phase != Phase.IDLE
-        begun = Signal()  # the engines have begun to read lines
+        begun = Signal()  # the engines have requested lines
         training = Signal()
         m.d.comb += training.eq((self.phase == Phase.TRAIN) & (begun | self.lines_left[0]))
         with m.If(self.clear):

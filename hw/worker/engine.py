@@ -1,9 +1,4 @@
-"""One engine: memory ports and the datapath they feed.
-
-What the worker tells its engines, and what they say of themselves.
-
-One engine: memory ports and the datapath they feed.
-"""
+"""An engine: its memory ports and the datapath behind them."""
 
 from typing import Any
 
@@ -42,22 +37,22 @@ ENGINE_SETTINGS = data.StructLayout(
         "stale": unsigned(1),
     }
 )
-"""Settings of a run, stable from its start to its end; ``total_chunks`` is the number of chunks of the run."""
+"""Settings of a run, stable from its start to its end. ``total_chunks`` counts the chunks of all micro-batches."""
 
 
 class EngineCommands(wiring.Signature):
-    """Pulses from the worker to its engines.
+    """Commands from the worker to its engines: pulses.
 
     Members
     -------
-    load, zero : Out(1)
+    load, zero
         Fill the model from memory, or with zeros.
-    train : Out(1)
-        Do the run.
-    store : Out(1)
+    train
+        Read the lines of the run and train on them.
+    store
         Write the model to memory.
-    abort : Out(1)
-        Give up what was begun, but not a store; idle when nothing more will come from memory. Then a reset must follow.
+    abort
+        Stop, except for a store. The engine is idle when nothing more will come from memory; a reset must follow.
     """
 
     def __init__(self) -> None:
@@ -65,21 +60,26 @@ class EngineCommands(wiring.Signature):
 
 
 class EngineState(wiring.Signature):
-    """What the worker sees of an engine, each from a register.
+    """What the worker sees of an engine, all from registers.
 
     Members
     -------
-    idle : Out(1)
+    idle
         No command is under way.
-    weight_saturated, memory_error : Out(1)
-        Pulses.
-    took_line, lines_left, line_waiting, awaiting_sums : Out(1)
-        For the counters: a line was taken; not all lines of the run were, until 2 cycles after the last; one is there;
-        if it must wait, it is for sums that have not come.
-    <event> : Out(1)
-        Pulses, one for each of `ENGINE_EVENTS`.
-    in_flight : Out(range(in_flight + 1))
-        Micro-batches between the start of their forward and of their backward pass.
+    weight_saturated, memory_error
+        Pulses: a weight was saturated; a memory port got an error.
+    took_line
+        A line was taken.
+    lines_left
+        Lines of the run are left; falls 2 cycles after the last was taken.
+    line_waiting
+        A line has come from memory.
+    awaiting_sums
+        If that line must wait, it is for sums that have not come.
+    <event>
+        Pulse for each of `ENGINE_EVENTS`.
+    in_flight
+        Micro-batches between the start of their forward pass and the start of their backward pass.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -97,7 +97,7 @@ class EngineState(wiring.Signature):
 
 
 class Engine(wiring.Component):
-    """Reads lines and turns them into partial dot products and, when the deltas come back, into updated weights::
+    """Reads lines, turns them into dot products, and updates its weights when the deltas come back::
 
                      ┌─────────┐ lines ┌────────────┐ dots
         memory(s) ──▶│ readers ├──────▶│ DotProduct ├──────▶
@@ -114,25 +114,30 @@ class Engine(wiring.Component):
         memory    ◀──────────────────────┼────────┤ storer │
                                          └──      └────────┘
 
-    An engine is a chip region of its own: every input but those of the memory ports goes into a register and every
-    output comes out of one, but for the length of a burst, a subtraction away. A micro-batch begins only if fewer than
-    `WorkerConfig.in_flight` others are between the start of their forward pass and the start of their backward pass, so
-    that dots and deltas always find room.
+    An engine is meant to be placed as a region of the chip: every input but those of the memory ports goes into a
+    register, and every output comes from one, except for the length of a burst, which comes from a subtraction.
+
+    A micro-batch begins only if fewer than `WorkerConfig.in_flight` others are between the start of their forward pass
+    and the start of their backward pass. So there is always room for its dot products and deltas.
 
     Members
     -------
-    memory : Out(AXI4), extra_memory : Out(AXI4, read channels).array(ports − 1)
-        Port 0 and the others. Port i reads part i of every line; port 0 reads and writes the model too.
-    dots : Out(flow of ArrayLayout(signed(dot_bits), 8))
-        Exact dot products, one item a micro-batch.
-    deltas : In(flow of ArrayLayout(DELTA, 8))
-        Answers in the same order.
-    settings : In(ENGINE_SETTINGS)
-    lines_address : In(64).array(ports), model_address : In(64)
-        Byte addresses, multiples of 4096.
-    commands : In(EngineCommands)
-        One-cycle pulses; all but ``abort`` are given while ``state.idle``, which falls at most 3 cycles later.
-    state : Out(EngineState)
+    memory
+        Memory port 0: its part of every line, and the model.
+    extra_memory
+        The other memory ports. Port i reads part i of every line.
+    dots
+        Exact dot products, an item for each micro-batch.
+    deltas
+        The deltas of the micro-batches, in the same order.
+    settings
+        Settings of the run.
+    lines_address, model_address
+        Byte addresses, multiples of 4096; of the lines, one for each port.
+    commands
+        Pulses. All but ``abort`` only while ``state.idle``, which falls at most 3 cycles later.
+    state
+        What the worker sees of the engine.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -173,9 +178,9 @@ class Engine(wiring.Component):
         m.submodules.model = model = Model(config)
         m.submodules.loader = loader = ModelLoader(config)
         m.submodules.storer = storer = ModelStorer(config)
-        m.submodules.chaining = chaining = Scoreboard(config)
+        m.submodules.chaining = scoreboard = Scoreboard(config)
 
-        # From far away.
+        # Inputs cross the chip, so they go into registers first.
         settings: Any = Signal(ENGINE_SETTINGS, reset_less=True)
         lines_address = [Signal(64, name=f"lines_address{index}", reset_less=True) for index in range(config.ports)]
         model_address = Signal(64, reset_less=True)
@@ -198,34 +203,35 @@ class Engine(wiring.Component):
             *(unit.precision.eq(settings.precision) for unit in (forward, backward)),
             *(unit.signed.eq(settings.signed) for unit in (forward, backward)),
             *(unit.micro_batches.eq(settings.micro_batches) for unit in (forward, backward)),
-            *(unit.chunks.eq(settings.chunks) for unit in (forward, backward, chaining, storer)),
-            *(unit.start.eq(commands.train) for unit in (forward, backward, chaining)),
+            *(unit.chunks.eq(settings.chunks) for unit in (forward, backward, scoreboard, storer)),
+            *(unit.start.eq(commands.train) for unit in (forward, backward, scoreboard)),
             model.gradient_shift.eq(settings.gradient_shift),
             model.shrink.eq(settings.shrink),
             model.threshold.eq(settings.threshold),
-            model.write_half.eq(chaining.write_half),
-            chaining.stale.eq(settings.stale),
-            chaining.reload.eq(commands.load | commands.zero),
-            chaining.spend.eq(forward.took & forward.first_plane & forward.first_micro_batch),
-            chaining.read_all.eq(forward.took & forward.last_line & forward.last_micro_batch),
-            chaining.earn.eq(model.updated),
-            chaining.earned_last.eq(model.updated_last),
-            forward.permit_chunk.eq(~forward.first_micro_batch | chaining.credit),
+            model.write_half.eq(scoreboard.write_half),
+            scoreboard.stale.eq(settings.stale),
+            scoreboard.reload.eq(commands.load | commands.zero),
+            scoreboard.spend.eq(forward.took & forward.first_plane & forward.first_micro_batch),
+            scoreboard.read_all.eq(forward.took & forward.last_line & forward.last_micro_batch),
+            scoreboard.earn.eq(model.updated),
+            scoreboard.earned_last.eq(model.updated_last),
+            forward.permit_chunk.eq(~forward.first_micro_batch | scoreboard.credit),
         ]
 
-        # Micro-batches whose dots or deltas may be under way.
+        # Micro-batches in flight: their dot products or deltas may need room in a FIFO.
         in_flight = Signal(range(config.in_flight + 1))
         begins = forward.took & forward.first_plane & forward.first_chunk
-        awaited = Signal(range(config.in_flight + 1))  # those whose deltas have not come
+        awaited = Signal(range(config.in_flight + 1))  # of these, those whose deltas have not come
         m.d.sync += [
             in_flight.eq(in_flight + begins - backward.began),
             awaited.eq(awaited + begins - backward.deltas.valid),
         ]
         m.d.comb += forward.permit_micro_batch.eq(in_flight != config.in_flight)
 
-        # What keeps the next line: the weights of its chunk, for which all sums of the mini-batch before must have come
-        # (of the one before that with staleness, while those of the one before may be missing), or a place, for which
-        # the backward pass waits if it does not run.
+        # For the counters: does the next line, if it must wait, wait for sums? It may lack the weights of its chunk.
+        # Then it waits for sums while some of the mini-batch before have not come; with staleness, while some of the
+        # one before that have not, since those of the one before may be missing. Otherwise it waits for room, which
+        # the backward pass makes; that waits for sums unless it is busy.
         awaiting = Signal()
         may_miss = Signal.like(settings.micro_batches, reset_less=True)
         m.d.sync += may_miss.eq(Mux(settings.stale, settings.micro_batches, 0))
@@ -237,10 +243,10 @@ class Engine(wiring.Component):
         self._feed(m, readers, forward, loader, loading, aborting)
         self._plan(m, readers, settings, commands, lines_address, model_address)
 
-        # The model is written by the loader, zeros included; it is read forward, or stored.
+        # The loader writes the model, zeros too. The forward pass and the storer share its read port.
         half = Signal(config.chunk_bits)
         m.d.comb += [
-            half[-1].eq(Mux(storing, chaining.latest_half, chaining.read_half)),
+            half[-1].eq(Mux(storing, scoreboard.latest_half, scoreboard.read_half)),
             storer.base.eq(model_address),
             storer.start.eq(commands.store),
             loader.zero.eq(commands.zero),
@@ -282,10 +288,10 @@ class Engine(wiring.Component):
                 m.d.comb += zeroing.eq(chunks_left != 0)
                 with m.If(loaded):
                     m.next = "IDLE"
-            with m.State("TRAIN"):  # the last line spends a credit before its reader is idle
+            with m.State("TRAIN"):  # a reader is busy until its last line has spent a credit, so `settled` is not early
                 with m.If(commands.abort):
                     m.next = "ABORT"
-                with m.Elif(~reading & chaining.settled):
+                with m.Elif(~reading & scoreboard.settled):
                     m.next = "IDLE"
             with m.State("STORE"):
                 m.d.comb += storing.eq(1)
@@ -319,7 +325,7 @@ class Engine(wiring.Component):
         return m
 
     def _connect_memory(self, m: Module, readers: list[StridedReader], storer: ModelStorer) -> None:
-        """Readers own the read channels of their ports, the storer the write channels of port 0."""
+        """Connect the readers to the read channels of their ports, and the storer to the write channels of port 0."""
         for port, reader in zip((self.memory, *self.extra_memory), readers, strict=True):
             for channel in ("ar", "r"):
                 wiring.connect(m, getattr(reader.memory, channel), wiring.flipped(getattr(port, channel)))
@@ -335,7 +341,7 @@ class Engine(wiring.Component):
         loading: Signal,
         aborting: Signal,
     ) -> None:
-        """What the readers fetch goes to the forward pass, from port 0 to the loader while it loads, or away."""
+        """Pass data read to the forward pass or, while loading, to the loader; discard them while aborting."""
         all_valid = Cat(reader.data.valid for reader in readers).all()
         m.d.comb += [
             forward.lines.payload.eq(Cat(reader.data.payload for reader in readers)),
@@ -356,7 +362,7 @@ class Engine(wiring.Component):
         lines_address: list[Signal],
         model_address: Signal,
     ) -> None:
-        """What to read: the weights of all chunks, or the planes wanted of every chunk of the run."""
+        """Set what the readers read: the weights of all chunks, or the wanted planes of all chunks of the run."""
         weight_beats_bits = (self._config.weight_beats - 1).bit_length()
         for index, (reader, address) in enumerate(zip(readers, lines_address, strict=True)):
             m.d.comb += [

@@ -1,4 +1,4 @@
-"""When the forward pass may read the weights of a chunk, and which version of them."""
+"""Scoreboard of weights: which chunks are final for the next mini-batch, and where each version lies."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
@@ -10,46 +10,48 @@ __all__ = ["Scoreboard"]
 
 
 class Scoreboard(wiring.Component):
-    """Lets the forward pass of a mini-batch chase the last backward pass of the one before, chunk by chunk.
+    """Scoreboard of weights, by which a forward pass follows the backward pass before it chunk by chunk.
 
-    One credit stands for one chunk whose weights are those of the mini-batch to come. A run begins with a credit for
-    every chunk; the first micro-batch of a mini-batch spends them, the last backward pass earns them::
+    The forward pass of a mini-batch may read a chunk as soon as the last backward pass of the mini-batch before has
+    made its weights final. Both passes go through the chunks in order, so a count of the final chunks not yet read
+    replaces a bit for each. It is kept as credits: a final update earns one, the first micro-batch of a mini-batch
+    spends one for every chunk. A run of C chunks begins with C credits::
 
-        micro-batch     first          others          last backward pass
-        credits         C ──▶ 0        0 (not asked)   0 ──▶ C
+        micro-batch     first          others           last backward pass
+        credits         C ──▶ 0        0, not needed    0 ──▶ C
 
-    Other micro-batches need no credit: their weights do not change before their own sums have come. At the end of a
-    run all credits are back, which is how the worker knows that every update is done.
+    The other micro-batches need no credits, because weights do not change before all sums of the mini-batch have come.
+    At the end of a run all credits are back, which tells the engine that every update is done.
 
-    With ``stale`` a run begins with two credits for every chunk, so the forward pass is a mini-batch ahead and reads
-    weights that lack one update: mini-batch k reads version k − 1 (0 and 1 both read version 0). Two versions are
-    then in use, each in a half of the model memory: version v + 1 overwrites v − 1, which mini-batch v read to its end
-    before its last backward pass began.
+    With ``stale`` a run begins with 2·C credits, so the forward pass may be a mini-batch ahead, on weights that lack
+    one update: mini-batch k reads version k − 1, or 0 for the first two. Two versions are then in use, one in each half
+    of the model memory. Version v + 1 overwrites version v − 1, which mini-batch v has read to its end before its last
+    backward pass begins.
 
     Members
     -------
-    start : In(1)
+    start
         Pulse before a run.
-    reload : In(1)
-        Pulse: the model is being loaded or cleared, which is done to the lower half.
-    stale : In(1), chunks : In(17)
-        Settings; stable.
-    spend : In(1)
+    reload
+        Pulse: the model is being loaded or cleared, in the lower half.
+    stale, chunks
+        Settings of the run, stable.
+    spend
         Pulse: the forward pass has begun a chunk in the first micro-batch of a mini-batch.
-    read_all : In(1)
+    read_all
         Pulse: the forward pass has taken the last line of a mini-batch.
-    earn : In(1)
-        Pulse: a chunk of the model has been written by the last backward pass of a mini-batch.
-    earned_last : In(1)
-        With ``earn``: it was the last chunk.
-    credit : Out(1)
-        A credit is there.
-    settled : Out(1)
-        All credits are there: no update is outstanding.
-    read_half, write_half : Out(1)
+    earn
+        Pulse: a final update has written a chunk.
+    earned_last
+        With ``earn``: it was the last chunk, so a version is complete.
+    credit
+        At least one credit: the weights of the next chunk are final.
+    settled
+        All credits are back: no update is outstanding.
+    read_half, write_half
         Halves of the model memory for forward passes and for final updates.
-    latest_half : Out(1)
-        Where the last whole version is.
+    latest_half
+        Half that holds the latest complete version.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -80,7 +82,7 @@ class Scoreboard(wiring.Component):
         all_credits = Signal(self._credit_bits, reset_less=True)
         m.d.sync += all_credits.eq(self.chunks << self.stale)
         m.d.comb += self.settled.eq(credits == all_credits)
-        # What is asked for every line is a register of its own.
+        # `credit` is tested for every line, so it is a register instead of a comparison with 0.
         with m.If(self.start):
             m.d.sync += [credits.eq(all_credits), self.credit.eq(1)]
         with m.Elif(self.earn & ~self.spend):
@@ -88,6 +90,9 @@ class Scoreboard(wiring.Component):
         with m.Elif(self.spend & ~self.earn):
             m.d.sync += [credits.eq(credits - 1), self.credit.eq(credits != 1)]
 
+        # Without `stale` both halves stay the same. With it they alternate: readers change to the other half when they
+        # have read a mini-batch to its end, but not after the first, because the second reads version 0 too; writers
+        # change when a version is complete.
         first_mini_batch = Signal()
         with m.If(self.reload):
             m.d.sync += self.latest_half.eq(0)

@@ -1,9 +1,4 @@
-"""The order of a run, and how many micro-batches and chunks it has.
-
-How many micro-batches and chunks a run has, and whether the worker can do it.
-
-The order of a run.
-"""
+"""The order of a run, and its number of micro-batches and chunks."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import enum, wiring
@@ -24,30 +19,31 @@ _PLANE_BITS = 4
 
 
 class RunSizes(wiring.Component):
-    """Multiplies the run's dimensions, one bit a cycle: no multiplier is spent on what is needed once a run.
+    """Multiplies the dimensions of a run, a bit of a factor each cycle, and checks that the worker has room for it.
 
-    ``done`` comes at most 42 cycles after ``start``; the results stay until the next start.
+    This happens once a run, so it is not worth a multiplier. ``done`` comes at most 42 cycles after ``start``; results
+    are stable until the next start.
 
     Parameters
     ----------
     config
-        What the worker has room for.
+        Size of the worker.
 
     Members
     -------
-    start : In(1)
-        Pulse.
-    micro_batches, mini_batches, chunks : In
+    start
+        Pulse: begin.
+    micro_batches, mini_batches, chunks
         Micro-batches of a mini-batch, mini-batches of the run, chunks of an engine.
-    precision, stored : In(4), stale : In(1)
-        Planes to read and planes in the image; whether the model memory holds two versions.
-    total_micro_batches, total_chunks : Out(40)
-        Micro-batches of the run; chunks of an engine over the run. Both are below 2^40, see `RunSettings`.
-    impossible : Out(1)
-        There is no such run: it would have no micro-batch, chunk or plane, or planes that there are not; or its model
-        or the lines of a micro-batch are more than the worker holds.
-    done : Out(1)
-        Pulse.
+    precision, stored, stale
+        Planes to read, planes in the image; whether the model memory holds two versions.
+    total_micro_batches, total_chunks
+        Micro-batches of the run; chunks that an engine reads in it. Both are below 2^40, see `RunSettings`.
+    impossible
+        The run has no micro-batch, chunk or plane; or more planes than there are; or its model, or the lines of a
+        micro-batch, exceed what the worker holds.
+    done
+        Pulse: the results are valid.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -83,7 +79,7 @@ class RunSizes(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         factor = Signal(max(_MICRO_BITS, _CHUNK_BITS), reset_less=True)
-        exhausted = Signal()  # factor is 0, worked out while it is shifted
+        exhausted = Signal()  # factor is 0; computed while it is shifted, so that no comparison precedes the FSM
         addend = Signal(COUNT_BITS, reset_less=True)
         lines = Signal(_CHUNK_BITS + _PLANE_BITS, reset_less=True)  # of a micro-batch
         checks = Signal(6, reset_less=True)
@@ -147,65 +143,65 @@ class RunSizes(wiring.Component):
 
 
 END_CYCLES = 4
-"""Cycles from the last of a run, as counted, to ``done``: after them the counters show it (`Counters`)."""
+"""Cycles from the last one that is counted to ``done``. By then the outputs of `Counters` include it."""
 
 
 class Phase(enum.Enum, shape=2):
-    """What a worker is doing, for the cycle counters."""
+    """What a worker is doing, as the cycle counters tell it apart."""
 
     IDLE = 0
     MODEL = 1
-    """Preparing the run, loading, clearing or storing the model."""
+    """The run is prepared, or the model is loaded, cleared or stored."""
     TRAIN = 2
-    """Lines are being taken, or updates are outstanding."""
+    """Lines are read, or updates are outstanding."""
     FINISH = 3
-    """Training is over; the network has acknowledgements to collect, or what is left of a run is thrown away."""
+    """Training is over: acknowledgements are outstanding, or an aborted run is cleaned up."""
 
 
 class Sequencer(wiring.Component):
-    """Takes a run through its phases::
+    """Finite state machine that takes a run through its phases::
 
         start ─▶ count ─▶ load | zero | keep ─▶ train ─▶ finish ─▶ (store) ─▶ end ─▶ done
                    │          └───────────┴────────┴─▶ abort ─▶ reset ────────▲
                    └─▶ refused ───────────────────────────────────────────────┘
 
-    Each phase is a one-cycle command to the engines, which fall out of ``engines_idle`` within 3 cycles and return
-    to it when they are through. A run that is aborted leaves nothing but the reset that all its parts get. At the end
-    the counters get the cycles that they need to be shown as they are.
+    Each phase is a one-cycle command to the engines. ``engines_idle`` falls within 3 cycles and rises when they are
+    finished. An abort waits until no more data come from memory and then resets all that takes part in training.
+    ``done`` comes `END_CYCLES` after the end of the run.
 
     Members
     -------
-    start : In(1)
-        Level: a run is wanted.
-    started : Out(1)
-        Pulse: the start was taken.
-    done : Out(1)
+    start
+        Level: the host wants a run.
+    started
+        Pulse: the run has started.
+    done
         Pulse: the run has ended.
-    idle : Out(1)
+    idle
         No run is under way.
-    phase : Out(Phase)
+    phase
         Current phase.
-    model_source : In(2)
-        A `ModelSource`.
-    model_store : In(1)
-        Whether to store the model.
-    count : Out(1), counted : In(1)
+    model_source, model_store
+        A `ModelSource`; whether to store the model.
+    count, counted
         Pulses to and from `RunSizes`.
-    impossible : In(1)
-        With ``counted``: there is no such run, it ends here.
-    refused : Out(1)
-        Pulse: so it does.
-    end_early : In(1)
-        Level: end the run as soon as memory allows; a store is completed first, and what was stored is good.
-    load, zero, train, store, give_up : Out(1)
+    impossible
+        With ``counted``: the run is refused.
+    refused
+        Pulse: a run was refused.
+    end_early
+        Level: end the run as soon as memory allows. A store is completed first, and is valid.
+    load, zero, train, store, give_up
         Commands to the engines; the last is their ``abort``.
-    aborting : Out(1), reset : Out(1)
-        What comes from memory goes away; then, all that takes part in training is reset.
-    labels_idle : In(1)
-        So is the reader of labels.
-    engines_idle : In(1)
+    aborting
+        Data from memory are discarded.
+    reset
+        Resets all that takes part in training.
+    labels_idle
+        The reader of labels is idle.
+    engines_idle
         All engines are idle.
-    network_busy : In(1)
+    network_busy
         The endpoint has unacknowledged packets.
     """
 
@@ -265,13 +261,13 @@ class Sequencer(wiring.Component):
         commands = [self.load, self.zero, self.train, self.store, self.give_up]
         pulses = [self.started, self.count, self.refused, self.aborting, *commands]
         m.d.sync += [pulse.eq(0) for pulse in pulses]
-        # A command takes three cycles to show in an engine's idle: wait them out before looking at it.
+        # A command takes three cycles to reach an engine and lower its idle, which is ignored until then.
         issued = Signal(4)
         m.d.sync += issued.eq(issued >> 1)
         idle = self.engines_idle & (issued == 0)
-        # What ends is done, and another may begin, when the counters show it.
+        # A run that ends is done, and another may begin, when the counters show all of it.
         ends, ending = Signal(), Signal()
-        ended = Signal(END_CYCLES)  # one bit after the other
+        ended = Signal(END_CYCLES)  # shift register
         m.d.sync += [ended.eq(Cat(ends, ended)), self.done.eq(ended[-1])]
         with m.If(ends):
             m.d.sync += ending.eq(1)
@@ -284,7 +280,7 @@ class Sequencer(wiring.Component):
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += [self.phase.eq(Phase.IDLE), self.idle.eq(~ending)]
-                # `started` is high in the cycle in which the register file still shows the old start.
+                # In the cycle of `started` the register file still shows the start that was taken.
                 with m.If(self.start & ~self.started & ~self.done & ~ending):
                     m.d.sync += [self.started.eq(1), self.count.eq(1)]
                     m.next = "COUNT"

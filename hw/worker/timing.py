@@ -1,14 +1,14 @@
-"""How many cycles a worker needs, from the latencies of its parts.
+"""Cycles of a mini-batch, predicted from the latencies of the components.
 
-The cycles of a mini-batch of B samples, C chunks an engine and precision P are::
+The simulated RTL is held to these figures, to the cycle (``tests/system/test_cycles.py``); nothing else uses them. A
+mini-batch of B samples, C chunks an engine and precision P takes::
 
     (B/8)·C·P + forward + network + backward + chaining
 
-where ``network`` are the cycles from a PARTIAL that leaves the last worker to the FULL that comes back. The first term
-is the lines that have to be read; the others pass while no line can be taken, from the last line of a mini-batch to the
-first of the next; a worker with few slots also waits within a mini-batch, if `WorkerConfig.in_flight` micro-batches do
-not last for the way to the aggregator and back. Micro-batches of fewer than `Model.UPDATE_SPACING` lines follow each
-other at that distance.
+cycles, where ``network`` is from the PARTIAL that leaves the last worker to the FULL that comes back. The first term is
+the lines that are read. The others pass between the last line of a mini-batch and the first of the next. A worker with
+few slots waits within a mini-batch, too: if `WorkerConfig.in_flight` micro-batches take less time than a sum takes to
+come back. Micro-batches of fewer than `Model.UPDATE_SPACING` lines follow each other at that distance.
 """
 
 from p4sgd.hw.datapath.backward import Gradient
@@ -22,7 +22,7 @@ from p4sgd.hw.spec.config import BANKS, WorkerConfig
 __all__ = ["READER_LATENCY", "backward_cycles", "chaining_cycles", "forward_cycles", "mini_batch_cycles"]
 
 READER_LATENCY = 2
-"""Cycles from the last beat at a memory port to its line, before `forward_cycles` begin."""
+"""Cycles from the last beat at a memory port to its line, which come before `forward_cycles`."""
 
 _ENGINE_REGISTER = 1
 """The register in which an engine takes deltas."""
@@ -41,7 +41,7 @@ def backward_cycles() -> int:
 def chaining_cycles(precision: int) -> int:
     """Cycles from the first line of the last backward pass to the first line of the next mini-batch's forward pass.
 
-    All planes of the first chunk, gradient and update, and the credit.
+    These are all planes of the first chunk, its gradient, its update, and the credit of the `Scoreboard`.
     """
     return precision - 1 + Gradient.LATENCY + Model.WRITE_LATENCY + 1
 
@@ -49,18 +49,17 @@ def chaining_cycles(precision: int) -> int:
 def mini_batch_cycles(
     config: WorkerConfig, batch: int, chunks: int, precision: int, network: int, *, stale: bool = False
 ) -> float:
-    """Cycles from mini-batch to mini-batch on average, if memory keeps up and slots last for the way of the sums.
+    """Average cycles from one mini-batch to the next, if memory keeps up and there are slots enough.
 
-    Parameters
-    ----------
-    config
-        The worker.
+    Parameters ---------- config
+        Size of the worker.
     batch, chunks, precision
         B, C and P.
     network
         Cycles from PARTIAL to FULL.
     stale
-        With staleness two mini-batches are under way at once, so two pass in the time of one, or of their lines.
+        Staleness: two mini-batches are under way at once, so two pass in the time of one, or in the time of their
+        lines.
     """
     spacing = max(chunks * precision, Model.UPDATE_SPACING)
     lines = chunks * precision + (batch // BANKS - 1) * spacing

@@ -1,9 +1,4 @@
-"""The worker: all that is on one FPGA, between its memory, its host and its network.
-
-The worker: all that is on one FPGA, between its memory, its host and its network.
-
-Verilog of a worker, in which an engine is written once.
-"""
+"""The worker: all that one FPGA has between its memory, its host and its network; and its Verilog."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +31,7 @@ __all__ = ["ENGINE", "WORKER", "Worker", "engine_verilog", "memory_port", "worke
 
 
 def worker_signature(config: WorkerConfig) -> wiring.Signature:
-    """The ports of a `Worker`."""
+    """Ports of a `Worker`."""
     return wiring.Signature(
         {
             "control": In(Axi4LiteSignature()),
@@ -54,7 +49,7 @@ def worker_signature(config: WorkerConfig) -> wiring.Signature:
 
 
 def memory_port(config: WorkerConfig, worker: Any, number: int) -> Any:
-    """The port of a memory, numbered as in `WorkerConfig.memories`, of a `Worker` or what stands for one."""
+    """Memory port of a `Worker` or of an interface with its signature, numbered as in `WorkerConfig.memories`."""
     if number == config.labels_memory:
         return worker.labels_memory
     engine, port = divmod(number, config.ports)
@@ -62,7 +57,7 @@ def memory_port(config: WorkerConfig, worker: Any, number: int) -> Any:
 
 
 class Worker(wiring.Component):
-    """Trains a shard of a model: forward, communicate, backward::
+    """Trains on a shard of the features: forward pass, AllReduce, backward pass::
 
                      ┌──────────────┐ dots ┌────────────┐ partials ┌──────────┐  tx
         memory    ◀─▶│ Engine × E   ├─────▶│ PartialSum ├─────────▶│          ├──────▶
@@ -73,7 +68,7 @@ class Worker(wiring.Component):
                             │                    │ labels
         control ──▶ RegisterFile ─ Sequencer  StridedReader ◀── labels_memory
 
-    Where packets travel in UDP there is a `UdpSender` before ``tx`` and a `UdpReceiver` behind ``rx``.
+    If packets travel in UDP there is a `UdpSender` before ``tx`` and a `UdpReceiver` behind ``rx``.
 
     Parameters
     ----------
@@ -82,25 +77,24 @@ class Worker(wiring.Component):
     build_id
         Number that the host can read back, to tell builds apart.
     engine
-        Makes an `Engine`, or what stands for one in Verilog that is made of several designs.
+        Makes an `Engine`, or a `BlackBox` where engines are written as Verilog of their own.
 
     Members
     -------
-    control : In(AXI4-Lite)
+    control
         The registers of :mod:`p4sgd.hw.spec.registers`.
-    memory : Out(AXI4).array(engines)
+    memory
         Port 0 of each engine: lines and weights.
-    extra_memory : Out(AXI4, read channels).array(engines · (ports − 1))
+    extra_memory
         The other ports of each engine, engine by engine: lines.
-    labels_memory : Out(AXI4, read channels)
-        Labels, 256 bits wide.
-    tx : Out(stream of FrameBeat), rx : In(stream of FrameBeat)
+    labels_memory
+        Labels.
+    tx, rx
         Ethernet frames to and from the MAC.
-    idle : Out(1)
-        No run is wanted or under way, and the counters show the last one; the same as CTRL.idle.
-    events : Out(StructLayout of EVENTS)
-        A pulse for every event of :mod:`p4sgd.hw.spec.run`, a cycle later, for who wants to watch; a design that
-        leaves them open pays nothing.
+    idle
+        No run is wanted or under way, and the counters show the last one. The same as CTRL.idle.
+    events
+        A pulse for every event of :mod:`p4sgd.hw.spec.run`, a cycle after it, for monitors. Costs nothing if left open.
     """
 
     def __init__(
@@ -128,25 +122,26 @@ class Worker(wiring.Component):
         m.submodules.counters = counters = Counters(config)
         m.submodules.endpoint = endpoint = Endpoint(config)
         m.submodules.prober = prober = Prober(config)
-        totals = RunSizes(config)
+        run_sizes = RunSizes(config)
         partial_sum = PartialSum(config)
         loss = LossUnit(config)
         labels = StridedReader(8 * LABEL_BYTES, fifo_beats=64, burst_limit=32)
         engines = [self._engine(config) for _ in range(config.engines)]
 
-        # What takes part in training has a reset of its own, by which a run that is aborted ends.
+        # All that takes part in training has a reset of its own, which ends an aborted run. The clock is the same.
         m.domains.training = ClockDomain("training")
         m.d.comb += [
             ClockSignal("training").eq(ClockSignal()),
             ResetSignal("training").eq(ResetSignal() | sequencer.reset),
         ]
-        parts: dict[str, Any] = {"totals": totals, "partial_sum": partial_sum, "loss": loss, "labels": labels}
+        parts: dict[str, Any] = {"totals": run_sizes, "partial_sum": partial_sum, "loss": loss, "labels": labels}
         parts |= {f"engine{index}": engine for index, engine in enumerate(engines)}
         for name, part in parts.items():
             m.submodules[name] = DomainRenamer("training")(part)
 
-        # What ends a run early holds until it has ended: the host's wish, and an error of memory. A worker outside of a
-        # job ends its run by itself, and one that ends early leaves: its packets may be anywhere.
+        # Reasons to end a run early are held until it has ended: an abort by the host, and a memory error. A worker
+        # that has not joined a job also ends its run early. A run that ends early leaves the job, because packets of it
+        # may still be in the network.
         aborting, failed = Signal(), Signal()
         memory_error = Cat(engine.state.memory_error for engine in engines).any() | labels.error
         with m.If(sequencer.done):
@@ -157,7 +152,7 @@ class Worker(wiring.Component):
             with m.If(memory_error):
                 m.d.sync += failed.eq(1)
 
-        # The way of the data.
+        # Data path.
         for index, engine in enumerate(engines):
             for port, memory in enumerate((engine.memory, *engine.extra_memory)):
                 wiring.connect(m, memory, wiring.flipped(memory_port(config, self, index * config.ports + port)))
@@ -174,7 +169,7 @@ class Worker(wiring.Component):
             connect_stream(m, endpoint.tx, wiring.flipped(self.tx))
             connect_stream(m, wiring.flipped(self.rx), endpoint.rx)
         wiring.connect(m, labels.memory, wiring.flipped(self.labels_memory))
-        m.d.comb += [  # 32 bytes of memory are eight labels
+        m.d.comb += [  # a beat of 32 bytes holds the eight labels of a micro-batch
             loss.labels.payload.eq(labels.data.payload),
             loss.labels.valid.eq(labels.data.valid),
             labels.data.ready.eq(loss.labels.ready | sequencer.aborting),
@@ -182,16 +177,16 @@ class Worker(wiring.Component):
 
         wiring.connect(m, wiring.flipped(self.control), registers.bus)
         m.d.comb += registers.show(identity(config, self._build_id))
-        self._control(m, registers, sequencer, totals)
+        self._control(m, registers, sequencer, run_sizes)
         self._configure_network(m, registers, endpoint, prober)
         self._configure_arithmetic(m, registers, partial_sum, loss)
-        self._command(m, registers, sequencer, totals, engines)
+        self._command(m, registers, sequencer, run_sizes, engines)
         m.d.comb += [
             labels.start.eq(sequencer.train),
             labels.base.eq(registers.wide("labels_address")),
             labels.burst_beats.eq(1),
             labels.stride_beats.eq(1),
-            labels.bursts.eq(totals.total_micro_batches),
+            labels.bursts.eq(run_sizes.total_micro_batches),
             sequencer.engines_idle.eq(Cat(engine.state.idle for engine in engines).all()),
             labels.stop.eq(sequencer.give_up),
             sequencer.labels_idle.eq(~labels.busy),
@@ -217,6 +212,7 @@ class Worker(wiring.Component):
         return m
 
     def _connect_udp(self, m: Module, registers: RegisterFile, endpoint: Endpoint) -> None:
+        """Put UDP headers around the packets of the endpoint."""
         m.submodules.udp_sender = sender = UdpSender()
         m.submodules.udp_receiver = receiver = UdpReceiver()
         m.d.comb += [
@@ -237,16 +233,16 @@ class Worker(wiring.Component):
         ]
 
     def _command(
-        self, m: Module, registers: RegisterFile, sequencer: Sequencer, totals: RunSizes, engines: list[Any]
+        self, m: Module, registers: RegisterFile, sequencer: Sequencer, run_sizes: RunSizes, engines: list[Any]
     ) -> None:
-        """Settings and commands of the engines."""
+        """Pass settings and commands to the engines."""
         settings: Any = Signal(ENGINE_SETTINGS)
         m.d.comb += [
             settings.precision.eq(registers.format_precision),
             settings.stored.eq(registers.format_stored),
             settings.signed.eq(registers.format_signed),
             settings.chunks.eq(registers.chunks),
-            settings.total_chunks.eq(totals.total_chunks),
+            settings.total_chunks.eq(run_sizes.total_chunks),
             settings.micro_batches.eq(registers.micro_batches),
             settings.gradient_shift.eq(registers.rate_gradient_shift),
             settings.shrink.eq(registers.shrink),
@@ -267,7 +263,8 @@ class Worker(wiring.Component):
                 ),
             ]
 
-    def _control(self, m: Module, registers: RegisterFile, sequencer: Sequencer, totals: RunSizes) -> None:
+    def _control(self, m: Module, registers: RegisterFile, sequencer: Sequencer, run_sizes: RunSizes) -> None:
+        """Connect the control block of the registers, the sequencer and the run sizes."""
         m.d.comb += [
             sequencer.start.eq(registers.ctrl_start),
             registers.ctrl_start_clear.eq(sequencer.started),
@@ -277,18 +274,19 @@ class Worker(wiring.Component):
             registers.ctrl_idle.eq(self.idle),
             sequencer.model_source.eq(registers.run_model_source),
             sequencer.model_store.eq(registers.run_model_store),
-            totals.start.eq(sequencer.count),
-            totals.micro_batches.eq(registers.micro_batches),
-            totals.mini_batches.eq(registers.mini_batches),
-            totals.chunks.eq(registers.chunks),
-            totals.precision.eq(registers.format_precision),
-            totals.stored.eq(registers.format_stored),
-            totals.stale.eq(registers.run_stale),
-            sequencer.counted.eq(totals.done),
-            sequencer.impossible.eq(totals.impossible),
+            run_sizes.start.eq(sequencer.count),
+            run_sizes.micro_batches.eq(registers.micro_batches),
+            run_sizes.mini_batches.eq(registers.mini_batches),
+            run_sizes.chunks.eq(registers.chunks),
+            run_sizes.precision.eq(registers.format_precision),
+            run_sizes.stored.eq(registers.format_stored),
+            run_sizes.stale.eq(registers.run_stale),
+            sequencer.counted.eq(run_sizes.done),
+            sequencer.impossible.eq(run_sizes.impossible),
         ]
 
     def _configure_network(self, m: Module, registers: RegisterFile, endpoint: Endpoint, prober: Prober) -> None:
+        """Connect the registers of the network and of probes."""
         connect_stream(m, prober.probe, endpoint.probe)
         connect_stream(m, endpoint.echo, prober.echo)
         answer = prober.answer
@@ -333,6 +331,7 @@ class Worker(wiring.Component):
     def _configure_arithmetic(
         self, m: Module, registers: RegisterFile, partial_sum: PartialSum, loss: LossUnit
     ) -> None:
+        """Connect the registers of the arithmetic. Writing an intercept writes a segment and selects the next one."""
         segment = Signal(self._config.segment_bits)
         with m.If(registers.table_index_strobe):
             m.d.sync += segment.eq(registers.table_index)
@@ -362,6 +361,7 @@ class Worker(wiring.Component):
         engines: list[Any],
         endpoint: Endpoint,
     ) -> None:
+        """Connect the counters to what they count and to their registers."""
         states = [engine.state for engine in engines]
         m.d.comb += [
             counters.clear.eq(sequencer.started),
@@ -385,21 +385,21 @@ class Worker(wiring.Component):
 
 
 WORKER = "p4sgd_worker"
-"""Module of the worker."""
+"""Name of the worker's module."""
 
 ENGINE = f"{WORKER}_engine"
-"""Module of an engine."""
+"""Name of an engine's module."""
 
 
 def engine_verilog(config: WorkerConfig) -> str:
-    """One engine, module `ENGINE`."""
+    """Verilog of one engine, module `ENGINE`."""
     return to_verilog(Engine(config), ENGINE)
 
 
 def worker_verilog(config: WorkerConfig, *, build_id: int = 0) -> tuple[str, str]:
-    """The worker in two texts: `WORKER` with instances of `ENGINE`, and `ENGINE`.
+    """Verilog of a worker as two texts: `WORKER` with instances of `ENGINE`, and `ENGINE`.
 
-    An engine that is elaborated once and not for every instance takes minutes less at the size of a board.
+    Elaborating the engine once instead of once for every instance saves minutes at the size of a board.
     """
     engine = Engine(config)
     worker = Worker(config, build_id=build_id, engine=lambda _: BlackBox(engine.signature, ENGINE))
