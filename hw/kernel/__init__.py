@@ -1,1 +1,1 @@
-"""Kernels: the tops that the vendor's tools take, around the worker, the aggregator and the Ethernet MAC."""
+"""Kernels: worker, aggregator and Ethernet MAC as top modules for the vendor's tools."""

@@ -1,9 +1,4 @@
-"""Clock and reset of a kernel, and its synchronizers.
-
-Clock and reset of a kernel, and its registers while they are in reset.
-
-Synchronizers that the vendor's tools recognise.
-"""
+"""Clock, reset and synchronizers of a kernel."""
 
 from typing import Any
 
@@ -13,18 +8,20 @@ __all__ = ["MARK", "MarkedSynchronizers", "connect_control", "kernel_clock"]
 
 
 def kernel_clock(m: Module, ap_clk: Value, ap_rst_n: Value) -> None:
-    """Make the clock domain ``sync`` of a kernel's ports.
+    """Make the clock domain ``sync`` of a kernel from its clock and reset ports.
+
+    The reset passes two registers, which the place-and-route tool may copy and distribute over the chip. A kernel also
+    begins in reset after configuration. So its reset ends some cycles after that of its neighbours, which may already
+    be sending: `connect_control` keeps requests away until then.
 
     Parameters
     ----------
     m
-        Module that gets the domain, for itself and all below it.
+        Module that gets the domain, for itself and its submodules.
     ap_clk
-        The kernel's clock.
+        Clock of the kernel.
     ap_rst_n
-        Its reset, active low and synchronous to it. Two registers follow, which the place-and-route tool may copy and
-        put on the way to all that is reset; after configuration, too, the kernel begins in reset. So it ends here after
-        others may have sent something, which what is in reset must not take (`connect_control`).
+        Reset of the kernel, active low and synchronous to the clock.
     """
     m.domains.sync = ClockDomain("sync")
     m.domains.ap = ClockDomain("ap", reset_less=True)
@@ -34,19 +31,19 @@ def kernel_clock(m: Module, ap_clk: Value, ap_rst_n: Value) -> None:
 
 
 def connect_control(m: Module, control: Any, registers: Any) -> None:
-    """Connect a kernel's AXI4-Lite port to its registers, which get no request while they are in reset.
+    """Connect a kernel's AXI4-Lite port to its registers, so that they get no request while they are in reset.
 
-    A master may send its first request a cycle after ``ap_rst_n`` has risen. Registers say that they are ready in
-    reset, too, so that request would be taken and never answered: here it waits.
+    A master may send its first request a cycle after ``ap_rst_n`` has risen. Registers are ready during reset too, so
+    they would take that request and never answer it. Here it waits.
 
     Parameters
     ----------
     m
         Module with the domain of `kernel_clock`.
     control
-        The port, In(AXI4-Lite) of the kernel, as a member of it.
+        The kernel's member, an AXI4-Lite slave port.
     registers
-        In(AXI4-Lite) of a submodule, in the domain ``sync``.
+        AXI4-Lite slave port of a submodule, in the domain ``sync``.
     """
     awake = ~ResetSignal("sync")
     for name in ("aw", "w", "ar"):
@@ -62,18 +59,19 @@ def connect_control(m: Module, control: Any, registers: Any) -> None:
 
 
 MARK = {"ASYNC_REG": "TRUE"}
-"""Attribute of a synchronizer's registers: Vivado puts them side by side, and leaves them as they are (UG901)."""
+"""Attribute of a synchronizer's registers. Vivado places them next to each other and does not optimise them (UG901)."""
 
 
 class MarkedSynchronizers:
-    """Amaranth's synchronizers with marked registers: what makes Verilog takes this as its platform.
+    """Platform that makes Amaranth's synchronizers of registers with the attribute `MARK`; for ``to_verilog``.
 
-    Amaranth alone leaves the mark out, and its vendor's platform instantiates cells of a library that other tools lack.
-    The first register of each is named ``stage0``; paths to it need constraints.
+    Without a platform Amaranth leaves the attribute out. Its platform for this vendor instantiates cells of a library
+    that other tools lack. The first register of each synchronizer is named ``stage0``, for constraints on the paths to
+    it.
     """
 
     def get_ff_sync(self, synchronizer: Any) -> Module:
-        """What becomes of an `amaranth.lib.cdc.FFSynchronizer`."""
+        """Make the module of an `amaranth.lib.cdc.FFSynchronizer`."""
         m = Module()
         value = synchronizer.i
         for stage in range(synchronizer._stages):
@@ -90,7 +88,7 @@ class MarkedSynchronizers:
         return m
 
     def get_async_ff_sync(self, synchronizer: Any) -> Module:
-        """What becomes of an `amaranth.lib.cdc.AsyncFFSynchronizer`."""
+        """Make the module of an `amaranth.lib.cdc.AsyncFFSynchronizer`."""
         m = Module()
         rises = synchronizer._edge == "pos"
         m.domains.async_ff = ClockDomain("async_ff", async_reset=True, local=True)

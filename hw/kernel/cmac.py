@@ -1,9 +1,4 @@
-"""The vendor's 100G Ethernet MAC: the adapter of its streams, and its kernel.
-
-What stands between a kernel's streams and the vendor's Ethernet MAC.
-
-The 100G Ethernet MAC as a kernel.
-"""
+"""The vendor's 100G Ethernet MAC (CMAC) as a kernel, and the adapter of its streams."""
 
 from typing import Any
 
@@ -39,57 +34,56 @@ LANES = 4
 """Transceivers of a QSFP28."""
 
 _RESET_CYCLES = 256
-"""Least length of the MAC's reset in cycles of the kernel's clock: many of the 50 MHz that it is taken over with."""
+"""Shortest reset of the MAC in cycles of the kernel's clock. It must be many cycles of the slowest clock that samples
+it, 50 MHz."""
 
 _START_CYCLES = 64
-"""Cycles of the MAC's clock in which its domain stays in reset: many of the kernel's, too."""
+"""Cycles of the MAC's clock for which its domain stays in reset. They are many cycles of the kernel's clock, too."""
 
 _STEADY_CYCLES = 256
-"""Cycles of the MAC's clock in which a link must work before frames are sent. Its faults take up to 128 columns of the
-line to be told (IEEE 802.3 81.3.4)."""
+"""Cycles of the MAC's clock for which a link must be without a fault before frames are sent. A fault may be signalled
+up to 128 columns late (IEEE 802.3 81.3.4)."""
 
 _CROSSING_DEPTH = 16
-"""Beats of a FIFO between two clocks: more than come while its pointers cross."""
+"""Depth in beats of a FIFO between two clocks: more than come while its pointers cross."""
 
 _SENT_DEPTH = 64
-"""Beats of frames to be sent: 4 KiB, of which the longest that there is here takes 2."""
+"""Buffer in beats for frames to be sent: 4 KiB. The longest frame of this protocol takes 2 beats."""
 
 _RECEIVED_DEPTH = 512
-"""Beats of received frames: 32 KiB, what comes in 2.6 us, and three of the longest frames of other protocols."""
+"""Buffer in beats for received frames: 32 KiB, which come in 2.6 us, or three jumbo frames of other protocols."""
 
 
 class MacSignature(wiring.Signature):
-    """A MAC, seen from who uses it. All but ``reset``, ``loopback`` and ``power_good`` is of the MAC's clock.
+    """A MAC, seen from its user. In the MAC's clock domain, except for ``reset``, ``loopback`` and ``power_good``.
 
-    Members
-    -------
-    clk : In(1)
-        The MAC's clock for its user, which rests while the transceivers are in reset.
-    tx : Out(stream of FrameBeat)
-        Frames to be sent. ``valid`` must not fall within a frame. Before a frame's first beat is taken it may, unlike
-        AXI4-Stream's, if the link goes.
-    rx : In(flow of {beat: FrameBeat, bad})
-        Frames received; ``bad`` is of the last beat.
-    tx_reset, rx_reset : In(1)
-        The sending and the receiving side are in reset.
-    aligned : In(1)
+    Members ------- clk
+        Clock for the user. It stops while the transceivers are in reset.
+    tx
+        Frames to be sent. Within a frame ``valid`` must not fall. Unlike AXI4-Stream's, it may fall before the first
+        beat of a frame is taken, when the link goes down.
+    rx
+        Frames received; ``bad`` is valid with the last beat.
+    tx_reset, rx_reset
+        The transmitter or receiver is in reset.
+    aligned
         All lanes are received and aligned.
-    local_fault, remote_fault : In(1)
-        It does not receive well, the other end says that it does not.
-    tx_fault : In(1)
-        It was given a frame too slowly or too fast.
-    power_good : In(4)
-        Transceivers that have power.
-    reset : Out(1)
-        All of it, transceivers too.
-    rx_enable, tx_enable : Out(1)
-        It may receive, send frames.
-    send_remote_fault : Out(1)
-        It tells the other end that it does not receive well.
-    rs_fec : Out(1)
-        Forward error correction; the MAC looks at it as it comes out of reset.
-    loopback : Out(1)
-        The transceivers receive what they send.
+    local_fault, remote_fault
+        Reception is faulty here, or at the other end as it signals.
+    tx_fault
+        Beats of a frame came too late or too early.
+    power_good
+        Bitmap of the transceivers that have power.
+    reset
+        Reset of the MAC and its transceivers.
+    rx_enable, tx_enable
+        Enable reception, transmission of frames.
+    send_remote_fault
+        Signal to the other end that reception is faulty here.
+    rs_fec
+        Enable forward error correction. The MAC samples it as it comes out of reset.
+    loopback
+        Let the transceivers receive what they send.
     """
 
     def __init__(self) -> None:
@@ -106,19 +100,19 @@ class MacSignature(wiring.Signature):
 
 
 class CmacAdapter(wiring.Component):
-    """Takes frames to and from a MAC that has a clock of its own, and brings its link up::
+    """Moves frames between the kernel's clock and the MAC's, and brings the link up::
 
                  ap_clk │ mac.clk
         axis_tx ─▶ AsyncFIFO ─▶ FrameBuffer ─▶ link up? ─▶ mac.tx
         axis_rx ◀─ AsyncFIFO ◀─ FrameBuffer ◀───────────── mac.rx
         control ─ RegisterFile ─ synchronizers ─ EventCounters, status
 
-    A frame is sent when the whole of it is there, since a MAC cannot wait within one. While there is no link, frames
-    are taken and dropped: what waits for one MAC would stop what is for another. Received frames that came with errors
-    are dropped, and those for which there is no room.
+    A frame is sent when all of it has come, since a MAC takes no gap within a frame. While the link is down, frames are
+    taken and dropped: if they waited, they would block frames for other MACs. Received frames are dropped if they have
+    errors or find no room.
 
-    The link comes up as PG203 wants it: the receiver is enabled, the other end is told that this one does not receive
-    until all lanes are aligned, and frames are sent once the other end has not said the same for a while.
+    The link comes up in the order that PG203 requires: enable the receiver; signal a remote fault until all lanes are
+    aligned; send frames once the other end has signalled none for `_STEADY_CYCLES`.
 
     Parameters
     ----------
@@ -127,13 +121,14 @@ class CmacAdapter(wiring.Component):
 
     Members
     -------
-    ap_clk : In(1), ap_rst_n : In(1)
+    ap_clk, ap_rst_n
         Clock, and reset, active low and synchronous.
-    control : In(AXI4-Lite)
+    control
         The registers of :mod:`p4sgd.hw.spec.cmac`.
-    axis_tx : In(stream of FrameBeat), axis_rx : Out(stream of FrameBeat)
-        Frames to be sent, and received.
-    mac : Out(MacSignature)
+    axis_tx, axis_rx
+        Frames to be sent, and frames received.
+    mac
+        The MAC.
     """
 
     def __init__(self, *, build_id: int = 0) -> None:
@@ -165,7 +160,7 @@ class CmacAdapter(wiring.Component):
         connect_control(m, self.control, registers.bus)
         m.d.comb += registers.show(identity(self._build_id))
 
-        # The MAC's own reset is as long as it must be to be seen with its slowest clock.
+        # The MAC's reset is in the domain `ap`, which is never reset, and is stretched for the MAC's slowest clock.
         reset_left = Signal(range(_RESET_CYCLES), init=_RESET_CYCLES - 1)
         m.d.ap += [reset_left.eq(reset_left - (reset_left != 0)), mac.reset.eq(reset_left != 0)]
         with m.If(ResetSignal("sync") | registers.control_reset):
@@ -173,7 +168,7 @@ class CmacAdapter(wiring.Component):
         m.d.comb += mac.loopback.eq(registers.control_loopback)
         m.submodules.rs_fec = FFSynchronizer(registers.control_rs_fec, mac.rs_fec, o_domain="mac")
 
-        # What the other end says of itself is known some time after lanes are aligned.
+        # A remote fault is known only some time after the lanes are aligned, so the link is up after `_STEADY_CYCLES`.
         aligned = mac.aligned & ~mac.rx_reset
         works = aligned & ~mac.remote_fault & ~mac.tx_reset
         cycles_to_wait = Signal(range(_STEADY_CYCLES), init=_STEADY_CYCLES - 1)
@@ -194,11 +189,12 @@ class CmacAdapter(wiring.Component):
         return m
 
     def _start(self, m: Module) -> None:
-        """Make the domains of the MAC's clock, and that of the FIFO's entry which waits for it.
+        """Make the clock domains ``mac`` and ``tx``.
 
-        The clock rests while the MAC is in reset, and may be back long after the kernel's reset. A FIFO is empty after
-        a reset only if both of its clocks have run within: the domain ``mac`` stays in reset for a while of its own
-        clock, and ``tx``, which has the kernel's, until it has seen the end of that.
+        The MAC's clock stops while the MAC is in reset and may start again long after the kernel's reset. A FIFO
+        between two clocks is empty after a reset only if both clocks have run during it. So ``mac`` stays in reset for
+        some cycles of its own clock, and ``tx``, the write side of the FIFO in the kernel's clock, until it has seen
+        ``mac`` leave reset. The domain ``start`` counts those cycles.
         """
         for domain, clock in (("start", self.mac.clk), ("mac", self.mac.clk), ("tx", ClockSignal())):
             setattr(m.domains, domain, ClockDomain(domain))
@@ -215,13 +211,14 @@ class CmacAdapter(wiring.Component):
         ]
 
     def _send(self, m: Module, up: Signal) -> dict[str, Any]:
+        """Build the way of frames to the MAC; returns its events."""
         tx = self.mac.tx
         m.submodules.tx_crossing = crossing = AsyncFIFO(
             width=FrameBeat.size, depth=_CROSSING_DEPTH, w_domain="tx", r_domain="mac"
         )
         m.submodules.tx_buffer = buffer = DomainRenamer("mac")(FrameBuffer(_SENT_DEPTH, waits=True))
-        # Before the MAC's clock runs frames are dropped, and none enters with its end alone.
-        begun, entered = Signal(), Signal()  # a frame has, and enters
+        # Frames are dropped until the MAC's clock runs: whole frames, so that none enters without its start.
+        begun, entered = Signal(), Signal()  # inside a frame; it enters the FIFO
         enters = Mux(begun, entered, ~ResetSignal("tx"))
         with m.If(self.axis_tx.valid & self.axis_tx.ready):
             m.d.sync += [begun.eq(~self.axis_tx.payload.last), entered.eq(enters)]
@@ -233,8 +230,10 @@ class CmacAdapter(wiring.Component):
             buffer.i.valid.eq(crossing.r_rdy),
             crossing.r_en.eq(buffer.i.ready),
         ]
-        inside = Signal()  # the MAC has the first beat of a frame, and not yet the last
-        drops = Signal()  # the rest of a frame is dropped
+        # A frame that has begun is sent to its end even if the link goes down, unless the MAC is reset. A frame of
+        # which a beat was dropped is dropped to its end.
+        inside = Signal()  # the MAC has taken the first beat of a frame, but not the last
+        drops = Signal()  # the rest of the frame is dropped
         sends, ends = Signal(), Signal()
         m.d.comb += [
             sends.eq((up | inside) & ~drops & ~self.mac.tx_reset),
@@ -248,6 +247,7 @@ class CmacAdapter(wiring.Component):
         return {"TX_FRAMES": ends & sends, "TX_DROPPED": (ends & ~sends) | buffer.dropped_full}
 
     def _receive(self, m: Module) -> dict[str, Any]:
+        """Build the way of frames from the MAC; returns its events."""
         rx = self.mac.rx
         m.submodules.rx_buffer = buffer = DomainRenamer("mac")(FrameBuffer(_RECEIVED_DEPTH, waits=False))
         m.submodules.rx_crossing = crossing = AsyncFIFO(
@@ -268,8 +268,10 @@ class CmacAdapter(wiring.Component):
         return {"RX_FRAMES": buffer.kept, "RX_BAD": buffer.dropped_bad, "RX_OVERFLOWS": buffer.dropped_full}
 
     def _show(self, m: Module, registers: RegisterFile, up: Signal, events: dict[str, Any]) -> None:
+        """Bring status and counters to the registers."""
         mac = self.mac
-        # A MAC in reset has no clock to say so: until that has run again ``up`` is what it was before.
+        # While the MAC is in reset its clock stops and `up` keeps its value. `rests` is set without a clock, so that
+        # the status says that the link is down.
         rests = Signal()
         m.submodules.rest_reset = AsyncFFSynchronizer(mac.reset, rests, o_domain="mac")
         status = {
@@ -282,7 +284,8 @@ class CmacAdapter(wiring.Component):
             m.submodules[f"{name}_crossing"] = FFSynchronizer(value, shown)
             m.d.comb += getattr(registers, f"status_{name}").eq(shown)
 
-        # A snapshot is asked for in the MAC's clock, and has been taken when that has come back.
+        # The counters are wide, so they cross without synchronizers: a pulse to the MAC's clock takes a snapshot, and
+        # when a pulse has come back the snapshot is stable and may be read.
         m.submodules.counters = counters = DomainRenamer("mac")(EventCounters(len(COUNTERS)))
         m.submodules.asked = asked = PulseSynchronizer("sync", "mac")
         m.submodules.taken = taken = PulseSynchronizer("mac", "sync")
@@ -303,7 +306,7 @@ class CmacAdapter(wiring.Component):
 
 
 _LOOPBACK_BITS = 3
-"""Bits of a transceiver's loopback setting; 0b010 is the near end's PMA (UG578)."""
+"""Bits of a transceiver's loopback setting. 0b010 is near-end PMA loopback (UG578)."""
 
 _UNUSED_INPUTS = {
     "gtwiz_reset_tx_datapath": 1,
@@ -325,15 +328,15 @@ _UNUSED_INPUTS = {
     "ctl_rx_test_pattern": 1,
     "ctl_rsfec_ieee_error_indication_mode": 1,
 }
-"""Inputs of the MAC that are 0, and their widths."""
+"""Inputs of the MAC that are tied to 0, and their widths."""
 
 
 class CmacKernel(wiring.Component):
-    """A `CmacAdapter` with the vendor's MAC, UltraScale+ Integrated 100G Ethernet (PG203), and its transceivers.
+    """Kernel of the vendor's MAC, UltraScale+ Integrated 100G Ethernet (PG203), with a `CmacAdapter`.
 
-    The MAC is an instance of an IP that Vivado makes: AXI4-Stream as user interface, CAUI-4, RS-FEC included, without
-    AXI4-Lite, flow control and time stamps. Its ``rx_clk`` is its ``gt_txusrclk2`` (322.265625 MHz), so that it has one
-    clock for its user, which goes on when nothing is received.
+    The MAC and its transceivers are an instance of an IP that Vivado generates: AXI4-Stream as user interface, CAUI-4,
+    with RS-FEC, without AXI4-Lite, flow control and time stamps. Its ``rx_clk`` is connected to its ``gt_txusrclk2``
+    (322.265625 MHz), so that the user side has a single clock, which also runs while nothing is received.
 
     Parameters
     ----------
@@ -346,12 +349,12 @@ class CmacKernel(wiring.Component):
     -------
     ap_clk, ap_rst_n, control, axis_tx, axis_rx
         As of a `CmacAdapter`.
-    clk_gt_freerun : In(1)
-        The MAC's ``init_clk``: runs always and at a known rate, which the IP is made for; 50 MHz on a U280's shell. So
-        it is not ``ap_clk``, whose rate may be changed.
-    gt_refclk_p, gt_refclk_n : In(1)
+    clk_gt_freerun
+        The MAC's ``init_clk``. It must always run, at the rate that the IP is generated for (50 MHz on a U280's shell),
+        which rules out ``ap_clk``: its rate may be changed.
+    gt_refclk_p, gt_refclk_n
         Reference clock of the transceivers, 156.25 MHz on a U280.
-    gt_rxp, gt_rxn : In(4), gt_txp, gt_txn : Out(4)
+    gt_rxp, gt_rxn, gt_txp, gt_txn
         The lanes of a QSFP28.
     """
 

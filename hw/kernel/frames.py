@@ -1,11 +1,4 @@
-"""Frames inside a kernel: buffered, split to ports and merged.
-
-A buffer that hands on whole frames.
-
-Frames of one stream to several ports.
-
-Frames of several ports on one stream.
-"""
+"""Ethernet frames inside a kernel: buffered as a whole, split to ports, and merged from ports."""
 
 from typing import Any
 
@@ -21,29 +14,35 @@ __all__ = ["FrameBuffer", "FrameMerge", "FrameSplit"]
 
 
 class FrameBuffer(wiring.Component):
-    """Keeps a frame until its last beat has come, and then hands it on without gaps, or drops it.
+    """Buffer that passes on whole frames without gaps, or drops them.
 
-    A beat a cycle. The first beat of a frame is on ``o`` two cycles after its last has come, if those before it have
-    left.
+    A frame waits until its last beat has come. Its first beat is on ``o`` two cycles later, if the frames before it
+    have left. Throughput is a beat a cycle.
 
     Parameters
     ----------
     depth
-        Beats that there is room for, a power of two. A longer frame is dropped.
+        Beats that fit, a power of two. A longer frame is dropped.
     waits
-        Whether the source waits until there is room. Else a frame that finds none is dropped.
+        If True, the source waits while there is no room. If False, a frame that finds no room is dropped.
 
     Members
     -------
-    i : In(stream of FrameBeat)
-        Always ready if the source cannot wait.
-    bad : In(1)
-        With the last beat: the frame is dropped.
-    cut : In(1)
-        The frame that is coming ends here, without a last beat, and is dropped. Not with a beat.
-    o : Out(stream of FrameBeat)
-    kept, dropped_bad, dropped_full : Out(1)
-        Pulses: what has become of a frame. One that was cut is a bad one.
+    i
+        Frames; always ready if ``waits`` is False.
+    bad
+        With the last beat: drop the frame.
+    cut
+        Drop the frame that is coming, which gets no last beat. Not in the same cycle as a beat.
+    o
+        The frames that were kept.
+    kept, dropped_bad, dropped_full
+        Pulses: a frame was kept, was bad or cut, or found no room.
+
+    Raises
+    ------
+    ValueError
+        If ``depth`` is not a power of two, at least 2.
     """
 
     def __init__(self, depth: int, *, waits: bool) -> None:
@@ -76,16 +75,17 @@ class FrameBuffer(wiring.Component):
         memory: Memory = Memory(shape=FrameBeat, depth=self._depth, init=[])
         m.submodules.memory = memory
         write, read = memory.write_port(), memory.read_port()
-        # One bit more than an address has: a full buffer is not an empty one.
+        # Pointers have one bit more than an address, to tell a full buffer from an empty one. A frame is written from
+        # `begin_at` on, and readers see it once `begin_at` has passed it; to drop it, `write_at` goes back.
         write_at = Signal(range(2 * self._depth))
-        begin_at = Signal(range(2 * self._depth))  # of the frame that is coming; those before it are whole
+        begin_at = Signal(range(2 * self._depth))
         read_at = Signal(range(2 * self._depth))
-        lost = Signal()  # of the frame that is coming a beat found no room
+        lost = Signal()  # a beat of the frame that is coming found no room
         full = write_at == read_at ^ self._depth
         fits = ~full & ~lost
         takes, ends = Signal(), Signal()
         m.d.comb += [
-            # A frame that fills the buffer alone will never find room.
+            # Do not wait for room if the frame fills the buffer alone, since there will never be any.
             self.i.ready.eq(fits | lost | (begin_at == read_at) if self._waits else 1),
             takes.eq(self.i.valid & self.i.ready),
             ends.eq(takes & self.i.payload.last),
@@ -115,22 +115,24 @@ class FrameBuffer(wiring.Component):
 
 
 class FrameSplit(wiring.Component):
-    """Gives every beat to each port of its bitmap, to all at once.
+    """Sends every beat to all ports of its bitmap at once.
 
-    A beat a cycle. A port that does not take its beats makes those wait that are for it, and what comes behind them.
+    Throughput is a beat a cycle. A port that does not take its beats holds up later beats for it, and all beats behind
+    those.
 
     Parameters
     ----------
     ports
         How many.
     depth
-        Beats of the FIFO before each port, so that no ready depends on anything outside.
+        Beats of the FIFO before each port. The FIFO cuts the combinational paths between ports.
 
     Members
     -------
-    frames : In(stream of {beat: FrameBeat, ports})
-        ``ports`` is the bitmap of the ports that the frame leaves through, the same in all its beats.
-    tx : Out(stream of FrameBeat).array(ports)
+    frames
+        Frames. ``ports`` is the bitmap of the ports that a frame leaves through, the same in all its beats.
+    tx
+        Frames of each port.
     """
 
     def __init__(self, ports: int, *, depth: int = 16) -> None:
@@ -167,9 +169,9 @@ class FrameSplit(wiring.Component):
 
 
 class FrameMerge(wiring.Component):
-    """Takes a frame from each port in turn, from one that has one, and says which it came through.
+    """Merges the frames of several ports round-robin, with the number of their port.
 
-    A beat a cycle. What is taken stands in FIFOs first, so no ready depends on anything outside.
+    Throughput is a beat a cycle. A FIFO behind each port cuts the combinational paths between ports.
 
     Parameters
     ----------
@@ -178,13 +180,14 @@ class FrameMerge(wiring.Component):
     port_bits
         Width of a port's number.
     depth
-        Beats of a FIFO.
+        Beats of each FIFO.
 
     Members
     -------
-    rx : In(stream of FrameBeat).array(ports)
-    frames : Out(stream of {beat: FrameBeat, port})
-        The beats of a frame follow each other, without those of another in between.
+    rx
+        Frames of each port.
+    frames
+        Frames one after the other, never interleaved. ``port`` is where a frame came from.
     """
 
     def __init__(self, ports: int, port_bits: int, *, depth: int = 16) -> None:
@@ -208,7 +211,8 @@ class FrameMerge(wiring.Component):
             m.submodules[f"queue{port}"] = queue
             m.d.comb += [queue.w_data.eq(rx.payload), queue.w_en.eq(rx.valid), rx.ready.eq(queue.w_rdy)]
 
-        # Whose turn it is: in a frame that of its port; else of the first that has one, from the one after the last on.
+        # Whose turn it is: within a frame, that of its port; otherwise, of the next port that has a frame, counted
+        # from the last one.
         last = Signal(range(self._ports))
         inside = Signal()
         turn = Signal(range(self._ports))
@@ -217,7 +221,7 @@ class FrameMerge(wiring.Component):
             with m.Switch(last):
                 for port in range(self._ports):
                     with m.Case(port):
-                        for distance in range(self._ports, 0, -1):  # a later one prevails
+                        for distance in range(self._ports, 0, -1):  # the last assignment wins: the nearest port
                             candidate = (port + distance) % self._ports
                             with m.If(queues[candidate].r_rdy):
                                 m.d.comb += turn.eq(candidate)

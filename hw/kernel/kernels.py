@@ -1,9 +1,4 @@
-"""Worker and aggregator as kernels.
-
-The worker as a kernel.
-
-The aggregator as a kernel.
-"""
+"""Worker and aggregator as kernels."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,39 +21,37 @@ __all__ = ["AggregatorKernel", "WorkerKernel", "slice_name"]
 
 
 def slice_name(memory: int, place: int) -> str:
-    """Submodule of a `WorkerKernel`: the register slice of a memory that has ``place`` others before it.
+    """Submodule name of a register slice of a `WorkerKernel`.
 
-    Places count from the worker's end on.
+    ``place`` counts the slices of a memory from the worker on, starting at 0.
     """
     return f"gmem{memory}_slice{place}"
 
 
 class WorkerKernel(wiring.Component):
-    """A `Worker` with the ports that a board has for it; what is there for simulation stays inside.
+    """A `Worker` with the ports of a board. Ports that serve only simulation are left open.
 
-    Parameters
-    ----------
-    config, build_id, engine
+    Parameters ---------- config, build_id, engine
         As of a `Worker`.
     slices
-        Register slices between the worker and each memory, numbered as in `WorkerConfig.memories`: one for each die
-        that its wires reach, if they leave the first. Empty for none anywhere.
+        Register slices between the worker and each memory, numbered as in `WorkerConfig.memories`: one on each die of
+        the way, if the engine is not on the memory's die. Empty for none at all.
 
     Members
     -------
-    ap_clk : In(1), ap_rst_n : In(1)
+    ap_clk, ap_rst_n
         Clock, and reset, active low and synchronous.
-    control : In(AXI4-Lite)
+    control
         The registers of :mod:`p4sgd.hw.spec.registers`, with the control block of ``ap_ctrl_hs``.
-    gmem<i> : Out(AXI4)
-        Memory ``i``, numbered as in `WorkerConfig.memories`; only port 0 of an engine writes.
-    axis_tx : Out(stream of FrameBeat), axis_rx : In(stream of FrameBeat)
+    gmem<i>
+        Memory ``i``, numbered as in `WorkerConfig.memories`. Only port 0 of an engine writes.
+    axis_tx, axis_rx
         Ethernet frames to and from the MAC.
 
     Raises
     ------
     ValueError
-        If there are slices, but not of as many memories as the worker has.
+        If the number of ``slices`` is neither 0 nor that of the memories.
     """
 
     def __init__(
@@ -115,8 +108,8 @@ class AggregatorKernel(wiring.Component):
 
         axis_rx<i> ─▶ FrameMerge ─▶ Aggregator ─▶ FrameSplit ─▶ axis_tx<i>
 
-    The MACs' side must take what is for it, or drop it, where there is no link: answers for one port wait behind those
-    for another, and the aggregator loses those that find its queue full, as it says.
+    A MAC must take or drop its frames, even without a link: answers for one port wait behind those for another. Answers
+    that find the queue of the aggregator full are lost, and counted.
 
     Parameters
     ----------
@@ -125,11 +118,11 @@ class AggregatorKernel(wiring.Component):
 
     Members
     -------
-    ap_clk : In(1), ap_rst_n : In(1)
+    ap_clk, ap_rst_n
         Clock, and reset, active low and synchronous.
-    control : In(AXI4-Lite)
+    control
         The registers of :mod:`p4sgd.hw.spec.aggregator`.
-    axis_rx : In(stream of FrameBeat).array(ports), axis_tx : Out(stream of FrameBeat).array(ports)
+    axis_rx, axis_tx
         Ethernet frames from and to the MAC of each port.
     """
 

@@ -1,9 +1,4 @@
-"""Verilog of the kernels, with the ports that the vendor's tools find in it.
-
-Ports with the names that FPGA vendors' tools recognise.
-
-Verilog of the kernels, with the ports that the vendor's tools find in it.
-"""
+"""Verilog of the kernels, with port names from which the vendor's tools infer buses."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +41,7 @@ _ID_CHANNELS = ("aw", "b", "ar", "r")
 _REQUEST_CHANNELS = ("aw", "ar")
 
 _ATTRIBUTES = {"lock": (1, 0), "cache": (4, 0b0011), "prot": (3, 0), "qos": (4, 0)}
-"""Bits and value of what says how a request is to be carried out, as UG1037 recommends to masters in FPGAs."""
+"""Width and value of the attributes of a request, as UG1037 recommends them for masters in FPGAs."""
 
 
 class _Port(NamedTuple):
@@ -54,18 +49,18 @@ class _Port(NamedTuple):
     flow: Flow
     shape: ShapeLike
     inner: Any
-    """The component's own signal; None for what no component of this design has."""
+    """The component's own signal; None for a port that the component does not have."""
     constant: int = 0
-    """Value of an output without one."""
+    """Value of an output that has no ``inner``."""
 
 
 class VendorPorts(wiring.Component):
-    """A component with flat ports, its buses named as Vivado and Vitis infer them; no logic, no registers.
+    """A component with flat ports whose names let Vivado and Vitis infer buses. Adds no logic and no registers.
 
     A bus named ``prefix`` has the ports ``<prefix>_<channel><field>`` if it is AXI4 or AXI4-Lite, and
-    ``<prefix>_t<field>`` if it is a single stream, with ``valid`` and ``ready`` as further fields. An array of buses
-    has a number after the prefix. For example, as ``VendorPorts(worker, {"control": "s_axi_control", "memory":
-    "m_axi_gmem", "tx": "axis_tx"})``::
+    ``<prefix>_t<field>`` if it is a single stream, where ``valid`` and ``ready`` are fields too. In an array of buses a
+    number follows the prefix. For example, ``VendorPorts(worker, {"control": "s_axi_control", "memory": "m_axi_gmem",
+    "tx": "axis_tx"})`` has::
 
         control.aw.payload.addr     s_axi_control_awaddr
         memory[0].ar.valid          m_axi_gmem0_arvalid
@@ -74,31 +69,28 @@ class VendorPorts(wiring.Component):
     Members without a prefix keep the name that Amaranth gives them in Verilog (``labels__payload``). Clock and reset
     are those of the ``sync`` domain.
 
-    Parameters
-    ----------
-    component
+    Parameters ---------- component
         What to wrap. It becomes the submodule ``component``.
     prefixes
-        Prefix of the ports of each bus, by the name of the component's member. A bus is an `axi4.Signature`, an
-        `axi4_lite.Signature` or a stream whose payload is a struct, such as `FrameBeat`; or an array of one of them.
+        Prefix of the ports of each bus, by the name of the component's member. A bus is an `Axi4Signature`, an
+        `Axi4LiteSignature`, a stream whose payload is a struct, such as `FrameBeat`, or an array of one of them.
     id_bits
-        Width of ``awid``, ``bid``, ``arid`` and ``rid`` of AXI4 buses, for interconnects that insist on them; 0 leaves
-        them out. Requests and responses that leave have ID 0; those that come are not looked at, which is right where
-        the other side answers the only ID there is.
+        Width of ``awid``, ``bid``, ``arid`` and ``rid`` of AXI4 buses, for interconnects that require them; 0 leaves
+        them out. Outgoing IDs are 0. Incoming IDs are ignored, which is right if the other side uses a single ID.
     attributes
         Whether requests of AXI4 buses have ``lock``, ``cache``, ``prot`` and ``qos``: normal memory, not cached,
-        modifiable and bufferable, in unprivileged secure accesses without priority. Where they are missing, an
-        interconnect has to assume that a request must arrive as it is. Those that come are not looked at.
+        modifiable and bufferable; unprivileged secure data accesses without priority. Without them an interconnect must
+        assume that it may not modify a request. Incoming attributes are ignored.
 
     Members
     -------
-    <port> : In or Out
-        As above; each has the direction that it has at the component.
+    <port>
+        Named as above, each with the direction that it has at the component.
 
     Raises
     ------
     ValueError
-        If the component has no member of a given name, or if two ports would have one name.
+        If the component has no member of a given name, or if two ports would have the same name.
     TypeError
         If a member with a prefix is not a bus.
     """
@@ -131,6 +123,7 @@ class VendorPorts(wiring.Component):
 
 
 def _ports(component: wiring.Component, prefixes: Mapping[str, str], id_bits: int, attributes: bool) -> Iterator[_Port]:
+    """Flat ports of a component, as described in `VendorPorts`."""
     for path, member, value in component.signature.flatten(component):
         head = str(path[0])
         if head not in prefixes:
@@ -168,13 +161,13 @@ CMAC_KERNEL = "p4sgd_cmac_kernel"
 """Top module of a MAC's kernel."""
 
 CMAC_IP = "p4sgd_cmac_usplus"
-"""Module of the vendor's MAC in it."""
+"""Module of the vendor's MAC in the MAC's kernel."""
 
 ID_BITS = 1
-"""Width of the IDs of memory ports, all of which are 0."""
+"""Width of the IDs of memory ports. All IDs are 0."""
 
 _SLICE = re.compile(r"^(?=module \\\S+\.gmem\d+_slice\d+ )", re.MULTILINE)
-"""Where a register slice of a `WorkerKernel` begins."""
+"""Start of the module of a register slice of a `WorkerKernel`."""
 
 
 class Port(NamedTuple):
@@ -188,16 +181,16 @@ class Port(NamedTuple):
 
 @dataclass(frozen=True)
 class KernelVerilog:
-    """A kernel's Verilog.
+    """Verilog of a kernel.
 
     Attributes
     ----------
     top
-        Its top module.
+        Name of the top module.
     text
         All modules.
     ports
-        Those of the top, in their order.
+        Ports of the top module, in order.
     """
 
     top: str
@@ -206,9 +199,9 @@ class KernelVerilog:
 
 
 def with_ports(kernel: wiring.Component) -> VendorPorts:
-    """Give a kernel the port names that the vendor's tools recognise.
+    """Give a kernel port names from which the vendor's tools infer buses.
 
-    An AXI4-Lite bus ``name`` becomes ``s_axi_<name>_*``, an AXI4 one ``m_axi_<name>_*``, a stream ``<name>_t*``.
+    An AXI4-Lite bus ``name`` becomes ``s_axi_<name>_*``, an AXI4 bus ``m_axi_<name>_*``, a stream ``<name>_t*``.
     """
     prefixes = {}
     for name, member in kernel.signature.members.items():
@@ -225,10 +218,10 @@ def with_ports(kernel: wiring.Component) -> VendorPorts:
 
 
 def worker_kernel(config: WorkerConfig, *, build_id: int = 0, slices: Sequence[int] = ()) -> KernelVerilog:
-    """The worker's kernel, in which an engine is written once, as in :func:`p4sgd.hw.worker.worker.worker_verilog`.
+    """Verilog of the worker's kernel, with the engine written once as in :func:`p4sgd.hw.worker.worker.worker_verilog`.
 
-    Parameters are those of a `WorkerKernel`. Its register slices are marked: Vivado may dissolve modules that small,
-    even where it rebuilds the hierarchy, and then none could be put on its die by its name (UG901).
+    Parameters are those of a `WorkerKernel`. Its register slices get ``keep_hierarchy``: Vivado may otherwise dissolve
+    modules this small, and then they could not be placed on their die by name (UG901).
     """
     engine = Engine(config)
     kernel = WorkerKernel(config, build_id=build_id, engine=lambda _: BlackBox(engine.signature, ENGINE), slices=slices)
@@ -237,24 +230,24 @@ def worker_kernel(config: WorkerConfig, *, build_id: int = 0, slices: Sequence[i
 
 
 def aggregator_kernel(config: AggregatorConfig, *, build_id: int = 0) -> KernelVerilog:
-    """The aggregator's kernel."""
+    """Verilog of the aggregator's kernel."""
     return _written(AggregatorKernel(config, build_id=build_id), AGGREGATOR_KERNEL)
 
 
 def cmac_kernel(*, build_id: int = 0, top: str = CMAC_KERNEL, mac: str = CMAC_IP) -> KernelVerilog:
-    """The kernel of a MAC, with an instance of an IP that is not in its text.
+    """Verilog of the MAC's kernel, with an instance of an IP that is not part of the text.
 
-    Parameters
-    ----------
-    build_id
+    Parameters ---------- build_id
         As of a `CmacKernel`.
     top, mac
-        Names of the top module and of the IP: a design with several MACs needs them apart, since each IP has its place.
+        Names of the top module and of the IP. A design with several MACs needs a name for each, because every IP is
+        placed separately.
     """
     return _written(CmacKernel(build_id=build_id, mac=mac), top)
 
 
 def _written(kernel: wiring.Component, top: str, *more: str) -> KernelVerilog:
+    """Verilog of a kernel with vendor port names, followed by the texts ``more``."""
     component = with_ports(kernel)
     ports = tuple(
         Port(name, "input" if member.flow is In else "output", Shape.cast(member.shape).width)
