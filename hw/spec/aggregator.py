@@ -1,4 +1,4 @@
-"""The aggregator: its size and its registers."""
+"""The aggregator: its size, its registers and counters, and the numbers that P4 switches share with controllers."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,13 +35,13 @@ __all__ = [
 ]
 
 MAX_JOBS = 8
-"""Most jobs at a time, for which the register map has room."""
+"""Most jobs at a time; the register map has room for so many."""
 
 MAGIC = int.from_bytes(b"P4AG", "big")
 """First word of the identification block."""
 
 ABI_VERSION = 2
-"""Changes whenever the meaning of an existing register does, or the host needs a new one."""
+"""Raised whenever the meaning of a register changes, or the host needs a new one."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class AggregatorConfig:
 
     @property
     def job_bits(self) -> int:
-        """Bits of a job's place; 0 if there is only one."""
+        """Bits of a job's place; 0 if there is only one place."""
         return (self.jobs - 1).bit_length()
 
     @property
@@ -118,20 +118,20 @@ MEMBER_MAC = pair("MEMBER_MAC", 0x030, _RW, "a worker's MAC address", bits=48)
 MEMBER = Register(
     "MEMBER",
     0x038,
-    "A write notes the worker of this address and port in a job that is not running",
+    "A write notes a worker, with the address in MEMBER_MAC, in a job that is not running",
     (
         Field("place", 0, 3, _STROBE, "place of the job"),
         Field("shard", 8, 5, _STROBE, "the worker's shard"),
-        Field("port", 16, 5, _STROBE, "port that it is behind"),
+        Field("port", 16, 5, _STROBE, "port that the worker is behind"),
     ),
 )
 BEGIN = Register(
     "BEGIN",
     0x040,
-    "A write makes all slots of a job fresh, and then serves it; not while another is made so",
+    "A write resets all slots of a job and then serves it; ignored while JOBS.clearing is 1",
     (
         Field("place", 0, 3, _STROBE, "place of the job"),
-        Field("round", 16, ROUND_BITS, _STROBE, "round that its workers begin with"),
+        Field("round", 16, ROUND_BITS, _STROBE, "first round of its workers"),
     ),
 )
 END = Register(
@@ -143,16 +143,16 @@ END = Register(
 JOBS = Register(
     "JOBS",
     0x048,
-    "What becomes of the jobs",
+    "State of the jobs",
     (
-        Field("running", 0, MAX_JOBS, _RO, "bitmap of those that are served"),
-        Field("clearing", 31, 1, _RO, "the slots of one are being made fresh"),
+        Field("running", 0, MAX_JOBS, _RO, "bitmap of the jobs that are served"),
+        Field("clearing", 31, 1, _RO, "the slots of a job are being reset"),
     ),
 )
 LOOK = Register(
     "LOOK",
     0x050,
-    "A write has the state of a slot shown in the registers below",
+    "A write selects the slot that the registers below show",
     (
         Field("place", 0, 3, _STROBE, "place of the job"),
         Field("slot", 16, 16, _STROBE, "slot"),
@@ -161,23 +161,27 @@ LOOK = Register(
 SLOT_ROUND = Register(
     "SLOT_ROUND",
     0x054,
-    "Of the slot looked at",
+    "Round of the selected slot",
     (
-        Field("round", 0, ROUND_BITS, _RO, "its round"),
-        Field("ready", 31, 1, _RO, "it is shown; 0 for some cycles after LOOK is written"),
+        Field("round", 0, ROUND_BITS, _RO, "the round"),
+        Field("ready", 31, 1, _RO, "the slot is shown; 0 for some cycles after LOOK is written"),
     ),
 )
-SLOT_AGGREGATED = whole("SLOT_AGGREGATED", 0x058, _RO, "shards whose partials the slot looked at has; 0 if it is fresh")
-SLOT_ACKNOWLEDGED = whole("SLOT_ACKNOWLEDGED", 0x05C, _RO, "shards that have acknowledged its sums")
+SLOT_AGGREGATED = whole(
+    "SLOT_AGGREGATED", 0x058, _RO, "bitmap of the shards whose partials the selected slot has; 0 if it is fresh"
+)
+SLOT_ACKNOWLEDGED = whole(
+    "SLOT_ACKNOWLEDGED", 0x05C, _RO, "bitmap of the shards that have acknowledged the selected slot's sums"
+)
 SNAPSHOT = Register(
     "SNAPSHOT",
     0x060,
     "Counters",
-    (Field("take", 0, 1, _STROBE, "a write, of whatever value, lets the counters show this moment"),),
+    (Field("take", 0, 1, _STROBE, "a write of any value copies the counters to the registers that show them"),),
 )
 
 ETHERNET_MAC = pair(
-    "ETHERNET_MAC", 0x068, _RW, "the aggregator's MAC address; the others stand for IPv4 addresses", bits=48
+    "ETHERNET_MAC", 0x068, _RW, "the aggregator's real MAC address; other MAC registers hold IPv4 addresses", bits=48
 )
 NEXT_HOP_MAC = pair(
     "NEXT_HOP_MAC", 0x070, _RW, "MAC address that frames to single workers go to: a router's, or broadcast", bits=48
@@ -188,38 +192,38 @@ _JOB_STRIDE = 0x10
 
 
 def job_registers(place: int) -> tuple[Register, Register, Register, Register]:
-    """Settings of the job in a place, stable while it runs: JOB, GROUP_MAC (low and high), PORTS."""
+    """Settings of the job in a place, stable while it runs: JOB, GROUP_MAC low and high, PORTS."""
     base = _JOB_BASE + _JOB_STRIDE * place
     job = Register(
         f"JOB{place}",
         base,
-        f"The job in place {place}; no two that run have the same number",
+        f"The job in place {place}; jobs that run must have different numbers",
         (
-            Field("number", 0, 8, _RW, "its number in packets"),
-            Field("workers", 8, 6, _RW, f"its workers, 1 to {MAX_WORKERS}", reset=1),
+            Field("number", 0, 8, _RW, "job number in packets"),
+            Field("workers", 8, 6, _RW, f"number of workers, 1 to {MAX_WORKERS}", reset=1),
         ),
     )
     return (
         job,
-        *pair(f"JOB{place}_GROUP_MAC", base + 4, _RW, "MAC address of all its workers", bits=48),
-        whole(f"JOB{place}_PORTS", base + 12, _RW, "bitmap of the ports that answers to all leave through"),
+        *pair(f"JOB{place}_GROUP_MAC", base + 4, _RW, "group address of all workers of the job", bits=48),
+        whole(f"JOB{place}_PORTS", base + 12, _RW, "bitmap of the ports that answers to all workers leave through"),
     )
 
 
 LOOK_MEMBER = Register(
     "LOOK_MEMBER",
     0x100,
-    "A write has a worker that was noted shown in the registers below, before anything can read them",
+    "A write selects the noted worker that the registers below show, at once",
     (
         Field("place", 0, 3, _STROBE, "place of the job"),
         Field("shard", 8, 5, _STROBE, "the worker's shard"),
     ),
 )
-SHOWN_MAC = pair("SHOWN_MAC", 0x104, _RO, "MAC address of the worker looked at", bits=48)
-SHOWN_PORT = whole("SHOWN_PORT", 0x10C, _RO, "port that the worker looked at is behind", bits=5)
+SHOWN_MAC = pair("SHOWN_MAC", 0x104, _RO, "MAC address of the selected worker", bits=48)
+SHOWN_PORT = whole("SHOWN_PORT", 0x10C, _RO, "port that the selected worker is behind", bits=5)
 
 COUNTERS = {
-    "FRAMES": "frames that came in",
+    "FRAMES": "frames received",
     "PARTIALS": "PARTIAL that were added",
     "ACKS": "ACK that were new",
     "FULLS_TO_ALL": "FULL sent to all",
@@ -227,13 +231,13 @@ COUNTERS = {
     "CLEARS_TO_ALL": "CLEAR sent to all",
     "CLEARS_TO_ONE": "CLEAR sent to one worker again",
     "ECHOES": "ECHO sent",
-    "OVERRUNS": "answers, of those counted above, that were lost because the way out was blocked",
+    "OVERRUNS": "answers counted above that were lost, because frames could not leave as fast as they came",
 } | {f"DROPPED_{drop.name}": f"frames dropped: {drop.help}" for drop in DropReason}
-"""What any aggregator counts of all packets together, and what that means."""
+"""Counters of all packets together that any aggregator has, and their meanings."""
 
 
 def job_counters(place: int) -> dict[str, str]:
-    """What any aggregator counts of the job in a place, and what that means."""
+    """Counters of the job in a place that any aggregator has, and their meanings."""
     return {
         f"JOB{place}_ACCEPTED": f"packets of the job in place {place} that changed something or were answered",
         f"JOB{place}_DROPPED": f"packets with the number of the job in place {place} that were dropped",
@@ -241,7 +245,7 @@ def job_counters(place: int) -> dict[str, str]:
 
 
 def counters(config: AggregatorConfig) -> dict[str, Counter]:
-    """All counters by name; they count from reset on."""
+    """All counters of the RTL aggregator by name; they count from reset."""
     found = counter_block(0x200, COUNTERS)
     for place in range(config.jobs):
         found |= counter_block(0x400 + 0x10 * place, job_counters(place))
@@ -278,7 +282,7 @@ def aggregator_map(config: AggregatorConfig) -> RegisterMap:
 
 
 def identity(config: AggregatorConfig, build_id: int = 0) -> dict[str, int]:
-    """The words of the control and the identification block by register name."""
+    """The words of the control block and the identification block by register name."""
     return {
         "CTRL": CTRL_WORD,
         "MAGIC": MAGIC,
@@ -295,17 +299,17 @@ def after_reset(config: AggregatorConfig, build_id: int = 0) -> Iterator[Registe
 
 
 GENERATION_BITS = 16
-"""Bits of the number that tells the slots of a job from those that earlier jobs have left."""
+"""Bits of a job's generation on a P4 switch, which tells its slots from those that earlier jobs have left."""
 
 
 FLOOD_GROUP = 2 * MAX_JOBS
-"""Multicast group that frames of other protocols are flooded to."""
+"""Multicast group of a P4 switch that frames of other protocols are flooded to."""
 
 
 NODE_RID = 1
-"""Replication number of the nodes of all groups on Tofino: frames that have it do not go back where they came from."""
+"""Replication ID of the nodes of all multicast groups on Tofino: frames with it do not go back to their own port."""
 
 
 def group_of(place: int) -> int:
-    """Multicast group of the ports of the job in a place; 0 is none."""
+    """Multicast group of a P4 switch with the ports of the job in a place; 0 is no group."""
     return MAX_JOBS + place

@@ -1,9 +1,4 @@
-"""The registers of a 100G Ethernet MAC's kernel.
-
-The registers of a 100G Ethernet MAC's kernel.
-
-What an Ethernet MAC says of its link.
-"""
+"""The kernel of a 100G Ethernet MAC: its registers, and the state of its link as the host reads it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -29,7 +24,7 @@ MAGIC = int.from_bytes(b"P4MC", "big")
 """First word of the identification block."""
 
 ABI_VERSION = 1
-"""Changes whenever the meaning of an existing register does."""
+"""Raised whenever the meaning of a register changes."""
 
 _RO, _RW, _STROBE = Access.RO, Access.RW, Access.STROBE
 
@@ -41,7 +36,7 @@ IDENTITY = (
 CONTROL = Register(
     "CONTROL",
     0x020,
-    "Settings of the link; rs_fec and loopback act when the MAC comes out of reset: change them while reset is set",
+    "Settings of the link; rs_fec and loopback take effect when the MAC leaves reset: change them while reset is set",
     (
         Field("reset", 0, 1, _RW, "holds MAC and transceivers in reset"),
         Field(
@@ -49,21 +44,21 @@ CONTROL = Register(
             1,
             1,
             _RW,
-            "forward error correction, as both ends of a link must have it (IEEE 802.3 clause 91)",
+            "forward error correction (IEEE 802.3 clause 91); the same at both ends of a link",
             1,
         ),
-        Field("loopback", 2, 1, _RW, "the transceivers receive what they send (near-end PMA), to try a board alone"),
+        Field("loopback", 2, 1, _RW, "the transceivers receive what they send (near-end PMA), to test a single board"),
     ),
 )
 STATUS = Register(
     "STATUS",
     0x024,
-    "The link as it is now",
+    "Present state of the link",
     (
-        Field("up", 0, 1, _RO, "frames are sent: aligned, and no remote fault"),
+        Field("up", 0, 1, _RO, "frames can be sent: the link is aligned, and there is no remote fault"),
         Field("aligned", 1, 1, _RO, "all lanes are received and aligned"),
-        Field("local_fault", 2, 1, _RO, "the MAC does not receive well"),
-        Field("remote_fault", 3, 1, _RO, "the other end says that it does not receive well"),
+        Field("local_fault", 2, 1, _RO, "the MAC does not receive a valid signal"),
+        Field("remote_fault", 3, 1, _RO, "the other end reports that it does not receive a valid signal"),
         Field("tx_reset", 4, 1, _RO, "the sending side is in reset"),
         Field("rx_reset", 5, 1, _RO, "the receiving side is in reset"),
         Field("power_good", 8, 4, _RO, "bitmap of the transceivers that have power"),
@@ -74,8 +69,8 @@ SNAPSHOT = Register(
     0x028,
     "Counters",
     (
-        Field("take", 0, 1, _STROBE, "a write, of whatever value, lets the counters show this moment"),
-        Field("pending", 31, 1, _RO, "they do not yet; it stays if the MAC has no clock, as in reset"),
+        Field("take", 0, 1, _STROBE, "a write of any value copies the counters to the registers that show them"),
+        Field("pending", 31, 1, _RO, "the copy is not complete; it never is while the MAC has no clock, as in reset"),
     ),
 )
 
@@ -83,19 +78,19 @@ COUNTERS = counter_block(
     0x040,
     {
         "TX_FRAMES": "frames sent",
-        "TX_DROPPED": "frames not sent, or cut off, as there was no link",
+        "TX_DROPPED": "frames not sent, or cut off, because there was no link",
         "RX_FRAMES": "frames received",
-        "RX_BAD": "frames dropped that came with errors",
-        "RX_OVERFLOWS": "frames dropped as there was no room for them",
-        "LINK_LOSSES": "times that the link went away",
-        "TX_FAULTS": "cycles in which the MAC said that it was given a frame too slowly or too fast",
+        "RX_BAD": "frames received with errors and dropped",
+        "RX_OVERFLOWS": "frames dropped because the receive buffer was full",
+        "LINK_LOSSES": "times that the link was lost",
+        "TX_FAULTS": "cycles in which the MAC reported an underflow or overflow of its transmit side",
     },
 )
-"""They count from reset on."""
+"""Counters of the MAC; they count from reset."""
 
 
 def kernel_name(cage: int) -> str:
-    """Name of the kernel that is the MAC of a QSFP28 cage."""
+    """Name of the MAC kernel of a QSFP28 cage."""
     return f"p4sgd_cmac{cage or ''}"
 
 
@@ -106,27 +101,28 @@ def cmac_map() -> RegisterMap:
 
 
 def identity(build_id: int = 0) -> dict[str, int]:
-    """The words of the control and the identification block by register name."""
+    """The words of the control block and the identification block by register name."""
     return {"CTRL": CTRL_WORD, "MAGIC": MAGIC, "ABI_VERSION": ABI_VERSION, "BUILD_ID": build_id}
 
 
 def after_reset(build_id: int = 0) -> Iterator[Register]:
-    """All registers as a first read finds them, but for STATUS, which follows the link."""
+    """All registers as a first read finds them, except STATUS, which follows the link."""
     return cmac_map().after_reset(identity(build_id))
 
 
 @dataclass(frozen=True)
 class LinkState:
-    """A link as its MAC sees it.
+    """The state of a link as its MAC reports it.
 
     Attributes
     ----------
     status
         The fields of :data:`p4sgd.hw.spec.cmac.STATUS`.
     rs_fec
-        Whether the MAC has forward error correction on.
+        Whether forward error correction is on.
     counters
-        Those of :data:`p4sgd.hw.spec.cmac.COUNTERS`, since the board was loaded; empty if the MAC has no clock.
+        The counters of :data:`p4sgd.hw.spec.cmac.COUNTERS` since the bitstream was loaded; empty if the MAC has no
+        clock.
     """
 
     status: Mapping[str, int]

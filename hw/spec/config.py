@@ -1,9 +1,4 @@
-"""The size of a worker: one frozen value that the RTL, the simulation and the host share.
-
-The clock of the boards.
-
-The size of a worker: one frozen value that the RTL, the simulation and the host share.
-"""
+"""The size of a worker and its clock: one frozen value that RTL, simulation and host share."""
 
 import dataclasses
 import hashlib
@@ -16,11 +11,11 @@ __all__ = ["BANKS", "CLOCK_NS", "PRESETS", "WorkerConfig"]
 
 
 CLOCK_NS = 4
-"""Clock period, ns: the 250 MHz that the boards aim at. Cycles in registers are of this clock, on every device."""
+"""Clock period in ns: 250 MHz, the target of all boards. Cycles in registers are of this clock, on every device."""
 
 
 BANKS = 8
-"""Samples of a micro-batch, one bank each. Fixed by the packet, which carries eight integers."""
+"""Samples of a micro-batch, one bank each; fixed by the packet, which carries eight integers."""
 
 
 def _is_power_of_two(value: int) -> bool:
@@ -28,7 +23,7 @@ def _is_power_of_two(value: int) -> bool:
 
 
 def _bits(count: int) -> int:
-    """Bits that hold the numbers 0 to ``count - 1`` (at least 1)."""
+    """Bits of the numbers 0 to ``count - 1``, at least 1."""
     return max(1, (count - 1).bit_length())
 
 
@@ -39,21 +34,21 @@ class WorkerConfig:
     Parameters
     ----------
     engines
-        Datapaths, each fed by memory ports of its own (E), 1 to 32.
+        Datapaths, each with its own memory ports (E): 1 to 32.
     ports
-        Memory ports of an engine, 1 or 2; each carries its part of every line. Two on a U280: a line of 512 bits at
-        250 MHz is 16 GB/s, more than the 14.4 GB/s of one pseudo-channel of its memory (PG276).
+        Memory ports of an engine: 1 or 2. Each carries an equal part of every line. A U280 needs two: a line of 512
+        bits at 250 MHz is 16 GB/s, more than the 14.4 GB/s of one pseudo-channel of its memory (PG276).
     lanes
-        Features of a chunk, handled in one cycle: a power of two, 8 to 64.
+        Features of a chunk, processed in one cycle: a power of two, 8 to 64.
     chunks
         Chunks of an engine's model memory: a power of two, 2 to 65536.
     line_fifo_depth
-        Lines an engine keeps between forward and backward: a power of two. At least the lines of one micro-batch at
-        the host's chosen chunks and precision (the host refuses less, it would deadlock); the network's latency in
-        cycles more to run at full speed.
+        Lines that an engine keeps between forward and backward pass: a power of two, 8 to 2^20. It must hold the lines
+        of one micro-batch, or a run would deadlock (the host refuses it); full speed takes the network's latency in
+        cycles on top.
     slots
-        AllReduce operations in flight: a power of two, 2 to 4096. Half of them wait for sums, while the other half wait
-        for the acknowledgement of theirs.
+        AllReduce operations in flight: a power of two, 2 to 4096. Half of them may wait for sums while the other half
+        wait for CLEAR.
     table_segments
         Segments of the loss table: a power of two, 16 to 1024.
     udp
@@ -62,7 +57,7 @@ class WorkerConfig:
     Raises
     ------
     ValueError
-        If a number is outside its range.
+        If a number is outside its range, or a dot product of the worker would exceed 64 bits.
     """
 
     engines: int = 1
@@ -100,12 +95,12 @@ class WorkerConfig:
 
     @classmethod
     def tiny(cls) -> "WorkerConfig":
-        """One engine of 8 lanes: the smallest that has every mechanism; for benches."""
+        """One engine of 8 lanes: the smallest configuration that has every mechanism, for tests."""
         return cls(engines=1, lanes=8, chunks=16, line_fifo_depth=128, slots=4, table_segments=64)
 
     @classmethod
     def small(cls) -> "WorkerConfig":
-        """Two engines of 16 lanes, up to 1,024 features: the default of RTL simulation."""
+        """Two engines of 16 lanes, up to 1,024 features: the default for RTL simulation."""
         return cls(engines=2, ports=2, lanes=16, chunks=32, line_fifo_depth=512, slots=8)
 
     @classmethod
@@ -128,7 +123,7 @@ class WorkerConfig:
 
     @classmethod
     def u50(cls) -> "WorkerConfig":
-        """An Alveo U50, with two thirds of the U280's logic and HBM of 316 GB/s: 4 engines, up to 131,072 features."""
+        """An Alveo U50, two thirds of the U280's logic and 316 GB/s of HBM: 4 engines, up to 131,072 features."""
         return cls(engines=4, ports=2, lanes=64, chunks=512, line_fifo_depth=8192, slots=64)
 
     @classmethod
@@ -140,12 +135,12 @@ class WorkerConfig:
 
     @property
     def features(self) -> int:
-        """Features a worker holds: engines · chunks · lanes."""
+        """Features that a worker holds: engines · chunks · lanes."""
         return self.engines * self.chunks * self.lanes
 
     @property
     def line_bits(self) -> int:
-        """Bits of a line, one plane of one chunk of a micro-batch: 8 banks · lanes."""
+        """Bits of a line, which is one plane of one chunk of a micro-batch: 8 banks · lanes."""
         return BANKS * self.lanes
 
     @property
@@ -155,7 +150,7 @@ class WorkerConfig:
 
     @property
     def port_bits(self) -> int:
-        """Bits of a memory port: the part of a line that it carries."""
+        """Bits of a memory port: its part of a line."""
         return self.line_bits // self.ports
 
     @property
@@ -165,16 +160,16 @@ class WorkerConfig:
 
     @property
     def memories(self) -> int:
-        """Memory buffers of a worker: one for each memory port of each engine, in their order, then the labels'."""
+        """Memory buffers of a worker: one for each port of each engine, in order, then the one for labels."""
         return self.engines * self.ports + 1
 
     @property
     def labels_memory(self) -> int:
-        """Number of the memory with the labels."""
+        """Index of the memory buffer with the labels."""
         return self.engines * self.ports
 
     def model_memory(self, engine: int) -> int:
-        """Number of the memory with the weights of an engine: that of its port 0."""
+        """Index of the memory buffer with an engine's weights: that of its port 0."""
         return engine * self.ports
 
     @property
@@ -194,7 +189,7 @@ class WorkerConfig:
 
     @property
     def in_flight(self) -> int:
-        """Micro-batches of an engine that may be between the start of their forward and of their backward pass."""
+        """Most micro-batches of an engine between the start of their forward pass and that of their backward pass."""
         return self.slots // 2
 
     @property
@@ -219,10 +214,10 @@ class WorkerConfig:
 
     @property
     def config_hash(self) -> int:
-        """32 bits that differ between configurations: the start of SHA-256 over the fields as canonical JSON."""
+        """The first 32 bits of SHA-256 over the fields as canonical JSON, to tell configurations apart."""
         fields = dataclasses.asdict(self)
         if not self.udp:
-            del fields["udp"]  # so that boards from before there was a choice are known
+            del fields["udp"]  # bitstreams older than this field keep their hash
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
@@ -241,4 +236,4 @@ PRESETS = {
     "u50": WorkerConfig.u50,
     "u55c": WorkerConfig.u55c,
 }
-"""Configurations by the name that the command line takes."""
+"""Configurations by their names on the command line."""

@@ -1,9 +1,4 @@
-"""A job: workers that sum up together, as every aggregator is told of them.
-
-A job: workers that sum up together, as every aggregator is told of them.
-
-What the programs of switches and their controllers must agree on besides the protocol.
-"""
+"""A job: the group of workers that an aggregator adds up, described the same way to every kind of aggregator."""
 
 from dataclasses import dataclass
 
@@ -14,15 +9,15 @@ __all__ = ["JOB_NUMBERS", "MAX_PORTS", "Job", "Member"]
 
 
 JOB_NUMBERS = 256
-"""Numbers that a packet can call a job."""
+"""Different job numbers that a packet can hold."""
 
 MAX_PORTS = 32
-"""Most ports of an aggregator: a job has a bitmap of them, of 32 bits."""
+"""Most ports of an aggregator; a job has a 32-bit bitmap of them."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """A worker of a job: its address, and the aggregator's port that it is behind.
+    """A worker of a job: its MAC address, and the port of the aggregator that it is behind.
 
     Raises
     ------
@@ -42,19 +37,19 @@ class Member:
 
 @dataclass(frozen=True)
 class Job:
-    """Workers that sum up together.
+    """A group of workers that an aggregator adds up.
 
     Attributes
     ----------
     number
-        What their packets call it, 0 to 255.
+        Job number in packets, 0 to 255.
     members
-        Its workers by shard index, 1 to 32.
+        The workers by shard index, 1 to 32 of them.
     group_mac
-        Address of all of them, for answers to all. It has the group bit.
+        Destination of answers to all workers; it has the group bit.
     ports
-        Bitmap of the ports that an answer to all leaves through. Through one with a switch behind it, which knows the
-        group, one frame reaches many.
+        Bitmap of the ports that an answer to all leaves through. A switch behind a port that knows the group copies
+        the frame to its workers.
 
     Raises
     ------

@@ -1,14 +1,9 @@
-"""The packet: one 64-byte Ethernet frame, one beat of a 512-bit bus.
-
-Why a frame is not acted on.
-
-The packet: one 64-byte Ethernet frame, one beat of a 512-bit bus.
+"""The packet: one 64-byte Ethernet frame, one beat of a 512-bit bus; and what can become of it.
 
 The frame is declared once, in `FIELDS`; the codec here, the RTL layout and the switch's headers come from it.
-Multi-byte fields are big-endian, the first byte of the frame is the lowest byte of the bus. The frame check sequence
-is not part of the 64 bytes: the MAC adds and checks it.
-
-What a switch makes of a frame of the protocol; it counts every frame under one outcome.
+Fields are big-endian; the first byte of the frame is the lowest byte of the bus. The frame check sequence is not part
+of the 64 bytes: the MAC adds and checks it. A dropped frame is counted by its `DropReason`; a P4 switch counts every
+other frame by its `Outcome`.
 """
 
 import struct
@@ -44,7 +39,7 @@ __all__ = [
 
 
 class DropReason(IntEnum):
-    """The first check that a frame fails, in the order of the checks; each has a counter on either side.
+    """The first check that a frame fails, in the order of the checks. Worker and aggregator have a counter for each.
 
     Attributes
     ----------
@@ -60,26 +55,26 @@ class DropReason(IntEnum):
         member.help = text
         return member
 
-    RUNT = 0, "fewer bytes than a packet"
-    LONG = 1, "more bytes than a packet"
+    RUNT = 0, "shorter than a packet"
+    LONG = 1, "longer than a packet"
     ETHERTYPE = 2, "of another protocol"
     VERSION = 3, "of another version of the packet format"
-    RESERVED = 4, "not 0 where the format is"
-    ADDRESS = 5, "for somebody else"
-    TYPE = 6, "of no known type, or of one for the other side"
-    JOB = 7, "of another job, or of none that is served"
+    RESERVED = 4, "with reserved bits that are not 0"
+    ADDRESS = 5, "addressed to somebody else"
+    TYPE = 6, "of an unknown type, or of a type that only the other side receives"
+    JOB = 7, "of another job, or of a job that is not served"
     WORKERS = 8, "of a job with another number of workers"
-    SHARD = 9, "for another shard, of none of the job's, or with a bitmap that does not go with it"
-    SLOT = 10, "of no slot that there is"
+    SHARD = 9, "of a shard that is another or not in the job, or with a bitmap that does not match"
+    SLOT = 10, "of a slot that does not exist"
     SOURCE = 11, "from another MAC address than the shard's or the aggregator's, or from another port"
-    STALE = 12, "of a round that is over, or that cannot be yet"
-    DUPLICATE = 13, "saying what is known"
+    STALE = 12, "of a round that is over or cannot have begun"
+    DUPLICATE = 13, "repeating what is already known"
 
 
 VERDICT = (DropReason.JOB, DropReason.WORKERS, DropReason.SHARD, DropReason.SLOT, DropReason.SOURCE)
-"""What an aggregator checks that depends on its settings; bit i of a probe's verdict is check i, failed.
+"""The checks of an aggregator that depend on its settings; bit i of a probe's verdict is set if check i failed.
 
-Without a job nothing further is checked, and without a right shard no source.
+If the job is unknown, nothing else is checked; if the shard is wrong, its source is not.
 """
 
 
@@ -93,25 +88,25 @@ VERSION = 1
 """Version of this packet format."""
 
 BROADCAST = (1 << 48) - 1
-"""Address of everybody; a probe may be sent there."""
+"""The broadcast address; probes may be sent to it."""
 
 GROUP_BIT = 40
-"""Bit of a MAC address, as a number, that marks a group (IEEE 802)."""
+"""The bit of a MAC address, taken as a number, that marks a group address (IEEE 802)."""
 
 VALUES = 8
-"""Integers a packet carries, one for each sample of a micro-batch."""
+"""Integers that a packet carries, one for each sample of a micro-batch."""
 
 ROUND_BITS = 16
 """Bits of a round number; rounds compare modulo 2**16."""
 
 
 def mac_text(mac: int) -> str:
-    """A MAC address as people write it: ``02:50:34:53:47:00``."""
+    """A MAC address in the usual notation, ``02:50:34:53:47:00``."""
     return mac.to_bytes(6, "big").hex(":")
 
 
 class PacketType(IntEnum):
-    """What a packet says."""
+    """Types of packets."""
 
     PARTIAL = 1
     """Worker to aggregator: my partial sums of this slot and round."""
@@ -122,23 +117,23 @@ class PacketType(IntEnum):
     CLEAR = 4
     """Aggregator to workers: all have the sums, the slot is free for the next round."""
     PROBE = 5
-    """Worker to aggregator: what do you think of me and this slot?"""
+    """Worker to aggregator: which checks do my packets fail, and what is the state of this slot?"""
     ECHO = 6
-    """Aggregator to worker: that."""
+    """Aggregator to worker: the answer to PROBE."""
 
 
 class EchoValue(IntEnum):
-    """What the values of ECHO are; the others are 0. A probe's value 0 is a number of the sender's choice.
+    """Indices of the values of ECHO. A probe's value 0 is a number that its sender chooses, the others are 0.
 
     ``round`` and ``bitmap`` of ECHO are the slot's round, and the shards whose partials it has. They and ACKNOWLEDGED
-    are 0 where there is no such slot. PROBE and ECHO have this layout in every version of the format, so that versions
+    are 0 if there is no such slot. PROBE and ECHO have this layout in every version of the format, so that versions
     which cannot work together can say so.
     """
 
     NUMBER = 0
     """The probe's number."""
     VERDICT = 1
-    """Bitmap of checks that packets like the probe fail: :data:`p4sgd.hw.spec.packet.VERDICT`."""
+    """Bitmap of the checks that packets of the probe's sender fail: :data:`p4sgd.hw.spec.packet.VERDICT`."""
     PORT = 2
     """The port that the probe came in through."""
     ACKNOWLEDGED = 3
@@ -148,13 +143,13 @@ class EchoValue(IntEnum):
     SLOTS = 5
     """Slots of a job."""
     MAC_HIGH = 6
-    """Address that the probe's shard should have, bits 47..32; 0 if there is no such shard."""
+    """MAC address noted for the probe's shard, bits 47..32; 0 if there is no such shard."""
     MAC_LOW = 7
-    """Bits 31..0 of it."""
+    """Bits 31..0 of that address."""
 
 
 class Field(NamedTuple):
-    """One field of the frame: ``bits`` bits, the first of them ``offset_bits`` bits into the frame in network order."""
+    """A field of the frame: ``bits`` bits, starting ``offset_bits`` bits into the frame in network order."""
 
     name: str
     offset_bits: int
@@ -163,7 +158,7 @@ class Field(NamedTuple):
 
 
 def layout(frame_bytes: int, *columns: tuple[str, int, str]) -> tuple[Field, ...]:
-    """A frame of so many bytes from name, bits and help of its fields, in network order."""
+    """The fields of a frame from their names, widths in bits and help texts, in network order."""
     result = []
     offset = 0
     for name, bits, text in columns:
@@ -186,7 +181,7 @@ FIELDS = layout(
     ("round", ROUND_BITS, "how often the slot has been used, modulo 2^16"),
     ("shard", 8, "shard index of the worker (0 when sent by the aggregator to all)"),
     ("workers", 8, "workers in the job"),
-    ("bitmap", 32, "shards: the sender's bit (PARTIAL, ACK, PROBE), all that count (FULL, CLEAR), those heard (ECHO)"),
+    ("bitmap", 32, "shards: the sender (PARTIAL, ACK, PROBE), all of the job (FULL, CLEAR), those added so far (ECHO)"),
     ("reserved", 48, "0"),
     *((f"value{i}", 32, f"activation of sample {i}, int32") for i in range(VALUES)),
 )
@@ -194,7 +189,7 @@ FIELDS = layout(
 
 
 def _format() -> str:
-    """The frame for :mod:`struct`: fields that share a byte are one item, addresses are bytes, values are signed."""
+    """The frame's :mod:`struct` format: fields that share a byte are one item, addresses are bytes, values signed."""
     codes = {8: "B", 16: "H", 32: "I", 48: "6s"}
     items = []
     for _, shared in groupby(FIELDS, lambda field: field.offset_bits // 8):
@@ -209,7 +204,7 @@ _TYPES = {kind.value: kind for kind in PacketType}
 
 
 class MalformedPacketError(ValueError):
-    """Bytes that are no packet of this format; ``reason`` is the first thing wrong with them."""
+    """Bytes that are no packet of this format; ``reason`` is the first check that they fail."""
 
     def __init__(self, reason: DropReason, message: str) -> None:
         super().__init__(message)
@@ -218,7 +213,7 @@ class MalformedPacketError(ValueError):
 
 @dataclass(frozen=True)
 class Packet:
-    """A packet as values; ``values`` holds eight int32 in two's complement, ``type`` may be one that nobody knows."""
+    """A packet by field; ``values`` are eight int32, ``type`` may be an unknown one."""
 
     type: PacketType | int
     job: int
@@ -265,7 +260,7 @@ class Packet:
             self._refuse()
 
     def _refuse(self) -> NoReturn:
-        """Name the first field that its value does not fit."""
+        """Raise ValueError for the first field whose value does not fit."""
         known: dict[str, Any] = vars(self) | {f"value{i}": value for i, value in enumerate(self.values)}
         for name, _, bits, _ in FIELDS:
             value = int(known.get(name, 0))
@@ -282,8 +277,8 @@ class Packet:
         Raises
         ------
         MalformedPacketError
-            If length, EtherType, version or reserved bytes are not this format's, looked at in this order. The version
-            of probes and their echoes may be any.
+            If length, EtherType, version or reserved bytes are not this format's, checked in this order. PROBE and ECHO
+            may have any version.
         """
         if len(frame) != FRAME_BYTES:
             reason = DropReason.RUNT if len(frame) < FRAME_BYTES else DropReason.LONG
@@ -329,22 +324,22 @@ OUTCOME_BITS = 5
 
 
 class Outcome(IntEnum):
-    """What became of a frame that was not dropped; for dropped ones the numbers below 16 are those of `DropReason`."""
+    """What became of a frame that was not dropped. Numbers below 16 are those of `DropReason`, for dropped frames."""
 
     ADDED = 16
-    """PARTIAL was added, and others are still to come."""
+    """A PARTIAL was added; others are missing."""
     FULL_TO_ALL = 17
-    """PARTIAL was added as the last, and all were told the sums."""
+    """The last PARTIAL was added; FULL went to all."""
     FULL_TO_ONE = 18
-    """PARTIAL was a repeated one, and its worker was told the sums again."""
+    """A PARTIAL was repeated; FULL went to its worker again."""
     ACKNOWLEDGED = 19
-    """ACK was new, and others are still to come."""
+    """An ACK was new; others are missing."""
     CLEAR_TO_ALL = 20
-    """ACK was new and the last, and all were told that the slot is free."""
+    """The last ACK was new; CLEAR went to all."""
     CLEAR_TO_ONE = 21
-    """ACK was a late one, and its worker was told again that the slot is free."""
+    """An ACK was repeated or late; CLEAR went to its worker again."""
     ECHOED = 22
-    """PROBE was answered."""
+    """A PROBE was answered."""
 
 
 _COUNTED = {
@@ -356,21 +351,21 @@ _COUNTED = {
     "CLEARS_TO_ONE": (Outcome.CLEAR_TO_ONE,),
     "ECHOES": (Outcome.ECHOED,),
 }
-"""Outcomes that a counter of an aggregator is the sum of."""
+"""The outcomes whose sum each counter of an aggregator is."""
 
 
 def counters_of(outcomes: Mapping[int, int]) -> dict[str, int]:
-    """Counters by the names of :func:`p4sgd.hw.spec.aggregator.counters` from the number of frames of each outcome.
+    """Counters of an aggregator, named as in :func:`p4sgd.hw.spec.aggregator.counters`, from counts of outcomes.
 
     Parameters
     ----------
     outcomes
-        Frames by `Outcome` or `DropReason`.
+        Number of frames by `Outcome` or `DropReason`.
 
     Returns
     -------
-    FRAMES, what was done with them, and why the others were dropped. No DROPPED_ETHERTYPE: frames of other protocols
-    are none of this one's to drop.
+    FRAMES, counts of packets taken and answers sent, and counts of drops by reason, but for DROPPED_ETHERTYPE: a switch
+    forwards frames of other protocols.
     """
     counted = {name: sum(outcomes.get(outcome, 0) for outcome in parts) for name, parts in _COUNTED.items()}
     dropped = {f"DROPPED_{drop.name}": outcomes.get(drop, 0) for drop in DropReason if drop is not DropReason.ETHERTYPE}
@@ -378,18 +373,19 @@ def counters_of(outcomes: Mapping[int, int]) -> dict[str, int]:
 
 
 def counters_by_place(frames: Mapping[int, int], jobs: int) -> dict[str, int]:
-    """Counters of a switch that counts the frames of each job apart.
+    """Counters of a switch that counts the frames of each job separately.
 
     Parameters
     ----------
     frames
-        Frames by outcome, and `OUTCOME_BITS` above it 0, or 1 and the place of the job that they are of.
+        Number of frames by index: the outcome in the lowest `OUTCOME_BITS` bits; above it 1 + the place of the frames'
+        job, or 0 for frames of no job.
     jobs
-        Places.
+        Number of places.
 
     Returns
     -------
-    What `counters_of` gives, and JOB<place>_ACCEPTED and JOB<place>_DROPPED.
+    The counters of `counters_of`, and JOB<place>_ACCEPTED and JOB<place>_DROPPED.
     """
     outcomes: dict[int, int] = {}
     by_place = {f"JOB{place}_{end}": 0 for place in range(jobs) for end in ("ACCEPTED", "DROPPED")}

@@ -1,11 +1,4 @@
-"""Registers as declarations, and access to them field by field.
-
-Registers as declarations, and access to them field by field.
-
-Words are 32 bits, offsets are bytes.
-
-The control block of a kernel that is never started.
-"""
+"""Registers as declarations, and access to them field by field. Words have 32 bits, offsets count bytes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,24 +22,24 @@ __all__ = [
 
 
 ADDRESS_BITS = 12
-"""Bits of an AXI4-Lite byte address: the map fits one 4 KiB page."""
+"""Bits of an AXI4-Lite byte address: a register map fits one page of 4 KiB."""
 
 
 class Access(Enum):
-    """Who drives a field, and what a write does."""
+    """Access to a field: who drives it, and what reads and writes do."""
 
     RO = "read-only"
-    """The worker drives it; writes are ignored."""
+    """The hardware drives it; writes are ignored."""
     RW = "read-write"
     """The host sets it; it keeps its value."""
     W1C = "write 1 to clear"
-    """The worker sets it and it stays; the host clears it by writing 1."""
+    """The hardware sets it; it stays set until the host writes 1."""
     W1S = "write 1 to set"
-    """The host sets it by writing 1; the worker clears it."""
+    """The host sets it by writing 1; the hardware clears it."""
     RC = "read to clear"
-    """The worker sets it and it stays; reading clears it."""
+    """The hardware sets it; it stays set until it is read."""
     STROBE = "write strobe"
-    """A write hands the value to the worker for one cycle; reads as 0."""
+    """A write hands the value to the hardware for one cycle; it reads as 0."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +60,7 @@ class Field:
         return ((1 << self.bits) - 1) << self.low
 
     def encode(self, value: int) -> int:
-        """The value at its place in the word.
+        """The value, shifted to its place in the word.
 
         Raises
         ------
@@ -89,7 +82,13 @@ class Field:
 
 @dataclass(frozen=True)
 class Register:
-    """A 32-bit register, or one half of a 64-bit one."""
+    """A 32-bit register, or one half of a 64-bit register.
+
+    Raises
+    ------
+    ValueError
+        If fields overlap or leave the word, or the offset is not a multiple of 4 within the map.
+    """
 
     name: str
     offset: int
@@ -112,7 +111,15 @@ class Register:
         raise KeyError(f"{self.name} has no field {name}; it has {[field.name for field in self.fields]}")
 
     def encode(self, **values: int) -> int:
-        """A word from field values; fields not named take their reset values."""
+        """A word from values of fields; fields not named take their reset values.
+
+        Raises
+        ------
+        ValueError
+            If a value does not fit.
+        KeyError
+            If there is no such field.
+        """
         word = 0
         for field in self.fields:
             word |= field.encode(values.pop(field.name, field.reset))
@@ -136,7 +143,7 @@ def whole(name: str, offset: int, access: Access, text: str, *, bits: int = 32, 
 
 
 def pair(name: str, offset: int, access: Access, text: str, *, bits: int = 64) -> tuple[Register, Register]:
-    """The two halves of a register of 64 bits, or a few less."""
+    """The two halves of a register of 33 to 64 bits, low half first."""
     return (
         whole(f"{name}_LOW", offset, access, f"{text}: bits 31..0"),
         whole(f"{name}_HIGH", offset + 4, access, f"{text}: bits {bits - 1}..32", bits=bits - 32),
@@ -145,7 +152,7 @@ def pair(name: str, offset: int, access: Access, text: str, *, bits: int = 64) -
 
 @dataclass(frozen=True)
 class Counter:
-    """A 64-bit counter: two read-only registers from a byte offset on."""
+    """A 64-bit counter: two read-only registers starting at a byte offset."""
 
     name: str
     offset: int
@@ -158,12 +165,12 @@ class Counter:
 
 
 def counter_block(offset: int, meanings: Mapping[str, str]) -> dict[str, Counter]:
-    """Counters, one after the other from a byte offset on, by name."""
+    """Counters at consecutive offsets by name, from their names and meanings."""
     return {name: Counter(name, offset + 8 * index, meaning) for index, (name, meaning) in enumerate(meanings.items())}
 
 
 class RegisterMap:
-    """Registers in order of their offsets, by name and by offset.
+    """All registers of a kernel, in the order of their offsets.
 
     Raises
     ------
@@ -186,19 +193,19 @@ class RegisterMap:
         return self._by_name[name]
 
     def after_reset(self, words: Mapping[str, int]) -> Iterator[Register]:
-        """All registers as a first read finds them: ``words`` by register name are driven by then."""
+        """All registers as a first read finds them, given the words that the hardware drives, by register name."""
         for register in self:
             values = register.decode(words[register.name]) if register.name in words else {}
             fields = tuple(replace(field, reset=values.get(field.name, field.reset)) for field in register.fields)
             yield replace(register, fields=fields)
 
     def at(self, offset: int) -> Register | None:
-        """The register at a byte offset, if there is one."""
+        """The register at a byte offset, or None."""
         return self._by_offset.get(offset)
 
 
 class RegisterClient:
-    """Field-wise access to registers through two functions that move words.
+    """Access to registers field by field, through two functions that move words.
 
     Parameters
     ----------
@@ -213,7 +220,7 @@ class RegisterClient:
         self._write = write
 
     def write(self, register: Register, **fields: int) -> None:
-        """Write a register; fields not named get their reset values."""
+        """Write a register; fields not named take their reset values."""
         self._write(register.offset, register.encode(**fields))
 
     def read(self, register: Register) -> dict[str, int]:
@@ -227,7 +234,7 @@ class RegisterClient:
         self.write(high, value=value >> 32)
 
     def read_pair(self, pair: tuple[Register, Register]) -> int:
-        """Read both halves of a wide register."""
+        """The value of a wide register. Its halves are read one after the other."""
         low, high = pair
         return self.read(low)["value"] | self.read(high)["value"] << 32
 
@@ -239,7 +246,7 @@ class RegisterClient:
 CTRL = Register(
     "CTRL",
     0x000,
-    "Control block of an ap_ctrl_hs kernel, without which XRT gives nobody the registers; nothing is ever started",
+    "Control block of an ap_ctrl_hs kernel, which XRT needs to give access to registers; this kernel is never started",
     (
         Field("start", 0, 1, Access.RO, "0"),
         Field("done", 1, 1, Access.RO, "0"),
@@ -249,28 +256,28 @@ CTRL = Register(
 )
 
 CTRL_WORD = CTRL.encode(idle=1)
-"""What it always shows."""
+"""The word that `CTRL` always shows."""
 
 
 def find_other_map(
     client: RegisterClient, identity: Sequence[Register], magic: int, version: int, *, unknown: str, who: str
 ) -> str | None:
-    """Look at the identification block.
+    """Check the identification block of a kernel.
 
     Parameters
     ----------
     client
         The registers.
     identity
-        Registers of the first word and of the version, and others after them.
+        Registers of the identification block: the first word, the version, and others.
     magic, version
-        What these should say.
+        Expected values of the first two.
     unknown, who
-        Beginnings of what is returned, up to the first word and up to the version.
+        How the message begins if the first word or the version is another.
 
     Returns
     -------
-    What is there instead; None if it is what it should be.
+    A message that says what was found instead; None if all is as expected.
     """
     word, there = (client.read(register)["value"] for register in identity[:2])
     if word != magic:

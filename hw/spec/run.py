@@ -1,24 +1,11 @@
-"""What a worker is told before a run, and the arithmetic rules that follow from it.
+"""A run of a worker: its settings, the arithmetic rules that follow from them, its loss table and its events.
 
-What a worker is told before a run, and the arithmetic rules that follow from it.
-
-A run is a pass over consecutive mini-batches of the memory image (an epoch, usually). Integers are exact, except at
+A run is a pass over consecutive mini-batches of the memory image, usually an epoch. Integers are exact, except at
 
 - **Round 1**: partial activation, from the exact dot product to `ACTIVATION`, clamped so that the sum of all workers
-  cannot wrap;
+  cannot overflow;
 - **Round 2**: residual, from the exact table value to `RESIDUAL`;
 - **Round 3**: weight update, from the exact gradient to `WEIGHT`, saturated; and, once a mini-batch, the L2 shrink.
-
-The loss table: a piecewise-linear function that the host loads into a worker.
-
-The argument x is a `MARGIN` integer. ``index = clamp((x >> shift) + segments/2, 0, segments - 1)``, so the table covers
-``segments`` equal segments of ``2**shift`` steps around zero, and the first and last segment's lines go on outside.
-The value is ``slope[index] · x + intercept[index] · 2**SLOPE.fraction``: exact, with `VALUE_FRACTION` fraction bits.
-
-What a worker tells of its micro-batches as they pass: one-cycle pulses, and the stages that lie between them.
-
-Every event comes once a micro-batch and in the order of the micro-batches, so the n-th pulse of each belongs to
-micro-batch n; only ``mini_batch_begins`` comes once a mini-batch.
 """
 
 from dataclasses import dataclass
@@ -59,20 +46,20 @@ __all__ = [
 
 
 MAX_WORKERS = 32
-"""Workers of a job: bits of the packet's bitmap."""
+"""Most workers of a job: the packet's bitmap has so many bits."""
 
 MAX_GRADIENT_SHIFT = 31
-"""Largest right shift of Round 3 that the hardware has."""
+"""Largest right shift of Round 3 in hardware."""
 
 MAX_MICRO_BATCHES = 65535
 """Most micro-batches of a mini-batch."""
 
 COUNT_BITS = 40
-"""Bits in which the hardware counts the chunks of each engine over a run."""
+"""Bits of the hardware's counters of chunks in a run."""
 
 
 def partial_limit(workers: int) -> int:
-    """Largest magnitude of a partial activation: ⌊(2^31 − 1) / workers⌋, so that the sum never wraps.
+    """Largest magnitude of a partial activation: ⌊(2^31 − 1) / workers⌋, so that the sum cannot overflow.
 
     Raises
     ------
@@ -85,7 +72,7 @@ def partial_limit(workers: int) -> int:
 
 
 def check_capacity(config: WorkerConfig, chunks: int, precision: int, *, stale: bool = False) -> None:
-    """Refuse what an engine has no room for.
+    """Check that an engine has room for the weights and for the lines of a micro-batch.
 
     Parameters
     ----------
@@ -97,8 +84,8 @@ def check_capacity(config: WorkerConfig, chunks: int, precision: int, *, stale: 
     Raises
     ------
     ValueError
-        If the model memory is too small, or if the lines of a micro-batch exceed the line FIFO: the backward pass
-        starts only after the forward pass of its micro-batch is complete, so such a run would never end.
+        If the model memory or the line FIFO is too small. The backward pass of a micro-batch starts only after its
+        forward pass is complete, so a run whose micro-batches exceed the line FIFO would never end.
     """
     if chunks > config.chunks:
         raise ValueError(
@@ -120,7 +107,7 @@ def check_capacity(config: WorkerConfig, chunks: int, precision: int, *, stale: 
 
 @dataclass(frozen=True)
 class FeatureFormat:
-    """How the features of an image are stored and how many of their planes a run reads.
+    """The format of features: how the image stores them, and how many of their planes a run reads.
 
     Parameters
     ----------
@@ -129,8 +116,7 @@ class FeatureFormat:
     precision
         Planes that the run reads (P), 1 to ``stored``: features are floored to their P most significant bits.
     signed
-        Two's complement, a = q / 2^(P-1) in [−1, 1), the first plane counting negatively;
-        else unsigned, a = q / 2^P in [0, 1).
+        Two's complement, a = q / 2^(P-1) in [−1, 1); else unsigned, a = q / 2^P in [0, 1).
 
     Raises
     ------
@@ -150,18 +136,18 @@ class FeatureFormat:
 
     @property
     def fraction(self) -> int:
-        """Fraction bits of a feature as the run reads it: P, or P − 1 when signed."""
+        """Fraction bits of a feature as the run reads it: P, or P − 1 if signed."""
         return self.precision - int(self.signed)
 
     @property
     def forward_shift(self) -> int:
-        """Right shift of Round 1: fraction bits of weight and feature beyond those of an activation (7 to 15)."""
+        """Right shift of Round 1, 7 to 15: fraction bits of weight and feature less those of an activation."""
         return WEIGHT.fraction + self.fraction - ACTIVATION.fraction
 
 
 @dataclass(frozen=True)
 class LabelMode:
-    """What the label y means in g = s·ψ(s·z − o) − c; each of s, o, c is neutral (1, 0, 0) unless taken from y.
+    """The role of the label y in g = s·ψ(s·z − o) − c: s, o and c are 1, 0 and 0 unless they are taken from y.
 
     Parameters
     ----------
@@ -180,36 +166,36 @@ class LabelMode:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Everything about a run that changes its arithmetic, except the loss table.
+    """The settings of a run that change its arithmetic, except the loss table.
 
     Parameters
     ----------
     features
         Format of the features.
     chunks
-        Chunks of each engine that the image has (C).
+        Chunks of each engine in the image (C).
     micro_batches
         Micro-batches of a mini-batch: B / 8.
     mini_batches
         Mini-batches of the run.
     label_mode
-        Meaning of the labels.
+        Role of the labels.
     rate_mantissa, rate_exponent
         η = learning rate / B = mantissa · 2^-exponent.
     shrink
         L2: κ as a `SHRINK` integer; after each mini-batch w −= round(κ·w).
     threshold
-        L1: after each mini-batch |w| is lowered by this many `WEIGHT` steps, at most to 0.
+        L1: after each mini-batch |w| is reduced by this many `WEIGHT` steps, at most to 0.
     workers
         Workers of the job, for the clamp of Round 1.
     stale
-        Bounded staleness of 1: the forward pass of mini-batch k reads the weights that mini-batch k − 1 read too, plus
-        the update of mini-batch k − 2; so it need not wait for the update of mini-batch k − 1.
+        Bounded staleness of 1: the forward pass of mini-batch k reads the weights after the update of mini-batch k − 2,
+        so it need not wait for that of mini-batch k − 1.
 
     Raises
     ------
     ValueError
-        If a number is outside its range; the message says which range.
+        If a number is outside its range; the message names the range.
     """
 
     features: FeatureFormat
@@ -253,7 +239,7 @@ class RunSettings:
 
     @property
     def gradient_shift(self) -> int:
-        """Right shift of Round 3: fraction bits of δ·q, with η's exponent, beyond those of a weight."""
+        """Right shift of Round 3: fraction bits of δ·q, plus η's exponent, less those of a weight."""
         return RESIDUAL.fraction + self.rate_exponent + self.features.fraction - WEIGHT.fraction
 
     @property
@@ -262,7 +248,7 @@ class RunSettings:
         return partial_limit(self.workers)
 
     def check_fits(self, config: WorkerConfig) -> None:
-        """Refuse a run that a worker of this configuration cannot do; see `check_capacity`."""
+        """Check that a worker of this configuration can do the run; see `check_capacity`."""
         check_capacity(config, self.chunks, self.features.precision, stale=self.stale)
 
 
@@ -275,16 +261,21 @@ MAX_SHIFT = 31
 
 @dataclass(frozen=True)
 class LossTable:
-    """Contents of the loss table.
+    """The loss table: a piecewise-linear function that the host loads into a worker.
+
+    The argument x is a `MARGIN` integer. ``index = clamp((x >> shift) + segments/2, 0, segments - 1)``, so the table
+    covers ``segments`` equal segments of ``2**shift`` steps around zero; beyond them the lines of the first and the
+    last segment continue. The value is ``slope[index] · x + intercept[index] · 2**SLOPE.fraction``: exact, with
+    `VALUE_FRACTION` fraction bits.
 
     Parameters
     ----------
     shift
         log2 of a segment's width in `MARGIN` steps, 0 to `MAX_SHIFT`.
     slope
-        int64 array of `SLOPE` integers, one a segment.
+        int64 array of `SLOPE` integers, one for each segment.
     intercept
-        int64 array of `INTERCEPT` integers, same length.
+        int64 array of `INTERCEPT` integers of the same length.
 
     Raises
     ------
@@ -325,12 +316,15 @@ ENGINE_EVENTS = (
     "update_begins",
     "update_ends",
 )
-"""Of an engine: with ``forward_begins`` a mini-batch begins; the forward and the backward pass took the first and the
-last line of a micro-batch; the first and the last chunk of the model were written."""
+"""Events of an engine, one-cycle pulses: a mini-batch begins (with ``forward_begins``); the forward or backward pass
+takes the first or last line of a micro-batch; the first or last chunk of the model is written.
+
+Each event but ``mini_batch_begins`` comes once a micro-batch and in order, so its n-th pulse belongs to micro-batch n.
+"""
 
 EVENTS = (*ENGINE_EVENTS, "partial_sent", "sums_came", "deltas_came")
-"""Of a worker, whose engine 0 speaks for all: also, the endpoint took a partial, the loss unit took sums, deltas left
-it. Number i is bit i of the worker's ``events``."""
+"""Events of a worker: those of engine 0, and: the endpoint takes a partial, the loss unit takes sums, deltas leave it.
+Event i is bit i of the worker's ``events``."""
 
 STAGES = {
     "forward": ("forward_begins", "forward_ends"),
@@ -339,5 +333,4 @@ STAGES = {
     "backward": ("backward_begins", "backward_ends"),
     "update": ("update_begins", "update_ends"),
 }
-"""What a micro-batch goes through, each with its first and its last event. What lies between two stages is the way
-from one to the other, or waiting."""
+"""Stages of a micro-batch, each with its first and its last event. Time between stages is transport or waiting."""

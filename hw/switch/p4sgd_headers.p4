@@ -16,7 +16,7 @@ header p4sgd_t {
     bit<16> round; // how often the slot has been used, modulo 2^16
     bit<8> shard; // shard index of the worker (0 when sent by the aggregator to all)
     bit<8> workers; // workers in the job
-    bit<32> bitmap; // shards: the sender's bit (PARTIAL, ACK, PROBE), all that count (FULL, CLEAR), those heard (ECHO)
+    bit<32> bitmap; // shards: the sender (PARTIAL, ACK, PROBE), all of the job (FULL, CLEAR), those added so far (ECHO)
     bit<48> reserved; // 0
     bit<32> value0; // activation of sample 0, int32
     bit<32> value1; // activation of sample 1, int32
@@ -55,20 +55,20 @@ const bit<13> JOB_GROUPS = 1;
 const bit<16> NODE_RID = 1;
 
 // Why a frame is dropped, from the check that is made first on
-const outcome_t DROPPED_RUNT = 0; // fewer bytes than a packet
-const outcome_t DROPPED_LONG = 1; // more bytes than a packet
+const outcome_t DROPPED_RUNT = 0; // shorter than a packet
+const outcome_t DROPPED_LONG = 1; // longer than a packet
 const outcome_t DROPPED_ETHERTYPE = 2; // of another protocol
 const outcome_t DROPPED_VERSION = 3; // of another version of the packet format
-const outcome_t DROPPED_RESERVED = 4; // not 0 where the format is
-const outcome_t DROPPED_ADDRESS = 5; // for somebody else
-const outcome_t DROPPED_TYPE = 6; // of no known type, or of one for the other side
-const outcome_t DROPPED_JOB = 7; // of another job, or of none that is served
+const outcome_t DROPPED_RESERVED = 4; // with reserved bits that are not 0
+const outcome_t DROPPED_ADDRESS = 5; // addressed to somebody else
+const outcome_t DROPPED_TYPE = 6; // of an unknown type, or of a type that only the other side receives
+const outcome_t DROPPED_JOB = 7; // of another job, or of a job that is not served
 const outcome_t DROPPED_WORKERS = 8; // of a job with another number of workers
-const outcome_t DROPPED_SHARD = 9; // for another shard, of none of the job's, or with a bitmap that does not go with it
-const outcome_t DROPPED_SLOT = 10; // of no slot that there is
+const outcome_t DROPPED_SHARD = 9; // of a shard that is another or not in the job, or with a bitmap that does not match
+const outcome_t DROPPED_SLOT = 10; // of a slot that does not exist
 const outcome_t DROPPED_SOURCE = 11; // from another MAC address than the shard's or the aggregator's, or from another port
-const outcome_t DROPPED_STALE = 12; // of a round that is over, or that cannot be yet
-const outcome_t DROPPED_DUPLICATE = 13; // saying what is known
+const outcome_t DROPPED_STALE = 12; // of a round that is over or cannot have begun
+const outcome_t DROPPED_DUPLICATE = 13; // repeating what is already known
 
 // What becomes of the others
 const outcome_t ADDED = 16;
