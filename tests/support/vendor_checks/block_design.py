@@ -1,26 +1,23 @@
-"""Does the block design connect every bus of every kernel, once, and drive every input?"""
+"""Check that Vivado's block design connects every bus of every kernel once and drives every input."""
 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
-from p4sgd.build.check.folder import Folder
-from p4sgd.build.check.ip import IPS, Ip, inputs, is_one_of
-from p4sgd.build.check.report import Problem
-from p4sgd.build.check.scripts import Call
-from p4sgd.build.fpga.verilog_ports import find_buses
-
-__all__ = ["check_block_design"]
+from p4sgd.build.fpga.check import Problem
+from p4sgd.build.fpga.kernel import find_buses
+from support.vendor_checks.commands import IPS, Ip, inputs, is_one_of
+from support.vendor_checks.folder import Call, VendorFolder
 
 _CATTRIP = "hbm_cattrip"
-"""Port without which the card switches itself off (UG1314)."""
+"""Output that must be driven, or the card switches itself off (UG1314)."""
 
 _CLOCK_PAIR = ("_clk_p", "_clk_n")
 """Endings of the pins of a differential clock."""
 
 
-def check_block_design(folder: Folder) -> Iterator[Problem]:
-    """The project of a folder for Vivado."""
+def check_block_design(folder: VendorFolder) -> Iterator[Problem]:
+    """The block design in ``project.tcl``, if the folder is for Vivado."""
     script = "project.tcl"
     if script not in folder.files:
         return
@@ -43,8 +40,8 @@ def check_block_design(folder: Folder) -> Iterator[Problem]:
     yield from _pins(folder, script, calls)
 
 
-def _as_ip(folder: Folder, kernel: str) -> Ip:
-    """A kernel: its buses, those that the script which packs it adds, and its other ports."""
+def _as_ip(folder: VendorFolder, kernel: str) -> Ip:
+    """A kernel as IP: its AXI buses, the interfaces that its packaging script adds, and its other ports."""
     ports = {port.name: port for port in folder.ports[kernel]}
     buses = [bus.name for bus in find_buses(ports.values())]
     in_buses = {name for name in ports if name.startswith(tuple(f"{bus}_" for bus in buses))}
@@ -61,7 +58,7 @@ def _as_ip(folder: Folder, kernel: str) -> Ip:
 
 
 def _buses(script: str, calls: list[Call], cells: Mapping[str, Ip], kernels: set[str]) -> Iterator[Problem]:
-    """Buses that are connected are there, and are connected once; kernels have no others."""
+    """Connected buses exist and are connected once, and no bus of a kernel is left out."""
     joined = [call for call in calls if call.command == "connect_bd_intf_net"]
     used = Counter(_last(argument) for call in joined for argument in call.others)
     for cell in kernels:
@@ -77,7 +74,7 @@ def _buses(script: str, calls: list[Call], cells: Mapping[str, Ip], kernels: set
 
 
 def _nets(script: str, calls: list[Call], cells: Mapping[str, Ip]) -> Iterator[Problem]:
-    """Every net has one driver, and every input of a cell, or port that leaves the design, is driven once."""
+    """Every net has one driver, and every input of a cell and every output of the design is driven once."""
     ports = {call.others[0]: call.option("dir") for call in calls if call.command == "create_bd_port"}
     joined = [call for call in calls if call.command in ("connect_bd_net", "connect_bd_intf_net")]
     used: dict[str, set[str]] = defaultdict(set)
@@ -110,12 +107,12 @@ def _nets(script: str, calls: list[Call], cells: Mapping[str, Ip]) -> Iterator[P
 
 
 def _last(words: str) -> str:
-    """The name in what a stand-in gives back."""
+    """Name of the object in what a stand-in returned."""
     return words.split()[-1]
 
 
 def _addresses(calls: list[Call], kernels: set[str]) -> Iterator[Problem]:
-    """No two memory ports of kernels have a channel in common, and no two ranges of a master overlap."""
+    """No two memory ports of kernels share a channel, and no two address ranges of a master overlap."""
     owners: dict[str, str] = {}
     ranges: dict[str, list[tuple[range, str]]] = {}  # by master
     for call in calls:
@@ -136,13 +133,13 @@ def _addresses(calls: list[Call], kernels: set[str]) -> Iterator[Problem]:
 
 
 def _bytes(text: str) -> int:
-    """A size as Vivado takes it: ``4K``, ``256M``, or a number."""
+    """A size in Vivado's notation: ``4K``, ``256M``, or a number."""
     unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper())
     return int(text, 0) if unit is None else int(text[:-1], 0) * unit
 
 
-def _pins(folder: Folder, script: str, calls: list[Call]) -> Iterator[Problem]:
-    """Constraints are for ports that the design has; those that need pins have them."""
+def _pins(folder: VendorFolder, script: str, calls: list[Call]) -> Iterator[Problem]:
+    """Constraints name ports of the design, and every port that needs a pin has one."""
     ports = {call.arguments[-1] for call in calls if call.command == "create_bd_port"}
     clocks = {
         call.arguments[-1]

@@ -1,16 +1,20 @@
-"""Commands of the vendor's tools, as far as the generated scripts use them: their options, and how many arguments.
+"""Commands of AMD's tools and parameters of AMD's IP, as far as the generated scripts use them.
 
-From UG835 (Vivado Tcl Command Reference, 2022.1) and, for ``package_xo``, UG1393. Those of ``ipx::`` are in neither;
-theirs are what UG1118 and the vendor's own scripts for RTL kernels write.
+Commands are from UG835 (Vivado Tcl Command Reference, 2022.1), ``package_xo`` is from UG1393. Neither has the commands
+of ``ipx::``: these are listed as UG1118 and AMD's own scripts for RTL kernels use them.
+
+Names of parameters, pins and buses of IP are those that our scripts use. They were not read out of the product guides,
+which have the last word: PG203 (100G Ethernet), PG276 (HBM), PG164 (reset), PG247 (SmartConnect), PG195 (XDMA), PB043
+and PB046 (buffers, gates).
 """
 
+import re
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
-
-__all__ = ["COMMANDS", "Command"]
 
 
 class Command(NamedTuple):
-    """How a command is written."""
+    """Syntax of a command."""
 
     flags: str
     """Options without a value, separated by spaces."""
@@ -23,7 +27,7 @@ class Command(NamedTuple):
 
 
 def _found(options: str = "") -> Command:
-    """A command that finds objects."""
+    """Syntax of a command that finds objects."""
     return Command("quiet verbose regexp nocase", f"filter of_objects {options}", 0, 1)
 
 
@@ -153,4 +157,61 @@ COMMANDS: dict[str, Command] = {
     "save_bd_design": Command(_ALWAYS, "", 0, 1),
     "make_wrapper": Command(f"top testbench inst_template import force {_ALWAYS}", "fileset files", 0, 0),
 }
-"""By name. Options are those of the documents that a script might use, not all."""
+"""By name. Not all options are listed, only those that a script might use."""
+
+
+class Ip(NamedTuple):
+    """Names of an IP, separated by spaces; ``#`` stands for a digit."""
+
+    parameters: str
+    inputs: str = ""
+    """Pins that must be driven."""
+    inputs_beside: Mapping[str, str] = {}
+    """Pins that must be driven if another pin or a bus is connected, with that one's name."""
+    outputs: str = ""
+    buses: str = ""
+
+
+IPS = {
+    "cmac_usplus": Ip(
+        "CMAC_CAUI4_MODE NUM_LANES USER_INTERFACE GT_REF_CLK_FREQ TX_FLOW_CONTROL RX_FLOW_CONTROL INCLUDE_RS_FEC "
+        "ENABLE_AXI_INTERFACE INCLUDE_STATISTICS_COUNTERS INCLUDE_SHARED_LOGIC RX_MIN_PACKET_LEN ENABLE_PIPELINE_REG "
+        "GT_DRP_CLK CMAC_CORE_SELECT GT_GROUP_SELECT"
+    ),
+    "hbm": Ip(
+        "USER_HBM_DENSITY USER_HBM_STACK USER_APB_EN USER_XSDB_INTF_EN USER_SWITCH_ENABLE_0# USER_HBM_REF_CLK_# "
+        "USER_AXI_INPUT_CLK_FREQ USER_AXI_INPUT_CLK1_FREQ USER_SAXI_##",
+        "HBM_REF_CLK_0 HBM_REF_CLK_1 APB_0_PCLK APB_1_PCLK APB_0_PRESET_N APB_1_PRESET_N",
+        {"AXI_##_ACLK": "SAXI_##", "AXI_##_ARESET_N": "SAXI_##"},
+        "DRAM_0_STAT_CATTRIP DRAM_1_STAT_CATTRIP",
+        "SAXI_##",
+    ),
+    "proc_sys_reset": Ip("", "slowest_sync_clk ext_reset_in", outputs="peripheral_aresetn"),
+    "smartconnect": Ip("NUM_SI NUM_MI", "aclk aresetn", buses="S##_AXI M##_AXI"),
+    "util_ds_buf": Ip("C_BUF_TYPE", "", {"BUFG_I": "BUFG_O"}, "BUFG_O IBUF_OUT IBUF_DS_ODIV2", "CLK_IN_D"),
+    "util_vector_logic": Ip("C_OPERATION C_SIZE", "Op1 Op2", outputs="Res"),
+    "xdma": Ip(
+        "mode_selection pcie_blk_locn en_gt_selection select_quad pl_link_cap_max_link_width "
+        "pl_link_cap_max_link_speed axi_data_width axisten_freq xdma_axi_intf_mm axilite_master_en "
+        "axilite_master_size axilite_master_scale",
+        "sys_clk sys_clk_gt sys_rst_n",
+        outputs="axi_aclk axi_aresetn",
+        buses="M_AXI M_AXI_LITE pcie_mgt",
+    ),
+}
+"""By name."""
+
+
+def is_one_of(name: str, names: str) -> bool:
+    """Whether a name is among such names."""
+    return any(re.fullmatch(each.replace("#", r"\d"), name) for each in names.split())
+
+
+def inputs(ip: Ip, used: Iterable[str]) -> set[str]:
+    """Pins that must be driven if ``used`` are the pins and buses that are connected."""
+    found = set(ip.inputs.split())
+    for pin, beside in ip.inputs_beside.items():
+        for name in used:
+            if match := re.fullmatch(beside.replace("#", r"(\d)"), name):
+                found.add(pin.replace("#", "{}").format(*match.groups()))
+    return found

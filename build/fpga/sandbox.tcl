@@ -1,19 +1,22 @@
-# Runs a script of the vendor's tools without these: their commands are stand-ins that only know their options.
-# The script runs in a safe interpreter, which cannot write, and reads nothing but the folder.
+# Runs a script for the vendor's tools without these tools: stand-ins take the place of their commands.
+# The script runs in a safe interpreter: it cannot write, and can read nothing but the files of its folder.
 
 namespace eval sandbox {
     variable folder {}
 }
 
-# Runs a script, and gives back records whose fields are separated by the unit separator, themselves by the record
-# separator: {call FILE LINE COMMAND ARGUMENT...} for every command of the vendor's, and {error FILE LINE MESSAGE}.
+# Runs a script and returns records, {call FILE LINE COMMAND ARGUMENT...} for every listed command that it calls and
+# {error FILE LINE MESSAGE} for what stops it. Unit separators stand between fields, record separators between records.
 #
-# commands: for each of the vendor's commands its name, its options without a value, those with one, and the least and
-# the greatest number of other arguments; the last is empty if there is no limit.
-proc sandbox::run {path script commands} {
+# commands: for each of the vendor's commands its name, its options without a value, those with a value, and the least
+#     and the greatest number of other arguments; the greatest is empty if there is no limit. Commands that are neither
+#     listed nor Tcl's own are errors. If nothing is listed, they are taken for the vendor's and accepted.
+# seconds: time after which the script is stopped.
+proc sandbox::run {path script commands seconds} {
     variable folder [::file normalize $path]
     set child [interp create -safe]
-    interp limit $child time -seconds [expr {[clock seconds] + 10}]
+    interp limit $child time -seconds [expr {[clock seconds] + $seconds}]
+    set hidden [interp hidden $child]
     foreach name {source file puts glob} {
         interp alias $child $name {} sandbox::$name $child
     }
@@ -21,7 +24,8 @@ proc sandbox::run {path script commands} {
     interp eval $child {
         namespace eval vendor {
             variable calls {}
-            # What is not just the name of an object, by command and first argument.
+            variable refused {}
+            # Results that scripts look at, by command and first argument. All others are names of objects.
             variable answers {"version " 2022.2 "get_property PROGRESS" 100%}
         }
 
@@ -36,9 +40,14 @@ proc sandbox::run {path script commands} {
             return {{} 0}
         }
 
+        proc vendor::answer {name others} {
+            variable answers
+            set result "$name [lindex $others 0]"
+            return [expr {[dict exists $answers $result] ? [dict get $answers $result] : $result}]
+        }
+
         proc vendor::call {name flags options least most args} {
             variable calls
-            variable answers
             lappend calls [list {*}[place] $name {*}$args]
             set others {}
             for {set i 0} {$i < [llength $args]} {incr i} {
@@ -57,14 +66,20 @@ proc sandbox::run {path script commands} {
             if {$count < $least || ($most ne {} && $count > $most)} {
                 error "$name takes [expr {$most eq {} ? "$least or more" : "$least to $most"}] arguments, not $count"
             }
-            set result "$name [lindex $others 0]"
-            return [expr {[dict exists $answers $result] ? [dict get $answers $result] : $result}]
+            return [answer $name $others]
         }
 
+        # Commands that Tcl does not have. Procedures of these folders are in the namespace p4sgd.
         proc unknown {name args} {
-            error "there is no command $name"
+            foreach pattern $vendor::refused {
+                if {[string match $pattern $name]} {
+                    error "there is no command $name"
+                }
+            }
+            return [vendor::answer $name [lsearch -all -inline -not -regexp $args {^-[a-zA-Z]}]]
         }
     }
+    interp eval $child [list set vendor::refused [expr {[llength $commands] ? "*" : [list {*}$hidden p4sgd::*]}]]
     foreach {name flags options least most} $commands {
         if {[namespace qualifiers $name] ne {}} {
             interp eval $child [list namespace eval [namespace qualifiers $name] {}]

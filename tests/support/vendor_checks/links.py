@@ -1,25 +1,24 @@
-"""Does the link configuration connect every port of every kernel, once, to something that is there?"""
+"""Check link configurations, in which every port of every kernel is connected once, and the Makefile."""
 
 import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from p4sgd.build.check.folder import Folder
-from p4sgd.build.check.report import Problem
+from p4sgd.build.fpga.check import Problem
 from p4sgd.build.fpga.kernel import FREE_CLOCK, REFERENCE_CLOCK, TRANSCEIVERS
 from p4sgd.build.fpga.link import SHELLS
+from p4sgd.build.fpga.vitis import PLACE
 from p4sgd.build.generate.devices import DEVICES
 from p4sgd.hw.spec.cmac import kernel_name
 from p4sgd.hw.spec.config import CLOCK_NS
-
-__all__ = ["check_links", "linked"]
+from support.vendor_checks.folder import VendorFolder
 
 _OPTIONS = {
     "": {"platform", "kernel_frequency", "save-temps"},
     "connectivity": {"nk", "sp", "stream_connect", "connect", "slr"},
 }
-"""Options of v++ (UG1393) that a link configuration may have, by their section."""
+"""Options of v++ (UG1393) that a link configuration may have, by section."""
 
 _HBM = re.compile(r"HBM\[(\d+)(?::(\d+))?\]")
 
@@ -31,14 +30,14 @@ class _Line(NamedTuple):
     value: str
 
 
-def check_links(folder: Folder) -> Iterator[Problem]:
+def check_links(folder: VendorFolder) -> Iterator[Problem]:
     """All link configurations."""
     for file in folder.ending(".cfg"):
         yield from _Check(folder, file).problems()
 
 
-def linked(folder: Folder, file: str) -> dict[str, str]:
-    """Kernel of each instance that a link configuration names."""
+def linked(folder: VendorFolder, file: str) -> dict[str, str]:
+    """Kernel of each instance in a link configuration."""
     units: dict[str, str] = {}
     for line in _parse(folder.text(file)):
         if line.key == "nk":
@@ -48,9 +47,9 @@ def linked(folder: Folder, file: str) -> dict[str, str]:
 
 
 class _Check:
-    """Checks one file."""
+    """The checks of one link configuration."""
 
-    def __init__(self, folder: Folder, file: str) -> None:
+    def __init__(self, folder: VendorFolder, file: str) -> None:
         self._folder = folder
         self._file = file
         self._lines = list(_parse(folder.text(file)))
@@ -94,7 +93,7 @@ class _Check:
                 yield self._at(line, f"{count} instances of {kernel}, and {len(units)} names")
 
     def _ports(self, *modes: str) -> set[str]:
-        """Ports of all instances that have one of these modes."""
+        """Ports of all instances with one of these modes."""
         return {
             f"{unit}.{bus.get('name')}"
             for unit, kernel in self._units.items()
@@ -161,7 +160,7 @@ class _Check:
         yield from self._each_once(set(wanted), given, "port", "connect")
 
     def _shell_ports(self) -> dict[str, dict[str, str]]:
-        """What the shell has for a kernel's ports that are neither AXI nor its clock; by kernel and port."""
+        """Names in the shell for a kernel's ports that are neither AXI nor its clock, by kernel and port."""
         shell = self._shell
         return {
             kernel_name(cage): {REFERENCE_CLOCK: clock, TRANSCEIVERS: lanes, FREE_CLOCK: shell.free_clock}
@@ -169,7 +168,7 @@ class _Check:
         }
 
     def _extra(self, kernel: str) -> Iterator[str]:
-        """What a kernel has besides AXI, clock and reset, as the script that packs it says."""
+        """Ports of a kernel besides AXI, clock and reset, as its packaging script declares them."""
         for call in self._folder.runs[f"package_{kernel}.tcl"].calls:
             if call.command == "ipx::add_bus_interface":
                 yield call.arguments[0]
@@ -199,3 +198,31 @@ def _parse(text: str) -> Iterator[_Line]:
         elif line:
             key, _, value = line.partition("=")
             yield _Line(number, section, key, value)
+
+
+_VARIABLE = re.compile(r"^(\w+) := *(.*)$", re.MULTILINE)
+
+_LINK = re.compile(r"link_(\w+)\.cfg")
+
+
+def check_makefile(folder: VendorFolder) -> Iterator[Problem]:
+    """Variables name the kernels of every target, the shell with its releases, and the placement script."""
+    file = "Makefile"
+    shell = SHELLS[folder.manifest["board"]]
+    wanted = {"RELEASES": set(shell.releases)}
+    if folder.manifest["kind"] == "vivado":
+        wanted["KERNELS"] = set(folder.kernels)
+    else:
+        wanted["DEFAULT_PLATFORM"] = {shell.platform}
+        wanted["PLACE_hw"] = {PLACE} & set(folder.files)
+        for name in folder.ending(".cfg"):
+            if match := _LINK.fullmatch(name):
+                wanted[f"KERNELS_{match[1]}"] = set(linked(folder, name).values())
+    given = {match[1]: set(match[2].split()) for match in _VARIABLE.finditer(folder.text(file))}
+    for name, words in wanted.items():
+        if given.get(name, set()) != words:
+            yield Problem(file, f"{name} is {_list(given.get(name))}, and should be {_list(words)}")
+
+
+def _list(words: set[str] | None) -> str:
+    return " ".join(sorted(words or ())) or "empty"

