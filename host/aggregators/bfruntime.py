@@ -82,7 +82,7 @@ class BfRuntimeController(TableController):
             ) from error
         self._address = address
         self._target = self._client.Target(device_id=device_id, pipe_id=_ALL_PIPES)
-        with self._told():
+        with self._translated_errors():
             # Without a subscription, so that another program may have the one that there is.
             self._interface = self._client.ClientInterface(address, 0, device_id, perform_subscribe=False)
             self._info = self._interface.bfrt_info_get(P4_NAME)
@@ -109,7 +109,7 @@ class BfRuntimeController(TableController):
 
     def read_default(self, table: str) -> Entry:
         """The action that a table takes by default."""
-        with self._told():
+        with self._translated_errors():
             ((data, _),) = self._table(table).default_entry_get(self._target, _FROM_SOFTWARE, p4_name=P4_NAME)
         return _entry_of(table, {}, data.to_dict())
 
@@ -118,7 +118,7 @@ class BfRuntimeController(TableController):
         table = self._table(entry.table)
         fields = [self._client.DataTuple(name, value) for name, value in entry.data.items()]
         data = table.make_data(fields, f"SwitchIngress.{entry.action}")
-        with self._told():
+        with self._translated_errors():
             if not entry.key:
                 table.default_entry_set(self._target, data, p4_name=P4_NAME)
             else:
@@ -152,7 +152,7 @@ class BfRuntimeController(TableController):
         )
         # A node may be left without its group, where a call ended early.
         has_node = any(key["$MULTICAST_NODE_ID"]["value"] == group for key, _ in self._get(nodes))
-        with self._told():
+        with self._translated_errors():
             write = nodes.entry_mod if has_node else nodes.entry_add
             write(self._target, [self._key(nodes, {"$MULTICAST_NODE_ID": group})], [node], p4_name=P4_NAME)
             if is_new:
@@ -170,7 +170,7 @@ class BfRuntimeController(TableController):
         """Say which ports frames of other protocols are flooded to; none goes back where it came from."""
         super().set_flood_group(ports)
         table = self._info.table_get("$pre.prune")
-        with self._told():
+        with self._translated_errors():
             for port in sorted(ports):
                 data = table.make_data([self._client.DataTuple("$DEV_PORT", int_arr_val=[port])])
                 table.entry_add(self._target, [self._key(table, {"$MULTICAST_L2_XID": port})], [data], p4_name=P4_NAME)
@@ -234,7 +234,7 @@ class BfRuntimeController(TableController):
         self, table: Any, keys: list[Any] | None = None, flags: dict[str, bool] = _FROM_SOFTWARE
     ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """Keys and data of a table's entries."""
-        with self._told():
+        with self._translated_errors():
             try:
                 got = list(table.entry_get(self._target, keys, flags, p4_name=P4_NAME))
             except self._client.BfruntimeReadWriteRpcException as error:
@@ -245,11 +245,11 @@ class BfRuntimeController(TableController):
         return [(key.to_dict(), data.to_dict()) for data, key, *_ in got if data is not None]
 
     def _delete(self, table: Any, key: Any) -> None:
-        with self._told():
+        with self._translated_errors():
             table.entry_del(self._target, [self._key(table, key)], p4_name=P4_NAME)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         """Tell failures of the client in one line."""
         try:
             yield

@@ -1,10 +1,7 @@
-"""What every aggregator can be told and asked, whatever it is made of.
+"""Controllers of aggregators: their common interface, opening one by its kind, and the progress of jobs.
 
-What every aggregator can be told and asked, whatever it is made of.
-
-What the slots of a job do: which are under way, and what those wait for that do not move.
-
-Controllers by kind of aggregator.
+An aggregator serves each job in a *place* with slots of its own. A place is an index of the aggregator, from 0 (the
+field ``place`` of its registers and P4 tables); a job's number is chosen by the host of its workers.
 """
 
 import importlib
@@ -24,10 +21,10 @@ __all__ = [
     "JobProgress",
     "SlotView",
     "WaitingSlot",
-    "look_at_jobs",
+    "read_active_slots",
     "open_controller",
     "shards_of",
-    "watch",
+    "read_progress",
     "why_not_begin",
     "why_not_readdress",
 ]
@@ -35,16 +32,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class SlotView:
-    """A slot as an aggregator shows it.
+    """State of a slot in an aggregator.
 
     Attributes
     ----------
     round
-        Round that it carries.
+        Current round.
     aggregated
-        Bitmap of the shards whose partials it has; 0 if it is fresh.
+        Bitmap of the shards whose partials have been added; 0 if the slot is fresh.
     acknowledged
-        Bitmap of the shards that have acknowledged its sums.
+        Bitmap of the shards that have acknowledged the sums.
     """
 
     round: int
@@ -53,10 +50,7 @@ class SlotView:
 
 
 class Controller(Protocol):
-    """Access to an aggregator. Every call may raise `P4sgdError`: the aggregator cannot be reached or refuses.
-
-    A job is served in a place, 0 to ``jobs`` - 1.
-    """
+    """Control of an aggregator. Every call raises `P4sgdError` if the aggregator cannot be reached or refuses."""
 
     @property
     def slots(self) -> int:
@@ -65,74 +59,77 @@ class Controller(Protocol):
 
     @property
     def jobs(self) -> int:
-        """Places."""
+        """Number of places, which is how many jobs can be served at a time."""
         ...
 
     def set_mac(self, mac: int) -> None:
-        """Set the aggregator's own address. Refused if it has another and serves jobs, which would be heard no more."""
+        """Set the aggregator's own MAC address.
+
+        Another address than the current one is refused while jobs are served, as their workers would not be heard.
+        """
         ...
 
     def begin(self, place: int, job: Job, first_round: int) -> None:
-        """Serve a job in a place from this round on, with all slots fresh.
+        """Serve a job in a free place from this round on, with all slots fresh.
 
-        Refused if the place serves a job, which `end` ends, or if a job of this number is served anywhere. Of two
-        programs that ask for one place one is refused, where the aggregator can tell.
+        Refused if the place is not free, or if another place serves a job of this number. If two programs ask for one
+        place at the same time, one of them is refused, on aggregators that can tell them apart.
         """
         ...
 
     def end(self, place: int) -> None:
-        """Serve what is in a place no longer; nothing happens if nothing is."""
+        """End the job in a place, if there is one."""
         ...
 
     def served(self) -> dict[int, Job]:
-        """The jobs that are served, by place."""
+        """The jobs being served, by place."""
         ...
 
     def counters(self) -> dict[str, int]:
-        """Counters by their names in :func:`p4sgd.hw.spec.aggregator.counters`, without those that it lacks."""
+        """Counters by their names in :func:`p4sgd.hw.spec.aggregator.counters`, those that this aggregator has."""
         ...
 
     def read_slots(self, place: int, slots: range) -> list[SlotView]:
-        """What slots of a place carry."""
+        """State of the given slots of a place."""
         ...
 
     def close(self) -> None:
-        """Let go of the aggregator, which serves on."""
+        """Close the connection. The aggregator keeps serving its jobs."""
         ...
 
 
 def why_not_readdress(known: int, wanted: int) -> str:
-    """Why an aggregator that serves jobs under one address does not take another."""
+    """Message for an aggregator that serves jobs and is to change its address."""
     return (
-        f"jobs are served under the aggregator's address {mac_text(known)}, so it cannot be {mac_text(wanted)}: "
+        f"jobs are served under the aggregator's address {mac_text(known)}, so it cannot become {mac_text(wanted)}: "
         f"give these workers {mac_text(known)} as the aggregator's address, or end the jobs first"
     )
 
 
 def why_not_begin(place: int, job: Job, served: Iterable[tuple[int, int]]) -> str | None:
-    """Why a job cannot begin in a place, given places and numbers of those that are served; None if it can."""
+    """Message if a job cannot begin in a place, given (place, number) of the jobs being served; None if it can."""
     for other, number in served:
         if number == job.number:
             return f"job {number} is being served already"
         if other == place:
-            return f"place {place} serves job {number}: end that first"
+            return f"place {place} serves job {number}: end that job first"
     return None
 
 
 @dataclass(frozen=True)
 class WaitingSlot:
-    """A slot that is under way.
+    """A slot that is under way: it has some partials of its round, and not yet all acknowledgements.
 
     Attributes
     ----------
     slot, round
-        Which it is, and the round that it carries.
+        Index of the slot, and its round.
     aggregated, acknowledged
-        Bitmaps of the shards whose partials it has, and of those that have acknowledged the sums.
+        Bitmaps of the shards whose partials have been added, and of those that have acknowledged the sums.
     partials
-        Shards whose partials have not arrived; none once all have.
+        Shards whose partials are missing.
     acknowledgements
-        Shards that have not acknowledged, once all partials have arrived.
+        Shards whose acknowledgements are missing, if no partials are.
     """
 
     slot: int
@@ -145,7 +142,17 @@ class WaitingSlot:
 
 @dataclass(frozen=True)
 class JobProgress:
-    """A job that is served, its slots that are under way, and those of them that did not move between two looks."""
+    """A job being served.
+
+    Attributes
+    ----------
+    place, job
+        The job and its place.
+    under_way
+        Slots that are under way.
+    stuck
+        Those of them that have not changed since the previous reading.
+    """
 
     place: int
     job: Job
@@ -154,14 +161,14 @@ class JobProgress:
 
 
 def shards_of(bitmap: int) -> tuple[int, ...]:
-    """The shards in a bitmap."""
+    """The shards whose bits are set in a bitmap."""
     return tuple(shard for shard in range(bitmap.bit_length()) if bitmap >> shard & 1)
 
 
-def look_at_jobs(controller: Controller) -> dict[tuple[int, Job], tuple[WaitingSlot, ...]]:
-    """The slots that have some partials, and not yet all acknowledgements, by place and job.
+def read_active_slots(controller: Controller) -> dict[tuple[int, Job], tuple[WaitingSlot, ...]]:
+    """The slots that are under way, by place and job.
 
-    A job that ends while it is looked at is left out.
+    A job that ends while its slots are being read is left out.
     """
     found = {}
     for place, job in controller.served().items():
@@ -171,7 +178,7 @@ def look_at_jobs(controller: Controller) -> dict[tuple[int, Job], tuple[WaitingS
         except P4sgdError as error:
             problem = error
         if controller.served().get(place) != job:
-            continue  # what was seen may be of the next job, or the problem that there is none
+            continue  # the slots may be those of another job, or the problem that there is none
         if problem is not None:
             raise problem
         found[place, job] = seen
@@ -193,30 +200,30 @@ def _waiting(slot: int, view: SlotView, everyone: int) -> WaitingSlot:
     return WaitingSlot(slot, view.round, view.aggregated, view.acknowledged, partials, acknowledgements)
 
 
-def watch(before: dict[tuple[int, Job], tuple[WaitingSlot, ...]], controller: Controller) -> list[JobProgress]:
-    """Look at all jobs again.
+def read_progress(before: dict[tuple[int, Job], tuple[WaitingSlot, ...]], controller: Controller) -> list[JobProgress]:
+    """Read the slots of all jobs again, and find those that have not changed.
 
     Parameters
     ----------
     before
-        What `look_at_jobs` has found some time ago.
+        Result of `read_active_slots` some time ago.
     controller
-        Of the aggregator.
+        Controller of the aggregator.
     """
     found = []
-    for (place, job), under_way in look_at_jobs(controller).items():
+    for (place, job), under_way in read_active_slots(controller).items():
         seen = set(before.get((place, job), ()))
         found.append(JobProgress(place, job, under_way, tuple(slot for slot in under_way if slot in seen)))
     return found
 
 
 def open_controller(cluster: Cluster) -> Controller:
-    """The controller of a cluster's aggregator.
+    """Open the controller of a cluster's aggregator. Only what this kind of aggregator needs is imported.
 
     Raises
     ------
     UserError
-        If there is no controller of this kind here.
+        If a package that this kind needs is not installed.
     P4sgdError
         If the aggregator cannot be reached.
     """

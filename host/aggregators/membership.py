@@ -1,4 +1,4 @@
-"""Which workers are of which job of an aggregator."""
+"""Jobs from joins: which workers belong to which job of an aggregator."""
 
 from dataclasses import dataclass, field
 from typing import Self
@@ -9,29 +9,31 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.register_map import RegisterClient
 
-__all__ = ["GROUP_MAC", "Applicant", "Membership", "NumberTakenError"]
+__all__ = ["GROUP_MAC", "JoinRequest", "Membership", "NumberTakenError"]
 
 
 GROUP_MAC = 0x0100_5034_5347
-"""Address of all workers of a job: the group bit, and "P4SG". Ports tell jobs apart."""
+"""Group address of the workers of every job: the group bit and "P4SG". Ports tell jobs apart."""
 
 
 class NumberTakenError(P4sgdError):
-    """The aggregator serves others under the number of a job; another number will do."""
+    """The aggregator serves another job under this number. The caller may try another number."""
 
 
 @dataclass(frozen=True)
-class Applicant:
-    """A worker that is about to join a job, by what its registers say.
+class JoinRequest:
+    """The registers of a worker that is about to join a job.
 
     Parameters
     ----------
-    number, shard, workers
-        The job, what the worker is in it, and how many they are.
+    number
+        Number of the job.
+    shard, workers
+        Shard of the worker, and number of workers in the job.
     mac
         Address of the worker.
     peer_mac
-        Address at which it looks for the aggregator.
+        Address at which it expects the aggregator.
     """
 
     number: int
@@ -41,118 +43,92 @@ class Applicant:
     peer_mac: int
 
     @classmethod
-    def of(cls, worker: RegisterClient) -> Self:
-        """Ask a worker."""
-        who = worker.read(registers.JOB)
+    def read(cls, worker: RegisterClient) -> Self:
+        """Read a worker's registers."""
+        job = worker.read(registers.JOB)
         macs = worker.read_pair(registers.LOCAL_MAC), worker.read_pair(registers.PEER_MAC)
-        return cls(who["job"], who["shard"], who["workers"], *macs)
-
-
-@dataclass
-class _Joining:
-    """A job that is served, or will be when all its workers are there; these by their indices.
-
-    Attributes
-    ----------
-    workers
-        How many they are.
-    shards, members
-        Who has joined, and as what.
-    served
-        What the aggregator was told; None as long as the job is not whole.
-    """
-
-    workers: int
-    shards: dict[int, int] = field(default_factory=dict)
-    members: dict[int, Member] = field(default_factory=dict)
-    served: Job | None = None
-
-    def takes(self, index: int, shard: int, workers: int) -> bool:
-        """Whether the job is not whole, and a worker goes with those that have joined."""
-        others = {known for other, known in self.shards.items() if other != index}
-        return self.served is None and workers == self.workers and shard not in others
+        return cls(job["job"], job["shard"], job["workers"], *macs)
 
 
 class Membership:
-    """Has an aggregator serve the jobs that workers join; each has a place of its own.
+    """Has an aggregator serve the jobs that workers join, each in a place of its own.
 
-    Workers that join under the same number are a job. It is served once all of them have joined, and ends when one of
-    them joins again, under whatever number. A job that still lacks workers is forgotten when one joins that does not go
-    with those before: its host has gone.
+    Workers that join under the same number form a job. The job is served once all of them have joined, and ends when
+    one of them joins again, under any number. An incomplete job is forgotten when a worker joins that does not fit in:
+    the host of the others is gone then.
 
-    A number is refused while others are served under it, and so is another address of the aggregator while it serves
-    any. Jobs that the aggregator serves for others are left alone, unless they are of a worker that joins: such a
-    one is what an earlier program has left.
+    A number is refused while the aggregator serves another job under it, and so is another address of the aggregator
+    while it serves any job. Jobs of other programs are left alone, unless one has a member that joins here: it was left
+    behind by an earlier program.
 
     Parameters
     ----------
     controller
-        Of the aggregator that all workers are connected to.
+        Controller of the aggregator that all workers are connected to.
     group_mac
-        Address of all workers of a job, for answers to all.
+        Group address of the workers of a job, for answers to all.
     """
 
     def __init__(self, controller: Controller, group_mac: int = GROUP_MAC) -> None:
         self._controller = controller
         self._group_mac = group_mac
-        self._jobs: dict[int, _Joining] = {}
+        self._jobs: dict[int, _JobState] = {}
 
-    def join(self, worker: Applicant, port: int, first_round: int, *, index: int | None = None) -> None:
-        """Make a worker a member of the job that it names.
+    def join(self, request: JoinRequest, port: int, first_round: int, *, index: int | None = None) -> None:
+        """Make a worker a member of the job in its request.
 
         Parameters
         ----------
-        worker
-            What it says.
+        request
+            The worker's registers.
         port
-            Port of the aggregator that it is behind.
+            Port of the aggregator that the worker is behind.
         first_round
             Round that the job begins with.
         index
-            What the worker is known by from one join to the next; its port, which will do where every port has one.
+            Identifies the worker in several joins. Defaults to its port, for workers with a port each.
 
         Raises
         ------
         NumberTakenError
-            If the aggregator serves others under this number.
+            If the aggregator serves another job under this number.
         P4sgdError
-            If it serves others under another address, or as many jobs as it can, or if the worker says that it is a
-            shard that the job does not have.
+            If the aggregator serves jobs under another address, or as many as it can, or if the job has no such shard.
         """
-        number, shard, workers = worker.number, worker.shard, worker.workers
+        number, shard, workers = request.number, request.shard, request.workers
         if shard >= workers:
             raise P4sgdError(f"job {number} cannot begin: a worker says that it is shard {shard} of {workers}")
         index = port if index is None else index
-        member = Member(worker.mac, port)
+        member = Member(request.mac, port)
         self._leave(number, index)
         if number in self._numbers_of_others(member):
             raise NumberTakenError(_taken(number))
-        joining = self._jobs.get(number)
-        if joining is None or not joining.takes(index, shard, workers):
-            joining = self._jobs[number] = _Joining(workers)
-        joining.shards[index] = shard
-        joining.members[index] = member
-        if len(joining.members) == workers:
-            job = self._whole(number, joining)
-            self._controller.set_mac(worker.peer_mac)
+        state = self._jobs.get(number)
+        if state is None or not state.accepts(index, shard, workers):
+            state = self._jobs[number] = _JobState(workers)
+        state.shards[index] = shard
+        state.members[index] = member
+        if len(state.members) == workers:
+            job = self._complete(number, state)
+            self._controller.set_mac(request.peer_mac)
             self._begin(job, first_round)
-            joining.served = job
+            state.served = job
 
-    def of_same_jobs(self, indices: set[int]) -> set[int]:
-        """All workers of the jobs that some workers are of."""
+    def peers_of(self, indices: set[int]) -> set[int]:
+        """All workers of the jobs that these workers belong to, themselves included."""
         return set().union(*(job.members for job in self._jobs.values() if indices & job.members.keys()))
 
     def _leave(self, number: int, index: int) -> None:
-        """End the jobs that a worker leaves when it joins one of this number, which may still wait for others."""
+        """End the jobs of a worker that joins a job of this number. An incomplete one of the same number stays."""
         for known, job in list(self._jobs.items()):
             if index in job.members and (known != number or job.served is not None):
                 del self._jobs[known]
                 for place, served in self._controller.served().items():
-                    if served == job.served:  # else somebody else has ended it
+                    if served == job.served:  # otherwise another program has ended it
                         self._controller.end(place)
 
     def _numbers_of_others(self, member: Member) -> set[int]:
-        """Numbers of jobs that the aggregator serves. What an earlier program has left of a worker that joins ends."""
+        """Numbers of the jobs being served. A job of ``member`` that an earlier program has left is ended."""
         own = [job.served for job in self._jobs.values()]
         numbers = set()
         for place, job in self._controller.served().items():
@@ -162,14 +138,14 @@ class Membership:
                 numbers.add(job.number)
         return numbers
 
-    def _whole(self, number: int, joining: _Joining) -> Job:
-        by_shard = {shard: joining.members[index] for index, shard in joining.shards.items()}
-        members = tuple(by_shard[shard] for shard in range(joining.workers))
+    def _complete(self, number: int, state: "_JobState") -> Job:
+        by_shard = {shard: state.members[index] for index, shard in state.shards.items()}
+        members = tuple(by_shard[shard] for shard in range(state.workers))
         ports = sum(1 << port for port in {member.port for member in members})
         return Job(number, members, self._group_mac, ports)
 
     def _begin(self, job: Job, first_round: int) -> None:
-        """Have a job served in a free place, though others may take one at the same time."""
+        """Have a job served in a free place, although other programs may take places at the same time."""
         places = range(self._controller.jobs)
         while free := set(places) - self._controller.served().keys():
             place = min(free)
@@ -180,12 +156,37 @@ class Membership:
                 served = self._controller.served()
                 if any(other.number == job.number and other != job for other in served.values()):
                     raise NumberTakenError(_taken(job.number)) from None
-                if served.get(place, job) == job:  # nobody has taken the place: that was not the reason
+                if served.get(place, job) == job:  # nobody has taken the place, so the error has another cause
                     raise
         raise P4sgdError(
-            f"job {job.number} cannot begin: the aggregator serves {len(places)} others, which is the most"
+            f"job {job.number} cannot begin: the aggregator already serves {len(places)} others, the most that it can"
         )
 
 
+@dataclass
+class _JobState:
+    """A job that is served, or will be once it is complete. Workers are known by their indices.
+
+    Attributes
+    ----------
+    workers
+        Number of workers of the job.
+    shards, members
+        Shards and addresses of the workers that have joined.
+    served
+        The job as the aggregator was told to serve it; None while it is incomplete.
+    """
+
+    workers: int
+    shards: dict[int, int] = field(default_factory=dict)
+    members: dict[int, Member] = field(default_factory=dict)
+    served: Job | None = None
+
+    def accepts(self, index: int, shard: int, workers: int) -> bool:
+        """Whether the job is incomplete and a worker fits in with those that have joined."""
+        others = {known for other, known in self.shards.items() if other != index}
+        return self.served is None and workers == self.workers and shard not in others
+
+
 def _taken(number: int) -> str:
-    return f"job {number} cannot begin: the aggregator serves others under this number; take another"
+    return f"job {number} cannot begin: the aggregator serves another job under this number; take another one"

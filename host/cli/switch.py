@@ -243,13 +243,13 @@ def status(path: Path, interval: float, as_json: bool, quiet: bool) -> None:
     table says for which slots and rounds which shards have not arrived, or not acknowledged the sums, and where their
     workers are. A slot that two looks find alike may also have been used again and again; that takes 65,536 rounds.
     """
-    from p4sgd.host.aggregators.controller import look_at_jobs, watch
+    from p4sgd.host.aggregators.controller import read_active_slots, read_progress
 
     output = Output(as_json=as_json, quiet=quiet)
     with controller_of(path) as (cluster, controller), output.working("looking at the slots"):
-        before = look_at_jobs(controller)
+        before = read_active_slots(controller)
         time.sleep(interval)
-        found = watch(before, controller)
+        found = read_progress(before, controller)
         size = {"slots": controller.slots, "places": controller.jobs}
     output.document(size | {"jobs": [_job_document(cluster, each) for each in found]})
     if not found:
@@ -329,11 +329,11 @@ def slots(path: Path, as_json: bool, quiet: bool) -> None:
     Those are the slots that have some partials of their round and not yet everybody's acknowledgement. Shards that have
     not arrived, or not acknowledged, are listed by their numbers.
     """
-    from p4sgd.host.aggregators.controller import look_at_jobs
+    from p4sgd.host.aggregators.controller import read_active_slots
 
     output = Output(as_json=as_json, quiet=quiet)
     with controller_of(path) as (_, controller):
-        found = [(place, job, slot) for (place, job), seen in look_at_jobs(controller).items() for slot in seen]
+        found = [(place, job, slot) for (place, job), seen in read_active_slots(controller).items() for slot in seen]
     output.document(
         {
             "slots": [

@@ -1,6 +1,6 @@
-"""Devices by name: the emulated cluster, the simulated Verilog of one, and one of workers that are there.
+"""The devices by name: an emulated cluster, simulated Verilog, and a cluster of real workers.
 
-Opening a device imports what it needs and nothing else.
+Opening a device imports only what that device needs.
 """
 
 import importlib
@@ -18,18 +18,18 @@ __all__ = ["DEVICES", "Device", "DeviceKind", "Worker", "open_device"]
 
 @dataclass(frozen=True)
 class DeviceKind:
-    """A kind of device and where its class is.
+    """A kind of device and the class that implements it.
 
     Parameters
     ----------
     summary
-        One line for lists of devices.
+        One-line description for lists of devices.
     module, class_name
         The class, called with ``(config, workers, **options)``.
     has_network
         Whether its workers send packets.
-    spreads
-        Whether its workers may be in several processes.
+    distributed
+        Whether its workers may be used by several processes (ranks).
     """
 
     summary: str
@@ -54,7 +54,7 @@ DEVICES: Mapping[str, DeviceKind] = {
         distributed=True,
     ),
 }
-"""Every kind of device by the name that the user gives, the default first."""
+"""The kinds of devices by the name that the user gives; the first is the default."""
 
 
 def open_device(name: str, config: WorkerConfig | None, workers: int, **options: Any) -> Device:
@@ -65,16 +65,16 @@ def open_device(name: str, config: WorkerConfig | None, workers: int, **options:
     name
         One of `DEVICES`.
     config
-        Size of every worker; None only for a device whose workers say it themselves.
+        Configuration of every worker; None is allowed for devices whose workers report their own.
     workers
-        How many, 1 to 32.
+        Number of workers, 1 to 32.
     options
-        Passed to the device's class; which there are is said there.
+        Passed to the device's class, which documents them.
 
     Raises
     ------
     UserError
-        If there is no such device or the number of workers is out of range.
+        If the name is unknown or the number of workers is out of range.
     P4sgdError
         If the device cannot be opened.
     """

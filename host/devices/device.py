@@ -1,9 +1,4 @@
-"""What every device offers: workers with registers and memory, and a way to wait for them.
-
-How the workers of a device find their aggregator.
-
-What every device offers: workers with registers and memory, and a way to wait for them.
-"""
+"""The interface of devices: workers with registers and memory, and how they find their aggregator."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -25,41 +20,41 @@ __all__ = ["WAIT_LIMIT", "Device", "NetworkSettings", "Worker", "client_of"]
 
 
 WAIT_LIMIT = 1 << 31
-"""Cycles that a worker's wait is below, doubled as often as it may be (`registers.RESEND`)."""
+"""Upper bound of a worker's longest wait, in cycles: RESEND_CYCLES after all doublings (`registers.RESEND`)."""
 
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """How the workers find the aggregator.
+    """How the workers find the aggregator, and how long they wait for it.
 
     Parameters
     ----------
     job
-        Number of the first job, 0 to 255; of those that follow, after a run that did not end well, and of the first too
-        if it is ``None``, it is the next that no worker knows from its last job and under which the aggregator serves
-        nobody: so packets of the last job which are still under way are foreign to this one.
+        Number of the first job, 0 to 255. If ``None``, and for every job after a failed run, the next number is taken
+        that is not in any worker's JOB register and that the aggregator does not serve: late packets of the last job
+        are then dropped as those of another job.
     first_round
         Round of the first AllReduce, 0 to 65535: 1 for an aggregator that is new to the job.
     resend_cycles
-        Cycles after which a packet without answer is sent again, at least 1: by default 10 µs at 250 MHz, several times
-        the way through a switch and back.
-    doublings, resends
-        How often this time doubles, 0 to 15, and how many resends there are before a worker gives up, 1 to 255, or 0
-        for any number. By default a worker waits for the others for 160 ms at 250 MHz. No wait is as long as 2^31
-        cycles.
+        Cycles after which an unanswered packet is sent again, at least 1. The default is 10 µs at 250 MHz, several
+        round trips through a switch.
+    doublings
+        How often this time doubles, 0 to 15. The longest wait must be below 2^31 cycles.
+    resends
+        Resends before a worker gives up, 1 to 255; 0 never gives up. By default a worker waits 160 ms at 250 MHz.
     aggregator_mac
-        MAC address of the aggregator, not that of a group.
+        MAC address of the aggregator, no group address.
     local_macs
-        MAC addresses of the workers, by shard index, no two alike; none for 02:50:34:53:47 ('P4SG') and the shard,
-        which will do where no others share a port of the aggregator.
+        MAC addresses of the workers by shard index, all different. If empty, each is 02:50:34:53:47 ('P4SG') followed
+        by the shard, which is enough where no other job shares a port of the aggregator.
     slack_s
-        By how many seconds what is prompt in this network may be late by the clock: the answer of a program, and
-        workers that are started one after the other. 0 in a simulated network, where the clock says nothing.
+        Seconds of delay to expect from programs rather than from the network: an aggregator's answer, or workers that
+        are started one after the other. 0 in a simulated network, where wall-clock time means nothing.
 
     Raises
     ------
     UserError
-        If one is outside its range.
+        If a value is out of range.
     """
 
     job: int | None = None
@@ -85,7 +80,7 @@ class NetworkSettings:
         if self.resend_cycles << self.doublings >= WAIT_LIMIT:
             raise UserError(
                 f"{self.resend_cycles} resend_cycles with {self.doublings} doublings are a wait of "
-                f"{self.resend_cycles << self.doublings} cycles, which must be below {WAIT_LIMIT}: take less of either"
+                f"{self.resend_cycles << self.doublings} cycles, which must be below {WAIT_LIMIT}: reduce either"
             )
         if not 0 <= self.aggregator_mac < 1 << 48 or self.aggregator_mac >> GROUP_BIT & 1:
             raise UserError(f"aggregator_mac must be the address of a single host, not {self.aggregator_mac:#014x}")
@@ -96,12 +91,12 @@ class NetworkSettings:
 
     @property
     def echo_s(self) -> float:
-        """How long to wait for the answer to a probe, by the clock: as for any other, and the slack; 0 if simulated."""
+        """Seconds to wait for the answer to a probe: the first wait or the slack, if longer; 0 in a simulation."""
         return max(self.slack_s, self.resend_cycles * CLOCK_NS / 1e9) if self.slack_s else 0.0
 
     @property
     def patience_s(self) -> float:
-        """How long a worker waits for an answer before it gives up, at 250 MHz; infinite if it never does."""
+        """Seconds after which a worker gives up waiting for an answer, at 250 MHz; infinite if it never does."""
         if not self.resends:
             return math.inf
         waits = [self.resend_cycles << min(resend, self.doublings) for resend in range(self.resends + 1)]
@@ -111,9 +106,9 @@ class NetworkSettings:
 class Worker(Protocol):
     """One worker: 32-bit registers (:mod:`p4sgd.hw.spec.registers`) and banks of memory.
 
-    Banks are numbered as `WorkerConfig.memories` counts them. Bank engine · ports + port is behind a port of an engine
-    and holds its part of the engine's lines, and behind port 0 the engine's weights too; the labels lie in bank
-    `WorkerConfig.labels_memory`. What was never written reads as anything at all.
+    Banks are numbered as in `WorkerConfig.memories`. Bank engine · ports + port belongs to one port of an engine: it
+    holds that port's part of the engine's lines, and for port 0 also the engine's weights. The labels are in bank
+    `WorkerConfig.labels_memory`. Memory that was never written has arbitrary content.
     """
 
     @property
@@ -130,7 +125,7 @@ class Worker(Protocol):
         ...
 
     def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
-        """Write C-contiguous bytes. The device may keep a reference, so the caller leaves ``data`` as it is."""
+        """Write C-contiguous bytes. The device may keep a reference, so the caller must not change ``data``."""
         ...
 
     def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
@@ -139,7 +134,7 @@ class Worker(Protocol):
 
 
 class Device(Protocol):
-    """A cluster of workers and the aggregator between them, ready to be used."""
+    """A cluster of workers and their aggregator, ready for use."""
 
     name: str
 
@@ -155,12 +150,12 @@ class Device(Protocol):
 
     @property
     def network_settings(self) -> NetworkSettings | None:
-        """How the workers find the aggregator; None if the defaults will do."""
+        """How the workers find the aggregator; None for the defaults."""
         ...
 
     @property
     def links(self) -> Mapping[int, LinkState] | None:
-        """Ethernet links of the workers that tell of theirs, now, by shard index; None if none does."""
+        """Current state of the Ethernet links by shard index, of workers that report it; None if none does."""
         ...
 
     def wait(self, timeout_s: float | None = None) -> None:
@@ -169,15 +164,15 @@ class Device(Protocol):
         Raises
         ------
         P4sgdError
-            If that takes longer than ``timeout_s`` seconds.
+            If it takes longer than ``timeout_s`` seconds.
         """
         ...
 
     def close(self) -> None:
-        """Give the device back. It is not used any more."""
+        """Release the device. It must not be used afterwards."""
         ...
 
 
 def client_of(worker: Worker) -> RegisterClient:
-    """Access to a worker's registers by their fields."""
+    """A worker's registers, accessed by fields."""
     return RegisterClient(worker.read_register, worker.write_register)

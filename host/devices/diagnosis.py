@@ -1,9 +1,4 @@
-"""Why workers gave up waiting for the network, and the probes that tell.
-
-Probes: what an aggregator answers when a worker asks it.
-
-Why workers gave up waiting for the network.
-"""
+"""Diagnosis of network errors: probes to the aggregator, and an explanation of why workers gave up waiting."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,22 +14,22 @@ from p4sgd.hw.spec.register_map import RegisterClient
 __all__ = [
     "PROBES",
     "Echo",
-    "GivenUp",
+    "GiveUpReport",
     "NetworkError",
-    "ask_again",
+    "diagnose_worker",
     "explain_network_error",
-    "inquire",
     "probe",
+    "probe_until_answered",
     "wait_for_echo",
 ]
 
 
 PROBES = 32
-"""Probes that a worker sends before the aggregator counts as silent: over a link that loses half of the round trips it
-would once in 4,000 million times."""
+"""Unanswered probes after which the aggregator counts as silent. On a link that loses half of the round trips that is
+wrong once in 4,000 million times."""
 
 _READS = 250
-"""How often to look for an echo in a simulated network: each look lets some cycles pass, an echo takes a few dozen."""
+"""How often to poll for an echo in a simulated network: each read lets some cycles pass, an echo takes a few dozen."""
 
 
 @dataclass(frozen=True)
@@ -46,21 +41,21 @@ class Echo:
     failed
         Checks of `VERDICT` that packets of this worker fail.
     port
-        The aggregator's port that the probe came in through.
+        Port at which the probe entered the aggregator.
     version
-        The aggregator's version of the packet format.
+        Version of the packet format that the aggregator uses.
     workers
-        Workers of the job at the aggregator, 0 if it serves no such job.
+        Workers of the job according to the aggregator, 0 if it does not serve the job.
     slots
-        Slots of a job there.
+        Slots that the aggregator has for a job.
     source
         MAC address of the aggregator.
     expected
-        MAC address that the worker's shard should have, 0 if there is no such shard.
+        MAC address that the aggregator expects of the worker's shard, 0 if it knows no such shard.
     round
-        Round of the slot there.
+        Round of the slot at the aggregator.
     aggregated, acknowledged
-        Bitmaps of the shards whose partials the slot has there, and of those that have acknowledged its sums.
+        Bitmaps of the shards whose partials the slot has received, and of those that have acknowledged its sums.
     cycles
         Cycles from the probe to the answer.
     """
@@ -79,7 +74,7 @@ class Echo:
 
 
 def probe(client: RegisterClient, *, slot: int, number: int, broadcast: bool, echo_s: float) -> Echo | None:
-    """Have a worker send a probe; returns the answer, None if there is none.
+    """Have a worker send a probe, and return the answer, or None if none comes.
 
     Parameters
     ----------
@@ -88,26 +83,26 @@ def probe(client: RegisterClient, *, slot: int, number: int, broadcast: bool, ec
     slot
         Slot to ask about.
     number
-        Number of the probe, 1 to 255, another than that of the one before.
+        Number of the probe, 1 to 255, different from that of the previous one.
     broadcast
-        Whether any aggregator is asked, else that of PEER_MAC.
+        Whether to ask any aggregator, rather than the one with address PEER_MAC.
     echo_s
-        How many seconds to wait for the answer (`NetworkSettings.echo_s`); 0 in a simulated network.
+        Seconds to wait for the answer (`NetworkSettings.echo_s`); 0 in a simulated network.
     """
     client.write(registers.PROBE, slot=slot, number=number, broadcast=int(broadcast))
     return wait_for_echo(client, number, echo_s)
 
 
-def ask_again(client: RegisterClient, slot: int, echo_s: float) -> Echo | None:
-    """Have a worker ask the aggregator of PEER_MAC about a slot until it is answered; None if it never is."""
+def probe_until_answered(client: RegisterClient, slot: int, echo_s: float) -> Echo | None:
+    """Send up to `PROBES` probes to PEER_MAC about a slot, until one is answered; None if none is."""
     numbers = range(1, 1 + PROBES)
     answers = (probe(client, slot=slot, number=number, broadcast=False, echo_s=echo_s) for number in numbers)
     return next((answer for answer in answers if answer is not None), None)
 
 
 def wait_for_echo(client: RegisterClient, number: int, echo_s: float) -> Echo | None:
-    """The answer to the probe of a worker that has this number, once it is there; None if it does not come."""
-    for _ in _looks(echo_s):
+    """Wait for the answer to a worker's probe of this number; None if it does not come."""
+    for _ in _polls(echo_s):
         head = client.read(registers.ECHO)
         if head["came"] and head["number"] == number:
             break
@@ -129,19 +124,19 @@ def wait_for_echo(client: RegisterClient, number: int, echo_s: float) -> Echo | 
     )
 
 
-def _looks(echo_s: float) -> Iterator[None]:
-    """One for each look at what may have come."""
+def _polls(echo_s: float) -> Iterator[None]:
+    """Iterate as often as an echo should be polled for."""
     if not echo_s:
         yield from repeat(None, _READS)
         return
     end = time.monotonic() + echo_s
     while time.monotonic() < end:
         yield
-    yield  # the program may have slept since the one before
+    yield  # once more, as this process may have been suspended since the last poll
 
 
 _OWN_PROBE = 0
-"""Number of the probe that a worker sends by itself when it gives up (`registers.PROBE`)."""
+"""Number of the probe that a worker sends on its own when it gives up (`registers.PROBE`)."""
 
 
 class NetworkError(P4sgdError):
@@ -149,19 +144,19 @@ class NetworkError(P4sgdError):
 
 
 @dataclass(frozen=True)
-class GivenUp:
-    """What a worker that has given up knows of it.
+class GiveUpReport:
+    """Why a worker gave up, as far as it knows.
 
     Parameters
     ----------
     slot, round
-        What went without an answer.
+        Slot and round of the packet that was not answered.
     partial
-        Whether that was a PARTIAL, else an ACK.
+        Whether that packet was a PARTIAL, rather than an ACK.
     workers
-        How many workers its job has.
+        Number of workers in its job.
     echo
-        What the aggregator answers about the slot; None if it does not answer.
+        The aggregator's answer about the slot; None if it does not answer.
     """
 
     slot: int
@@ -175,90 +170,89 @@ class GivenUp:
 
     @property
     def absent(self) -> frozenset[int] | None:
-        """Shards whose packets the aggregator lacks; None if it is in a round that it cannot be in with this worker."""
+        """Shards whose packets the aggregator lacks; None if its round is impossible, given this worker's."""
         assert self.echo is not None
         ahead = (self.echo.round - self.round) % (1 << ROUND_BITS)
         if ahead == 0:
             come = self.echo.aggregated if self.partial else self.echo.acknowledged
         elif self.partial and ahead == (1 << ROUND_BITS) - 1:
-            come = 0  # nobody's PARTIAL has begun the round
+            come = 0  # no PARTIAL has begun the round
         elif not self.partial and ahead == 1:
-            come = -1  # all have acknowledged, and one has gone on
+            come = -1  # all have acknowledged, and one has begun the next round
         else:
             return None
         return frozenset(shard for shard in range(self.workers) if not come >> shard & 1)
 
 
-def inquire(client: RegisterClient, echo_s: float) -> GivenUp | None:
-    """What a worker knows of its giving up; None if it has not.
+def diagnose_worker(client: RegisterClient, echo_s: float) -> GiveUpReport | None:
+    """Read why a worker gave up; None if it did not.
 
-    It has asked the aggregator about the slot that went without an answer, and asks again if it was not heard: a
-    network that loses much is no dead one. ``echo_s`` is as `probe` has it.
+    A worker that gives up probes the aggregator about the slot in question. If that probe is not answered, more are
+    sent, to tell a dead network from one that loses many frames. ``echo_s`` is as in `probe`.
     """
     reason = client.read(registers.GIVEN_UP)
     if not reason["given_up"]:
         return None
-    echo = wait_for_echo(client, _OWN_PROBE, echo_s) or ask_again(client, reason["slot"], echo_s)
+    echo = wait_for_echo(client, _OWN_PROBE, echo_s) or probe_until_answered(client, reason["slot"], echo_s)
     workers = client.read(registers.JOB)["workers"]
-    return GivenUp(reason["slot"], reason["round"], bool(reason["partial"]), workers, echo)
+    return GiveUpReport(reason["slot"], reason["round"], bool(reason["partial"]), workers, echo)
 
 
-def explain_network_error(known: Sequence[GivenUp | None]) -> str:
-    """What the workers that have given up know of it, in one line.
+def explain_network_error(reports: Sequence[GiveUpReport | None]) -> str:
+    """Explain in one line why workers gave up.
 
-    What comes back from the aggregator says which shards are missing there, or what is wrong with the worker's own
-    settings. A worker that was heard is not gone: it has given up too, and what others lack of it may follow from that.
+    The aggregator's echoes say which shards are missing there, or what is wrong with a worker's own settings. A worker
+    that got an echo is still connected: it gave up itself, and others may lack its packets only because of that. So the
+    explanations are tried from the most to the least specific.
 
     Parameters
     ----------
-    known
-        What `inquire` gives for the workers, by shard index.
+    reports
+        What `diagnose_worker` returns for the workers, by shard index.
     """
-    given_up = {worker: reason for worker, reason in enumerate(known) if reason is not None}
-    heard = {worker: reason for worker, reason in given_up.items() if reason.echo is not None}
+    given_up = {worker: report for worker, report in enumerate(reports) if report is not None}
+    answered = {worker: report for worker, report in given_up.items() if report.echo is not None}
     for explain in (_explain_refusal, _explain_loss_up, _explain_gone, _explain_late, _explain_loss_down):
-        if (said := explain(heard)) is not None:
-            return said
-    if heard:
-        return _explain_each_other(heard)
+        if (explanation := explain(answered)) is not None:
+            return explanation
+    if answered:
+        return _explain_mutual_wait(answered)
     if given_up:
         return (
             f"the aggregator does not answer worker {_names(given_up)}, not even a probe: its address is wrong, it "
-            f"does not run, or a link is down {_place(given_up)}"
+            f"does not run, or a link is down {_location(given_up)}"
         )
-    return "a worker gave up waiting for the network, and no worker says any more for what"
+    return "a worker gave up waiting for the network, but no worker says any more what it was waiting for"
 
 
-_Heard: TypeAlias = Mapping[int, GivenUp]
-"""What workers know that have given up and have heard of the aggregator, by shard index."""
+_Answered: TypeAlias = Mapping[int, GiveUpReport]
+"""Reports of the workers whose probes the aggregator answered, by shard index."""
 
 
-def _explain_refusal(heard: _Heard) -> str | None:
-    """What keeps the aggregator from taking anything of a worker."""
-    for worker, reason in heard.items():
-        echo = reason.echo
+def _explain_refusal(answered: _Answered) -> str | None:
+    """The aggregator drops everything that a worker sends."""
+    for worker, report in answered.items():
+        echo = report.echo
         assert echo is not None
         if echo.version != VERSION:
             return (
                 f"the aggregator speaks version {echo.version} of the packet format and drops what worker {worker} "
-                f"sends, which is of version {VERSION}: generate both anew with the same version of p4sgd"
+                f"sends, which is of version {VERSION}: generate both again with the same version of p4sgd"
             )
         if echo.failed:
             return f"the aggregator drops what worker {worker} sends: it is {echo.failed[0].help}"
-        if reason.absent is None:
-            return (
-                f"the aggregator is in round {echo.round}, not in that of worker {worker} {reason}: begin the job anew"
-            )
+        if report.absent is None:
+            return f"the aggregator is in round {echo.round}, not in that of worker {worker} {report}: restart the job"
     return None
 
 
-def _explain_loss_up(heard: _Heard) -> str | None:
-    """Whose own packets do not come, though its probes do."""
-    lost = {worker: reason for worker, reason in heard.items() if worker in _absent(reason)}
+def _explain_loss_up(answered: _Answered) -> str | None:
+    """A worker's probes reach the aggregator, but its PARTIAL or ACK did not."""
+    lost = {worker: report for worker, report in answered.items() if worker in _absent(report)}
     if not lost:
         return None
     first = next(iter(lost.values()))
-    alike = [worker for worker, reason in lost.items() if replace(reason, echo=first.echo) == first]
+    alike = [worker for worker, report in lost.items() if replace(report, echo=first.echo) == first]
     what = f"{'PARTIAL' if first.partial else 'ACK'} of worker {_names(alike)} {first}"
     return (
         f"no {what} came to the aggregator, though a probe did: frames are lost on the way up; check that link, or "
@@ -266,62 +260,64 @@ def _explain_loss_up(heard: _Heard) -> str | None:
     )
 
 
-def _explain_gone(heard: _Heard) -> str | None:
-    """Who is missing and was not heard."""
-    waiting = {worker: reason for worker, reason in heard.items() if _absent(reason) - heard.keys()}
+def _explain_gone(answered: _Answered) -> str | None:
+    """Workers are missing at the aggregator that did not get an echo either."""
+    waiting = {worker: report for worker, report in answered.items() if _absent(report) - answered.keys()}
     if not waiting:
         return None
-    gone = {shard for reason in waiting.values() for shard in _absent(reason) - heard.keys()}
-    return f"worker {_names(gone)} no longer answers: worker {_names(waiting)} waited for it in vain {_place(waiting)}"
+    gone = {shard for report in waiting.values() for shard in _absent(report) - answered.keys()}
+    return (
+        f"worker {_names(gone)} no longer answers: worker {_names(waiting)} waited for it in vain {_location(waiting)}"
+    )
 
 
-def _explain_late(heard: _Heard) -> str | None:
-    """Whose PARTIAL came when others no longer waited for it; it has come, for what never did is told before."""
-    for late, reason in heard.items():
-        place = reason.slot, reason.round
+def _explain_late(answered: _Answered) -> str | None:
+    """A worker's PARTIAL came after others had given up. (That it never came, `_explain_loss_up` has ruled out.)"""
+    for late, report in answered.items():
+        location = report.slot, report.round
         waited = [
             worker
-            for worker, other in heard.items()
-            if other.partial and (other.slot, other.round) == place and late in _absent(other)
+            for worker, other in answered.items()
+            if other.partial and (other.slot, other.round) == location and late in _absent(other)
         ]
         if waited:
             return (
-                f"worker {late} was late: worker {_names(waited)} had given up when its PARTIAL came {reason}; see "
-                "what held it up, or let workers wait for longer"
+                f"worker {late} was late: worker {_names(waited)} had given up when its PARTIAL came {report}; find "
+                "out what delayed it, or let workers wait longer"
             )
     return None
 
 
-def _explain_loss_down(heard: _Heard) -> str | None:
-    """Who has given up though all that it waited for has come to the aggregator."""
-    for worker, reason in heard.items():
-        if not _absent(reason):
-            answer, last = ("FULL", "PARTIAL") if reason.partial else ("CLEAR", "ACK")
+def _explain_loss_down(answered: _Answered) -> str | None:
+    """A worker gave up although everything that it waited for has reached the aggregator."""
+    for worker, report in answered.items():
+        if not _absent(report):
+            answer, last = ("FULL", "PARTIAL") if report.partial else ("CLEAR", "ACK")
             return (
-                f"worker {worker} gave up waiting for {answer} {reason}, which the aggregator could send by now: the "
-                f"last {last} came late, or frames are lost on the worker's way down; let workers wait for longer, or "
+                f"worker {worker} gave up waiting for {answer} {report}, which the aggregator could send by now: the "
+                f"last {last} came late, or frames are lost on the worker's way down; let workers wait longer, or "
                 "check that link"
             )
     return None
 
 
-def _explain_each_other(heard: _Heard) -> str:
-    """Who waited for whom, if nobody knows more."""
-    waits = ", ".join(f"worker {worker} for {_names(_absent(reason))} {reason}" for worker, reason in heard.items())
+def _explain_mutual_wait(answered: _Answered) -> str:
+    """Who waited for whom, if nothing more is known."""
+    waits = ", ".join(f"worker {worker} for {_names(_absent(report))} {report}" for worker, report in answered.items())
     return (
-        f"workers waited for each other in vain: {waits}; see what held one of them up, or let workers wait for longer"
+        f"workers waited for each other in vain: {waits}; find out what delayed one of them, or let workers wait longer"
     )
 
 
-def _absent(reason: GivenUp) -> frozenset[int]:
-    assert reason.absent is not None
-    return reason.absent
+def _absent(report: GiveUpReport) -> frozenset[int]:
+    assert report.absent is not None
+    return report.absent
 
 
 def _names(workers: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(workers)))
 
 
-def _place(reasons: _Heard) -> str:
-    """Slot and round of the first."""
-    return str(next(iter(reasons.values())))
+def _location(reports: _Answered) -> str:
+    """Slot and round of the first report."""
+    return str(next(iter(reports.values())))

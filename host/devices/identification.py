@@ -1,9 +1,4 @@
-"""What a worker is, by its registers.
-
-Whether registers are those of the map that this program knows.
-
-What a worker is, by its registers.
-"""
+"""The identity and configuration of a worker, read from its registers."""
 
 from p4sgd.host.devices.device import Device, client_of
 from p4sgd.host.errors import P4sgdError
@@ -11,16 +6,16 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.register_map import RegisterClient, find_other_map
 
-__all__ = ["find_foreign", "read_configuration", "shape_of"]
+__all__ = ["describe_shape", "find_identity_problem", "read_configuration"]
 
 
-def find_foreign(device: Device, index: int) -> str | None:
-    """Look whether a worker is what the device says it is.
+def find_identity_problem(device: Device, index: int) -> str | None:
+    """Compare the identity and configuration in a worker's registers with what the device expects.
 
     Returns
     -------
-    ``None`` if it is; else what it is, as the end of a sentence that begins with the worker: that it is no P4SGD
-    worker, speaks another version of the register map or has another configuration.
+    ``None`` if they agree. Otherwise the problem, worded to follow the worker's name: it is no P4SGD worker, has
+    another version of the register map, or another configuration.
     """
     worker = device.workers[index]
     client, config = client_of(worker), worker.config
@@ -30,24 +25,24 @@ def find_foreign(device: Device, index: int) -> str | None:
     if known != config.config_hash:
         return (
             f"has another configuration than asked for (hash {known:#010x}, not {config.config_hash:#010x}): it has "
-            f"{_shape_there(client)}, asked for were {shape_of(config)}; choose the configuration it was generated for"
+            f"{_read_shape(client)}, not {describe_shape(config)}; choose the configuration it was generated with"
         )
     return None
 
 
 def read_configuration(client: RegisterClient) -> WorkerConfig:
-    """The configuration that a worker says it has.
+    """Read a worker's configuration.
 
     Raises
     ------
     P4sgdError
-        If it is no P4SGD worker, or of another version; the message is the end of a sentence that begins with it.
+        If it is no P4SGD worker or comes from another version of p4sgd. The message is worded to follow its name.
     """
     if problem := _find_other_map(client):
         raise P4sgdError(problem)
     size = client.read(registers.GEOMETRY)
     known = client.read(registers.CONFIG_HASH)["value"]
-    for udp in (False, True):  # which no register says but the hash
+    for udp in (False, True):  # no register holds it, only the hash depends on it
         try:
             config = WorkerConfig(
                 engines=size["engines"],
@@ -64,7 +59,7 @@ def read_configuration(client: RegisterClient) -> WorkerConfig:
         if config.config_hash == known:
             return config
     raise P4sgdError(
-        f"has a configuration of another version of p4sgd (hash {known:#010x}): {_shape_there(client)}; start it anew "
+        f"has a configuration of another version of p4sgd (hash {known:#010x}): {_read_shape(client)}; start it again "
         "with this version"
     )
 
@@ -80,12 +75,12 @@ def _find_other_map(client: RegisterClient) -> str | None:
     )
 
 
-def shape_of(config: WorkerConfig) -> str:
-    """What of a configuration an image depends on."""
+def describe_shape(config: WorkerConfig) -> str:
+    """The part of a configuration that the layout of an image depends on."""
     return _shape(config.engines, config.lanes, config.ports)
 
 
-def _shape_there(client: RegisterClient) -> str:
+def _read_shape(client: RegisterClient) -> str:
     geometry = client.read(registers.GEOMETRY)
     return _shape(geometry["engines"], geometry["lanes"], geometry["ports"])
 

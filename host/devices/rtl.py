@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from p4sgd.host.aggregators.fpga import FpgaAggregator
 from p4sgd.host.aggregators.membership import Membership
 from p4sgd.host.devices.faults import fault_inputs
-from p4sgd.host.devices.members import Members, before_write
+from p4sgd.host.devices.job_workers import JobWorkers, intercept_write
 from p4sgd.host.devices.simulator import SimulatedBanks, Simulator
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.files import new_file
@@ -45,7 +45,7 @@ class RtlWorker:
 
     def write_register(self, offset: int, word: int) -> None:
         """Write a word over AXI4-Lite; a start first hands the memory over, a join is told to the aggregator."""
-        before_write(
+        intercept_write(
             offset,
             word,
             on_join=lambda first_round: self._device.before_join(self._index, first_round),
@@ -102,7 +102,7 @@ class RtlDevice:
         self.config = config
         self._waves = waves
         self._on_trace = on_trace
-        self._members = Members(lambda: self._membership)
+        self._job_workers = JobWorkers(lambda: self._membership)
         settings = {"seed": seed & 0xFFFFFFFF, "note_events": int(on_trace is not None)}
         settings |= dict.fromkeys(("spared", "up_cut", "down_cut"), 0)
         settings |= fault_inputs(chances)
@@ -162,7 +162,7 @@ class RtlDevice:
         P4sgdError
             If not all workers of a job were started, or after ``timeout_s`` seconds of *simulated* time.
         """
-        self._members.take_started()
+        self._job_workers.take_started()
         limit = float("inf") if timeout_s is None else timeout_s * 1e9 / CLOCK_NS
         cycles = 0
         while not self._simulator.request("run", cycles=_SLICE_CYCLES):
@@ -230,9 +230,9 @@ class RtlDevice:
 
     def before_join(self, worker: int, first_round: int) -> None:
         """Do what a switch's controller does before a job."""
-        self._members.join(self._workers[worker], worker, worker, first_round)
+        self._job_workers.join(self._workers[worker], worker, worker, first_round)
 
     def before_start(self, worker: int) -> None:
         """Load what the host wrote to a worker's memory."""
         self._workers[worker].hand_over()
-        self._members.start(worker)
+        self._job_workers.start(worker)

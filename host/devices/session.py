@@ -1,4 +1,4 @@
-"""Everything between a trainer and a device: images, settings, runs and weights, through registers and memory."""
+"""Sessions: what a trainer does with a device, through registers and memory: images, settings, runs and weights."""
 
 import contextlib
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from p4sgd.host.aggregators.membership import NumberTakenError
 from p4sgd.host.devices.device import Device, NetworkSettings, client_of
-from p4sgd.host.devices.diagnosis import NetworkError, explain_network_error, inquire
-from p4sgd.host.devices.identification import find_foreign, shape_of
+from p4sgd.host.devices.diagnosis import NetworkError, diagnose_worker, explain_network_error
+from p4sgd.host.devices.identification import describe_shape, find_identity_problem
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, raise_on_all
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec import registers
@@ -28,50 +28,50 @@ __all__ = ["RunReport", "Session", "WorkerImage", "bank_bytes"]
 _T = TypeVar("_T")
 
 _ABORT_SECONDS = 0.02
-"""Longest time to wait for workers to end a run that was aborted, s: what memory still brings takes microseconds."""
+"""Longest time to wait for the end of an aborted run, in seconds. Outstanding reads of memory take microseconds."""
 
 _NOT_RUN = {"aborted", "not_joined", "refused"}
-"""Fields of STATUS that a run only has if somebody else has written to the worker's registers: what is wrong here is
-found before it is started."""
+"""Fields of STATUS that are set only if another program has written to the worker's registers: a session finds such
+mistakes of its own before it starts a run."""
 
 _PAGE = 4096
-"""Images and weights begin at multiples of this, so that no burst of a reader crosses a 4 KiB boundary early."""
+"""Images and weights begin at multiples of this, so that bursts are not cut short at a 4 KiB boundary."""
 
 
 class WorkerImage(Protocol):
-    """A worker's slice of the data, as it goes to the worker's memory (`p4sgd.host.image.Image`)."""
+    """A worker's slice of the data, as written to the worker's memory (`p4sgd.host.image.Image`)."""
 
     @property
     def layout(self) -> ImageLayout:
-        """Its shape; whole mini-batches, filled up with samples of zeros."""
+        """Shape of the image: whole mini-batches, padded with samples of zeros."""
         ...
 
     @property
     def signed(self) -> bool:
-        """Whether its features are two's complement."""
+        """Whether the features are in two's complement."""
         ...
 
     @property
     def labels(self) -> npt.NDArray[np.int32]:
-        """`LABEL` integers of every sample, padding included: (8·T,)."""
+        """`LABEL` integers of all samples including padding, (8·T,)."""
         ...
 
     def lines(self, number: int) -> npt.NDArray[np.uint8]:
-        """What memory ``number`` = engine · ports + port holds of the lines: uint8 (T, C, S, 8/ports, lanes/8)."""
+        """The part of the lines in memory ``number`` = engine · ports + port: uint8 (T, C, S, 8/ports, lanes/8)."""
         ...
 
 
 @dataclass(frozen=True)
 class RunReport:
-    """What the workers say after a run.
+    """Flags and counters after a run.
 
     Parameters
     ----------
     flags
-        Names of the fields of STATUS that any worker has set in this run.
+        Names of the fields of STATUS that at least one worker has set in this run.
     counters
-        For each worker the counters of :func:`p4sgd.hw.spec.registers.counters` by name; none if the device does not
-        count, which shows in a run without anything to count.
+        For each worker, the counters of :func:`p4sgd.hw.spec.registers.counters` by name. Empty if all are 0, as on a
+        device that does not count.
     """
 
     flags: frozenset[str]
@@ -79,31 +79,31 @@ class RunReport:
 
 
 class Session:
-    """A device in use for one job: check it, load it, run it.
+    """A device in use: it is checked, loaded and run.
 
-    The order of calls is `upload`, `load_table`, `configure`, then any number of `run`, `read_weights`,
-    `write_weights` and new settings. The workers join the job when the session begins.
+    Call `upload`, `load_table` and `configure` in this order, then `run`, `read_weights`, `write_weights` and
+    `configure` as often as needed. The workers join a job when the session begins.
 
     Parameters
     ----------
     device
         The device; the caller closes it.
     network
-        How the workers find the aggregator; else as the device says, or by the defaults.
+        How the workers find the aggregator. If None, the device's settings are used, or the defaults.
     communicator
-        Ranks with a session each, for workers of one job: worker i is one of rank i mod ranks. All call the same
-        methods alike.
+        Ranks that share a job, with a session each: worker i belongs to rank i mod ranks. All ranks must make the same
+        calls.
 
     Attributes
     ----------
-    network
-        That.
+    network : NetworkSettings
+        The settings in use.
 
     Raises
     ------
     P4sgdError
-        If a worker is no P4SGD worker, speaks another version of the register map or has another configuration than
-        the device says, or if the aggregator does not serve the job (`p4sgd.host.aggregators.membership`).
+        If a worker is no P4SGD worker, has another version of the register map or another configuration than the
+        device expects, or if the aggregator refuses the job (`p4sgd.host.aggregators.membership`).
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Session:
         self._images: list[WorkerImage] = []
         self._stale = False
         for index, shard in enumerate(self._shards):
-            if problem := find_foreign(device, index):
+            if problem := find_identity_problem(device, index):
                 raise P4sgdError(f"worker {shard} of device {device.name} {problem}")
         self.network = network or device.network_settings or NetworkSettings()
         self._joined = False
@@ -123,7 +123,7 @@ class Session:
 
     @property
     def workers(self) -> int:
-        """How many workers the job has."""
+        """Number of workers in the job."""
         return len(self._clients) * self._ranks.size
 
     # -- before a run --------------------------------------------------------------------------------------------
@@ -131,12 +131,12 @@ class Session:
     def upload(self, images: Sequence[WorkerImage]) -> None:
         """Write every worker's lines and labels to its memory.
 
-        The device may keep references to the images, so they stay as they are.
+        The device may keep references to the images, so they must not change.
 
         Parameters
         ----------
         images
-            One for every worker of the device, with equally many samples.
+            One for every worker of the device, all with the same number of samples.
 
         Raises
         ------
@@ -149,8 +149,10 @@ class Session:
             raise P4sgdError("the images differ in their numbers of samples")
         for worker, client, image in zip(self._device.workers, self._clients, images, strict=True):
             layout, config = image.layout, worker.config
-            if shape_of(layout.config) != shape_of(config):
-                raise P4sgdError(f"the image is for {shape_of(layout.config)}, the worker has {shape_of(config)}")
+            if describe_shape(layout.config) != describe_shape(config):
+                raise P4sgdError(
+                    f"the image is for {describe_shape(layout.config)}, the worker has {describe_shape(config)}"
+                )
             for engine in range(config.engines):
                 for port in range(config.ports):
                     number = engine * config.ports + port
@@ -174,14 +176,14 @@ class Session:
     def configure(self, settings: RunSettings) -> None:
         """Write the settings of the next runs to every worker.
 
-        Each worker uses the number of chunks of its own image, whatever ``settings.chunks`` says.
+        Each worker gets the number of chunks of its own image, not ``settings.chunks``.
 
         Raises
         ------
         UserError
             If a worker is too small for the run.
         P4sgdError
-            If the settings do not belong to what was uploaded.
+            If the settings do not match the uploaded images.
         """
         self._check_settings(settings)
         self._stale = settings.stale
@@ -200,12 +202,12 @@ class Session:
             client.write(registers.PARTIAL_LIMIT, value=settings.partial_limit)
 
     def write_weights(self, weights: Sequence[IntArray]) -> None:
-        """Write weights to the workers' model buffers, from where a run with `ModelSource.MEMORY` takes them.
+        """Write weights to the workers' memory, for runs with `ModelSource.MEMORY`.
 
         Parameters
         ----------
         weights
-            For each worker of the job int64 `WEIGHT` integers in the order of its image's features.
+            For each worker of the job, int64 `WEIGHT` integers in the order of its image's features.
         """
         own = weights[self._ranks.rank :: self._ranks.size]
         for worker, image, values in zip(self._device.workers, self._images, own, strict=True):
@@ -221,12 +223,14 @@ class Session:
     # -- a run ---------------------------------------------------------------------------------------------------
 
     def run(self, source: ModelSource, *, store: bool = True, timeout_s: float | None = None) -> RunReport:
-        """Run all workers once, to the end.
+        """Run all workers once and wait until they end.
+
+        No worker is left running, whatever happens. After a failed run, the workers join a new job before the next.
 
         Parameters
         ----------
         source
-            Where the first weights come from.
+            Where the initial weights come from.
         store
             Whether the workers write their weights to memory at the end, for `read_weights`.
         timeout_s
@@ -234,10 +238,10 @@ class Session:
 
         Raises
         ------
+        NetworkError
+            If a worker gave up waiting for the network.
         P4sgdError
-            If a worker was busy, did not end, met a memory error or gave up waiting for the network, which is a
-            `NetworkError`. Whatever happens, no worker is left running; after a run that did not end well the workers
-            join a new job before the next.
+            If a worker was busy, did not end or met a memory error.
         """
         if self._joined:
             self._refuse_busy()
@@ -249,25 +253,25 @@ class Session:
             self._device.wait(timeout_s)
         except BaseException as error:
             self._abort()
-            if isinstance(error, RuntimeError):  # of a device that cannot know the errors of the host
+            if isinstance(error, RuntimeError):  # the emulator does not know the host's classes of errors
                 raise P4sgdError(f"device {self._device.name}: {error}") from error
             raise
         statuses = self._of_job([client.read(registers.STATUS) for client in self._clients])
         done = self._of_job([bool(client.read(registers.CTRL)["done"]) for client in self._clients])
         for index, status in enumerate(statuses):
-            if status["memory_error"]:  # the others then lack its packets
+            if status["memory_error"]:  # first, as it makes the others report network errors
                 raise P4sgdError(f"worker {index} met a memory error; the weights of this run are void")
         if any(status["network_error"] for status in statuses):
-            known = self._of_job([inquire(client, self.network.echo_s) for client in self._clients])
-            raise NetworkError(f"{explain_network_error(known)}; the weights of this run are void")
+            reports = self._of_job([diagnose_worker(client, self.network.echo_s) for client in self._clients])
+            raise NetworkError(f"{explain_network_error(reports)}; the weights of this run are void")
         flags: set[str] = set()
         for index, (ended, status) in enumerate(zip(done, statuses, strict=True)):
             set_here = {name for name, value in status.items() if value}
             if not ended or set_here & _NOT_RUN:
                 reason = f": it says {', '.join(sorted(set_here))}" if set_here else ""
                 raise P4sgdError(
-                    f"worker {index} did not run to the end{reason}; the weights of this run are void. Let no other "
-                    "program use the worker, and try again"
+                    f"worker {index} did not run to the end{reason}; the weights of this run are void. Make sure that "
+                    "no other program uses the worker, and try again"
                 )
             flags |= set_here
         self._joined = True
@@ -281,7 +285,7 @@ class Session:
         return RunReport(frozenset(flags), tuple(counters) if counted else ())
 
     def read_weights(self) -> list[IntArray]:
-        """The weights that the last run stored: for each worker of the job int64, in the order of its features."""
+        """The weights that the last run stored: for each worker of the job, int64 in the order of its features."""
         weights = []
         for worker, image in zip(self._device.workers, self._images, strict=True):
             layout, config = image.layout, worker.config
@@ -300,11 +304,11 @@ class Session:
 
     @property
     def _shards(self) -> range:
-        """The indices that the workers of the device have in the job."""
+        """Indices in the job of this device's workers."""
         return range(self._ranks.rank, self.workers, self._ranks.size)
 
     def _of_job(self, own: list[_T]) -> list[_T]:
-        """From what is known of the workers of the device to that of all workers of the job, by shard index."""
+        """Gather one value for each of this device's workers from all ranks, in the order of shards."""
         return [each for ranks in zip(*self._ranks.all_gather(own), strict=True) for each in ranks]
 
     def _start(self, source: ModelSource, store: bool) -> None:
@@ -315,7 +319,7 @@ class Session:
             client.write(registers.CTRL, start=1)
 
     def _abort(self) -> None:
-        """Have every worker end its run, as far as it can be reached."""
+        """Abort the runs of all workers that can be reached."""
         for client in self._clients:
             with contextlib.suppress(P4sgdError, RuntimeError):
                 client.write(registers.ABORT, abort=1)
@@ -328,8 +332,8 @@ class Session:
                 raise P4sgdError(f"worker {index} is busy with another run")
 
     def _join(self, number: int | None = None) -> None:
-        """Have the workers join a job, of the next number if none is given."""
-        self._refuse_busy()  # a run would never end if its worker changed jobs in it
+        """Have the workers join a job, by default the next free one."""
+        self._refuse_busy()  # a run would never end if its worker changed jobs meanwhile
         if number is not None:
             self._join_as(number)
             return
@@ -337,7 +341,7 @@ class Session:
             try:
                 self._join_as(self._next_job())
                 return
-            except NumberTakenError:  # by somebody who has looked for one at the same time
+            except NumberTakenError:  # by another program at the same moment
                 continue
 
     def _join_as(self, number: int) -> None:
@@ -352,7 +356,7 @@ class Session:
         self._joined = True
 
     def _next_job(self) -> int:
-        """The next number that none of the workers knows and under which the aggregator serves nobody."""
+        """The next number that is in no worker's JOB register and that the aggregator does not serve."""
         aggregator = self._device.aggregator
         served = {} if aggregator is None else aggregator.served()
         known = self._of_job([client.read(registers.JOB)["job"] for client in self._clients])
@@ -364,7 +368,7 @@ class Session:
 
     def _check_settings(self, settings: RunSettings) -> None:
         if not self._images:
-            raise P4sgdError("nothing was uploaded yet")
+            raise P4sgdError("no images were uploaded yet")
         for worker, image in zip(self._device.workers, self._images, strict=True):
             layout, form = image.layout, settings.features
             if (form.stored, form.signed) != (layout.stored, image.signed):
@@ -386,10 +390,10 @@ class Session:
 
 
 def bank_bytes(layout: ImageLayout) -> int:
-    """Bytes of the fullest memory bank of a worker with an image of this shape."""
+    """Bytes used in the fullest memory bank of a worker with an image of this shape."""
     return max(_model_address(layout) + layout.model_bytes, layout.labels_bytes)
 
 
 def _model_address(layout: ImageLayout) -> int:
-    """The first page after an engine's lines."""
+    """Address of the first page after an engine's lines."""
     return -(-layout.lines_bytes // _PAGE) * _PAGE

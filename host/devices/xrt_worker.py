@@ -1,9 +1,4 @@
-"""A worker on a board.
-
-Registers that hold addresses: a session counts from the start of a bank, a board from the start of its memory.
-
-A worker on a board.
-"""
+"""A worker on a board of this machine, driven through XRT."""
 
 import atexit
 import contextlib
@@ -28,18 +23,20 @@ __all__ = ["KERNEL", "AddressRegisters", "BoardWorker"]
 
 
 class AddressRegisters:
-    """The pairs of registers with addresses of lines, weights and labels: low word, then high word.
+    """Translates the registers that hold addresses of lines, weights and labels.
 
-    They show what was written. The board has the sum of this and of where the bank is.
+    A session's addresses count from the start of a bank, the board's from the start of its memory. So the board gets
+    the written address plus that of the bank, and a read returns what was written. Each address is a pair of registers,
+    low word and high word.
 
     Parameters
     ----------
     config
-        Size of the worker.
+        Configuration of the worker.
     base
-        Where a bank is in the board's memory.
+        Returns the address of a bank in the board's memory.
     write
-        Writes a word of the board.
+        Writes a register of the board: ``write(offset, word)``.
     """
 
     def __init__(self, config: WorkerConfig, base: Callable[[int], int], write: Callable[[int, int], None]) -> None:
@@ -58,29 +55,29 @@ class AddressRegisters:
         return offset in self._pair
 
     def read(self, offset: int) -> int:
-        """A word as it was written."""
+        """The word as it was written."""
         return self._words[offset]
 
     def write(self, offset: int, word: int) -> None:
-        """Write a word; the board gets the whole address anew, as a carry may change its other word."""
+        """Write a word. The board gets both words of the address, as a carry may change the other one."""
         self._words[offset] = word
-        self._tell(self._pair[offset])
+        self._write_pair(self._pair[offset])
 
     def move(self, bank: int) -> None:
-        """Give the board the addresses within a bank anew, which is elsewhere now."""
+        """Write the addresses in a bank to the board again, because the bank has moved."""
         for pair, number in self._bank.items():
             if number == bank:
-                self._tell(pair)
+                self._write_pair(pair)
 
     def model_address(self, engine: int) -> int:
-        """Where an engine's weights are in their bank."""
+        """Address of an engine's weights in their bank."""
         return self._value(self._models[engine])
 
     def _value(self, pair: tuple[int, int]) -> int:
         low, high = pair
         return self._words[low] | self._words[high] << 32
 
-    def _tell(self, pair: tuple[int, int]) -> None:
+    def _write_pair(self, pair: tuple[int, int]) -> None:
         low, high = pair
         address = self._base(self._bank[pair]) + self._value(pair)
         self._write(low, address & 0xFFFFFFFF)
@@ -93,44 +90,45 @@ def _offsets(pair: tuple[Register, Register]) -> tuple[int, int]:
 
 
 KERNEL = "p4sgd_worker"
-"""Name of the kernel; its argument i is memory i (`WorkerConfig.memories`)."""
+"""Name of the kernel. Its argument i is memory i (`WorkerConfig.memories`)."""
 
 _CAGE = 0
-"""QSFP28 cage that a worker is behind."""
+"""QSFP28 cage that the worker uses."""
 
 _END_S = 1.0
-"""Longest time that an aborted run may take to end: what memory still brings takes microseconds."""
+"""Longest time that an aborted run may take to end. Outstanding reads of memory take microseconds."""
 
 _SHORTEST_SLEEP_S, _LONGEST_SLEEP_S = 20e-6, 2e-3
-"""Times between two looks whether a run has ended: long ones are not to keep a core."""
+"""Bounds of the time between two polls for the end of a run. Long runs should not occupy a core."""
 
 _SLEEP_SHARE = 1 / 8
-"""Of the time waited so far is the next sleep, so that no run takes much longer for it."""
+"""The next sleep as a share of the time waited so far, so that polling delays no run by much more than this share."""
 
-_PASSING = sum(field.mask for field in registers.CTRL.fields if field.access is Access.RC)
-"""What of CTRL the next read does not show any more."""
+_CLEARED_BY_READ = sum(field.mask for field in registers.CTRL.fields if field.access is Access.RC)
+"""Fields of CTRL that a read clears."""
 
 
 class BoardWorker:
     """A worker on a board of this machine.
 
-    A run that another program has left is ended, and none is left when this one ends, however it does but by SIGKILL.
+    A run that an earlier program has left behind is ended. When this program ends, its own run is ended too, unless the
+    program is killed by SIGKILL.
 
     Parameters
     ----------
     index
-        Its number, for messages.
+        Index of the worker, for messages.
     address
-        The board.
+        The board and its xclbin.
     rs_fec
-        Whether its link has forward error correction.
+        Whether the link has forward error correction.
 
     Raises
     ------
     UserError
-        As of `BoardKernel`.
+        As `BoardKernel`.
     P4sgdError
-        Then and later, if the board does not answer as a worker should.
+        If the board does not answer as a worker should, also in later calls.
     """
 
     def __init__(self, index: int, address: BoardAddress, *, rs_fec: bool = True) -> None:
@@ -166,25 +164,25 @@ class BoardWorker:
 
     @property
     def config(self) -> WorkerConfig:
-        """Size of the worker, as it says."""
+        """Configuration, as read from the worker."""
         return self._config
 
     @property
     def link(self) -> LinkState | None:
-        """Its Ethernet link, now; None if the board has no MAC."""
+        """Current state of the Ethernet link; None if the xclbin has no MAC."""
         return None if self._mac is None else self._mac.link_state()
 
     def read_register(self, offset: int) -> int:
-        """Read a word."""
+        """Read the word at a byte offset."""
         if offset == registers.CTRL.offset:
-            word, self._seen = self._look(), 0
+            word, self._seen = self._read_control(), 0
             return word
         if offset in self._addresses:
             return self._addresses.read(offset)
         return self._kernel.read_register(offset)
 
     def write_register(self, offset: int, word: int) -> None:
-        """Write a word; before a start there is room for the weights that the run may store."""
+        """Write the word at a byte offset. Before a run starts, room is made for the weights that it may store."""
         if offset in self._addresses:
             self._addresses.write(offset, word)
             return
@@ -201,18 +199,18 @@ class BoardWorker:
         Raises
         ------
         UserError
-            If the board's memory has no room for them.
+            If the board's memory is full.
         P4sgdError
-            If a run would have to be disturbed for that.
+            If the bank would have to move while a run is under way.
         """
         content = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
         end = address + content.size
-        if end > self._memories[bank].size:  # weights follow soon
+        if end > self._memories[bank].size:  # with room for weights, which usually follow: so the bank moves only once
             self._reserve(bank, -(-end // PAGE) * PAGE + self._room(bank))
         try:
             self._memories[bank].write(address, content)
         except XrtError as error:
-            raise self._kernel.failure(f"cannot be given bank {bank}", error) from error
+            raise self._kernel.failure(f"cannot write bank {bank}", error) from error
 
     def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
         """Read bytes of a bank."""
@@ -220,10 +218,10 @@ class BoardWorker:
         try:
             return self._memories[bank].read(address, size)
         except XrtError as error:
-            raise self._kernel.failure(f"cannot be asked for bank {bank}", error) from error
+            raise self._kernel.failure(f"cannot read bank {bank}", error) from error
 
     def await_end(self, within_s: float) -> bool:
-        """Wait for the end of the run, for a time; returns whether no run is under way."""
+        """Wait up to ``within_s`` seconds for the end of the run; returns whether no run is under way."""
         began = time.monotonic()
         while not self._is_idle():
             waited = time.monotonic() - began
@@ -233,37 +231,37 @@ class BoardWorker:
         return True
 
     def close(self) -> None:
-        """End what runs, and give memory and board back."""
+        """End a run that is under way, and release memory and board."""
         try:
             self._opened.close()
         except XrtError as error:
-            raise self._kernel.failure("does not take its memory back", error) from error
+            raise self._kernel.failure("cannot release its memory", error) from error
         atexit.unregister(self.close)
 
     # -- details -------------------------------------------------------------------------------------------------
 
-    def _look(self) -> int:
-        """CTRL, with what only its first read shows until the contract's user has read it."""
+    def _read_control(self) -> int:
+        """Read CTRL. Fields that the read clears are kept in ``_seen``, until the user of this worker has read them."""
         word = self._kernel.read_register(registers.CTRL.offset)
-        self._seen |= word & _PASSING
+        self._seen |= word & _CLEARED_BY_READ
         return word | self._seen
 
     def _is_idle(self) -> bool:
-        return bool(registers.CTRL.decode(self._look())["idle"])
+        return bool(registers.CTRL.decode(self._read_control())["idle"])
 
     def _end_run(self) -> None:
-        """End a run, if one is under way."""
+        """Abort the run, if one is under way."""
         if self._is_idle():
             return
         self._kernel.write_register(registers.ABORT.offset, registers.ABORT.encode(abort=1))
         if not self.await_end(_END_S):
             raise P4sgdError(
-                f"{self._name} does not end its run: xbutil reset --device {self._address.device} does, with all that "
-                "the board does"
+                f"{self._name} does not end its run: reset the board (xbutil reset --device {self._address.device}), "
+                "which ends everything that runs on it"
             )
 
     def _room(self, bank: int) -> int:
-        """Bytes of the weights that a run may store in a bank, at most."""
+        """The most bytes of weights that a run may store in a bank."""
         config = self._config
         has_model = bank != config.labels_memory and bank % config.ports == 0
         return 4 * config.chunks * config.lanes if has_model else 0

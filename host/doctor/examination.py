@@ -15,18 +15,18 @@ from dataclasses import replace
 from p4sgd.host.aggregators.controller import Controller
 from p4sgd.host.devices.device import WAIT_LIMIT, Device, NetworkSettings, client_of
 from p4sgd.host.devices.diagnosis import Echo
-from p4sgd.host.devices.identification import find_foreign
+from p4sgd.host.devices.identification import find_identity_problem
 from p4sgd.host.devices.session import Session
 from p4sgd.host.doctor.allreduce import SelfTest, examine_allreduce
 from p4sgd.host.doctor.finding import Examination, Finding, Result
-from p4sgd.host.doctor.link import NEEDED_COUNTERS, ask_peer, examine_link, tell_ways_apart
+from p4sgd.host.doctor.link import NEEDED_COUNTERS, examine_link, locate_loss, read_arrived_partials
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.cmac import LinkState
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.packet import GROUP_BIT, VERSION, DropReason, mac_text
 from p4sgd.hw.spec.register_map import RegisterClient
 
-__all__ = ["enough_resend_cycles", "examine", "examine_ethernet", "examine_identities", "examine_settings"]
+__all__ = ["examine", "examine_ethernet", "examine_identities", "examine_settings", "needed_resend_cycles"]
 
 
 def examine_identities(clients: Sequence[RegisterClient]) -> list[Finding]:
@@ -102,13 +102,13 @@ def examine_settings(worker: int, client: RegisterClient, config: WorkerConfig, 
         for problem, remedy in problems
     ]
     resend_cycles = client.read(registers.RESEND_CYCLES)["value"]
-    if resend_cycles < enough_resend_cycles(echo):
+    if resend_cycles < needed_resend_cycles(echo):
         evidence |= {"resend_cycles": resend_cycles, "cycles": echo.cycles}
         findings.append(Finding(worker, _SETTINGS, Result.WARNING, evidence, *_explain_haste(resend_cycles, echo)))
     return findings or [Finding(worker, _SETTINGS, Result.PASSED, evidence)]
 
 
-def enough_resend_cycles(echo: Echo) -> int:
+def needed_resend_cycles(echo: Echo) -> int:
     """RESEND_CYCLES with which a worker sends nothing again that is only late."""
     return _WAYS * echo.cycles
 
@@ -118,7 +118,7 @@ def _explain_haste(resend_cycles: int, echo: Echo) -> tuple[str, str]:
     return (
         f"it sends packets again after {resend_cycles} cycles, less than {_WAYS} times the {echo.cycles} that an "
         "answer takes: it sends again what is only late",
-        f"give it RESEND_CYCLES of {enough_resend_cycles(echo)} at least",
+        f"give it RESEND_CYCLES of {needed_resend_cycles(echo)} at least",
     )
 
 
@@ -273,7 +273,7 @@ def _examine_worker(device: Device, index: int) -> Finding:
         "config_hash": f"{client.read(registers.CONFIG_HASH)['value']:#010x}",
         "build_id": client.read(registers.BUILD_ID)["value"],
     }
-    problem = find_foreign(device, index)
+    problem = find_identity_problem(device, index)
     if problem is None and not client.read(registers.CTRL)["idle"]:
         problem = "is busy with another run"
     result = Result.PASSED if problem is None else Result.FAILED
@@ -294,12 +294,12 @@ def _examine_ways(
             silent.append(index)
         else:
             settings += examine_settings(index, client, worker.config, echo)
-            patience = max(patience, enough_resend_cycles(echo))
+            patience = max(patience, needed_resend_cycles(echo))
             if link.result is not Result.FAILED and not echo.failed:
                 well.append(index)
     if aggregator is None and silent and well:
-        heard = ask_peer(trial, clients[well[0]], echo_s)
+        heard = read_arrived_partials(trial, clients[well[0]], echo_s)
         if heard is not None:
             for index in silent:
-                links[index] = tell_ways_apart(links[index], heard)
+                links[index] = locate_loss(links[index], heard)
     return [*links, *settings], patience

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from p4sgd.host.aggregators.controller import Controller
-from p4sgd.host.devices.diagnosis import PROBES, Echo, ask_again, probe
+from p4sgd.host.devices.diagnosis import PROBES, Echo, probe, probe_until_answered
 from p4sgd.host.doctor.allreduce import SelfTest
 from p4sgd.host.doctor.finding import Finding, Result
 from p4sgd.host.errors import P4sgdError
@@ -20,7 +20,7 @@ from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.packet import DropReason, mac_text
 from p4sgd.hw.spec.register_map import RegisterClient
 
-__all__ = ["DOWN_REMEDY", "NEEDED_COUNTERS", "UP_REMEDY", "ask_peer", "examine_link", "tell_ways_apart"]
+__all__ = ["DOWN_REMEDY", "NEEDED_COUNTERS", "UP_REMEDY", "examine_link", "locate_loss", "read_arrived_partials"]
 
 
 UP_REMEDY = "check the worker's transmitter, its cable, and the ports that its frames enter the network by"
@@ -198,7 +198,7 @@ def _why_silent(probes: _Probes) -> tuple[str, str]:
     )
 
 
-def ask_peer(trial: SelfTest, client: RegisterClient, echo_s: float) -> int | None:
+def read_arrived_partials(trial: SelfTest, client: RegisterClient, echo_s: float) -> int | None:
     """Have all workers begin an AllReduce that silent ones do not let end; a neighbour asks whose partials have come.
 
     Parameters
@@ -216,11 +216,11 @@ def ask_peer(trial: SelfTest, client: RegisterClient, echo_s: float) -> int | No
     """
     with contextlib.suppress(P4sgdError):
         trial.run()
-    echo = ask_again(client, slot=0, echo_s=echo_s)
+    echo = probe_until_answered(client, slot=0, echo_s=echo_s)
     return None if echo is None else echo.aggregated
 
 
-def tell_ways_apart(link: Finding, heard: int) -> Finding:
+def locate_loss(link: Finding, heard: int) -> Finding:
     """What is wrong with the link of a worker of which no probe is answered, given whose partials have come."""
     assert link.worker is not None
     if heard >> link.worker & 1:

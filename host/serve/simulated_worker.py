@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.devices.members import before_write
+from p4sgd.host.devices.job_workers import intercept_write
 from p4sgd.host.devices.simulator import SimulatedBanks, Simulator
 from p4sgd.host.errors import UserError
 from p4sgd.hw.spec import registers
@@ -50,7 +50,7 @@ class SimulatedWorker:
 
         self._config = config
         self._send = send
-        self._came: list[str] = []
+        self._came: list[bytes] = []
         self._busy = False
         self._asked = False  # for something that takes time
         self._simulator = Simulator(lambda: build_board(config), {})
@@ -82,14 +82,14 @@ class SimulatedWorker:
             return
         frames, self._came, self._asked = self._came, [], False
         cycles = _RUN_CYCLES if self._busy else _IDLE_CYCLES
-        answer = self._simulator.request("exchange", frames=frames, cycles=cycles)
-        self._busy = not answer["idle"]
-        for frame in answer["frames"]:
-            self._send(bytes.fromhex(frame))
+        sent, idle = self._simulator.exchange(frames, cycles)
+        self._busy = not idle
+        for frame in sent:
+            self._send(frame)
 
     def receive(self, frame: bytes) -> None:
-        """Take a frame, of whatever length."""
-        self._came.append(frame.hex())
+        """Take a frame, of any length."""
+        self._came.append(frame)
 
     def read_register(self, offset: int) -> int:
         """Read a word over AXI4-Lite."""
@@ -100,7 +100,7 @@ class SimulatedWorker:
 
     def write_register(self, offset: int, word: int) -> None:
         """Write a word over AXI4-Lite; a start first hands the memory over."""
-        before_write(offset, word, on_join=lambda first_round: None, on_start=self._before_start)
+        intercept_write(offset, word, on_join=lambda first_round: None, on_start=self._before_start)
         if offset == registers.RESEND_CYCLES.offset:
             word = -(-word // _SLOWNESS)
         self._simulator.request("write", index=0, offset=offset, word=word)

@@ -8,7 +8,7 @@ from support.jobs import configure, random_job, run_on, start
 from support.random_image import RandomImage
 
 from p4sgd.host.devices.device import client_of
-from p4sgd.host.devices.diagnosis import explain_network_error, inquire
+from p4sgd.host.devices.diagnosis import diagnose_worker, explain_network_error
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.host.devices.session import Session
 from p4sgd.host.losses import get_loss
@@ -74,7 +74,7 @@ def test_a_missing_worker_is_named_and_the_next_run_is_right(stall):
                 device, job, cycles, lambda: clients_of(device)[2].write_pair(registers.PEER_MAC, 0x0250_0000_0BAD)
             )
             assert all(flags["network_error"] for flags in status)
-            said = explain_network_error([inquire(client, 0.0) for client in clients_of(device)])
+            said = explain_network_error([diagnose_worker(client, 0.0) for client in clients_of(device)])
             assert said.startswith("worker 2 no longer answers: worker 0, 1 waited for it in vain (slot "), said
             assert_right(device, job)
     finally:
@@ -213,7 +213,7 @@ def test_losses_do_not_hide_who_is_missing():
             job = random_job(TINY, 2, seed=seed + number, mini_batches=30)
             print(f"P4SGD_SEED={seed}, run {number}: {job.settings}")
             run_into(device, job, 200, cut)
-            said = explain_network_error([inquire(client, 0.0) for client in clients_of(device)])
+            said = explain_network_error([diagnose_worker(client, 0.0) for client in clients_of(device)])
             assert said.startswith("worker 1 no longer answers: worker 0 waited for it in vain (slot "), said
     finally:
         device.close()
@@ -244,6 +244,6 @@ def test_the_reason_is_found(fault, says):
     try:
         status = run_into(device, random_job(TINY, 2, seed=seed, mini_batches=30), 200, lambda: fault(device))
         assert any(flags["network_error"] for flags in status)
-        assert explain_network_error([inquire(client, 0.0) for client in clients_of(device)]).startswith(says)
+        assert explain_network_error([diagnose_worker(client, 0.0) for client in clients_of(device)]).startswith(says)
     finally:
         device.close()

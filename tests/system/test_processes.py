@@ -89,7 +89,7 @@ def fail_in_the_middle(lab, break_it):
 
 def resumed(lab):
     """The hash of a run that goes on to a few epochs more, and that of one that was never stopped."""
-    done = int(re.search(r"goes up to epoch (\d+)", lab.said).group(1))
+    done = int(re.search(r"state after epoch (\d+)", lab.said).group(1))
     epochs = str(done + 2)
     got = weights(lab, "--resume", "run.checkpoint", "--epochs", epochs)
     return got, weights(lab, *LONG[:1], "--epochs", epochs, *LONG[3:5], *EMULATOR)
@@ -207,7 +207,7 @@ def test_the_doctor_finds_workers_behind_other_ports(lab):
         (("--device", "cluster"), "--device cluster needs --cluster FILE.toml"),
         (("--cluster", "cluster.toml"), "--cluster cluster.toml is of no use without --device cluster"),
         ((*CLUSTER, "--workers", "3"), "cluster.toml has 4 workers, this run has 3: leave --workers out"),
-        ((*CLUSTER, "--config", "small"), "has another configuration than what is asked for (engines 1, not 2"),
+        ((*CLUSTER, "--config", "small"), "has another configuration than was asked for (engines 1, not 2"),
     ],
 )
 def test_options_that_do_not_go_together(lab, words, says):

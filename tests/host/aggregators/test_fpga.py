@@ -69,7 +69,7 @@ def test_a_number_is_served_in_one_place(board, aggregator):
             host.begin(1, job(7, port=1), 1)
     assert board.running == 0b01
     aggregator.begin(1, job(8), 1)
-    with pytest.raises(P4sgdError, match="place 1 serves job 8: end that first"):
+    with pytest.raises(P4sgdError, match="place 1 serves job 8: end that"):
         aggregator.begin(1, job(9), 1)
     aggregator.end(0)
     aggregator.begin(0, job(7, port=1), 1)
@@ -100,7 +100,7 @@ def test_the_address_stays_while_jobs_are_served(board, aggregator):
     aggregator.begin(1, job(7), 1)
     for host in (aggregator, FpgaAggregator(board.read, board.write)):
         host.set_mac(0x0250_0000_0001)
-        with pytest.raises(P4sgdError, match=r"under .* address 02:50:.*:01, so it cannot be 02:50:.*:02: "):
+        with pytest.raises(P4sgdError, match=r"under .* address 02:50:.*:01, so it cannot become 02:50:.*:02: "):
             host.set_mac(0x0250_0000_0002)
     aggregator.end(1)
     aggregator.set_mac(0x0250_0000_0002)

@@ -210,7 +210,7 @@ def test_a_place_that_two_programs_found_free_is_given_to_one(server, controller
     with contextlib.closing(P4RuntimeController(server.address)) as other:
         assert controller.served() == other.served() == {}
         controller.begin(0, job_of(1, 2), 0)
-        with pytest.raises(P4sgdError, match="place 0 serves job 1: end that first"):
+        with pytest.raises(P4sgdError, match="place 0 serves job 1: end that"):
             other.begin(0, job_of(2, 2), 0)
         assert other.served() == {0: job_of(1, 2)}
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from support.loopback import loopback
 from support.switch import serving
 
-from p4sgd.host.aggregators.membership import Applicant, Membership
+from p4sgd.host.aggregators.membership import JoinRequest, Membership
 from p4sgd.host.aggregators.software import SoftwareAggregator
 from p4sgd.host.cli.app import main
 from p4sgd.host.errors import P4sgdError
@@ -276,7 +276,7 @@ def test_clear_ends_the_job_that_is_named(lab):
 
 def test_a_session_is_told_that_the_aggregator_is_for_udp(lab):
     """Its addresses are MAC addresses; each answer would be lost, and the session would say that none comes."""
-    worker = Applicant(1, 0, 1, 0x0250_3453_4700, 0x0250_3453_47FF)
+    worker = JoinRequest(1, 0, 1, 0x0250_3453_4700, 0x0250_3453_47FF)
     with pytest.raises(P4sgdError, match=r"refuses: port 0, udp:\S+, cannot send to 01:00:50:34:53:47") as refusal:
         Membership(lab.control).join(worker, 0, 1)
     assert "p4sgd train and doctor need an aggregator with Ethernet interfaces" in str(refusal.value)

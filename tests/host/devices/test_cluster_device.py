@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from support.board import serve_board
+from support.worker_process import serve_worker
 
 from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Cluster, WorkerAddress
 from p4sgd.host.devices.cluster import ClusterDevice
@@ -19,8 +19,6 @@ def test_workers_with_packets_in_udp_are_refused(tmp_path, asked_for):
     config = dataclasses.replace(TINY, udp=True)
     control = f"unix:{tmp_path / 'worker'}"
     cluster = Cluster(AggregatorAddress("socket", f"unix:{tmp_path / 'none'}"), (WorkerAddress(control, 0),))
-    with serve_board(config, control), pytest.raises(UserError) as refused:
+    with serve_worker(config, control), pytest.raises(UserError) as refused:
         ClusterDevice(config if asked_for else None, 1, cluster=cluster)
-    assert str(refused.value) == (
-        f"worker 0 at {control} was generated with --udp, which p4sgd cannot drive yet: generate it without"
-    )
+    assert str(refused.value).startswith(f"worker 0 at {control} was generated with --udp")

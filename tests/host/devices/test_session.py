@@ -1,4 +1,4 @@
-"""A session against a device that remembers what it was told."""
+"""A session on a device that records what is written to it."""
 
 import itertools
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import pytest
 from support.recording_device import RecordingDevice
 
 from p4sgd.host.aggregators.cluster_file import read_cluster
-from p4sgd.host.aggregators.membership import Applicant, Membership, NumberTakenError
+from p4sgd.host.aggregators.membership import JoinRequest, Membership, NumberTakenError
 from p4sgd.host.devices import DEVICES, open_device
 from p4sgd.host.devices.cluster import network_settings
 from p4sgd.host.devices.device import NetworkSettings, client_of
@@ -136,7 +136,7 @@ def test_two_trainings_behind_one_port(tmp_path):
         Session(device)
         membership = Membership(controller)
         for index, worker in enumerate(device.workers):
-            membership.join(Applicant.of(client_of(worker)), 0, 1, index=index)
+            membership.join(JoinRequest.read(client_of(worker)), 0, 1, index=index)
     assert [job.number for job in switch.jobs.values()] == [1, 2]
     assert len({member for job in switch.jobs.values() for member in job.members}) == 4
 
@@ -358,7 +358,7 @@ def test_a_busy_worker(device, images):
 )
 def test_settings_of_other_data(device, images, changes, message):
     session = Session(device)
-    with pytest.raises(P4sgdError, match="nothing was uploaded"):
+    with pytest.raises(P4sgdError, match="uploaded"):
         session.configure(settings())
     session.upload(images)
     with pytest.raises(P4sgdError, match=message):

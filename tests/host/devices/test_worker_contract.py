@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.bench import default_seed
-from support.board import serve_board
+from support.worker_process import serve_worker
 from support.jobs import SMALL, check_exact, random_job
 from support.packet_cluster import PacketCluster
 from support.xrt import Machine, bdf_of, make_xclbin
@@ -37,7 +37,7 @@ def emulated(tmp_path, monkeypatch):
 @contextlib.contextmanager
 def process(tmp_path, monkeypatch):
     address = f"unix:{tmp_path}/board"
-    with serve_board(SMALL, address):
+    with serve_worker(SMALL, address):
         with contextlib.closing(RemoteWorker(0, ControlAddress.parse(address))) as worker:
             yield worker
 

@@ -122,7 +122,7 @@ def test_refusals_are_told(client):
     client.begin(0, job_of(2), 1)
     with pytest.raises(P4sgdError, match="refuses: job 1 is being served already"):
         client.begin(1, job_of(2), 1)
-    with pytest.raises(P4sgdError, match="refuses: place 0 serves job 1: end that first"):
+    with pytest.raises(P4sgdError, match="refuses: place 0 serves job 1: end that"):
         client.begin(0, job_of(2, number=2), 1)
     with pytest.raises(P4sgdError, match="refuses: place must be a whole number, 0 to 2"):
         client.begin(3, job_of(1), 1)

@@ -174,7 +174,7 @@ def test_a_chunk_that_fails_is_told(machine, worker, monkeypatch):
     monkeypatch.setattr(memory, "CHUNK_BYTES", 10_000)
     worker.write_memory(0, 0, data(35_000))
     machine.on_call = lambda name, arguments: fail_at(name, arguments, offset=10_000)
-    with pytest.raises(P4sgdError, match=f"{WHO} cannot be given bank 0: xrtBOSync: DMA failed"):
+    with pytest.raises(P4sgdError, match=f"{WHO} cannot write bank 0: xrtBOSync: DMA failed"):
         worker.write_memory(0, 0, data(35_000))
     machine.on_call = lambda name, arguments: None
 
@@ -245,7 +245,7 @@ def test_a_run_that_cannot_be_ended(machine, xclbin, monkeypatch):
     worker = BoardWorker(0, BoardAddress(bdf_of(0), xclbin))
     begin_run_without_end(machine, worker)
     kernel(machine).hangs = True
-    with pytest.raises(P4sgdError, match=f"{WHO} does not end its run: xbutil reset --device {bdf_of(0)}"):
+    with pytest.raises(P4sgdError, match=f"{WHO} does not end its run: .*xbutil reset --device {bdf_of(0)}"):
         worker.close()
     assert not machine.open_handles
     with pytest.raises(P4sgdError, match="does not end its run"):
@@ -379,9 +379,9 @@ def test_a_board_that_is_gone_is_named(machine, xclbin):
     machine.boards[0].lost = True
     with pytest.raises(P4sgdError, match=f"{WHO} does not answer any more: the board is not on the bus"):
         worker.read_register(registers.STATUS.offset)
-    with pytest.raises(P4sgdError, match=f"{WHO} cannot be given bank 0"):
+    with pytest.raises(P4sgdError, match=f"{WHO} cannot write bank 0"):
         worker.write_memory(0, 0, data(100))
-    with pytest.raises(P4sgdError, match=f"{WHO} cannot be asked for bank 0"):
+    with pytest.raises(P4sgdError, match=f"{WHO} cannot read bank 0"):
         worker.read_memory(0, 0, 100)
     with pytest.raises(P4sgdError, match=f"{WHO} does not answer any more"):
         worker.close()

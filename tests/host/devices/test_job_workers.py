@@ -5,7 +5,7 @@ from support.ranks import run_ranks
 from support.recording_device import RecordingWorker
 
 from p4sgd.host.aggregators.membership import NumberTakenError
-from p4sgd.host.devices.members import Members
+from p4sgd.host.devices.job_workers import JobWorkers
 from p4sgd.hw.spec.config import PRESETS
 
 RANKS = 3
@@ -28,9 +28,9 @@ def test_a_refusal_reaches_all_ranks():
     membership = Refusing()
 
     def join(ranks):
-        members = Members(lambda: membership if ranks.rank == 0 else pytest.fail("not the first"), ranks)
+        workers = JobWorkers(lambda: membership if ranks.rank == 0 else pytest.fail("not the first"), ranks)
         with pytest.raises(NumberTakenError, match="the number is taken"):
-            members.join(RecordingWorker(PRESETS["tiny"](), size=16), ranks.rank, 0, 1)
+            workers.join(RecordingWorker(PRESETS["tiny"](), size=16), ranks.rank, 0, 1)
         return ranks.rank
 
     assert run_ranks(RANKS, join) == [0, 1, 2]

@@ -1,33 +1,36 @@
-"""What a device tells the aggregator of its workers, and knows of their runs."""
+"""The workers of a device as members of an aggregator's jobs: who joins, and who was started."""
 
 from collections.abc import Callable
 
-from p4sgd.host.aggregators.membership import Applicant, Membership
+from p4sgd.host.aggregators.membership import JoinRequest, Membership
 from p4sgd.host.devices.device import Worker, client_of
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import registers
 
-__all__ = ["Members", "before_write"]
+__all__ = ["JobWorkers", "intercept_write"]
 
 
-def before_write(offset: int, word: int, *, on_join: Callable[[int], None], on_start: Callable[[], None]) -> None:
-    """Call what there is to do before a worker joins, with the first round, or starts a run."""
+def intercept_write(offset: int, word: int, *, on_join: Callable[[int], None], on_start: Callable[[], None]) -> None:
+    """Call ``on_join(first_round)`` if a register write makes the worker join a job, ``on_start()`` if it starts a run.
+
+    To be called before the write, so that the aggregator serves the job before the worker sends packets.
+    """
     if offset == registers.JOIN.offset:
         on_join(registers.JOIN.decode(word)["round"])
     if offset == registers.CTRL.offset and registers.CTRL.decode(word)["start"]:
         on_start()
 
 
-class Members:
-    """Workers of a device as members of jobs at an aggregator.
+class JobWorkers:
+    """Tells the aggregator which workers join, and notes which workers are started.
 
     Parameters
     ----------
     membership
-        Gives that of the aggregator, when it is needed first; of several ranks the first asks for it.
+        Returns the `Membership` of the aggregator. It is called in the first rank only, and not before it is needed.
     ranks
-        Ranks with workers of the same aggregator. They have them join alike.
+        Ranks with workers at the same aggregator. They make their workers join at the same time.
     """
 
     def __init__(self, membership: Callable[[], Membership], ranks: Communicator = SINGLE_PROCESS) -> None:
@@ -36,7 +39,7 @@ class Members:
         self._started: set[int] = set()
 
     def join(self, worker: Worker, index: int, port: int, first_round: int) -> None:
-        """Tell the aggregator of a worker that is about to join the job that its registers name.
+        """Tell the aggregator that a worker is about to join the job that its registers name.
 
         Raises
         ------
@@ -44,14 +47,14 @@ class Members:
             As `Membership.join`, in all ranks.
         """
         problem = None
-        joining = self._ranks.all_gather((Applicant.of(client_of(worker)), port, index))
+        requests = self._ranks.all_gather((JoinRequest.read(client_of(worker)), port, index))
         if self._ranks.rank == 0:
             try:
-                for applicant, its_port, its_index in joining:
-                    self._membership().join(applicant, its_port, first_round, index=its_index)
+                for request, its_port, its_index in requests:
+                    self._membership().join(request, its_port, first_round, index=its_index)
             except P4sgdError as error:
                 problem = error
-        problem = broadcast(self._ranks, problem)  # and no worker joins before the aggregator knows of all
+        problem = broadcast(self._ranks, problem)  # also keeps workers from joining before the aggregator knows of all
         if problem is not None:
             raise problem
 
@@ -60,16 +63,16 @@ class Members:
         self._started.add(index)
 
     def take_started(self) -> set[int]:
-        """The own workers that were started since this was last called.
+        """The workers of this rank that were started since the last call.
 
         Raises
         ------
         P4sgdError
-            If not all workers of a job were.
+            If some workers of a job were started and others were not.
         """
         started, self._started = self._started, set()
         everywhere = set().union(*self._ranks.all_gather(started))
-        missing = self._membership().of_same_jobs(everywhere) - everywhere if self._ranks.rank == 0 else set()
+        missing = self._membership().peers_of(everywhere) - everywhere if self._ranks.rank == 0 else set()
         if missing := broadcast(self._ranks, missing):
             raise P4sgdError(f"workers {sorted(missing)} were not started, so the others would wait for ever")
         return started
