@@ -1,13 +1,4 @@
-"""The command `p4sgd data`: data sets to try, and preparing those larger than memory.
-
-The command `p4sgd data fetch`.
-
-The command `p4sgd data synth`.
-
-The command `p4sgd data prepare`.
-
-The command `p4sgd data`: getting data to train on.
-"""
+"""The commands `p4sgd data synth`, `fetch` and `prepare`: data sets to try, and data larger than memory."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -17,10 +8,17 @@ from typing import Any
 
 import click
 
-from p4sgd.host.cli.options import NameFrom, common_options, configuration_option, overwrite_option
+from p4sgd.host.cli.options import (
+    NameFrom,
+    common_options,
+    configuration_option,
+    options_file,
+    overwrite_option,
+    reading_options,
+    take_reading,
+)
 from p4sgd.host.cli.output import Output, show_steps
-from p4sgd.host.cli.reading import check_reading, reading_options, take_reading
-from p4sgd.host.cli.training import choose_configuration, preparation_options
+from p4sgd.host.cli.training import preparation_options
 from p4sgd.host.errors import UserError
 
 __all__ = ["data", "fetch", "prepare", "synth"]
@@ -40,14 +38,14 @@ def _originals() -> Iterable[str]:
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
     default=Path(),
-    help="Folder to put it in; the current one if not given.",
+    help="Folder to write to; by default the current one.",
 )
-@click.option("--sha256", metavar="HEX", help="What the checksum of the file must be.")
+@click.option("--sha256", metavar="HEX", help="Expected SHA-256 checksum of the file.")
 @common_options
 def fetch(name: str, directory: Path, sha256: str | None, as_json: bool, quiet: bool) -> None:
     """Fetch an original data set from the LIBSVM page.
 
-    The checksum of a first download is written to checksums.json beside it, and every later one must agree with it.
+    The checksum of the first download is written to checksums.json beside the file; later downloads must have the same.
     """
     from p4sgd.host.data import fetch as originals
 
@@ -64,13 +62,13 @@ def fetch(name: str, directory: Path, sha256: str | None, as_json: bool, quiet: 
         }
     )
     state = "fetched" if fetched.downloaded else "was there already"
-    trust = "; checksum noted, nobody has vouched for it" if fetched.pinned else "; checksum as it should be"
+    trust = "; checksum noted, but not compared with any" if fetched.pinned else "; checksum correct"
     output.say(f"{fetched.path}: {state}{trust}")
 
 
 @contextmanager
 def _progress(output: Output, name: str) -> Iterator[Callable[[int, int | None], None] | None]:
-    """A progress bar on the terminal, fed by the function that is handed out."""
+    """Show a progress bar on the terminal; yields the function to call with the bytes done and in all."""
     if not output.shows_progress:
         yield None
         return
@@ -98,24 +96,30 @@ def _shapes() -> Iterable[str]:
     help="File to write: .libsvm (text) or .npz (smaller and faster).",
 )
 @overwrite_option
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
-@click.option("--scale", type=float, default=1.0, show_default=True, help="Factor on samples and features, at most 1.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random numbers.")
+@click.option(
+    "--scale",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="Factor for both numbers, at most 1.",
+)
 @common_options
 def synth(name: str, out: Path, overwrite: bool, seed: int, scale: float, as_json: bool, quiet: bool) -> None:
-    """Make a data set of a known one's shape.
+    """Make a random data set with the shape of a known one.
 
-    NAME says whose samples, features and density it gets. The labels come from a hidden linear model and are -1 or +1,
-    2 % of them wrong. The same name, seed and scale give the same data.
+    NAME is the data set whose numbers of samples and features and whose density are taken. The labels, -1 or +1, come
+    from a hidden linear model; 2 % of them are flipped. The same name, seed and scale give the same data.
     """
     output = Output(as_json=as_json, quiet=quiet)
     with output.working(f"making {name}"):
         import numpy as np
 
-        from p4sgd.host.cli.paths import check_absent, check_apart
         from p4sgd.host.data.synth import make_dataset, write_dataset
+        from p4sgd.host.run.checks import check_absent, check_apart
 
         check_absent(out, overwrite=overwrite)
-        check_apart([out])
+        check_apart([out], [options_file()])
         made = make_dataset(name, seed=seed, scale=scale)
         write_dataset(made, out)
     features = made.features
@@ -128,12 +132,12 @@ def synth(name: str, out: Path, overwrite: bool, seed: int, scale: float, as_jso
 
 
 class _Size(click.ParamType):
-    """Bytes: a number, with K, M, G or T for powers of 1024."""
+    """A size in bytes: a number, with K, M, G or T for powers of 1024."""
 
     name = "SIZE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Refuse what is none."""
+        """Refuse anything that is not a size."""
         if isinstance(value, int):
             return value
         found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", str(value), re.IGNORECASE)
@@ -149,33 +153,36 @@ class _Size(click.ParamType):
     type=click.Path(path_type=Path),
     metavar="DIR",
     required=True,
-    help="Folder to make; until all is in it, it is called DIR.unfinished.",
+    help="Folder to make; it is called DIR.unfinished until it is complete.",
 )
 @click.option(
     "--memory",
     type=_Size(),
     default="1G",
     show_default=True,
-    help="Memory to use, about, at the most, however many samples there are; each takes some 80 bytes of it.",
+    help="Approximate limit of the memory to use; each sample takes some 80 bytes of it.",
 )
 @configuration_option
 @preparation_options
 @reading_options
 @common_options
 def prepare(data: str, out: Path, memory: int, config: str | None, as_json: bool, quiet: bool, **choices: Any) -> None:
-    """Prepare data that are larger than memory.
+    """Prepare a data set that is larger than memory.
 
-    DATA is scaled, quantised and packed into a memory image for every worker, a part at a time, and p4sgd train DIR
-    trains on these images, to the same weights as p4sgd train DATA. All options that prepared data depend on are given
-    here; training takes them over, and may choose another loss of the same kind, or fewer bits than are stored.
+    DATA is scaled, quantised and packed into a memory image for every worker, one part at a time. p4sgd train DIR then
+    trains on these images and ends with the weights of p4sgd train DATA. The options that the images depend on are
+    given here; training takes them over and may choose only another loss of the same kind, or fewer bits than are
+    stored.
 
-    While samples are sorted the disk holds them all once more. After an interruption, of whatever kind, the same
-    command goes on where it was.
+    While the samples are sorted, the disk needs room for a second copy of them. After an interruption of any kind, the
+    same command continues where it stopped.
     """
     output = Output(as_json=as_json, quiet=quiet)
     with output.working("getting ready"):
         from p4sgd.host.data.read import open_source
         from p4sgd.host.image.file import image_file
+        from p4sgd.host.run.checks import check_reading
+        from p4sgd.host.run.plan import choose_configuration
         from p4sgd.host.streaming.make import make_folder
         from p4sgd.host.training import TrainingOptions
         from p4sgd.hw.spec.config import PRESETS, WorkerConfig

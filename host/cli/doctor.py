@@ -1,4 +1,4 @@
-"""The command `p4sgd doctor`."""
+"""The command `p4sgd doctor`: an examination of a cluster's network."""
 
 import contextlib
 from collections.abc import Mapping
@@ -9,17 +9,16 @@ import click
 
 from p4sgd.host.cli.failures import FAILED
 from p4sgd.host.cli.options import (
-    CLUSTER,
     cluster_option,
     common_options,
     configuration,
     device_kind,
     fault_option,
-    find_cluster,
     is_given,
 )
 from p4sgd.host.cli.output import SIMULATOR_OPENING, Output
 from p4sgd.host.errors import UserError
+from p4sgd.host.run.checks import CLUSTER, find_cluster
 
 if TYPE_CHECKING:
     from p4sgd.host.doctor import Finding
@@ -28,7 +27,7 @@ __all__ = ["doctor"]
 
 
 @click.command()
-@click.option("--device", type=device_kind, default="rtl", show_default=True, help="What to examine.")
+@click.option("--device", type=device_kind, default="rtl", show_default=True, help="Device whose network to examine.")
 @cluster_option
 @click.option("--workers", type=int, default=2, show_default=True, help="Workers of a simulated cluster, 1 to 32.")
 @click.option(
@@ -37,7 +36,7 @@ __all__ = ["doctor"]
     type=configuration,
     default="small",
     show_default=True,
-    help="Configuration of each worker of a simulated cluster.",
+    help="Hardware configuration of each worker of a simulated cluster.",
 )
 @fault_option
 @common_options
@@ -52,13 +51,13 @@ def doctor(
 ) -> None:
     """Find out what is wrong with a cluster's network.
 
-    Every worker sends probes to the aggregator; then all train together for a moment. The table has a line for every
-    worker and check: worker (is it there, and the right one?), ethernet (is the link of a board up?), link (do probes
-    come back?), settings (would the aggregator take its packets?), allreduce (does it get what is sent to all?) and
-    weights (are they exact?). What is wrong follows, with what to do. A check that fails ends the examination before
-    the next kind of check that needs it.
+    Every worker sends probes to the aggregator; then all workers train together for a moment. The table has a row for
+    every worker and check: worker (does it answer, and is it the right one?), ethernet (is the link of a board up?),
+    link (do probes come back?), settings (would the aggregator accept its packets?), allreduce (does it receive the
+    sums?) and weights (are they exact?). Problems follow, each with a remedy. After a check has failed, checks that
+    depend on it are left out.
 
-    Exit status: 0 if training works, 1 if not. What was in the workers' memories is lost.
+    Exit status: 0 if training works, 1 if not. The contents of the workers' memories are lost.
     """
     from p4sgd.host.devices import DEVICES, open_device
 
@@ -113,14 +112,14 @@ def doctor(
             remedy = f": {finding.remedy}" if finding.remedy else ""
             output.say(f"{finding.result.value}: {_subject(finding)}{finding.problem}{remedy}")
     if not examination.complete:
-        output.say("what needs these checks was not examined")
+        output.say("checks that depend on these were left out")
     if not examination.healthy:
         raise click.exceptions.Exit(FAILED)
     output.say("the cluster can train")
 
 
 def _refuse_given(*names: str) -> None:
-    """Refuse what a cluster file says, or a real network does by itself."""
+    """Refuse options that a cluster file or a real network decides."""
     for param in click.get_current_context().command.params:
         if param.name in names and is_given(param.name):
             raise UserError(f"{param.opts[0]} is for simulated clusters: leave it out with --device {CLUSTER}")

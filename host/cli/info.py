@@ -1,9 +1,4 @@
-"""The command `p4sgd info`: what this machine has of the things that P4SGD uses, and how to get the rest.
-
-What this machine has of the things that P4SGD uses, and how to get the rest.
-
-The command `p4sgd info`.
-"""
+"""The command `p4sgd info`: versions, devices and boards, and what this machine lacks with the remedy."""
 
 import importlib.metadata
 import importlib.util
@@ -40,25 +35,25 @@ _PACKAGES = (
     "finsy",
     "mpi4py",
 )
-"""Libraries whose version may matter to someone who reports a problem."""
+"""Libraries whose versions matter in a report of a problem."""
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """Something that may be missing.
+    """A program, library or folder that some of P4SGD needs.
 
     Attributes
     ----------
     name
-        What it is called.
+        Its name.
     purpose
-        What cannot be done, or only more slowly, without it.
+        What it is needed for.
     devices
         Devices that do not work without it.
     remedy
-        How to get it.
+        The command that installs it, or what else to do.
     find
-        Gives None if it is there, else what is wrong.
+        Returns the problem, or None if there is none.
     """
 
     name: str
@@ -70,14 +65,14 @@ class Requirement:
 
 @dataclass(frozen=True)
 class Finding:
-    """A requirement and what was found: ``problem`` is None if all is well."""
+    """A requirement and its problem, None if there is none."""
 
     requirement: Requirement
     problem: str | None
 
 
 def _program(name: str) -> Callable[[], str | None]:
-    """Looks beside Python too: a virtual environment that was not activated has programs there."""
+    """A check for a program, also beside Python: there the programs of a virtual environment that is not active are."""
     beside = Path(sys.executable).with_name(name)
     return lambda: None if beside.exists() or shutil.which(name) else "not found"
 
@@ -91,7 +86,7 @@ def _cache() -> str | None:
 
 
 def _numba_cache() -> str | None:
-    """Compiled kernels are kept in ``$NUMBA_CACHE_DIR``, else beside the source, else in ``~/.cache/numba``."""
+    """Numba keeps compiled kernels in ``$NUMBA_CACHE_DIR``, else beside the source, else in ``~/.cache/numba``."""
     if chosen := os.environ.get("NUMBA_CACHE_DIR"):
         return _unwritable(Path(chosen))
     spec = importlib.util.find_spec("p4sgd.sim")
@@ -100,7 +95,7 @@ def _numba_cache() -> str | None:
 
 
 def _unwritable(folder: Path) -> str | None:
-    """None if files can be made in the folder, or in its nearest parent that exists."""
+    """The problem with writing in a folder, or in its nearest parent that exists; None if there is none."""
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     try:
         with tempfile.TemporaryFile(dir=existing):
@@ -142,12 +137,12 @@ REQUIREMENTS = (
 
 
 def check() -> list[Finding]:
-    """Look for every requirement; nothing slow is imported or run."""
+    """Look for every requirement, without importing or running anything slow."""
     return [Finding(requirement, requirement.find()) for requirement in REQUIREMENTS]
 
 
 def versions() -> dict[str, str]:
-    """Versions of P4SGD, Python, the system and the libraries that matter, by name."""
+    """Versions of P4SGD, Python, the system and the main libraries, by name."""
     found = {"p4sgd": _version("p4sgd"), "python": platform.python_version(), "system": platform.platform(terse=True)}
     return found | {name: _version(name) for name in _PACKAGES}
 
@@ -164,8 +159,8 @@ def _version(package: str) -> str:
 def info(as_json: bool) -> None:
     """Show versions, devices, boards and what is missing.
 
-    Lists the software that P4SGD uses, the configurations of a worker, the devices that can train, the boards of this
-    machine with their addresses for a cluster file, and what this machine lacks, with the command that gets it.
+    Lists the versions of the software, the configurations of a worker, the devices to train on, the boards of this
+    machine with their addresses for a cluster file, and missing software with the command that installs it.
     """
     from p4sgd.host.devices import DEVICES
     from p4sgd.host.xrt.board import find_boards
@@ -225,7 +220,7 @@ def info(as_json: bool) -> None:
     output.say(f"simulators in {cache}: {cached / 1e6:,.0f} MB, kept to {LIMIT_BYTES / 1e6:,.0f} MB")
     if missing:
         output.table(
-            ["missing", "problem", "needed for", "to get it"],
+            ["missing", "problem", "needed for", "remedy"],
             [(f.requirement.name, f.problem or "", f.requirement.purpose, f.requirement.remedy) for f in missing],
             texts=4,
         )

@@ -1,25 +1,16 @@
-"""What the commands' options have in common: an options file, output modes, names that are looked up late.
-
-What the commands' options have in common: an options file, output modes, names that are looked up late.
-
-`--cluster`: which cluster a command is for.
-"""
+"""Options that several commands share: devices, faults, reading, output, and the file that options are read from."""
 
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from p4sgd.host.errors import UserError
 
-if TYPE_CHECKING:
-    from p4sgd.host.aggregators.cluster_file import Cluster
-
 __all__ = [
-    "CLUSTER",
     "NameFrom",
     "cluster_option",
     "common_options",
@@ -27,11 +18,14 @@ __all__ = [
     "configuration_option",
     "device_kind",
     "fault_option",
-    "find_cluster",
+    "given",
     "is_given",
     "json_option",
     "options_file",
+    "overwrite_option",
     "quiet_option",
+    "reading_options",
+    "take_reading",
 ]
 
 
@@ -42,14 +36,14 @@ _OPTIONS_FILE = "p4sgd.options_file"
 
 
 class NameFrom(click.ParamType):
-    """One of a set of names that is looked up when needed, because knowing it means importing something.
+    """The type of an option with a fixed set of values that is looked up only when needed, because of its imports.
 
     Parameters
     ----------
     what
-        What the names stand for, for messages: ``loss``.
+        What the values name, for messages: ``loss``.
     names
-        Gives the names.
+        Returns the values.
     """
 
     def __init__(self, what: str, names: Callable[[], Iterable[str]]) -> None:
@@ -57,15 +51,15 @@ class NameFrom(click.ParamType):
         self._names = names
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
-        """The names, for ``--help``."""
+        """The values, for ``--help``."""
         return f"[{'|'.join(self._names())}]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse other names, saying which there are."""
+        """Refuse any other value and list the known ones."""
         known = list(self._names())
         if value not in known:
             text = f"there is no {self.name} {value!r}; there are {', '.join(known)}"
-            # Click would call an argument by its metavar, which is the whole list of names.
+            # Click calls an argument by its metavar, which is the whole list of values.
             hint = f"'{param.human_readable_name}'" if isinstance(param, click.Argument) else None
             raise click.BadParameter(text, ctx, param, hint)
         return str(value)
@@ -78,7 +72,7 @@ def _presets() -> Iterable[str]:
 
 
 configuration = NameFrom("configuration", _presets)
-"""Type of an option that names a worker's configuration."""
+"""The type of an option that names a worker's configuration."""
 
 
 def _devices() -> Iterable[str]:
@@ -92,18 +86,18 @@ def configuration_option(command: _Command) -> _Command:
     return click.option(
         "--config",
         type=configuration,
-        help="Configuration of each worker; if not given, the largest of u280 (on the emulator), small and tiny "
-        "in which every worker has features.",
+        help="Hardware configuration of each worker; by default the largest of u280 (only on the emulator), small and "
+        "tiny that leaves no worker without features.",
     )(command)
 
 
 class _Fault(click.ParamType):
-    """``NAME=CHANCE``: a fault of the simulated cluster, and how often."""
+    """``NAME=CHANCE``: a fault of the simulated cluster and its probability."""
 
     name = "NAME=CHANCE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
-        """Refuse other names, saying which there are, and what is no chance."""
+        """Refuse unknown faults and values that are no probability."""
         from p4sgd.host.devices.faults import faults, simulated_faults
 
         name, _, text = str(value).partition("=")
@@ -122,35 +116,36 @@ class _Fault(click.ParamType):
 def _refuse_twice(
     ctx: click.Context, param: click.Parameter, values: tuple[tuple[str, float], ...]
 ) -> tuple[tuple[str, float], ...]:
-    """Refuse two chances of one fault."""
+    """Refuse a fault that is given twice."""
     names = [name for name, _ in values]
     for name in names:
         if names.count(name) > 1:
-            raise click.BadParameter(f"{name} is given more than once: say it once", ctx, param)
+            raise click.BadParameter(f"{name} is given more than once: give it once", ctx, param)
     return values
 
 
 def fault_option(command: _Command) -> _Command:
-    """Add ``--fault``, whose value is a tuple of names and chances, for commands that simulate a cluster."""
+    """Add ``--fault``, a tuple of names and probabilities, for commands that simulate a cluster."""
     return click.option(
         "--fault",
         type=_Fault(),
         multiple=True,
         callback=_refuse_twice,
-        help="Disturb memories, cables or workers by chance; may be given more than once. memory_stall and link_stall "
-        "hold a channel for a cycle, worker_pause a worker for up to 4096; loss, duplication and reordering are of "
-        "frames, on both ways (link_loss), from the workers only (up_loss), or to them (down_loss); burst_begin, "
-        "burst_end and burst_loss likewise.",
+        help="Inject a fault with a probability, as in link_loss=0.01; may be repeated. memory_stall and link_stall "
+        "stop a channel of a memory or of the network for a cycle, worker_pause a worker for up to 4096 cycles. "
+        "loss, duplication and reordering are of frames: in both directions (link_loss), only from the workers "
+        "(up_loss), or only to them (down_loss); likewise burst_begin, burst_end and burst_loss, for bursts of "
+        "losses.",
     )(command)
 
 
 def overwrite_option(command: _Command) -> _Command:
-    """Add ``--overwrite`` for commands whose ``--out`` looks like any file of the user's."""
-    return click.option("--overwrite", is_flag=True, help="Replace the file of --out if it is there.")(command)
+    """Add ``--overwrite`` for commands whose output cannot be told from a file of the user's."""
+    return click.option("--overwrite", is_flag=True, help="Replace the file of --out if it exists.")(command)
 
 
 device_kind = NameFrom("device", _devices)
-"""Type of an option that names a kind of device."""
+"""The type of an option that names a kind of device."""
 
 
 def json_option(command: _Command) -> _Command:
@@ -159,45 +154,44 @@ def json_option(command: _Command) -> _Command:
 
 
 def quiet_option(command: _Command) -> _Command:
-    """Add ``--quiet``: nothing on standard error but errors; see `p4sgd.host.cli.output`."""
-    return click.option("-q", "--quiet", is_flag=True, help="No progress and no remarks, only results and errors.")(
-        command
-    )
+    """Add ``--quiet``; see `p4sgd.host.cli.output.Output`."""
+    text = "Print only results, warnings and errors, no progress and no remarks."
+    return click.option("-q", "--quiet", is_flag=True, help=text)(command)
 
 
 def common_options(command: _Command) -> _Command:
-    """Add ``--json``, ``--quiet`` and ``--options``, which every command with options of its own has."""
+    """Add ``--json``, ``--quiet`` and ``--options``."""
     command = click.option(
         "--options",
         type=click.Path(dir_okay=False, path_type=Path),
         expose_value=False,
         callback=_take_options_file,
         metavar="FILE.toml",
-        help="Take options from this command's table of a TOML file; the command line overrides them.",
+        help="Read options from this command's table in a TOML file; options on the command line take precedence.",
     )(command)
     return quiet_option(json_option(command))
 
 
 def _take_options_file(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
-    """Make the values of an options file the command's defaults."""
+    """Make the values in an options file the command's defaults."""
     if path is not None:
         ctx.meta[_OPTIONS_FILE] = path
         ctx.default_map = {**(ctx.default_map or {}), **_read_options(ctx, path)}
 
 
 def options_file() -> Path | None:
-    """The options file of the running command, if it has one."""
+    """The options file of the running command, if one was given."""
     context = click.get_current_context(silent=True)
     return None if context is None else context.meta.get(_OPTIONS_FILE)
 
 
 def _read_options(ctx: click.Context, path: Path) -> Mapping[str, Any]:
-    """Values for the parameters of the running command, by parameter name.
+    """The values that a file has for the parameters of the running command, by parameter name.
 
     Raises
     ------
     UserError
-        If the file cannot be read, or a table, key or value is not the command's; the message names file and key.
+        If the file cannot be read, or if a table, key or value is unknown; the message names file and key.
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -226,7 +220,7 @@ def _read_options(ctx: click.Context, path: Path) -> Mapping[str, Any]:
 
 
 def _words(ctx: click.Context) -> list[str]:
-    """The command as the user names it, without the program: ``["data", "synth"]``."""
+    """The words of the running command, without the program: ``["data", "synth"]``."""
     words: list[str] = []
     while ctx.parent is not None:
         words.insert(0, ctx.command.name or "")
@@ -235,7 +229,7 @@ def _words(ctx: click.Context) -> list[str]:
 
 
 def _refuse_unknown_tables(command: click.Command, document: Mapping[str, Any], path: Path, prefix: str = "") -> None:
-    """A file may serve several commands, but a misspelt table must not go unnoticed."""
+    """Refuse tables of no command: a file may serve several commands, but a misspelt table must not go unnoticed."""
     if not isinstance(command, click.Group):
         return
     takers = [name for name, each in command.commands.items() if _takes_options(each)]
@@ -253,14 +247,14 @@ def _takes_options(command: click.Command) -> bool:
 
 
 def _key(param: click.Parameter) -> str:
-    """A parameter's key in a file: the long option without its dashes, an argument's name."""
+    """A parameter's key in a file: the long option without its dashes, or the argument's name."""
     if isinstance(param, click.Option):
         return max(param.opts, key=len).lstrip("-")
     return (param.name or "").replace("_", "-")
 
 
 def _check(ctx: click.Context, param: click.Parameter, value: Any, place: str) -> Any:
-    """The value as it could stand on the command line, after a trial conversion."""
+    """The value as it would stand on the command line; its conversion is tried, so that errors name the file."""
     if isinstance(param, click.Option) and param.is_flag:
         if not isinstance(value, bool):
             raise UserError(f"{place}: must be true or false, not {value!r}")
@@ -281,39 +275,82 @@ def _check_one(ctx: click.Context, param: click.Parameter, value: Any, place: st
     return text
 
 
-CLUSTER = "cluster"
-"""Name of the device that a cluster file describes."""
-
-
 def cluster_option(command: _Command) -> _Command:
     """Add ``--cluster``."""
     return click.option(
         "--cluster",
         type=click.Path(path_type=Path),
         metavar="FILE.toml",
-        help="With --device cluster: where its workers and its aggregator are; see host/aggregators/README.md.",
+        help="With --device cluster: the file with the addresses of its workers and its aggregator (see "
+        "host/aggregators/README.md).",
     )(command)
 
 
-def find_cluster(device: str, path: Path | None) -> "Cluster | None":
-    """The cluster of a file, None if the device is another one.
+_READING = ("file_format", "label_column", "ignore_columns", "header", "delimiter", "zero_based")
 
-    Raises
-    ------
-    UserError
-        If the device needs a file and there is none, or as `read_cluster`.
-    """
-    from p4sgd.host.aggregators.cluster_file import read_cluster
 
-    if device != CLUSTER:
-        if path is not None and is_given("cluster"):
-            raise UserError(f"--cluster {path} is of no use without --device {CLUSTER}")
-        return None
-    if path is None:
-        raise UserError(f"--device {CLUSTER} needs --cluster FILE.toml, which says where workers and aggregator are")
-    return read_cluster(path)
+def _formats() -> Iterable[str]:
+    from p4sgd.host.data.read import FORMATS
+
+    return FORMATS
+
+
+_READING_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.option(
+        "--format",
+        "file_format",
+        type=NameFrom("format", _formats),
+        help="Format of the data files; by default it is found out from the name or the first bytes.",
+    ),
+    click.option(
+        "--label-column",
+        metavar="COLUMN",
+        help="Label column of a table: its header, or its number from 1 (-1 is the last); by default a column called "
+        "label, target, class or y, else the last one.",
+    ),
+    click.option(
+        "--ignore-column",
+        "ignore_columns",
+        metavar="COLUMN",
+        multiple=True,
+        help="Column of a table that is not a feature, such as an ID: its header or its number; may be repeated.",
+    ),
+    click.option(
+        "--header/--no-header",
+        default=None,
+        help="Whether the first line of a CSV file has the names of the columns; by default it is found out.",
+    ),
+    click.option(
+        "--delimiter",
+        metavar="CHARACTER",
+        help="Character between the fields of a CSV file; by default it is found out.",
+    ),
+    click.option(
+        "--zero-based/--one-based",
+        default=None,
+        help="Whether the first feature of a LIBSVM file has the number 0 or 1; by default as in the training data, "
+        "or 0 if there is a feature 0.",
+    ),
+)
+
+
+def reading_options(command: _Command) -> _Command:
+    """Add the options that say how data files are read."""
+    for option in reversed(_READING_OPTIONS):
+        command = option(command)
+    return command
+
+
+def take_reading(choices: MutableMapping[str, Any]) -> dict[str, Any]:
+    """Remove the values of `reading_options` from a command's; returns arguments of `p4sgd.host.data.read_dataset`."""
+    return {name: choices.pop(name) for name in _READING}
 
 
 def is_given(name: str) -> bool:
-    """Whether a parameter of the running command was given."""
+    """Whether a parameter of the running command was given, on the command line or in an options file."""
     return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
+
+
+def given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a command's values that were given; the others are defaults."""
+    return {name: value for name, value in values.items() if is_given(name)}

@@ -1,11 +1,4 @@
-"""Where the commands' output goes: results to standard output, all else to standard error.
-
-Where the commands' output goes: results to standard output, all else to standard error.
-
-Bars for work in several steps.
-
-The table of epochs: live on the terminal while training, once and whole at the end.
-"""
+"""Output of the commands: results on standard output, everything else on standard error; tables and progress bars."""
 
 import contextlib
 import json
@@ -27,14 +20,14 @@ if TYPE_CHECKING:
 __all__ = ["SIMULATOR_OPENING", "EpochTable", "Output", "finite", "make_table", "show_steps"]
 
 
-SIMULATOR_OPENING = "getting the simulator ready, minutes at first"
-"""What to say while the simulator of a worker or a cluster is opened."""
+SIMULATOR_OPENING = "getting the simulator ready; the first time this takes minutes"
+"""Shown while the simulator of a worker or a cluster is opened."""
 
 _FILE_WIDTH = 200
-"""Columns of output that goes to a file or a pipe: wider than any table here that does not wrap."""
+"""Width of output to a file or a pipe: more than that of any table whose rows must not wrap."""
 
 _READABLE_WIDTH = 120
-"""Columns of a table that wraps, at most."""
+"""Largest width of a table whose last column wraps."""
 
 
 class Output:
@@ -43,11 +36,11 @@ class Output:
     Parameters
     ----------
     as_json
-        Standard output gets one JSON document and nothing else.
+        Print one JSON document on standard output, and nothing else there.
     quiet
-        No remarks and no progress: standard error gets errors and warnings only. Results are printed all the same.
+        Print no remarks and no progress; results, warnings and errors are still printed.
     silent
-        Nothing at all, because another process says it.
+        Print nothing at all, because another rank prints it.
     """
 
     def __init__(self, *, as_json: bool = False, quiet: bool = False, silent: bool = False) -> None:
@@ -73,43 +66,43 @@ class Output:
 
     @property
     def shows_progress(self) -> bool:
-        """Whether someone watches: standard error is a terminal and was not asked to be quiet."""
+        """Whether to show progress: standard error is a terminal, and ``quiet`` is not set."""
         return not (self.quiet or self.silent) and self.remarks.is_terminal
 
     def document(self, content: Mapping[str, Any]) -> None:
-        """Print the JSON document, if that is what was asked for."""
+        """Print the JSON document, with ``as_json``."""
         if self.as_json and not self.silent:
             click.echo(json.dumps(finite(content), allow_nan=False))
 
     def say(self, text: str) -> None:
-        """Print a line of results for people."""
+        """Print a line of results, without ``as_json``."""
         if not self.as_json:
             self.results.print(text, markup=False)
 
     def remark(self, text: str) -> None:
-        """Print a line that is no result."""
+        """Print a line that is not a result, unless ``quiet`` is set."""
         if not self.quiet:
             self.remarks.print(text, markup=False)
 
     def tell(self, text: str) -> None:
-        """Print a line for the user on standard error, in the name of the running command, even when quiet."""
+        """Print a line on standard error after the name of the running command, even with ``quiet``."""
         if not self.silent:
             click.echo(f"{click.get_current_context().command_path}: {text}", err=True)
 
     def warn(self, text: str) -> None:
-        """Print a line that matters even when quiet."""
+        """Print a warning, even with ``quiet``."""
         self.remarks.print(f"warning: {text}", markup=False)
 
     @contextlib.contextmanager
     def working(self, what: str, *, told: bool = False) -> Iterator[None]:
-        """Show on the terminal that something is being done, as long as it is.
+        """Show on the terminal what is being done, as long as the context lasts.
 
         Parameters
         ----------
         what
             What is being done.
         told
-            It takes long: where there is no terminal, a remark says it once.
+            Whether to print a remark where there is no terminal, because it takes long.
         """
         if self.shows_progress:
             with self.remarks.status(what):
@@ -122,7 +115,7 @@ class Output:
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1, wraps: bool = False
     ) -> None:
-        """Print a table of results for people; see `make_table`."""
+        """Print a table of results, without ``as_json``; see `make_table`."""
         if self.as_json:
             return
         table = make_table(columns, rows, texts=texts, wraps=wraps)
@@ -133,7 +126,7 @@ class Output:
 
 
 def _console(*, stderr: bool, quiet: bool) -> "Console":
-    """A console that cuts nothing off when its output is not a terminal's."""
+    """A console that cuts nothing off where its output is not a terminal."""
     from rich.console import Console
 
     console = Console(stderr=stderr, quiet=quiet, highlight=False, soft_wrap=True)
@@ -145,16 +138,16 @@ def _console(*, stderr: bool, quiet: bool) -> "Console":
 def make_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1, wraps: bool = False
 ) -> "Table":
-    """A table in the house style.
+    """A table in the style of all commands.
 
     Parameters
     ----------
     columns, rows
-        Headers, and cells.
+        Headers and cells.
     texts
-        So many columns at the beginning are text, flush left; the others are numbers, flush right.
+        Number of leading columns with text, aligned left; the others have numbers, aligned right.
     wraps
-        Whether the last column is sentences, which may take several lines.
+        Whether the last column has sentences, which may take several lines.
     """
     from rich import box
     from rich.table import Table
@@ -170,7 +163,7 @@ def make_table(
 
 
 def finite(content: Any) -> Any:
-    """Plain data for JSON, which has no NaN and no infinity: they become null."""
+    """Plain data for JSON, which has no NaN and no infinity: both become ``None``."""
     if isinstance(content, Mapping):
         return {str(key): finite(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
@@ -182,7 +175,10 @@ def finite(content: Any) -> Any:
 
 @contextlib.contextmanager
 def show_steps(output: Output) -> "Iterator[OnProgress]":
-    """A bar for every step on the terminal, fed by the function that is handed out; elsewhere a remark for each."""
+    """Show the steps of making or checking prepared data: a progress bar each on a terminal, elsewhere a remark.
+
+    Yields the function to call with a step, how much of it is done, and how much there is.
+    """
     if not output.shows_progress:
         told: set[Step] = set()
 
@@ -213,23 +209,23 @@ def show_steps(output: Output) -> "Iterator[OnProgress]":
 
 
 _LIVE_ROWS = 12
-"""Rows that the live table shows, the last ones."""
+"""Number of rows, the last ones, that the live table shows."""
 
 
 class EpochTable:
-    """Rows of numbers, one an epoch.
+    """A table with a row of metrics for every epoch.
 
-    Use as a context manager around training. On a terminal the last rows are shown while it runs, with a progress bar;
-    at the end, also after Ctrl-C, `print` writes the whole table to standard output.
+    As a context manager around training it shows the last rows and a progress bar on a terminal. `print` writes the
+    whole table to standard output, also after Ctrl-C.
 
     Parameters
     ----------
     output
-        Where to.
+        The output.
     total
-        Epochs to come, at most.
+        The largest number of epochs.
     columns
-        Titles by key of a row; columns for which no row has a number are left out.
+        Titles by key of a row; columns in which no row has a number are left out.
     """
 
     def __init__(self, output: Output, total: int, columns: Mapping[str, str]) -> None:
@@ -242,7 +238,7 @@ class EpochTable:
         self._task: TaskID | None = None
 
     def add(self, row: Mapping[str, float | None]) -> None:
-        """Add an epoch; ``row`` has ``epoch`` and any of the columns."""
+        """Add the row of an epoch; ``row`` has ``epoch`` and any of the columns."""
         self._rows.append(row)
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=len(self._rows))

@@ -1,9 +1,4 @@
-"""The commands `p4sgd predict` and `p4sgd evaluate`.
-
-The command `p4sgd predict`.
-
-The command `p4sgd evaluate`.
-"""
+"""The commands `p4sgd predict` and `p4sgd evaluate`: a model file applied to data."""
 
 import csv
 import io
@@ -14,12 +9,11 @@ from typing import Any
 
 import click
 
-from p4sgd.host.cli.options import common_options, overwrite_option
+from p4sgd.host.cli.options import common_options, options_file, overwrite_option, reading_options, take_reading
 from p4sgd.host.cli.output import Output
-from p4sgd.host.cli.paths import check_absent, check_apart
-from p4sgd.host.cli.reading import check_reading, reading_options, take_reading
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file
+from p4sgd.host.run.checks import check_absent, check_apart, check_reading
 
 __all__ = ["evaluate", "predict"]
 
@@ -34,7 +28,7 @@ __all__ = ["evaluate", "predict"]
 @click.option(
     "--probabilities",
     is_flag=True,
-    help="Add a column with the probability of the class that a remark names (logistic models only).",
+    help="Add a column with the probability of the second class (logistic models only).",
 )
 @reading_options
 @common_options
@@ -48,14 +42,15 @@ def predict(
     quiet: bool,
     **choices: Any,
 ) -> None:
-    """Predict with a model, one line a sample.
+    """Predict with a model, one line per sample.
 
-    A line is the predicted class as the training data name it, or the target of a regression in its own unit; with
-    --probabilities a comma and the probability of one class follow: the positive one, else the second of the two by
-    number or alphabet; a remark on standard error names it. Labels in DATA are not used and may be missing.
+    A line has the predicted class, named as in the training data, or for a regression the predicted value. With
+    --probabilities it also has, after a comma, the probability of one class: that of --positive, else the second of
+    the two in numeric or alphabetic order; a line on standard error names it. Labels in DATA are ignored and may be
+    missing.
     """
     output = Output(as_json=as_json, quiet=quiet)
-    check_apart([out], [model, data])
+    check_apart([out], [model, data, options_file()])
     check_absent(out, overwrite=overwrite, special=True)
     reading = take_reading(choices)
     with output.working("predicting"):
@@ -90,14 +85,14 @@ def predict(
 
 
 def _write(out: Path, columns: Mapping[str, list[Any]]) -> None:
-    """Write a file whole or not at all; a pipe or a device, such as ``/dev/stdout``, as it comes."""
+    """Write a file whole or not at all; a pipe or a device, such as ``/dev/stdout``, is written directly."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(zip(*columns.values(), strict=True))
     content = text.getvalue().encode()
     if out.exists() and not out.is_file():
         try:
             out.write_bytes(content)
-        except BrokenPipeError:  # no failure: the reader has what it wanted
+        except BrokenPipeError:  # the reader has read enough: not a failure of ours
             raise
         except OSError as error:
             raise UserError(f"{out}: cannot write: {error.strerror}") from error
@@ -114,7 +109,7 @@ def _write(out: Path, columns: Mapping[str, list[Any]]) -> None:
 def evaluate(model: Path, data: str, as_json: bool, quiet: bool, **choices: Any) -> None:
     """Measure a model on labelled data.
 
-    Prints the mean loss, and accuracy for a classifier or mean squared error and R² for a regression.
+    Prints the mean loss, and the accuracy of a classifier or the mean squared error and R² of a regression.
     """
     output = Output(as_json=as_json, quiet=quiet)
     reading = take_reading(choices)

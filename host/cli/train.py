@@ -1,39 +1,73 @@
-"""The command `p4sgd train`."""
+"""The command `p4sgd train`, in one process or in several that train together."""
 
-import hashlib
-from functools import partial
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-from p4sgd.host.cli.checkpoints import TrainingRequest, checkpoint_options, resume_request
-from p4sgd.host.cli.launching import launcher_option, run_ranks
-from p4sgd.host.cli.options import cluster_option, common_options, configuration_option, device_kind
+from p4sgd.host.cli.failures import describe, report
+from p4sgd.host.cli.options import (
+    NameFrom,
+    cluster_option,
+    common_options,
+    configuration_option,
+    device_kind,
+    given,
+    is_given,
+    options_file,
+    reading_options,
+    take_reading,
+)
 from p4sgd.host.cli.output import Output
-from p4sgd.host.cli.paths import check_new_checkpoint, check_new_model
-from p4sgd.host.cli.reading import reading_options, take_reading
 from p4sgd.host.cli.training import finish, run_training, training_options
-from p4sgd.host.distributed.communicator import check_same, raise_on_all
+from p4sgd.host.distributed.communicator import Communicator, SingleProcess
 
-__all__ = ["train"]
+__all__ = ["run_ranks", "train"]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _launchers() -> Iterable[str]:
+    from p4sgd.host.distributed import LAUNCHERS
+
+    return LAUNCHERS
 
 
 @click.command()
 @click.argument("data", required=False)
-@click.option("--test", metavar="DATA", help="Data to measure every epoch on, without influence on training.")
+@click.option("--test", metavar="DATA", help="Data to measure the model on after every epoch; not trained on.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="MODEL", help="Model file to write.")
 @click.option(
     "--images",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Keep the workers' memory images as files there, worker0.p4sgd and so on, instead of in memory; the folder is "
-    "made if it is missing.",
+    help="Folder for the workers' memory images (worker0.p4sgd and so on), which otherwise stay in memory; it is made "
+    "if it does not exist.",
 )
-@checkpoint_options
+@click.option(
+    "--checkpoint",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="File that keeps the state after every epoch, for --resume; with --resume, by default the same file.",
+)
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Resume the run of a checkpoint, with its data and options. The result is that of a run that never stopped. "
+    "--epochs, --out, --device, --cluster and --checkpoint may differ.",
+)
 @click.option("--device", type=device_kind, default="emulator", show_default=True, help="What to train on.")
 @cluster_option
-@launcher_option
+@click.option(
+    "--launcher",
+    type=NameFrom("launcher", _launchers),
+    show_default="none",
+    help="How the processes of this run were started: mpi for `mpiexec -n 4 p4sgd train … --launcher mpi`, where each "
+    "process reads its share of the data and has one worker; none for a single process.",
+)
 @configuration_option
 @training_options
 @reading_options
@@ -55,39 +89,68 @@ def train(
 ) -> None:
     """Train a model.
 
-    DATA is a file, the name of a data set that comes with scikit-learn, such as breast_cancer, or a folder that
-    p4sgd data prepare has made. With --resume it is that of the checkpoint, wherever it is now.
+    DATA is a file, the name of a data set that comes with scikit-learn, such as breast_cancer, or a folder made by
+    p4sgd data prepare. With --resume, DATA is needed only if the data of the checkpoint have moved.
 
-    The table has a line an epoch. Losses and accuracies are those of the model on unrounded data; the quantised loss is
-    what the device itself saw, features of --precision bits. The rate is the learning rate used, and samples/s the
-    speed of this device, without the time to measure. With a prepared folder, which has no unrounded data to train on,
-    the quantised loss stands for the first of these.
+    The table has a row for every epoch. Losses and accuracies are those of the model on unrounded data; the quantised
+    loss is that on the features as the device sees them, with --precision bits. The rate is the learning rate used;
+    samples/s is the speed of the device, without the time to measure. For a prepared folder, which has no unrounded
+    training data, the quantised loss takes the place of the train loss.
     """
     with run_ranks(launcher) as ranks:
         output = Output(as_json=as_json, quiet=quiet, silent=ranks.rank > 0)
-        job = TrainingRequest(data or "", test, take_reading(choices), choices, device, out, cluster)
-        saved = None
-        if resume is not None:
-            with output.working("getting ready"):
-                from p4sgd.host.training import load_checkpoint
-
-                saved = load_checkpoint(resume)
-                digest = hashlib.sha256(resume.read_bytes()).hexdigest()
-                check_same(ranks, digest, f"{resume}: is not the same file for all ranks: give all of them the newest")
-            job = resume_request(saved, job, config, ranks)
-            checkpoint = checkpoint or resume
-        elif data is None:
+        if data is None and resume is None:
             raise click.MissingParameter(param_hint="'DATA'", param_type="argument")
-        raise_on_all(ranks, partial(_check_new, job.out, checkpoint) if ranks.rank == 0 else None)
-        file = None
-        if checkpoint is not None:
-            from p4sgd.host.training import CheckpointFile
+        with output.working("getting ready"):
+            from p4sgd.host.run.request import TrainingRequest
+        request = TrainingRequest(
+            data=data,
+            test=test,
+            reading=take_reading(choices),
+            options=given(choices),
+            device=device if is_given("device") else None,
+            cluster=cluster,
+            config=config,
+            out=out,
+            images=images,
+            checkpoint=checkpoint,
+            resume=resume,
+            options_file=options_file(),
+        )
+        plan, result = run_training(output, request, ranks)
+        finish(output, plan, result)
 
-            file = CheckpointFile(checkpoint, job.origin())
-        result = run_training(output, job, config, images=images, checkpoint=file, resume=saved, ranks=ranks)
-        finish(output, result, job.out, file)
 
+@contextlib.contextmanager
+def run_ranks(launcher: str | None) -> Iterator[Communicator]:
+    """The processes that carry out the running command together.
 
-def _check_new(model: Path | None, checkpoint: Path | None) -> None:
-    check_new_model(model)
-    check_new_checkpoint(checkpoint)
+    A failure that is the same in all of them is reported once. Otherwise every process that fails names its rank; then
+    all processes end, with the exit status of the failure.
+
+    Raises
+    ------
+    UserError
+        As `p4sgd.host.distributed.open_communicator`.
+    """
+    from p4sgd.host.distributed import open_communicator
+
+    ranks = open_communicator(launcher)
+    if isinstance(ranks, SingleProcess):
+        yield ranks
+        return
+    try:
+        yield ranks
+    except click.exceptions.Exit:
+        raise
+    except (Exception, KeyboardInterrupt) as error:
+        command = click.get_current_context().command_path
+        status, line = describe(error, command)
+        failures = ranks.fail(line)
+        if failures is None or len(set(failures)) > 1:
+            command = f"{command}, rank {ranks.rank}"
+        if failures is None or failures.index(line) == ranks.rank:
+            report(error, command)
+        if failures is None:
+            ranks.abort(status)
+        raise click.exceptions.Exit(status) from error

@@ -1,4 +1,4 @@
-"""Training that several processes do together, and how they are started."""
+"""Training in several processes: their communication, and how they are started."""
 
 from p4sgd.host.distributed.communicator import (
     LAUNCHERS,

@@ -1,9 +1,4 @@
-"""What processes that train together have to tell each other, and how they find each other.
-
-What processes that train together have to tell each other.
-
-Launchers by name: how the processes of a job were started, and so how they find each other.
-"""
+"""The processes that train together (ranks): what they tell each other, and how a launcher has started them."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -26,6 +21,8 @@ __all__ = [
     "SingleProcess",
     "broadcast",
     "check_same",
+    "launch_command",
+    "launcher_program",
     "open_communicator",
     "raise_on_all",
     "share_of",
@@ -38,50 +35,50 @@ ByteArray: TypeAlias = "npt.NDArray[np.uint8]"
 
 
 class Communicator(Protocol):
-    """The processes of a job, called ranks. All run the same code and call the same methods in the same order.
+    """The processes that train together, called ranks. All run the same code and make the same calls in the same order.
 
-    A call returns when every rank has made it. Ctrl-C in any rank is a `KeyboardInterrupt` in all of them, in the same
-    call, so that all have done the same.
+    A call returns when every rank has made it. Ctrl-C in any rank raises `KeyboardInterrupt` in all of them, in the
+    same call, so that all have done the same.
     """
 
     @property
     def rank(self) -> int:
-        """Which of the ranks this is, from 0."""
+        """The number of this rank, from 0."""
         ...
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         ...
 
     def all_gather(self, value: T) -> list[T]:
-        """What every rank gives, by rank; anything small that pickles."""
+        """The values of all ranks, in the order of the ranks. Values are small and can be pickled."""
         ...
 
     def all_sum(self, values: "IntArray") -> "IntArray":
-        """The sum over ranks of arrays of one shape: int64."""
+        """The sum over all ranks of arrays of one shape: int64."""
         ...
 
     def all_min(self, values: "npt.NDArray[np.float64]") -> "npt.NDArray[np.float64]":
-        """The least over ranks of each of the values of vectors of one length: float64, no NaN."""
+        """The minimum over all ranks, element by element, of vectors of one length: float64, no NaN."""
         ...
 
     def all_to_all(self, blocks: Sequence[ByteArray]) -> list[ByteArray]:
-        """Send ``blocks[rank]`` to each rank; what each has sent here, by rank, as uint8 (bytes,).
+        """Send ``blocks[rank]`` to each rank; returns the blocks received, in the order of the ranks: uint8 (bytes,).
 
-        Blocks are uint8 of any shape; they may be empty.
+        Blocks that are sent are uint8 of any shape and may be empty.
         """
         ...
 
 
 class SingleProcess:
-    """The only process of its job."""
+    """The `Communicator` of a process that trains alone."""
 
     rank = 0
     size = 1
 
     def all_gather(self, value: T) -> list[T]:
-        """The value."""
+        """The value in a list."""
         return [value]
 
     def all_sum(self, values: "IntArray") -> "IntArray":
@@ -93,33 +90,33 @@ class SingleProcess:
         return values
 
     def all_to_all(self, blocks: Sequence[ByteArray]) -> list[ByteArray]:
-        """The block."""
+        """The block, flattened."""
         return [block.reshape(-1) for block in blocks]
 
 
 SINGLE_PROCESS = SingleProcess()
-"""A process without others."""
+"""The communicator to use where no other is given."""
 
 
 def broadcast(communicator: Communicator, value: T) -> T:
-    """The value of rank 0. What ranks compute from the same numbers may differ in the last bit between processors."""
+    """The value of rank 0. Ranks on different processors may compute numbers that differ in the last bit."""
     return communicator.all_gather(value)[0]
 
 
 def raise_on_all(communicator: Communicator, action: Callable[[], None] | None) -> None:
-    """Do what may fail in some ranks only; it then fails in all of them, so that none goes on alone.
+    """Do what may fail in some of the ranks; the failure is raised in all of them, so that none goes on alone.
 
     Parameters
     ----------
     communicator
         The ranks, all of which call this.
     action
-        What this one does; ``None`` is nothing.
+        What this rank does; ``None`` is nothing.
 
     Raises
     ------
     UserError, P4sgdError
-        What this rank's action has raised, else what that of the first has that failed.
+        The failure of this rank's action, else that of the first rank that has failed.
     """
     failure: UserError | P4sgdError | None = None
     if action is not None:
@@ -137,32 +134,55 @@ def raise_on_all(communicator: Communicator, action: Callable[[], None] | None) 
 
 
 def check_same(communicator: Communicator, value: str, problem: str) -> None:
-    """Refuse what is not the same in all ranks.
+    """Refuse a value that is not the same in all ranks.
 
     Raises
     ------
     UserError
-        If it is not, with the text ``problem``.
+        If it differs; ``problem`` is the message.
     """
     if len(set(communicator.all_gather(value))) > 1:
         raise UserError(problem)
 
 
 def share_of(communicator: Communicator, total: int) -> range:
-    """The part of ``total`` things that this rank takes: neighbours, and as many as the others to within one."""
+    """This rank's part of ``total`` items: contiguous, and as large as the other ranks' to within one item."""
     rank, size = communicator.rank, communicator.size
     return range(rank * total // size, (rank + 1) * total // size)
 
 
 LAUNCHERS = ("none", "mpi")
-"""Names, the default first."""
+"""Launchers by name, the default first: ways in which the processes that train together were started."""
 
 _SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-"""Where MPICH, Open MPI and Slurm tell a process how many they have started; the first that is there counts."""
+"""Environment variables in which MPICH, Open MPI and Slurm say how many processes they have started; the first one
+that is set counts."""
+
+_SLURM = ("SLURM_STEP_ID", "SLURM_PROCID")
+"""Set in every process that srun starts."""
+
+_MPIEXEC = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_SIZE")
+"""Set by the mpiexec of MPICH (Hydra) and of Open MPI (ORTE, PRTE), but not by srun."""
+
+
+def launcher_program() -> str:
+    """The program that starts several processes here: ``srun``, if it has started this one, else ``mpiexec``.
+
+    Within a Slurm allocation mpiexec reaches the other nodes through srun, so its processes have Slurm's variables too.
+    """
+    by_slurm = all(name in os.environ for name in _SLURM) and not any(name in os.environ for name in _MPIEXEC)
+    return "srun" if by_slurm else "mpiexec"
+
+
+def launch_command(command: Sequence[str], communicator: Communicator) -> list[str]:
+    """A ``p4sgd train`` command for as many processes as train now, begun with the launcher that has started these."""
+    if communicator.size == 1:
+        return list(command)
+    return [launcher_program(), "-n", str(communicator.size), *command, "--launcher", "mpi"]
 
 
 def open_communicator(launcher: str | None) -> "SingleProcess | MpiCommunicator":
-    """Meet the other processes of the job.
+    """Find the other processes that were started with this one.
 
     Parameters
     ----------
@@ -172,15 +192,15 @@ def open_communicator(launcher: str | None) -> "SingleProcess | MpiCommunicator"
     Raises
     ------
     UserError
-        If there is no such launcher, if it has not started this process, or if MPI is not there or is another one than
-        the launcher's; or if none was named, but several processes were started, which all would do the same.
+        If the launcher is unknown or has not started this process, if MPI is missing or of another implementation than
+        the launcher; or if no launcher was named but several processes were started, each of which would train alone.
     """
     started = next((os.environ[name] for name in _SIZES if name in os.environ), None)
     if launcher is None:
         if started not in (None, "1"):
             raise UserError(
-                f"was started {started} times, and each would train by itself: --launcher mpi has them train together "
-                f"(--launcher none, if each is to do so)"
+                f"was started {started} times, and each process would train by itself: --launcher mpi has them train "
+                f"together (--launcher none, if each is to train by itself)"
             )
         return SINGLE_PROCESS
     if launcher not in LAUNCHERS:
@@ -197,15 +217,18 @@ def open_communicator(launcher: str | None) -> "SingleProcess | MpiCommunicator"
         from p4sgd.host.distributed.mpi import MpiCommunicator
     except ModuleNotFoundError as error:
         raise UserError("the launcher mpi needs mpi4py: pip install 'p4sgd[mpi]'") from error
-    except (ImportError, RuntimeError) as error:  # what mpi4py says without a library
+    except (ImportError, RuntimeError) as error:  # raised by mpi4py where there is no MPI library
         raise UserError(
-            f"mpi4py finds no MPI library ({error}): install one, or pip install mpich, whose mpiexec then is the one "
-            f"to use"
+            f"mpi4py finds no MPI library ({error}): install one, or pip install mpich, and use its mpiexec"
         ) from error
     communicator = MpiCommunicator()
     if str(communicator.size) != started:
+        program = launcher_program()
+        remedy = "use the mpiexec that belongs to the library"
+        if program == "srun":
+            remedy = "choose another --mpi for srun (srun --mpi=list shows them)"
         raise UserError(
-            f"mpiexec has started {started} processes, but mpi4py's MPI library sees {communicator.size}: they are of "
-            f"different MPIs; use the mpiexec that belongs to the library"
+            f"{program} has started {started} processes, but mpi4py's MPI library sees {communicator.size}: they do "
+            f"not belong together; {remedy}"
         )
     return communicator

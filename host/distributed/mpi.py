@@ -1,4 +1,4 @@
-"""Ranks over MPI."""
+"""The communicator of processes that MPI connects."""
 
 import signal
 import time
@@ -19,20 +19,20 @@ __all__ = ["MpiCommunicator"]
 T = TypeVar("T")
 
 _PATIENCE_S = 2.0
-"""How long a rank that has failed waits for the others to fail too, s."""
+"""Time that a rank that has failed waits for the others to fail too, s."""
 
-_LOOK_S = 0.01
+_POLL_S = 0.01
 
 
 class MpiCommunicator:
-    """All ranks that `mpiexec` has started.
+    """The `Communicator` of all ranks that `mpiexec` has started.
 
-    From its making on Ctrl-C and SIGTERM are noted, and take effect in the next call of a collective method.
+    It handles Ctrl-C and SIGTERM: either takes effect in the next collective call, in all ranks.
     """
 
     def __init__(self) -> None:
         self._ranks = MPI.COMM_WORLD
-        # Of its own, for ranks that fail while others are in the middle of a call.
+        # A second communicator, for ranks that fail while others are in the middle of a collective call.
         self._failures = MPI.COMM_WORLD.Dup()
         self._interrupted = False
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -40,12 +40,12 @@ class MpiCommunicator:
 
     @property
     def rank(self) -> int:
-        """Which of the ranks this is."""
+        """See `Communicator.rank`."""
         return self._ranks.rank
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """See `Communicator.size`."""
         return self._ranks.size
 
     def all_gather(self, value: T) -> list[T]:
@@ -56,7 +56,7 @@ class MpiCommunicator:
 
     def all_sum(self, values: IntArray) -> IntArray:
         """See `Communicator.all_sum`."""
-        own = np.append(values, np.int64(self._interrupted))
+        own = np.append(values, np.int64(self._interrupted))  # the flag travels with the values: one call, not two
         total = np.empty_like(own)
         self._ranks.Allreduce(own, total)
         self._end_if(bool(total[-1]))
@@ -72,7 +72,7 @@ class MpiCommunicator:
         return least[:-1]
 
     def all_to_all(self, blocks: Sequence[ByteArray]) -> list[ByteArray]:
-        """See `Communicator.exchange`."""
+        """See `Communicator.all_to_all`."""
         ours = np.array([(block.size, self._interrupted) for block in blocks], np.int64)
         theirs = np.empty_like(ours)
         self._ranks.Alltoall(ours, theirs)
@@ -84,22 +84,23 @@ class MpiCommunicator:
         return np.split(received, np.cumsum(sizes)[:-1])
 
     def fail(self, failure: T) -> list[T] | None:
-        """Tell the other ranks that this one has failed, and how.
+        """Tell the other ranks how this one has failed.
 
         Returns
         -------
-        How all have failed, by rank; ``None`` if some go on, which then wait for this one: `abort` ends them.
+        The failures of all ranks, in their order; ``None`` if some have not failed within 2 s: they wait for this rank
+        in a collective call, and `abort` ends them.
         """
         meeting = self._failures.Ibarrier()
         end = time.monotonic() + _PATIENCE_S
         while not meeting.Test():
             if time.monotonic() > end:
                 return None
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         return self._failures.allgather(failure)
 
     def abort(self, status: int) -> NoReturn:
-        """End all ranks at once, with this exit status."""
+        """End all ranks at once with an exit status."""
         self._ranks.Abort(status)
         raise SystemExit(status)
 
@@ -113,4 +114,5 @@ class MpiCommunicator:
 
 
 def _starts(sizes: IntArray) -> IntArray:
+    """Offsets of blocks of these sizes that lie one after another."""
     return np.cumsum(sizes) - sizes

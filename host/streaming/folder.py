@@ -31,10 +31,10 @@ from p4sgd.host.training.preparation import Prepared, bias_value, check_capacity
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.run import FeatureFormat
 
-__all__ = ["PreparedFolder", "is_prepared", "open_prepared"]
+__all__ = ["FREE_OPTIONS", "PreparedFolder", "is_prepared", "open_prepared"]
 
 
-_FREE = ("loss", "precision")
+FREE_OPTIONS = ("loss", "precision")
 """Options that training may choose anew: another loss of the same task, fewer bits than are stored."""
 
 
@@ -120,12 +120,15 @@ class PreparedFolder:
         """
         ours = {**self.manifest.options, "planes": self.manifest.stored}
         for name in sorted(given & set(ours)):
-            if name not in _FREE and asked[name] != ours[name] and str(asked[name]) != str(ours[name]):
+            if name not in FREE_OPTIONS and asked[name] != ours[name] and str(asked[name]) != str(ours[name]):
                 raise UserError(
                     f"{self.name}: was prepared with {name.replace('_', '-')} {ours[name]}, not {asked[name]}: choose "
                     f"that, or prepare the data again"
                 )
-        return {**asked, **{name: value for name, value in ours.items() if name not in given or name not in _FREE}}
+        return {
+            **asked,
+            **{name: value for name, value in ours.items() if name not in given or name not in FREE_OPTIONS},
+        }
 
     def load(self, options: TrainingOptions, config: WorkerConfig) -> Prepared:
         """What training needs; arrays and images are mapped, not loaded.

@@ -58,7 +58,7 @@ def test_fetch(tmp_path, page):
     checksum = hashlib.sha256(page.read_bytes()).hexdigest()
     assert document == {"name": "toy", "path": str(out / "toy"), "sha256": checksum, "downloaded": True, "pinned": True}
     np.testing.assert_array_equal(read_dataset(out / "toy").labels, [1, -1])
-    assert "was there already; checksum as it should be" in run("fetch", "toy", "--out", out).stdout
+    assert "was there already; checksum correct" in run("fetch", "toy", "--out", out).stdout
 
 
 def test_fetch_refuses_another_checksum(tmp_path, page):

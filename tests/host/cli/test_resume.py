@@ -59,6 +59,17 @@ def fail(monkeypatch, epoch, *words, error=None):
     return done.stderr.splitlines()
 
 
+def hint(line):
+    """What a line says about resuming: the checkpoint's file, its epoch, the words of the command."""
+    found = re.fullmatch(r"p4sgd train: (.+) has the state after epoch (\d+); .*?: (p4sgd train .*)", line)
+    assert found, line
+    return found[1], int(found[2]), shlex.split(found[3])
+
+
+def resuming(file, epoch, *more):
+    return file, epoch, ["p4sgd", "train", "--resume", file, *more]
+
+
 def refused(*words):
     """The one line that a refused command says; nothing is changed."""
     before = {path: path.read_bytes() for path in Path().iterdir()}
@@ -86,10 +97,8 @@ def test_a_failed_worker(monkeypatch, words):
     whole = document(*words, "--out", "whole")
     for epoch in range(2, 6):
         said = fail(monkeypatch, epoch, *words, "--checkpoint", "a file", "--out", "model")
-        assert said[-2:] == [
-            "p4sgd train: worker 0 met a memory error",
-            f"p4sgd train: a file goes up to epoch {epoch - 1}; to go on from there: p4sgd train --resume 'a file'",
-        ]
+        assert said[-2] == "p4sgd train: worker 0 met a memory error"
+        assert hint(said[-1]) == resuming("a file", epoch - 1)
         assert not Path("model").exists()
         assert document("--resume", "a file") == whole
         model, expected = load_model(Path("model")), load_model(Path("whole"))
@@ -100,9 +109,9 @@ def test_a_failed_worker(monkeypatch, words):
 
 
 def test_the_command_that_is_told_works(monkeypatch):
-    (said,) = fail(monkeypatch, 3, *RUN, "--checkpoint", "it's", "--json", "--quiet")[-1:]
-    command = shlex.split(said.partition("to go on from there: ")[2])
-    assert command == ["p4sgd", "train", "--resume", "it's", "--json", "--quiet"]
+    said = fail(monkeypatch, 3, *RUN, "--checkpoint", "it's", "--json", "--quiet")
+    assert hint(said[-1]) == resuming("it's", 2, "--json", "--quiet")
+    command = hint(said[-1])[2]
     done = run(*command[2:])
     assert json.loads(done.stdout)["checkpoint"] == "it's"
     assert done.stderr == ""
@@ -119,7 +128,7 @@ def test_a_failure_in_the_first_epoch_has_nothing_to_go_on_from(monkeypatch):
 def test_a_resumed_run_that_fails_at_once(monkeypatch):
     fail(monkeypatch, 3, *RUN, "--checkpoint", "a")
     said = fail(monkeypatch, 1, "--resume", "a", "--checkpoint", "b", "--epochs", 7)
-    assert said[-1].endswith("b goes up to epoch 2; to go on from there: p4sgd train --resume b")
+    assert hint(said[-1]) == resuming("b", 2)
     assert document("--resume", "b") == document(*RUN, "--epochs", 7)
 
 
@@ -135,7 +144,7 @@ def test_a_full_disk(monkeypatch):
         patch.setattr(os, "fsync", fsync)
         said = run(*RUN, "--checkpoint", "c", status=2).stderr.splitlines()
     assert "c: cannot write: the disk is full" in said[0]
-    assert said[1].endswith("c goes up to epoch 2; to go on from there: p4sgd train --resume c")
+    assert hint(said[1]) == resuming("c", 2)
     assert document("--resume", "c") == document(*RUN)
 
 
@@ -143,7 +152,7 @@ def test_ctrl_c(monkeypatch):
     whole = document(*RUN)
     said = fail(monkeypatch, 4, *RUN, "--checkpoint", "c", "--out", "model", error=KeyboardInterrupt())
     assert re.match("p4sgd train: interrupted after epoch 3; best so far: .*; kept in model", said[-2])
-    assert said[-1] == "p4sgd train: c goes up to epoch 3; to go on from there: p4sgd train --resume c"
+    assert hint(said[-1]) == resuming("c", 3)
     assert load_model(Path("model")).training["epoch"] == 3
     said = fail(monkeypatch, 1, "--resume", "c", error=KeyboardInterrupt())
     assert "interrupted after epoch 3; best so far" in said[-2], "in the first epoch that is new"
@@ -245,8 +254,8 @@ def test_data_that_have_moved(monkeypatch):
     whole = document("first", "--test", "first", *words)
     fail(monkeypatch, 2, "first", "--test", "first", *words, "--checkpoint", "c")
     Path("first").rename("second.csv")
-    assert refused("--resume", "c") == "c: its data first are not there: name them: p4sgd train --resume c DATA"
-    assert "name them: p4sgd train --resume c --test DATA" in refused("--resume", "c", "second.csv")
+    assert re.match("c: .*data first .*: p4sgd train --resume c DATA$", refused("--resume", "c"))
+    assert refused("--resume", "c", "second.csv").endswith("p4sgd train --resume c --test DATA")
     resumed = document("--resume", "c", "second.csv", "--test", "second.csv")
     assert (whole.pop("data"), resumed.pop("data")) == ("first", "second.csv")
     assert resumed == whole
@@ -254,13 +263,13 @@ def test_data_that_have_moved(monkeypatch):
 
 def test_a_finished_run(monkeypatch):
     whole = document(*RUN, "--checkpoint", "c")
-    expected = "c: all 5 epochs are done, nothing is left to do: --epochs with a larger number trains on, --out MODEL"
-    assert refused("--resume", "c").startswith(expected)
-    assert refused("--resume", "c", "--epochs", 5, "--device", "rtl").startswith(expected)
-    assert refused("--resume", "c", "--epochs", 3) == "c: 5 epochs are done, --epochs 3 is less: give a larger number"
+    expected = re.compile(r"c: all 5 epochs are done, nothing is left to do: .*--epochs .*--out MODEL")
+    assert expected.match(refused("--resume", "c"))
+    assert expected.match(refused("--resume", "c", "--epochs", 5, "--device", "rtl"))
+    assert re.match("c: 5 epochs are done, --epochs 3 .*larger", refused("--resume", "c", "--epochs", 3))
     assert document("--resume", "c", "--out", "model") == whole, "the model may be all that is wanted"
     assert load_model(Path("model")).training["epoch"] == whole["best_epoch"]
-    assert refused("--resume", "c").startswith(expected)
+    assert expected.match(refused("--resume", "c"))
     Path("model").unlink()
     run("--resume", "c")
     assert Path("model").exists(), "it was to be written there"
@@ -269,9 +278,7 @@ def test_a_finished_run(monkeypatch):
 
 def test_a_run_that_stopped_early():
     run("breast_cancer", "--epochs", 50, "--patience", 2, "--tolerance", 0.01, "--checkpoint", "c")
-    says = (
-        r"c: this run stopped early after epoch (\d+), nothing is left to do: .* train anew with more than --patience 2"
-    )
+    says = r"c: this run stopped early after epoch \d+, nothing is left to do: .*--out MODEL.* --patience 2"
     assert re.match(says, refused("--resume", "c"))
     assert re.match(says, refused("--resume", "c", "--epochs", 500))
 
@@ -287,20 +294,20 @@ def checkpoint(monkeypatch):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--lr", 0.25], "began with --lr 0.5, not with --lr 0.25: leave that out, or train anew without --resume"),
-        (["--patience", 4], "began without --patience, not with --patience 4: leave that out"),
-        (["--no-bias"], "began with --bias, not with --no-bias: leave that out"),
-        (["--workers", 2], "began with --workers 1, not with --workers 2"),
-        (["--options", "more.toml"], "began with --l2 0.0, not with --l2 0.5"),
-        (["--config", "tiny"], "have another configuration than tiny: leave --config out"),
-        (["digits:3"], "digits:3 has 1,797 samples of 64 features, breast_cancer had 569 of 30: name the same"),
-        (["changed.npz"], "changed.npz has values or labels that breast_cancer had not: name the same"),
-        (["--test", "changed.npz"], "the test data .* changed.npz has values or labels that breast_cancer had not"),
-        (["none.csv"], "none.csv: there is no such file"),
+        (["--lr", 0.25], "with --lr 0.5, not with --lr 0.25: .*without --resume"),
+        (["--patience", 4], "without --patience, not with --patience 4: leave"),
+        (["--no-bias"], "with --bias, not with --no-bias: leave"),
+        (["--workers", 2], "with --workers 1, not with --workers 2"),
+        (["--options", "more.toml"], "with --l2 0.0, not with --l2 0.5"),
+        (["--config", "tiny"], "configuration .*tiny: leave --config out"),
+        (["digits:3"], "digits:3 .*1,797 samples of 64 features, breast_cancer .*569 of 30"),
+        (["changed.npz"], "changed.npz .*values or labels .*breast_cancer"),
+        (["--test", "changed.npz"], "test data .* changed.npz .*values or labels .*breast_cancer"),
+        (["none.csv"], "none.csv: .*no such file"),
         (["--epochs", 0], "epochs"),
-        (["--checkpoint", "text"], "text: is there already and no checkpoint of p4sgd: choose another name"),
+        (["--checkpoint", "text"], "text: is there already and no checkpoint .*choose another name"),
         (["--out", "c"], "c: is there already and no model file of p4sgd"),
-        (["--out", "new", "--checkpoint", "new"], "new: is written already by this command"),
+        (["--out", "new", "--checkpoint", "new"], "new: is written already"),
         (["--checkpoint", "nowhere/c"], "nowhere/c: there is no folder nowhere"),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
@@ -322,15 +329,16 @@ def test_files_that_are_no_checkpoints(checkpoint):
     Path("cut").write_bytes(Path("c").read_bytes()[:-9])
     rewrite(Path("c"), to=Path("later"), version="99")
     rewrite(Path("c"), to=Path("library"), origin="{}")
-    assert refused("--resume", "model") == "model: not a checkpoint of p4sgd: name what --checkpoint wrote"
-    for name in ("text", "cut"):
-        assert refused("--resume", name).startswith(f"{name}: not a checkpoint of p4sgd, or damaged: name what")
-    assert refused("--resume", "later").startswith(
-        "later: a checkpoint of version 99, this p4sgd reads version 1: train"
-    )
-    assert refused("--resume", "none") == "none: cannot read the checkpoint: No such file or directory"
-    assert refused("--resume", ".").startswith(".: cannot read the checkpoint")
-    assert refused("--resume", "library").startswith("library: it does not say where its data are: name them")
+    for name, says in {
+        "model": "not a checkpoint .*--checkpoint",
+        "text": "not a checkpoint .*damaged.*--checkpoint",
+        "cut": "not a checkpoint .*damaged.*--checkpoint",
+        "later": "version 99, .*version 1\\b",
+        "none": "No such file",
+        ".": "cannot read",
+        "library": "data .*: p4sgd train --resume library DATA$",
+    }.items():
+        assert re.match(f"{re.escape(name)}: .*{says}", line := refused("--resume", name)), line
     done = CliRunner().invoke(main, ["predict", "c", "breast_cancer"])
     assert (done.exit_code, "c: not a model file of p4sgd" in done.stderr) == (2, True)
 
@@ -351,7 +359,7 @@ def test_checkpoints_that_would_overwrite(checkpoint, words, says):
 
 
 def test_data_are_needed_without_a_checkpoint():
-    assert refused("--epochs", 2) == "Missing argument 'DATA'. (see p4sgd train --help)"
+    assert re.match("Missing argument 'DATA'.*p4sgd train --help", refused("--epochs", 2))
 
 
 def test_without_a_checkpoint_there_is_no_hint(monkeypatch):

@@ -1,4 +1,4 @@
-"""What may be wrong where a process is to be one of several is told with what to do."""
+"""How processes were started: what may be wrong is told with a remedy, and the launcher is known again."""
 
 import sys
 from types import SimpleNamespace
@@ -6,15 +6,18 @@ from types import SimpleNamespace
 import pytest
 
 from p4sgd.host.distributed import SINGLE_PROCESS, open_communicator
+from p4sgd.host.distributed.communicator import launch_command
 from p4sgd.host.errors import UserError
 
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 MODULE = "p4sgd.host.distributed.mpi"
+SRUN = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1"}
+MPIEXEC = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_SIZE")
 
 
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch):
-    for name in SIZES:
+    for name in {*SIZES, *SRUN, *MPIEXEC}:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.delitem(sys.modules, MODULE, raising=False)
 
@@ -35,7 +38,7 @@ def test_several_processes_that_were_not_told_to_be_one_job(monkeypatch, name):
 
 
 def test_unknown_launcher():
-    with pytest.raises(UserError, match="no launcher 'slurm'; there are none, mpi"):
+    with pytest.raises(UserError, match="'slurm'; there are none, mpi"):
         open_communicator("slurm")
 
 
@@ -55,7 +58,7 @@ def test_without_mpi4py(monkeypatch, name):
 def test_without_a_library(monkeypatch):
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace())  # whose part MPI cannot be imported
-    with pytest.raises(UserError, match="finds no MPI library"):
+    with pytest.raises(UserError, match=r"no MPI library .*pip install mpich"):
         open_communicator("mpi")
 
 
@@ -63,7 +66,31 @@ def test_without_a_library(monkeypatch):
 def test_mpiexec_of_another_mpi(monkeypatch, name):
     monkeypatch.setenv(name, "4")
     monkeypatch.setitem(sys.modules, MODULE, SimpleNamespace(MpiCommunicator=lambda: SimpleNamespace(size=1)))
-    with pytest.raises(UserError, match="has started 4 processes, but mpi4py's MPI library sees 1"):
+    with pytest.raises(UserError, match=r"mpiexec has started 4 processes, .* sees 1: .*use the mpiexec"):
         open_communicator("mpi")
+    if name not in MPIEXEC:
+        for each in SRUN.items():
+            monkeypatch.setenv(*each)
+        with pytest.raises(UserError, match=r"srun has started 4 processes, .* sees 1: .*--mpi for srun"):
+            open_communicator("mpi")
     monkeypatch.setenv(name, "1")
     assert open_communicator("mpi").size == 1
+
+
+@pytest.mark.parametrize(
+    ("environment", "program"),
+    [
+        ({}, "mpiexec"),
+        (SRUN, "srun"),
+        ({"SLURM_JOB_ID": "7"}, "mpiexec"),
+        *((SRUN | {name: "2"}, "mpiexec") for name in MPIEXEC),
+    ],
+    ids=["mpiexec", "srun", "a Slurm job's script", "MPICH within Slurm", "Open MPI within Slurm"],
+)
+def test_a_command_begins_with_the_launcher_of_this_process(monkeypatch, environment, program):
+    """Within Slurm mpiexec starts its processes through srun, so they have Slurm's variables too."""
+    for each in environment.items():
+        monkeypatch.setenv(*each)
+    command = launch_command(["p4sgd", "train"], SimpleNamespace(rank=1, size=2))
+    assert command == [program, "-n", "2", "p4sgd", "train", "--launcher", "mpi"]
+    assert launch_command(["p4sgd", "train"], SINGLE_PROCESS) == ["p4sgd", "train"]

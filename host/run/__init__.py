@@ -1,0 +1,1 @@
+"""A training run from the request to the model file: plan it, then execute it."""

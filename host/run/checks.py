@@ -1,0 +1,239 @@
+"""Checks of what a command reads and writes, before hours of work: output files, reading options, the cluster file."""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from p4sgd.host.errors import UserError
+
+if TYPE_CHECKING:
+    from p4sgd.host.aggregators.cluster_file import Cluster
+
+__all__ = [
+    "CLUSTER",
+    "check_absent",
+    "check_apart",
+    "check_new_file",
+    "check_new_images",
+    "check_reading",
+    "check_replaces",
+    "find_cluster",
+    "option_name",
+]
+
+CLUSTER = "cluster"
+"""Name of the device that a cluster file describes."""
+
+_OPTION_NAMES = {
+    "file_format": "--format",
+    "header": "--header/--no-header",
+    "ignore_columns": "--ignore-column",
+    "learning_rate": "--lr",
+    "zero_based": "--zero-based/--one-based",
+}
+
+
+def option_name(name: str) -> str:
+    """The command-line option of an argument of `read_dataset` or a field of `TrainingOptions`, for messages."""
+    return _OPTION_NAMES.get(name, f"--{name.replace('_', '-')}")
+
+
+def check_new_file(path: Path | None, *, special: bool = False) -> None:
+    """Refuse a file that could not be written; ``None`` is no file and passes.
+
+    Parameters
+    ----------
+    path
+        The file to write.
+    special
+        Whether a pipe or a device, such as ``/dev/stdout``, is accepted.
+
+    Raises
+    ------
+    UserError
+        If the path exists and is not a file, if its folder does not exist, or if the folder cannot be written to.
+    """
+    if path is None:
+        return
+    if path.exists() and not path.is_file():
+        if special and not path.is_dir():
+            return
+        raise UserError(f"{path}: is not a file that could be written")
+    folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
+    if not folder.is_dir():
+        raise UserError(f"{path}: there is no folder {folder}")
+    if not os.access(folder, os.W_OK | os.X_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise UserError(f"{path}: no permission to write")
+    try:
+        # os.access is not enough: for the administrator it grants every folder, /proc too.
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"{path}: cannot write in {folder} ({error.strerror}): choose another folder") from error
+
+
+def check_replaces(path: Path | None, is_one: Callable[[Path], bool], kind: str) -> None:
+    """`check_new_file` for a file that may replace an older one of its kind, or an empty file, but nothing else.
+
+    Parameters
+    ----------
+    path
+        The file to write; ``None`` is no file and passes.
+    is_one
+        Whether an existing file is of the kind.
+    kind
+        The kind, for the message.
+
+    Raises
+    ------
+    UserError
+        As `check_new_file`, or if the path is a file of another kind.
+    """
+    check_new_file(path)
+    if path is not None and path.exists() and path.stat().st_size and not is_one(path):
+        raise UserError(f"{path}: is there already and no {kind} of p4sgd: choose another name or delete it")
+
+
+def check_absent(path: Path | None, *, overwrite: bool, special: bool = False) -> None:
+    """`check_new_file` for a file that cannot be told from a user's own, so that it is replaced only on request.
+
+    Parameters
+    ----------
+    path, special
+        See `check_new_file`.
+    overwrite
+        Whether an existing file may be replaced.
+
+    Raises
+    ------
+    UserError
+        As `check_new_file`, or if the file exists and is not empty.
+    """
+    check_new_file(path, special=special)
+    if path is not None and path.is_file() and path.stat().st_size and not overwrite:
+        raise UserError(f"{path}: is there already: choose another name, or replace it with --overwrite")
+
+
+def check_new_images(folder: Path | None, workers: int) -> list[Path]:
+    """`check_new_file` for the images of all workers, which may replace older images but nothing else.
+
+    The folder itself need not exist if it can be made. A folder of prepared data is refused.
+
+    Returns
+    -------
+    The files to be written; none without a folder.
+
+    Raises
+    ------
+    UserError
+        As `check_new_file`, or if one of the files is not an image.
+    """
+    from p4sgd.host.image.file import image_file, is_image_file
+    from p4sgd.host.streaming.folder import is_prepared
+
+    if folder is None:
+        return []
+    files = [image_file(folder, worker) for worker in range(workers)]
+    if not folder.exists():
+        check_new_file(folder)
+        return files
+    if is_prepared(folder):
+        raise UserError(f"{folder}: holds prepared data, whose images must stay: choose another folder")
+    for path in files:
+        check_new_file(path)
+        if path.exists() and path.stat().st_size and not is_image_file(path):
+            raise UserError(f"{path}: is there already and no image file of p4sgd: choose another folder or delete it")
+    return files
+
+
+def check_apart(outputs: Iterable[Path | None], inputs: Iterable[str | Path | None] = ()) -> None:
+    """Refuse to write one file twice, or to write over a file that is read.
+
+    Parameters
+    ----------
+    outputs
+        Files to be written; ``None`` is none.
+    inputs
+        What is read: files, names of data sets, ``None``.
+
+    Raises
+    ------
+    UserError
+        If two paths lead to the same file, under whatever names.
+    """
+    taken = {_file(Path(source)): "is read" for source in inputs if source is not None}
+    for path in outputs:
+        if path is None or (path.exists() and not path.is_file()):
+            continue  # a terminal may be both read and written
+        if _file(path) in taken:
+            raise UserError(f"{path}: {taken[_file(path)]} by this command: choose another name for what it writes")
+        taken[_file(path)] = "is written already"
+
+
+def _file(path: Path) -> object:
+    """What all paths to one file have in common: its inode, or the real path where the file does not exist yet."""
+    try:
+        status = path.stat()
+    except OSError:
+        return os.path.realpath(path)
+    return status.st_dev, status.st_ino
+
+
+def check_reading(reading: Mapping[str, Any], sources: Iterable[str | None]) -> None:
+    """Refuse options that apply to none of the data.
+
+    Parameters
+    ----------
+    reading
+        Arguments of `p4sgd.host.data.read_dataset`.
+    sources
+        The data that are read with them, as the user names them; ``None`` is none.
+
+    Raises
+    ------
+    UserError
+        If an option is for other formats, if a file does not exist, or if its format cannot be found out.
+    """
+    from p4sgd.host.data.read import HEEDED, find_format, is_builtin
+
+    given = [name for name, value in reading.items() if name != "file_format" and (value or value is False)]
+    if not given:
+        return
+    heeded: set[str] = set()
+    kinds = []
+    for source in sources:
+        if source is None:
+            continue
+        if reading.get("file_format") is None and is_builtin(source):
+            kinds.append(f"{source} is built in")
+        elif Path(source).is_dir():
+            kinds.append(f"{source} is prepared already")
+        else:
+            file_format, _ = find_format(source, reading.get("file_format"))
+            heeded.update(HEEDED[file_format])
+            kinds.append(f"{source} is {file_format}")
+    for name in given:
+        if name not in heeded:
+            formats = ", ".join(each for each, names in HEEDED.items() if name in names)
+            raise UserError(f"{option_name(name)} is for {formats}, but {' and '.join(kinds)}: leave it out")
+
+
+def find_cluster(device: str, path: Path | None) -> "Cluster | None":
+    """Read the cluster file of the device ``cluster``; ``None`` for other devices, which have none.
+
+    Raises
+    ------
+    UserError
+        If the device needs a file and there is none, if it needs none and there is one, or as `read_cluster`.
+    """
+    from p4sgd.host.aggregators.cluster_file import read_cluster
+
+    if device != CLUSTER:
+        if path is not None:
+            raise UserError(f"--cluster {path} is of no use without --device {CLUSTER}")
+        return None
+    if path is None:
+        raise UserError(f"--device {CLUSTER} needs --cluster FILE.toml, which names its workers and its aggregator")
+    return read_cluster(path)

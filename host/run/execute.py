@@ -1,0 +1,147 @@
+"""Carrying out a training plan: open the device, train, write the model, and say what to do after a failure."""
+
+import contextlib
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from p4sgd.host import devices, training
+from p4sgd.host.devices import Device
+from p4sgd.host.devices.diagnosis import NetworkError
+from p4sgd.host.distributed.communicator import Communicator, launch_command
+from p4sgd.host.run.checks import CLUSTER
+from p4sgd.host.run.plan import TrainingPlan
+from p4sgd.host.streaming.folder import PreparedFolder
+from p4sgd.host.streaming.state import OnProgress
+from p4sgd.host.training import CheckpointFile, EpochRecord, TrainingResult
+from p4sgd.host.training.model_file import save_model
+from p4sgd.hw.spec.config import PRESETS
+
+__all__ = ["Stage", "execute", "resume_advice"]
+
+
+class Stage(Enum):
+    """A stage of a training run, in order."""
+
+    VERIFY = "verify"
+    """The files of a prepared folder are compared with their checksums; left out for other data."""
+    OPEN = "open"
+    """The device is opened: minutes, if a simulator has to be built."""
+    TRAIN = "train"
+    """Epochs are run."""
+    WRITE = "write"
+    """The model is written and the device closed."""
+
+
+def execute(
+    plan: TrainingPlan,
+    *,
+    on_stage: Callable[[Stage], None] | None = None,
+    on_progress: OnProgress | None = None,
+    on_epoch: Callable[[EpochRecord], None] | None = None,
+    on_remark: Callable[[str], None] | None = None,
+    resume_words: Sequence[str] = (),
+) -> TrainingResult:
+    """Carry out a training plan.
+
+    The model is written before the device is closed: closing takes a while, in which the user may press Ctrl-C again.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    on_stage
+        Called when a stage begins.
+    on_progress
+        Called while the files of a prepared folder are verified.
+    on_epoch, on_remark
+        See `p4sgd.host.training.train`.
+    resume_words
+        Options that the advice how to resume repeats, such as ``--json``.
+
+    Raises
+    ------
+    UserError, P4sgdError
+        See `p4sgd.host.training.train`. Notes on the error say how to resume the run, if a checkpoint has something of
+        it, and how to examine the network, if that has failed.
+    KeyboardInterrupt
+        Before the first epoch has ended.
+    """
+    begin = on_stage or (lambda stage: None)
+    request = plan.request
+    if isinstance(plan.data, PreparedFolder):
+        begin(Stage.VERIFY)
+        plan.data.verify(on_progress)
+    begin(Stage.OPEN)
+    device = _open(plan)
+    with (
+        contextlib.closing(device),
+        _note_resume(plan.checkpoint, plan.ranks, resume_words),
+        _note_doctor(device, request.cluster),
+    ):
+        begin(Stage.TRAIN)
+        result = training.train(
+            plan.data,
+            plan.options,
+            device,
+            test=plan.test,
+            on_epoch=on_epoch,
+            on_remark=on_remark,
+            directory=request.images,
+            checkpoint=plan.checkpoint,
+            resume=plan.resume,
+        )
+        begin(Stage.WRITE)
+        if request.out is not None and plan.ranks.rank == 0:
+            save_model(result.model, request.out)
+    return result
+
+
+def _open(plan: TrainingPlan) -> Device:
+    """Open the device; where several processes train together, this one's part of it."""
+    ranks, workers = plan.ranks, plan.options.workers
+    more: dict[str, Any] = dict(plan.request.device_options)
+    if plan.cluster is not None:
+        more["cluster"] = plan.cluster
+    if ranks.size > 1 and plan.device == CLUSTER:
+        more["ranks"] = ranks
+    elif ranks.size > 1:
+        from p4sgd.sim.emulator import RemoteWorkers
+
+        more["remote"] = RemoteWorkers(first=ranks.rank, workers=workers, add=ranks.all_sum)
+        workers //= ranks.size
+    return devices.open_device(plan.device, plan.config, workers, **more)
+
+
+def resume_advice(file: CheckpointFile, ranks: Communicator, words: Sequence[str] = ()) -> str:
+    """How to resume a run that has stopped, with the launcher that had started it."""
+    command = launch_command(["p4sgd", "train", "--resume", str(file.path), *words], ranks)
+    return f"{file.path} has the state after epoch {file.epoch}; to resume: {shlex.join(command)}"
+
+
+@contextlib.contextmanager
+def _note_resume(file: CheckpointFile | None, ranks: Communicator, words: Sequence[str]) -> Iterator[None]:
+    """Add to an error how to resume, if the checkpoint has something of this run."""
+    try:
+        yield
+    except Exception as error:
+        if file is not None and file.epoch:
+            error.add_note(resume_advice(file, ranks, words))
+        raise
+
+
+@contextlib.contextmanager
+def _note_doctor(device: Device, cluster: Path | None) -> Iterator[None]:
+    """Add to an error of the network how to find out more."""
+    try:
+        yield
+    except NetworkError as error:
+        if device.name == CLUSTER:
+            what = f"--cluster {shlex.quote(str(cluster))}"
+        else:
+            names = [name for name, make in PRESETS.items() if make() == device.workers[0].config]
+            what = " ".join([f"--workers {len(device.workers)}", *(f"--config {name}" for name in names[:1])])
+        error.add_note(f"p4sgd doctor --device {device.name} {what} says more")
+        raise

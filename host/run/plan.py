@@ -1,0 +1,250 @@
+"""The plan of a training run: everything that is read, checked and decided before a device is opened."""
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from p4sgd.host.aggregators.cluster_file import Cluster
+from p4sgd.host.data import Dataset, read_dataset
+from p4sgd.host.data.identity import identify
+from p4sgd.host.data.read import is_builtin
+from p4sgd.host.devices import DEVICES
+from p4sgd.host.distributed.communicator import (
+    SINGLE_PROCESS,
+    Communicator,
+    check_same,
+    launcher_program,
+    raise_on_all,
+)
+from p4sgd.host.errors import UserError
+from p4sgd.host.run.checks import (
+    CLUSTER,
+    check_apart,
+    check_new_images,
+    check_reading,
+    check_replaces,
+    find_cluster,
+)
+from p4sgd.host.run.request import TrainingRequest, resume_request
+from p4sgd.host.streaming.folder import FREE_OPTIONS, PreparedFolder, is_prepared, open_prepared
+from p4sgd.host.training.checkpoint import Checkpoint, CheckpointFile, is_checkpoint_file, load_checkpoint
+from p4sgd.host.training.model_file import is_model_file
+from p4sgd.host.training.options import TrainingOptions
+from p4sgd.host.training.preparation import check_memory
+from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+
+__all__ = ["TrainingPlan", "choose_configuration", "make_plan"]
+
+_DEFAULT_DEVICE = "emulator"
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingPlan:
+    """What a training run will do; made by `make_plan`, carried out by `p4sgd.host.run.execute.execute`.
+
+    Parameters
+    ----------
+    request
+        The request, completed from the checkpoint that it resumes.
+    device
+        Name of the device.
+    options
+        All options.
+    fixed
+        Options that the user cannot choose in this run, and what fixes them: ``{"workers": "cluster.toml"}``.
+    config
+        Configuration of the workers; ``None`` if the device says it itself.
+    data
+        The training data, read, or a prepared folder, opened.
+    test
+        The test data, if any.
+    cluster
+        The cluster file's content, for the device ``cluster``.
+    checkpoint
+        The file that keeps the state, if one is wanted.
+    resume
+        The checkpoint that is resumed, if any.
+    ranks
+        The processes that train together.
+    """
+
+    request: TrainingRequest
+    device: str
+    options: TrainingOptions
+    fixed: Mapping[str, str]
+    config: WorkerConfig | None
+    data: Dataset | PreparedFolder = field(repr=False)
+    test: Dataset | None = field(repr=False)
+    cluster: Cluster | None = field(repr=False)
+    checkpoint: CheckpointFile | None = field(repr=False)
+    resume: Checkpoint | None = field(repr=False)
+    ranks: Communicator = field(repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data, to show before the run."""
+        request = self.request
+        paths = {name: getattr(request, name) for name in ("out", "images", "checkpoint", "resume", "cluster")}
+        return {
+            "data": self.data.name,
+            "samples": self.data.samples,
+            "features": self.data.space.count,
+            "test": None if self.test is None else self.test.name,
+            "device": self.device,
+            "ranks": self.ranks.size,
+            "configuration": None if self.config is None else dataclasses.asdict(self.config),
+            "options": self.options.to_json(),
+            "fixed": dict(self.fixed),
+            **{name: None if path is None else str(path) for name, path in paths.items()},
+        }
+
+
+def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) -> TrainingPlan:
+    """Read and check all that a training run needs, and decide what the request leaves open.
+
+    Nothing is written, no device is opened. The files of a prepared folder are not compared with their checksums yet;
+    `p4sgd.host.run.execute.execute` does that.
+
+    Parameters
+    ----------
+    request
+        The request.
+    ranks
+        The processes that train together, all of which call this; rank 0 checks the files to be written.
+
+    Raises
+    ------
+    UserError
+        If something is wrong with the request, with a file that it names, or with the data.
+    """
+    asked, saved, fixed = request, None, {}
+    if asked.resume is not None:
+        saved = load_checkpoint(asked.resume)
+        digest = hashlib.sha256(asked.resume.read_bytes()).hexdigest()
+        check_same(ranks, digest, f"{asked.resume}: is not the same file for all ranks: give all of them the newest")
+        request = resume_request(asked, saved, ranks)
+        fixed = {name: str(asked.resume) for name in request.options if name != "epochs"}
+    raise_on_all(ranks, partial(_check_outputs, request) if ranks.rank == 0 else None)
+    device = request.device or _DEFAULT_DEVICE
+    request = dataclasses.replace(request, device=device)
+    cluster = find_cluster(device, request.cluster if device == CLUSTER else asked.cluster)
+    chosen = dict(request.options)
+    if cluster is not None:
+        chosen["workers"] = _workers(request, f"{request.cluster} has", len(cluster.workers))
+        fixed["workers"] = str(request.cluster)
+    if ranks.size > 1:
+        _check_distributed(device)
+        chosen["workers"] = _workers(request, f"{launcher_program()} has started", ranks.size)
+        fixed["workers"] = launcher_program()
+    check_reading(request.reading, [request.data, request.test])
+    folder = _open_prepared(request, ranks)
+    if folder is not None:
+        fixed = {name: folder.name for name in folder.manifest.options if name not in FREE_OPTIONS} | fixed
+        chosen = folder.options(chosen, set(chosen))
+    options = TrainingOptions(**chosen)
+    images = check_new_images(request.images, options.workers)
+    check_apart([request.out, request.checkpoint, *images], [request.data, request.test, request.options_file])
+    data = _read_training_data(request, ranks, saved) if folder is None else _check_resumed(folder, saved)
+    test = None
+    if request.test is not None:
+        test = read_dataset(request.test, like=data.space, communicator=ranks, **request.reading)
+    config = _configuration(request, device, data, options, saved)
+    if device == "rtl" and config is not None:
+        from p4sgd.sim.cluster.protocol import MEMORY_BITS
+
+        check_memory(data, options, config, 1 << MEMORY_BITS)  # before a simulator is built, which takes minutes
+    if folder is not None and config is not None:
+        folder.check(options, config)
+    return TrainingPlan(
+        request=request,
+        device=device,
+        options=options,
+        fixed=fixed,
+        config=config,
+        data=data,
+        test=test,
+        cluster=cluster,
+        checkpoint=None if request.checkpoint is None else CheckpointFile(request.checkpoint, request.origin()),
+        resume=saved,
+        ranks=ranks,
+    )
+
+
+def choose_configuration(device: str, features: int, workers: int) -> str:
+    """The largest configuration that is quick on the device and in which every worker has a chunk of features."""
+    names = ("u280", "small", "tiny") if device == "emulator" else ("small", "tiny")
+    return next((name for name in names if -(-features // PRESETS[name]().lanes) >= workers), names[-1])
+
+
+def _check_outputs(request: TrainingRequest) -> None:
+    check_replaces(request.out, is_model_file, "model file")
+    check_replaces(request.checkpoint, is_checkpoint_file, "checkpoint")
+
+
+def _workers(request: TrainingRequest, who_has: str, there: int) -> int:
+    """How many workers a run has where that is given: those that are there, unless the request names a number."""
+    wanted = request.options.get("workers", there)
+    if wanted != there:
+        remedy = "leave --workers out" if request.resume is None else "resume it on as many"
+        raise UserError(f"{who_has} {there} workers, this run has {wanted}: {remedy}")
+    return there
+
+
+def _check_distributed(device: str) -> None:
+    """Refuse a device whose workers must all be in one process."""
+    if not DEVICES[device].distributed:
+        able = ", ".join(name for name, kind in DEVICES.items() if kind.distributed)
+        raise UserError(f"the device {device} is for one process: leave --launcher out, or take {able}")
+
+
+def _open_prepared(request: TrainingRequest, ranks: Communicator) -> PreparedFolder | None:
+    """The folder of prepared data that the request names as its data; ``None`` if it names something else."""
+    data = request.data
+    if not data or is_builtin(data) or not Path(data).is_dir():
+        return None
+    if not is_prepared(data):
+        raise UserError(f"{data}: is a folder, but holds no prepared data or not all: p4sgd data prepare makes it")
+    if request.samples is not None or request.images is not None:
+        option = "--samples" if request.images is None else "--images"
+        raise UserError(f"{data}: was prepared as a whole and has its images already: leave {option} out")
+    return open_prepared(Path(data), ranks)
+
+
+def _read_training_data(request: TrainingRequest, ranks: Communicator, saved: Checkpoint | None) -> Dataset:
+    """Read the training data; for a resumed run they must be those of the checkpoint."""
+    if not request.data:
+        raise UserError("there are no data to train on: name a file, a built-in data set or a prepared folder")
+    data = read_dataset(request.data, communicator=ranks, **request.reading)
+    if request.samples is not None and request.samples < data.samples:
+        data = data.take(np.arange(request.samples), f"the first {request.samples} samples of {data.name}")
+    if saved is not None:
+        saved.check_data(identify(data))  # now, because test data are read to match these, and a simulator takes long
+    return data
+
+
+def _check_resumed(folder: PreparedFolder, saved: Checkpoint | None) -> PreparedFolder:
+    if saved is not None:
+        saved.check_data(folder.identity)
+    return folder
+
+
+def _configuration(
+    request: TrainingRequest,
+    device: str,
+    data: Dataset | PreparedFolder,
+    options: TrainingOptions,
+    saved: Checkpoint | None,
+) -> WorkerConfig | None:
+    """The workers' configuration: the checkpoint's, the user's, the workers' own, the folder's, or one that suits."""
+    if saved is not None:
+        return saved.run.config
+    if request.config is None and device == CLUSTER:
+        return None
+    if request.config is None and isinstance(data, PreparedFolder):
+        return data.manifest.config
+    return PRESETS[request.config or choose_configuration(device, data.space.count + options.bias, options.workers)]()

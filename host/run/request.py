@@ -1,0 +1,168 @@
+"""The request for a training run: what a user asks for, and what a checkpoint that is resumed adds to it."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from p4sgd.host.data.read import is_builtin
+from p4sgd.host.distributed.communicator import Communicator, broadcast
+from p4sgd.host.errors import UserError
+from p4sgd.host.run.checks import option_name
+from p4sgd.host.training.checkpoint import Checkpoint
+from p4sgd.hw.spec.config import PRESETS
+
+__all__ = ["TrainingRequest", "resume_request"]
+
+_ANEW = "or train anew without --resume"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRequest:
+    """A request for a training run. What is left out has a default, or comes from the checkpoint that is resumed.
+
+    Parameters
+    ----------
+    data, test
+        Training and test data: a file, the name of a built-in data set, or (``data`` only) a prepared folder.
+    samples
+        Train on so many samples, the first ones; ``None`` for all.
+    reading
+        Arguments of `read_dataset`.
+    options
+        Fields of `TrainingOptions` that the user has given.
+    device
+        Name of the device; ``None`` is the emulator.
+    device_options
+        Further arguments for the device.
+    cluster
+        Cluster file of the device ``cluster``.
+    config
+        Name of the workers' configuration; ``None`` chooses one for the device and the data.
+    out
+        Model file to write.
+    images
+        Folder for the workers' memory images; ``None`` keeps them in memory.
+    checkpoint
+        File that keeps the state after every epoch.
+    resume
+        Checkpoint to resume.
+    options_file
+        File that the options were read from, which must not be overwritten.
+    """
+
+    data: str | None = None
+    test: str | None = None
+    samples: int | None = None
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    device: str | None = None
+    device_options: Mapping[str, Any] = field(default_factory=dict)
+    cluster: Path | None = None
+    config: str | None = None
+    out: Path | None = None
+    images: Path | None = None
+    checkpoint: Path | None = None
+    resume: Path | None = None
+    options_file: Path | None = None
+
+    def origin(self) -> dict[str, Any]:
+        """What a checkpoint keeps of the request beside options and configuration, as plain data."""
+        return {
+            "data": self.data,
+            "test": self.test,
+            "reading": dict(self.reading),
+            "device": self.device,
+            "out": None if self.out is None else str(self.out),
+            "cluster": None if self.cluster is None else str(self.cluster),
+        }
+
+
+def resume_request(request: TrainingRequest, saved: Checkpoint, ranks: Communicator) -> TrainingRequest:
+    """Complete a request from the checkpoint that it resumes.
+
+    Parameters
+    ----------
+    request
+        The request; what it does not name is taken from the checkpoint.
+    saved
+        The checkpoint.
+    ranks
+        The processes that train together; rank 0 decides whether the model file exists.
+
+    Raises
+    ------
+    UserError
+        If the request contradicts the checkpoint, if nothing is left to do, or if the data are gone.
+    """
+    origin, began = saved.origin, saved.run.options.to_json()
+    for name, value in began.items():
+        if name != "epochs" and name in request.options and request.options[name] != value:
+            ours, theirs = _words(name, value), _words(name, request.options[name])
+            raise UserError(f"{saved.path}: this run began {ours}, not {theirs}: leave that out, {_ANEW}")
+    if request.config is not None and PRESETS[request.config]() != saved.run.config:
+        raise UserError(
+            f"{saved.path}: the workers of this run have another configuration than {request.config}: leave --config "
+            f"out, {_ANEW}"
+        )
+    epochs = request.options.get("epochs", began["epochs"])
+    out = _path(request.out, origin.get("out"))
+    missing = broadcast(ranks, out is not None and not out.exists())
+    _check_unfinished(saved, epochs, wanted=missing or request.out is not None)
+    began_reading = origin.get("reading", {})
+    return dataclasses.replace(
+        request,
+        data=request.data or _find(saved, "data"),
+        test=request.test or (None if saved.run.test is None else _find(saved, "test")),
+        reading={
+            name: began_reading.get(name, value) if value is None or value == () else value
+            for name, value in request.reading.items()
+        },
+        options=began | {"epochs": epochs},
+        device=request.device or origin.get("device"),
+        cluster=_path(request.cluster, origin.get("cluster")),
+        out=out,
+        checkpoint=request.checkpoint or saved.path,
+    )
+
+
+def _path(given: Path | None, kept: str | None) -> Path | None:
+    return Path(kept) if given is None and kept is not None else given
+
+
+def _words(name: str, value: Any) -> str:
+    """An option with its value as it stands on the command line: ``with --lr 0.5``."""
+    if isinstance(value, bool):
+        return f"with --{'' if value else 'no-'}{name}"
+    return f"without {option_name(name)}" if value is None else f"with {option_name(name)} {value}"
+
+
+def _check_unfinished(saved: Checkpoint, epochs: int, *, wanted: bool) -> None:
+    """Refuse a run that has ended, unless its model is still ``wanted``."""
+    done = saved.state.epoch
+    if epochs < done:
+        raise UserError(f"{saved.path}: {done} epochs are done, --epochs {epochs} is less: give a larger number")
+    if wanted:
+        return
+    options = dataclasses.replace(saved.run.options, epochs=epochs)
+    if saved.state.out_of_patience(options):
+        raise UserError(
+            f"{saved.path}: this run stopped early after epoch {done}, nothing is left to do: --out MODEL writes the "
+            f"model; for more epochs train anew with more than --patience {options.patience}"
+        )
+    if epochs == done:
+        raise UserError(
+            f"{saved.path}: all {done} epochs are done, nothing is left to do: --epochs with a larger number trains "
+            f"on, --out MODEL writes the model"
+        )
+
+
+def _find(saved: Checkpoint, what: str) -> str:
+    """The name of a checkpoint's data or test data, if they are still there."""
+    name = saved.origin.get(what)
+    option = "DATA" if what == "data" else f"--{what} DATA"
+    if name is None or not (is_builtin(name) or Path(name).exists()):
+        where = "it does not say where its data are" if name is None else f"its data {name} are not there"
+        raise UserError(f"{saved.path}: {where}: name them: p4sgd train --resume {saved.path} {option}")
+    return str(name)

@@ -1,0 +1,141 @@
+"""`make_plan` and `execute` without a command line: what a request leaves open, what is fixed, and what is written."""
+
+import dataclasses
+import json
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.failing_device import FailingDevice
+from support.ranks import run_ranks
+
+from p4sgd.host import devices
+from p4sgd.host.cli.app import main
+from p4sgd.host.data.read import open_source
+from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.run.checks import option_name
+from p4sgd.host.run.execute import Stage, execute
+from p4sgd.host.run.plan import make_plan
+from p4sgd.host.run.request import TrainingRequest
+from p4sgd.host.streaming.make import make_folder
+from p4sgd.host.training import TrainingOptions
+from p4sgd.host.training.model_file import load_model
+from p4sgd.hw.spec.config import PRESETS
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def there():
+    return sorted(path.name for path in Path().rglob("*"))
+
+
+def test_a_plan_writes_nothing_and_its_execution_does():
+    request = TrainingRequest(data="breast_cancer", options={"epochs": 2, "workers": 2}, out=Path("model"))
+    plan = make_plan(request)
+    assert there() == []
+    assert (plan.device, plan.config, plan.options.batch) == ("emulator", PRESETS["small"](), TrainingOptions().batch)
+    assert plan.options.epochs == 2
+    stages, epochs = [], []
+    result = execute(plan, on_stage=stages.append, on_epoch=epochs.append)
+    assert stages == [Stage.OPEN, Stage.TRAIN, Stage.WRITE]
+    assert tuple(epochs) == result.history
+    assert load_model(Path("model")).weights.tolist() == result.model.weights.tolist()
+
+
+def test_a_plan_can_be_shown():
+    shown = make_plan(TrainingRequest(data="iris:1", samples=40, options={"l2": 0.5}, config="tiny")).to_json()
+    assert json.loads(json.dumps(shown)) == shown
+    assert (shown["samples"], shown["features"], shown["ranks"], shown["fixed"]) == (40, 4, 1, {})
+    assert shown["options"] == TrainingOptions(l2=0.5).to_json()
+    assert shown["configuration"] == dataclasses.asdict(PRESETS["tiny"]())
+
+
+def test_a_checkpoint_fixes_all_options_but_epochs():
+    execute(make_plan(TrainingRequest(data="iris:1", options={"epochs": 2, "batch": 24}, checkpoint=Path("c"))))
+    plan = make_plan(TrainingRequest(resume=Path("c"), options={"epochs": 3}))
+    assert set(plan.fixed) == {field.name for field in dataclasses.fields(TrainingOptions)} - {"epochs"}
+    assert set(plan.fixed.values()) == {"c"}
+    assert (plan.options.batch, plan.options.epochs, plan.request.data) == (24, 3, "iris:1")
+    assert plan.checkpoint.path == Path("c")
+    assert len(execute(plan).history) == 3
+    with pytest.raises(UserError, match=r"^c: .*--batch 24, not with --batch 32"):
+        make_plan(TrainingRequest(resume=Path("c"), options={"batch": 32}))
+
+
+def test_a_prepared_folder_fixes_what_it_depends_on():
+    options = TrainingOptions(batch=24, precision=4)
+    make_folder(open_source("breast_cancer"), options, PRESETS["tiny"](), Path("made"))
+    plan = make_plan(TrainingRequest(data="made", options={"precision": 3, "epochs": 1}))
+    assert (plan.options.batch, plan.options.precision, plan.options.planes) == (24, 3, 4)
+    assert plan.config == PRESETS["tiny"]()
+    assert plan.fixed["batch"] == "made"
+    assert not {"precision", "loss", "epochs"} & set(plan.fixed)
+    stages, steps = [], set()
+    execute(plan, on_stage=stages.append, on_progress=lambda step, done, total: steps.add(step.name))
+    assert stages == list(Stage)
+    assert steps == {"CHECK"}
+    (image,) = Path("made").glob("worker0*")
+    content = bytearray(image.read_bytes())
+    content[-1] ^= 1
+    image.write_bytes(content)
+    damaged = make_plan(TrainingRequest(data="made"))
+    with pytest.raises(UserError, match=image.name):
+        execute(damaged)
+
+
+def test_a_cluster_file_and_its_device_need_each_other():
+    Path("cluster.toml").write_text("[aggregator]\n")
+    with pytest.raises(UserError, match=r"^cluster\.toml"):
+        make_plan(TrainingRequest(data="iris:1", device="cluster", cluster=Path("cluster.toml")))
+    with pytest.raises(UserError, match=r"--device cluster needs --cluster"):
+        make_plan(TrainingRequest(data="iris:1", device="cluster"))
+    with pytest.raises(UserError, match=r"--cluster cluster\.toml .*--device cluster"):
+        make_plan(TrainingRequest(data="iris:1", cluster=Path("cluster.toml")))
+
+
+def test_ranks_fix_the_workers_and_train_as_one_process(monkeypatch):
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    for name in ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(ranks):
+        plan = make_plan(request, ranks)
+        return plan, execute(plan)
+
+    np.savez("wide.npz", X=np.random.default_rng(0).normal(size=(40, 20)), y=np.arange(40) % 2)
+    request = TrainingRequest(data="wide.npz", options={"epochs": 2}, config="tiny", out=Path("model"))
+    one = execute(make_plan(dataclasses.replace(request, options={"epochs": 2, "workers": 2}, out=None)))
+    for plan, result in run_ranks(2, run):
+        assert (plan.options.workers, plan.fixed) == (2, {"workers": "srun"})
+        assert result.model.weights.tolist() == one.model.weights.tolist()
+    assert Path("model").exists()
+    with pytest.raises(UserError, match=r"^srun has started 3 workers, this run has 2: leave --workers out"):
+        run_ranks(3, lambda ranks: make_plan(dataclasses.replace(request, options={"workers": 2}), ranks))
+    with pytest.raises(UserError, match=r"rtl .*--launcher.* emulator"):
+        run_ranks(2, lambda ranks: make_plan(dataclasses.replace(request, device="rtl"), ranks))
+
+
+def test_a_failure_is_told_with_the_command_that_resumes(monkeypatch):
+    monkeypatch.setattr(devices, "open_device", lambda name, config, workers: FailingDevice(config, workers, 3))
+    request = TrainingRequest(data="iris:1", options={"epochs": 4}, checkpoint=Path("it's"))
+    with pytest.raises(P4sgdError) as caught:
+        execute(make_plan(request), resume_words=["--json"])
+    (note,) = caught.value.__notes__
+    assert shlex.split(note.rpartition(": ")[2]) == ["p4sgd", "train", "--resume", "it's", "--json"]
+    assert "epoch 2;" in note
+
+
+def test_names_of_options_are_those_of_the_command_line():
+    """Messages name options as the user has to write them."""
+    context = main.commands["train"].make_context("train", ["data"])
+    plain = {field.name for field in dataclasses.fields(TrainingOptions)} - {"bias"}
+    reading = {"file_format", "label_column", "ignore_columns", "header", "delimiter", "zero_based"}
+    found = {param.name: "/".join([*param.opts, *param.secondary_opts]) for param in context.command.params}
+    for name in plain | reading:
+        assert option_name(name) == found[name]
+    assert found["bias"] == "--bias/--no-bias"
