@@ -1,8 +1,8 @@
 """Fixed-point formats, with rounding and saturation as part of the format.
 
-Every number that crosses a boundary of the design has one of the formats named at the end of this module.
-Integers are exact between the three rounding points (see :mod:`p4sgd.hw.spec.run`); the only rounding rule is
-*half up*, ``floor(x + 1/2)``, because it is one adder in hardware.
+Every number that passes between parts of the design has one of the formats at the end of this module. Integers are
+exact between the three rounding points (:mod:`p4sgd.hw.spec.run`). The only rounding rule is *half up*,
+``floor(x + 1/2)``, because it takes one adder in hardware.
 """
 
 from dataclasses import dataclass
@@ -29,8 +29,8 @@ __all__ = [
 ]
 
 IntArray = npt.NDArray[np.int64]
-"""Integers of any of the formats below; 64 bits hold all of them, and every sum the design forms: the widest is a
-worker's dot product, which `WorkerConfig` keeps to 64 bits."""
+"""Integers of the formats below. 64 bits hold all of them and all sums of the design: the widest is a worker's dot
+product, which `WorkerConfig` limits to 64 bits."""
 
 
 def round_half_up(value: IntArray, shift: int) -> IntArray:
@@ -55,10 +55,14 @@ def round_half_up(value: IntArray, shift: int) -> IntArray:
 
 @dataclass(frozen=True)
 class Fixed:
-    """A fixed-point format: ``width`` bits of which ``fraction`` are after the binary point.
+    """A fixed-point format of ``width`` bits with ``fraction`` fraction bits.
 
-    An integer ``i`` of the format stands for the real number ``i * 2**-fraction``. ``fraction`` may exceed
-    ``width``: all numbers of such a format are small.
+    An integer ``i`` of the format stands for the real number ``i * 2**-fraction``. ``fraction`` may exceed ``width``.
+
+    Raises
+    ------
+    ValueError
+        If ``width`` is not 1 to 63.
     """
 
     width: int
@@ -89,7 +93,7 @@ class Fixed:
         return np.clip(value, self.minimum, self.maximum)
 
     def overflows(self, value: IntArray) -> bool:
-        """Whether any integer lies outside the format's range, that is, whether `saturate` would change it."""
+        """Whether any integer lies outside the format's range, so that `saturate` would change it."""
         return bool(np.any((value < self.minimum) | (value > self.maximum)))
 
     def from_real(self, value: npt.ArrayLike) -> IntArray:
@@ -120,7 +124,7 @@ class Fixed:
 
 
 MAX_PRECISION = 8
-"""Most planes a feature may have; a feature value is a `MAX_PRECISION`-bit integer at most."""
+"""Most planes of a feature, which is an integer of so many bits at most."""
 
 WEIGHT = Fixed(32, 23)
 """A weight, ±256 in steps of 1.2e-7; updates saturate and set a sticky flag."""

@@ -1,9 +1,10 @@
-"""The memory image of a worker: where every bit of features, labels and weights lies.
+"""The layout of a worker's memory image: where every bit of features, labels and weights lies.
 
-Engine e has a stream of lines. ``line((t·C + c)·S + k)`` is plane k (most significant first) of chunk c of micro-batch
-t; bit ``b·lanes + j`` of it belongs to lane j of sample 8t + b, bit 0 being the lowest bit of the lowest byte. With
-several memory ports an engine reads an equal part of every line through each, port 0 the lowest banks. Labels are eight
-little-endian int32 a micro-batch, weights one little-endian int32 a feature, chunk by chunk, behind port 0.
+Each engine reads a sequence of lines. Line ``(t·C + c)·S + k`` is plane k (0 is the most significant) of chunk c of
+micro-batch t. Bit ``b·lanes + j`` of a line belongs to lane j of sample 8t + b; bit 0 is the lowest bit of the lowest
+byte. With several memory ports an engine reads an equal part of every line through each, port 0 the lowest banks.
+Labels are eight little-endian int32 for each micro-batch. Weights are one little-endian int32 for each feature, chunk
+by chunk, in the memory of port 0.
 
 The features of a worker are dealt to its engines chunk by chunk: its i-th chunk of ``lanes`` features is chunk
 ``i // engines`` of engine ``i % engines``. Missing features and samples are zeros.
@@ -36,7 +37,12 @@ class ImageLayout:
     samples
         Samples, before padding.
     stored
-        Planes (S).
+        Planes in the image (S).
+
+    Raises
+    ------
+    ValueError
+        If there are no features or no samples.
     """
 
     config: WorkerConfig
@@ -55,7 +61,7 @@ class ImageLayout:
 
     @property
     def padded_features(self) -> int:
-        """Features with padding: C · engines · lanes."""
+        """Features including padding: C · engines · lanes."""
         return self.chunks * self.config.engines * self.config.lanes
 
     @property
@@ -102,16 +108,21 @@ class ImageLayout:
         return gathered.reshape(*values.shape[1:-1], self.padded_features)
 
     def pack_lines(self, q: IntArray) -> npt.NDArray[np.uint8]:
-        """The lines of all memory ports, by definition rather than at speed.
+        """The lines of all memory ports: the definition in NumPy, not a fast implementation.
 
         Parameters
         ----------
         q
-            int64 (samples, features): S-bit features; two's complement when signed.
+            int64 (samples, features): S-bit features; two's complement if signed.
 
         Returns
         -------
         uint8 (engines · ports, T, C, S, 8/ports, lanes/8), the bytes of the image in order.
+
+        Raises
+        ------
+        ValueError
+            If ``q`` has another shape.
         """
         if q.shape != (self.samples, self.features):
             raise ValueError(f"q must have shape {(self.samples, self.features)}, not {q.shape}")
@@ -126,7 +137,7 @@ class ImageLayout:
         return np.ascontiguousarray(np.moveaxis(parts, 4, 1)).reshape(-1, *self.lines_shape)
 
     def unpack_lines(self, lines: npt.NDArray[np.uint8], precision: int, signed: bool) -> IntArray:
-        """The features that a run at ``precision`` planes reads, undoing `pack_lines`.
+        """The features that a run of ``precision`` planes reads: the inverse of `pack_lines`.
 
         Parameters
         ----------
@@ -135,7 +146,7 @@ class ImageLayout:
         precision
             Planes to read (P ≤ S).
         signed
-            Whether the first plane counts negatively.
+            Whether the features are two's complement.
 
         Returns
         -------

@@ -1,8 +1,8 @@
 """The register map of a worker, declared once.
 
-The AXI4-Lite register file of the RTL, the host's access, the emulated worker and the generated documents all read
-this declaration. The first four words are the control block that Vitis fixes for
-an ``ap_ctrl_hs`` kernel (UG1393, "RTL kernel control requirements"); the identification block follows at once.
+The register file of the RTL, the host, the emulated worker and the generated documents use this declaration. The first
+four words are the control block that Vitis requires of an ``ap_ctrl_hs`` kernel (UG1393, "RTL kernel control
+requirements"); the identification block follows.
 """
 
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ MAGIC = int.from_bytes(b"P4SG", "big")
 """First word of the identification block."""
 
 ABI_VERSION = 4
-"""Changes whenever the meaning of an existing register does."""
+"""Raised whenever the meaning of a register changes."""
 
 
 class ModelSource(Enum):
-    """Where a run's first weights come from (``RUN.model_source``)."""
+    """Where the first weights of a run come from (``RUN.model_source``)."""
 
     KEEP = 0
-    """The weights that the last run left on chip; not with more chunks than that run had."""
+    """The weights that the last run left on chip, for no more chunks than that run had."""
     ZERO = 1
     """Zeros."""
     MEMORY = 2
@@ -41,11 +41,11 @@ CTRL = Register(
     (
         Field("start", 0, 1, _W1S, "set by the host to start a run; the worker clears it when it begins"),
         Field("done", 1, 1, _RC, "a run has ended; cleared by reading"),
-        Field("idle", 2, 1, _RO, "no run in progress"),
-        Field("ready", 3, 1, _RC, "a start was taken; cleared by reading"),
+        Field("idle", 2, 1, _RO, "no run is in progress"),
+        Field("ready", 3, 1, _RC, "a start was accepted; cleared by reading"),
     ),
 )
-# 0x004, 0x008 and 0x00C are Vitis' interrupt registers; this kernel is polled and they read as 0.
+# 0x004, 0x008 and 0x00C are Vitis' interrupt registers. This kernel is polled; they read as 0.
 MAGIC_WORD = whole("MAGIC", 0x010, _RO, "0x50345347, 'P4SG'")
 ABI = whole("ABI_VERSION", 0x014, _RO, "version of this register map")
 CONFIG_HASH = whole("CONFIG_HASH", 0x018, _RO, "hash of the worker's configuration")
@@ -69,7 +69,7 @@ SEGMENTS = whole("SEGMENTS", 0x030, _RO, "segments of the loss table")
 STATUS = Register(
     "STATUS",
     0x034,
-    "Sticky flags of all runs since they were cleared",
+    "Sticky flags: set by any run until they are cleared",
     (
         Field("partial_clamped", 0, 1, _W1C, "Round 1 clamped a partial activation"),
         Field("residual_saturated", 1, 1, _W1C, "Round 2 saturated a margin or a residual"),
@@ -77,8 +77,8 @@ STATUS = Register(
         Field("memory_error", 3, 1, _W1C, "a memory response was an error; the run ended, its result is void"),
         Field("network_error", 4, 1, _W1C, "the network did not answer, see GIVEN_UP; the run's result is void"),
         Field("aborted", 5, 1, _W1C, "the host ended the run; its result is void"),
-        Field("not_joined", 6, 1, _W1C, "a run was wanted outside of a job: write JOIN first; it did nothing"),
-        Field("refused", 7, 1, _W1C, "a run was wanted that there cannot be, see FORMAT, CHUNKS, MICRO_BATCHES"),
+        Field("not_joined", 6, 1, _W1C, "a run was started outside of a job and did nothing: write JOIN first"),
+        Field("refused", 7, 1, _W1C, "a run was started with settings out of range: see FORMAT, CHUNKS, MICRO_BATCHES"),
     ),
 )
 FORMAT = Register(
@@ -95,7 +95,7 @@ CHUNKS = whole(
     "CHUNKS",
     0x044,
     _RW,
-    "chunks of each engine in the image (C), 1 to CHUNKS_MAX, with RUN.stale to half of it",
+    "chunks of each engine in the image (C), 1 to CHUNKS_MAX, or to half of it with RUN.stale",
     bits=17,
 )
 MICRO_BATCHES = whole("MICRO_BATCHES", 0x048, _RW, "micro-batches of a mini-batch (B/8), at least 1", bits=16)
@@ -108,7 +108,7 @@ MINI_BATCHES = whole(
 LABEL_MODE = Register(
     "LABEL_MODE",
     0x050,
-    "What the label y is in g = s·psi(s·z - o) - c",
+    "Role of the label y in g = s·psi(s·z - o) - c",
     (
         Field("sign", 0, 1, _RW, "s = -1 where y < 0, else s = 1"),
         Field("offset", 1, 1, _RW, "o = y, else o = 0"),
@@ -121,30 +121,30 @@ RATE = Register(
     "Learning rate / B = mantissa · 2^-exponent",
     (
         Field("mantissa", 0, RATE_MANTISSA.width, _RW, "mantissa"),
-        Field("gradient_shift", 8, 5, _RW, "right shift of Round 3; holds the exponent"),
+        Field("gradient_shift", 8, 5, _RW, "right shift of Round 3; includes the exponent"),
     ),
 )
-SHRINK_FACTOR = whole("SHRINK", 0x058, _RW, "L2: w -= round(w · SHRINK · 2^-24) a mini-batch", bits=SHRINK.width)
-THRESHOLD = whole("THRESHOLD", 0x05C, _RW, "L1: soft threshold a mini-batch, in weight steps", bits=31)
+SHRINK_FACTOR = whole("SHRINK", 0x058, _RW, "L2: w -= round(w · SHRINK · 2^-24) once a mini-batch", bits=SHRINK.width)
+THRESHOLD = whole("THRESHOLD", 0x05C, _RW, "L1: soft threshold once a mini-batch, in weight steps", bits=31)
 PARTIAL_LIMIT = whole("PARTIAL_LIMIT", 0x060, _RW, "largest |partial|: floor((2^31 - 1) / workers)", bits=31)
 RUN = Register(
     "RUN",
     0x064,
-    "What a run does besides training",
+    "Model transfers and staleness of the run",
     (
         Field(
             "model_source",
             0,
             2,
             _RW,
-            "first weights: 0 those on chip (no more chunks than the last run), 1 zeros, 2 the model buffers",
+            "first weights: 0 those on chip (for no more chunks than the last run had), 1 zeros, 2 the model buffers",
         ),
         Field("model_store", 2, 1, _RW, "write the weights to the model buffers at the end"),
         Field("stale", 3, 1, _RW, "a mini-batch's forward pass reads weights that lack one update"),
     ),
 )
 TABLE_SHIFT = whole("TABLE_SHIFT", 0x068, _RW, "log2 of a table segment's width", bits=5)
-TABLE_INDEX = whole("TABLE_INDEX", 0x06C, _STROBE, "segment that the next write of TABLE_INTERCEPT fills", bits=10)
+TABLE_INDEX = whole("TABLE_INDEX", 0x06C, _STROBE, "segment that the next write of TABLE_INTERCEPT stores", bits=10)
 TABLE_SLOPE = whole("TABLE_SLOPE", 0x070, _RW, "slope of that segment", bits=SLOPE.width, signed=True)
 TABLE_INTERCEPT = whole(
     "TABLE_INTERCEPT",
@@ -159,102 +159,113 @@ LABELS_ADDRESS = pair("LABELS_ADDRESS", 0x078, _RW, "byte address of the labels,
 JOB = Register(
     "JOB",
     0x080,
-    "Who the worker is",
+    "The worker's identity in its job; changed only between runs, before JOIN",
     (
         Field("job", 0, 8, _RW, "job number"),
         Field("shard", 8, 5, _RW, "shard index"),
         Field("workers", 16, 6, _RW, "workers of the job, 1 to 32", reset=1),
     ),
 )
-RESEND_CYCLES = whole("RESEND_CYCLES", 0x084, _RW, "cycles without an answer after which a packet is sent again")
+RESEND_CYCLES = whole(
+    "RESEND_CYCLES", 0x084, _RW, "cycles without an answer before a packet is sent again; changed only between runs"
+)
 LOCAL_MAC = pair("LOCAL_MAC", 0x088, _RW, "the worker's MAC address", bits=48)
 PEER_MAC = pair("PEER_MAC", 0x090, _RW, "the aggregator's MAC address", bits=48)
 JOIN = Register(
     "JOIN",
     0x098,
-    "Begin a job: forget all slots; the next AllReduce is slot 0 of the round written. Only while idle",
+    "A write joins the job: it forgets all slots; the next AllReduce uses slot 0 in this round. Only while idle",
     (Field("round", 0, ROUND_BITS, _STROBE, "first round, 1 for a new aggregator"),),
 )
 IN_FLIGHT = Register(
     "IN_FLIGHT",
     0x09C,
-    "Micro-batches of engine 0 between the start of their forward and of their backward pass",
+    "Micro-batches of engine 0 between the start of their forward pass and that of their backward pass",
     (
-        Field("now", 0, 16, _RO, "in this moment"),
-        Field("most", 16, 16, _RO, "most in the last run"),
+        Field("now", 0, 16, _RO, "present number"),
+        Field("most", 16, 16, _RO, "largest number in the last run"),
     ),
 )
 SNAPSHOT = Register(
     "SNAPSHOT",
     0x0A0,
     "Counters of a run in progress",
-    (Field("take", 0, 1, _STROBE, "a write, of whatever value, lets the counters show this moment"),),
+    (Field("take", 0, 1, _STROBE, "a write of any value copies the counters to the registers that show them"),),
 )
 RESEND = Register(
     "RESEND",
     0x0A4,
-    "Resends of a packet that goes without an answer; RESEND_CYCLES · 2^doublings is below 2^31",
+    "When the worker gives up; changed only between runs. RESEND_CYCLES · 2^doublings is below 2^31",
     (
-        Field("limit", 0, 8, _RW, "how many there are before the worker gives up; 0: any number"),
-        Field("doublings", 8, 4, _RW, "how often the time between them doubles"),
+        Field(
+            "limit",
+            0,
+            8,
+            _RW,
+            "resends of a packet before the worker gives up; 0: no limit. If it is lowered during a run, a packet that "
+            "has been sent again more often never reaches it",
+        ),
+        Field("doublings", 8, 4, _RW, "how often the time between resends of a packet doubles"),
     ),
 )
 GIVEN_UP = Register(
     "GIVEN_UP",
     0x0A8,
-    "Since the last join; the worker asks the aggregator about the slot, see ECHO",
+    "Slot given up since the last join; the worker probes the aggregator about it, see ECHO",
     (
-        Field("slot", 0, 12, _RO, "slot that went without an answer"),
-        Field("partial", 12, 1, _RO, "to its PARTIAL, which may never have found a way out; else to its ACK"),
-        Field("given_up", 13, 1, _RO, "there is one; until the next join only probes follow what is on its way"),
-        Field("round", 16, ROUND_BITS, _RO, "its round"),
+        Field("slot", 0, 12, _RO, "slot whose packet had no answer"),
+        Field("partial", 12, 1, _RO, "the packet is its PARTIAL, which may never have been sent; else its ACK"),
+        Field(
+            "given_up", 13, 1, _RO, "a slot was given up; until the next join only a packet under way and probes leave"
+        ),
+        Field("round", 16, ROUND_BITS, _RO, "round of the slot"),
     ),
 )
 ABORT = Register(
     "ABORT",
     0x0AC,
-    "Ends a run as soon as memory allows; what is being stored is stored. The next one needs a JOIN",
-    (Field("abort", 0, 1, _STROBE, "a write, of whatever value, ends it"),),
+    "A write ends the run as soon as memory allows; a model being stored is stored entirely. The next run needs JOIN",
+    (Field("abort", 0, 1, _STROBE, "a write of any value ends the run"),),
 )
 PROBE = Register(
     "PROBE",
     0x0B0,
-    "A write sends a probe; none while another waits to be sent, as behind a link that is down",
+    "A write sends a probe; ignored while another waits to be sent, as on a link that is down",
     (
         Field("slot", 0, 16, _STROBE, "slot to ask about"),
-        Field("number", 16, 8, _STROBE, "number of the probe; that after GIVEN_UP has 0"),
-        Field("broadcast", 24, 1, _STROBE, "to any aggregator; else to that of PEER_MAC"),
+        Field("number", 16, 8, _STROBE, "number of the probe; the probe after GIVEN_UP has 0"),
+        Field("broadcast", 24, 1, _STROBE, "to any aggregator; else to the one of PEER_MAC"),
     ),
 )
 ECHO = Register(
     "ECHO",
     0x0B4,
-    "Answer to the last probe, the host's or the one after GIVEN_UP: number says to which",
+    "Answer to the last probe, the host's or the one after GIVEN_UP; number tells which",
     (
         Field("number", 0, 8, _RO, "number of the probe"),
         Field("verdict", 8, 8, _RO, "checks failed: bit 0 job, 1 workers, 2 shard, 3 slot, 4 source"),
-        Field("port", 16, 8, _RO, "the aggregator's port that it came in through"),
-        Field("version", 24, 4, _RO, "the aggregator's version of the packet"),
-        Field("came", 31, 1, _RO, "the answer is there"),
+        Field("port", 16, 8, _RO, "the aggregator's port that the probe came in through"),
+        Field("version", 24, 4, _RO, "the aggregator's version of the packet format"),
+        Field("came", 31, 1, _RO, "the answer has come"),
     ),
 )
 ECHO_JOB = Register(
     "ECHO_JOB",
     0x0B8,
-    "Likewise",
+    "Job and round in the answer",
     (
         Field("round", 0, ROUND_BITS, _RO, "round of the slot"),
         Field("workers", 16, 8, _RO, "workers of the job; 0 if there is no such job"),
     ),
 )
-ECHO_AGGREGATED = whole("ECHO_AGGREGATED", 0x0BC, _RO, "shards whose partials the slot has")
-ECHO_ACKNOWLEDGED = whole("ECHO_ACKNOWLEDGED", 0x0C0, _RO, "shards that have acknowledged its sums")
-ECHO_SLOTS = whole("ECHO_SLOTS", 0x0C4, _RO, "slots of a job")
+ECHO_AGGREGATED = whole("ECHO_AGGREGATED", 0x0BC, _RO, "bitmap of the shards whose partials the slot has")
+ECHO_ACKNOWLEDGED = whole("ECHO_ACKNOWLEDGED", 0x0C0, _RO, "bitmap of the shards that have acknowledged its sums")
+ECHO_SLOTS = whole("ECHO_SLOTS", 0x0C4, _RO, "slots of a job at the aggregator")
 ECHO_SOURCE = pair("ECHO_SOURCE", 0x0C8, _RO, "the aggregator's own MAC address", bits=48)
-ECHO_EXPECTED = pair("ECHO_EXPECTED", 0x0D0, _RO, "MAC address that this shard should have", bits=48)
+ECHO_EXPECTED = pair("ECHO_EXPECTED", 0x0D0, _RO, "MAC address that the aggregator expects of this shard", bits=48)
 ECHO_CYCLES = whole("ECHO_CYCLES", 0x0D8, _RO, "cycles from the probe to the answer")
 ETHERNET_MAC = pair(
-    "ETHERNET_MAC", 0x0E0, _RW, "the worker's MAC address; the others stand for IPv4 addresses", bits=48
+    "ETHERNET_MAC", 0x0E0, _RW, "the worker's real MAC address; other MAC registers hold IPv4 addresses", bits=48
 )
 NEXT_HOP_MAC = pair(
     "NEXT_HOP_MAC", 0x0E8, _RW, "MAC address that frames to the aggregator go to: a router's, or its own", bits=48
@@ -265,7 +276,7 @@ COUNTERS = counter_block(
     {
         "CYCLES": "cycles of the last run",
         "CYCLES_BUSY": "cycles in which engine 0 took a line",
-        "CYCLES_MEMORY": "cycles in which none had come from memory",
+        "CYCLES_MEMORY": "cycles in which engine 0 waited for a line from memory",
         "CYCLES_NETWORK": "cycles in which it waited for sums from the network",
         "CYCLES_CHAINING": "cycles in which it waited for the backward pass to update the model",
         "CYCLES_DRAIN": "cycles after its last line until the run's end",
@@ -273,11 +284,11 @@ COUNTERS = counter_block(
         "PACKETS_SENT": "packets sent",
         "PACKETS_RESENT": "of those, sent again",
         "PACKETS_RECEIVED": "packets received",
-        "PACKETS_DROPPED": "of those, not acted on",
+        "PACKETS_DROPPED": "of those, dropped",
     }
     | {f"DROPPED_{drop.name}": f"packets dropped: {drop.help}" for drop in DropReason},
 )
-"""Counters of a run. The causes sum to CYCLES, also in a snapshot."""
+"""Counters of a run. The counters CYCLES_… add up to CYCLES, in a snapshot too."""
 
 _ENGINE_BASE = 0x200
 _ENGINE_STRIDE = 0x40
@@ -289,7 +300,7 @@ def engine_counters(engine: int) -> dict[str, Counter]:
         _ENGINE_BASE + _ENGINE_STRIDE * engine + 0x18,
         {
             f"ENGINE{engine}_LINES": f"lines that engine {engine} took",
-            f"ENGINE{engine}_STARVED": f"cycles in which engine {engine} lacked a line, as none had come from memory",
+            f"ENGINE{engine}_STARVED": f"cycles in which engine {engine} waited for a line from memory",
         },
     )
 
@@ -303,7 +314,7 @@ def counters(config: WorkerConfig) -> dict[str, Counter]:
 
 
 def lines_address(engine: int, port: int) -> tuple[Register, Register]:
-    """Byte address of the parts of lines that a port of an engine reads, a multiple of 4096."""
+    """Byte address of the lines, or parts of lines, that a port of an engine reads; a multiple of 4096."""
     return pair(
         f"LINES{engine}_{port}_ADDRESS",
         _ENGINE_BASE + _ENGINE_STRIDE * engine + 8 * port,
@@ -382,7 +393,7 @@ _UDP = (*ETHERNET_MAC, *NEXT_HOP_MAC)
 
 
 def worker_map(config: WorkerConfig) -> RegisterMap:
-    """All registers of a worker; those of `_UDP` only where packets travel in UDP."""
+    """All registers of a worker; ETHERNET_MAC and NEXT_HOP_MAC only if packets travel in UDP."""
     engines = range(config.engines)
     return RegisterMap(
         [
@@ -395,7 +406,7 @@ def worker_map(config: WorkerConfig) -> RegisterMap:
 
 
 def identity(config: WorkerConfig, build_id: int = 0) -> dict[str, int]:
-    """The words of the identification block by register name; RTL and emulator drive these."""
+    """The words of the identification block by register name, as RTL and emulator show them."""
     return {
         "MAGIC": MAGIC,
         "ABI_VERSION": ABI_VERSION,
@@ -410,5 +421,5 @@ def identity(config: WorkerConfig, build_id: int = 0) -> dict[str, int]:
 
 
 def after_reset(config: WorkerConfig, build_id: int = 0) -> Iterator[Register]:
-    """All registers of a worker as a first read finds them: what the worker drives by then is their reset value."""
+    """All registers of a worker as a first read finds them: words that the worker drives count as reset values."""
     return worker_map(config).after_reset(identity(config, build_id) | {"CTRL": CTRL.encode(idle=1)})

@@ -1,14 +1,14 @@
 """The packet in UDP and IPv4, for networks with routers.
 
-What is behind the EtherType of a packet's frame (:mod:`p4sgd.hw.spec.packet`) becomes the payload of a UDP datagram.
-The frame of that is declared once, in `FIELDS`; the codec here, the RTL and the documents come from it.
+The payload of the UDP datagram is the frame of a packet (:mod:`p4sgd.hw.spec.packet`) from behind its EtherType. The
+frame with the datagram is declared once, in `FIELDS`; the codec here, the RTL and the documents come from it.
 
-Endpoint and aggregator know nothing of it. To them an IPv4 address is a number of 48 bits, like a MAC address, and such
-numbers are what LOCAL_MAC, PEER_MAC, MEMBER_MAC, GROUP_MAC and the aggregator's MAC hold:
+Endpoint and aggregator work with 48-bit addresses whether packets travel in UDP or not. In UDP such an address stands
+for an IPv4 address, and LOCAL_MAC, PEER_MAC, MEMBER_MAC, GROUP_MAC and the aggregator's MAC hold these numbers:
 
 ==========================================  ===================================
 a.b.c.d                                     02:00:a:b:c:d
-multicast, 224.0.0.0 to 239.255.255.255     03:00:a:b:c:d, so with the group bit
+multicast, 224.0.0.0 to 239.255.255.255     03:00:a:b:c:d, with the group bit
 255.255.255.255                             ff:ff:ff:ff:ff:ff
 ==========================================  ===================================
 """
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 ETHERNET_BYTES = 14
-"""Bytes of a frame, in UDP or not, from its beginning to behind the EtherType."""
+"""Bytes of a frame up to and including the EtherType, in UDP or not."""
 
 _IP_BYTES = 20
 _UDP_BYTES = 8
@@ -53,19 +53,19 @@ FRAME_BYTES = HEADER_BYTES + packet.FRAME_BYTES - ETHERNET_BYTES
 """Bytes of every frame, without the frame check sequence."""
 
 PORT = 0xC8B5
-"""UDP port of both sides, 51381: one of the dynamic ports, which anybody may use (RFC 6335, section 6)."""
+"""UDP port of both sides, 51381: a dynamic port, free for any use (RFC 6335, section 6)."""
 
 HOST_PREFIX = 0x0200
-"""What stands before an IPv4 address in its number, bits 47..32."""
+"""Bits 47..32 of the number that stands for the IPv4 address of a single host."""
 
 GROUP_PREFIX = 0x0300
-"""The same before a multicast address."""
+"""Bits 47..32 of the number that stands for a multicast address."""
 
 FIRST_GROUP = 224 << 24
-"""The first multicast address (RFC 1112, section 4). None from here on is that of a single host."""
+"""The first multicast address (RFC 1112, section 4). No address from here on is that of a single host."""
 
 MULTICAST_MAC = 0x0100_5E00_0000
-"""MAC address of 224.0.0.0; those of others have their lowest `MULTICAST_MAC_BITS` bits (RFC 1112, section 6.4)."""
+"""MAC address of group 224.0.0.0; other groups put their lowest `MULTICAST_MAC_BITS` bits into it (RFC 1112, 6.4)."""
 
 MULTICAST_MAC_BITS = 23
 
@@ -78,7 +78,7 @@ FIELDS = layout(
     ("ip_header_words", 4, "5: no options"),
     ("ip_tos", 8, "DSCP and ECN; sent as 0"),
     ("ip_length", 16, "bytes from ip_version on, 78"),
-    ("ip_id", 16, "sent as 0: without fragments it says nothing (RFC 6864)"),
+    ("ip_id", 16, "sent as 0: it has a meaning only in fragments (RFC 6864)"),
     ("ip_reserved", 1, "0"),
     ("ip_dont_fragment", 1, "sent as 1"),
     ("ip_more_fragments", 1, "0"),
@@ -91,13 +91,13 @@ FIELDS = layout(
     ("udp_source", 16, "source port; sent as 51381"),
     ("udp_destination", 16, "destination port, 51381"),
     ("udp_length", 16, "bytes from udp_source on, 58"),
-    ("udp_checksum", 16, "0: there is none (RFC 768)"),
+    ("udp_checksum", 16, "0: no checksum (RFC 768)"),
     *((name, bits, text) for name, offset, bits, text in packet.FIELDS if offset >= 8 * ETHERNET_BYTES),
 )
-"""The frame, field by field, in network order: Ethernet, IPv4 (RFC 791), UDP (RFC 768), the packet from version on."""
+"""The fields of the frame in network order: Ethernet, IPv4 (RFC 791), UDP (RFC 768), the packet from its version on."""
 
 HEADER = tuple(field for field in FIELDS if field.offset_bits < 8 * HEADER_BYTES)
-"""The fields before the packet's."""
+"""The fields of `FIELDS` before the packet's own."""
 
 REQUIRED = {
     "ethertype": 0x0800,
@@ -112,21 +112,21 @@ REQUIRED = {
     "udp_length": FRAME_BYTES - ETHERNET_BYTES - _IP_BYTES,
     "udp_checksum": 0,
 }
-"""Fields of the header that must have these values."""
+"""Fields of the header that must have these values in received frames."""
 
 SENT = REQUIRED | {"ip_tos": 0, "ip_id": 0, "ip_dont_fragment": 1, "ip_ttl": 64, "udp_source": PORT}
-"""Fields that are always sent with these values: all but addresses and checksum."""
+"""Fields of the header that have the same value in all frames sent: all but addresses and checksum."""
 
 
 def address_of(ipv4: IPv4Address) -> int:
-    """The number of 48 bits that stands for an IPv4 address."""
+    """The 48-bit number that stands for an IPv4 address."""
     if int(ipv4) == (1 << 32) - 1:
         return BROADCAST
     return (GROUP_PREFIX if ipv4.is_multicast else HOST_PREFIX) << 32 | int(ipv4)
 
 
 def ipv4_of(address: int) -> IPv4Address:
-    """The IPv4 address that a number of 48 bits stands for.
+    """The IPv4 address that a 48-bit number stands for.
 
     Raises
     ------
@@ -140,7 +140,7 @@ def ipv4_of(address: int) -> IPv4Address:
 
 
 def _header(values: Mapping[str, int]) -> bytes:
-    """The header with these fields, the others 0."""
+    """The header with these values of fields; other fields are 0."""
     number = 0
     for field in HEADER:
         number = number << field.bits | values.get(field.name, 0)
@@ -148,35 +148,34 @@ def _header(values: Mapping[str, int]) -> bytes:
 
 
 def ip_sum(values: Mapping[str, int]) -> int:
-    """Sum of the IPv4 header's ten words of 16 bits, with these values of `HEADER`, other fields 0.
+    """Sum of the ten 16-bit words of the IPv4 header with these values of fields; other fields are 0.
 
-    Sums are right modulo 2^16 - 1 (RFC 1071, ones' complement): that of a whole header with its checksum is 0.
+    Modulo 2^16 - 1 it is the ones' complement sum of RFC 1071: 0 for a header with a right checksum.
     """
     header = _header(values)[ETHERNET_BYTES : ETHERNET_BYTES + _IP_BYTES]
     return sum(int.from_bytes(header[byte : byte + 2], "big") for byte in range(0, _IP_BYTES, 2))
 
 
 def encapsulate(frame: bytes, *, ethernet_source: int, next_hop: int) -> bytes:
-    """The frame on the wire for a frame of the core.
+    """The frame on the wire, with a UDP datagram, for a frame of the core.
 
     Parameters
     ----------
     frame
-        64 bytes; its addresses are numbers that stand for IPv4 addresses.
+        64 bytes; its addresses stand for IPv4 addresses.
     ethernet_source
-        The sender's MAC address.
+        The sender's real MAC address.
     next_hop
-        MAC address that a frame for a single host goes to: that of a router, or of the host itself.
+        MAC address that a frame to a single host goes to: that of a router, or of the host itself.
 
     Returns
     -------
-    bytes
-        92 of them.
+    92 bytes.
 
     Raises
     ------
     ValueError
-        If the frame has another length, or an address that is none.
+        If the frame has another length, or an address stands for no IPv4 address.
     """
     if len(frame) != packet.FRAME_BYTES:
         raise ValueError(f"a frame has {packet.FRAME_BYTES} bytes, not {len(frame)}")
@@ -197,10 +196,10 @@ def encapsulate(frame: bytes, *, ethernet_source: int, next_hop: int) -> bytes:
 
 
 def decapsulate(frame: bytes) -> bytes | None:
-    """The core's frame of 64 bytes that is in a frame from the wire; None if there is none.
+    """The core's 64-byte frame in a frame from the wire; None if there is none.
 
-    None is what it says to all but whole datagrams, in 92 bytes, of a single host, for `PORT`, without IPv4 options and
-    without a UDP checksum. MAC addresses, the source port and what routers may change are not looked at.
+    There is one in a frame of 92 bytes with a whole datagram for `PORT` from a single host, without IPv4 options and
+    UDP checksum. MAC addresses, the source port and header fields that routers may change are not checked.
     """
     if len(frame) != FRAME_BYTES:
         return None
