@@ -1,26 +1,26 @@
 /*
  * The protocol of README.md for the model checker spin (spinroot.com): one slot, every order of events.
  *
- * Slots share nothing but the order in which a worker hands their sums on, so one slot says all.
+ * Slots share nothing but the order in which a worker hands on their sums, so one slot is enough.
  *
- * The network is a set: what was sent stays in it, and any packet in it may arrive at any time: soon, late, again or
- * never. So nothing has to be said of loss, repetition, delay and order; a packet that is sent again is there already.
+ * The network is a set: packets that were sent stay in it, and each may arrive at any time: soon, late, again or never.
+ * That covers loss, repetition, delay and reordering. A resend adds nothing, as the packet is in the set already.
  *
- * Checked are
- *   - that no worker takes a wrong sum, and no two FULLs of a round differ: assertions;
- *   - that each worker comes to its end: no invalid end state, no acceptance cycle (see `timers`).
+ * The model checker shows
+ *   - that no worker takes a wrong sum, and no two FULLs of a round differ (assertions);
+ *   - that each worker finishes: no invalid end state, no acceptance cycle (see `timers`).
  *
  * Parameters (spin -a -DNAME=VALUE):
  *   WORKERS     2, 3 or 4
  *   ROUNDS      round numbers, a power of two up to 8; they stand for the 2^16 of the protocol
  *   FIRST       first round; its default lies just before the wrap
- *   OPERATIONS  what each worker does, less than ROUNDS; 0 is without end. Without end, packets are gone once they are
- *               more than ROUNDS / 2 rounds late: the protocol counts on that, with its 2^16 rounds.
- *   RESTART     one worker may forget everything at any time. The host then begins the next job: the same first round,
- *               fresh slots. It comes to the aggregator and to each worker at a time of its own.
- *   FORGETFUL   the published prototypes' aggregator, which does not look at rounds: wrong
- *   MUTANT_...  one rule less: wrong, to see that the rule is needed and that spin finds it
- *   NO_END      do not ask for the end; spin then visits the states of tests/sim/network/test_every_order.py
+ *   OPERATIONS  operations of each worker, less than ROUNDS; 0 is without end. Without end, packets that are more than
+ *               ROUNDS / 2 rounds late are removed: the protocol relies on that, with its 2^16 rounds.
+ *   RESTART     one worker may forget everything at any time. The host then begins the next job, with the same first
+ *               round and fresh slots; the news reaches the aggregator and each worker at different times.
+ *   FORGETFUL   the aggregator of the published prototypes, which ignores rounds: wrong
+ *   MUTANT_...  one rule is missing: wrong, to show that the rule is needed and that spin finds it
+ *   NO_END      do not check that workers finish; spin then visits the states of tests/sim/network/test_every_order.py
  */
 
 #ifndef WORKERS
@@ -61,8 +61,8 @@
 #define ALL (BIT(WORKERS) - 1)
 
 /*
- * A sum is the set of the partials in it: a bit for each job, operation and worker, so no two sets have the same sum.
- * A partial that was added twice leaves a mark of its own.
+ * A sum is the set of the partials in it: one bit for each job, operation and worker, so different sets have different
+ * sums. A partial that is added twice sets the bit TWICE.
  */
 #define GROUP(j, r) ((j) * TAGS + OPERATION(r))
 #define VALUE(j, w, r) (1 << (GROUP(j, r) * WORKERS + (w)))
@@ -73,12 +73,12 @@
 #define PARTIAL 1
 #define ACK 2
 
-#define NO_JOB JOBS /* of a worker that has restarted and was told nothing yet */
+#define NO_JOB JOBS /* job of a worker that has restarted and not joined yet */
 
 typedef Worker {
     byte job;
     byte phase;
-    byte round = FIRST /* of the operation under way, or if idle of the next */
+    byte round = FIRST /* round of the present operation; if idle, of the next */
 };
 
 typedef Slot {
@@ -89,7 +89,7 @@ typedef Slot {
     int sum
 };
 
-/* Packets of a job that were sent by or to a worker: a bit for each round. */
+/* Packets of a job that were sent by or to a worker: one bit for each round. */
 typedef Network {
     byte partials;
     byte acks;
@@ -100,17 +100,17 @@ typedef Network {
 Worker worker[WORKERS];
 Slot slot;
 Network network[JOBS * WORKERS];
-int told[JOBS * TAGS]; /* the sum in the FULLs of each round: one is enough, because they must not differ */
+int told[JOBS * TAGS]; /* the sum in the FULLs of each round; one is enough, as they must not differ */
 bool healed;           /* the network has become a good one */
 bool restarted;
 
-/* These are of no step but the one under way, so they are no part of a state. */
+/* These have a meaning only within a step, so they are no part of a state. */
 hidden byte i;
 hidden byte answer;       /* bitmap of the workers that the aggregator answers */
 hidden byte answer_round;
-hidden byte changed;      /* whether a machine has changed */
+hidden byte changed;      /* whether a state machine has changed */
 
-/* The preprocessor knows no loops. */
+/* The preprocessor has no loops. */
 #if WORKERS == 2
 #define EACH_WORKER(DO) DO(0) DO(1)
 #define ALL_WORKERS(IS) (IS(0) && IS(1))
@@ -127,7 +127,7 @@ hidden byte changed;      /* whether a machine has changed */
 
 #define NET(j, w) network[(j) * WORKERS + (w)]
 
-/* ---- the aggregator's side (spin wants no parameter of an inline to begin a field's name) ---- */
+/* ---- the aggregator's side (spin allows no parameter of an inline to be the beginning of a field's name) ---- */
 
 inline add(in_job, w, in_round) {
     if
@@ -139,14 +139,14 @@ inline add(in_job, w, in_round) {
     answer = (slot.aggregated == ALL -> ALL : 0)
 }
 
-/* Begin a round: the values overwrite the sum. */
+/* Begin a round: the values replace the sum. */
 inline begin_round(in_round) {
     slot.round = in_round;
     slot.aggregated = 0;
     slot.acknowledged = 0;
     slot.sum = 0;
 #if !OPERATIONS
-    /* What is more than ROUNDS / 2 rounds late is gone, and with it what it said. */
+    /* Packets that are more than ROUNDS / 2 rounds late are removed, and what they carried. */
 #define GONE(r) (((r) + ROUNDS / 2 - 1) % ROUNDS)
     for (i : 0 .. WORKERS - 1) {
         NET(slot.job, i).partials = NET(slot.job, i).partials & ~BIT(GONE(in_round));
@@ -164,7 +164,7 @@ inline begin_round(in_round) {
 #define IS_FOREIGN(j) ((j) != slot.job)
 #endif
 
-/* PARTIAL(r) of worker w comes to the aggregator; who is answered FULL(r) is in `answer`. */
+/* PARTIAL(r) of worker w arrives at the aggregator; `answer` is the bitmap of the workers that get FULL(r). */
 inline take_partial(in_job, w, in_round) {
     answer = 0;
     answer_round = in_round;
@@ -201,7 +201,7 @@ inline take_partial(in_job, w, in_round) {
     fi
 }
 
-/* ACK(r) of worker w comes to the aggregator; who is answered CLEAR is in `answer`. */
+/* ACK(r) of worker w arrives at the aggregator; `answer` is the bitmap of the workers that get CLEAR. */
 inline take_ack(in_job, w, in_round) {
     answer = 0;
 #ifdef MUTANT_COUNTS_LATE_ACKS
@@ -236,7 +236,7 @@ inline take_ack(in_job, w, in_round) {
 
 /* ---- the worker's side ---- */
 
-/* Without end, the good network is one for as many operations as the furthest worker has begun. */
+/* Without end, the good network is asked only for the operations that the furthest worker has begun. */
 #define IS_AT_WORK_WITH(v, w) \
     (worker[v].phase != IDLE && worker[v].round == worker[w].round && worker[v].job == worker[w].job)
 #if OPERATIONS
@@ -256,7 +256,7 @@ inline take_ack(in_job, w, in_round) {
 #define IS_MINE(w, j) (worker[w].job == (j))
 #endif
 
-/* FULL(r) comes to worker w. Its sums are handed on at once: there is no other slot to wait for. */
+/* FULL(r) arrives at worker w. Its sums are handed on at once: there is no other slot to wait for. */
 inline take_full(in_job, w, in_round, sums) {
     if
 #ifdef MUTANT_TAKES_ANY
@@ -272,7 +272,7 @@ inline take_full(in_job, w, in_round, sums) {
     fi
 }
 
-/* CLEAR(r) comes to worker w. */
+/* CLEAR(r) arrives at worker w. */
 inline take_clear(in_job, w, in_round) {
     if
 #ifdef MUTANT_TAKES_ANY_CLEAR
@@ -288,12 +288,12 @@ inline take_clear(in_job, w, in_round) {
     fi
 }
 
-/* ---- what may happen at any time, as long as the network is bad: to and from each worker ---- */
+/* ---- what may happen at any time while the network is bad: packets to and from each worker ---- */
 
 #define SEND(set, r) set = set | BIT(r)
 #define IS_SENT(set, r) (!healed && ((set) & BIT(r)))
 
-/* It ends with a statement for nothing: no loop may be the last in a d_step. */
+/* The last statement does nothing: a d_step must not end with a loop. */
 #define SEND_TO_ANSWERED(set, r) \
     for (i : 0 .. WORKERS - 1) { \
         if \
@@ -379,14 +379,14 @@ end:
 /*
  * ---- the end ----
  *
- * At any time the network may become a good one: what is under way is lost, and whatever is sent from then on arrives
- * at once. So each state is asked: do resends alone lead to the end? Timers run out in any order, but one that changed
- * nothing is not tried again until something has changed. If none is left to try before the end, this process is stuck:
- * spin reports an invalid end state. If changes have no end, it reports an acceptance cycle.
+ * At any time the network may become good: packets under way are lost, and all packets sent from then on arrive at once.
+ * So each state is checked: do resends alone lead to the end? Timers expire in any order, but one that changed nothing
+ * does not expire again until something has changed. If none is left to expire before the end, this process is stuck,
+ * and spin reports an invalid end state. If changes never end, it reports an acceptance cycle.
  *
- * That is enough for any network that keeps delivering something of what is sent again and again, late packets or not.
- * Machines only go forward, so they stop changing at some time. If that were before the end, some resend would change a
- * machine, and so would its repetitions, of which one arrives, as does one of the answers.
+ * That is enough for any network that sometimes delivers a packet that is sent again and again, late packets or not.
+ * State machines only go forward, so they stop changing at some time. If that were before the end, some resend would
+ * change one of them; so would its repetitions, of which one arrives, and so does one of the answers.
  */
 
 byte quiet; /* bitmap of workers whose timers have changed nothing since the last change */
@@ -449,7 +449,7 @@ accept:
 }
 #endif
 
-/* ---- beginning, and beginning anew ---- */
+/* ---- joining a job, and restarts ---- */
 
 #define FRESH_SLOT(j) \
     slot.job = j; \

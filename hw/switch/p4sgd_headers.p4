@@ -48,13 +48,13 @@ const bit<4> CLEAR = 4;
 const bit<4> PROBE = 5;
 const bit<4> ECHO = 6;
 
-// Multicast groups: that of other protocols, and the upper bits of a job's, its place being the lower
+// Multicast groups: for other protocols; for jobs, the upper bits (the lower bits are the job's place)
 const bit<16> FLOOD_GROUP = 16;
 const bit<13> JOB_GROUPS = 1;
-// Replication number of their nodes
+// Replication ID of the nodes of all groups
 const bit<16> NODE_RID = 1;
 
-// Why a frame is dropped, from the check that is made first on
+// Reasons for dropping a frame, in the order of the checks
 const outcome_t DROPPED_RUNT = 0; // shorter than a packet
 const outcome_t DROPPED_LONG = 1; // longer than a packet
 const outcome_t DROPPED_ETHERTYPE = 2; // of another protocol
@@ -70,7 +70,7 @@ const outcome_t DROPPED_SOURCE = 11; // from another MAC address than the shard'
 const outcome_t DROPPED_STALE = 12; // of a round that is over or cannot have begun
 const outcome_t DROPPED_DUPLICATE = 13; // repeating what is already known
 
-// What becomes of the others
+// Outcomes of frames that are not dropped
 const outcome_t ADDED = 16;
 const outcome_t FULL_TO_ALL = 17;
 const outcome_t FULL_TO_ONE = 18;
@@ -79,14 +79,14 @@ const outcome_t CLEAR_TO_ALL = 20;
 const outcome_t CLEAR_TO_ONE = 21;
 const outcome_t ECHOED = 22;
 
-// What a probe is told that a packet like it fails
+// Checks that a packet fails, as bits of a verdict
 const verdict_t FAILS_JOB = 1;
 const verdict_t FAILS_WORKERS = 2;
 const verdict_t FAILS_SHARD = 4;
 const verdict_t FAILS_SLOT = 8;
 const verdict_t FAILS_SOURCE = 16;
 
-// Values of ECHO, value0 is the probe's own
+// Values of ECHO; value0 is the probe's number
 #define ECHO_VERDICT value1
 #define ECHO_PORT value2
 #define ECHO_ACKNOWLEDGED value3

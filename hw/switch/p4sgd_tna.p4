@@ -1,14 +1,15 @@
 // The switch's side of the AllReduce protocol (hw/net) for Tofino, architecture TNA.
 //
-// A packet passes once and touches each register once. The steps below need one another's results, so each is a stage:
-//   0  look up: who is the packet from, by its job and shard, and is it well-formed?
-//   1  compare: what of it differs from what it should be?
-//   2  admit: do all checks pass? If so, read the slot's round, and write it if a new one begins
+// A packet passes the pipeline once and accesses each register once. Each step needs the result of the one before, so
+// each is a stage:
+//   0  look up the job and the shard's worker; is the packet well-formed?
+//   1  compare its fields with what they should be
+//   2  admit: do all checks pass? If so, read the slot's round, and write it if a new round begins
 //   3  subtract the rounds
-//   4  read and write the shards whose partials the slot has
-//   5  compare: was the shard there, are others missing?
-//   6  read and write the shards that have acknowledged; sums
-//   7  compare: likewise; sums
+//   4  read and update the bitmap of shards whose partials the slot has
+//   5  compare: was the shard in it, are others missing?
+//   6  read and update the bitmap of shards that have acknowledged; sums
+//   7  compare in the same way; sums
 //   8  decide on the answer; the rest of the sums
 
 #include <core.p4>
@@ -17,15 +18,16 @@
 #include "p4sgd_headers.p4"
 #include "p4sgd_sizes.p4"
 
-// A copy is left out where the exclusion says only if the packet has the number of the group's nodes, or 0.
+// Tofino prunes copies to the excluded port only if the packet's replication ID is that of the group's nodes, or 0.
+// Answers have another ID, so that no copy of them is pruned.
 const bit<16> OTHER_RID = NODE_RID + 1;
 
 typedef bit<(SLOT_BITS + 3)> address_t;
 
-// Bits of a slot number that are 0 where there is such a slot
+// Bits that are 0 in every valid slot number
 const bit<16> SLOT_MASK = (bit<16>) (65536 - SLOTS);
 
-// What a packet is by its own bytes
+// What a packet is, by its own bytes
 typedef bit<4> kind_t;
 const kind_t HAS_OTHER_VERSION = 0;
 const kind_t HAS_RESERVED_BITS = 1;
@@ -38,7 +40,7 @@ const kind_t IS_OTHER = 6;
 // What an admitted packet asks of its slot
 typedef bit<4> request_t;
 const request_t NOTHING = 0;
-const request_t TAKE_FIRST = 1; // PARTIAL of the job's first round, also if the slot is fresh
+const request_t TAKE_FIRST = 1; // PARTIAL of the job's first round; the slot may be fresh
 const request_t TAKE = 2;
 const request_t CONFIRM = 3;
 const request_t LOOK = 4;
@@ -61,22 +63,22 @@ struct headers_t {
 }
 
 struct metadata_t {
-    mac_t mac; // the aggregator's own
+    mac_t mac; // the aggregator's own address
     kind_t kind;
     // The packet's job
     bit<1> is_served;
     place_t place;
-    generation_t generation; // slots of another one are fresh
+    generation_t generation; // slots of another generation are fresh
     round_t before; // the round before the job's first
     bit<8> workers;
     bitmap_t everyone;
     mac_t group_mac;
-    // The worker that the packet's shard belongs to
+    // The worker of the packet's shard
     bit<1> is_member;
     bitmap_t member_bitmap;
     mac_t member_mac;
     PortId_t member_port;
-    // 0 where the packet is as it should be
+    // Differences from what the packet should have; 0 if there is none
     mac_t destination_off;
     mac_t source_off;
     bit<8> workers_off;
@@ -87,25 +89,25 @@ struct metadata_t {
     request_t request;
     step_t step;
     round_t round_before; // the packet's round less 1
-    round_t since_before; // rounds from before the job's first to the packet's
+    round_t since_before; // the packet's round less `before`
     bit<32> tag; // the packet's round, then the generation
-    bit<32> tag_before; // likewise, of the round before
+    bit<32> tag_before; // the round before the packet's, then the generation
     bit<32> carried; // the slot's tag
-    bit<32> since; // tag less carried: rounds from the slot's to the packet's, then 0 if the slot is of this generation
-    bitmap_t others; // shards but the packet's
+    bit<32> since; // tag less carried: difference of the rounds, then 0 if the slot is of this generation
+    bitmap_t others; // all shards but the packet's
     bitmap_t aggregated;
     bitmap_t seen; // the packet's bit, if the slot has its shard's partial
     bitmap_t missing; // other shards whose partials the slot lacks
     bitmap_t acknowledged;
     bitmap_t repeated; // the packet's bit, if its shard has acknowledged
-    bitmap_t unacknowledged; // other shards that have not
+    bitmap_t unacknowledged; // other shards that have not acknowledged
     verdict_t verdict;
     outcome_t outcome; // of a packet that is dropped
 }
 
 struct slot_tags_t {
     bit<32> carried; // round and generation
-    bit<32> first; // those of the job's first round: tells generations apart
+    bit<32> first; // the tag of the job's first round, once it has begun in this slot: tells generations apart
 }
 
 parser IngressParser(
@@ -125,7 +127,7 @@ parser IngressParser(
     }
     state parse_p4sgd {
         packet.extract(hdr.p4sgd);
-        // What no table may have set
+        // Defaults for fields that no table may set
         meta.is_served = 0;
         meta.workers = 0;
         meta.is_member = 0;
@@ -135,7 +137,7 @@ parser IngressParser(
     }
 }
 
-// One value of all slots: the first partial of a round overwrites it, the others are added.
+// One of the eight sums, for all slots: the first PARTIAL of a round overwrites it, the others are added.
 control Sum(inout bit<32> value, in address_t address, in step_t step, in bitmap_t seen) {
     Register<bit<32>, address_t>(JOBS * SLOTS) sums;
 
@@ -188,7 +190,7 @@ control Sum(inout bit<32> value, in address_t address, in step_t step, in bitmap
     }
 }
 
-// Tables of a stage must not write parts of the same container, and those of stage 0 write these.
+// Tables of one stage must not write to the same PHV container, and those of stage 0 write these fields.
 @pa_solitary("ingress", "meta.kind")
 @pa_solitary("ingress", "meta.place")
 @pa_solitary("ingress", "meta.is_served")
@@ -210,8 +212,8 @@ control SwitchIngress(
     action flood() {
         ig_tm_md.mcast_grp_a = FLOOD_GROUP;
         ig_tm_md.rid = NODE_RID;
-        ig_tm_md.level2_exclusion_id = ig_intr_md.ingress_port; // back where it came from it does not go
-        meta.port_off = 1; // it is for other ports than its own
+        ig_tm_md.level2_exclusion_id = ig_intr_md.ingress_port; // never back to its own port
+        meta.port_off = 1; // it goes to other ports
     }
     action drop() {
         ig_dprsr_md.drop_ctl = 1;
@@ -227,7 +229,7 @@ control SwitchIngress(
 
     action set_mac(mac_t mac) {
         meta.mac = mac;
-        ig_tm_md.bypass_egress = 1; // there is nothing left to do
+        ig_tm_md.bypass_egress = 1; // the egress pipeline has nothing to do
     }
     table own {
         actions = { set_mac; }
@@ -251,7 +253,7 @@ control SwitchIngress(
         meta.everyone = everyone;
         meta.group_mac = group_mac;
     }
-    // The last job that was served stays noted: the next one needs another generation.
+    // The entry of the last job stays: it holds the generation that the next job must not have.
     action retire(generation_t generation) { }
     table jobs {
         key = { hdr.p4sgd.job: exact @name("job"); }
@@ -319,7 +321,7 @@ control SwitchIngress(
 
     Register<slot_tags_t, address_t>(JOBS * SLOTS, {0, 0}) tags; // no generation is 0
 
-    // The first round begins in a fresh slot, and again after all others.
+    // The first round begins in a fresh slot, and again when round numbers have wrapped.
     RegisterAction<slot_tags_t, address_t, bit<32>>(tags) taking_first = {
         void apply(inout slot_tags_t slot, out bit<32> carried) {
             carried = slot.carried;
@@ -405,7 +407,7 @@ control SwitchIngress(
     action judge(verdict_t verdict) {
         meta.verdict = verdict;
     }
-    // Where the shard is wrong its address is not told.
+    // If the shard is wrong, an echo must not tell its address.
     action judge_stranger(verdict_t verdict) {
         meta.verdict = verdict;
         meta.member_mac = 0;
@@ -712,7 +714,7 @@ control SwitchIngress(
         if (!hdr.p4sgd.isValid()) {
             forwarding.apply();
             if (meta.port_off == 0) {
-                drop(); // its station has seen it already
+                drop(); // never back to its own port
             }
         } else {
             jobs.apply();

@@ -14,20 +14,20 @@ struct headers_t {
 }
 
 struct metadata_t {
-    mac_t mac; // the aggregator's own
+    mac_t mac; // the aggregator's own address
     // The packet's job
     bool is_served;
     place_t place;
-    generation_t generation; // slots of another one are fresh
+    generation_t generation; // slots of another generation are fresh
     round_t before; // the round before the job's first
     bit<8> workers;
-    bitmap_t everyone;
+    bitmap_t everyone; // all shards of the job
     mac_t group_mac;
-    // The worker that the packet's shard belongs to
+    // The worker of the packet's shard
     bitmap_t member_bitmap;
     mac_t member_mac;
     port_t member_port;
-    // What becomes of the packet
+    // The result
     verdict_t verdict;
     outcome_t outcome;
 }
@@ -46,7 +46,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
     }
 }
 
-// Which checks of those that depend on its job would a packet fail?
+// Finds which of the checks that depend on its job a packet fails.
 control Membership(in headers_t hdr, inout metadata_t meta, in port_t port) {
     action serve(
         place_t place,
@@ -65,7 +65,7 @@ control Membership(in headers_t hdr, inout metadata_t meta, in port_t port) {
         meta.group_mac = group_mac;
     }
 
-    // The last job that was served stays noted: the next one needs another generation.
+    // The entry of the last job stays: it holds the generation that the next job must not have.
     action retire(generation_t generation) { }
 
     table jobs {
@@ -102,7 +102,7 @@ control Membership(in headers_t hdr, inout metadata_t meta, in port_t port) {
             members.apply();
             if (meta.member_bitmap == 0 || hdr.p4sgd.bitmap != meta.member_bitmap) {
                 meta.verdict = meta.verdict | FAILS_SHARD;
-                meta.member_mac = 0; // a probe is not told
+                meta.member_mac = 0; // an echo must not tell it
             } else if (hdr.ethernet.source != meta.member_mac || port != meta.member_port) {
                 meta.verdict = meta.verdict | FAILS_SOURCE;
             }
@@ -110,8 +110,8 @@ control Membership(in headers_t hdr, inout metadata_t meta, in port_t port) {
     }
 }
 
-// The slots of all jobs. A slot that no packet of the job's generation has begun a round in is fresh: it counts as
-// the round before the first, over. So nothing needs to be cleared when a job begins.
+// The slots of all jobs. A slot in which no packet of the job's generation has begun a round is fresh: it counts as
+// finished, in the round before the job's first. So nothing needs to be cleared when a job begins.
 control Slots(inout headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(JOBS * SLOTS) rounds; // generation, then round
     register<bitmap_t>(JOBS * SLOTS) aggregated_shards;
@@ -121,7 +121,7 @@ control Slots(inout headers_t hdr, inout metadata_t meta) {
     bit<32> address = (bit<32>) (meta.place ++ hdr.p4sgd.slot[SLOT_BITS - 1:0]);
     bit<32> generation_and_round = 0;
     round_t round = 0;
-    bitmap_t aggregated = 0; // none in a fresh slot only
+    bitmap_t aggregated = 0; // empty only in a fresh slot
     bitmap_t acknowledged = 0;
 
     action begin_round() {
@@ -238,7 +238,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     Membership() membership;
     Slots() slots;
 
-    // Frames by outcome (5 bits), those of each job apart: 32 numbers for frames of none, then 32 for each place.
+    // Frames by outcome (5 bits), counted separately for each job: 32 counters for frames of no job, then 32 a place.
     counter(32 * (JOBS + 1), CounterType.packets) outcomes;
 
     action set_mac(mac_t mac) {
@@ -297,7 +297,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         hdr.p4sgd.value7 = 0;
     }
 
-    // Round, bitmap and acknowledged shards are the slot's already.
+    // Round, bitmap and acknowledged shards have been set from the slot.
     action echo() {
         hdr.ethernet.destination = hdr.ethernet.source;
         hdr.ethernet.source = meta.mac;
@@ -313,7 +313,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     }
 
     apply {
-        mark_to_drop(standard); // where nothing else is said
+        mark_to_drop(standard); // unless a later statement sets a port or a group
         if (!hdr.ethernet.isValid()) {
             return;
         }
@@ -323,7 +323,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         }
         own.apply();
 
-        // The checks, in the order of the numbers of what they drop
+        // The checks, in the order of DROPPED_...
         bool is_probe = hdr.p4sgd.type == PROBE;
         if (!hdr.p4sgd.isValid()) {
             meta.outcome = standard.packet_length < FRAME_BYTES ? DROPPED_RUNT : DROPPED_LONG;
@@ -377,7 +377,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
 control SwitchEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     apply {
         if (hdr.ethernet.ethertype != ETHERTYPE && standard.egress_port == standard.ingress_port) {
-            mark_to_drop(standard); // it was seen there already
+            mark_to_drop(standard); // never back to its own port
         }
     }
 }
