@@ -1,4 +1,4 @@
-"""What is wrong with the network of a cluster: every worker's way to the aggregator and back, tried and judged."""
+"""Diagnosis of a cluster's network: every worker's path to the aggregator and back is tried and judged."""
 
 from p4sgd.host.doctor.examination import examine
 from p4sgd.host.doctor.finding import Examination, Finding, Result

@@ -1,9 +1,4 @@
-"""AllReduces of all workers, tried with a small job of which the exact result is known.
-
-A small job of which the exact result is known.
-
-AllReduces of all workers, tried with a small job.
-"""
+"""A check of AllReduce: a small training job whose exact weights are known."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,8 +22,8 @@ from p4sgd.sim import golden
 __all__ = ["SelfTest", "examine_allreduce"]
 
 
-_PATIENCES = 50
-"""Longest time of a run, by the patience of a worker."""
+_TIMEOUT_PATIENCES = 50
+"""Timeout of a run, as a multiple of the time after which a worker gives up."""
 
 _FEATURES = FeatureFormat(stored=4, precision=4, signed=False)
 _LOSS = "squared"
@@ -36,7 +31,7 @@ _LOSS = "squared"
 
 @dataclass(frozen=True)
 class _Image:
-    """A worker's slice of the job's data; ``q`` are features, int64 (8, features)."""
+    """A worker's slice of the job's data. ``q`` holds the features, int64 (8, features)."""
 
     layout: ImageLayout
     signed: bool
@@ -44,13 +39,13 @@ class _Image:
     q: IntArray
 
     def lines(self, number: int) -> npt.NDArray[np.uint8]:
-        """As `p4sgd.host.devices.session.WorkerImage` has it."""
+        """As `p4sgd.host.devices.session.WorkerImage.lines`."""
         result: npt.NDArray[np.uint8] = self.layout.pack_lines(self.q)[number]
         return result
 
 
 class SelfTest:
-    """A job whose runs are one AllReduce each, loaded into the workers.
+    """A training job of one micro-batch, loaded into the workers. Each run is one AllReduce.
 
     Parameters
     ----------
@@ -60,7 +55,7 @@ class SelfTest:
     Attributes
     ----------
     weights : list of int64 arrays
-        What the golden model makes of the runs so far, for each worker.
+        Weights of each worker after the runs so far, by the golden model.
     """
 
     def __init__(self, device: Device, session: Session) -> None:
@@ -83,7 +78,8 @@ class SelfTest:
         P4sgdError
             As `Session.run`.
         """
-        counters = self._session.run(self._source, timeout_s=_PATIENCES * self._session.network.patience_s).counters
+        timeout_s = _TIMEOUT_PATIENCES * self._session.network.patience_s
+        counters = self._session.run(self._source, timeout_s=timeout_s).counters
         self._source = ModelSource.KEEP
         features, labels = [image.q for image in self._images], self._images[0].labels.astype(np.int64)
         self.weights = golden.train(features, labels, self.weights, self._table, self._settings).weights
@@ -91,7 +87,7 @@ class SelfTest:
 
 
 def _images(configs: Sequence[WorkerConfig]) -> list[_Image]:
-    """A chunk of features for every engine, and labels of −1 and 1."""
+    """Random images with one chunk of features for every engine, and labels −1 and 1."""
     rng = np.random.default_rng(0)
     labels = rng.choice(LABEL.from_real([-1.0, 1.0]), BANKS).astype(np.int32)
     sizes = [config.engines * config.lanes for config in configs]
@@ -107,7 +103,7 @@ def _images(configs: Sequence[WorkerConfig]) -> list[_Image]:
 
 
 def _settings(images: Sequence[_Image]) -> RunSettings:
-    """A learning rate of which the weights change in every run and stay small, for any number of features."""
+    """Settings with a learning rate at which the weights change in every run and stay small, for any size."""
     features = sum(image.layout.features for image in images)
     return RunSettings(
         features=_FEATURES,
@@ -122,41 +118,41 @@ def _settings(images: Sequence[_Image]) -> RunSettings:
 
 
 _RUNS = 48
-"""Of two workers that lose 30 % of all frames each way, one that is in the group seems not to be in 72 % of the runs:
-in so many of them once in 7 million times."""
+"""Enough runs not to blame the group by mistake: with two workers that lose 30 % of all frames each way, a single run
+makes a worker look as if it got no multicast in 72 % of the cases, and all runs do so once in 7 million times."""
 
 _CHECK = "allreduce"
 
 
-def examine_allreduce(session: Session, trial: SelfTest, aggregator: Controller | None) -> list[Finding]:
-    """Run a job of one micro-batch many times, and compare its weights with the golden model's.
+def examine_allreduce(session: Session, self_test: SelfTest, aggregator: Controller | None) -> list[Finding]:
+    """Run the self-test many times, and compare its weights with the golden model's.
 
-    A worker that gets nothing of what is sent to all trains all the same, slowly: it sends everything again, and the
-    aggregator answers to it alone. So a worker gets what is sent to all if in some run it sent less often again than
-    for the first time: something was answered that was not sent again.
+    A worker that does not receive multicast frames still trains, slowly: it sends everything again, and the aggregator
+    answers it alone. So a worker is known to receive multicast frames if in some run it made fewer resends than first
+    sends, because some packet was answered without being resent.
 
     Parameters
     ----------
-    session, trial
+    session, self_test
         A session on the cluster, and the job, which has not run yet.
     aggregator
-        The aggregator, if it can be read.
+        Controller of the aggregator, if there is one.
 
     Returns
     -------
-    Findings ``allreduce`` and ``weights`` of every worker; one of all together if a run fails.
+    Findings ``allreduce`` and ``weights`` of every worker, or one ``allreduce`` of all together if a run fails.
     """
     sent, resent = np.zeros((2, session.workers), np.int64)
-    hears = np.zeros(session.workers, bool)
+    receives = np.zeros(session.workers, bool)
     before = None if aggregator is None else aggregator.counters()
     for run in range(_RUNS):
         try:
-            counters = trial.run()
+            counters = self_test.run()
         except P4sgdError as error:
             return [Finding(None, _CHECK, Result.FAILED, {"runs": run}, str(error))]
         again = np.array([worker["PACKETS_RESENT"] for worker in counters])
         total = np.array([worker["PACKETS_SENT"] for worker in counters])
-        hears |= again < total - again
+        receives |= again < total - again
         sent += total
         resent += again
     answered: dict[str, int] = {}
@@ -165,32 +161,32 @@ def examine_allreduce(session: Session, trial: SelfTest, aggregator: Controller 
         names = [name for name in ("FULLS_TO_ONE", "CLEARS_TO_ONE") if name in after]
         answered = {f"aggregator_{name.lower()}": after[name] - before[name] for name in names}
     evidence = [{"packets": int(sent[i]), "sent_again": int(resent[i])} | answered for i in range(session.workers)]
-    weights = zip(session.read_weights(), trial.weights, strict=True)
+    weights = zip(session.read_weights(), self_test.weights, strict=True)
     return [
-        *(_judge(worker, hears, each) for worker, each in enumerate(evidence)),
+        *(_judge(worker, receives, each) for worker, each in enumerate(evidence)),
         *(_compare(worker, *each) for worker, each in enumerate(weights)),
     ]
 
 
-def _judge(worker: int, hears: npt.NDArray[np.bool_], evidence: dict[str, int]) -> Finding:
-    if not hears[worker]:
+def _judge(worker: int, receives: npt.NDArray[np.bool_], evidence: dict[str, int]) -> Finding:
+    if not receives[worker]:
         return Finding(
             worker,
             _CHECK,
             Result.FAILED,
             evidence,
-            "nothing that the aggregator sends to all comes to it, only what is sent to it alone",
-            "see that the job's ports at the aggregator have that of the worker, and that switches on the way forward "
+            "it receives no multicast frames of the aggregator, only those that are sent to it alone",
+            "check that the job's ports at the aggregator include the worker's, and that switches on the way forward "
             "the group address to it",
         )
-    if evidence["sent_again"] and hears.all():  # else the others only had to wait for one that hears nothing
+    if evidence["sent_again"] and receives.all():  # otherwise the others only waited for one that receives nothing
         return Finding(
             worker,
             _CHECK,
             Result.WARNING,
             evidence,
-            f"it sent {evidence['sent_again']} of {evidence['packets']} packets again, which none should need",
-            "check the links for bit errors, and that an answer takes less than RESEND_CYCLES",
+            f"it sent {evidence['sent_again']} of {evidence['packets']} packets again, which should not be necessary",
+            "check the links for bit errors, and that answers take less than RESEND_CYCLES",
         )
     return Finding(worker, _CHECK, Result.PASSED, evidence)
 
@@ -205,6 +201,6 @@ def _compare(worker: int, weights: IntArray, expected: IntArray) -> Finding:
         "weights",
         Result.FAILED,
         evidence,
-        f"{wrong} of its {weights.size} weights are not those of the exact model",
-        "see that no other device changes or sends packets of this job; then suspect the board and its memory",
+        f"{wrong} of its {weights.size} weights differ from those of the exact model",
+        "check that no other device changes or sends packets of this job; then suspect the board and its memory",
     )

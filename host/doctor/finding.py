@@ -1,4 +1,4 @@
-"""What an examination says."""
+"""Results of an examination."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ __all__ = ["Examination", "Finding", "Result"]
 
 
 class Result(Enum):
-    """How a check ended."""
+    """Outcome of a check."""
 
     PASSED = "passed"
     WARNING = "warning"
@@ -19,20 +19,20 @@ class Result(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check of one worker gave.
+    """Result of one check of one worker.
 
     Parameters
     ----------
     worker
-        Index of the worker; ``None`` if it is about all of them together.
+        Index of the worker; ``None`` if the check is of all workers together.
     check
         Name of the check: ``worker``, ``ethernet``, ``link``, ``settings``, ``allreduce`` or ``weights``.
     result
-        How it ended.
+        Outcome of the check.
     evidence
-        Numbers, and addresses as text, that were read, by name.
+        Numbers and addresses (as text) that were read, by name.
     problem
-        What is wrong, if something is.
+        What is wrong, if anything.
     remedy
         What to do about it.
     """
@@ -47,14 +47,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class Examination:
-    """All findings.
+    """The findings of an examination.
 
     Parameters
     ----------
     findings
-        In the order of the checks.
+        Findings in the order of the checks.
     complete
-        Whether all checks were made: one that fails ends the examination, because those after it need it.
+        Whether all checks were made. A check that fails ends the examination if later checks depend on it.
     """
 
     findings: tuple[Finding, ...]
@@ -62,5 +62,5 @@ class Examination:
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing keeps the cluster from training."""
+        """Whether no check has failed, so that the cluster can train."""
         return all(finding.result is not Result.FAILED for finding in self.findings)

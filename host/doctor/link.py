@@ -1,8 +1,6 @@
-"""A worker's way to the aggregator and back, tried with probes.
+"""The check of a worker's path to the aggregator and back, by probes.
 
-A worker's way to the aggregator and back, tried with probes.
-
-What an aggregator that cannot be read has heard of silent workers: it tells others when they ask.
+"Up" is the direction to the aggregator, "down" that to the worker.
 """
 
 import contextlib
@@ -20,18 +18,18 @@ from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.packet import DropReason, mac_text
 from p4sgd.hw.spec.register_map import RegisterClient
 
-__all__ = ["DOWN_REMEDY", "NEEDED_COUNTERS", "UP_REMEDY", "examine_link", "locate_loss", "read_arrived_partials"]
+__all__ = ["NEEDED_COUNTERS", "examine_link", "locate_loss", "read_arrived_partials"]
 
 
-UP_REMEDY = "check the worker's transmitter, its cable, and the ports that its frames enter the network by"
 NEEDED_COUNTERS = {"FRAMES", "ECHOES"}
-"""Counters of an aggregator that tell where probes and echoes are lost."""
+"""Counters of an aggregator that show where probes and echoes are lost."""
 
-DOWN_REMEDY = "check the ports that frames for its LOCAL_MAC leave the network by, its cable, and its receiver"
+_UP_REMEDY = "check the worker's transmitter, its cable, and the ports that its frames enter the network by"
+_DOWN_REMEDY = "check the ports that frames for its LOCAL_MAC leave the network by, its cable, and its receiver"
 
 _DEAD_SHARE = 0.9
-"""Share of lost probes from which on a link is no use: every AllReduce would need tens of packets. Of links that lose
-half of the round trips, one in a million seems so."""
+"""Share of lost probes at which a link fails: every AllReduce would need tens of packets. A link that loses half of the
+round trips reaches it by chance once in a million times."""
 
 _DROPS_OF_PROBES = (
     DropReason.RUNT,
@@ -41,24 +39,24 @@ _DROPS_OF_PROBES = (
     DropReason.RESERVED,
     DropReason.TYPE,
 )
-"""Why an aggregator drops a probe, whatever its settings; any other that comes it answers, also one for everybody."""
+"""The reasons for which an aggregator drops a probe. It answers all others, whatever the worker's settings."""
 
 _CHECK = "link"
 
 
 @dataclass(frozen=True)
 class _Probes:
-    """Probes of a worker and what became of them.
+    """Probes of a worker, and their answers.
 
     Parameters
     ----------
     sent
-        How many were sent.
+        Number of probes sent.
     echoes
-        Answers that came.
+        Answers received.
     counted
-        What the aggregator counted meanwhile, by the names of its counters; ``None`` if it cannot be read. Frames of
-        other jobs are among it, but these are no probes: what of the probes came is what was answered.
+        Increments of the aggregator's counters meanwhile, by name; ``None`` if it cannot be read. They include frames
+        of other jobs. As those are not probes, ECHOES is the number of probes that arrived.
     """
 
     sent: int
@@ -73,19 +71,19 @@ class _Probes:
 
     @property
     def lost(self) -> float:
-        """Share of the probes that went without an answer."""
+        """Share of the probes that were not answered."""
         return 1 - len(self.echoes) / self.sent
 
     @property
     def echo(self) -> Echo | None:
-        """The last answer, as if it had taken as long as the others do; ``None`` if there is none."""
+        """The last answer, with the median of all times; ``None`` if there is none."""
         if not self.echoes:
             return None
         return replace(self.echoes[-1], cycles=round(median(echo.cycles for echo in self.echoes)))
 
     @property
     def evidence(self) -> dict[str, int | str]:
-        """How many there were, where they were lost, and how long the way takes."""
+        """Evidence for a finding: numbers of probes and losses, and the time of a round trip."""
         found: dict[str, int | str] = {"probes": self.sent, "echoes": len(self.echoes)}
         if (echo := self.echo) is not None:
             found |= {"cycles": echo.cycles, "ns": echo.cycles * CLOCK_NS, "port": echo.port}
@@ -95,12 +93,12 @@ class _Probes:
         return found
 
     def _drops(self) -> dict[DropReason, int]:
-        """How many frames were dropped for reasons that can be those of probes, without those that none was for."""
+        """Frames dropped for the reasons that can apply to probes; only reasons with at least one frame."""
         counted = self.counted or {}
         return {drop: count for drop in _DROPS_OF_PROBES if (count := counted.get(f"DROPPED_{drop.name}"))}
 
     def why_dropped(self) -> DropReason | None:
-        """Why the aggregator drops the probes; ``None`` if fewer frames were dropped than half of these."""
+        """The reason why the aggregator drops the probes; ``None`` if it dropped fewer frames than half of them."""
         drops = self._drops()
         why = max(drops, key=drops.__getitem__, default=None)
         return None if why is None or drops[why] < self.sent / 2 else why
@@ -109,24 +107,24 @@ class _Probes:
 def examine_link(
     worker: int, client: RegisterClient, config: WorkerConfig, aggregator: Controller | None, echo_s: float
 ) -> tuple[Finding, Echo | None]:
-    """Probe the way of a worker to the aggregator and back.
+    """Probe the path of a worker to the aggregator and back.
 
-    First the aggregator of PEER_MAC is asked, then, if it does not answer, any aggregator.
+    Probes go to the aggregator with address PEER_MAC and, if it does not answer, to any aggregator.
 
     Parameters
     ----------
     worker
         Index of the worker.
     client, config
-        Its registers and its size.
+        Registers and configuration of the worker.
     aggregator
-        The aggregator, if it can be read: its counters tell the ways apart.
+        Controller of the aggregator, if its counters can tell losses on the way up from those on the way down.
     echo_s
-        As `p4sgd.host.devices.diagnosis.probe` has it.
+        Time to wait for an answer, as in `p4sgd.host.devices.diagnosis.probe`.
 
     Returns
     -------
-    What was found, and an answer of the aggregator if there was one.
+    The finding, and an answer of the aggregator if there was one.
     """
     probes = _ask(client, config, aggregator, echo_s, broadcast=False)
     peer = client.read_pair(registers.PEER_MAC)
@@ -140,7 +138,7 @@ def examine_link(
 def _ask(
     client: RegisterClient, config: WorkerConfig, aggregator: Controller | None, echo_s: float, *, broadcast: bool
 ) -> _Probes:
-    """Send probes one after the other, about the worker's last slot, which an aggregator of fewer does not have."""
+    """Send probes one after the other, about the worker's last slot: an aggregator with fewer slots lacks it."""
     before = None if aggregator is None else aggregator.counters()
     first = 1 + PROBES * broadcast
     answers = [
@@ -160,7 +158,7 @@ def _wrong_address(worker: int, probes: _Probes, peer: int) -> Finding:
         _CHECK,
         Result.FAILED,
         probes.evidence | {"peer_mac": mac_text(peer), "aggregator_mac": source},
-        f"no aggregator has the address {mac_text(peer)} of PEER_MAC; the one that is there has {source}",
+        f"no aggregator has the address {mac_text(peer)} in PEER_MAC; the one that answers has {source}",
         f"give the workers {source} as the aggregator's address, or the aggregator {mac_text(peer)} as its own",
     )
 
@@ -171,9 +169,9 @@ def _judge(worker: int, probes: _Probes) -> Finding:
     if not probes.lost:
         return Finding(worker, _CHECK, Result.PASSED, probes.evidence)
     problem = f"{probes.lost:.0%} of the probes or their echoes are lost"
-    remedy = "check the link for bit errors, and the ways through the network for congestion"
+    remedy = "check the link for bit errors, and the network for congestion"
     if probes.counted is not None:
-        arrived = min(probes.counted["ECHOES"], probes.sent)  # another worker may have asked too
+        arrived = min(probes.counted["ECHOES"], probes.sent)  # another worker may have sent probes too
         up, down = probes.sent - arrived, max(0, arrived - len(probes.echoes))
         problem += f": {up} of {probes.sent} on the way up, {down} of {arrived} on the way down"
     result = Result.FAILED if probes.lost >= _DEAD_SHARE else Result.WARNING
@@ -181,51 +179,54 @@ def _judge(worker: int, probes: _Probes) -> Finding:
 
 
 def _why_silent(probes: _Probes) -> tuple[str, str]:
-    """Problem and remedy if no probe was answered."""
+    """Problem and remedy when no probe was answered."""
     if probes.counted is None:
         return (
             "no aggregator answers its probes",
-            "see whether the aggregator runs, and whether the worker's link is up in both directions",
+            "check that the aggregator is running, and that the worker's link is up in both directions",
         )
     if probes.counted["ECHOES"]:
-        return "the aggregator answers, but nothing comes back: the way down is dead", DOWN_REMEDY
+        return "the aggregator answers, but nothing comes back: the way down is dead", _DOWN_REMEDY
     why = probes.why_dropped()
     if why is None:
-        return "nothing that it sends comes to the aggregator: the way up is dead", UP_REMEDY
+        return "nothing that it sends comes to the aggregator: the way up is dead", _UP_REMEDY
     return (
         f"the aggregator drops what it sends: it is {why.help}",
-        "see that both sides were generated by the same version of p4sgd, and check the way up for bit errors",
+        "check that both were generated by the same version of p4sgd, and the way up for bit errors",
     )
 
 
-def read_arrived_partials(trial: SelfTest, client: RegisterClient, echo_s: float) -> int | None:
-    """Have all workers begin an AllReduce that silent ones do not let end; a neighbour asks whose partials have come.
+def read_arrived_partials(self_test: SelfTest, client: RegisterClient, echo_s: float) -> int | None:
+    """Find out which workers' partials reach an aggregator that cannot be read.
+
+    All workers begin an AllReduce, which cannot end because some of them get no answers. Then a worker that does get
+    answers probes the slot.
 
     Parameters
     ----------
-    trial
+    self_test
         The job, which has not run yet.
     client
-        A worker with nothing wrong.
+        A worker whose probes are answered.
     echo_s
-        As `p4sgd.host.devices.diagnosis.probe` has it.
+        Time to wait for an answer, as in `p4sgd.host.devices.diagnosis.probe`.
 
     Returns
     -------
-    Bitmap of shards; ``None`` if there is no answer.
+    Bitmap of shards; ``None`` if the probe is not answered.
     """
     with contextlib.suppress(P4sgdError):
-        trial.run()
+        self_test.run()
     echo = probe_until_answered(client, slot=0, echo_s=echo_s)
     return None if echo is None else echo.aggregated
 
 
-def locate_loss(link: Finding, heard: int) -> Finding:
-    """What is wrong with the link of a worker of which no probe is answered, given whose partials have come."""
+def locate_loss(link: Finding, arrived: int) -> Finding:
+    """Refine the finding of a worker without answers, given the bitmap of `read_arrived_partials`."""
     assert link.worker is not None
-    if heard >> link.worker & 1:
-        problem, remedy = "no probe is answered, but its partial came: the way down is dead", DOWN_REMEDY
+    if arrived >> link.worker & 1:
+        problem, remedy = "no probe is answered, but its partial arrived: the way down is dead", _DOWN_REMEDY
     else:
-        problem = "no probe is answered and no partial came: the way up is dead, or its settings are wrong"
-        remedy = UP_REMEDY
-    return replace(link, evidence={**link.evidence, "partials_of": f"{heard:#b}"}, problem=problem, remedy=remedy)
+        problem = "no probe is answered and no partial arrived: the way up is dead, or its settings are wrong"
+        remedy = _UP_REMEDY
+    return replace(link, evidence={**link.evidence, "partials_of": f"{arrived:#b}"}, problem=problem, remedy=remedy)

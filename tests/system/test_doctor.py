@@ -75,7 +75,7 @@ FAULTS = {
     ),
     "aggregator's address": (
         give_worker_1(registers.PEER_MAC),
-        [("link", "no aggregator has the address 02:50:00:00:0b:ad of PEER_MAC; the one that is there has 00:00:")],
+        [("link", "no aggregator has the address 02:50:00:00:0b:ad in PEER_MAC; the one that answers has 00:00:")],
     ),
     "own address": (
         give_worker_1(registers.LOCAL_MAC),
@@ -93,7 +93,7 @@ FAULTS = {
         lambda device: tell_worker_1(
             registers.JOB, job=client_of(device.workers[0]).read(registers.JOB)["job"], shard=1, workers=3
         )(device),
-        [("settings", "the job has 3 workers, to the aggregator 2")],
+        [("settings", "the job has 3 workers, but 2 at the aggregator")],
     ),
     "shard": (
         lambda device: tell_worker_1(
@@ -103,7 +103,7 @@ FAULTS = {
     ),
     "group": (
         lambda device: begin_anew(device, ports=0b01),
-        [("allreduce", "nothing that the aggregator sends to all comes to it, only what is sent to it alone")],
+        [("allreduce", "it receives no multicast frames of the aggregator")],
     ),
 }
 
@@ -222,13 +222,13 @@ class Unreadable:
 @pytest.mark.parametrize(
     ("way", "says"),
     [
-        ("up", "no probe is answered and no partial came: the way up is dead, or its settings are wrong"),
-        ("down", "no probe is answered, but its partial came: the way down is dead"),
+        ("up", "the way up is dead"),
+        ("down", "the way down is dead"),
     ],
 )
 def test_another_worker_is_asked_which_way_is_dead(device, way, says):
     device.cut(**{way: [1]})
     (found,) = bad(examine(Unreadable(device), IMPATIENT))
     assert (found.worker, found.check, found.result) == (1, "link", Result.FAILED)
-    assert found.problem == says
+    assert says in found.problem
     assert found.evidence["partials_of"] == ("0b1" if way == "up" else "0b11")

@@ -112,9 +112,9 @@ def test_the_doctor_looks_at_links(machine, xclbin, monkeypatch):
     findings = json.loads(run(*words).stdout)["findings"]
     assert [found["worker"] for found in findings if found["check"] == "ethernet"] == [0, 1, 2]
     for cable, problem in (
-        ({"there": False}, "receives nothing"),
-        ({"rs_fec": 0}, "receives nothing"),
-        ({"remote_fault": 1}, "the other end says that it does not"),
+        ({"there": False}, "receives no valid signal"),
+        ({"rs_fec": 0}, "receives no valid signal"),
+        ({"remote_fault": 1}, "the other end reports that it receives nothing"),
         ({"power_good": 0b0111, "there": False}, "no power: 0b0111"),
         ({"rx_reset": 1, "there": False}, "does not come out of reset"),
     ):

@@ -1,4 +1,4 @@
-"""What an examination of a cluster says, on a model of its network."""
+"""The examination of a cluster, on a model of its network."""
 
 import dataclasses
 import itertools
@@ -111,8 +111,8 @@ def test_a_job_of_fewer_workers(device):
     device.begin = lambda job: device.network.model.begin(0, dataclasses.replace(job, members=job.members[:1]))
     assert_only(
         examine(device),
-        (0, "settings", "failed", "the job has 2 workers, to the aggregator 1"),
-        (1, "settings", "failed", "the job has 2 workers, to the aggregator 1"),
+        (0, "settings", "failed", "the job has 2 workers, but 1 at the aggregator"),
+        (1, "settings", "failed", "the job has 2 workers, but 1 at the aggregator"),
         (1, "settings", "failed", "the aggregator's job of 1 workers has no shard 1"),
     )
 
@@ -271,7 +271,7 @@ def test_packets_that_are_sent_again(device):
 def test_a_worker_that_gets_nothing_of_what_is_sent_to_all(device):
     device.resent = [1, 2]
     examination = examine(device)
-    assert_only(examination, (1, "allreduce", "failed", "nothing that the aggregator sends to all comes to it"))
+    assert_only(examination, (1, "allreduce", "failed", "it receives no multicast frames"))
     assert evidence(examination, 0, "allreduce")["sent_again"] == 48
 
 
@@ -299,7 +299,7 @@ def test_wrong_weights(device):
         return data
 
     device.workers[1].spoil = flip
-    assert_only(examine(device), (1, "weights", "failed", "1 of its 8 weights are not those of the exact model"))
+    assert_only(examine(device), (1, "weights", "failed", "1 of its 8 weights differ from those of the exact model"))
 
 
 def test_a_run_that_fails(device):
