@@ -61,7 +61,9 @@ class Axi4Signature(wiring.Signature):
     read, write
         Whether the port has the channels for reading and for writing.
 
-    Members ------- aw, ar
+    Members
+    -------
+    aw, ar
         Requests: ``{addr, len, size, burst}``. ``addr`` is in bytes, ``len`` the number of beats less one, ``size``
         log2 of the bytes of a beat.
     w

@@ -50,7 +50,7 @@ class GradientPort(wiring.Signature):
 
 
 class Gradient(wiring.Component):
-    """``G_j = Σ_b δ_b · q[b, j]``: gradients of a micro-batch, one plane of one chunk a cycle::
+    """Exact gradients ``G_j = Σ_b δ_b · q[b, j]`` of deltas δ and features q, one plane of one chunk a cycle::
 
         deltas ──▶ FIFO ──▶ δ of the current micro-batch
                               │ −δ for the first plane of signed features
@@ -210,6 +210,7 @@ class Gradient(wiring.Component):
             tree = AdderTree(BANKS, DELTA.width)
             m.submodules[f"tree{lane}"] = tree
             for bank in range(BANKS):
+                # Tools make the gate a synchronous reset of the register, so it takes no LUT.
                 gated = Signal(signed(DELTA.width), name=f"gated_{lane}_{bank}", reset_less=True)
                 m.d.sync += gated.eq(Mux(line[bank * config.lanes + lane], held[bank], 0))
                 m.d.comb += tree.i[bank].eq(gated)

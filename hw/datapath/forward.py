@@ -20,7 +20,7 @@ _PLACE = ("first_plane", "first_chunk", "first_micro_batch", "last_micro_batch")
 
 
 class DotProduct(wiring.Component):
-    """``T_b = Σ_j q[b, j] · w[j]``: dot products of an engine, one plane of one chunk a cycle, on every bank b::
+    """Exact dot products ``T_b = Σ_j q[b, j] · w[j]`` of features q and weights w, one plane of one chunk a cycle::
 
         line ─┬───────────────────────────────────────────────▶ kept
               │ 2 cycles, while the weights of its chunk are read
@@ -37,7 +37,9 @@ class DotProduct(wiring.Component):
     Throughput is one line a cycle, also from chunk to chunk and from micro-batch to micro-batch. `latency` cycles after
     the last line of a micro-batch its ``dots`` are valid.
 
-    Members ------- lines
+    Members
+    -------
+    lines
         Planes, most significant first, chunk by chunk, micro-batch by micro-batch.
     kept
         Every line that is taken, in the cycle in which it is taken.
@@ -155,6 +157,7 @@ class DotProduct(wiring.Component):
             m.submodules[f"tree{bank}"] = tree
             m.submodules[f"accumulator{bank}"] = accumulator
             for lane in range(config.lanes):
+                # Tools make the gate a synchronous reset of the register, so it takes no LUT.
                 gated = Signal(signed(WEIGHT.width), name=f"gated_{bank}_{lane}", reset_less=True)
                 m.d.sync += gated.eq(Mux(line[bank * config.lanes + lane], self.weights.data[lane], 0))
                 m.d.comb += tree.i[lane].eq(gated)

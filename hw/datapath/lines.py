@@ -18,7 +18,9 @@ class LinePosition(wiring.Component):
     The flags are registers that are computed while the previous line is there, so logic that uses them does not wait
     for a comparison.
 
-    Members ------- start
+    Members
+    -------
+    start
         Pulse before a run: the next line is its first.
     step
         The line is taken.

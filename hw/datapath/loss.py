@@ -77,7 +77,7 @@ class _Shifts(NamedTuple):
 
 
 class LossUnit(wiring.Component):
-    """``g = s·ψ(s·z − o) − c`` and ``δ = g · mantissa`` on the eight samples of a micro-batch.
+    """Residuals ``g = s·ψ(s·z − o) − c`` and deltas ``δ = g · mantissa`` of the eight samples of a micro-batch.
 
     ψ is the loss table, of which each bank has a copy; s, o and c come from the label y, see
     :class:`p4sgd.hw.spec.run.LabelMode`. Every cycle here delays the backward pass, so all that depends on the label

@@ -59,7 +59,7 @@ _RETAINED = Fixed(SHRINK.fraction + 1, SHRINK.fraction, signed=False)
 
 
 class Update(wiring.Component):
-    """``w' = regularize(w − round(gradient · 2^-gradient_shift))`` on every lane, a chunk a cycle.
+    """Weight update ``w' = regularize(w − round(gradient · 2^-gradient_shift))`` on every lane, a chunk a cycle.
 
     The stages, each ending in a register::
 
@@ -74,7 +74,9 @@ class Update(wiring.Component):
     2^-24⌋. That is two DSP slices, which add the constant too. L1 moves a weight towards 0 by the threshold, but not
     past 0. Where ``regularize`` is low, all of a weight is retained and the threshold counts as 0.
 
-    Members ------- gradients
+    Members
+    -------
+    gradients
         Exact gradients of a chunk.
     weights
         Weights of the same chunk, `WEIGHTS_LATENCY` cycles after its gradients.

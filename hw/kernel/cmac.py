@@ -57,7 +57,9 @@ _RECEIVED_DEPTH = 512
 class MacSignature(wiring.Signature):
     """A MAC, seen from its user. In the MAC's clock domain, except for ``reset``, ``loopback`` and ``power_good``.
 
-    Members ------- clk
+    Members
+    -------
+    clk
         Clock for the user. It stops while the transceivers are in reset.
     tx
         Frames to be sent. Within a frame ``valid`` must not fall. Unlike AXI4-Stream's, it may fall before the first

@@ -31,7 +31,9 @@ def slice_name(memory: int, place: int) -> str:
 class WorkerKernel(wiring.Component):
     """A `Worker` with the ports of a board. Ports that serve only simulation are left open.
 
-    Parameters ---------- config, build_id, engine
+    Parameters
+    ----------
+    config, build_id, engine
         As of a `Worker`.
     slices
         Register slices between the worker and each memory, numbered as in `WorkerConfig.memories`: one on each die of

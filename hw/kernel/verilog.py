@@ -44,7 +44,9 @@ _ATTRIBUTES = {"lock": (1, 0), "cache": (4, 0b0011), "prot": (3, 0), "qos": (4, 
 """Width and value of the attributes of a request, as UG1037 recommends them for masters in FPGAs."""
 
 
-class _Port(NamedTuple):
+class _FlatPort(NamedTuple):
+    """A port of `VendorPorts` and the signal of the component that it is connected to."""
+
     name: str
     flow: Flow
     shape: ShapeLike
@@ -69,7 +71,9 @@ class VendorPorts(wiring.Component):
     Members without a prefix keep the name that Amaranth gives them in Verilog (``labels__payload``). Clock and reset
     are those of the ``sync`` domain.
 
-    Parameters ---------- component
+    Parameters
+    ----------
+    component
         What to wrap. It becomes the submodule ``component``.
     prefixes
         Prefix of the ports of each bus, by the name of the component's member. A bus is an `Axi4Signature`, an
@@ -122,12 +126,14 @@ class VendorPorts(wiring.Component):
         return m
 
 
-def _ports(component: wiring.Component, prefixes: Mapping[str, str], id_bits: int, attributes: bool) -> Iterator[_Port]:
+def _ports(
+    component: wiring.Component, prefixes: Mapping[str, str], id_bits: int, attributes: bool
+) -> Iterator[_FlatPort]:
     """Flat ports of a component, as described in `VendorPorts`."""
     for path, member, value in component.signature.flatten(component):
         head = str(path[0])
         if head not in prefixes:
-            yield _Port("__".join(map(str, path)), member.flow, member.shape, value)
+            yield _FlatPort("__".join(map(str, path)), member.flow, member.shape, value)
             continue
         numbers = "_".join(str(part) for part in path if isinstance(part, int))
         *channels, last = [str(part) for part in path[1:] if isinstance(part, str)] or [""]
@@ -137,18 +143,18 @@ def _ports(component: wiring.Component, prefixes: Mapping[str, str], id_bits: in
         channel = channels[0] if channels else "t"
         start = f"{prefixes[head]}{numbers}_{channel}"
         if last != "payload":
-            yield _Port(f"{start}{last}", member.flow, member.shape, value)
+            yield _FlatPort(f"{start}{last}", member.flow, member.shape, value)
             continue
         for field, part in member.shape:
-            yield _Port(f"{start}{field}", member.flow, part.shape, value[field])
+            yield _FlatPort(f"{start}{field}", member.flow, part.shape, value[field])
         bus = component.signature.members[head].signature
         if not isinstance(bus, Axi4Signature):
             continue
         if id_bits and channel in _ID_CHANNELS:
-            yield _Port(f"{start}id", member.flow, id_bits, None)
+            yield _FlatPort(f"{start}id", member.flow, id_bits, None)
         if attributes and channel in _REQUEST_CHANNELS:
             for name, (bits, value) in _ATTRIBUTES.items():
-                yield _Port(f"{start}{name}", member.flow, bits, None, value)
+                yield _FlatPort(f"{start}{name}", member.flow, bits, None, value)
 
 
 WORKER_KERNEL = "p4sgd_worker_kernel"
@@ -237,7 +243,9 @@ def aggregator_kernel(config: AggregatorConfig, *, build_id: int = 0) -> KernelV
 def cmac_kernel(*, build_id: int = 0, top: str = CMAC_KERNEL, mac: str = CMAC_IP) -> KernelVerilog:
     """Verilog of the MAC's kernel, with an instance of an IP that is not part of the text.
 
-    Parameters ---------- build_id
+    Parameters
+    ----------
+    build_id
         As of a `CmacKernel`.
     top, mac
         Names of the top module and of the IP. A design with several MACs needs a name for each, because every IP is

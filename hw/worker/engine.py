@@ -97,7 +97,7 @@ class EngineState(wiring.Signature):
 
 
 class Engine(wiring.Component):
-    """Reads lines, turns them into dot products, and updates its weights when the deltas come back::
+    """Reads lines, sends their dot products, and updates its weights when the deltas come back::
 
                      ┌─────────┐ lines ┌────────────┐ dots
         memory(s) ──▶│ readers ├──────▶│ DotProduct ├──────▶

@@ -49,17 +49,19 @@ def chaining_cycles(precision: int) -> int:
 def mini_batch_cycles(
     config: WorkerConfig, batch: int, chunks: int, precision: int, network: int, *, stale: bool = False
 ) -> float:
-    """Average cycles from one mini-batch to the next, if memory keeps up and there are slots enough.
+    """Average cycles from one mini-batch to the next, if memory keeps up and there are enough slots.
 
-    Parameters ---------- config
+    Parameters
+    ----------
+    config
         Size of the worker.
     batch, chunks, precision
         B, C and P.
     network
         Cycles from PARTIAL to FULL.
     stale
-        Staleness: two mini-batches are under way at once, so two pass in the time of one, or in the time of their
-        lines.
+        Staleness: two mini-batches are under way at once, so the average is half of what one takes, but at least the
+        time of its lines.
     """
     spacing = max(chunks * precision, Model.UPDATE_SPACING)
     lines = chunks * precision + (batch // BANKS - 1) * spacing

@@ -1,4 +1,4 @@
-"""Totals: products of the run's dimensions."""
+"""RunSizes: products of the dimensions of a run, and which runs it refuses."""
 
 import dataclasses
 import random

@@ -1,4 +1,4 @@
-"""Chaining against a model that knows which version of its weights every chunk has."""
+"""Scoreboard against a model that keeps the version of each chunk in each half of the memory."""
 
 import random
 
@@ -87,5 +87,5 @@ async def reads_the_right_version(dut):
 
 
 @pytest.mark.rtl
-def test_chaining():
+def test_scoreboard():
     run_bench(Scoreboard(WorkerConfig.tiny()), __file__)

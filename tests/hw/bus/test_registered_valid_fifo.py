@@ -1,4 +1,4 @@
-"""PromptFIFO: order, an item in the cycle after it came, and as many as it is deep."""
+"""RegisteredValidFIFO: the order of items, an item in the cycle after it was written, and its depth."""
 
 import random
 
@@ -35,5 +35,5 @@ async def behaves_like_a_queue(dut):
 
 @pytest.mark.rtl
 @pytest.mark.parametrize("depth", [2, *(pytest.param(depth, marks=pytest.mark.slow) for depth in (1, 16))])
-def test_prompt_fifo(depth):
+def test_registered_valid_fifo(depth):
     run_bench(RegisteredValidFIFO(24, depth), __file__, depth=depth)
