@@ -1,1 +1,1 @@
-"""The aggregator as hardware: adds up the partials of several jobs, a packet a cycle."""
+"""The aggregator in hardware: it adds up the partials of several jobs, one packet a cycle."""

@@ -1,1 +1,1 @@
-"""Network: packets, the worker's endpoint and the aggregator of the AllReduce protocol."""
+"""The worker's side of the AllReduce protocol: packets, the endpoint with its timers, probes and UDP."""

@@ -284,7 +284,7 @@ def find_other_map(
         return f"{unknown} is {word:#010x}, not {magic:#010x}"
     if there != version:
         return (
-            f"{who} version {there} of the register map, this program needs {version}: generate the hardware anew with "
-            "this version of p4sgd"
+            f"{who} version {there} of the register map, this program needs {version}: generate the hardware again "
+            "with this version of p4sgd"
         )
     return None

@@ -99,6 +99,14 @@ def test_join(device):
     assert [worker.pair(registers.LOCAL_MAC) for worker in device.workers] == [0x02AA, 0x02BB]
 
 
+def test_settings_of_the_network_change_only_between_runs(device):
+    """A limit of resends that is lowered in a run would not hold for packets that were sent again more often."""
+    device.workers[1].words[registers.CTRL.offset] = registers.CTRL.encode(idle=0)
+    with pytest.raises(P4sgdError, match="worker 1 is busy"):
+        Session(device, NetworkSettings(resends=1))
+    assert not any(worker.writes for worker in device.workers)
+
+
 def test_a_number_that_somebody_takes_at_the_same_time(device):
     """The aggregator refuses it when the last worker is about to join."""
     worker, refused = device.workers[1], []
