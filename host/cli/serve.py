@@ -169,7 +169,7 @@ def worker(interface: str, control: str, name: str, device: str, memory_limit: i
     from p4sgd.host.links import open_link
     from p4sgd.host.rpc.address import ControlAddress, ControlListener, check_address
     from p4sgd.host.serve.simulated_worker import SimulatedWorker
-    from p4sgd.host.serve.worker import BoardServer, ServedWorker, cycles_now
+    from p4sgd.host.serve.worker import ServedWorker, WorkerServer, cycles_now
     from p4sgd.hw.spec.config import PRESETS
     from p4sgd.sim.cluster.protocol import MEMORY_BITS
     from p4sgd.sim.emulator import NetworkedWorker, warm_up
@@ -193,4 +193,4 @@ def worker(interface: str, control: str, name: str, device: str, memory_limit: i
                 warm_up(config)
         listener = stack.enter_context(contextlib.closing(ControlListener(address)))
         output.remark(f"a worker of configuration {name} ({device}) on {interface}, at {address}")
-        BoardServer(served, link, listener.socket, memory_limit << 20).serve()
+        WorkerServer(served, link, listener, memory_limit << 20).serve()

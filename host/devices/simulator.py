@@ -1,11 +1,7 @@
-"""A simulator's process with the memory banks of its workers.
+"""A simulator as part of a device, and the memory banks of its workers as the host sees them."""
 
-A simulator's process, whose failures are told as those of a device.
-
-Memory banks of a simulated worker, as its host sees them.
-"""
-
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,19 +18,19 @@ __all__ = ["SimulatedBanks", "Simulator"]
 
 
 class Simulator:
-    """Builds a model if need be, and runs it; see `p4sgd.sim.cluster.process`.
+    """A process of `p4sgd.sim.cluster.process`, whose model is compiled first if need be.
 
     Parameters
     ----------
     build
-        Compiles the model or finds it.
+        Compiles the model or finds it in the cache.
     settings
-        Values of inputs, from before the reset on.
+        Values of inputs, set before the reset.
 
     Attributes
     ----------
     failed : bool
-        Whether it has ended, or could not do what it was asked for.
+        Whether it has ended, or could not carry out a request.
 
     Raises
     ------
@@ -44,30 +40,38 @@ class Simulator:
 
     def __init__(self, build: "Callable[[], Build]", settings: Mapping[str, int]) -> None:
         from p4sgd.sim.cluster.process import ClusterProcess
-        from p4sgd.sim.verilator import MissingToolError, SimulationError
 
-        self._errors = (MissingToolError, SimulationError)
         self.failed = False
-        try:
+        with self._failures_told():
             self._process = ClusterProcess(build(), settings)
-        except self._errors as error:
-            raise P4sgdError(str(error)) from error
 
     @property
     def folder(self) -> Path:
-        """Where it leaves files, until `close`."""
+        """Folder of its files, which are deleted by `close`."""
         return self._process.directory
 
     def request(self, do: str, **arguments: object) -> Any:
-        """Have it do something (`p4sgd.sim.cluster.server`) and return its answer."""
-        try:
+        """Call a method of `p4sgd.sim.cluster.server` and return its result."""
+        with self._failures_told():
             return self._process.request(do, **arguments)
-        except self._errors as error:
+
+    def exchange(self, frames: Sequence[bytes], cycles: int) -> tuple[list[bytes], bool]:
+        """Hand a single worker frames and let time pass, see `p4sgd.sim.cluster.process.ClusterProcess.exchange`."""
+        with self._failures_told():
+            return self._process.exchange(frames, cycles)
+
+    @contextlib.contextmanager
+    def _failures_told(self) -> Iterator[None]:
+        from p4sgd.sim.verilator import MissingToolError, SimulationError
+
+        try:
+            yield
+        except (MissingToolError, SimulationError) as error:
             self.failed = True
             raise P4sgdError(str(error)) from error
 
     def stop(self) -> None:
-        """End it; its files stay."""
+        """End it. Its files stay."""
         self._process.stop()
 
     def close(self) -> None:
@@ -76,7 +80,7 @@ class Simulator:
 
 
 class SimulatedBanks:
-    """Keeps what is written until a run starts, and reads back what runs have written.
+    """Memory banks of a simulated worker: written data is kept until a run starts, and read back after runs.
 
     Parameters
     ----------
@@ -85,7 +89,7 @@ class SimulatedBanks:
     worker
         Its number in the simulator.
     simulator
-        Where it is.
+        The simulator.
     """
 
     def __init__(self, config: WorkerConfig, worker: int, simulator: Simulator) -> None:
@@ -142,7 +146,7 @@ class SimulatedBanks:
             )
 
     def hand_over(self) -> None:
-        """Load what was written, before a run. It may write any engine's bank, so all are fetched anew after it."""
+        """Load what was written, before a run. A run may write the model of every engine, so those become stale."""
         from p4sgd.sim.cluster.protocol import memory_file
 
         mask = 0

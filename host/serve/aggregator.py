@@ -1,196 +1,144 @@
-"""A software aggregator: its event loop and its control socket.
+"""The server of a software aggregator: the state machine between network links and a control socket."""
 
-A control socket: lines of JSON from whoever may connect, each answered by one, in an event loop.
-
-The event loop of a software aggregator.
-"""
-
-import contextlib
-import json
-import selectors
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from p4sgd.host.aggregators.software import RequestError, Requests
+from p4sgd.host.aggregators.controller import why_not_begin, why_not_readdress
+from p4sgd.host.aggregators.software import MOST_SLOTS, job_from_json, job_to_json
 from p4sgd.host.links.link import Link
 from p4sgd.host.rpc.address import ControlAddress, ControlListener
-from p4sgd.sim.network.aggregator import Aggregator
+from p4sgd.host.rpc.server import ControlServer, Methods, whole
+from p4sgd.hw.spec.job import Job
+from p4sgd.hw.spec.packet import ROUND_BITS, mac_text
+from p4sgd.sim.network.aggregator import Aggregator, SlotState
+from p4sgd.sim.rpc import RefusedError
 
-__all__ = ["MOST_BYTES", "ControlServer", "SoftwareAggregatorServer"]
-
-
-MOST_BYTES = 64 << 10
-"""Longest request."""
-
-_MOST_CONNECTIONS = 32
-_FULL = f"{_MOST_CONNECTIONS} others are connected, which is the most: try again in a moment"
-_IDLE_S = 30.0
-"""Who says nothing for so long makes room for others."""
+__all__ = ["Requests", "SoftwareAggregatorServer"]
 
 
-class ControlServer:
-    """Listens where it is told, for as many as `_MOST_CONNECTIONS` at a time; others are refused.
-
-    Nothing that they do or send stops it.
+class Requests:
+    """The requests of controllers. One that is refused changes nothing.
 
     Parameters
     ----------
-    address
-        Where to listen, see `ControlListener`.
-    carry_out
-        Called with a request; what it returns is the answer, and `RequestError` is told too.
-    selector
-        Of the event loop, which calls what is registered as data with the events.
-    owner
-        User and group that a Unix socket is to belong to; ourselves if None.
+    aggregator
+        The state machine.
+    links
+        Its ports in order, by name.
+    slots, places
+        Its size.
 
-    Raises
-    ------
-    UserError
-        If it cannot listen there, or another program does.
+    Attributes
+    ----------
+    methods : Methods
+        The requests, with the arguments of `p4sgd.host.aggregators.software.SoftwareAggregator`'s methods.
     """
 
-    def __init__(
-        self,
-        address: ControlAddress,
-        carry_out: Callable[[Any], Any],
-        selector: selectors.BaseSelector,
-        owner: tuple[int, int] | None = None,
-    ) -> None:
-        self._carry_out = carry_out
-        self._selector = selector
-        self._connections: set[_Connection] = set()
-        self._listener = ControlListener(address, owner)
-        self._listener.socket.setblocking(False)
-        selector.register(self._listener.socket, selectors.EVENT_READ, self._accept)
+    def __init__(self, aggregator: Aggregator, links: Mapping[str, Link], *, slots: int, places: int) -> None:
+        self._aggregator = aggregator
+        self._links = links
+        self._slots = slots
+        self._places = places
+        self.methods = Methods(
+            size=lambda: {"slots": slots, "jobs": places},
+            set_mac=self._set_mac,
+            begin=self._begin,
+            end=self._end,
+            served=self._served,
+            counters=self.counters,
+            read_slots=self._read_slots,
+        )
 
-    def close_idle(self) -> None:
-        """Close connections that have been idle for long; to be called now and then."""
-        now = time.monotonic()
-        for connection in [each for each in self._connections if now - each.active_at > _IDLE_S]:
-            self._drop(connection)
+    def counters(self) -> dict[str, int]:
+        """All counters."""
+        return self._aggregator.counters() | {"OVERRUNS": sum(link.lost for link in self._links.values())}
 
-    def close(self) -> None:
-        """Listen no longer, and remove the socket's file if it is still ours."""
-        for connection in list(self._connections):
-            self._drop(connection)
-        self._selector.unregister(self._listener.socket)
-        self._listener.close()
+    def _set_mac(self, mac: Any) -> None:
+        wanted, known = whole(mac, "mac", 0, (1 << 48) - 1), self._aggregator.mac
+        if wanted != known and self._aggregator.jobs:  # packets of their workers would be dropped
+            raise RefusedError(why_not_readdress(known, wanted))
+        self._aggregator.mac = wanted
 
-    def _accept(self, events: int) -> None:
-        try:
-            accepted, _ = self._listener.socket.accept()
-        except OSError:
-            return  # gone again, or out of descriptors
-        accepted.setblocking(False)
-        if len(self._connections) >= _MOST_CONNECTIONS:
-            with accepted, contextlib.suppress(OSError):
-                accepted.send(_line({"error": _FULL}))
-            return
-        connection = _Connection(accepted, self._carry_out)
-        self._connections.add(connection)
-        self._selector.register(accepted, selectors.EVENT_READ, lambda events: self._serve(connection, events))
+    def _begin(self, place: Any, job: Any, first_round: Any) -> None:
+        at = self._place(place)
+        wanted = job_from_json(job)
+        known = (1 << len(self._links)) - 1
+        if wanted.ports & ~known or any(member.port >= len(self._links) for member in wanted.members):
+            raise RefusedError(f"the job needs a port that does not exist: there are {len(self._links)}, from 0 on")
+        self._check_addresses(wanted)
+        first = whole(first_round, "first_round", 0, (1 << ROUND_BITS) - 1)
+        others = [(place_of_other, other.number) for place_of_other, other in self._aggregator.jobs.items()]
+        if (problem := why_not_begin(at, wanted, others)) is not None:
+            raise RefusedError(problem)
+        self._aggregator.begin(at, wanted, first)
 
-    def _serve(self, connection: "_Connection", events: int) -> None:
-        wants = connection.go_on(events)
-        if wants:
-            self._selector.modify(connection.socket, wants, lambda events: self._serve(connection, events))
-        else:
-            self._drop(connection)
+    def _check_addresses(self, job: Job) -> None:
+        """Refuse a job if no answer could reach its workers: they would report that the network is down."""
+        links = list(self._links.items())
+        wanted = [(port, job.group_mac) for port in range(len(links)) if job.ports >> port & 1]
+        wanted += [(member.port, member.mac) for member in job.members]
+        for port, mac in wanted:
+            name, link = links[port]
+            if not link.reaches(mac):
+                raise RefusedError(
+                    f"port {port}, {name}, cannot send to {mac_text(mac)}, which stands for no IPv4 address: p4sgd "
+                    "train and doctor need an aggregator with Ethernet interfaces; to others 10.0.0.1 is "
+                    "02:00:0a:00:00:01, and the group 239.1.2.3 is 03:00:ef:01:02:03"
+                )
 
-    def _drop(self, connection: "_Connection") -> None:
-        self._connections.discard(connection)
-        self._selector.unregister(connection.socket)
-        connection.socket.close()
+    def _end(self, place: Any) -> None:
+        self._aggregator.end(self._place(place))
 
+    def _served(self) -> list[list[Any]]:
+        return [[place, job_to_json(job)] for place, job in sorted(self._aggregator.jobs.items())]
 
-class _Connection:
-    """Somebody who is connected. At each event one request is answered at most, so that packets need not wait."""
+    def _read_slots(self, place: Any, first: Any, count: Any) -> list[list[int]]:
+        at = self._place(place)
+        begin = whole(first, "first", 0, self._slots - 1)
+        end = begin + whole(count, "count", 1, min(MOST_SLOTS, self._slots - begin))
+        seen = self._aggregator.slots[at][begin:end] or [SlotState()] * (end - begin)  # no job has begun there yet
+        return [[slot.round, slot.aggregated, slot.acknowledged] for slot in seen]
 
-    def __init__(self, connected: socket.socket, carry_out: Callable[[Any], Any]) -> None:
-        self.socket = connected
-        self.active_at = time.monotonic()
-        self._carry_out = carry_out
-        self._received = bytearray()
-        self._unsent = b""
-        self._is_last = False
-
-    def go_on(self, events: int) -> int:
-        """Read, answer, write, as far as that goes; returns the events to wait for, 0 if the connection is over."""
-        self.active_at = time.monotonic()
-        try:
-            if events & selectors.EVENT_READ:
-                received = self.socket.recv(MOST_BYTES)
-                if not received:
-                    return 0
-                self._received += received
-            if not self._unsent:
-                self._unsent = self._answer_next()
-            if self._unsent:
-                self._unsent = self._unsent[self.socket.send(self._unsent) :]
-        except BlockingIOError:
-            pass
-        except OSError:
-            return 0
-        if self._unsent:
-            return selectors.EVENT_WRITE
-        if self._is_last:
-            return 0
-        return selectors.EVENT_WRITE if b"\n" in self._received else selectors.EVENT_READ
-
-    def _answer_next(self) -> bytes:
-        line, newline, rest = self._received.partition(b"\n")
-        if len(line) > MOST_BYTES:
-            self._is_last = True
-            return _line({"error": f"a request has at most {MOST_BYTES} bytes"})
-        if not newline:
-            return b""
-        self._received = rest
-        try:
-            request = json.loads(line)
-        except (ValueError, RecursionError):
-            return _line({"error": "a request is a line of JSON"})
-        try:
-            return _line({"ok": self._carry_out(request)})
-        except RequestError as error:
-            return _line({"error": str(error)})
+    def _place(self, place: Any) -> int:
+        return whole(place, "place", 0, self._places - 1)
 
 
-def _line(content: Any) -> bytes:
-    return json.dumps(content, separators=(",", ":")).encode() + b"\n"
+_MOST_CLIENTS = 32
 
+_IDLE_S = 30.0
+"""A client without a request for so long is disconnected, to make room for others."""
 
 _BATCH = 64
-"""Frames of a port before others have their turn: a millisecond or two."""
+"""Most frames taken from a port in one turn: a millisecond or two."""
 
-_LOOK_S = 1.0
-"""How often to look after links that are down, and idle connections."""
+_POLL_S = 1.0
+"""How often to read from links without an event: one that was down may be up again."""
 
 
 class SoftwareAggregatorServer:
-    """Takes frames from links, sends the answers, and carries out what is asked over the control socket.
+    """Sums up the packets from links, sends the answers, and serves controllers.
 
     Parameters
     ----------
     links
-        The ports in order, by what they are called. They stay the caller's.
+        The ports in order, by name. The caller closes them.
     control
-        Where to listen for requests.
+        Where controllers connect.
     slots
         Slots of each job.
     jobs
         Most jobs at a time.
     owner
-        User and group that a Unix socket to listen at is to belong to; ourselves if None.
+        User and group that own a Unix socket; None for this process's.
 
     Attributes
     ----------
     aggregator : Aggregator
         The state machine.
     requests : Requests
-        What can be asked of it.
+        What controllers may request.
 
     Raises
     ------
@@ -210,24 +158,28 @@ class SoftwareAggregatorServer:
         self.aggregator = Aggregator(slots, jobs=jobs)
         self.requests = Requests(self.aggregator, links, slots=slots, places=jobs)
         self._links = list(links.values())
-        self._selector = selectors.DefaultSelector()
-        self._control = ControlServer(control, self.requests.carry_out, self._selector, owner)
+        self._control = ControlServer(
+            ControlListener(control, owner),
+            "aggregator",
+            self.requests.methods,
+            most_clients=_MOST_CLIENTS,
+            busy=f"is in use by {_MOST_CLIENTS} other programs, which is the most: try again in a moment",
+            idle_s=_IDLE_S,
+        )
         for port, link in enumerate(self._links):
-            self._selector.register(link, selectors.EVENT_READ, lambda events, port=port: self._take(port))
+            self._control.watch(link, lambda port=port: self._take(port))
         self._waker, self._alarm = socket.socketpair()
-        self._selector.register(self._alarm, selectors.EVENT_READ, lambda events: self._alarm.recv(1))
+        self._control.watch(self._alarm, lambda: self._alarm.recv(1))
         self._is_running = True
 
     def run(self) -> None:
         """Serve until `stop`."""
-        look_at = time.monotonic() + _LOOK_S
+        poll_at = time.monotonic() + _POLL_S
         while self._is_running:
-            for key, events in self._selector.select(max(0.0, look_at - time.monotonic())):
-                key.data(events)
-            if time.monotonic() >= look_at:
-                look_at = time.monotonic() + _LOOK_S
-                self._control.close_idle()
-                for port in range(len(self._links)):  # a link that was down may be up again without an event
+            self._control.turn(poll_at - time.monotonic())
+            if time.monotonic() >= poll_at:
+                poll_at = time.monotonic() + _POLL_S
+                for port in range(len(self._links)):
                     self._take(port)
 
     def stop(self) -> None:
@@ -236,9 +188,8 @@ class SoftwareAggregatorServer:
         self._waker.send(b"\0")
 
     def close(self) -> None:
-        """Serve nobody any more."""
+        """Disconnect all clients, and listen no longer."""
         self._control.close()
-        self._selector.close()
         self._waker.close()
         self._alarm.close()
 

@@ -1,7 +1,6 @@
-"""A simulated cluster as a process of its own."""
+"""The process of a simulator, which loads memories, accesses registers and lets time pass on request."""
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -10,12 +9,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Any, Self
 
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.hw.spec.packet import FRAME_BYTES
 from p4sgd.sim.cluster.protocol import SOCKET
+from p4sgd.sim.rpc import Channel
 from p4sgd.sim.verilator import Build, SimulationError
 
 __all__ = ["ClusterProcess"]
@@ -23,9 +27,12 @@ __all__ = ["ClusterProcess"]
 _START_SECONDS = 120.0
 _STOP_SECONDS = 30.0
 
+_FRAMES_LIMIT = 1 << 20
+"""Most bytes of frames that a worker sends within one request."""
+
 
 class ClusterProcess:
-    """Starts a built cluster and sends it requests (see :mod:`p4sgd.sim.cluster.server`).
+    """Starts a compiled cluster or worker and sends it requests (see :mod:`p4sgd.sim.cluster.server`).
 
     The simulator runs in a session of its own, so that Ctrl-C reaches the client only.
 
@@ -39,20 +46,20 @@ class ClusterProcess:
     Raises
     ------
     SimulationError
-        If the simulator does not start, or has gone away when asked; the message holds the end of its log.
+        If the simulator does not start, or ends before a request is answered. The message has the end of its log.
     """
 
     def __init__(self, build: Build, settings: Mapping[str, int]) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="p4sgd-cluster-"))
         """Scratch folder of this run: memory files, log and waveform."""
         self._process: subprocess.Popen[bytes] | None = None
-        self._stream: TextIO | None = None
+        self._channel: Channel | None = None
         try:
             with socket.socket(socket.AF_UNIX) as listener:
                 self._listen(listener)
                 self._process = self._spawn(build)
-                self._stream = self._accept(listener, self._process)
-            self._exchange({"settings": dict(settings)})
+                self._channel = self._accept(listener, self._process)
+            self._call("reset", settings=dict(settings))
         except BaseException:
             self.close()
             raise
@@ -76,34 +83,43 @@ class ClusterProcess:
             start_new_session=True,
         )
 
-    def _accept(self, listener: socket.socket, process: subprocess.Popen[bytes]) -> TextIO:
+    def _accept(self, listener: socket.socket, process: subprocess.Popen[bytes]) -> Channel:
         listener.settimeout(0.2)
         give_up = time.monotonic() + _START_SECONDS
         while True:
-            with contextlib.suppress(TimeoutError), listener.accept()[0] as connection:
+            with contextlib.suppress(TimeoutError):
+                connection, _ = listener.accept()
                 connection.settimeout(None)
-                return connection.makefile("rw")  # keeps the connection open
+                return Channel(connection)
             if process.poll() is not None or time.monotonic() > give_up:
                 raise self._failure("the simulator did not start")
 
     def request(self, do: str, **arguments: Any) -> Any:
-        """Have the simulator do something and return its answer."""
-        return self._exchange({"do": do, **arguments})
+        """Call a method of the simulator's server and return its result."""
+        result, _ = self._call(do, **arguments)
+        return result
 
-    def _exchange(self, message: dict[str, Any]) -> Any:
-        line = ""
-        if self._stream is not None:
+    def exchange(self, frames: Sequence[bytes], cycles: int) -> tuple[list[bytes], bool]:
+        """Hand a worker frames, and let time pass until it sends some or becomes idle, ``cycles`` at most.
+
+        Returns the frames that it has sent, and whether it is idle.
+        """
+        sizes = [len(frame) for frame in frames]
+        idle, sent = self._call("exchange", b"".join(frames), most=_FRAMES_LIMIT, sizes=sizes, cycles=cycles)
+        return [frame.tobytes() for frame in sent.reshape(-1, FRAME_BYTES)], idle
+
+    def _call(
+        self, do: str, body: bytes = b"", *, most: int = 0, **arguments: Any
+    ) -> tuple[Any, npt.NDArray[np.uint8]]:
+        if self._channel is not None:
             try:
-                with contextlib.suppress(OSError):
-                    self._stream.write(json.dumps(message) + "\n")
-                    self._stream.flush()
-                    line = self._stream.readline()
+                return self._channel.call(do, body, most=most, **arguments)
+            except OSError:
+                pass  # it has ended
             except BaseException:  # the answer would be taken for that to the next request
                 self._hang_up()
                 raise
-        if not line.endswith("\n"):  # it ended before the answer, or within
-            raise self._failure("the simulator ended unexpectedly")
-        return json.loads(line)
+        raise self._failure("the simulator ended unexpectedly")
 
     def _failure(self, what: str) -> SimulationError:
         log = self.directory / "simulation.log"
@@ -112,19 +128,14 @@ class ClusterProcess:
 
     def _hang_up(self) -> None:
         """End the connection; the simulator ends when it sees that."""
-        if self._stream is not None:
-            with contextlib.suppress(OSError):
-                self._stream.close()
-            self._stream = None
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
 
     def stop(self) -> None:
         """End the simulator. Its files stay until `close`, the waveform complete."""
         try:
-            if self._stream is not None:
-                with contextlib.suppress(OSError):
-                    self._stream.write('{"do": "close"}\n')
-                    self._stream.flush()
-                self._hang_up()
+            self._hang_up()
             if self._process is not None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(_STOP_SECONDS)
@@ -132,7 +143,7 @@ class ClusterProcess:
             self._kill()
 
     def _kill(self) -> None:
-        """Kill what is left of the session: the process that was started and the simulator that it started itself."""
+        """Kill what is left of the session: the process that was started, and the simulator that is its child."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -1,10 +1,9 @@
-"""The simulator's side of an RTL cluster, or of a board: carries out what a client asks over a socket.
+"""The server inside the simulator of a cluster or of a single worker.
 
-Runs as a cocotb test inside the simulator. Requests and answers are lines of JSON; the client is
-:class:`p4sgd.sim.cluster.process.ClusterProcess`. Simulated time passes only while a request needs it.
+It runs as a cocotb test and answers the requests of :class:`p4sgd.sim.cluster.process.ClusterProcess`. Simulated time
+passes only while a request needs it.
 """
 
-import json
 import socket
 from typing import Any
 
@@ -15,10 +14,14 @@ from cocotb.triggers import ClockCycles, FallingEdge, First, RisingEdge, Timer
 from p4sgd.hw.bus.axi import FRAME_BEAT_BYTES
 from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.sim.cluster.protocol import SOCKET
+from p4sgd.sim.rpc import Channel
 
 __all__ = ["serve"]
 
 _DATA_BITS = 8 * FRAME_BEAT_BYTES
+
+_BODY_LIMIT = 1 << 24
+"""Most bytes of frames in a request."""
 
 
 class AxiLiteMaster:
@@ -66,12 +69,21 @@ class _Server:
     def __init__(self, dut: Any) -> None:
         self._dut = dut
         ports = [f"control__{worker}" for worker in range(len(dut.idle))]
-        if hasattr(dut, "aggregator_control__ar__valid"):  # a board has none
+        if hasattr(dut, "aggregator_control__ar__valid"):  # not if the top level is a single worker
             ports.append("aggregator_control")
         self._masters = [AxiLiteMaster(dut, port) for port in ports]
 
+    async def reset(self, settings: dict[str, int]) -> None:
+        """Reset the design with these values at inputs, which some components take in the first cycle after it."""
+        for name, value in settings.items():
+            getattr(self._dut, name).value = value
+        self._dut.rst.value = 1
+        await ClockCycles(self._dut.clk, 5)
+        self._dut.rst.value = 0
+        await RisingEdge(self._dut.clk)
+
     async def write(self, index: int, offset: int, word: int) -> None:
-        """Write a register of a worker, or of the aggregator: it comes after the last worker."""
+        """Write a register of a worker, or of the aggregator, which comes after the last worker."""
         await self._masters[index].write(offset, word)
 
     async def read(self, index: int, offset: int) -> int:
@@ -84,9 +96,11 @@ class _Server:
         await RisingEdge(self._dut.clk)
 
     async def load(self, memories: int) -> None:
+        """Load memory banks, a bit each, from their files."""
         await self._trigger(self._dut.load, memories)
 
     async def save(self, memories: int) -> None:
+        """Save memory banks, a bit each, to their files."""
         await self._trigger(self._dut.save, memories)
 
     async def _trigger(self, signal: Any, memories: int) -> None:
@@ -96,26 +110,29 @@ class _Server:
         await ClockCycles(self._dut.clk, 2)
 
     async def run(self, cycles: int) -> bool:
-        """Let time pass until every worker is idle, ``cycles`` at most; whether they are."""
+        """Let time pass until every worker is idle, ``cycles`` at most; returns whether all are."""
         await RisingEdge(self._dut.clk)
         if not self._dut.all_idle.value:
             await First(RisingEdge(self._dut.all_idle), Timer(cycles * CLOCK_NS, unit="ns"))
         await FallingEdge(self._dut.clk)
         return bool(self._dut.all_idle.value)
 
-    async def exchange(self, frames: list[str], cycles: int) -> dict[str, Any]:
-        """Hand a board frames, and let time pass until it sends some or becomes idle, ``cycles`` at most.
+    async def exchange(self, sizes: list[int], cycles: int, body: bytes) -> tuple[bool, bytes]:
+        """Hand a single worker frames, and let time pass until it sends some or becomes idle, ``cycles`` at most.
 
-        Returns the ``frames`` that it has sent, in hexadecimal as those it is handed, and whether it is ``idle``.
+        The body of the request has frames of these sizes. Returns whether the worker is idle, and the frames that it has
+        sent.
         """
         dut = self._dut
-        for frame in frames:
-            await self._put(bytes.fromhex(frame))
+        first = 0
+        for size in sizes:
+            await self._put(body[first : first + size])
+            first += size
         await RisingEdge(dut.clk)
         if not dut.tx__valid.value:
             await First(RisingEdge(dut.tx__valid), RisingEdge(dut.all_idle), Timer(cycles * CLOCK_NS, unit="ns"))
         sent = await self._take()
-        return {"frames": sent, "idle": bool(dut.all_idle.value)}
+        return bool(dut.all_idle.value), sent
 
     async def _put(self, frame: bytes) -> None:
         dut = self._dut
@@ -131,45 +148,36 @@ class _Server:
                     break
         dut.rx__valid.value = 0
 
-    async def _take(self) -> list[str]:
-        """What waits to be taken, a frame a cycle; all that a worker sends has one beat."""
-        dut, taken = self._dut, []
+    async def _take(self) -> bytes:
+        """All frames that wait to be taken. The frames of a worker have one beat, so each takes one cycle."""
+        dut, taken = self._dut, bytearray()
         dut.tx__ready.value = 1
         while True:
             await RisingEdge(dut.clk)
             if not dut.tx__valid.value:
                 break
-            taken.append(
-                (int(dut.tx__payload.value) & (1 << _DATA_BITS) - 1).to_bytes(FRAME_BEAT_BYTES, "little").hex()
-            )
+            taken += (int(dut.tx__payload.value) & (1 << _DATA_BITS) - 1).to_bytes(FRAME_BEAT_BYTES, "little")
         dut.tx__ready.value = 0
         await FallingEdge(dut.clk)
-        return taken
+        return bytes(taken)
 
 
 @cocotb.test()
 async def serve(dut: Any) -> None:
-    """Answer requests until the client says ``close`` or goes away."""
+    """Answer requests until the client hangs up."""
     Clock(dut.clk, CLOCK_NS, unit="ns").start()
+    server = _Server(dut)
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(SOCKET)
-        with connection.makefile("rw") as stream:
-            hello = json.loads(stream.readline())
-            for name, value in hello["settings"].items():
-                getattr(dut, name).value = value
-            dut.rst.value = 1
-            await ClockCycles(dut.clk, 5)
-            dut.rst.value = 0
-            server = _Server(dut)
-            await RisingEdge(dut.clk)
-            answer: Any = "ready"
-            while True:
-                stream.write(json.dumps(answer) + "\n")
-                stream.flush()
-                line = stream.readline()
-                if not line:
-                    return
-                request = json.loads(line)
-                if request["do"] == "close":
-                    return
-                answer = await getattr(server, request.pop("do"))(**request)
+        channel = Channel(connection)
+        while True:
+            try:
+                request, body = channel.receive(_BODY_LIMIT)
+            except ConnectionResetError:
+                return
+            do = request.pop("do")
+            if do == "exchange":
+                result, sent = await server.exchange(**request, body=body.tobytes())
+            else:
+                result, sent = await getattr(server, do)(**request), b""
+            channel.send({"ok": result}, sent)

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from p4sgd.host.aggregators.software import SoftwareAggregator
-from p4sgd.host.errors import P4sgdError
+from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import GROUP_BIT, Packet
@@ -48,7 +48,7 @@ def connect(address, process=None):
     while True:
         try:
             return SoftwareAggregator(ControlAddress.parse(address))
-        except P4sgdError:
+        except (P4sgdError, UserError):
             assert process is None or process.poll() is None, "the aggregator has ended"
             assert time.monotonic() < end, "the aggregator does not answer"
             time.sleep(0.02)

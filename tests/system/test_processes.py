@@ -158,8 +158,8 @@ def test_an_aggregator_or_a_worker_that_is_not_there(lab):
     (lab.folder / "nobody.toml").write_text(
         (lab.folder / "cluster.toml").read_text().replace("unix:switch", "unix:nobody")
     )
-    _, said = end(lab.p4sgd("train", *RUN, "--device", "cluster", "--cluster", "nobody.toml"), 1)
-    assert re.search(r"the aggregator at unix:\S*nobody does not answer .*p4sgd switch serve", said)
+    _, said = end(lab.p4sgd("train", *RUN, "--device", "cluster", "--cluster", "nobody.toml"), 2)
+    assert re.search(r"the aggregator at unix:\S*nobody is not there .*p4sgd switch serve", said)
 
 
 # -- doctor ----------------------------------------------------------------------------------------------------------

@@ -286,8 +286,8 @@ def test_a_session_is_told_that_the_aggregator_is_for_udp(lab):
 def test_nobody_answers(lab):
     lab.file.write_text(lab.file.read_text().replace("/aggregator", "/nobody"))
     for command in ("status", "slots", "counters", "clear"):
-        done = lab.run(command, status=1)
-        assert "/nobody does not answer (No such file or directory): see whether p4sgd switch serve runs" in done.stderr
+        done = lab.run(command, status=2)
+        assert "/nobody is not there (No such file or directory): start it: p4sgd switch serve" in done.stderr
 
 
 def test_a_cluster_file_with_a_mistake(lab):

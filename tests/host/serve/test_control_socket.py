@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import selectors
 import signal
 import socket
 import subprocess
@@ -11,7 +10,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -19,14 +17,15 @@ from hypothesis import strategies as st
 from support.switch import job_of
 
 from p4sgd.host.aggregators.controller import SlotView
-from p4sgd.host.aggregators.software import RequestError, Requests, SoftwareAggregator, job_from_json, job_to_json
+from p4sgd.host.aggregators.software import SoftwareAggregator, job_from_json, job_to_json
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.rpc import address as listening
 from p4sgd.host.rpc.address import ControlAddress, ControlListener
-from p4sgd.host.serve import aggregator as control
-from p4sgd.host.serve.aggregator import MOST_BYTES, ControlServer
+from p4sgd.host.rpc.server import ControlServer, Methods
+from p4sgd.host.serve.aggregator import Requests, SoftwareAggregatorServer
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.sim.network.aggregator import Aggregator
+from p4sgd.sim.rpc import HEADER_LIMIT, PREFIX, Channel, RefusedError, encode
 
 SLOTS, PLACES = 6, 3
 
@@ -46,24 +45,32 @@ def requests_of(model, foreign=()):
     return Requests(model, {"a": Link(), "b": Link(foreign)}, slots=SLOTS, places=PLACES)
 
 
+class Port(Link):
+    """A link that nothing comes from."""
+
+    def __init__(self):
+        super().__init__()
+        self._ends = socket.socketpair()
+
+    def fileno(self):
+        return self._ends[0].fileno()
+
+    def receive(self):
+        return None
+
+
 class Loop:
-    """A control server in a thread."""
+    """An aggregator in a thread."""
 
     def __init__(self, address):
-        self.model = Aggregator(SLOTS, jobs=PLACES)
-        self._selector = selectors.DefaultSelector()
-        self.server = ControlServer(address, requests_of(self.model).carry_out, self._selector)
-        self._is_running = True
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        links = {"a": Port(), "b": Port()}
+        self.server = SoftwareAggregatorServer(links, address, slots=SLOTS, jobs=PLACES)
+        self.model = self.server.aggregator
+        self._thread = threading.Thread(target=self.server.run, daemon=True)
         self._thread.start()
 
-    def _run(self):
-        while self._is_running:
-            for key, events in self._selector.select(0.02):
-                key.data(events)
-
     def close(self):
-        self._is_running = False
+        self.server.stop()
         self._thread.join()
         self.server.close()
 
@@ -84,13 +91,11 @@ def client(loop, address):
     return SoftwareAggregator(address)
 
 
-def say(address, *lines):
-    """Send lines as they are; the answers."""
-    with address.connect(10) as connection, connection.makefile("rwb") as file:
-        for line in lines:
-            file.write(line + b"\n")
-        file.flush()
-        return [json.loads(file.readline()) for _ in lines]
+def connect(address):
+    """A connection to the aggregator that has been greeted."""
+    channel = Channel(address.connect(10))
+    assert "error" not in channel.receive_greeting("aggregator")
+    return channel
 
 
 def test_what_a_controller_can_do(loop, client):
@@ -126,12 +131,12 @@ def test_refusals_are_told(client):
         client.begin(0, job_of(2, number=2), 1)
     with pytest.raises(P4sgdError, match="refuses: place must be a whole number, 0 to 2"):
         client.begin(3, job_of(1), 1)
-    with pytest.raises(P4sgdError, match="needs a port that is not there: there are 2, from 0 on"):
+    with pytest.raises(P4sgdError, match="needs a port that does not exist: there are 2, from 0 on"):
         client.begin(1, Job(2, (Member(5, 1),), 1 << 40, 0b100), 1)
-    with pytest.raises(P4sgdError, match="needs a port that is not there: there are 2, from 0 on"):
+    with pytest.raises(P4sgdError, match="needs a port that does not exist: there are 2, from 0 on"):
         client.begin(1, Job(2, (Member(5, 2),), 1 << 40, 0b10), 1)
     with pytest.raises(P4sgdError, match="refuses: count must be a whole number, 1 to 2"):
-        client._ask("read_slots", place=0, first=4, count=3)
+        client._call("read_slots", place=0, first=4, count=3)
     assert client.served() == {0: job_of(2)}
 
 
@@ -140,11 +145,11 @@ def test_a_job_whose_workers_a_port_cannot_reach_is_refused():
     begin = {"do": "begin", "place": 0, "job": job_to_json(job), "first_round": 1}
     for foreign, text in ((job.members[1].mac, "02:00:00:00:01:01"), (job.group_mac, "01:00:00:00:00:01")):
         model = Aggregator(SLOTS, jobs=PLACES)
-        with pytest.raises(RequestError, match=f"port 1, b, cannot send to {text}, .* no IPv4 address: p4sgd train"):
-            requests_of(model, {foreign}).carry_out(begin)
+        with pytest.raises(RefusedError, match=f"port 1, b, cannot send to {text}, .* no IPv4 address: p4sgd train"):
+            requests_of(model, {foreign}).methods.call(begin)
         assert model.jobs == {}
     job = job_of(1)  # behind the other port alone
-    requests_of(model, {job.group_mac}).carry_out(begin | {"job": job_to_json(job)})
+    requests_of(model, {job.group_mac}).methods.call(begin | {"job": job_to_json(job)})
     assert model.jobs == {0: job}
 
 
@@ -154,11 +159,11 @@ GOOD = job_to_json(job_of(2))
 @pytest.mark.parametrize(
     ("request_", "says"),
     [
-        ([], 'a request is an object with "do"'),
-        ({"do": 1}, 'a request is an object with "do"'),
-        ({"do": "reboot"}, "nothing is called 'reboot'; there are size, set_mac"),
-        ({"do": "end"}, "end needs place beside do"),
-        ({"do": "size", "place": 0}, "size needs nothing beside do"),
+        ({}, "there is no method 'None'"),
+        ({"do": 1}, "there is no method '1'"),
+        ({"do": "reboot"}, "there is no method 'reboot'; there are size, set_mac"),
+        ({"do": "end"}, "end needs the arguments place, and no others"),
+        ({"do": "size", "place": 0}, r"size needs the arguments \(none\), and no others"),
         ({"do": "end", "place": True}, "place must be a whole number"),
         ({"do": "end", "place": 0.0}, "place must be a whole number"),
         ({"do": "end", "place": -1}, "place must be a whole number"),
@@ -181,8 +186,8 @@ GOOD = job_to_json(job_of(2))
 def test_mistakes_change_nothing(request_, says):
     model = Aggregator(SLOTS, jobs=PLACES, mac=5)
     model.begin(0, job_of(2, number=9), 3)
-    with pytest.raises(RequestError, match=says):
-        requests_of(model).carry_out(request_)
+    with pytest.raises(RefusedError, match=says):
+        requests_of(model).methods.call(request_)
     assert model.jobs == {0: job_of(2, number=9)}
     assert model.mac == 5
 
@@ -212,37 +217,55 @@ named = st.fixed_dictionaries(
 )
 
 
-@given(st.lists(plain | named, max_size=20))
+@given(st.lists(st.dictionaries(st.text(), plain, max_size=4) | named, max_size=20))
 def test_whatever_is_asked_there_is_an_answer_or_a_refusal(asked):
     requests = requests_of(Aggregator(SLOTS, jobs=PLACES))
     for request in asked:
-        with contextlib.suppress(RequestError):
-            json.dumps(requests.carry_out(request))
+        with contextlib.suppress(RefusedError):
+            json.dumps(requests.methods.call(request))
 
 
-def test_lines_that_are_no_requests(address, client):
-    answers = say(
-        address, b"", b"hello", b"\xff\xfe", b"[" * 60000, b'{"do":' + b"9" * 5000 + b"}", b'{"do": "size"} x', b"NaN"
-    )
-    assert [set(answer) for answer in answers] == [{"error"}] * 7
+def test_headers_that_are_no_requests(address, client):
+    with address.connect(10) as connection:
+        channel = Channel(connection)
+        channel.receive_greeting("aggregator")
+        for header in (
+            b"",
+            b"hello",
+            b"\xff\xfe",
+            b"[" * 60000,
+            b'{"do":' + b"9" * 5000 + b"}",
+            b'{"do": "size"} x',
+            b"NaN",
+        ):
+            connection.sendall(PREFIX.pack(len(header), 0) + header)
+            answer, _ = channel.receive()
+            assert "this is not a request" in answer["error"]
+        channel.close()
     assert client.served() == {}
 
 
-def test_a_line_without_an_end(address, client):
+def test_lines_of_text(address, client):
     with address.connect(10) as connection:
+        channel = Channel(connection)
+        channel.receive_greeting("aggregator")
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             for _ in range(100):
-                connection.sendall(b"x" * (MOST_BYTES // 8))
+                connection.sendall(b"x" * 8192)
         with contextlib.suppress(ConnectionResetError):
-            assert b"at most 65536 bytes" in connection.recv(4096)
+            assert f"at most {HEADER_LIMIT} bytes" in channel.receive()[0]["error"]
+        channel.close()
     assert client.served() == {}
 
 
 def test_many_requests_at_once_are_answered_in_order(address, client):
-    lines = [json.dumps({"do": "set_mac", "mac": mac}).encode() for mac in range(500)]
-    answers = say(address, *lines, b'{"do":"size"}')
-    assert answers[:-1] == [{"ok": None}] * 500
-    assert answers[-1]["ok"]["mac"] == 499
+    channel = connect(address)
+    for mac in range(200):
+        channel.send({"do": "set_mac", "mac": mac})
+    channel.send({"do": "counters"})
+    assert [channel.receive()[0] for _ in range(200)] == [{"ok": None}] * 200
+    assert "FRAMES" in channel.receive()[0]["ok"]
+    channel.close()
 
 
 def test_clients_that_say_nothing_do_not_keep_others_out(address, client):
@@ -254,30 +277,27 @@ def test_clients_that_say_nothing_do_not_keep_others_out(address, client):
 
 def test_more_clients_than_there_is_room_for(address, client):
     with contextlib.ExitStack() as opened:
-        connections = [opened.enter_context(address.connect(10)) for _ in range(60)]
-        for connection in connections:
-            with contextlib.suppress(OSError):
-                connection.sendall(b'{"do":"size"}\n')
-        answers = [json.loads(connection.recv(4096)) for connection in connections]
-        assert [set(answer) for answer in answers] == [{"ok"}] * 32 + [{"error"}] * 28
-        with pytest.raises(P4sgdError, match="refuses: 32 others are connected, which is the most: try again"):
+        greetings = []
+        for _ in range(60):
+            channel = opened.enter_context(contextlib.closing(Channel(address.connect(10))))
+            greetings.append(channel.receive_greeting("aggregator"))
+        assert ["error" in greeting for greeting in greetings] == [False] * 32 + [True] * 28
+        with pytest.raises(UserError, match="is in use by 32 other programs, which is the most: try again"):
             SoftwareAggregator(address)
-    for _ in range(200):  # it has yet to notice that they are gone
-        with contextlib.suppress(P4sgdError):
-            assert client.served() == {}
-            return
-        time.sleep(0.05)
-    raise AssertionError("there is no room again")
+        with pytest.raises(P4sgdError, match="is in use by 32 other programs, which is the most: try again"):
+            client.served()
+    assert client.served() == {}, "clients that have hung up make room"
 
 
-def test_a_refusal_before_anything_is_asked():
-    """The server may have hung up before the client has sent its request; what it has said is there to be read."""
-    near, far = socket.socketpair()
-    with near, far:
-        far.sendall(b'{"error":"not now"}\n')
-        far.close()
-        with pytest.raises(P4sgdError, match="refuses: not now"):
-            SoftwareAggregator(SimpleNamespace(connect=lambda timeout_s: near))
+def test_a_restarted_aggregator_is_not_taken_for_the_old_one(address):
+    loop = Loop(address)
+    client = SoftwareAggregator(address)
+    loop.close()
+    loop = Loop(address)
+    for _ in range(2):
+        with pytest.raises(P4sgdError, match=f"the aggregator at {address} was started again"):
+            client.served()
+    loop.close()
 
 
 def test_clients_that_are_killed_in_the_middle_of_a_request(address, client):
@@ -285,12 +305,13 @@ def test_clients_that_are_killed_in_the_middle_of_a_request(address, client):
 import socket, sys, time
 connection = socket.socket(socket.AF_UNIX)
 connection.connect(sys.argv[1])
-connection.sendall(b'{"do":"counters"}\\n' * 200 + b'{"do":"beg')
+connection.sendall(bytes.fromhex(sys.argv[2]))
 print("there", flush=True)
 time.sleep(60)
 """
     for _ in range(3):
-        command = [sys.executable, "-c", program, str(address.path)]
+        text = encode({"do": "counters"}) * 200 + encode({"do": "begin"})[:20]
+        command = [sys.executable, "-c", program, str(address.path), text.hex()]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
             assert process.stdout.readline() == b"there\n"
             os.kill(process.pid, signal.SIGKILL)
@@ -300,34 +321,30 @@ time.sleep(60)
 def test_clients_that_go_without_reading(address, client):
     for _ in range(50):
         connection = address.connect(10)
-        connection.sendall(b'{"do":"counters"}\n' * 50)
+        connection.sendall(encode({"do": "counters"}) * 50)
         connection.close()
     assert client.served() == {}
 
 
-def test_clients_that_are_idle_make_room(address, monkeypatch):
-    now = [1000.0]
-    monkeypatch.setattr(control, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    selector = selectors.DefaultSelector()
-    server = ControlServer(address, lambda request: request, selector)
+def test_clients_that_are_idle_make_room(address):
+    methods = Methods(double=lambda number: 2 * number)
+    server = ControlServer(ControlListener(address), "test", methods, most_clients=2, busy="is busy", idle_s=0.5)
 
-    def pump():
-        for key, events in selector.select(0.2):
-            key.data(events)
+    def pump(seconds):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            server.turn(0.01)
 
     with address.connect(10) as idle, address.connect(10) as busy:
-        pump()
-        pump()
-        now[0] += 20
-        busy.sendall(b"5\n")
-        pump()
-        now[0] += 20
-        server.close_idle()
-        assert idle.recv(10) == b""
-        assert busy.recv(100) == b'{"ok":5}\n'
-        busy.sendall(b"6\n")
-        pump()
-        assert busy.recv(100) == b'{"ok":6}\n'
+        pump(0.3)
+        busy.sendall(encode({"do": "double", "number": 5}))
+        pump(0.3)
+        assert idle.recv(1000)
+        assert idle.recv(1000) == b"", "hung up"
+        assert busy.recv(1000).endswith(encode({"ok": 10}))
+        busy.sendall(encode({"do": "double", "number": 6}))
+        pump(0.1)
+        assert busy.recv(1000) == encode({"ok": 12})
     server.close()
 
 
@@ -394,36 +411,8 @@ def test_the_file_of_another_server_stays(address, tmp_path):
 
 
 def test_nobody_there(address):
-    with pytest.raises(P4sgdError, match=r"does not answer \(No such file or directory\): see whether p4sgd switch"):
+    with pytest.raises(UserError, match=r"is not there \(No such file or directory\): start it: p4sgd switch serve"):
         SoftwareAggregator(address)
-
-
-@pytest.mark.parametrize(
-    ("answer", "says"),
-    [
-        (b"hello\n", "what it says is no JSON"),
-        (b"", "it hangs up without an answer"),
-        (b"[]\n", "it answers something else than it was asked"),
-        (b'{"ok": 5}\n', "it is no aggregator of this version"),
-        (b'{"ok": {"version": 99}}\n', "it is no aggregator of this version"),
-    ],
-)
-def test_something_else_is_there(address, answer, says):
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(address.path))
-        listener.listen()
-
-        def talk():
-            connected, _ = listener.accept()
-            with connected:
-                connected.recv(4096)
-                connected.sendall(answer)
-
-        thread = threading.Thread(target=talk, daemon=True)
-        thread.start()
-        with pytest.raises(P4sgdError, match=f"is not understood: {says}"):
-            SoftwareAggregator(address)
-        thread.join()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A worker made of Verilog, served as a board."""
+"""A worker process that simulates the Verilog of a worker."""
 
 import random
 import time
@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 from support.bench import default_seed
-from support.board import OneWorker, aggregating, serve_board
 from support.jobs import configure, random_job, run_on, start
+from support.worker_process import OneWorker, aggregating, serve_worker
 
 from p4sgd.host.devices.device import client_of
 from p4sgd.host.devices.remote_worker import RemoteWorker
@@ -53,7 +53,7 @@ def board(address):
         return made[0]
 
     try:
-        with serve_board(TINY, str(address), memory_limit=1 << 30, make=make) as far:
+        with serve_worker(TINY, str(address), memory_limit=1 << 30, make=make) as far:
             yield far
     finally:
         for worker in made:
@@ -174,7 +174,7 @@ def test_a_run_that_is_left_alone_is_aborted(board, remote, address, monkeypatch
     assert client.read(registers.STATUS)["aborted"]
     client.write(registers.CTRL, start=1)
     assert again.await_end(10)
-    assert client.read(registers.STATUS)["not_joined"], "the board is of no job any more"
+    assert client.read(registers.STATUS)["not_joined"], "the worker is in no job any more"
     again.close()
     assert drain(board, 0.2) == []
 

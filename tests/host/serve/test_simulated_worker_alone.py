@@ -33,9 +33,11 @@ class Simulator:
             self.registers[arguments["offset"]] = arguments["word"]
         if do == "read":
             return self.registers.get(arguments["offset"], 0)
-        if do == "exchange":
-            return self.answers.pop(0) if self.answers else {"frames": [], "idle": True}
         return None
+
+    def exchange(self, frames, cycles):
+        self.asked.append(("exchange", {"frames": frames, "cycles": cycles}))
+        return self.answers.pop(0) if self.answers else ([], True)
 
     def close(self):
         self.closed = True
@@ -72,19 +74,19 @@ def test_time_passes_after_a_write_and_after_a_frame(worker, sent):
         disturb()
         assert worker.next_work == 0
         assert worker.idle
-        Simulator.last.answers = [{"frames": ["0102", "03"], "idle": True}]
+        Simulator.last.answers = [([b"\1\2", b"\3"], True)]
         worker.work()
         assert worker.next_work is None
         assert sent == [b"\1\2", b"\3"]
         sent.clear()
     exchanges = [arguments["frames"] for do, arguments in asked() if do == "exchange"]
-    assert exchanges == [[], ["6162"]], "every frame once"
+    assert exchanges == [[], [b"ab"]], "every frame once"
 
 
 def test_a_run_lasts_until_the_worker_is_idle(worker):
     worker.write_register(registers.CTRL.offset, START)
     assert not worker.idle
-    Simulator.last.answers = [{"frames": [], "idle": False}] * 2
+    Simulator.last.answers = [([], False)] * 2
     for _ in range(2):
         worker.work()
         assert not worker.idle

@@ -15,19 +15,17 @@ from p4sgd.sim.cluster.process import ClusterProcess
 from p4sgd.sim.verilator import Build, SimulationError
 
 CONNECT = """
-import json, os, signal, socket, sys, time
+import os, socket, time
+from p4sgd.sim.rpc import Channel
 connection = socket.socket(socket.AF_UNIX)
 connection.connect("socket")
-stream = connection.makefile("rw")
-def answer(value):
-    print(json.dumps(value), file=stream, flush=True)
-    return json.loads(stream.readline() or "{}")
-stream.readline()
+channel = Channel(connection)
+def answer():
+    channel.receive()
+    channel.send({"ok": os.getpid()})
 """
-OBEDIENT = (
-    CONNECT + "request = answer('ready')\nwhile request.get('do', 'close') != 'close': request = answer(os.getpid())"
-)
-HANGING = CONNECT + "answer('ready')\nanswer(os.getpid())\ntime.sleep(600)"
+OBEDIENT = CONNECT + "while True: answer()"
+HANGING = CONNECT + "answer()\nanswer()\ntime.sleep(600)"
 DEAF = "import time\ntime.sleep(600)"
 BROKEN = "open('simulation.log', 'w').write('no licence')"
 
@@ -94,6 +92,15 @@ def test_a_scratch_folder_of_any_depth(scratch, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
     ClusterProcess(stand_in(monkeypatch, OBEDIENT), {}).close()
     deep.rmdir()
+
+
+def test_an_answer_to_another_request_is_never_taken(scratch, monkeypatch):
+    with ClusterProcess(stand_in(monkeypatch, HANGING), {}) as cluster:
+        cluster.request("who")
+        with interrupted_after(0.5):
+            cluster.request("who")
+        with pytest.raises(SimulationError, match="ended unexpectedly"):
+            cluster.request("who")
 
 
 def test_a_simulator_that_hangs_is_killed(scratch, monkeypatch):

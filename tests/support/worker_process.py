@@ -1,11 +1,11 @@
-"""A board served in a thread, with a link of which the test holds the other end."""
+"""A worker served in a thread, with a link of which the test holds the other end."""
 
 import contextlib
 import socket
 import threading
 
 from p4sgd.host.rpc.address import ControlAddress, ControlListener
-from p4sgd.host.serve.worker import BoardServer, cycles_now
+from p4sgd.host.serve.worker import WorkerServer, cycles_now
 from p4sgd.sim.emulator import NetworkedWorker
 
 
@@ -52,13 +52,13 @@ class OneWorker:
 
 
 def emulated(config, send):
-    """A worker for a board."""
+    """A worker of the emulator."""
     return NetworkedWorker(config, send, cycles_now)
 
 
 @contextlib.contextmanager
-def serve_board(config, address, *, memory_limit=1 << 20, make=emulated):
-    """Serve a board; gives the other end of its link."""
+def serve_worker(config, address, *, memory_limit=1 << 20, make=emulated):
+    """Serve a worker; gives the other end of its link."""
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     wake, waker = socket.socketpair()
     failures = []
@@ -67,8 +67,8 @@ def serve_board(config, address, *, memory_limit=1 << 20, make=emulated):
     worker = make(config, link.send)
 
     def serve(listener):
-        server = BoardServer(worker, link, listener, memory_limit)
-        server._selector.register(wake, 1, stop)
+        server = WorkerServer(worker, link, listener, memory_limit)
+        server._control.watch(wake, stop)
         try:
             server.serve()
         except _StoppedError:
@@ -79,16 +79,15 @@ def serve_board(config, address, *, memory_limit=1 << 20, make=emulated):
     def stop():
         raise _StoppedError
 
-    with contextlib.closing(ControlListener(ControlAddress.parse(address))) as listener:
-        thread = threading.Thread(target=serve, args=(listener.socket,))
-        thread.start()
-        try:
-            yield far
-        finally:
-            waker.send(b"x")
-            thread.join(30)
-            for each in (near, far, wake, waker):
-                each.close()
+    thread = threading.Thread(target=serve, args=(ControlListener(ControlAddress.parse(address)),))
+    thread.start()
+    try:
+        yield far
+    finally:
+        waker.send(b"x")
+        thread.join(30)
+        for each in (near, far, wake, waker):
+            each.close()
     assert not thread.is_alive()
     assert not failures, failures
 

@@ -1,32 +1,34 @@
-"""A board's control socket: registers and memory through it, bounds on all that comes, one client at a time."""
+"""The control socket of a worker process: registers and memory, bounds on all that comes, one client at a time."""
 
+import contextlib
 import os
 import random
 import socket
 import stat
-import struct
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.bench import default_seed
-from support.board import OneWorker, aggregating, serve_board
 from support.jobs import configure, random_job, run_on, start
+from support.worker_process import OneWorker, aggregating, serve_worker
 
 from p4sgd.host.devices.device import client_of
 from p4sgd.host.devices.remote_worker import RemoteWorker
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.rpc.address import ControlAddress
-from p4sgd.host.rpc.messages import GREETING_BYTES, REPLY_BYTES, REQUEST_BYTES, Hello, Opcode, Outcome, Reply, Request
+from p4sgd.host.rpc.client import ControlClient
 from p4sgd.host.serve import worker as server
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.sim.emulator import warm_up
 from p4sgd.sim.network.aggregator import Aggregator
+from p4sgd.sim.rpc import HEADER_LIMIT, MAGIC, PREFIX, Channel, RefusedError, encode, greeting
 
 TINY = WorkerConfig.tiny()
 LIMIT = 1 << 20
@@ -40,7 +42,7 @@ def address(tmp_path):
 
 @pytest.fixture
 def board(address):
-    with serve_board(TINY, address, memory_limit=LIMIT) as far:
+    with serve_worker(TINY, address, memory_limit=LIMIT) as far:
         yield far
 
 
@@ -63,22 +65,25 @@ def test_it_says_what_it_is(remote):
 
 def test_the_socket_is_its_owners_and_goes_with_it(address):
     path = address.removeprefix("unix:")
-    with serve_board(TINY, address):
+    with serve_worker(TINY, address):
         mode = os.stat(path).st_mode
         assert stat.S_ISSOCK(mode)
         assert stat.S_IMODE(mode) == 0o600
-        with pytest.raises(UserError, match="another program"), serve_board(TINY, address):
+        with pytest.raises(UserError, match="another program"), serve_worker(TINY, address):
             pass
     assert not os.path.exists(path)
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(path)  # by a server that was killed
-    with serve_board(TINY, address):
+    with serve_worker(TINY, address):
         connect(address).close()
 
 
 def test_what_is_no_socket_is_left_alone(tmp_path):
     (tmp_path / "board").write_text("mine")
-    with pytest.raises(UserError, match="something else is there already"), serve_board(TINY, f"unix:{tmp_path}/board"):
+    with (
+        pytest.raises(UserError, match="something else is there already"),
+        serve_worker(TINY, f"unix:{tmp_path}/board"),
+    ):
         pass
     assert (tmp_path / "board").read_text() == "mine"
 
@@ -87,7 +92,7 @@ def test_by_tcp():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-    with serve_board(TINY, f"tcp:127.0.0.1:{port}"):
+    with serve_worker(TINY, f"tcp:127.0.0.1:{port}"):
         worker = connect(f"tcp:127.0.0.1:{port}")
         assert worker.config == TINY
         worker.close()
@@ -98,7 +103,7 @@ def test_by_tcp():
 def test_memory_is_what_was_written_last(writes):
     known = {}
     control = f"unix:/tmp/p4sgd-board-{os.getpid()}"  # a folder of a fixture would serve all examples
-    with serve_board(TINY, control, memory_limit=LIMIT):
+    with serve_worker(TINY, control, memory_limit=LIMIT):
         worker = connect(control)
         for address, data in writes:
             worker.write_memory(1, address, np.frombuffer(data, np.uint8))
@@ -113,14 +118,19 @@ def test_memory_is_what_was_written_last(writes):
     ("ask", "says"),
     [
         (lambda worker: worker.write_memory(0, 0, np.zeros(LIMIT + 1, np.uint8)), "--memory-limit"),
-        (lambda worker: worker.write_memory(0, 0, np.zeros(0, np.uint8)), "no bytes"),
-        (lambda worker: worker.write_memory(TINY.memories, 0, np.zeros(1, np.uint8)), "there is no memory 2"),
+        (lambda worker: worker.write_memory(0, 0, np.zeros(0, np.uint8)), "size must be a whole number, 1 to"),
+        (
+            lambda worker: worker.write_memory(TINY.memories, 0, np.zeros(1, np.uint8)),
+            "bank must be a whole number, 0 to 1",
+        ),
         (lambda worker: worker.read_memory(0, 0, 1 << 40), "were not written"),
-        (lambda worker: worker.read_memory(99, 0, 1), "there is no memory 99"),
-        (lambda worker: worker.read_register(2), "no address of a register"),
-        (lambda worker: worker.write_register(1 << 12, 0), "no address of a register"),
-        (lambda worker: worker.write_register(0, 1 << 32), "no word of 32 bits"),
-        (lambda worker: worker.await_end(1e6), "too long"),
+        (lambda worker: worker.read_memory(99, 0, 1), "bank"),
+        (lambda worker: worker.read_memory(0, -1, 1), "address"),
+        (lambda worker: worker.read_memory(0, 1, 1 << 64), "size"),
+        (lambda worker: worker.read_register(2), "0x2 is not the address of a register"),
+        (lambda worker: worker.write_register(1 << 12, 0), "offset must be a whole number, 0 to 4095"),
+        (lambda worker: worker.write_register(0, 1 << 32), "word must be a whole number, 0 to 4294967295"),
+        (lambda worker: worker.await_end(1e6), "within_ms"),
         (lambda worker: worker.write_register(registers.CTRL.offset, 1), "worker 0"),
     ],
 )
@@ -160,20 +170,29 @@ def test_nobody_there(tmp_path):
         connect(f"unix:{tmp_path}/none", 3)
 
 
-def test_somebody_else_there(tmp_path):
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n", "does not answer as it should: another program is there"),
+        (MAGIC + b"\0\2" + encode({}), "it has version 2 of the control protocol, not 3"),
+        (greeting(server="aggregator", process=1), "it is 'aggregator', not 'worker'"),
+        (b"", "is gone"),
+    ],
+)
+def test_something_else_is_there(tmp_path, answer, says):
     path = f"{tmp_path}/other"
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(path)
         other.listen()
         connecting = ControlAddress.parse(f"unix:{path}")
 
-        def answer():
+        def talk():
             with other.accept()[0] as connection:
-                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n")
+                connection.sendall(answer)
 
-        thread = threading.Thread(target=answer)
+        thread = threading.Thread(target=talk)
         thread.start()
-        with pytest.raises(P4sgdError, match="does not answer as a worker: it is no worker"):
+        with pytest.raises(P4sgdError, match=says):
             RemoteWorker(0, connecting)
         thread.join()
 
@@ -182,46 +201,106 @@ def raw(address):
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(10)
     connection.connect(address.removeprefix("unix:"))
-    greeting = Hello.from_bytes(connection.recv(GREETING_BYTES, socket.MSG_WAITALL))
-    assert not greeting.busy
-    return connection
+    channel = Channel(connection)
+    assert "error" not in channel.receive_greeting("worker")
+    return connection, channel
 
 
 def test_garbage_stops_nothing(board, address):
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")
     pick = random.Random(seed)
+    methods = ["read_register", "write_register", "read_memory", "write_memory", "await_end", "reboot", 7, None]
+    arguments = ["offset", "word", "bank", "address", "size", "within_ms"]
+    values = [0, 4, 1 << 63, 1 << 64, -1, 1e300, True, None, "0", [], {}]
     for _ in range(200):
-        with raw(address) as connection:
-            kind = pick.random()
-            if kind < 0.4:
-                text = pick.randbytes(pick.randrange(200))
-            else:
-                what = pick.choice(list(Opcode)) if kind < 0.9 else pick.randrange(256)
-                numbers = (pick.choice([0, 4, pick.randrange(1 << 12), pick.randrange(1 << 64)]) for _ in range(2))
-                text = struct.pack("!BBQQ", what, pick.randrange(256), *numbers) + pick.randbytes(pick.randrange(50))
+        connection, channel = raw(address)
+        kind = pick.random()
+        if kind < 0.3:
+            text = pick.randbytes(pick.randrange(200))
+        elif kind < 0.5:
+            text = PREFIX.pack(pick.choice([0, 5, 1 << 18, 1 << 31]), pick.randrange(1 << 64)) + pick.randbytes(100)
+        else:
+            request = {"do": pick.choice(methods)} | {name: pick.choice(values) for name in pick.sample(arguments, 3)}
+            text = encode(request, pick.choice([0, 10, 1 << 63])) + pick.randbytes(pick.randrange(50))
+        with contextlib.suppress(BrokenPipeError):
             connection.sendall(text)
-            if pick.random() < 0.5:
-                connection.shutdown(socket.SHUT_WR)
+        if pick.random() < 0.5:
+            connection.shutdown(socket.SHUT_WR)
+        channel.close()
     worker = connect(address)
     assert worker.read_register(registers.MAGIC_WORD.offset) == registers.MAGIC
     worker.close()
 
 
-def test_an_unknown_request_is_refused(board, address):
-    with raw(address) as connection:
-        connection.sendall(bytes([77]) + bytes(REQUEST_BYTES - 1))
-        reply = Reply.from_bytes(connection.recv(REPLY_BYTES, socket.MSG_WAITALL))
-        assert reply.outcome is Outcome.REFUSED
-        assert b"77" in connection.recv(reply.size, socket.MSG_WAITALL)
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        (b"", "not a request"),
+        (b"hello", "not a request"),
+        (b"\xff\xfe", "not a request"),
+        (b"[" * 60_000, "not a request"),
+        (b"[]", "must be a JSON object"),
+        (b'{"do":' + b"9" * 5000 + b"}", "not a request"),
+        (b'{"do": 1}', "there is no method '1'; there are read_register, write_register"),
+        (b'{"do": "reboot"}', "there is no method 'reboot'"),
+        (b'{"do": "read_register"}', "read_register needs the arguments offset"),
+        (b'{"do": "read_register", "offset": 0, "word": 0}', "read_register needs the arguments offset"),
+        (b'{"do": "read_register", "offset": true}', "offset must be a whole number"),
+        (b'{"do": "read_register", "offset": NaN}', "offset must be a whole number"),
+        (b'{"do": "write_memory", "bank": 0, "address": 0, "size": 2}', "the body has 3 bytes, not 2"),
+    ],
+)
+def test_what_is_no_request_is_refused_and_the_next_one_works(board, address, header, says):
+    connection, channel = raw(address)
+    connection.sendall(PREFIX.pack(len(header), 3) + header + b"abc")
+    answer, _ = channel.receive()
+    assert says in answer["error"]
+    assert channel.call("read_register", offset=registers.MAGIC_WORD.offset)[0] == registers.MAGIC
+    channel.close()
 
 
-def test_who_stops_in_the_middle_is_cut_off(board, address, monkeypatch):
-    monkeypatch.setattr("p4sgd.host.serve.worker._STALL_S", 0.2)
-    with raw(address) as connection:
-        connection.sendall(Request(Opcode.READ_REGISTER).to_bytes()[:5])
-        assert connection.recv(1) == b"", "hung up"
+def test_a_header_that_is_too_long(board, address):
+    connection, channel = raw(address)
+    connection.sendall(PREFIX.pack(HEADER_LIMIT + 1, 0))
+    answer, _ = channel.receive()
+    assert f"at most {HEADER_LIMIT} bytes" in answer["error"]
+    assert connection.recv(1) == b"", "hung up"
+    channel.close()
     connect(address).close()
+
+
+def test_a_body_that_is_refused_is_not_kept(board, address):
+    """Of whatever length it is; what follows is the next request."""
+    _, channel = raw(address)
+    body = bytes(10_000_000)
+    with pytest.raises(RefusedError, match="--memory-limit"):
+        channel.call("write_memory", body, bank=0, address=0, size=len(body))
+    assert channel.call("read_register", body, offset=registers.MAGIC_WORD.offset)[0] == registers.MAGIC
+    channel.close()
+
+
+@pytest.mark.parametrize("part", [5, 15, -1])
+def test_who_stops_in_the_middle_is_cut_off(board, address, monkeypatch, part):
+    monkeypatch.setattr("p4sgd.host.rpc.server._STALL_S", 0.2)
+    connection, channel = raw(address)
+    request = {"do": "write_memory", "bank": 0, "address": 0, "size": 10}
+    connection.sendall((encode(request, 10) + bytes(10))[:part])
+    assert connection.recv(1) == b"", "hung up"
+    channel.close()
+    connect(address).close()
+
+
+def test_who_takes_no_answers_is_cut_off(board, address, monkeypatch, remote):
+    monkeypatch.setattr("p4sgd.host.rpc.server._STALL_S", 0.2)
+    remote.write_memory(0, 0, np.zeros(LIMIT, np.uint8))
+    remote.close()
+    _, channel = raw(address)
+    for _ in range(5):
+        channel.send({"do": "read_memory", "bank": 0, "address": 0, "size": LIMIT})
+    time.sleep(1)
+    connect(address).close()
+    channel.close()
 
 
 def started(remote):
@@ -266,7 +345,7 @@ def test_a_run_that_is_left_alone_is_aborted(board, remote, address, monkeypatch
     assert client.read(registers.STATUS)["aborted"]
     client.write(registers.CTRL, start=1)
     assert again.await_end(5)
-    assert client.read(registers.STATUS)["not_joined"], "the board is of no job any more"
+    assert client.read(registers.STATUS)["not_joined"], "the worker is in no job any more"
     again.close()
     time.sleep(0.1)
     with pytest.raises(BlockingIOError):
@@ -276,13 +355,14 @@ def test_a_run_that_is_left_alone_is_aborted(board, remote, address, monkeypatch
 def interrupt(worker, ask):
     """Ask, and press Ctrl-C before the answer comes."""
 
-    def press(size):
+    def press(most):
         raise KeyboardInterrupt
 
-    receive, worker._receive = worker._receive, press
+    if worker._client._channel is None:
+        worker._client._connect()
+    worker._client._channel.receive = press
     with pytest.raises(KeyboardInterrupt):
         ask()
-    worker._receive = receive
 
 
 def test_an_interrupted_request_is_forgotten(remote):
@@ -300,7 +380,7 @@ def test_a_wait_that_is_interrupted_can_be_followed_by_an_abort(board, remote):
 
 
 def test_a_worker_that_is_gone_is_named(address):
-    with serve_board(TINY, address):
+    with serve_worker(TINY, address):
         worker = connect(address, 2)
     for _ in range(2):
         with pytest.raises(P4sgdError, match=f"worker 2 at {address} is gone .* start it again"):
@@ -308,28 +388,36 @@ def test_a_worker_that_is_gone_is_named(address):
 
 
 def test_a_worker_that_was_started_anew_is_not_taken_for_the_old_one(address):
-    with serve_board(TINY, address):
+    with serve_worker(TINY, address):
         worker = connect(address)
         interrupt(worker, lambda: worker.read_register(0))
-    with serve_board(TINY, address):
+    with serve_worker(TINY, address):
         for _ in range(2):
-            with pytest.raises(P4sgdError, match="was started anew"):
+            with pytest.raises(P4sgdError, match="was started again"):
                 worker.read_register(0)
 
 
-def test_a_worker_that_hangs_is_not_waited_for_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("p4sgd.host.devices.remote_worker._TIMEOUT_S", 0.5)
+def test_a_server_that_hangs_is_not_waited_for_again(tmp_path):
     with socket.socket(socket.AF_UNIX) as hung:
         hung.bind(f"{tmp_path}/hung")
         hung.listen()
-        worker = RemoteWorker.__new__(RemoteWorker)
         begun = time.monotonic()
-        with pytest.raises(P4sgdError, match=r"worker 1 at .* has not answered for 0\.5 s"):
-            worker.__init__(1, ControlAddress.parse(f"unix:{tmp_path}/hung"))
+        address = ControlAddress.parse(f"unix:{tmp_path}/hung")
+        with pytest.raises(P4sgdError, match=r"^worker 1 has not answered for 0\.5 s$"):
+            ControlClient(address, "worker", "worker 1", "p4sgd worker", timeout_s=0.5)
+        accepted, _ = hung.accept()
+        accepted.close()
+        with ThreadPoolExecutor() as pool:
+            accepting = pool.submit(hung.accept)
+            connecting = pool.submit(ControlClient, address, "worker", "worker 1", "p4sgd worker", timeout_s=0.5)
+            accepted, _ = accepting.result()
+            accepted.sendall(greeting(server="worker", process=1))
+            client = connecting.result()
         for _ in range(100):
-            with pytest.raises(P4sgdError, match="has not answered"):
-                worker.read_register(0)
+            with pytest.raises(P4sgdError, match=r"^worker 1 has not answered for 0\.5 s$"):
+                client.call("read_register", offset=0)
         assert time.monotonic() - begun < 30
+        accepted.close()
 
 
 def test_a_run_with_a_network(board, remote):

@@ -1,0 +1,123 @@
+"""The client of a control socket."""
+
+import socket
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.rpc.address import ControlAddress
+from p4sgd.sim.rpc import Channel, RefusedError
+
+__all__ = ["ControlClient"]
+
+
+class ControlClient:
+    """Calls methods of a server, over a connection that is made again after `close` or an interrupted call.
+
+    Failures are final, as the server's state is unknown then: later calls raise the same error. Refusals are not.
+
+    Parameters
+    ----------
+    address
+        Where the server listens.
+    server
+        What it must be, such as ``"worker"``.
+    name
+        What errors call it.
+    command
+        The command that starts it, for errors.
+    timeout_s
+        Longest time without an answer.
+
+    Raises
+    ------
+    UserError
+        If the server is not there or serves another client.
+    P4sgdError
+        If it does not answer as it should, there or later.
+    """
+
+    def __init__(self, address: ControlAddress, server: str, name: str, command: str, *, timeout_s: float) -> None:
+        self._address = address
+        self._server = server
+        self._name = name
+        self._command = command
+        self._timeout_s = timeout_s
+        self._process: int | None = None
+        self._channel: Channel | None = None
+        self._failure: str | None = None
+        self._connect()
+
+    def call(
+        self, do: str, body: bytes | memoryview = b"", *, most: int = 0, **arguments: Any
+    ) -> tuple[Any, npt.NDArray[np.uint8]]:
+        """Call a method; returns its result, and the body of the answer, at most ``most`` bytes.
+
+        Raises
+        ------
+        P4sgdError
+            If the server refuses, is gone, was started again, or does not answer as it should.
+        """
+        if self._failure is not None:
+            raise P4sgdError(f"{self._name} {self._failure}")
+        channel = self._channel or self._connect()
+        try:
+            return channel.call(do, body, most=most, **arguments)
+        except RefusedError as error:
+            raise P4sgdError(f"{self._name} refuses: {error}") from None
+        except (OSError, ValueError) as error:
+            raise self._fail(error) from error
+        except BaseException:  # the answer to this call would be taken for the answer to the next one
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the connection. The server goes on."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    def _connect(self) -> Channel:
+        again = self._process is not None
+        try:
+            connection = self._address.connect(self._timeout_s)
+        except OSError as error:
+            if again:
+                raise self._fail(error) from error
+            reason = error.strerror or error
+            raise UserError(f"{self._name} is not there ({reason}): start it: {self._command}") from None
+        self._channel = Channel(connection)
+        try:
+            if connection.family != socket.AF_UNIX:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            greeting = self._channel.receive_greeting(self._server)
+        except (OSError, ValueError) as error:
+            raise self._fail(error) from error
+        except BaseException:
+            self.close()
+            raise
+        if "error" in greeting:
+            self.close()
+            text = f"{self._name} {greeting['error']}"
+            raise P4sgdError(text) if again else UserError(text)
+        if again and greeting.get("process") != self._process:
+            raise self._fail("was started again in the meantime and has lost the state of this job")
+        self._process = greeting.get("process")
+        return self._channel
+
+    def _fail(self, reason: OSError | ValueError | str) -> P4sgdError:
+        """Give the server up; returns the error that says why, as later calls do."""
+        self.close()
+        if isinstance(reason, TimeoutError):
+            self._failure = f"has not answered for {self._timeout_s:g} s"
+        elif isinstance(reason, OSError):
+            self._failure = (
+                f"is gone ({reason.strerror or reason}): see why it ended and start it again: {self._command}"
+            )
+        elif isinstance(reason, ValueError):
+            self._failure = f"does not answer as it should: {reason}"
+        else:
+            self._failure = reason
+        return P4sgdError(f"{self._name} {self._failure}")

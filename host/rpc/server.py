@@ -1,0 +1,340 @@
+"""The server of a control socket: an event loop that answers requests.
+
+The owner of a `ControlServer` calls `ControlServer.turn` again and again, and does its own work in between. No call of
+the server blocks because of a client, and nothing that a client sends or leaves unsent ends it.
+"""
+
+import contextlib
+import inspect
+import random
+import select
+import selectors
+import socket
+import time
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from p4sgd.host.rpc.address import ControlListener
+from p4sgd.sim.rpc import HEADER_LIMIT, PREFIX, RefusedError, decode, encode, greeting
+
+if TYPE_CHECKING:
+    from _typeshed import HasFileno
+
+__all__ = ["ControlServer", "Methods", "whole"]
+
+_STALL_S = 30.0
+"""Longest time without progress within a message; then the client is given up."""
+
+_TEXT_LIMIT = 2000
+"""Most characters of the reason of a refusal."""
+
+_PIECE = 64 << 10
+"""Bytes of an answer that are sent with its header, and of an unwanted body that are read at a time."""
+
+
+def whole(value: Any, name: str, low: int, high: int) -> int:
+    """Check that an argument is a whole number within bounds, and return it.
+
+    Raises
+    ------
+    RefusedError
+        If it is anything else.
+    """
+    if type(value) is not int or not low <= value <= high:
+        raise RefusedError(f"{name} must be a whole number, {low} to {high}")
+    return value
+
+
+class Methods:
+    """The methods that clients may call, by name.
+
+    A method is called with the arguments of a request, which it has to check. It returns plain data for JSON, or a
+    memoryview, which is sent as the body of the answer. It may be a generator: yielding a memoryview fills it with the
+    body of the request, which must have this length; yielding a time of :func:`time.monotonic` waits for the next turn
+    of the event loop, but not longer.
+
+    Parameters
+    ----------
+    methods
+        The methods.
+    """
+
+    def __init__(self, **methods: Callable[..., Any]) -> None:
+        self._methods = {
+            name: (inspect.signature(method).parameters.keys(), method) for name, method in methods.items()
+        }
+
+    def call(self, request: dict[str, Any]) -> Any:
+        """Call the method that a request names.
+
+        Raises
+        ------
+        RefusedError
+            If there is none, or its arguments have other names; or as the method.
+        """
+        arguments = dict(request)
+        do = arguments.pop("do", None)
+        if not isinstance(do, str) or do not in self._methods:
+            raise RefusedError(f"there is no method {str(do)[:40]!r}; there are {', '.join(self._methods)}")
+        names, method = self._methods[do]
+        if arguments.keys() != names:
+            raise RefusedError(f"{do} needs the arguments {', '.join(sorted(names)) or '(none)'}, and no others")
+        return method(**arguments)
+
+
+_Steps = Generator[int, None, None]
+"""Yields the events of :mod:`selectors` to wait for; 0 for none, but the next turn."""
+
+
+class _Connection:
+    """One client, whose requests are answered one after the other.
+
+    Attributes
+    ----------
+    events
+        What to wait for before `go_on`; 0 for the next turn.
+    deadline
+        When to call `go_on` in any case, by :func:`time.monotonic`; None for never.
+    """
+
+    def __init__(
+        self,
+        connected: socket.socket,
+        greeting: bytes,
+        methods: Methods,
+        refusals: tuple[type[Exception], ...],
+        idle_s: float | None,
+    ) -> None:
+        self.socket = connected
+        self.events = 0
+        self.deadline: float | None = None
+        self._methods = methods
+        self._refusals = refusals
+        self._idle_s = idle_s
+        self._unread = 0
+        self._steps = self._talk(greeting)
+
+    def go_on(self) -> bool:
+        """Do what can be done now; returns whether the client is still there."""
+        try:
+            self.events = next(self._steps)
+        except OSError:
+            return False
+        return True
+
+    def has_hung_up(self) -> bool:
+        """Whether the client has closed the connection, even if requests of it are still to be read."""
+        poll = select.poll()
+        poll.register(self.socket, select.POLLRDHUP)
+        return bool(poll.poll(0))
+
+    def _talk(self, greeting: bytes) -> _Steps:
+        yield from self._send(greeting)
+        while True:
+            # Also if the next request is there already: others have their turn before.
+            yield from self._wait(selectors.EVENT_READ, self._idle_s)
+            prefix = bytearray(PREFIX.size)
+            yield from self._receive(prefix)
+            header_bytes, self._unread = PREFIX.unpack(prefix)
+            if header_bytes > HEADER_LIMIT:
+                yield from self._send(encode({"error": f"a header has at most {HEADER_LIMIT} bytes"}))
+                raise ConnectionAbortedError("no message of this protocol")
+            header = bytearray(header_bytes)
+            yield from self._receive(header)
+            try:
+                result = yield from self._carry_out(header)
+            except self._refusals as error:
+                yield from self._discard()
+                text = str(error) or "there is not enough memory"
+                yield from self._send(encode({"error": text[:_TEXT_LIMIT]}))
+                continue
+            yield from self._discard()
+            if not isinstance(result, memoryview):
+                yield from self._send(encode({"ok": result}))
+            elif len(result) < _PIECE:
+                yield from self._send(encode({"ok": None}, len(result)) + result)
+            else:
+                yield from self._send(encode({"ok": None}, len(result)))
+                yield from self._send(result)
+
+    def _carry_out(self, header: bytearray) -> Generator[int, None, Any]:
+        try:
+            request = decode(header)
+        except ValueError as error:
+            raise RefusedError(f"this is not a request: {error}") from None
+        result = self._methods.call(request)
+        if not isinstance(result, Generator):
+            return result
+        while True:
+            try:
+                wanted = next(result)
+            except StopIteration as end:
+                return end.value
+            if isinstance(wanted, memoryview):
+                if len(wanted) != self._unread:
+                    raise RefusedError(f"the body has {self._unread:,} bytes, not {len(wanted):,}")
+                yield from self._receive(wanted)
+                self._unread = 0
+            else:
+                self.deadline = wanted
+                yield 0
+                self.deadline = None
+
+    def _discard(self) -> _Steps:
+        """Read what is left of the request's body, to find the next request."""
+        while self._unread:
+            room = memoryview(bytearray(min(self._unread, _PIECE)))
+            yield from self._receive(room)
+            self._unread -= len(room)
+
+    def _receive(self, room: bytearray | memoryview) -> _Steps:
+        """Fill a buffer. Others have their turn between the pieces."""
+        rest = memoryview(room)
+        while rest:
+            with contextlib.suppress(BlockingIOError):
+                count = self.socket.recv_into(rest)
+                if not count:
+                    raise ConnectionResetError("the client has hung up")
+                rest = rest[count:]
+            if rest:
+                yield from self._wait(selectors.EVENT_READ, _STALL_S)
+
+    def _send(self, data: bytes | memoryview) -> _Steps:
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[self.socket.send(rest) :]
+            except BlockingIOError:
+                yield from self._wait(selectors.EVENT_WRITE, _STALL_S)
+
+    def _wait(self, events: int, seconds: float | None) -> _Steps:
+        self.deadline = None if seconds is None else time.monotonic() + seconds
+        yield events
+        if self.deadline is not None and time.monotonic() >= self.deadline:
+            raise TimeoutError("the client does not go on")
+        self.deadline = None
+
+
+class ControlServer:
+    """Answers requests, in the event loop of its owner.
+
+    Parameters
+    ----------
+    listener
+        Where clients connect. It is closed with the server.
+    server
+        What the server is, such as ``"worker"``.
+    methods
+        What clients may call.
+    refusals
+        Exceptions of methods, besides `RefusedError`, whose messages are sent to the client.
+    most_clients
+        How many clients may be connected.
+    busy
+        What another client is told, after the server's name.
+    idle_s
+        How long a client may be connected without a request; None for any time.
+    """
+
+    def __init__(
+        self,
+        listener: ControlListener,
+        server: str,
+        methods: Methods,
+        *,
+        refusals: Sequence[type[Exception]] = (),
+        most_clients: int,
+        busy: str,
+        idle_s: float | None = None,
+    ) -> None:
+        self._listener = listener
+        self._methods = methods
+        self._refusals = (RefusedError, *refusals)
+        self._most_clients = most_clients
+        self._idle_s = idle_s
+        # A process that is started again has lost its state. Clients tell by this number.
+        self._greeting = greeting(server=server, process=random.SystemRandom().getrandbits(64))
+        self._refusal = greeting(server=server, error=busy)
+        self._connections: dict[_Connection, int] = {}  # with the events that the selector looks for
+        self._selector = selectors.DefaultSelector()
+        listener.socket.setblocking(False)
+        self.watch(listener.socket, self._accept)
+
+    @property
+    def has_clients(self) -> bool:
+        """Whether any client is connected."""
+        return bool(self._connections)
+
+    def watch(self, source: "HasFileno", on_readable: Callable[[], object]) -> None:
+        """Have `turn` call a function whenever there is something to read."""
+        self._selector.register(source, selectors.EVENT_READ, on_readable)
+
+    def turn(self, seconds: float | None) -> None:
+        """Wait for events, at most for so long, and do what they ask for."""
+        now = time.monotonic()
+        for connection in list(self._connections):
+            if not connection.events or (connection.deadline is not None and now >= connection.deadline):
+                self._go_on(connection)
+        deadlines = [each.deadline for each in self._connections if each.deadline is not None]
+        waits = [deadline - time.monotonic() for deadline in deadlines]
+        if seconds is not None:
+            waits.append(seconds)
+        for key, _ in self._selector.select(max(0.0, min(waits)) if waits else None):
+            key.data()
+
+    def close(self) -> None:
+        """Hang up, and listen no longer."""
+        for connection in list(self._connections):
+            self._drop(connection)
+        self._selector.close()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        try:
+            accepted, _ = self._listener.socket.accept()
+        except OSError:
+            return  # gone again, or out of descriptors
+        accepted.setblocking(False)
+        if len(self._connections) >= self._most_clients:
+            for connection in [each for each in self._connections if each.has_hung_up()]:
+                self._drop(connection)
+        if len(self._connections) >= self._most_clients:
+            with accepted, contextlib.suppress(OSError):
+                accepted.send(self._refusal)
+            return
+        if accepted.family != socket.AF_UNIX:
+            _notice_vanishing(accepted)
+        connection = _Connection(accepted, self._greeting, self._methods, self._refusals, self._idle_s)
+        self._connections[connection] = 0
+        self._go_on(connection)
+
+    def _go_on(self, connection: _Connection) -> None:
+        if connection not in self._connections:
+            return  # dropped by another event of this turn
+        if connection.go_on():
+            self._look_for(connection, connection.events)
+        else:
+            self._drop(connection)
+
+    def _drop(self, connection: _Connection) -> None:
+        self._look_for(connection, 0)
+        del self._connections[connection]
+        connection.socket.close()
+
+    def _look_for(self, connection: _Connection, events: int) -> None:
+        before = self._connections[connection]
+        if events == before:
+            return
+        if before:
+            self._selector.unregister(connection.socket)
+        if events:
+            self._selector.register(connection.socket, events, lambda: self._go_on(connection))
+        self._connections[connection] = events
+
+
+def _notice_vanishing(connection: socket.socket) -> None:
+    """Have the connection fail when the client's machine is gone."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)):
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
