@@ -1,4 +1,4 @@
-"""What every part of P4SGD agrees on: configuration, registers, packet, arithmetic and memory image.
+"""The specification that all parts of P4SGD share: configuration, registers, packet, arithmetic and memory image.
 
 Pure Python and NumPy. No module of this package imports Amaranth, the simulator or the host.
 """
