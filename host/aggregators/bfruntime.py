@@ -1,7 +1,7 @@
-"""The controller of a Tofino, over BF-Runtime.
+"""The controller of a Tofino switch, over BF-Runtime.
 
-It has never run against a switch, only against a stand-in with the same calls as the client of the SDE, `bfrt_grpc`.
-That client is part of the SDE and not on PyPI, so it is imported when a switch is opened.
+It has never run against a switch, only against a stand-in for `bfrt_grpc`, the client of the SDE. That client is not on
+PyPI, so it is imported when a switch is opened.
 """
 
 import importlib
@@ -20,48 +20,49 @@ __all__ = ["P4_NAME", "BfRuntimeController", "open_bfruntime"]
 
 
 P4_NAME = "p4sgd_tna"
-"""What the switch calls the program: its file, without ``.p4``."""
+"""Name of the program on the switch: its file name without ``.p4``."""
 
 _ALL_PIPES = 0xFFFF
 
 _FROM_HARDWARE = {"from_hw": True}
-"""Of what packets change."""
+"""Flags for reading what packets change."""
 
 _FROM_SOFTWARE = {"from_hw": False}
-"""Of what controllers write: a parameter that its action does not use, as of ``retire``, may not be in the chip."""
+"""Flags for reading what controllers write. The chip may not store parameters that an action does not use, as of
+``retire``."""
 
 _PIPE = 0
-"""Pipe whose registers count: that of the device ports 0 to 31, which are all that a job can have."""
+"""Pipe whose registers hold the slots: that of device ports 0 to 31, the only ports of jobs."""
 
 _GENERATION_MASK = (1 << GENERATION_BITS) - 1
 
 _AT_ONCE = 256
-"""Entries that are asked for at a time."""
+"""Entries read by one request."""
 
 _NOT_FOUND = 5
-"""Of google.rpc.Code."""
+"""NOT_FOUND of google.rpc.Code."""
 
 
 def open_bfruntime(aggregator: AggregatorAddress) -> "BfRuntimeController":
-    """The controller of the switch of a cluster file.
+    """Open the controller of a cluster file's switch.
 
     Raises
     ------
     UserError
-        If the client of the SDE is not installed, or the connection is to be secured, which that client cannot do.
+        If the client of the SDE is not installed, or if TLS is asked for, which that client does not support.
     """
     if aggregator.tls is not None:
-        raise UserError("aggregator.tls: the SDE's client has no TLS: reach the switch through a tunnel instead")
+        raise UserError("aggregator.tls: the SDE's client has no TLS: use a tunnel to the switch instead")
     return BfRuntimeController(aggregator.control, device_id=aggregator.device_id)
 
 
 class BfRuntimeController(TableController):
-    """Access to a switch that runs ``p4sgd_tna.p4``.
+    """Controller of a switch that runs ``p4sgd_tna.p4``.
 
     Parameters
     ----------
     address
-        HOST:PORT of its gRPC server.
+        HOST:PORT of the switch's gRPC server.
     device_id
         Number of the chip.
 
@@ -70,7 +71,7 @@ class BfRuntimeController(TableController):
     UserError
         If the client of the SDE is not installed.
     P4sgdError
-        If the switch cannot be reached or runs no such program; by every call, if the switch refuses.
+        If the switch cannot be reached or does not run the program. Every call raises it if the switch refuses.
     """
 
     def __init__(self, address: str, *, device_id: int = 0) -> None:
@@ -83,12 +84,12 @@ class BfRuntimeController(TableController):
         self._address = address
         self._target = self._client.Target(device_id=device_id, pipe_id=_ALL_PIPES)
         with self._translated_errors():
-            # Without a subscription, so that another program may have the one that there is.
+            # Without subscribing, as another program may need the only subscription.
             self._interface = self._client.ClientInterface(address, 0, device_id, perform_subscribe=False)
             self._info = self._interface.bfrt_info_get(P4_NAME)
 
     def close(self) -> None:
-        """Let go of the switch, which serves on."""
+        """Close the connection. The switch keeps serving its jobs."""
         self._interface.channel.close()
 
     @property
@@ -98,7 +99,7 @@ class BfRuntimeController(TableController):
 
     @property
     def jobs(self) -> int:
-        """Places: the table of jobs has room for two of each."""
+        """Number of places. The table ``jobs`` has two entries for each: of the current job and a retired one."""
         return int(self._table("jobs").info.size_get()) // 2
 
     # Tables
@@ -108,13 +109,13 @@ class BfRuntimeController(TableController):
         return [_entry_of(table, key, data) for key, data in self._get(self._table(table))]
 
     def read_default(self, table: str) -> Entry:
-        """The action that a table takes by default."""
+        """The default action of a table."""
         with self._translated_errors():
             ((data, _),) = self._table(table).default_entry_get(self._target, _FROM_SOFTWARE, p4_name=P4_NAME)
         return _entry_of(table, {}, data.to_dict())
 
     def write_entry(self, entry: Entry, *, is_new: bool) -> None:
-        """Write an entry: one of a new key, or over one of the same. One without a key is the table's default."""
+        """Insert an entry with a new key, or modify the one with this key. Without a key, set the default action."""
         table = self._table(entry.table)
         fields = [self._client.DataTuple(name, value) for name, value in entry.data.items()]
         data = table.make_data(fields, f"SwitchIngress.{entry.action}")
@@ -126,12 +127,12 @@ class BfRuntimeController(TableController):
                 write(self._target, [self._key(table, entry.key)], [data], p4_name=P4_NAME)
 
     def delete_entries(self, some: Iterable[Entry]) -> None:
-        """Delete entries that there are."""
+        """Delete existing entries."""
         for entry in some:
             self._delete(self._table(entry.table), entry.key)
 
     def read_groups(self) -> dict[int, frozenset[int]]:
-        """Ports of the multicast groups, each of which has one node of its own number."""
+        """Ports of the multicast groups. Each group has one node, with the same number."""
         ports = {
             key["$MULTICAST_NODE_ID"]["value"]: frozenset(data["$DEV_PORT"])
             for key, data in self._get(self._info.table_get("$pre.node"))
@@ -150,7 +151,7 @@ class BfRuntimeController(TableController):
                 tuple_of("$DEV_PORT", int_arr_val=sorted(ports)),
             ]
         )
-        # A node may be left without its group, where a call ended early.
+        # An interrupted call may have left a node without its group.
         has_node = any(key["$MULTICAST_NODE_ID"]["value"] == group for key, _ in self._get(nodes))
         with self._translated_errors():
             write = nodes.entry_mod if has_node else nodes.entry_add
@@ -167,7 +168,7 @@ class BfRuntimeController(TableController):
                 groups.entry_add(self._target, [self._key(groups, {"$MGID": group})], [data], p4_name=P4_NAME)
 
     def set_flood_group(self, ports: frozenset[int]) -> None:
-        """Say which ports frames of other protocols are flooded to; none goes back where it came from."""
+        """Set the ports to which frames of other protocols are flooded; never back to the port they came from."""
         super().set_flood_group(ports)
         table = self._info.table_get("$pre.prune")
         with self._translated_errors():
@@ -176,16 +177,16 @@ class BfRuntimeController(TableController):
                 table.entry_add(self._target, [self._key(table, {"$MULTICAST_L2_XID": port})], [data], p4_name=P4_NAME)
 
     def delete_group(self, group: int) -> None:
-        """Delete a multicast group that there is."""
+        """Delete an existing multicast group."""
         self._delete(self._info.table_get("$pre.mgid"), {"$MGID": group})
         self._delete(self._info.table_get("$pre.node"), {"$MULTICAST_NODE_ID": group})
 
-    # What packets have left
+    # Counters and slots
 
     def counters(self) -> dict[str, int]:
-        """Counters by their names in :func:`p4sgd.hw.spec.aggregator.counters`, without those that it lacks.
+        """Counters by their names in :func:`p4sgd.hw.spec.aggregator.counters`.
 
-        Those of single jobs, and of frames that are too short or too long, are such.
+        There are none of single jobs, and none of frames that are too short or too long.
         """
         found = {
             key["$COUNTER_INDEX"]["value"]: data["$COUNTER_SPEC_PKTS"]
@@ -195,7 +196,7 @@ class BfRuntimeController(TableController):
         return {name: count for name, count in counters_of(found).items() if name not in lacking}
 
     def read_slots(self, place: int, slots: range) -> list[SlotView]:
-        """What slots of a place carry."""
+        """State of the given slots of a place."""
         served = (entry for entry in self.read_entries("jobs") if entry.action == "serve")
         job = next((entry.data for entry in served if entry.data["place"] == place), None)
         if job is None:
@@ -212,7 +213,7 @@ class BfRuntimeController(TableController):
         return found
 
     def _registers(self, name: str, field: str, base: int, slots: range) -> list[int]:
-        """Values of a register, one for each slot."""
+        """Values of a register array, one for each slot."""
         table = self._table(name)
         values: dict[int, int] = {}
         indices = [base + slot for slot in slots]
@@ -233,14 +234,15 @@ class BfRuntimeController(TableController):
     def _get(
         self, table: Any, keys: list[Any] | None = None, flags: dict[str, bool] = _FROM_SOFTWARE
     ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Keys and data of a table's entries."""
+        """Read keys and data of a table's entries, of all or of those with given keys."""
         with self._translated_errors():
             try:
                 got = list(table.entry_get(self._target, keys, flags, p4_name=P4_NAME))
             except self._client.BfruntimeReadWriteRpcException as error:
                 reasons = [reason.canonical_code for _, reason in error.sub_errors_get()]
-                if keys or reasons != [_NOT_FOUND]:  # a table without entries
+                if keys or reasons != [_NOT_FOUND]:
                     raise
+                # An empty table is reported as an error.
                 got = []
         return [(key.to_dict(), data.to_dict()) for data, key, *_ in got if data is not None]
 
@@ -250,7 +252,7 @@ class BfRuntimeController(TableController):
 
     @contextmanager
     def _translated_errors(self) -> Iterator[None]:
-        """Tell failures of the client in one line."""
+        """Turn errors of the client into `P4sgdError` with one line."""
         try:
             yield
         except self._client.BfruntimeRpcException as error:
@@ -262,7 +264,7 @@ class BfRuntimeController(TableController):
 
 
 def _entry_of(table: str, key: Mapping[str, Any], data: dict[str, Any]) -> Entry:
-    """An entry as the client gives it: in the data are the action and whether it is taken by default."""
+    """Convert an entry of the client, whose data include the action and whether it is the default."""
     action = data.pop("action_name").rpartition(".")[2]
     del data["is_default_entry"]
     return Entry(table, action, {name: value["value"] for name, value in key.items()}, data)

@@ -21,10 +21,10 @@ __all__ = [
     "JobProgress",
     "SlotView",
     "WaitingSlot",
-    "read_active_slots",
     "open_controller",
-    "shards_of",
+    "read_active_slots",
     "read_progress",
+    "shards_of",
     "why_not_begin",
     "why_not_readdress",
 ]

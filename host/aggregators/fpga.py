@@ -1,9 +1,4 @@
-"""The controllers of an aggregator on an FPGA, simulated or on a board of this machine.
-
-The controller of an aggregator on an FPGA, simulated or real.
-
-The controller of an aggregator on a board of this machine.
-"""
+"""Controllers of an aggregator on an FPGA, by its registers: in a simulation, or on a board of this machine."""
 
 import contextlib
 from collections.abc import Callable
@@ -22,31 +17,31 @@ __all__ = ["KERNEL", "BoardAggregator", "FpgaAggregator"]
 
 
 _CLEARING_READS = 16
-"""How often to look, for each slot, whether all are fresh: one is made so in each cycle in which no frame comes, and a
-read takes several."""
+"""Reads per slot to wait until all slots are fresh. One slot is cleared in each cycle without an incoming frame, and a
+read takes several cycles."""
 
-_LOOK_READS = 10_000
-"""How often to look whether a slot is shown, which takes one cycle in which no frame comes."""
+_SHOW_READS = 10_000
+"""Reads to wait until a slot is shown, which takes one cycle without an incoming frame."""
 
 _FLOODED = (
-    "It does such work where no frame comes in: see by its counters FRAMES and DROPPED_… whether somebody floods it"
+    "It does such work only while no frame comes in: its counters FRAMES and DROPPED_… show whether it is being flooded"
 )
 
 
 class FpgaAggregator:
-    """Access to an aggregator by its registers (:mod:`p4sgd.hw.spec.aggregator`).
+    """Controller of an aggregator by its registers (:mod:`p4sgd.hw.spec.aggregator`).
 
     Parameters
     ----------
     read
-        ``read(offset) -> word``.
+        Reads a register: ``read(offset) -> word``.
     write
-        ``write(offset, word)``.
+        Writes a register: ``write(offset, word)``.
 
     Raises
     ------
     P4sgdError
-        If what answers is no aggregator, or one of another version.
+        If the registers are not those of an aggregator, or of another version.
     """
 
     def __init__(self, read: Callable[[int], int], write: Callable[[int, int], None]) -> None:
@@ -76,16 +71,16 @@ class FpgaAggregator:
 
     @property
     def jobs(self) -> int:
-        """Places."""
+        """Number of places."""
         return self.config.jobs
 
     def set_mac(self, mac: int) -> None:
-        """Set the aggregator's own address.
+        """Set the aggregator's own MAC address.
 
         Raises
         ------
         P4sgdError
-            If it is another than it has, and jobs are served: their workers would not be heard any more.
+            If the address would change while jobs are served: their workers would not be heard any more.
         """
         known = self._client.read_pair(registers.MAC)
         if mac == known:
@@ -97,17 +92,17 @@ class FpgaAggregator:
     def begin(self, place: int, job: Job, first_round: int) -> None:
         """Serve a job in a free place from this round on, with all slots fresh.
 
-        Registers cannot tell two programs apart that write at the same time: a board's are one program's at a time.
+        The registers cannot tell apart two programs that write at the same time; a board admits one program only.
 
         Raises
         ------
         P4sgdError
-            If the place serves a job, if a job of this number is being served anywhere, if a port is not there, or if
-            the slots do not become fresh.
+            If the place is not free, if another place serves a job of this number, if the aggregator lacks a port of
+            the job, or if the slots do not become fresh.
         """
         self._check(place, job)
         settings, group_low, group_high, ports = registers.job_registers(place)
-        self.end(place)  # what an earlier program may have been about to begin
+        self.end(place)  # an earlier program may have been interrupted here
         for shard, member in enumerate(job.members):
             self._client.write_pair(registers.MEMBER_MAC, member.mac)
             self._client.write(registers.MEMBER, place=place, shard=shard, port=member.port)
@@ -115,43 +110,45 @@ class FpgaAggregator:
         self._client.write_pair((group_low, group_high), job.group_mac)
         self._client.write(ports, value=job.ports)
         self._client.write(registers.BEGIN, place=place, round=first_round)
-        if not self._becomes(registers.JOBS, "clearing", 0, _CLEARING_READS * self.slots):
+        if not self._wait_for(registers.JOBS, "clearing", 0, _CLEARING_READS * self.slots):
             self.end(place)
             raise P4sgdError(
-                f"job {job.number} cannot begin: the aggregator does not get its {self.slots} slots fresh. "
-                f"{_FLOODED}, or reset it"
+                f"job {job.number} cannot begin: the aggregator does not finish clearing its {self.slots} slots. "
+                f"{_FLOODED}; otherwise reset it"
             )
 
     def end(self, place: int) -> None:
-        """Serve what is in a place no longer."""
+        """End the job in a place, if there is one."""
         self._client.write(registers.END, place=place)
 
     def served(self) -> dict[int, Job]:
-        """The jobs that are served, by place.
+        """The jobs being served, by place.
 
         Raises
         ------
         P4sgdError
-            If the settings in a place are none of a job.
+            If the settings of a place are not those of a valid job.
         """
         return {place: self._job(place) for place in self._running()}
 
     def counters(self) -> dict[str, int]:
-        """All counters, of one moment."""
+        """All counters, from one snapshot."""
         self._client.write(registers.SNAPSHOT)
         return self._client.read_counters(registers.counters(self.config))
 
     def read_slots(self, place: int, slots: range) -> list[SlotView]:
-        """What slots of a place carry, one after the other."""
-        return [self._look(place, slot) for slot in slots]
+        """State of the given slots of a place, read one after the other."""
+        return [self._read_slot(place, slot) for slot in slots]
 
     def close(self) -> None:
-        """Nothing is to be done: the registers are the owner's."""
+        """Do nothing: the caller owns the access to the registers."""
 
-    def _look(self, place: int, slot: int) -> SlotView:
+    def _read_slot(self, place: int, slot: int) -> SlotView:
         self._client.write(registers.LOOK, place=place, slot=slot)
-        if not self._becomes(registers.SLOT_ROUND, "ready", 1, _LOOK_READS):
-            raise P4sgdError(f"the aggregator does not show slot {slot} of place {place}. {_FLOODED}, or reset it")
+        if not self._wait_for(registers.SLOT_ROUND, "ready", 1, _SHOW_READS):
+            raise P4sgdError(
+                f"the aggregator does not show slot {slot} of place {place}. {_FLOODED}; otherwise reset it"
+            )
         return SlotView(
             self._client.read(registers.SLOT_ROUND)["round"],
             self._client.read(registers.SLOT_AGGREGATED)["value"],
@@ -159,7 +156,7 @@ class FpgaAggregator:
         )
 
     def _running(self) -> list[int]:
-        """Places of the jobs that are served, whoever has begun them."""
+        """Places of the jobs being served, whichever program has begun them."""
         running = self._client.read(registers.JOBS)["running"]
         return [place for place in range(self.jobs) if running >> place & 1]
 
@@ -171,14 +168,14 @@ class FpgaAggregator:
         try:
             return Job(known["number"], members, group_mac, self._client.read(ports)["value"])
         except ValueError as error:
-            raise P4sgdError(f"place {place} serves what is no job: {error}; end it, or reset the aggregator") from None
+            raise P4sgdError(f"place {place} serves no valid job: {error}; end it, or reset the aggregator") from None
 
     def _member(self, place: int, shard: int) -> Member:
         self._client.write(registers.LOOK_MEMBER, place=place, shard=shard)
         return Member(self._client.read_pair(registers.SHOWN_MAC), self._client.read(registers.SHOWN_PORT)["value"])
 
     def _check(self, place: int, job: Job) -> None:
-        """Refuse a job that the hardware would take, and serve wrongly."""
+        """Refuse a job that the hardware would accept but serve wrongly."""
         served = [(each, self._client.read(registers.job_registers(each)[0])["number"]) for each in self._running()]
         if (problem := why_not_begin(place, job, served)) is not None:
             raise P4sgdError(problem)
@@ -188,8 +185,8 @@ class FpgaAggregator:
                 f"job {job.number} cannot begin: it needs port {last} of the aggregator, which has {self.config.ports}"
             )
 
-    def _becomes(self, register: Register, field: str, wanted: int, reads: int) -> bool:
-        """Whether a field gets a value before it was read so often."""
+    def _wait_for(self, register: Register, field: str, wanted: int, reads: int) -> bool:
+        """Whether a field takes a value within a number of reads."""
         return any(self._client.read(register)[field] == wanted for _ in range(reads))
 
 
@@ -198,22 +195,22 @@ KERNEL = "p4sgd_aggregator"
 
 
 class BoardAggregator(FpgaAggregator):
-    """An aggregator on a board; its port i is the board's cage i.
+    """Controller of an aggregator on a board of this machine. Its port i is the board's cage i.
 
     Parameters
     ----------
     address
-        The board.
+        The board and its xclbin.
     rs_fec
-        Whether its links have forward error correction.
+        Whether the links have forward error correction.
 
     Raises
     ------
     UserError
-        As of `BoardKernel`.
+        As `BoardKernel`.
     P4sgdError
-        Then and later, as of `BoardKernel` and `FpgaAggregator`; also if jobs are served over links that this would
-        change.
+        As `BoardKernel` and `FpgaAggregator`, also in later calls; or if jobs are served over links whose error
+        correction would change.
     """
 
     def __init__(self, address: BoardAddress, *, rs_fec: bool) -> None:
@@ -228,7 +225,7 @@ class BoardAggregator(FpgaAggregator):
                     macs.append(mac)
             if self._running() and any(mac.rs_fec != rs_fec for mac in macs):
                 raise P4sgdError(
-                    f"{name} serves jobs over links with RS-FEC {'off' if rs_fec else 'on'}: end them first, or say "
+                    f"{name} serves jobs over links with RS-FEC {'off' if rs_fec else 'on'}: end them first, or set "
                     f"rs_fec = {str(not rs_fec).lower()} in the cluster file"
                 )
             for mac in macs:
@@ -236,5 +233,5 @@ class BoardAggregator(FpgaAggregator):
             self._opened = opened.pop_all()
 
     def close(self) -> None:
-        """Give the board back. The aggregator goes on."""
+        """Release the board. The aggregator keeps serving its jobs."""
         self._opened.close()

@@ -1,8 +1,8 @@
 """The controller of a BMv2 switch, over P4Runtime.
 
-A program has the right to write for as long as it writes: it then asks for it with a higher election number than anyone
-before. So several can see to one switch in turn, one that trains and one that looks; whoever loses the right in the
-middle begins again.
+A client becomes the primary, which may write, only for as long as it writes, by using a higher election number than any
+client before it. So several programs can use one switch in turn, such as a training and a status display. A client that
+loses the right to write half way starts again.
 """
 
 import queue
@@ -49,21 +49,21 @@ _T = TypeVar("_T")
 _TIMEOUT_S = 10.0
 
 _CONTEST_S = 30.0
-"""How long to contend with other programs for the right to write."""
+"""Longest time to compete with other programs for the right to write."""
 
 _LONGEST_PAUSE_S = 0.5
-"""A pause of up to so long, drawn by chance, is given to whoever has taken the right."""
+"""Upper bound of the random pause after another program has taken the right to write."""
 
 _PROBES = 64
-"""Probes that are under way at a time."""
+"""Probes in flight at a time."""
 
 _PROBE_S = 1.0
-"""How long no probe may be answered before all that are under way are sent again."""
+"""Time without any answer after which all probes in flight are sent again."""
 
 _PROBE_TRIES = 5
 
 _PROBER_MAC = 0x0250_3453_4701
-"""Address that probes come from; answers go to where they came from, whatever it is."""
+"""Source address of probes. It may be any, as answers go to the port that a probe came in by."""
 
 
 class _RightLostError(P4sgdError):
@@ -71,27 +71,28 @@ class _RightLostError(P4sgdError):
 
 
 def open_p4runtime(aggregator: AggregatorAddress) -> "P4RuntimeController":
-    """The controller of the switch of a cluster file."""
+    """Open the controller of a cluster file's switch."""
     return P4RuntimeController(aggregator.control, device_id=aggregator.device_id, tls=aggregator.tls)
 
 
 class P4RuntimeController(TableController):
-    """Access to a switch that runs ``p4sgd_v1model.p4``.
+    """Controller of a switch that runs ``p4sgd_v1model.p4``.
+
+    Every call raises `P4sgdError` if the switch cannot be reached, refuses, or does not run the program.
 
     Parameters
     ----------
     address
-        HOST:PORT of its gRPC server.
+        HOST:PORT of the switch's gRPC server.
     device_id
-        Number that the server calls it.
+        P4Runtime's number of the device.
     tls
-        How the connection is secured; not at all if None.
+        Files for TLS; None for a connection without it.
 
     Raises
     ------
     UserError
-        If a file for TLS cannot be read. Every call raises `P4sgdError` if the switch cannot be reached, refuses, or
-        runs no such program.
+        If a file for TLS cannot be read.
     """
 
     def __init__(self, address: str, *, device_id: int = 0, tls: Tls | None = None) -> None:
@@ -105,17 +106,17 @@ class P4RuntimeController(TableController):
         self._stream: _Stream | None = None
 
     def close(self) -> None:
-        """Let go of the switch, which serves on."""
+        """Close the connection. The switch keeps serving its jobs."""
         self._channel.close()
 
     # The program
 
     def deploy(self, program: Program) -> None:
-        """Have the switch run a program; it forgets all jobs."""
+        """Load a program into the switch, which forgets all jobs."""
         try:
             schema = finsy.P4Schema(program.p4info, program.config)
         except (ValueError, text_format.ParseError) as error:
-            raise UserError(f"{program.p4info}: not what a P4 compiler writes: {error}") from error
+            raise UserError(f"{program.p4info}: not the output of a P4 compiler: {error}") from error
         self.change(partial(self._deploy, schema))
         self._known_schema = schema
 
@@ -130,7 +131,7 @@ class P4RuntimeController(TableController):
 
     @property
     def _schema(self) -> "finsy.P4Schema":
-        """What can be controlled of the program that the switch runs."""
+        """P4Info of the program that the switch runs."""
         if self._known_schema is None:
             request = p4r.GetForwardingPipelineConfigRequest(
                 device_id=self._device_id,
@@ -151,7 +152,7 @@ class P4RuntimeController(TableController):
 
     @property
     def jobs(self) -> int:
-        """Places."""
+        """Number of places."""
         return (self._schema.counters["outcomes"].size >> OUTCOME_BITS) - 1
 
     # Tables
@@ -162,12 +163,12 @@ class P4RuntimeController(TableController):
         return [_entry_of(table, entry) for entry in found if not entry.is_default_action]
 
     def read_default(self, table: str) -> Entry:
-        """The action that a table takes by default."""
+        """The default action of a table."""
         (found,) = self._read(finsy.P4TableEntry(table, is_default_action=True))
         return _entry_of(table, found)
 
     def write_entry(self, entry: Entry, *, is_new: bool) -> None:
-        """Write an entry: one of a new key, or over one of the same. One without a key is the table's default."""
+        """Insert an entry with a new key, or modify the one with this key. Without a key, set the default action."""
         described = finsy.P4TableEntry(
             entry.table,
             match=finsy.P4TableMatch(entry.key),
@@ -177,7 +178,7 @@ class P4RuntimeController(TableController):
         self._write([+described if is_new else ~described])
 
     def delete_entries(self, some: Iterable[Entry]) -> None:
-        """Delete entries that there are."""
+        """Delete existing entries."""
         self._write([-finsy.P4TableEntry(entry.table, match=finsy.P4TableMatch(entry.key)) for entry in some])
 
     def read_groups(self) -> dict[int, frozenset[int]]:
@@ -192,11 +193,11 @@ class P4RuntimeController(TableController):
         self._write([+described if is_new else ~described])
 
     def delete_group(self, group: int) -> None:
-        """Delete a multicast group that there is."""
+        """Delete an existing multicast group."""
         self._write([-finsy.P4MulticastGroupEntry(group)])
 
     def counters(self) -> dict[str, int]:
-        """Counters by their names in :func:`p4sgd.hw.spec.aggregator.counters`, without those that it lacks."""
+        """Counters by their names in :func:`p4sgd.hw.spec.aggregator.counters`, those that the switch has."""
         found = Counter({entry.index: entry.packet_count for entry in self._read(finsy.P4CounterEntry("outcomes"))})
         return counters_by_place(found, self.jobs)
 
@@ -228,7 +229,7 @@ class P4RuntimeController(TableController):
         return self._stream.election_id
 
     def change(self, act: Callable[[], _T]) -> _T:
-        """Do what needs the right to write. If somebody else takes that meanwhile, it is done again from the start."""
+        """Call a function with the right to write, and once more if another program takes the right meanwhile."""
         end = time.monotonic() + _CONTEST_S
         while True:
             try:
@@ -241,7 +242,7 @@ class P4RuntimeController(TableController):
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Have the right to write within the block, unless another program takes it."""
+        """Hold the right to write within the block, unless another program takes it."""
         stream = _Stream(self._stub)
         try:
             self._become_primary(stream)
@@ -262,31 +263,33 @@ class P4RuntimeController(TableController):
         self._check_primary(response)
 
     def _check_primary(self, response: "p4r.StreamMessageResponse") -> None:
-        """Notice that another program has become the primary, which a switch tells all."""
+        """Raise if a message says that another program has become the primary, which a switch tells all clients."""
         if response.WhichOneof("update") == "arbitration" and response.arbitration.status.code != rpc_code.OK:
             raise self._right_lost(response.arbitration.status.message)
 
     def _right_lost(self, details: str) -> _RightLostError:
-        return _RightLostError(f"the switch at {self._address} obeys another program: {details or 'it has the right'}")
+        return _RightLostError(
+            f"the switch at {self._address} is controlled by another program: {details or 'it has the right to write'}"
+        )
 
     # Slots
 
     def read_slots(self, place: int, slots: range) -> list[SlotView]:
-        """What slots of a place carry.
+        """State of the given slots of a place.
 
-        The switch does not show its registers, so it is probed, with packets through its CPU port.
+        The switch's P4Runtime server cannot read registers, so the slots are probed by packets through the CPU port.
         """
         job = self.served().get(place)
         if job is None:
             raise P4sgdError(f"no job is served in place {place}, so its slots cannot be seen")
-        number = secrets.randbits(31)  # no echo of another look counts in this one
+        number = secrets.randbits(31)  # so that echoes of other readings are ignored
         waiting = {slot: _probe(job, slot, number) for slot in slots}
         found: dict[int, SlotView] = {}
         self.change(partial(self._probe_all, waiting, job.number, number, found))
         return [found[slot] for slot in slots]
 
     def _probe_all(self, waiting: dict[int, bytes], job: int, number: int, found: dict[int, SlotView]) -> None:
-        """Send the probes that wait, by slot, until all are answered; those that are go over to ``found``."""
+        """Send the probes in ``waiting``, by slot, until all are answered, and move answered ones to ``found``."""
         assert self._stream is not None
         tries = 0
         while waiting:
@@ -327,7 +330,7 @@ class P4RuntimeController(TableController):
 
 
 class _Stream:
-    """The stream of messages to and from a switch, for as long as a program has the right to write."""
+    """The stream channel to a switch. The right to write lasts as long as it is open."""
 
     def __init__(self, stub: "p4r_grpc.P4RuntimeStub") -> None:
         self.election_id = p4r.Uint128(low=time.time_ns())
@@ -347,7 +350,7 @@ class _Stream:
         self._requests.put(message)
 
     def receive(self, timeout_s: float) -> "p4r.StreamMessageResponse | None":
-        """The next message; None if there is none in this time."""
+        """The next message; None if none comes in time."""
         try:
             response = self._responses.get(timeout=timeout_s)
         except queue.Empty:
@@ -384,7 +387,7 @@ def _probe(job: Job, slot: int, number: int) -> bytes:
 
 
 def _echo_of(response: "p4r.StreamMessageResponse", job: int, number: int) -> Packet | None:
-    """The ECHO of a job's probe with this number that came with a message, if one did."""
+    """The ECHO in a message, if it answers a probe of this job and number."""
     if response.WhichOneof("update") != "packet":
         return None
     try:
@@ -396,7 +399,7 @@ def _echo_of(response: "p4r.StreamMessageResponse", job: int, number: int) -> Pa
 
 
 def _reasons(error: "grpc.Call") -> list[str]:
-    """What is wrong with the updates of a write."""
+    """Messages about the failed updates of a write request."""
     found = []
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":

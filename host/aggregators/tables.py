@@ -1,11 +1,4 @@
-"""The controller of a switch that runs a program of `hw/switch`: jobs are entries of its tables.
-
-The folder that `p4sgd switch build` made, as far as loading a switch needs it.
-
-What a switch is told of a job: entries of the tables of `hw/switch`, whatever way they are written.
-
-The controller of a switch that runs a program of `hw/switch`: jobs are entries of its tables.
-"""
+"""Control of a P4 switch that runs a program of `hw/switch`: jobs as table entries, whatever API writes them."""
 
 import json
 from abc import ABC, abstractmethod
@@ -25,13 +18,13 @@ __all__ = [
     "Entry",
     "Program",
     "TableController",
-    "forward",
+    "forwarding_entry",
     "generation_after",
-    "members",
-    "own",
+    "member_entries",
+    "own_entry",
     "read_program",
-    "retire",
-    "serve",
+    "retire_entry",
+    "serve_entry",
 ]
 
 
@@ -40,14 +33,14 @@ _COMPILED = ("p4sgd.json", "p4sgd.p4info.txtpb")
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled program.
+    """A compiled P4 program.
 
     Attributes
     ----------
     config
-        What the switch runs.
+        The compiler's output for the switch.
     p4info
-        File that says what can be controlled of it.
+        File with the P4Info message, which describes tables, counters and registers.
     """
 
     config: bytes
@@ -55,30 +48,30 @@ class Program:
 
 
 def read_program(folder: Path, target: str) -> Program:
-    """Read a folder with a program for a target.
+    """Read a program from a folder that ``p4sgd switch build`` has made.
 
     Raises
     ------
     UserError
-        If it was not made by ``p4sgd switch build``, is for another target, or was not compiled.
+        If the folder was not made by ``p4sgd switch build``, is for another target, or was not compiled.
     """
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         made_for = manifest["target"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{folder}: no folder that p4sgd switch build --target {target} has made") from error
+        raise UserError(f"{folder}: not made by p4sgd switch build --target {target}") from error
     if made_for != target:
-        raise UserError(f"{folder}: a program for {made_for}, the switch is a {target}: build one for it")
+        raise UserError(f"{folder}: the program is for {made_for}, but the switch is a {target}: build one for it")
     missing = [name for name in _COMPILED if not (folder / name).is_file()]
     if missing:
-        raise UserError(f"{folder}: {missing[0]} is missing: compile the program as p4sgd switch build said")
+        raise UserError(f"{folder}: {missing[0]} is missing: compile the program as p4sgd switch build has said")
     program, p4info = (folder / name for name in _COMPILED)
     return Program(program.read_bytes(), p4info)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry of a table; without a key it is the action that the table takes by default."""
+    """An entry of a table. Without a key, it is the table's default action."""
 
     table: str
     action: str
@@ -87,17 +80,17 @@ class Entry:
 
 
 def generation_after(last: int) -> int:
-    """The generation of the switch's next job; 0 is that of slots that no job has used."""
+    """The generation of the switch's next job, 1 to 2^`GENERATION_BITS` - 1. Slots that no job has used have 0."""
     return last % ((1 << GENERATION_BITS) - 1) + 1
 
 
-def own(mac: int) -> Entry:
-    """The aggregator's own address."""
+def own_entry(mac: int) -> Entry:
+    """The aggregator's own MAC address."""
     return Entry("own", "set_mac", data={"mac": mac})
 
 
-def serve(place: int, job: Job, first_round: int, generation: int) -> Entry:
-    """A job that is served: all slots of which are fresh if no job of the switch had the generation that they keep."""
+def serve_entry(place: int, job: Job, first_round: int, generation: int) -> Entry:
+    """A job that is served. All its slots are fresh, unless they still hold the same generation of an earlier job."""
     return Entry(
         "jobs",
         "serve",
@@ -113,12 +106,12 @@ def serve(place: int, job: Job, first_round: int, generation: int) -> Entry:
     )
 
 
-def retire(number: int, generation: int) -> Entry:
-    """A job that is not served any longer; it stays noted so that the next one takes another generation."""
+def retire_entry(number: int, generation: int) -> Entry:
+    """A job that has ended. Its entry stays, so that the next job takes another generation."""
     return Entry("jobs", "retire", _job_key(number), {"generation": generation})
 
 
-def members(job: Job) -> list[Entry]:
+def member_entries(job: Job) -> list[Entry]:
     """The workers of a job."""
     return [
         Entry(
@@ -131,8 +124,8 @@ def members(job: Job) -> list[Entry]:
     ]
 
 
-def forward(station: int, port: int) -> Entry:
-    """An address that frames of other protocols reach through a port."""
+def forwarding_entry(station: int, port: int) -> Entry:
+    """The port through which frames of other protocols reach an address."""
     return Entry("forwarding", "forward", {"destination": station}, {"port": port})
 
 
@@ -143,17 +136,17 @@ def _job_key(number: int) -> dict[str, int]:
 _T = TypeVar("_T")
 
 _GENERATIONS = (1 << GENERATION_BITS) - 1
-"""How many there are, without 0."""
+"""Number of generations, without 0."""
 
 _READS = 10
-"""How often to read the tables until no job has begun or ended meanwhile."""
+"""Attempts to read the tables without a job beginning or ending meanwhile."""
 
 
 class TableController(ABC):
-    """What controllers of switches have in common, whatever way they reach the tables.
+    """A `Controller` in terms of reading and writing table entries, which subclasses implement.
 
-    A job is served from the moment when its entry of the table ``jobs`` is written, which is done last, until it is
-    retired, which is done first. Calls may be repeated: what an earlier one has left halfway is put right.
+    A job is served from when its entry of the table ``jobs`` is written, which comes last, until that entry is retired,
+    which comes first. If a call fails half way, repeating it repairs the tables.
     """
 
     @property
@@ -164,7 +157,7 @@ class TableController(ABC):
     @property
     @abstractmethod
     def jobs(self) -> int:
-        """Places."""
+        """Number of places."""
 
     @abstractmethod
     def read_entries(self, table: str) -> list[Entry]:
@@ -172,15 +165,15 @@ class TableController(ABC):
 
     @abstractmethod
     def read_default(self, table: str) -> Entry:
-        """The action that a table takes by default."""
+        """The default action of a table."""
 
     @abstractmethod
     def write_entry(self, entry: Entry, *, is_new: bool) -> None:
-        """Write an entry: one of a new key, or over one of the same. One without a key is the table's default."""
+        """Insert an entry with a new key, or modify the one with this key. Without a key, set the default action."""
 
     @abstractmethod
     def delete_entries(self, some: Iterable[Entry]) -> None:
-        """Delete entries that there are."""
+        """Delete existing entries."""
 
     @abstractmethod
     def read_groups(self) -> dict[int, frozenset[int]]:
@@ -192,33 +185,36 @@ class TableController(ABC):
 
     @abstractmethod
     def delete_group(self, group: int) -> None:
-        """Delete a multicast group that there is."""
+        """Delete an existing multicast group."""
 
     @abstractmethod
     def read_slots(self, place: int, slots: range) -> list[SlotView]:
-        """What slots of a place carry."""
+        """State of the given slots of a place."""
 
     @abstractmethod
     def counters(self) -> dict[str, int]:
-        """Counters by their names, without those that the switch lacks."""
+        """Counters by their names, those that the switch has."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the switch, which serves on."""
+        """Close the connection. The switch keeps serving its jobs."""
 
     def change(self, act: Callable[[], _T]) -> _T:
-        """Do what needs the right to write. If somebody else takes that meanwhile, it is done again from the start."""
+        """Call a function that writes to the switch, with the right to write, where a switch grants it to one client.
+
+        If another client takes that right meanwhile, the function is called again: it must start from the beginning.
+        """
         return act()
 
     def set_mac(self, mac: int) -> None:
-        """Set the aggregator's own address.
+        """Set the aggregator's own MAC address.
 
         Raises
         ------
         P4sgdError
-            If it is another than it has, and jobs are served: their workers would not be heard any more.
+            If the address would change while jobs are served: their workers would not be heard any more.
         """
-        self.change(partial(self._set_mac, own(mac)))
+        self.change(partial(self._set_mac, own_entry(mac)))
 
     def _set_mac(self, wanted: Entry) -> None:
         known = self.read_default(wanted.table)
@@ -234,14 +230,14 @@ class TableController(ABC):
         Raises
         ------
         P4sgdError
-            If there is no such place, it serves a job, or another place serves one of this number.
+            If there is no such place, it is not free, or another place serves a job of this number.
         """
         if not 0 <= place < self.jobs:
-            raise P4sgdError(f"there is no place {place}: the switch has places for {self.jobs} jobs")
+            raise P4sgdError(f"there is no place {place}: the switch serves {self.jobs} jobs at most")
         self.change(partial(self._begin, place, job, first_round, []))
 
     def _begin(self, place: int, job: Job, first_round: int, own: list[Entry]) -> None:
-        """``own`` is what an earlier call of this one may have written last: the job is served by it then."""
+        """Begin a job. ``own`` collects the entries that earlier attempts have tried to write: they do not conflict."""
         noted = self.read_entries("jobs")
         served = [entry for entry in noted if _is_served(entry) and entry not in own]
         others = [(entry.data["place"], entry.key["job"]) for entry in served]
@@ -252,15 +248,15 @@ class TableController(ABC):
         self.delete_entries([entry for entry in self.read_entries("members") if entry.key["job"] not in numbers])
         group = group_of(place)
         self.write_group(group, _ports_of(job.ports), is_new=group not in self.read_groups())
-        for entry in members(job):
+        for entry in member_entries(job):
             self.write_entry(entry, is_new=True)
         is_new = all(entry.key["job"] != job.number for entry in noted)
-        own.append(serve(place, job, first_round, generation_after(_newest(noted))))
+        own.append(serve_entry(place, job, first_round, generation_after(_newest(noted))))
         self.write_entry(own[-1], is_new=is_new)
         self.delete_entries(entry for entry in noted if entry.key["job"] not in {*numbers, job.number})
 
     def end(self, place: int) -> None:
-        """Serve what is in a place no longer; nothing happens if nothing is."""
+        """End the job in a place, if there is one."""
         self.change(lambda: self._end(place, self.read_entries("jobs")))
 
     def _end(self, place: int, noted: Iterable[Entry]) -> None:
@@ -268,18 +264,18 @@ class TableController(ABC):
             if not _is_served(entry) or entry.data["place"] != place:
                 continue
             number = entry.key["job"]
-            self.write_entry(retire(number, entry.data["generation"]), is_new=False)
+            self.write_entry(retire_entry(number, entry.data["generation"]), is_new=False)
             self.delete_entries(member for member in self.read_entries("members") if member.key["job"] == number)
             if group_of(place) in self.read_groups():
                 self.delete_group(group_of(place))
 
     def served(self) -> dict[int, Job]:
-        """The jobs that are served, by place.
+        """The jobs being served, by place.
 
         Raises
         ------
         P4sgdError
-            If jobs begin and end all the time, or the tables are not as P4SGD leaves them.
+            If jobs keep beginning and ending, or the tables are not as P4SGD leaves them.
         """
         after = self._served_entries()
         for _ in range(_READS):
@@ -287,20 +283,20 @@ class TableController(ABC):
             after = self._served_entries()
             if before == after:
                 return {entry.data["place"]: _job_of(entry, members, groups) for entry in after}
-        raise P4sgdError("jobs begin and end so often that the switch's tables are never of one moment: try again")
+        raise P4sgdError("jobs begin and end so often that the switch's tables cannot be read consistently: try again")
 
     def _served_entries(self) -> list[Entry]:
         return [entry for entry in self.read_entries("jobs") if _is_served(entry)]
 
     def set_forwarding(self, ports: Iterable[int], stations: Mapping[int, int]) -> None:
-        """Say where frames of other protocols go; what was said before is forgotten.
+        """Set where frames of other protocols go, instead of the previous setting.
 
         Parameters
         ----------
         ports
-            Where a frame is flooded to if its destination is no station.
+            Ports to which frames for unknown destinations are flooded.
         stations
-            Port that an address is behind, by the address.
+            Ports of known destinations, by MAC address.
         """
         self.change(partial(self._set_forwarding, frozenset(ports), stations))
 
@@ -309,12 +305,12 @@ class TableController(ABC):
         known = {entry.key["destination"]: entry for entry in self.read_entries("forwarding")}
         self.delete_entries(entry for station, entry in known.items() if station not in stations)
         for station, port in stations.items():
-            entry = forward(station, port)
+            entry = forwarding_entry(station, port)
             if known.get(station) != entry:
                 self.write_entry(entry, is_new=station not in known)
 
     def set_flood_group(self, ports: frozenset[int]) -> None:
-        """Say which ports frames of other protocols are flooded to; none goes back where it came from."""
+        """Set the ports to which frames of other protocols are flooded; never back to the port they came from."""
         self.write_group(FLOOD_GROUP, ports, is_new=FLOOD_GROUP not in self.read_groups())
 
 
@@ -323,7 +319,7 @@ def _is_served(entry: Entry) -> bool:
 
 
 def _job_of(entry: Entry, members: Iterable[Entry], groups: Mapping[int, frozenset[int]]) -> Job:
-    """The job of an entry of ``jobs``, of which all that is read was written before and is deleted later."""
+    """The job of an entry of ``jobs``. Its members and group are written before that entry, and deleted after it."""
     number, place = entry.key["job"], entry.data["place"]
     by_shard = {
         member.key["shard"]: Member(member.data["mac"], member.data["port_of_member"])
@@ -332,15 +328,15 @@ def _job_of(entry: Entry, members: Iterable[Entry], groups: Mapping[int, frozens
     }
     if sorted(by_shard) != list(range(entry.data["workers"])) or group_of(place) not in groups:
         raise P4sgdError(
-            f"the switch serves job {number} without all of its workers or their multicast group, as P4SGD never has "
-            "it do: load the program anew (p4sgd switch deploy)"
+            f"the switch serves job {number} without all of its workers or their multicast group, which P4SGD never "
+            "does: load the program again (p4sgd switch deploy)"
         )
     ports = sum(1 << port for port in groups[group_of(place)])
     return Job(number, tuple(by_shard[shard] for shard in sorted(by_shard)), entry.data["group_mac"], ports)
 
 
 def _newest(noted: Iterable[Entry]) -> int:
-    """The generation that was given last, 0 if none was; right as long as no job lasts for half of all generations."""
+    """The latest generation, or 0 if there is none. Correct if no job outlives half of all generations."""
     newest = 0
     for entry in noted:
         generation = entry.data["generation"]

@@ -48,21 +48,21 @@ class InterpretedSwitch:
         self.global_rid = 0
 
     def set_mac(self, mac: int) -> None:
-        self._write(entries.own(mac))
+        self._write(entries.own_entry(mac))
 
     def begin(self, place: int, job: Job, first_round: int) -> None:
         self.end(place)
         self._generation = entries.generation_after(self._generation)
-        for entry in entries.members(job):
+        for entry in entries.member_entries(job):
             self._write(entry)
         self.groups[group_of(place)] = {port for port in range(MAX_PORTS) if job.ports >> port & 1}
-        self._write(entries.serve(place, job, first_round, self._generation))
+        self._write(entries.serve_entry(place, job, first_round, self._generation))
         self._jobs[place] = job
 
     def end(self, place: int) -> None:
         if job := self._jobs.pop(place, None):
-            self._write(entries.retire(job.number, self._generation))
-            for entry in entries.members(job):
+            self._write(entries.retire_entry(job.number, self._generation))
+            for entry in entries.member_entries(job):
                 del self.program.tables["members"].entries[tuple(entry.key.values())]
 
     def receive(self, frame: bytes, port: int) -> tuple[bytes, int] | None:

@@ -85,7 +85,7 @@ def test_settings_that_are_no_job(board, aggregator):
     settings, *_ = registers.job_registers(1)
     board.words[settings.offset] = settings.encode(number=7, workers=0)
     board.running = 0b10
-    with pytest.raises(P4sgdError, match=r"place 1 serves what is no job: a job has 1 to 32 workers, not 0.*end it"):
+    with pytest.raises(P4sgdError, match=r"place 1 serves no valid job: a job has 1 to 32 workers, not 0.*end it"):
         aggregator.served()
 
 
@@ -109,7 +109,7 @@ def test_the_address_stays_while_jobs_are_served(board, aggregator):
 
 def test_slots_that_do_not_become_fresh(board, aggregator):
     board.sticks = True
-    with pytest.raises(P4sgdError, match="job 7 cannot begin: the aggregator does not get its 4 slots fresh"):
+    with pytest.raises(P4sgdError, match="job 7 cannot begin: .* its 4 slots"):
         aggregator.begin(0, job(7), 1)
     assert board.running == 0
     assert aggregator.served() == {}

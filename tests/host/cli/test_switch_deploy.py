@@ -65,7 +65,7 @@ def test_other_traffic_has_further_ports(server, tmp_path):
     ("text", "message"),
     [
         ('kind = "bmv2"\ncontrol = "localhost:1"', "aggregator.program"),
-        ('kind = "bmv2"\ncontrol = "localhost:1"\nprogram = "nothing"', "nothing: no folder"),
+        ('kind = "bmv2"\ncontrol = "localhost:1"\nprogram = "nothing"', "nothing: not made by"),
         ('kind = "tofino"\ncontrol = "localhost:1"', "bfrt_grpc"),
         ('kind = "socket"\ncontrol = "unix:x"', "no program to load"),
     ],
