@@ -162,7 +162,8 @@ class SlotTable(wiring.Component):
         items = pipeline(m, self.item, ReadModifyWrite.LATENCY, "item", reset_less=True)
         last, turn = items[3], items[4]
 
-        # An item compared with the item before it, for the case that both have the same slot.
+        # An item compared with the item before it, for the case that both have the same slot. Rounds are serial numbers
+        # (RFC 1982): the top bit of a difference modulo 2^16 says which of the two comes first.
         follows_same = Signal(reset_less=True)
         follows_next = Signal(reset_less=True)
         follows_early = Signal(reset_less=True)
