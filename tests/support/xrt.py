@@ -41,7 +41,7 @@ from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.register_map import RegisterClient
 from p4sgd.sim.emulator import EmulatorError, NetworkedWorker
-from support.board import PairLink
+from support.worker_process import PairLink
 
 TINY = WorkerConfig.tiny()
 PLATFORM = "xilinx_u280_gen3x16_xdma_1_202211_1"
