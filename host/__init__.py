@@ -1,1 +1,1 @@
-"""Data, devices, training and the command line."""
+"""The host: data, devices, training and the command line."""

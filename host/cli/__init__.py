@@ -6,7 +6,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line; an interruption while it is being loaded ends it as quietly as a later one."""
+    """Run the command line; Ctrl-C while its modules are loaded gets one line, too."""
     try:
         from p4sgd.host.cli.app import main as command
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""The command `p4sgd`: its subcommands, and how every one of them ends."""
+"""The command `p4sgd`: its subcommands, and the handling of their failures."""
 
 import os
 import signal
@@ -24,10 +24,10 @@ __all__ = ["Application", "main"]
 
 
 class Application(click.Group):
-    """A group that lists its commands in the order of use and turns every failure into one line and a status.
+    """A group that lists its commands in the order of use, and turns every failure into one line and an exit status.
 
-    Exit status: 0 done, 1 a failure that is not the user's, 2 something the user can put right, 130 interrupted, by
-    Ctrl-C or by the signal with which batch systems end a program.
+    Exit status: 0 success, 1 a failure, 2 an error that the user can correct, 130 an interruption by Ctrl-C or by
+    SIGTERM, with which batch systems end a program.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -53,7 +53,7 @@ class Application(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run; in stand-alone mode always ends in `SystemExit`."""
+        """Run the command; in stand-alone mode this always raises `SystemExit`."""
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         _open_closed_streams()
@@ -61,10 +61,10 @@ class Application(click.Group):
             signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             status = super().main(args, prog_name or "p4sgd", complete_var, standalone_mode=False, **extra)
-            # Flushed now and not when Python ends, so that a full disk is told and not just an exit status of 120.
+            # Flushed here and not when Python exits, which would report a full disk only as exit status 120.
             sys.stdout.flush()
         except BrokenPipeError:
-            status = FAILED  # the reader, `head` perhaps, has what it wanted
+            status = FAILED  # the reader, such as `head`, has read enough
         except (Exception, KeyboardInterrupt) as error:
             status = report(error, self._path(sys.argv[1:] if args is None else args))
         _drop_unwritten_output()
@@ -72,14 +72,14 @@ class Application(click.Group):
 
 
 def _open_closed_streams() -> None:
-    """Let output go nowhere where the shell has closed it (``>&-``), which Python shows as None."""
+    """Discard output to streams that the shell has closed (``>&-``), which are None in Python."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open to the end
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - stays open
 
 
 def _drop_unwritten_output() -> None:
-    """Let Python end in peace when standard output cannot be written: what is left of it goes nowhere."""
+    """Discard what standard output cannot take, so that Python does not fail on it when it exits."""
     try:
         sys.stdout.flush()
     except OSError:

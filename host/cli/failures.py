@@ -1,4 +1,4 @@
-"""Failures as the user sees them: one line on standard error, and an exit status."""
+"""Failures of a command: one line on standard error, and an exit status."""
 
 import errno
 import os
@@ -12,13 +12,13 @@ from p4sgd.host.errors import P4sgdError, UserError
 __all__ = ["FAILED", "INTERRUPTED", "USER_ERROR", "describe", "report"]
 
 FAILED = 1
-"""Exit status of a failure that is not the user's."""
+"""Exit status of a failure of the device, a tool, the machine or P4SGD itself."""
 
 USER_ERROR = 2
-"""Exit status of what the user can put right: input, options, files."""
+"""Exit status of an error that the user can correct: in input, options, files."""
 
 INTERRUPTED = 130
-"""Exit status after Ctrl-C: 128 + SIGINT, as shells have it."""
+"""Exit status after Ctrl-C: 128 + SIGINT, as in shells."""
 
 _USER_ERRNOS = {
     errno.EACCES,
@@ -33,11 +33,11 @@ _USER_ERRNOS = {
     errno.EPERM,
     errno.EROFS,
 }
-"""Errors of the operating system about a path that the user named, or the disk it is on."""
+"""Errors of the operating system about a path that the user has named, or its disk."""
 
 
 def describe(error: BaseException, command: str) -> tuple[int, str]:
-    """Exit status and one line for an exception in a command, such as ``p4sgd train``."""
+    """The exit status and the line for an exception in a command, such as ``p4sgd train``."""
     if isinstance(error, click.UsageError):
         return USER_ERROR, f"{_one_line(error.format_message())} (see {command} --help)"
     if isinstance(error, click.ClickException):
@@ -58,10 +58,10 @@ def describe(error: BaseException, command: str) -> tuple[int, str]:
 
 
 def report(error: BaseException, command: str) -> int:
-    """Tell the user about an exception in a command, and its notes, a line each; returns the exit status.
+    """Print an exception in a command and its notes, a line each; returns the exit status.
 
-    A command without the words that it needs gets its whole help. With ``P4SGD_DEBUG=1`` in the environment the
-    traceback is shown too.
+    A command group without a subcommand gets its help. With ``P4SGD_DEBUG=1`` in the environment the traceback is
+    printed too.
     """
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
@@ -79,7 +79,7 @@ def _one_line(text: str) -> str:
 
 
 def _first_line(text: str) -> str:
-    """The first line of a message that goes on with a log."""
+    """The first line of a message; the others are a log."""
     lines = text.strip().splitlines()
     more = " (P4SGD_DEBUG=1 shows all of it)" if len(lines) > 1 else ""
     return f"{lines[0].rstrip(':')}{more}" if lines else ""

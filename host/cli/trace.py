@@ -1,9 +1,4 @@
-"""Traces of a simulation: as a file that ui.perfetto.dev and chrome://tracing show, and as a few lines of text.
-
-A trace of a simulation as a file that ui.perfetto.dev and chrome://tracing show (JSON, Trace Event Format).
-
-A trace of a simulation as a few lines of text.
-"""
+"""Traces of a simulation: files for ui.perfetto.dev and chrome://tracing, and drawings in the terminal."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +18,7 @@ _START = b'{"displayTimeUnit": "ns", "traceEvents": ['
 
 
 def lanes(intervals: "Iterable[Interval]") -> "list[list[Interval]]":
-    """Deal intervals, ordered by their begin, to as few rows as hold them without overlap."""
+    """Distribute intervals, ordered by their begin, over as few rows as possible, without overlap in a row."""
     rows: list[list[Interval]] = []
     for interval in intervals:
         free = next((row for row in rows if row[-1].end <= interval.begin), None)
@@ -35,10 +30,11 @@ def lanes(intervals: "Iterable[Interval]") -> "list[list[Interval]]":
 
 
 def save_trace(trace: "Trace", path: Path) -> None:
-    """Write a process for every worker, a thread for every stage, a complete event for every micro-batch.
+    """Write a trace in the Trace Event Format (JSON).
 
-    A thread shows one thing at a time, so a stage that holds several micro-batches has further threads. Times are those
-    of the waveform. Micro-batches have the same name, and so the same colour, in all stages.
+    It has a process for every worker, a thread for every stage and a complete event for every micro-batch. A thread
+    shows one event at a time, so a stage that holds several micro-batches has further threads. Times are those of the
+    waveform. A micro-batch has the same name, and so the same colour, in all stages.
 
     Raises
     ------
@@ -55,7 +51,7 @@ def save_trace(trace: "Trace", path: Path) -> None:
 
 
 def is_trace_file(path: Path) -> bool:
-    """Whether a file begins as `save_trace` begins it.
+    """Whether a file begins like those of `save_trace`.
 
     Raises
     ------
@@ -66,8 +62,8 @@ def is_trace_file(path: Path) -> bool:
 
 
 def _events(workers: "Sequence[dict[str, list[Interval]]]") -> Iterator[dict[str, Any]]:
-    thread = 0  # some viewers tell threads of different processes apart by their numbers alone
-    for process, stages in enumerate(workers, 1):  # process 0 is the idle process to some
+    thread = 0  # counted over all processes, because some viewers distinguish threads only by number
+    for process, stages in enumerate(workers, 1):  # from 1, because some viewers take process 0 for the idle process
         yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": f"worker {process - 1}"}}
         for stage, intervals in stages.items():
             for number, row in enumerate(lanes(intervals) or [[]], 1):
@@ -96,10 +92,10 @@ _COLUMNS = 100
 
 
 def draw(trace: "Trace") -> Iterator[str]:
-    """What worker 0 does in its second mini-batch, or the only one: from the first line to the last update.
+    """Lines of text that show worker 0 in its second mini-batch (or the only one), from first line to last update.
 
-    A block is a micro-batch in a stage, its first column the last digit of its number within the mini-batch; those of
-    other mini-batches are pale. A stage that holds several at a time has further rows.
+    A block is a micro-batch in a stage; its first column has the last digit of its number within the mini-batch. Blocks
+    of other mini-batches are pale. A stage that holds several micro-batches at a time has further rows.
     """
     stages = trace.workers[0]
     updates = stages["update"]

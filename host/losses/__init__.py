@@ -1,4 +1,4 @@
-"""Losses by name. A new loss is one class in a file of its own and one entry here."""
+"""The losses by name. A new loss is a subclass of `Loss` and an entry in `LOSSES`."""
 
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses.loss import Hinge, Logistic, Loss, Squared, Task
@@ -6,16 +6,16 @@ from p4sgd.host.losses.loss import Hinge, Logistic, Loss, Squared, Task
 __all__ = ["LOSSES", "Loss", "Task", "get_loss"]
 
 LOSSES: dict[str, Loss] = {loss.name: loss for loss in (Logistic(), Hinge(), Squared())}
-"""Every loss by the name that the user gives, the default first."""
+"""All losses by name, the default first."""
 
 
 def get_loss(name: str) -> Loss:
-    """The loss of that name.
+    """The loss with that name.
 
     Raises
     ------
     UserError
-        If there is none; the message lists those there are.
+        If there is none; the message lists the known ones.
     """
     try:
         return LOSSES[name]

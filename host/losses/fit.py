@@ -1,11 +1,11 @@
-"""Fitting the loss table: a near-minimax line for each segment, and how far the table is from ψ.
+"""The fit of a loss table: a near-minimax line for each segment, and the table's largest error.
 
-Within a segment the slope is that of the line through the two Chebyshev nodes, which is within a few per cent of the
-best slope for a smooth function; after it was rounded to `SLOPE` the line is moved up or down until its largest errors
-to both sides are equal, and only then is its intercept rounded. The first and last segment, whose lines the hardware
-continues to ±1024, have a slope that the loss states (the asymptote's) and the same centring, over the whole tail.
+Within a segment the slope is that of the line through the two Chebyshev nodes, which for a smooth function is within a
+few per cent of the best one. After the slope is rounded to `SLOPE`, the line is moved up or down until its largest
+errors to both sides are equal; then the intercept is rounded. The first and the last segment, whose lines the hardware
+continues to ±1024, have the slope that the loss states (that of the asymptote) and are centred over the whole tail.
 
-The width of a segment decides between resolution in the middle and reach: every width the hardware has is tried and
+Narrow segments resolve the middle better, wide ones reach further: every width that the hardware supports is tried, and
 the one with the smallest largest error is taken.
 """
 
@@ -24,24 +24,24 @@ _FloatArray = npt.NDArray[np.float64]
 _Function = Callable[[_FloatArray], _FloatArray]
 
 _POINTS = 65
-"""Points of a segment at which its error is looked at, both ends included; the error is smooth in between."""
+"""Points of a segment at which its error is computed, both ends included; the error is smooth in between."""
 
 _TAIL_POINTS = 2048
-"""The same for the two tails, whose points thin out away from zero."""
+"""The same for each of the two tails; these points are the farther apart, the farther they are from zero."""
 
 _REACH = RESIDUAL.to_real(RESIDUAL.maximum)
-"""ψ beyond ± this cannot become a residual anyway, so the fit does not spend accuracy on it."""
+"""The largest residual: ψ is clamped to ± this value, so that the fit spends no accuracy beyond it."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a fit has to know about ψ.
+    """Jumps and tails of ψ.
 
     Parameters
     ----------
     jumps
-        Arguments at which ψ or its slope jumps. They must be `MARGIN` numbers; segments are chosen so that each lies
-        on a boundary. At a jump ψ has the value of its right side, as the table has.
+        Arguments at which ψ or its slope jumps. They must be `MARGIN` numbers; segments are chosen so that each jump
+        lies on a boundary. At a jump, ψ and the table have the value of the right side.
     left_slope, right_slope
         Slope of ψ far to the left and far to the right.
     """
@@ -77,7 +77,7 @@ def fit_table(psi: _Function, segments: int, shape: Shape) -> LossTable:
             continue
         table = _fit(psi, segments, shift, shape)
         error = table_error(table, psi)
-        if error <= smallest:  # of equals the widest
+        if error <= smallest:  # the widest of equally good ones
             best, smallest = table, error
     if best is None:
         raise ValueError(f"no table of {segments} segments has boundaries at {shape.jumps}")
@@ -85,9 +85,9 @@ def fit_table(psi: _Function, segments: int, shape: Shape) -> LossTable:
 
 
 def table_error(table: LossTable, psi: _Function) -> float:
-    """Largest |table(x) − ψ(x)| over the `MARGIN` numbers, looked at closely enough that a smooth ψ hides nothing.
+    """Largest |table(x) − ψ(x)| over the `MARGIN` numbers, from points close enough for a smooth ψ.
 
-    ψ is clamped to what a residual can hold, ±128, on both sides of the comparison.
+    Both are clamped to the range of a residual, ±128.
     """
     largest = 0.0
     for points in (_grid(table.segments, table.shift), *_tails(table.segments, table.shift)):
@@ -98,7 +98,7 @@ def table_error(table: LossTable, psi: _Function) -> float:
 
 
 def _fit(psi: _Function, segments: int, shift: int, shape: Shape) -> LossTable:
-    """The table for one width of segments."""
+    """The table for segments of 2^shift `MARGIN` numbers."""
     grid = _grid(segments, shift)
     middle = (grid[:, 0] + grid[:, -1]) / 2
     half = (grid[:, -1] - grid[:, 0]) / 2
@@ -116,9 +116,9 @@ def _fit(psi: _Function, segments: int, shift: int, shape: Shape) -> LossTable:
 
 
 def _centre(psi: _Function, points: npt.NDArray[np.int64], slope: _FloatArray) -> _FloatArray:
-    """Intercepts that make the largest errors to both sides equal: one for each row of points."""
+    """Intercepts that make the largest errors to both sides equal, one for each row of points."""
     value = psi(MARGIN.to_real(points))
-    # What saturates anyway does not pull at the line, unless all of the segment does.
+    # Points where ψ saturates do not pull at the line, unless all points of the segment saturate.
     matters = np.abs(value) <= _REACH
     matters |= ~matters.any(axis=1, keepdims=True)
     rest = np.clip(value, -_REACH, _REACH) - slope[:, np.newaxis] * MARGIN.to_real(points)
@@ -133,14 +133,14 @@ def _clamped(psi: _Function, points: npt.NDArray[np.int64]) -> _FloatArray:
 
 
 def _grid(segments: int, shift: int) -> npt.NDArray[np.int64]:
-    """Points of every segment, (segments, points): from its first to its last `MARGIN` integer."""
+    """Points of every segment, int64 (segments, points), from its first to its last `MARGIN` integer."""
     width = 1 << shift
     first = (np.arange(segments, dtype=np.int64) - segments // 2) * width
     return first[:, np.newaxis] + np.unique(np.linspace(0, width - 1, min(width, _POINTS)).astype(np.int64))
 
 
 def _tails(segments: int, shift: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Points of the first segment and all to its left, and of the last segment and all to its right."""
+    """Points of the left tail (from the first segment on) and of the right tail (from the last segment on)."""
     inner = (segments // 2 - 1) << shift
     left, right = -MARGIN.minimum - inner - 1, MARGIN.maximum - inner
     steps = np.expm1(np.linspace(0, 1, _TAIL_POINTS) * np.log1p(right))

@@ -1,13 +1,4 @@
-"""What a loss is: a value for people, ψ for the loss table, and what the label means to the hardware.
-
-What a loss is: a value for people, ψ for the loss table, and what the label means to the hardware.
-
-Squared loss: linear regression.
-
-Logistic loss: logistic regression.
-
-Hinge loss: the linear support vector machine.
-"""
+"""The losses: their values, the function ψ for the loss table, and what the hardware does with the label."""
 
 from abc import ABC, abstractmethod
 from enum import Enum
@@ -33,34 +24,33 @@ class Task(Enum):
     CLASSIFICATION = "classification"
     """One of two classes; to the loss the label is y = −1 or +1."""
     REGRESSION = "regression"
-    """A number; to the loss the label is the target, centred and scaled to unit deviation."""
+    """A number; to the loss the label is the target, centred and scaled to a standard deviation of 1."""
 
 
 class Loss(ABC):
     """A loss ℓ(z, y) of an activation z and a label y.
 
-    The hardware knows a loss only by its residual g = ∂ℓ/∂z, which must have the form g = s·ψ(s·z − o) − c: ``psi`` is
-    ψ and ``label_mode`` says which of s, o and c come from the label. A new loss is one subclass in one file, entered
-    into `p4sgd.host.losses.LOSSES`.
+    The hardware computes only the residual g = ∂ℓ/∂z, which must have the form g = s·ψ(s·z − o) − c: ``psi`` is ψ, and
+    ``label_mode`` says which of the sign s, the offset o and the constant c come from the label.
     """
 
     name: ClassVar[str]
-    """What the user calls it."""
+    """The name by which users choose it."""
     summary: ClassVar[str]
-    """One line for lists of losses."""
+    """A few words for lists of losses."""
     task: ClassVar[Task]
-    """What a model trained with it predicts."""
+    """What a model that is trained with it predicts."""
     label_mode: ClassVar[LabelMode]
     """Which of s, o and c come from the label."""
     step: ClassVar[float]
-    """Automatic learning rate · ‖features of a sample‖²: how far a residual of 1 in a sample moves that sample's own
-    activation. Found by experiment; a loss of unbounded curvature or residual needs one below 1 to be stable."""
+    """Automatic learning rate · ‖features of a sample‖²: the change of a sample's activation by a residual of 1 in that
+    sample. Found by experiment. A loss with unbounded curvature or residual is stable only below 1."""
     shape: ClassVar[Shape] = Shape()
-    """What the fit of the table has to know about ψ."""
+    """Jumps and tails of ψ, for the fit of the table."""
 
     @abstractmethod
     def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
-        """ℓ(z, y) of each sample; float64 arrays of equal shape, no rounding."""
+        """ℓ(z, y) of each sample; float64 arrays of equal shape."""
 
     @abstractmethod
     def psi(self, x: FloatArray) -> FloatArray:
@@ -73,7 +63,7 @@ class Loss(ABC):
         return sign * self.psi(sign * z - (y if mode.offset else 0.0)) - (y if mode.constant else 0.0)
 
     def table(self, segments: int) -> LossTable:
-        """The loss table of a worker with that many segments (see `p4sgd.host.losses.fit.fit_table`)."""
+        """The loss table of a worker with so many segments; see `p4sgd.host.losses.fit.fit_table`."""
         return fit_table(self.psi, segments, self.shape)
 
 

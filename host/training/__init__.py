@@ -1,4 +1,4 @@
-"""Training: options, learning rates, the loop over epochs, metrics, checkpoints and the result."""
+"""Training: options, learning rates, the loop over epochs, metrics, checkpoints and results."""
 
 from p4sgd.host.training.checkpoint import Checkpoint, CheckpointFile, load_checkpoint
 from p4sgd.host.training.options import TrainingOptions

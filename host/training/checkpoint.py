@@ -1,7 +1,7 @@
-"""Checkpoints: the state of a training run after an epoch, in a file from which it goes on as if it had never stopped.
+"""Checkpoints: files with the state of a training run, from which it is resumed as if it had never stopped.
 
-The file is written after every epoch and takes the place of the one before in one step, so that whatever becomes of the
-program there is a whole one. It has what cannot be had again from data and options; see `State`.
+A checkpoint is written after every epoch and replaces the one before atomically, so that there is always a complete
+one, whatever happens to the program. It has everything that data and options do not determine; see `State`.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 1
-"""Changes whenever a reader of the old version would misread the new, or go on otherwise than the writer would."""
+"""To be changed whenever a reader of the old version would misread a new file, or continue differently."""
 
 _KIND = TensorFileKind("p4sgd-checkpoint", FORMAT_VERSION, "checkpoint", "name what --checkpoint wrote")
 
@@ -50,13 +50,13 @@ class Best:
     Parameters
     ----------
     epoch
-        The epoch that ended with it.
+        The epoch after which it was measured.
     score
-        What was monitored, after that epoch.
+        The monitored metric after that epoch.
     weights
-        int64 `WEIGHT` integers of all workers, one after another.
+        int64 `WEIGHT` integers of all workers, concatenated.
     intercept
-        Intercept of the model on raw features, which the weights alone do not give.
+        Intercept of the model on raw features, which the weights do not determine.
     """
 
     epoch: int
@@ -67,22 +67,22 @@ class Best:
 
 @dataclass(eq=False)
 class State:
-    """How far a run is: all that the rest of it depends on, besides data, options and configuration.
+    """The state of a run: all that the rest of it depends on, besides data, options and configuration.
 
     Parameters
     ----------
     weights
-        For each worker int64 `WEIGHT` integers, as they are after the last epoch; empty before the first.
+        For each worker int64 `WEIGHT` integers after the last epoch; empty before the first.
     history
-        The epochs that were completed.
+        The completed epochs.
     remarks
-        What the user was told.
+        The remarks so far.
     first_rate
-        The rate that the schedule began with, which may come from the data; ``None`` before that is known.
+        The initial learning rate, which may be chosen from the data; ``None`` before that is done.
     divisor
         See `p4sgd.host.training.options.LearningRateSchedule`.
     idle
-        Epochs without progress.
+        Number of epochs without progress.
     best
         The best model so far.
     """
@@ -97,26 +97,26 @@ class State:
 
     @property
     def epoch(self) -> int:
-        """The last epoch that was completed, 0 before the first."""
+        """The last completed epoch, 0 before the first."""
         return len(self.history)
 
     def out_of_patience(self, options: TrainingOptions) -> bool:
-        """Whether there was no progress for so long that training ends."""
+        """Whether training ends because of too many epochs without progress."""
         return options.patience is not None and self.idle >= options.patience
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run is given. Runs that are given the same end with the same bits, on whatever device.
+    """The inputs of a run. Runs with the same inputs end with the same bits, on any device.
 
     Parameters
     ----------
     options
-        Options; only ``epochs`` may change on the way.
+        Options; only ``epochs`` may change when the run is resumed.
     config
         Configuration of the workers.
     data, test
-        What it trains on and what every epoch is measured on.
+        Identities of the training data and of the test data, if any.
     """
 
     options: TrainingOptions
@@ -127,18 +127,18 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """What a checkpoint file has.
+    """The content of a checkpoint file.
 
     Parameters
     ----------
     path
         The file, for messages.
     run
-        What the run was given.
+        Inputs of the run.
     origin
-        What `CheckpointFile` was given.
+        See `CheckpointFile`.
     state
-        How far it was.
+        State of the run.
     """
 
     path: Path
@@ -147,7 +147,7 @@ class Checkpoint:
     state: State
 
     def check(self, run: Run) -> None:
-        """Refuse to go on with a run that was given something else.
+        """Refuse to resume a run with other inputs.
 
         Raises
         ------
@@ -157,12 +157,12 @@ class Checkpoint:
         self.check_data(run.data)
         self._check_same("test data", self.run.test, run.test)
         if dataclasses.replace(self.run.options, epochs=run.options.epochs) != run.options:
-            raise UserError(f"{self.path}: the options of this checkpoint are others: take those, {_ANEW}")
+            raise UserError(f"{self.path}: the options of this checkpoint are others: use those, {_ANEW}")
         if self.run.config != run.config:
-            raise UserError(f"{self.path}: the workers of this checkpoint have another configuration: take it, {_ANEW}")
+            raise UserError(f"{self.path}: the workers of this checkpoint have another configuration: use it, {_ANEW}")
 
     def check_data(self, data: DataIdentity) -> None:
-        """Refuse other training data; part of `check`, for those who can do so early.
+        """Refuse other training data; the part of `check` that can be done early.
 
         Raises
         ------
@@ -180,7 +180,7 @@ class Checkpoint:
 
 
 def _difference(ours: DataIdentity | None, theirs: DataIdentity | None) -> str:
-    """In what a checkpoint's data and others differ."""
+    """How the data of a checkpoint and other data differ, for messages."""
     if ours is None or theirs is None:
         return f"{'none' if ours is None else ours.name}, not {'none' if theirs is None else theirs.name}"
     if (ours.samples, ours.features) == (theirs.samples, theirs.features):
@@ -192,40 +192,40 @@ def _difference(ours: DataIdentity | None, theirs: DataIdentity | None) -> str:
 
 
 class CheckpointFile:
-    """The file that a run keeps its state in.
+    """The file to which a run writes its state.
 
     Parameters
     ----------
     path
-        The file to be; an older one stays until there is something to write.
+        The file; an older one stays until there is something to write.
     origin
-        Plain data for whoever goes on with the run: where its data come from, what is to be written.
+        Plain data for resuming the run: names of the data and of the files to write.
     """
 
     def __init__(self, path: Path, origin: Mapping[str, Any] | None = None) -> None:
         self.path = path
         self.epoch = 0
-        """The epoch of this run up to which the file goes; 0 as long as it has nothing of it."""
+        """The last epoch of this run in the file; 0 as long as it has none."""
         self._origin = dict(origin or {})
         self._version = importlib.metadata.version("p4sgd")
         self._epochs: list[bytes] = []
 
     def check_replaces(self, run: Run, epoch: int) -> None:
-        """Refuse to take the place of a checkpoint that may be hours of work.
+        """Refuse to replace a checkpoint that may have hours of work.
 
-        One of the same run may go if that had ended, or had not come further.
+        A checkpoint of the same run may be replaced if that has ended, or is not ahead.
 
         Parameters
         ----------
         run
             The run.
         epoch
-            The epoch up to which it is done already.
+            The last epoch that it has completed already.
 
         Raises
         ------
         UserError
-            If the file has something else, or cannot be read.
+            If the file has something else or cannot be read.
         """
         if not self.path.exists() or not self.path.stat().st_size:
             return
@@ -241,12 +241,12 @@ class CheckpointFile:
         done = saved.state.epoch
         if epoch < done < run.options.epochs and not saved.state.out_of_patience(run.options):
             raise UserError(
-                f"{self.path}: has epoch {done} of this run: --resume {self.path} goes on from there; to begin anew "
+                f"{self.path}: has epoch {done} of this run: --resume {self.path} continues from there; to begin anew "
                 f"name another file, or delete it"
             )
 
     def keep(self, run: Run, state: State, ranks: Communicator = SINGLE_PROCESS) -> None:
-        """Have the first of the ranks write the file; all of them know then that there is one.
+        """Write the file in rank 0, and note in all ranks that it is there.
 
         Raises
         ------
@@ -264,10 +264,10 @@ class CheckpointFile:
         UserError
             If it cannot be written.
         """
-        # Each epoch is turned into text once: a history may become long.
+        # Each epoch is converted to text only once: a history may become long.
         self._epochs += [json.dumps(vars(record)).encode() for record in state.history[len(self._epochs) :]]
         tensors = {f"weights_{worker}": weights.astype(np.int32) for worker, weights in enumerate(state.weights)}
-        # Not with the other texts, whose size is limited.
+        # A tensor, because the size of the metadata is limited.
         tensors["history"] = np.frombuffer(b"\n".join(self._epochs), np.uint8)
         scalars = {"first_rate": state.first_rate, "divisor": state.divisor, "idle": state.idle}
         if state.best is not None:
@@ -284,7 +284,7 @@ class CheckpointFile:
 
 
 def is_checkpoint_file(path: Path) -> bool:
-    """Whether a file is a checkpoint of p4sgd, of whatever version; only its beginning is read.
+    """Whether a file is a checkpoint of p4sgd of any version; only its beginning is read.
 
     Raises
     ------
@@ -300,7 +300,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     Raises
     ------
     UserError
-        If it cannot be read, is no checkpoint, is damaged or of another version.
+        If it cannot be read, is not a checkpoint, is damaged, or is of another version.
     """
     tensors, metadata = _KIND.load(path)
     try:
@@ -342,12 +342,12 @@ def _state(workers: int, tensors: Mapping[str, Any], scalars: Mapping[str, Any],
 
 
 def _record(fields: Mapping[str, Any]) -> EpochRecord:
-    """A record, whose tuples JSON made lists of."""
+    """A record from JSON, which has lists in place of tuples."""
     return EpochRecord(**{**fields, "flags": tuple(fields["flags"]), "counters": tuple(fields["counters"])})
 
 
 def _check(run: Run, state: State) -> None:
-    """Raise a `ValueError` if the parts of a checkpoint do not go together."""
+    """Raise a `ValueError` if the parts of a checkpoint contradict each other."""
     weights = run.data.features + run.options.bias
     found = sum(each.size for each in state.weights)
     if found != weights:

@@ -1,19 +1,20 @@
-"""The trained model: one file that predicts in plain float on raw features.
+"""The trained model and its file, which predicts in floating point on raw features.
 
 **From integers to coefficients.** A feature x is scaled to a = (x − lowest) · scale and stored as the S-bit integer
 q = round(a · steps), with steps = 2^S − 1 unsigned and 2^(S−1) − 1 signed (at least 1). The hardware reads q as the
-number q / 2^S (or q / 2^(S−1)), so a weight w sees, but for rounding, the *feature value*
+number q / 2^S (or q / 2^(S−1)). Apart from rounding, a weight w is therefore multiplied by the *feature value*
 
     v = slope · x + offset,   slope = scale · steps / 2^S,   offset = −lowest · slope
 
 and z = Σ w_j · v_j = Σ coefficient_j · x_j + intercept, with coefficient = w · slope and intercept = Σ w · offset +
-w_bias · steps / 2^S. The fold makes prediction one product, for sparse rows too, which are never made dense.
+w_bias · steps / 2^S. With scaling and quantisation steps folded into the coefficients, a prediction is one dot product,
+for sparse rows too, which are never made dense.
 
-**Roundings it leaves out.** The hardware saw q, not a · steps; predictions use the whole precision of x. And a run at
-P < S planes reads q *floored* to its first P bits, so it saw features that were lower, by (2^-P − 2^-S) / 2 on average,
-and fitted its weights to those. Training makes up for both in the intercept, which it fits anew on full-precision
-samples (see `p4sgd.host.training.metrics`). For one thing it does not: one bit of a signed feature is −1 or 0, so the
-weights were fitted without positive features.
+**Rounding.** The hardware reads q, not a · steps, while predictions use the full precision of x. And a run at P < S
+planes reads q *rounded down* to its first P bits, features that are lower by (2^-P − 2^-S) / 2 on average, and fits its
+weights to those. Training corrects both by fitting the intercept on full-precision samples (see
+`p4sgd.host.training.metrics`). It cannot correct one case: one bit of a signed feature is −1 or 0, so the weights are
+fitted without positive features.
 """
 
 import json
@@ -36,12 +37,12 @@ __all__ = ["FORMAT_VERSION", "Model", "is_model_file", "load_model", "save_model
 
 
 FORMAT_VERSION = 2
-"""Changes whenever a reader of the old version would misread the new."""
+"""To be changed whenever a reader of the old version would misread a file of the new one."""
 
 _KIND = TensorFileKind("p4sgd-model", FORMAT_VERSION, "model file", "the model comes before the data")
 
 _BLOCK_VALUES = 1 << 17
-"""Values that are converted to float64 at once: 1 MB, which stays in the cache (10 MB take five times as long)."""
+"""Values that are converted to float64 at once: 1 MB, which fits the cache (10 MB take five times as long)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,23 +52,23 @@ class Model:
     Parameters
     ----------
     coefficients
-        float64 (features,): weight of each raw feature.
+        float64 (features,): coefficients of the raw features.
     intercept
-        Constant of the activation.
+        The intercept.
     weights
-        int32 (features,) or (features + 1,) with the bias last: the `WEIGHT` integers that the workers ended with.
+        int32 (features,) or (features + 1,) with the bias last: the workers' final weights, `WEIGHT` integers.
     slope, offset
-        float64, as ``weights``: feature value of the hardware = slope · raw feature + offset; the bias has slope 0.
+        float64, as ``weights``: the hardware's feature value is slope · raw feature + offset; the bias has slope 0.
     loss
         Name of the loss.
     labels
-        What the activation says about labels.
+        The meaning of the labels.
     features
-        Planes and sign with which it was trained.
+        Format of the features in training: planes and sign.
     feature_names, zero_based
-        Which features the coefficients are for: see `p4sgd.host.data.FeatureSpace`.
+        The features that the coefficients are for, see `p4sgd.host.data.FeatureSpace`.
     training
-        How it was trained: options, epochs, metrics, versions; plain data.
+        Facts about the training run, as plain data: options, epochs, metrics, versions.
     """
 
     coefficients: npt.NDArray[np.float64]
@@ -84,19 +85,19 @@ class Model:
 
     @property
     def space(self) -> FeatureSpace:
-        """The features of the training data, for reading others to match."""
+        """The features of the training data, for reading other data to match."""
         return FeatureSpace(self.coefficients.size, self.feature_names, self.zero_based)
 
     def decision_function(self, data: Dataset) -> npt.NDArray[np.float64]:
         """The activation z of every sample: float64 (samples,).
 
-        A sparse data set may have another number of features: those it lacks are zeros, as in its rows, and those the
-        model does not know weigh nothing.
+        A sparse data set may have another number of features: missing ones are zeros, and those that the model does not
+        know are ignored.
 
         Raises
         ------
         UserError
-            If a dense data set has another number of features, or names other features than the training data did.
+            If a dense data set has another number of features, or if its features have other names.
         """
         known, given = self.coefficients.size, data.feature_count
         features, coefficients = data.features, self.coefficients
@@ -110,7 +111,7 @@ class Model:
         return data.in_order(_products(features, coefficients)) + self.intercept
 
     def predict(self, data: Dataset) -> npt.NDArray[np.float64]:
-        """The predicted class, or the target in its own unit, of every sample: float64 (samples,).
+        """The predicted class, or the target in its original unit, of every sample: float64 (samples,).
 
         Raises
         ------
@@ -121,12 +122,15 @@ class Model:
 
 
 def _products(features: Features, coefficients: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The dot product of every sample: float64 (samples,). Its bits do not depend on the samples beside it, as those of
-    a BLAS do, so that it does not matter which process has which samples."""
+    """The dot product of every sample with the coefficients: float64 (samples,).
+
+    Unlike with BLAS, the bits of a product do not depend on the samples beside it, so that every division of the
+    samples among processes gives the same.
+    """
     if not isinstance(features, np.ndarray):
         return np.asarray(features @ coefficients, dtype=np.float64)
     z = np.empty(features.shape[0])
-    step = max(1, _BLOCK_VALUES // coefficients.size)  # because the whole matrix may have to be converted
+    step = max(1, _BLOCK_VALUES // coefficients.size)  # in blocks, because each may have to be converted
     for first in range(0, z.size, step):
         block = features[first : first + step]
         z[first : first + step] = np.einsum("ij,j->i", block.astype(np.float64, copy=False), coefficients)
@@ -134,7 +138,7 @@ def _products(features: Features, coefficients: npt.NDArray[np.float64]) -> npt.
 
 
 def save_model(model: Model, path: Path) -> None:
-    """Write a model file (safetensors). The file appears whole or not at all.
+    """Write a model file (safetensors), whole or not at all.
 
     Raises
     ------
@@ -161,7 +165,7 @@ def save_model(model: Model, path: Path) -> None:
 
 
 def is_model_file(path: Path) -> bool:
-    """Whether a file is a model file of p4sgd, of whatever version; only its beginning is read.
+    """Whether a file is a model file of p4sgd of any version; only its beginning is read.
 
     Raises
     ------
@@ -177,7 +181,7 @@ def load_model(path: Path) -> Model:
     Raises
     ------
     UserError
-        If it cannot be read, is no model file, is damaged or of another version.
+        If it cannot be read, is not a model file, is damaged, or is of another version.
     """
     tensors, metadata = _KIND.load(path)
     try:
@@ -203,7 +207,7 @@ def load_model(path: Path) -> Model:
 
 
 def _check(model: Model) -> None:
-    """Raise a `ValueError` if the parts of a model do not go together."""
+    """Raise a `ValueError` if the parts of a model contradict each other."""
     features = model.coefficients.size
     shape = model.weights.shape
     if model.coefficients.shape != (features,) or features == 0 or shape not in ((features,), (features + 1,)):

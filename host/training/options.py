@@ -1,9 +1,4 @@
-"""What a user may choose about a training run, checked in one place.
-
-Learning-rate schedules, epoch by epoch: the rate is a register that the host writes before each run.
-
-What a user may choose about a training run, checked in one place.
-"""
+"""The options of a training run, with their checks, and the schedules of the learning rate."""
 
 import dataclasses
 import math
@@ -23,13 +18,13 @@ __all__ = ["SCHEDULES", "LearningRateSchedule", "TrainingOptions"]
 SCHEDULES = ("constant", "invscaling", "adaptive")
 """Schedules by name, as scikit-learn calls them.
 
-constant: the first rate throughout. invscaling: first rate / epoch^power. adaptive: the rate is divided by 5 whenever
-the monitored loss has made no progress for as many epochs as training is patient, else for `ADAPTIVE_EPOCHS`; a patient
-training ends when the rate can go no lower.
+constant: the initial rate. invscaling: initial rate / epoch^power. adaptive: the rate is divided by 5 whenever the
+monitored loss has made no progress for ``patience`` epochs, or `ADAPTIVE_EPOCHS` without patience; with patience,
+training ends when the rate cannot be lowered further.
 """
 
 ADAPTIVE_EPOCHS = 3
-"""Epochs without progress before ``adaptive`` lowers the rate of a training that never stops early."""
+"""Epochs without progress before ``adaptive`` lowers the rate, if the options set no patience."""
 
 _ADAPTIVE_DIVISOR = 5.0
 
@@ -46,11 +41,11 @@ class LearningRateSchedule:
     power
         Exponent of ``invscaling``.
     smallest
-        Rate below which it does not go.
+        Lower bound of the rate.
     patience
         Epochs without progress before ``adaptive`` lowers the rate; ``None`` is `ADAPTIVE_EPOCHS`.
     divisor
-        By what ``adaptive`` has divided the first rate so far.
+        Factor by which ``adaptive`` has divided the first rate so far.
     """
 
     def __init__(
@@ -71,17 +66,17 @@ class LearningRateSchedule:
 
     @property
     def divisor(self) -> float:
-        """By what the first rate is divided now."""
+        """Factor by which the first rate is divided now."""
         return self._divisor
 
     def rate(self, epoch: int) -> float:
         """The rate of an epoch, counted from 1."""
-        # A negative power becomes 0 where a positive one would overflow.
+        # epoch^-power underflows to 0, where epoch^power would overflow.
         factor = float(epoch) ** -self._power if self._name == "invscaling" else 1 / self._divisor
         return max(self._first * factor, self._smallest)
 
     def lower_after(self, idle: int) -> bool:
-        """Lower the rate if it is adaptive and ``idle`` epochs without progress are enough; whether it did."""
+        """Lower the rate of ``adaptive`` if ``idle`` epochs without progress are enough; returns whether it did."""
         lowers = self._name == "adaptive" and idle >= self._patience and self._first / self._divisor > self._smallest
         if lowers:
             self._divisor *= _ADAPTIVE_DIVISOR
@@ -93,57 +88,57 @@ _MAX_BATCH = BANKS * MAX_MICRO_BATCHES
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """Options of a training run. Names follow scikit-learn's SGD estimators where there is a counterpart.
+    """Options of a training run, named after those of scikit-learn's SGD estimators where they have a counterpart.
 
     Parameters
     ----------
     loss
         Name of the loss.
     epochs
-        Passes over the training set, at most.
+        Largest number of passes over the training set.
     batch
-        Samples of a mini-batch (B), a multiple of 8.
+        Samples in a mini-batch (B), a multiple of 8.
     learning_rate
-        First learning rate, for the mean gradient of a mini-batch and features scaled to about 1; ``None`` derives it
+        Initial learning rate, for the mean gradient of a mini-batch and features scaled to about 1; ``None`` chooses it
         from the loss and the data (see `p4sgd.host.training.rate.automatic_rate`).
     schedule
-        How the learning rate goes on: one of `p4sgd.host.training.options.SCHEDULES`.
+        Learning rate over the epochs: one of `SCHEDULES`.
     power
-        Exponent of the schedule ``invscaling``; others have none.
+        Exponent of the schedule ``invscaling``.
     l2
         Strength of the L2 penalty l2/2·‖w‖², on scaled features and on the bias too.
     l1
-        Strength of the L1 penalty l1·‖w‖₁, likewise.
+        Strength of the L1 penalty l1·‖w‖₁, on the same.
     precision
-        Planes that a run reads (P), 1 to ``planes``.
+        Bit planes that training reads (P), 1 to ``planes``.
     planes
-        Planes that are stored (S), 1 to 8; ``None`` stores as many as are read.
+        Bit planes that are stored (S), 1 to 8; ``None`` stores as many as are read.
     scaling
-        How features are scaled: one of `p4sgd.host.data.scaling.KINDS`.
+        Scaling of the features: one of `p4sgd.host.data.scaling.KINDS`.
     bias
-        Whether training has a bias, one more feature that is the same in every sample. Without it the intercept of the
-        model is what scaling to [0, 1] and quantisation give, nothing of its own.
+        Whether to train a bias, a further feature that is the same in every sample. Without it, the model's intercept
+        only makes up for scaling and quantisation.
     positive
-        The label to set against the rest, as the source has it, if a classifier's data have more than two.
+        The label of class 1, as the source has it, all others being class 0, if there are more than two labels.
     workers
-        Workers to train on, 1 to 32.
+        Number of workers, 1 to 32.
     staleness
-        1 lets the forward passes of a mini-batch read weights that lack the update of the one before, so that they need
-        not wait for it; 0 does not.
+        With 1, the forward passes of a mini-batch may read weights that lack the update of the one before, and need not
+        wait for it; with 0 they may not.
     validation_fraction
-        Part of the training set to hold out, 0 to below 1; with it the best epoch is chosen.
+        Fraction of the training set to hold out for choosing the best epoch, 0 to below 1.
     patience
-        Epochs without progress after which training stops, or the schedule ``adaptive`` lowers the rate as long as it
-        can; ``None`` never stops early.
+        Epochs without progress after which training stops, or after which the schedule ``adaptive`` lowers the rate if
+        it can; ``None`` never stops early.
     tolerance
-        Progress smaller than this counts as none, for ``patience`` and for ``adaptive``.
+        Smallest fall of the monitored loss that counts as progress, for ``patience`` and ``adaptive``.
     seed
-        Seed of the shuffle and of the split.
+        Seed of the shuffle and of the validation split.
 
     Raises
     ------
     UserError
-        If a value is outside its range; the message names the option.
+        If a value is out of range; the message names the option.
     """
 
     loss: str = "logistic"
@@ -205,7 +200,7 @@ class TrainingOptions:
 
     @property
     def stored(self) -> int:
-        """Planes that are stored (S)."""
+        """Bit planes that are stored (S)."""
         return self.precision if self.planes is None else self.planes
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""From a data set to the images of the workers, and from their weights back to a model on raw features."""
+"""From a data set to the memory images of the workers, and from their weights back to a model on raw features."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,10 +41,10 @@ __all__ = [
 ]
 
 _SAMPLED_VALUES = 1 << 22
-"""Features that are looked at for the mean norm of a sample."""
+"""Number of values from which the mean norm of a sample is computed."""
 
 _BLOCK_VALUES = 1 << 18
-"""Features that are looked at in one go."""
+"""Number of values that are scaled at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,32 +56,32 @@ class Prepared:
     name
         Where the training samples come from.
     samples
-        How many there are.
+        Number of training samples.
     space
         Their features.
     train
-        They themselves, in the order of the images; ``None`` if they are not at hand.
+        The samples at full precision, in the order of the images; ``None`` if they are not available.
     train_labels
         Their labels, as `LabelCoding.labels_of` gives them.
     validation
-        What was held out, if anything.
+        The held-out samples, if any.
     coding
         Meaning of the labels.
     features
         Format of the features.
     images
-        One for every worker of this process.
+        The images of this process's workers.
     slope, offset
-        float64 (features,) or (features + 1,), the bias last with slope 0: what the hardware reads is
-        slope · raw feature + offset, but for rounding.
+        float64 (features,) or (features + 1,), the bias last with slope 0: the hardware reads slope · raw feature +
+        offset, rounded.
     scaling
-        How features were scaled: ``minmax`` or ``maxabs``.
+        The scaling of the features: ``minmax`` or ``maxabs``.
     mean_square
         Mean squared norm of a sample's scaled features, bias included.
     means
-        float64, as ``slope``: mean over the samples of slope · raw feature + offset; ``None`` if they are at hand.
+        float64, as ``slope``: mean over the samples of slope · raw feature + offset; ``None`` if ``train`` is there.
     communicator
-        The processes that have the workers together.
+        The processes that train together.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Prepared:
     communicator: Communicator = SINGLE_PROCESS
 
     def fold(self, weights: IntArray, loss: str) -> Model:
-        """The model on raw features that weights of the hardware stand for.
+        """The model on raw features for weights of the hardware.
 
         Parameters
         ----------
@@ -127,16 +127,16 @@ class Prepared:
 
 
 class PreparedData(Protocol):
-    """A training set that was prepared before."""
+    """A training set that was prepared in advance, such as a folder of `p4sgd.host.streaming`."""
 
     @property
     def name(self) -> str:
-        """Where it comes from, for messages."""
+        """Its name, for messages."""
         ...
 
     @property
     def samples(self) -> int:
-        """How many samples it has, without those that are held out."""
+        """Number of samples, without those held out."""
         ...
 
     @property
@@ -146,21 +146,21 @@ class PreparedData(Protocol):
 
     @property
     def identity(self) -> DataIdentity:
-        """What tells it from others."""
+        """Its identity, for checkpoints."""
         ...
 
     @property
     def communicator(self) -> Communicator:
-        """The processes that train on it together."""
+        """The processes that train together."""
         ...
 
     def load(self, options: TrainingOptions, config: WorkerConfig) -> Prepared:
-        """What `prepare` would give, without the samples.
+        """The result of `prepare`, without the samples.
 
         Raises
         ------
         UserError
-            If options and configuration are not those that it was prepared with.
+            If it was prepared for other options or another configuration.
         """
         ...
 
@@ -170,8 +170,8 @@ def prepare(
 ) -> Prepared:
     """Shuffle, split, scale, quantise and pack a training set.
 
-    Mini-batches are taken in the order of the samples, in every epoch, so a file that is sorted by label must not stay
-    so: samples are always shuffled, with the options' seed.
+    In every epoch the hardware takes mini-batches in the order of the samples, and a file may be sorted by label.
+    Therefore samples are always shuffled once, with the options' seed.
 
     Parameters
     ----------
@@ -182,16 +182,16 @@ def prepare(
     config
         Configuration of the workers.
     directory
-        Where to keep the images as files; ``None`` keeps them in memory.
+        Folder for the images as files; ``None`` keeps them in memory.
 
     Raises
     ------
     UserError
-        If data, options and configuration do not suit each other.
+        If data, options and configuration do not fit together.
     """
     check_capacity_for(data.feature_count, options, config)  # before any work is done
     task = get_loss(options.loss).task
-    coding = LabelCoding.fit(task, data, options.positive)  # before the split, so that a message speaks of all samples
+    coding = LabelCoding.fit(task, data, options.positive)  # before the split, so that messages are about all samples
     validation = None
     if options.validation_fraction > 0:
         stratified = task is Task.CLASSIFICATION
@@ -245,12 +245,12 @@ def hardware_values(
 
 
 def check_capacity_for(features: int, options: TrainingOptions, config: WorkerConfig) -> None:
-    """Refuse so many features if the workers do not hold them.
+    """Refuse more features than the workers can hold.
 
     Raises
     ------
     UserError
-        If features, options and configuration do not suit each other.
+        If features, options and configuration do not fit together.
     """
     shards = partition(features, options.workers, config, bias=options.bias)
     chunks = max(ImageLayout(config, shard.features, BANKS, options.stored).chunks for shard in shards)
@@ -261,12 +261,12 @@ def check_capacity_for(features: int, options: TrainingOptions, config: WorkerCo
 
 
 def check_memory(data: Dataset | PreparedData, options: TrainingOptions, config: WorkerConfig, available: int) -> None:
-    """Refuse what workers with banks of ``available`` bytes could not hold, before any work is done.
+    """Refuse more data than workers with banks of ``available`` bytes can hold, before any work is done.
 
     Raises
     ------
     UserError
-        If there are too many samples, or if data, options and configuration do not suit each other.
+        If there are too many samples, or if data, options and configuration do not fit together.
     """
     held_out = 0
     if options.validation_fraction and isinstance(data, Dataset):
@@ -282,19 +282,21 @@ def check_memory(data: Dataset | PreparedData, options: TrainingOptions, config:
 
 
 def bias_value(stored: int, signed: bool) -> float:
-    """What the hardware reads for the bias. One signed plane has no +1: its bit means −1."""
+    """The value of the bias as the hardware reads it. One signed plane has no +1: its bit means −1."""
     q = steps(stored, signed)
     return -1.0 if signed and stored == 1 else q / 2.0 ** (stored - int(signed))
 
 
 def sampled(samples: int, features: int) -> int:
-    """Of how many samples `mean_square` is, the first ones: they are in random order."""
+    """Number of samples, the first ones in random order, from which `mean_square` is computed."""
     return max(1, min(samples, _SAMPLED_VALUES // features))
 
 
 def square_norms(features: Features, scaling: Scaling) -> FloatArray:
-    """Squared norms of samples as they are scaled: float64 (samples,). None depends on the samples beside it, so that
-    it does not matter which are looked at together."""
+    """Squared norms of scaled samples: float64 (samples,).
+
+    The bits of a norm do not depend on the samples beside it, so that every division of the samples gives the same.
+    """
     squares = np.empty(features.shape[0])
     step = max(1, _BLOCK_VALUES // features.shape[1])
     for first in range(0, squares.size, step):
@@ -304,5 +306,5 @@ def square_norms(features: Features, scaling: Scaling) -> FloatArray:
 
 
 def mean_square(squares: FloatArray, *, bias: bool) -> float:
-    """Mean squared norm of a sample's scaled features, bias included, from `square_norms` of the first samples."""
+    """Mean squared norm of a sample's scaled features and bias, from `square_norms` of the first samples."""
     return float(squares.mean()) + float(bias)

@@ -1,4 +1,4 @@
-"""From real learning rate and penalties to the numbers that a worker has registers for."""
+"""Learning rate and penalties as the registers of a worker have them, and the automatic learning rate."""
 
 import math
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ from p4sgd.hw.spec.run import MAX_GRADIENT_SHIFT, FeatureFormat
 __all__ = ["Penalties", "Rate", "automatic_rate", "choose_penalties", "choose_rate", "largest_rate", "smallest_rate"]
 
 _COARSE = 0.01
-"""Relative error of a learning rate above which the user is told."""
+"""Relative error of a learning rate above which there is a remark."""
 
 
 @dataclass(frozen=True)
 class Rate:
-    """A learning rate that the hardware has: mini-batch size · mantissa · 2^-exponent.
+    """A learning rate that the hardware can represent: B · mantissa · 2^-exponent, with B the size of a mini-batch.
 
     Parameters
     ----------
     mantissa, exponent
         η = learning rate / B = mantissa · 2^-exponent.
     wanted, actual
-        The learning rate asked for and the one that these numbers mean.
+        The learning rate asked for and the one that is represented.
     """
 
     mantissa: int
@@ -38,20 +38,20 @@ class Rate:
 
     @property
     def coarse(self) -> bool:
-        """Whether the error is worth telling (more than 1 %); only near the smallest rate it can be."""
+        """Whether the error is above 1 %, which is possible only near the smallest rate."""
         return self.error > _COARSE
 
 
 def choose_rate(learning_rate: float, batch: int, features: FeatureFormat) -> Rate:
     """The representable rate nearest to a learning rate.
 
-    The exponent e is bounded by the right shift of Round 3, 0 to 31. With f fraction bits of a feature the rates reach
-    from B · 2^(f−38) to B · 255 · 2^(f−7); the error is below 0.4 % but for the smallest, whose mantissa is short.
+    The exponent is bounded by the right shift of Round 3, 0 to 31. With f fraction bits of a feature, rates range from
+    B · 2^(f−38) to B · 255 · 2^(f−7). The error is below 0.4 %, except for the smallest rates, whose mantissa is short.
 
     Raises
     ------
     UserError
-        If the rate is too small or too large for the hardware.
+        If the rate is outside the range of the hardware.
     """
     eta = learning_rate / batch
     exponents = _exponents(features)
@@ -72,33 +72,33 @@ def choose_rate(learning_rate: float, batch: int, features: FeatureFormat) -> Ra
 
 
 def largest_rate(batch: int, features: FeatureFormat) -> float:
-    """The largest learning rate that the hardware has."""
+    """The largest learning rate that the hardware can represent."""
     return batch * math.ldexp(RATE_MANTISSA.maximum, -_exponents(features)[0])
 
 
 def smallest_rate(batch: int, features: FeatureFormat) -> float:
-    """The smallest learning rate with a full mantissa; schedules go no lower."""
+    """The smallest learning rate with a full mantissa, the lower bound of schedules."""
     return batch * math.ldexp((RATE_MANTISSA.maximum + 1) / 2, -_exponents(features)[-1])
 
 
 def _exponents(features: FeatureFormat) -> range:
-    """Exponents of η whose right shift of Round 3 the hardware has."""
+    """Exponents of η for which Round 3 has a right shift."""
     bias = RESIDUAL.fraction + features.fraction - WEIGHT.fraction
     return range(-bias, MAX_GRADIENT_SHIFT - bias + 1)
 
 
 @dataclass(frozen=True)
 class Penalties:
-    """L2 and L1 as the workers apply them after each mini-batch.
+    """L2 and L1 penalties as the workers apply them after each mini-batch.
 
     Parameters
     ----------
     shrink
         κ = learning rate · l2 as a `SHRINK` integer.
     threshold
-        learning rate · l1 in `WEIGHT` steps.
+        learning rate · l1 as a `WEIGHT` integer.
     remarks
-        What the user should know about their rounding; often nothing.
+        What the user should know about their rounding, if anything.
     """
 
     shrink: int
@@ -107,11 +107,11 @@ class Penalties:
 
 
 def choose_penalties(learning_rate: float, l2: float, l1: float) -> Penalties:
-    """The registers of L2 and L1 for the actual learning rate.
+    """The register values of L2 and L1 for the actual learning rate.
 
-    The shrink w −= round(κ·w) has a *dead zone*: it leaves weights below 2^-24 / κ in magnitude as they are, because
-    half a weight step rounds to nothing. That is far below any weight of use unless κ is tiny; from a dead zone of
-    2^-7 on (κ ≤ 2^-17) a remark says so. κ itself comes in steps of 2^-24.
+    The shrink w −= round(κ·w) has a *dead zone*: it does not change weights below 2^-24 / κ in magnitude, because less
+    than half a weight step rounds to zero. That is far below any weight that matters, unless κ is tiny: a remark says
+    so from a dead zone of 2^-7 on (κ ≤ 2^-17). κ itself comes in steps of 2^-24.
 
     Raises
     ------
@@ -141,9 +141,9 @@ def choose_penalties(learning_rate: float, l2: float, l1: float) -> Penalties:
 
 
 def automatic_rate(loss: Loss, mean_square: float) -> float:
-    """A learning rate for data whose samples have the mean squared norm ``mean_square`` (bias included).
+    """A learning rate for samples with the mean squared norm ``mean_square``, bias included.
 
-    A step at rate r on one sample moves that sample's own activation by r · ‖a‖² · g, so ``loss.step`` / ‖a‖² is a
-    step of equal size for any number of features, any sparsity and any scale.
+    A step with rate r on one sample a with residual g moves that sample's activation by r · ‖a‖² · g. The rate
+    ``loss.step`` / ‖a‖² therefore gives steps of equal size for any number of features, any sparsity and any scale.
     """
     return loss.step / mean_square if mean_square > 0 else loss.step

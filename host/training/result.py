@@ -1,4 +1,4 @@
-"""What a training run leaves: the history of its epochs and the best model."""
+"""The result of a training run: the history of its epochs and the best model."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -13,36 +13,36 @@ class StopReason(Enum):
     """Why training ended."""
 
     EPOCHS = "epochs"
-    """All epochs were done."""
+    """All epochs were run."""
     PATIENCE = "patience"
-    """The monitored loss made no progress for too long."""
+    """The monitored loss made no progress for ``patience`` epochs."""
     INTERRUPTED = "interrupted"
     """Ctrl-C."""
 
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """One epoch.
+    """The record of an epoch.
 
     Parameters
     ----------
     epoch
         Its number, from 1.
     learning_rate
-        The rate that the hardware used.
+        The learning rate that the hardware used.
     metrics
-        By data and name: ``train_…`` on the full-precision training samples, ``quantised_…`` on the same samples as
-        the hardware saw them and with its own weights and bias, ``validation_…`` and ``test_…`` if there are such
-        data, see `p4sgd.host.training.metrics.measure` for the names; and ``objective``, the train loss with the
-        penalties on the weights of features, if there are any.
+        By data and metric: ``train_…`` on the full-precision training samples; ``quantised_…`` on the same samples as
+        the hardware reads them, with its own weights and bias; ``validation_…`` and ``test_…`` if there are such data
+        (see `p4sgd.host.training.metrics.measure` for the metrics); and, with penalties, ``objective``: the train loss
+        plus the penalties on the weights of features.
     seconds
-        Time of the run on the device, without metrics.
+        Time of the run on the device, without computing metrics.
     samples_per_second
-        Training samples in that time.
+        Training samples per second of that time.
     flags
-        Saturations that a worker reported: ``partial_clamped``, ``residual_saturated``, ``weight_saturated``.
+        Saturations that any worker reported: ``partial_clamped``, ``residual_saturated``, ``weight_saturated``.
     counters
-        For each worker the hardware's counters; none if the device does not count.
+        The hardware's counters of each worker; empty if the device has none.
     """
 
     epoch: int
@@ -54,7 +54,7 @@ class EpochRecord:
     counters: tuple[dict[str, int], ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data, metrics beside the epoch's number; a metric without a value (NaN) is ``None``."""
+        """As plain data, with the metrics on the same level; a metric without a value (NaN) is ``None``."""
         return {
             "epoch": self.epoch,
             "learning_rate": self.learning_rate,
@@ -68,25 +68,25 @@ class EpochRecord:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a training run leaves.
+    """The result of a training run.
 
     Parameters
     ----------
     model
         The model of the best epoch.
     history
-        Every epoch that was completed.
+        All completed epochs.
     best_epoch
-        Number of the epoch with the smallest ``monitored`` metric.
+        The epoch with the smallest ``monitored`` metric.
     monitored
-        The metric that decides: ``validation_loss``; without validation samples ``objective``, or ``train_loss`` if
-        there are no penalties. Without full-precision training samples ``quantised_loss`` stands for ``train_loss``.
+        The metric that chooses the best epoch: ``validation_loss``; without validation samples ``objective``, or
+        ``train_loss`` if there are no penalties (``quantised_loss`` if there are no full-precision samples).
     stopped
         Why training ended.
     remarks
-        What the user should know: rounding of rates, saturations. One line each.
+        What the user should know, a line each: rounding of rates, saturations.
     summary
-        Numbers about the run: samples, features, learning rate and so on; plain data.
+        Facts about the run, as plain data: samples, features, learning rate and so on.
     """
 
     model: Model

@@ -1,8 +1,8 @@
-"""The loop over epochs: run, measure, keep the best.
+"""The loop over epochs: run the workers, measure the model, keep the best one.
 
-A run of the workers is one epoch. After it the host reads the weights, folds them into a model on raw features
-(`model_file.py`), corrects its intercept and measures it on full-precision samples (`metrics.py`); what the hardware
-itself saw, features of a few bits with the bias as a feature, is measured beside it.
+A run of the workers is one epoch. After it the host reads the weights, makes a model on raw features of them
+(`model_file.py`), fits its intercept and measures it on full-precision samples (`metrics.py`). The quantised features
+that the hardware reads, with the bias as a feature, are measured as well.
 """
 
 import copy
@@ -44,7 +44,7 @@ _FLAG_REMARKS = {
 }
 
 _ONE_SIGNED_BIT = (
-    "one bit of a signed feature has no +1: to training, positive features are 0; "
+    "one bit of a signed feature has no +1, so training reads positive features as 0: "
     "use the scaling minmax or a precision of at least 2"
 )
 
@@ -66,40 +66,40 @@ def train(
     Parameters
     ----------
     data
-        Training samples; shuffled, and split if ``options.validation_fraction`` says so. Data that were prepared
-        before are both already; without their samples there are no metrics ``train_…``.
+        Training samples, which are shuffled, and split if the options ask for it; or prepared data, for which both is
+        done already. Prepared data lack the full-precision samples, so there are no metrics ``train_…``.
     options
         Options.
     device
-        Open device with ``options.workers`` workers; it is left open. Where several ranks have the data, each has a
-        device with one of the workers, and all call this alike.
+        Open device with ``options.workers`` workers; it stays open. Where several ranks train together, each has a
+        device with one of the workers, and all call this function with the same arguments.
     test
-        Samples to measure every epoch on, without any influence on training.
+        Samples to measure the model on after every epoch; not trained on.
     on_epoch
-        Called after each epoch, first for those that ``resume`` has.
+        Called after each epoch, first for those in ``resume``.
     on_remark
-        Called at once with what the user should know; all of it is in the result too.
+        Called with each remark for the user; the result has all remarks too.
     directory
-        Where to keep the images of the workers as files; ``None`` keeps them in memory.
+        Folder for the workers' images as files; ``None`` keeps them in memory.
     checkpoint
-        Where to keep the state after every epoch; of several ranks the first does so.
+        File for the state after every epoch; rank 0 writes it.
     resume
-        Go on from this state: the result is that of a run that never stopped, bit for bit, but for times and counters.
-        Remarks that it has are not made again.
+        Checkpoint to resume. The result is that of a run that never stopped, bit for bit, except times and counters.
+        Its remarks are not repeated.
 
     Returns
     -------
-    The result with the best model. Ctrl-C ends training early and loses nothing, unless it comes in the first epoch.
+    The result with the best model. After the first epoch, Ctrl-C ends training early with the best model so far.
 
     Raises
     ------
     UserError
-        If data and options do not suit each other, the device is too small, the state is that of another run or cannot
-        be kept.
+        If data and options do not fit together, if the device is too small, or if the checkpoint is of another run or
+        cannot be written.
     P4sgdError
         If the device fails.
     KeyboardInterrupt
-        In the first epoch.
+        On Ctrl-C in the first epoch.
     """
     workers = len(device.workers) * data.communicator.size
     if workers != options.workers:
@@ -127,7 +127,7 @@ def train(
 
 
 class _Training:
-    """One training run, from the beginning or from the state that it is given."""
+    """A training run that starts from a state, an empty one if the run is new."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class _Training:
         self._loss: Loss = get_loss(options.loss)
         self._penalised = options.l2 > 0 or options.l1 > 0
         self._fitted = "quantised" if prepared.train is None else "train"
-        """The metrics of what training minimises."""
+        """Prefix of the metrics on the training samples that are available."""
         self._monitored = "objective" if self._penalised else f"{self._fitted}_loss"
         if prepared.validation is not None:
             self._monitored = "validation_loss"
@@ -164,7 +164,7 @@ class _Training:
             self._remark(_ONE_SIGNED_BIT)
         self._tell_large_batch()
         first = state.first_rate or options.learning_rate or broadcast(self._ranks, self._automatic_rate())
-        choose_rate(first, options.batch, form)  # refuses what the hardware does not have
+        choose_rate(first, options.batch, form)  # raises if it is outside the range of the hardware
         state.first_rate = first
         smallest = smallest_rate(options.batch, form)
         self._schedule = LearningRateSchedule(
@@ -181,7 +181,7 @@ class _Training:
         if state.weights:
             session.write_weights(state.weights)
             source = ModelSource.MEMORY
-            self._keep_state()  # where it is to be from now on
+            self._keep_state()  # the new checkpoint file may be another one
         for record in state.history:
             self._tell_epoch(record)
         try:
@@ -229,7 +229,7 @@ class _Training:
             flags=tuple(sorted(report.flags)),
             counters=report.counters,
         )
-        # In this order, so that Ctrl-C in between leaves no best epoch without a record.
+        # In this order, so that Ctrl-C between the two leaves no best epoch without a record.
         self._state.history.append(record)
         self._score(epoch, np.concatenate(weights), model.intercept, metrics)
         self._state.weights = weights
@@ -239,7 +239,7 @@ class _Training:
     def _settings(self, rate: Rate) -> RunSettings:
         if rate.coarse:
             self._remark(
-                f"the learning rate is {rate.actual:.3g} instead of {rate.wanted:.3g}: it is near the smallest"
+                f"the learning rate is {rate.actual:.3g} instead of {rate.wanted:.3g}: it is near the smallest possible"
             )
         penalties = choose_penalties(rate.actual, self._options.l2, self._options.l1)
         for remark in penalties.remarks:
@@ -260,7 +260,7 @@ class _Training:
         )
 
     def _measure(self, weights: list[IntArray]) -> tuple[Model, dict[str, float]]:
-        """The model that the weights stand for, and how good it is."""
+        """The model of these weights, and its metrics."""
         prepared, loss, coding = self._prepared, self._loss, self._prepared.coding
         model = prepared.fold(np.concatenate(weights), self._options.loss)
         samples = prepared.samples
@@ -285,16 +285,16 @@ class _Training:
             measured[name] = measure(loss, coding, model.decision_function(data), self._held_out_labels[name])
         metrics = {f"{name}_{key}": value for name, values in measured.items() for key, value in values.items()}
         if self._penalised:
-            # Without the bias: its weight is not in the model, whose intercept is fitted without a penalty.
+            # The weight of the bias is left out: the model has a fitted intercept instead, which is not penalised.
             w = WEIGHT.to_real(np.concatenate(weights)[: prepared.space.count])
             penalty = self._options.l2 / 2 * float(w @ w) + self._options.l1 * float(np.abs(w).sum())
             metrics["objective"] = metrics[f"{self._fitted}_loss"] + penalty
-        # The rest of the model comes from the weights by the same steps in all ranks.
+        # The rest of the model is the same in all ranks: exact functions of the weights.
         intercept, metrics = broadcast(self._ranks, (model.intercept, metrics))
         return dataclasses.replace(model, intercept=intercept), metrics
 
     def _score(self, epoch: int, weights: IntArray, intercept: float, metrics: dict[str, float]) -> None:
-        """Remember the model if it is the best, and count epochs without progress."""
+        """Keep the model if it is the best so far, and count epochs without progress."""
         state, score = self._state, metrics[self._monitored]
         lowest = np.inf if state.best is None else state.best.score
         progress = score < lowest - self._options.tolerance
@@ -310,22 +310,22 @@ class _Training:
             self._keep(self._state)
 
     def _automatic_rate(self) -> float:
-        """The automatic rate, held low enough to have registers, also that of the L2 shrink of a mini-batch."""
+        """The automatic rate, limited so that the registers of the rate and of the L2 shrink can represent it."""
         rate = automatic_rate(self._loss, self._prepared.mean_square)
         rate = min(rate, largest_rate(self._options.batch, self._prepared.features))
         if self._options.l2 > 0:
-            # a little below, because the rate is rounded by up to 0.4 %
+            # A little less than the limit, because the rate is rounded by up to 0.4 %.
             rate = min(rate, 0.99 * float(SHRINK.to_real(SHRINK.maximum)) / self._options.l2)
         return rate
 
     def _tell_large_batch(self) -> None:
-        """A mini-batch is filled up with samples that count for nothing, but the rate is divided by all of it."""
+        """Remark on a batch larger than the data: it is padded, but the rate is divided by its full size."""
         batch, samples = self._options.batch, self._prepared.samples
         enough = -(-samples // BANKS) * BANKS
         if batch > enough:
             self._remark(
-                f"a batch of {batch:,} is more than the {samples:,} samples to train on: updates are only "
-                f"{samples / batch:.2g} of their size; a batch of {enough:,} takes all samples"
+                f"a batch of {batch:,} is larger than the {samples:,} training samples: updates are only "
+                f"{samples / batch:.2g} of their size; a batch of {enough:,} holds all samples"
             )
 
     def _tell_flags(self, report: RunReport, epoch: int) -> None:

@@ -253,7 +253,7 @@ def test_the_checkpoint_of_a_run_that_has_not_ended_is_not_begun_anew(tmp_path):
     path, case = tmp_path / "c", CASES["plain"]
     stop(case, path, 3)
     before = path.read_bytes()
-    with pytest.raises(UserError, match=f"^{path}: has epoch 3 of this run: --resume {path} goes on from there"):
+    with pytest.raises(UserError, match=f"^{path}: has epoch 3 of this run: --resume {path}"):
         run(case, checkpoint=CheckpointFile(path))
     stop(case, tmp_path / "earlier", 1)
     with pytest.raises(UserError, match="has epoch 3 of this run"):
