@@ -12,17 +12,28 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from cocotb_tools import config
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import Verilator
 
 from p4sgd.sim.cache import cache_directory, hold, making, prune
 
 __all__ = ["Build", "MissingToolError", "SimulationError", "build", "environment", "lint"]
+
+
+_LOG = "build.log"
+
+_COMPILER = ("OPT_FAST=-O1", "OPT_GLOBAL=-O1", "OPT_SLOW=-O0")
+"""Optimization of what runs in every cycle, of the run-time library, and of what runs once. -O2 takes twice as long to
+build and saves a sixth of the run."""
+
+_PRELUDE = "prelude.h"
+_HEADERS = ("verilated.h", "verilated_dpi.h", "verilated_vpi.h")
 
 
 class MissingToolError(RuntimeError):
@@ -34,25 +45,16 @@ class SimulationError(RuntimeError):
 
 
 class _Runner(Verilator):
-    """The cocotb runner without ``--public-flat-rw`` (a control file names the public signals instead).
+    """The cocotb runner, which finds Python modules in more folders too."""
 
-    ``objects`` are in the build folder already.
-    """
-
-    def __init__(self, *, python_path: Sequence[Path] = (), objects: Sequence[str] = ()) -> None:
+    def __init__(self, python_path: Sequence[Path]) -> None:
         super().__init__()
         self._python_path = python_path
-        self._objects = objects
 
     def _set_env_test(self) -> None:
         super()._set_env_test()
         paths = [*map(str, self._python_path), self.env["PYTHONPATH"]]
         self.env["PYTHONPATH"] = os.pathsep.join(paths)
-
-    def _build_command(self) -> list[list[str]]:
-        verilate, make = super()._build_command()
-        verilate = [word for word in verilate if word != "--public-flat-rw"]
-        return [verilate, make + [f"--old-file={name}" for name in self._objects]]
 
 
 def _root() -> Path:
@@ -151,7 +153,7 @@ class Build:
             If the simulator could not run, a test failed, or none ran.
         """
         work.mkdir(parents=True, exist_ok=True)
-        runner = _Runner(python_path=python_path)
+        runner = _Runner(python_path)
         log = work / "simulation.log"
         try:
             results = runner.test(
@@ -218,87 +220,106 @@ def build(
     SimulationError
         If Verilator or the compiler refuses the design.
     """
-    extra = environment()
     texts = [verilog, *(source.read_text() for source in sources)]
-    arguments = [
-        "-Wno-fatal",
-        "-Wno-WIDTH",
-        *(["-O3", "--x-assign", "fast", "--x-initial", "fast"] if optimize else []),
-        "-CFLAGS",
-        "-O1",  # -O2 takes twice as long to build and saves a sixth of the run
-    ]
-    # A model contains Verilator's run-time library and links to cocotb's, which lies in the same environment.
-    tools = (extra["VERILATOR_ROOT"], version("verilator"), version("cocotb"))
-    target = cache_directory() / "verilated" / f"{top}-{_key(texts, top, waves, apart, arguments, tools)}"
-    library = cache_directory() / "verilated" / f"library-{_key(waves, arguments, tools)}"
+    arguments = ("-O3", "--x-assign", "fast", "--x-initial", "fast") if optimize else ()
+    target = _entry(top, texts, top, waves, apart, arguments)
     done = Build(target, top, waves)
     if hold(target):
         return done
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with making(target):
-        if hold(target):
-            return done
-        scratch = Path(tempfile.mkdtemp(prefix=f"{top}-", dir=target.parent))
-        hold(scratch)
-        try:
-            design = scratch / f"{top}.v"
-            design.write_text(verilog)
-            control = scratch / "public.vlt"
+    library = _library(waves)
+    with _made_once(target) as folder:
+        if folder is not None:
+            (folder / f"{top}.v").write_text(verilog)
             whole = "".join(f'no_inline -module "{module}"\n' for module in apart)
-            control.write_text(f'`verilator_config\npublic_flat_rw -module "{top}" -var "*"\n{whole}')
-            log = scratch / "build.log"
-            if library_is_known := hold(library):
-                shutil.copytree(library, scratch, dirs_exist_ok=True)
-            objects = [file.name for file in scratch.glob("*.o")]
-            old = {name: os.environ.get(name) for name in extra}
-            os.environ.update(extra)  # the runner reads the process' environment
-            try:
-                _Runner(objects=objects).build(
-                    sources=[control, *sources, design],
-                    hdl_toplevel=top,
-                    build_dir=scratch,
-                    build_args=arguments,
-                    always=True,
-                    waves=waves,
-                    timescale=("1ns", "1ps"),
-                    log_file=log,
-                )
-            except (subprocess.CalledProcessError, RuntimeError, SystemExit) as error:
-                raise SimulationError(f"Verilator could not build {top} ({error}):\n{_tail(log)}") from error
-            finally:
-                for name, value in old.items():
-                    if value is None:
-                        del os.environ[name]
-                    else:
-                        os.environ[name] = value
-            if not library_is_known:
-                _keep_library(scratch, library)
+            control = f'`verilator_config\npublic_flat_rw -module "{top}" -var "*"\n{whole}'
+            (folder / "public.vlt").write_text(control)
+            _verilate(folder, top, waves, [*arguments, "public.vlt", *map(str, sources), f"{top}.v"])
+            objects = [Path(shutil.copy(file, folder)).name for file in library.glob("*.o")]
+            old = [f"--old-file={name}" for name in objects]
+            _make(folder, top, f"USER_CPPFLAGS={_include_prelude(library)}", *old)
             for pattern in ("*.gch", "*.o", "*.a"):  # precompiled headers are a hundred times as large as the model
-                for file in scratch.glob(pattern):
+                for file in folder.glob(pattern):
                     file.unlink()
-            try:
-                scratch.rename(target)
-            except OSError:  # another process was faster, where there are no locks
-                if not hold(target):
-                    raise
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
     prune()
     return done
 
 
-def _key(*what: object) -> str:
-    return hashlib.sha256(repr(what).encode()).hexdigest()[:24]
+def _library(waves: bool) -> Path:
+    """The part of all models that is the same: objects of the run-time library, and its headers, precompiled.
+
+    They are most of the work of building a small model.
+    """
+    target = _entry("library", waves)
+    if hold(target):
+        return target
+    with _made_once(target) as folder:
+        if folder is not None:
+            (folder / "empty.v").write_text("module empty (input i /* verilator public_flat_rw */); endmodule\n")
+            (folder / _PRELUDE).write_text("".join(f'#include "{header}"\n' for header in _HEADERS))
+            _verilate(folder, "empty", waves, ["empty.v"])
+            command = "$(CXX) $(OPT_FAST) $(CXXFLAGS) $(CPPFLAGS) -x c++-header $< -o $@"
+            _make(folder, "empty", f"{_PRELUDE}.gch", f"--eval={_PRELUDE}.gch: {_PRELUDE} ; {command}")
+            for file in folder.iterdir():
+                if not (file.name.startswith(("verilated", _PRELUDE)) or file.name == _LOG):
+                    file.unlink()
+    return target
 
 
-def _keep_library(built: Path, library: Path) -> None:
-    """Keep the objects of Verilator's run-time library: they are most of the work of building a small model."""
-    scratch = Path(tempfile.mkdtemp(prefix="library-", dir=library.parent))
-    hold(scratch)
-    try:
-        for file in built.glob("verilated*.o"):
-            shutil.copy(file, scratch)
-        with contextlib.suppress(OSError):  # another process was faster
-            scratch.rename(library)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+def _include_prelude(library: Path) -> str:
+    """Options of the compiler as make takes them: none for a large model.
+
+    That is compiled file by file and precompiles a header of its own; the compiler uses only one.
+    """
+    return f"$(if $(filter 1,$(VM_PARALLEL_BUILDS)),,-include ../{library.name}/{_PRELUDE})"
+
+
+def _entry(name: str, *what: object) -> Path:
+    """Folder in the cache for what these tools make of ``what``."""
+    # A model contains Verilator's run-time library and links to cocotb's, which lies in the same environment.
+    tools = (environment()["VERILATOR_ROOT"], version("verilator"), version("cocotb"), _COMPILER)
+    key = hashlib.sha256(repr((what, tools)).encode()).hexdigest()[:24]
+    return cache_directory() / "verilated" / f"{name}-{key}"
+
+
+@contextlib.contextmanager
+def _made_once(target: Path) -> Iterator[Path | None]:
+    """A scratch folder that becomes ``target`` when all is done; None if another process has just made it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with making(target):
+        if hold(target):
+            yield None
+            return
+        folder = Path(tempfile.mkdtemp(prefix=f"{target.stem}-", dir=target.parent))
+        hold(folder)
+        try:
+            yield folder
+            try:
+                folder.rename(target)
+            except OSError:  # another process was faster, where there are no locks
+                if not hold(target):
+                    raise
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _verilate(folder: Path, top: str, waves: bool, arguments: Sequence[str]) -> None:
+    """Write the C++ of a model with the main program of cocotb's."""
+    libraries, main = config.libs_dir, config.share_dir / "lib" / "verilator" / "verilator.cpp"
+    command = ["verilator", "-cc", "--exe", "-Mdir", ".", "--prefix", "Vtop", "--top-module", top, "-o", top, "--vpi"]
+    command += ["-LDFLAGS", f"-Wl,-rpath,{libraries} -L{libraries} -lcocotbvpi_verilator"]
+    command += ["--trace"] if waves else []
+    _run(folder, [*command, "--timescale", "1ns/1ps", "-Wno-fatal", "-Wno-WIDTH", str(main), *arguments])
+
+
+def _make(folder: Path, *words: str) -> None:
+    _run(folder, ["make", f"-j{os.cpu_count()}", "-f", "Vtop.mk", *_COMPILER, *words])
+
+
+def _run(folder: Path, command: Sequence[str]) -> None:
+    log = folder / _LOG
+    with log.open("a") as output:
+        done = subprocess.run(
+            command, cwd=folder, env=os.environ | environment(), stdout=output, stderr=subprocess.STDOUT, check=False
+        )
+    if done.returncode:
+        raise SimulationError(f"{command[0]} ended with {done.returncode}:\n{_tail(log)}")

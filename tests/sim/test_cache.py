@@ -80,7 +80,7 @@ def test_what_another_process_uses_stays(cache):
 
 def test_other_versions_of_the_tools_make_other_simulators(cache, monkeypatch):
     monkeypatch.setattr(verilator, "environment", lambda: {"VERILATOR_ROOT": "/somewhere"})
-    monkeypatch.setattr(verilator._Runner, "build", lambda *_, **__: None)
+    monkeypatch.setattr(verilator, "_run", lambda *_: None)
     versions = {"verilator": "5", "cocotb": "2"}
     monkeypatch.setattr(verilator, "version", versions.__getitem__)
     first = verilator.build("module m; endmodule", "m").directory
