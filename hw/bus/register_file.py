@@ -217,18 +217,6 @@ class RegisterFile(wiring.Component):
                     m.d.comb += read_data.eq(value)
         return m
 
-    @staticmethod
-    def _show(m: Module, index: Value, block: int, words: dict[int, list[tuple[Field, ValueLike]]]) -> Signal:
-        """Build the register of a block, which takes the word ``index`` of it; returns that register."""
-        shown = Signal(LITE_DATA_BITS, name=f"block{block}", reset_less=True)
-        m.d.sync += shown.eq(0)
-        with m.Switch(index):
-            for word, fields in words.items():
-                if word >> _BLOCK_BITS == block:
-                    with m.Case(word % (1 << _BLOCK_BITS)):
-                        m.d.sync += [shown[field.low : field.low + field.bits].eq(value) for field, value in fields]
-        return shown
-
     def _field(
         self,
         m: Module,
@@ -272,3 +260,15 @@ class RegisterFile(wiring.Component):
                     m.d.sync += port.eq(bits)
                 return Const(0, field.bits)
         raise AssertionError(field.access)
+
+    @staticmethod
+    def _show(m: Module, index: Value, block: int, words: dict[int, list[tuple[Field, ValueLike]]]) -> Signal:
+        """Build the register of a block, which takes the word ``index`` of it; returns that register."""
+        shown = Signal(LITE_DATA_BITS, name=f"block{block}", reset_less=True)
+        m.d.sync += shown.eq(0)
+        with m.Switch(index):
+            for word, fields in words.items():
+                if word >> _BLOCK_BITS == block:
+                    with m.Case(word % (1 << _BLOCK_BITS)):
+                        m.d.sync += [shown[field.low : field.low + field.bits].eq(value) for field, value in fields]
+        return shown

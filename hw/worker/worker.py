@@ -177,10 +177,10 @@ class Worker(wiring.Component):
 
         wiring.connect(m, wiring.flipped(self.control), registers.bus)
         m.d.comb += registers.show(identity(config, self._build_id))
-        self._control(m, registers, sequencer, run_sizes)
+        self._connect_control(m, registers, sequencer, run_sizes)
         self._configure_network(m, registers, endpoint, prober)
         self._configure_arithmetic(m, registers, partial_sum, loss)
-        self._command(m, registers, sequencer, run_sizes, engines)
+        self._command_engines(m, registers, sequencer, run_sizes, engines)
         m.d.comb += [
             labels.start.eq(sequencer.train),
             labels.base.eq(registers.wide("labels_address")),
@@ -202,7 +202,7 @@ class Worker(wiring.Component):
             registers.status_weight_saturated.eq(Cat(engine.state.weight_saturated for engine in engines).any()),
             registers.status_memory_error.eq(memory_error),
         ]
-        self._count(m, registers, sequencer, counters, engines, endpoint)
+        self._connect_counters(m, registers, sequencer, counters, engines, endpoint)
         m.d.comb += [self.events[name].eq(getattr(engines[0].state, name)) for name in ENGINE_EVENTS]
         m.d.sync += [
             self.events["partial_sent"].eq(endpoint.partials.valid & endpoint.partials.ready),
@@ -232,38 +232,7 @@ class Worker(wiring.Component):
             sender.next_hop_mac.eq(registers.wide("next_hop_mac")),
         ]
 
-    def _command(
-        self, m: Module, registers: RegisterFile, sequencer: Sequencer, run_sizes: RunSizes, engines: list[Any]
-    ) -> None:
-        """Pass settings and commands to the engines."""
-        settings: Any = Signal(ENGINE_SETTINGS)
-        m.d.comb += [
-            settings.precision.eq(registers.format_precision),
-            settings.stored.eq(registers.format_stored),
-            settings.signed.eq(registers.format_signed),
-            settings.chunks.eq(registers.chunks),
-            settings.total_chunks.eq(run_sizes.total_chunks),
-            settings.micro_batches.eq(registers.micro_batches),
-            settings.gradient_shift.eq(registers.rate_gradient_shift),
-            settings.shrink.eq(registers.shrink),
-            settings.threshold.eq(registers.threshold),
-            settings.stale.eq(registers.run_stale),
-        ]
-        for index, engine in enumerate(engines):
-            m.d.comb += [
-                engine.settings.eq(settings),
-                engine.model_address.eq(registers.wide(f"model{index}_address")),
-                *(
-                    engine.lines_address[port].eq(registers.wide(f"lines{index}_{port}_address"))
-                    for port in range(self._config.ports)
-                ),
-                *(
-                    getattr(engine.commands, name).eq(getattr(sequencer, "give_up" if name == "abort" else name))
-                    for name in EngineCommands().members
-                ),
-            ]
-
-    def _control(self, m: Module, registers: RegisterFile, sequencer: Sequencer, run_sizes: RunSizes) -> None:
+    def _connect_control(self, m: Module, registers: RegisterFile, sequencer: Sequencer, run_sizes: RunSizes) -> None:
         """Connect the control block of the registers, the sequencer and the run sizes."""
         m.d.comb += [
             sequencer.start.eq(registers.ctrl_start),
@@ -352,7 +321,38 @@ class Worker(wiring.Component):
             loss.table_write.intercept.eq(registers.table_intercept),
         ]
 
-    def _count(
+    def _command_engines(
+        self, m: Module, registers: RegisterFile, sequencer: Sequencer, run_sizes: RunSizes, engines: list[Any]
+    ) -> None:
+        """Pass settings and commands to the engines."""
+        settings: Any = Signal(ENGINE_SETTINGS)
+        m.d.comb += [
+            settings.precision.eq(registers.format_precision),
+            settings.stored.eq(registers.format_stored),
+            settings.signed.eq(registers.format_signed),
+            settings.chunks.eq(registers.chunks),
+            settings.total_chunks.eq(run_sizes.total_chunks),
+            settings.micro_batches.eq(registers.micro_batches),
+            settings.gradient_shift.eq(registers.rate_gradient_shift),
+            settings.shrink.eq(registers.shrink),
+            settings.threshold.eq(registers.threshold),
+            settings.stale.eq(registers.run_stale),
+        ]
+        for index, engine in enumerate(engines):
+            m.d.comb += [
+                engine.settings.eq(settings),
+                engine.model_address.eq(registers.wide(f"model{index}_address")),
+                *(
+                    engine.lines_address[port].eq(registers.wide(f"lines{index}_{port}_address"))
+                    for port in range(self._config.ports)
+                ),
+                *(
+                    getattr(engine.commands, name).eq(getattr(sequencer, "give_up" if name == "abort" else name))
+                    for name in EngineCommands().members
+                ),
+            ]
+
+    def _connect_counters(
         self,
         m: Module,
         registers: RegisterFile,
