@@ -1,4 +1,4 @@
-"""Reading a cluster file: where the aggregator and the workers are."""
+"""Cluster files: the addresses of an aggregator and its workers, and how patient the workers are."""
 
 import hashlib
 import re
@@ -31,19 +31,19 @@ __all__ = [
 
 
 KINDS = ("socket", "bmv2", "tofino", "fpga")
-"""What an aggregator may be made of."""
+"""The kinds of aggregators."""
 
 _PORTS = {"bmv2": 511, "tofino": 288}
-"""Kinds that are switches for all traffic, and how many ports each has: with 511 v1model drops a frame; a Tofino keeps
-frames from going back where they came from at 4 pipes with 72 device ports each."""
+"""Number of ports of the kinds that are switches for all traffic. v1model drops frames to port 511. The rest of a
+Tofino's device ports, after 4 pipes of 72, cannot be kept from sending a flooded frame back to where it came from."""
 
 AGGREGATOR_MAC = 0x0250_3453_47FF
-"""The aggregator's address where the file says none."""
+"""The aggregator's default MAC address."""
 
 
 @dataclass(frozen=True)
 class Tls:
-    """Files for a connection over TLS: the authority's certificate, and the client's own with its key."""
+    """Files for TLS: the certificate of the authority, and the client's own certificate and key."""
 
     ca: Path
     certificate: Path | None = None
@@ -52,7 +52,7 @@ class Tls:
 
 @dataclass(frozen=True)
 class SwitchPort:
-    """A port that frames of other protocols may use, and the addresses that are known to be behind it."""
+    """A port for frames of other protocols, and the MAC addresses known to be behind it."""
 
     port: int
     stations: tuple[int, ...] = ()
@@ -60,7 +60,7 @@ class SwitchPort:
 
 @dataclass(frozen=True)
 class AggregatorAddress:
-    """How the aggregator is reached.
+    """How to reach the aggregator.
 
     Attributes
     ----------
@@ -69,14 +69,13 @@ class AggregatorAddress:
     control
         ``unix:PATH`` or ``tcp:HOST:PORT`` of a socket aggregator, ``HOST:PORT`` of gRPC, ``xrt:BDF`` of an FPGA.
     mac
-        Its own address.
+        The aggregator's own MAC address.
     device_id, tls, program
-        Of bmv2 and tofino: the device's number, how the connection is secured, and the folder with what
-        ``p4sgd switch build`` made.
+        Of bmv2 and tofino: number of the device, files for TLS, and the folder that ``p4sgd switch build`` made.
     ports
-        Of bmv2 and tofino: ports for other traffic besides those of the workers.
+        Of bmv2 and tofino: ports for other traffic, besides those of the workers.
     board
-        Of an FPGA: where it is, and what it runs.
+        Of an FPGA: the board and its xclbin.
     """
 
     kind: str
@@ -91,18 +90,18 @@ class AggregatorAddress:
 
 @dataclass(frozen=True)
 class NetworkOptions:
-    """A worker's patience, and the links of boards.
+    """How long workers wait for answers, and the settings of boards' links.
 
     Attributes
     ----------
     resend_us
-        Microseconds after which a packet without an answer is sent again the first time.
+        Microseconds after which an unanswered packet is first sent again.
     resends
-        How often a packet is sent again before the worker gives up; 0 for ever.
+        Resends before the worker gives up; 0 never gives up.
     doublings
         How often the time between resends doubles.
     rs_fec
-        Whether links of boards have forward error correction (IEEE 802.3 clause 91), as their other ends must.
+        Whether boards' links use forward error correction (IEEE 802.3 clause 91). Both ends of a link must agree.
     """
 
     resend_us: int = 2000
@@ -113,21 +112,21 @@ class NetworkOptions:
 
 @dataclass(frozen=True)
 class WorkerAddress:
-    """How a worker is reached, and the aggregator's port that it is behind.
+    """How to reach a worker.
 
     Attributes
     ----------
     control
-        ``unix:PATH`` or ``tcp:HOST:PORT`` of a process, ``xrt:BDF`` of a board of this machine.
+        ``unix:PATH`` or ``tcp:HOST:PORT`` of a worker process, ``xrt:BDF`` of a board of this machine.
     port
-        The port.
+        Port of the aggregator that the worker is behind.
     board
-        Of a board: where it is, and what it runs.
+        Of a board: the board and its xclbin.
     host
-        Name of the machine that ``control`` is of, where ranks on several machines have a worker each; it only tells
-        equal addresses apart.
+        Name of the machine that ``control`` refers to, when ranks on several machines train together. It only tells
+        equal values of ``control`` apart.
     mac
-        Its own address, if the file says one.
+        The worker's own MAC address, if the file gives one.
     """
 
     control: str
@@ -138,10 +137,10 @@ class WorkerAddress:
 
     @property
     def local_mac(self) -> int:
-        """Its own address: locally administered, the same from one program to the next, and no other worker's.
+        """The worker's own MAC address, by default made of 40 bits of the SHA-256 of machine and ``control``.
 
-        So workers of several programs may be behind one port of an aggregator. If the file says none, 40 bits of the
-        SHA-256 of machine and ``control``; the machine is this one if the file does not name it.
+        The machine is this one if the file names none. So the address is locally administered, the same in every
+        program, and differs between workers: several programs may have workers behind one port of an aggregator.
         """
         if self.mac is not None:
             return self.mac
@@ -151,7 +150,7 @@ class WorkerAddress:
 
 @dataclass(frozen=True)
 class Cluster:
-    """What a cluster file says; workers in the order of shards."""
+    """The contents of a cluster file. Workers are in the order of shards."""
 
     aggregator: AggregatorAddress
     workers: tuple[WorkerAddress, ...]
@@ -164,7 +163,7 @@ def read_cluster(path: Path) -> Cluster:
     Raises
     ------
     UserError
-        If the file cannot be read or says something wrong; the message names file and key.
+        If the file cannot be read or contains a mistake. The message names file and key.
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -179,17 +178,17 @@ def read_cluster(path: Path) -> Cluster:
         workers=tuple(_worker(table) for table in top.tables("workers", most=MAX_WORKERS, required=True)),
     )
     top.refuse_others()
-    # A board may have a worker and an aggregator, but not two workers.
+    # A board may have both a worker and the aggregator, but not two workers.
     known = {} if cluster.aggregator.board else {("", cluster.aggregator.control): "aggregator"}
     for index, worker in enumerate(cluster.workers):
         if (other := known.setdefault((worker.host, worker.control), f"workers[{index}]")) != f"workers[{index}]":
             where = f" on {worker.host}" if worker.host else ": name their host, if these are two"
-            raise UserError(f"{path}: workers[{index}].control: {worker.control} is that of {other} too{where}")
+            raise UserError(f"{path}: workers[{index}].control: {worker.control} is also that of {other}{where}")
     macs = {cluster.aggregator.mac: "aggregator"}
     for index, worker in enumerate(cluster.workers):
         if (other := macs.setdefault(worker.local_mac, f"workers[{index}]")) != f"workers[{index}]":
             raise UserError(
-                f"{path}: workers[{index}].mac: {mac_text(worker.local_mac)} is that of {other} too: give each an "
+                f"{path}: workers[{index}].mac: {mac_text(worker.local_mac)} is also that of {other}: give each an "
                 "address of its own"
             )
     return cluster
@@ -230,12 +229,12 @@ def _ports(tables: list["_Table"], count: int) -> tuple[SwitchPort, ...]:
     for table in tables:
         port = table.number("port", None, 0, count - 1)
         if port in found:
-            raise table.mistake("port", f"{port} is that of {found[port]} too")
+            raise table.mistake("port", f"{port} is also that of {found[port]}")
         found[port] = table.name
         stations = table.macs("stations")
         for station in stations:
             if station in behind:
-                raise table.mistake("stations", f"{mac_text(station)} is behind port {behind[station]} already")
+                raise table.mistake("stations", f"{mac_text(station)} is already behind port {behind[station]}")
             behind[station] = port
         table.refuse_others()
         ports.append(SwitchPort(port, stations))
@@ -246,7 +245,7 @@ def _tls(table: "_Table") -> Tls:
     ca, certificate, key = (table.path(name) for name in ("ca", "certificate", "key"))
     table.refuse_others()
     if ca is None:
-        raise table.mistake("ca", "is missing: the file with the authority's certificate")
+        raise table.mistake("ca", "is missing: the file with the certificate of the authority")
     if (certificate is None) != (key is None):
         raise table.mistake("key" if key is None else "certificate", "is missing: certificate and key go together")
     return Tls(ca, certificate, key)
@@ -275,7 +274,10 @@ def _worker(table: "_Table") -> WorkerAddress:
 
 
 class _Table:
-    """A table of the file, from which keys are taken; mistakes name file and key."""
+    """A table of the file. Methods take a key's value; `refuse_others` refuses the keys that were not taken.
+
+    Mistakes name file and key.
+    """
 
     def __init__(self, path: Path, name: str, content: Mapping[str, Any]) -> None:
         self._path = path
@@ -297,7 +299,7 @@ class _Table:
         return isinstance(value, str) and value.startswith(beginning)
 
     def _take(self, key: str, what: str, is_right: Callable[[Any], bool], *, required: bool) -> Any:
-        """The value of a key, None if it is not there; taken, so that what is left is unknown."""
+        """Remove and return the value of a key, None if it is missing."""
         self._known.append(key)
         if key not in self._content:
             if required:
@@ -337,13 +339,13 @@ class _Table:
         text = self.text(key, required=True)
         try:
             whole = str(ControlAddress.parse(text).beside(self._path.parent))
-            ControlAddress.parse(whole)  # which may be too long, with the folder
+            ControlAddress.parse(whole)  # with the folder, the path may be too long
         except UserError as error:
             raise self.mistake(key, str(error)) from None
         return whole
 
     def board(self, key: str) -> BoardAddress:
-        """Which board, and the file beside it that says what it runs."""
+        """A board, with its xclbin from the key ``xclbin``."""
         text = self.text(key, required=True)
         try:
             device = parse_device(text)
@@ -351,7 +353,7 @@ class _Table:
             raise self.mistake(key, str(error)) from None
         xclbin = self.path("xclbin")
         if xclbin is None:
-            raise self.mistake("xclbin", "is missing: the file that the board is to run")
+            raise self.mistake("xclbin", "is missing: the bitstream for the board")
         return BoardAddress(device, xclbin)
 
     def mac(self, key: str) -> int | None:

@@ -1,1 +1,1 @@
-"""Boards of this machine, through XRT."""
+"""Boards of this machine, driven through the Xilinx Runtime (XRT)."""

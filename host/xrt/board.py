@@ -1,11 +1,4 @@
-"""Boards of this machine: which there are, where they are, and their xclbin, opened once for all kernels.
-
-Where a board of this machine is, and what it runs.
-
-Which boards this machine has, by what XRT's driver in the kernel says; XRT itself is not needed.
-
-A board with its xclbin, which a program opens once for all of its kernels.
-"""
+"""Boards of this machine: their addresses, a list of them, and opening one with its xclbin."""
 
 import contextlib
 import errno
@@ -20,7 +13,7 @@ __all__ = ["DRIVER", "PREFIX", "BoardAddress", "FoundBoard", "OpenBoard", "find_
 
 
 PREFIX = "xrt:"
-"""Of an address of a board, where there may be one of a socket."""
+"""Begins the address of a board, where other addresses are those of sockets."""
 
 _BDF = re.compile(r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _NUMBER = re.compile(r"0|[1-9][0-9]?")
@@ -28,15 +21,15 @@ _NUMBER = re.compile(r"0|[1-9][0-9]?")
 
 @dataclass(frozen=True)
 class BoardAddress:
-    """A board, by its place on the PCI bus or as one that Vitis emulates, and the file with its kernels.
+    """A board of this machine or of Vitis' emulator, and the bitstream that it runs.
 
     Attributes
     ----------
     device
-        What XRT knows it by: ``DDDD:BB:DD.F`` (domain, bus, device and function), or the number of an emulated board,
-        which has no such place.
+        XRT's name of the board: its PCI address ``DDDD:BB:DD.F`` (domain, bus, device and function), or the number of
+        an emulated board.
     xclbin
-        What v++ has linked.
+        The file that v++ has linked.
     """
 
     device: str
@@ -47,12 +40,12 @@ class BoardAddress:
 
 
 def parse_device(text: str) -> str:
-    """Read ``xrt:DDDD:BB:DD.F``, of which the domain may be left out, or ``xrt:N``; returns what XRT knows it by.
+    """Parse ``xrt:DDDD:BB:DD.F``, where the domain may be left out, or ``xrt:N``; returns XRT's name of the board.
 
     Raises
     ------
     UserError
-        If it is no such address.
+        If the text is no such address.
     """
     device = text.removeprefix(PREFIX).lower()
     if text.startswith(PREFIX):
@@ -61,28 +54,28 @@ def parse_device(text: str) -> str:
         if _BDF.fullmatch(device):
             return device if device.count(":") == 2 else f"0000:{device}"
     raise UserError(
-        f"{text!r} is no board: give xrt:DDDD:BB:DD.F, as p4sgd info lists them, or of one that Vitis emulates xrt:0"
+        f"{text!r} is no board: give xrt:DDDD:BB:DD.F, as listed by p4sgd info, or xrt:0 for one that Vitis emulates"
     )
 
 
 DRIVER = Path("/sys/bus/pci/drivers/xocl")
-"""Boards whose user function XRT's driver has taken."""
+"""Folder of sysfs with the boards whose user function is bound to XRT's driver."""
 
-_PLACE = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
 @dataclass(frozen=True)
 class FoundBoard:
-    """A board; as a text its address.
+    """A board of this machine. Its text is its address.
 
     Attributes
     ----------
     bdf
-        Its place on the PCI bus.
+        PCI address.
     shell
-        The shell that it has; empty if it does not say.
+        Name of the shell; empty if unknown.
     is_ready
-        Whether it can be used; else its shell is not loaded, or it is being reset.
+        Whether the board can be used. Otherwise its shell is not loaded, or it is being reset.
     """
 
     bdf: str
@@ -99,15 +92,15 @@ class FoundBoard:
 
 
 def find_boards() -> list[FoundBoard]:
-    """The boards, in the order of their places."""
+    """The boards that XRT's kernel driver reports, in the order of their PCI addresses. XRT itself is not needed."""
     if not DRIVER.is_dir():
         return []
-    places = sorted(entry for entry in DRIVER.iterdir() if _PLACE.fullmatch(entry.name))
-    return [FoundBoard(place.name, _shell(place), _text(place / "ready") in ("1", "0x1")) for place in places]
+    boards = sorted(entry for entry in DRIVER.iterdir() if _PCI_ADDRESS.fullmatch(entry.name))
+    return [FoundBoard(board.name, _shell(board), _text(board / "ready") in ("1", "0x1")) for board in boards]
 
 
-def _shell(place: Path) -> str:
-    return next(filter(None, map(_text, sorted(place.glob("rom.*/VBNV")))), "")
+def _shell(board: Path) -> str:
+    return next(filter(None, map(_text, sorted(board.glob("rom.*/VBNV")))), "")
 
 
 def _text(path: Path) -> str:
@@ -117,31 +110,31 @@ def _text(path: Path) -> str:
         return ""
 
 
-_NONE = "none: see whether they have power, and XRT's driver xocl is loaded"
+_NONE = "none: check that they have power, and that XRT's driver xocl is loaded"
 
 
 class OpenBoard:
-    """A board that runs an xclbin.
+    """A board that is opened and loaded with an xclbin, shared by this program's kernels on it.
 
     Parameters
     ----------
     library
         XRT.
     address
-        The board.
+        The board and its xclbin.
     name
-        Who wants it, for messages.
+        Name of the first user, for messages.
 
     Attributes
     ----------
     xclbin : Path
-        What it runs.
+        The xclbin that the board runs.
     handle : int
-        XRT's, of the device.
+        XRT's handle of the device.
     uuid : bytes
-        What the xclbin is known by.
+        UUID of the xclbin.
     users : int
-        How many kernels of this program have it.
+        Number of this program's open kernels.
     """
 
     def __init__(self, library: XrtLibrary, address: BoardAddress, name: str) -> None:
@@ -160,7 +153,7 @@ class OpenBoard:
             self._opened = opened.pop_all()
 
     def close(self) -> None:
-        """Give it back, after all that the user has of it; the last one closes it."""
+        """Release the board for one user, who has closed kernel and buffers before. The last one closes it."""
         self.users -= 1
         if self.users == 0:
             del _OPEN[self._library, self._address.device]
@@ -192,33 +185,33 @@ class OpenBoard:
         except XrtError as error:
             if error.number == errno.EBUSY:
                 raise UserError(
-                    f"{self._name} runs another xclbin for another program: wait until that has ended"
+                    f"{self._name} runs another xclbin for another program: wait until that program has ended"
                 ) from None
             if error.number == errno.EOPNOTSUPP:
                 shells = ", ".join(board.shell for board in find_boards() if board.bdf == self._address.device)
                 raise UserError(
                     f"{path}: is for {self._library.xclbin_platform(xclbin)}, and {self._name} has another shell"
-                    f"{f' ({shells})' if shells else ''}: link it for that, or flash the board ({error})"
+                    f"{f' ({shells})' if shells else ''}: link it for that shell, or flash the board ({error})"
                 ) from None
             raise P4sgdError(f"{self._name} cannot be loaded with {path}: {error}") from error
 
 
 _OPEN: dict[tuple[XrtLibrary, str], OpenBoard] = {}
-"""Boards that this program has, by what XRT knows them by."""
+"""Open boards of this program, by library and XRT's name of the board."""
 
 
 def open_board(name: str, address: BoardAddress) -> OpenBoard:
-    """A board, opened and loaded for the first of this program who wants it.
+    """Open a board and load its xclbin, unless this program has it open already.
 
-    A board takes it that it is loaded twice with the same xclbin. Vitis' emulator begins anew, and forgets its kernels.
+    Loading the same xclbin twice does no harm to a board. But Vitis' emulator would start again and lose its kernels.
 
     Raises
     ------
     UserError
-        If XRT is not there, there is no such board or xclbin, the xclbin is for another shell, or the board runs
-        another one, for this program or for another.
+        If XRT, the board or the xclbin is missing, if the xclbin is for another shell, or if the board runs another
+        xclbin, for this program or another one.
     P4sgdError
-        If XRT cannot do what it should.
+        If XRT fails otherwise.
     """
     library = open_library()
     key = library, address.device

@@ -1,9 +1,4 @@
-"""A kernel of a board, and banks of its memory.
-
-A bank of a board's worker.
-
-A kernel of a board.
-"""
+"""A kernel on a board: its registers, and buffers in the memory that it reaches."""
 
 import contextlib
 import ctypes
@@ -23,30 +18,30 @@ __all__ = ["CHUNK_BYTES", "PAGE", "BankMemory", "BoardKernel", "MissingKernelErr
 
 
 PAGE = 4096
-"""Buffers are as many of these long, and begin at a multiple of it."""
+"""Size and alignment of buffers are multiples of this."""
 
 CHUNK_BYTES = 4 << 20
-"""While the board fetches so much, as much is copied to where it fetches next."""
+"""Size of the chunks of an upload. While the board fetches one, the next is copied into the buffer."""
 
 
 class BankMemory:
-    """A buffer in the memory that a bank's port is connected to; a larger one replaces it when it is too small.
+    """A bank: a buffer in the memory that one port of a kernel is connected to. It grows by moving to a larger buffer.
 
     Parameters
     ----------
     library
         XRT.
     device
-        Handle of the board.
+        Handle of the device.
     group
-        The memory, as XRT numbers those of the kernel.
+        XRT's number of the memory (the group of the kernel's argument).
 
     Attributes
     ----------
     size : int
-        Bytes of the buffer; 0 if there is none yet.
+        Bytes of the buffer; 0 before there is one.
     address : int
-        Where it is on the board; 0 if there is none yet.
+        Address of the buffer on the board; 0 before there is one.
     """
 
     def __init__(self, library: XrtLibrary, device: int, group: int) -> None:
@@ -58,17 +53,17 @@ class BankMemory:
         self.size = self.address = 0
 
     def reserve(self, size: int) -> None:
-        """Have room for so many bytes. What was written stays, perhaps at another address of the board.
+        """Make room for so many bytes. The content is kept, but the address may change.
 
         Raises
         ------
         XrtError
-            If the board's memory has no such room. What was written is lost then.
+            If the board's memory is too small. The content is lost then.
         """
         if size <= self.size:
             return
         kept = self.read(0, self.size)
-        self.close()  # first: both together may be too large
+        self.close()  # before allocating, as there may be no room for both
         size = -(-size // PAGE) * PAGE
         self._buffer = self._library.allocate(self._device, size, self._group)
         self.address = self._library.address(self._buffer)
@@ -78,8 +73,8 @@ class BankMemory:
         self.write(0, kept)
 
     def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:
-        """Write bytes, for which there is room: while the board fetches a chunk, the next is copied."""
-        with ThreadPoolExecutor(1) as fetching:  # it has no thread before there are two chunks
+        """Write bytes, which must fit. While the board fetches one chunk, the next is copied."""
+        with ThreadPoolExecutor(1) as fetching:  # starts no thread before the first submit, so not for a single chunk
             under_way: Future[None] | None = None
             for start, end in _chunks(data.size):
                 self._copy[address + start : address + end] = data[start:end]
@@ -92,13 +87,13 @@ class BankMemory:
                     self._sync(TO_DEVICE, address + start, end - start)
 
     def read(self, address: int, size: int) -> npt.NDArray[np.uint8]:
-        """Bytes of the buffer, as the board has them."""
+        """Read bytes of the buffer from the board."""
         if size:
             self._sync(FROM_DEVICE, address, size)
         return self._copy[address : address + size].copy()
 
     def close(self) -> None:
-        """Give the buffer back."""
+        """Free the buffer."""
         if self._buffer is not None:
             buffer, self._buffer = self._buffer, None
             self._copy = np.empty(0, np.uint8)
@@ -116,35 +111,34 @@ def _chunks(size: int) -> Iterator[tuple[int, int]]:
 
 
 _GONE = 0xFFFFFFFF
-"""What is read of a board that is not on the bus any more."""
+"""What every register reads as when the board has dropped off the bus."""
 
 
 class MissingKernelError(UserError):
-    """An xclbin has no such kernel."""
+    """The xclbin has no kernel of this name."""
 
 
 class BoardKernel:
-    """Registers of a kernel of a board, and memory that it reaches, for this program alone.
+    """A kernel on a board, opened for this program alone.
 
-    The board is loaded with the xclbin unless it runs it already. It must have one compute unit of the kernel, with
-    the name that v++ gives it.
+    The xclbin is loaded unless the board runs it already. It must have one compute unit of the kernel, named by v++.
 
     Parameters
     ----------
     name
-        Who this is, for messages.
+        Name of the user, for messages.
     address
-        The board.
+        The board and its xclbin.
     kernel
         Name of the kernel.
 
     Raises
     ------
     UserError
-        If XRT is not there, there is no such board, xclbin or kernel (`MissingKernelError`), the xclbin is for another
-        shell, or the board is in use.
+        If XRT, the board, the xclbin or the kernel (`MissingKernelError`) is missing, if the xclbin is for another
+        shell, or if the board is in use.
     P4sgdError
-        Then and later, if XRT cannot do what it should, or the board is gone.
+        If XRT fails otherwise or the board is gone, also in later calls.
     """
 
     def __init__(self, name: str, address: BoardAddress, kernel: str) -> None:
@@ -162,24 +156,24 @@ class BoardKernel:
         return self._name
 
     def read_register(self, offset: int) -> int:
-        """Read a word."""
+        """Read the word at a byte offset."""
         word = self._read(offset)
         if word == _GONE and self._read(MAGIC_WORD.offset) == _GONE:
             raise P4sgdError(
-                f"{self._name} does not answer any more: the board is not on the bus. See dmesg, then xbutil reset "
-                f"--device {self._address.device}, or start the machine anew"
+                f"{self._name} does not answer any more: the board is not on the bus. See dmesg, then reset it "
+                f"(xbutil reset --device {self._address.device}), or restart the machine"
             )
         return word
 
     def write_register(self, offset: int, word: int) -> None:
-        """Write a word."""
+        """Write the word at a byte offset."""
         try:
             self._library.write_register(self._kernel, offset, word)
         except XrtError as error:
             raise self.failure("cannot write a register", error) from error
 
     def memory(self, argument: int) -> BankMemory:
-        """Memory, none yet, that an argument of the kernel is connected to."""
+        """A bank, still empty, in the memory that an argument of the kernel is connected to."""
         try:
             group = self._library.group(self._kernel, argument)
         except XrtError as error:
@@ -187,14 +181,14 @@ class BoardKernel:
         return BankMemory(self._library, self._board.handle, group)
 
     def close(self) -> None:
-        """Give kernel and board back; all memory must have been given back before."""
+        """Close kernel and board. All banks must be closed before."""
         try:
             self._opened.close()
         except XrtError as error:
             raise self.failure("cannot be closed", error) from error
 
     def failure(self, what: str, error: XrtError) -> P4sgdError:
-        """The error of a board, for one of XRT."""
+        """An error with the name of the kernel's user, for one of XRT."""
         return P4sgdError(f"{self._name} {what}: {error}")
 
     def _open_kernel(self, kernel: str) -> int:
@@ -205,14 +199,14 @@ class BoardKernel:
                 raise UserError(f"{self._name} is in use by another program: wait until that has ended") from None
             if error.number == errno.ENOTSUP:
                 raise UserError(
-                    f"{self._address.xclbin}: cannot be used: its kernel {kernel} is described as one that is not "
-                    f"ap_ctrl_hs, which XRT does not open ({error})"
+                    f"{self._address.xclbin}: cannot be used: its kernel {kernel} is described as other than "
+                    f"ap_ctrl_hs, the only kind that XRT opens ({error})"
                 ) from None
             if error.number in (0, errno.EINVAL):
                 raise MissingKernelError(
                     f"{self._address.xclbin}: has no kernel {kernel} with a compute unit {kernel}_1: {error}"
                 ) from None
-            raise self.failure(f"does not give its kernel {kernel}", error) from error
+            raise self.failure(f"cannot open its kernel {kernel}", error) from error
 
     def _read(self, offset: int) -> int:
         try:

@@ -1,7 +1,7 @@
-"""The part of XRT's C interface that boards are driven with, by ctypes.
+"""The functions of XRT's C interface that are used here, called by ctypes.
 
-XRT's Python module is of no use here: it gives no access to registers since 2021.2, and is built for one version of
-Python only. Its C interface is in all releases that know the boards, and sync, of a call here, runs beside Python.
+XRT's Python module, pyxrt, will not do: it gives no access to registers since 2021.2, and is built for one version of
+Python only. The C interface is in all releases that support the boards, and ctypes releases the GIL during a sync.
 """
 
 import contextlib
@@ -20,10 +20,10 @@ __all__ = ["FROM_DEVICE", "LIBRARY", "SETUP", "TO_DEVICE", "XrtError", "XrtLibra
 
 
 LIBRARY = "libxrt_coreutil.so.2"
-"""Where XRT's C interface is."""
+"""The shared library with XRT's C interface."""
 
 SETUP = "source /opt/xilinx/xrt/setup.sh"
-"""What has XRT found by programs."""
+"""The command that sets up XRT in a shell."""
 
 TO_DEVICE, FROM_DEVICE = 0, 1
 """Directions of `XrtLibrary.sync`."""
@@ -54,19 +54,19 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
 """Types of the result and of the arguments, as of xrt_ini.h, xrt_xclbin.h, xrt_device.h, xrt_kernel.h and xrt_bo.h."""
 
 _FAILURES: dict[Any, int | None] = {c_void_p: None, c_int: -1, c_uint64: (1 << 64) - 1}
-"""The result of a call that failed, by its type."""
+"""Result of a failed call, by the type of the result."""
 
 _LOGGED = re.compile(r"(?:EMERGENCY|ALERT|CRITICAL|ERROR): *(.*)")
-"""Of a line of XRT's log, what went wrong."""
+"""The message of an error in a line of XRT's log."""
 
 
 class XrtError(P4sgdError):
-    """XRT could not do what it was asked for; the message is XRT's, without a place.
+    """A call of XRT failed. The message is XRT's, and does not name the board.
 
     Attributes
     ----------
     number : int
-        Of :mod:`errno`; 0 if XRT gives none.
+        Error number of :mod:`errno`; 0 if XRT gives none.
     """
 
     def __init__(self, text: str, number: int) -> None:
@@ -75,7 +75,7 @@ class XrtError(P4sgdError):
 
 
 class XrtLibrary:
-    """XRT's C interface; what fails there raises `XrtError`. Handles are numbers.
+    """XRT's C interface. Calls that fail raise `XrtError`. Handles are integers.
 
     Parameters
     ----------
@@ -89,71 +89,71 @@ class XrtLibrary:
             function = getattr(functions, name)
             function.restype, function.argtypes = result, arguments
             self._functions[name] = function
-        # XRT says only here why a call failed. The log is opened, and emptied, when it has the first line.
+        # Only the log says why a call failed. XRT creates it, or empties it, when it writes the first line.
         self._log = tempfile.NamedTemporaryFile(prefix="p4sgd-xrt-", suffix=".log")  # noqa: SIM115
-        with contextlib.suppress(XrtError):  # a program that has used XRT before keeps its log
+        with contextlib.suppress(XrtError):  # the log of a process can be set only once
             self._call("xrtIniStringSet", b"Runtime.runtime_log", os.fsencode(self._log.name))
 
     def open_xclbin(self, path: Path) -> int:
-        """Read an xclbin."""
+        """Open an xclbin file; returns its handle."""
         return self._call("xrtXclbinAllocFilename", os.fsencode(path))
 
     def xclbin_platform(self, xclbin: int) -> str:
-        """Name of the platform that an xclbin was linked for."""
+        """Name of the platform that an xclbin is linked for."""
         name, size = ctypes.create_string_buffer(_NAME_BYTES), c_int()
         self._call("xrtXclbinGetXSAName", xclbin, name, _NAME_BYTES, ctypes.byref(size))
         return name.value.decode(errors="replace")
 
     def xclbin_uuid(self, xclbin: int) -> bytes:
-        """The 16 bytes that an xclbin is known by."""
+        """UUID of an xclbin, 16 bytes."""
         uuid = ctypes.create_string_buffer(_UUID_BYTES)
         self._call("xrtXclbinGetUUID", xclbin, uuid)
         return uuid.raw
 
     def close_xclbin(self, xclbin: int) -> None:
-        """Forget an xclbin. Boards keep it."""
+        """Close an xclbin. Boards keep running it."""
         self._call("xrtXclbinFreeHandle", xclbin)
 
     def open_device(self, device: str) -> int:
-        """Open a board, by its place on the bus or, although the name does not say so, by its number."""
+        """Open a board by its PCI address or, which XRT also accepts here, by its number."""
         return self._call("xrtDeviceOpenByBDF", device.encode())
 
     def load(self, device: int, xclbin: int) -> None:
-        """Have a board run an xclbin, unless it does so already."""
+        """Load an xclbin into a board, unless the board runs it already."""
         self._call("xrtDeviceLoadXclbinHandle", device, xclbin)
 
     def close_device(self, device: int) -> None:
-        """Close a board, after all that is of it."""
+        """Close a board, after its kernels and buffers."""
         self._call("xrtDeviceClose", device)
 
     def open_kernel(self, device: int, uuid: bytes, name: str) -> int:
-        """Open a kernel for this program alone; without that its registers are not to be had."""
+        """Open a kernel for this program alone, which access to its registers requires."""
         return self._call("xrtPLKernelOpenExclusive", device, uuid, name.encode())
 
     def group(self, kernel: int, argument: int) -> int:
-        """The memory that an argument of a kernel is connected to, for `allocate`."""
+        """Number of the memory that an argument of a kernel is connected to, for `allocate`."""
         return self._call("xrtKernelArgGroupId", kernel, argument)
 
     def read_register(self, kernel: int, offset: int) -> int:
-        """Read a word."""
+        """Read a register."""
         word = c_uint32()
         self._call("xrtKernelReadRegister", kernel, offset, ctypes.byref(word))
         return word.value
 
     def write_register(self, kernel: int, offset: int, word: int) -> None:
-        """Write a word."""
+        """Write a register."""
         self._call("xrtKernelWriteRegister", kernel, offset, word)
 
     def close_kernel(self, kernel: int) -> None:
-        """Give a kernel back."""
+        """Close a kernel."""
         self._call("xrtKernelClose", kernel)
 
     def allocate(self, device: int, size: int, group: int) -> int:
-        """A buffer on the board with a copy in this program; `sync` moves bytes between them."""
+        """Allocate a buffer on the board with a copy in this process. `sync` copies bytes between them."""
         return self._call("xrtBOAlloc", device, size, 0, group & 0xFFFFFFFF)
 
     def map(self, buffer: int) -> int:
-        """Address of this program's copy of a buffer."""
+        """Address of a buffer's copy in this process."""
         return self._call("xrtBOMap", buffer)
 
     def address(self, buffer: int) -> int:
@@ -165,7 +165,7 @@ class XrtLibrary:
         self._call("xrtBOSync", buffer, direction, size, offset)
 
     def free(self, buffer: int) -> None:
-        """Give a buffer back."""
+        """Free a buffer."""
         self._call("xrtBOFree", buffer)
 
     def _call(self, name: str, *arguments: object) -> int:
@@ -184,26 +184,26 @@ class XrtLibrary:
 
 @functools.cache
 def open_library() -> XrtLibrary:
-    """XRT, opened once.
+    """Load XRT, once in a process.
 
     Raises
     ------
     UserError
-        If it is not installed, or not set up.
+        If it is not installed or not set up.
     """
     root = os.environ.get("XILINX_XRT")
     if root is None:
-        raise UserError(f"XRT is not set up, which boards need: {SETUP} (or install XRT first)")
+        raise UserError(f"XRT is not set up, which boards need: {SETUP} (install XRT first if it is missing)")
     try:
         return XrtLibrary(ctypes.CDLL(str(Path(root) / "lib" / LIBRARY), use_errno=True))
     except OSError as error:
         raise UserError(f"XRT cannot be used: {error}: install it, then {SETUP}") from None
     except AttributeError as error:
-        raise UserError(f"XRT is of a version that cannot be used: {error}: install 2022.1 to 2023.2") from None
+        raise UserError(f"this version of XRT cannot be used: {error}: install 2022.1 to 2023.2") from None
 
 
 def find_problem() -> str | None:
-    """Why `open_library` would fail, in words for a list; None if XRT is there. It is not opened."""
+    """Why `open_library` would fail, for a list of requirements; None if XRT is there. XRT is not loaded."""
     root = os.environ.get("XILINX_XRT")
     if root is None:
         return "XILINX_XRT is not set"

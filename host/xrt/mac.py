@@ -14,33 +14,35 @@ __all__ = ["BoardMac", "open_mac"]
 
 
 _UP_S = 3.0
-"""Longest time to wait for a link, of a board that was loaded just now: transceivers, and then lanes to be aligned."""
+"""Longest time to wait for a link after loading a board: transceivers reset, then lanes are aligned."""
 
-_LOOK_S = 0.01
-"""Time between two looks."""
+_POLL_S = 0.01
+"""Time between two polls for the link."""
 
 _SNAPSHOT_READS = 100
-"""How often to look whether a snapshot is there, which takes a few cycles of the MAC's clock."""
+"""Reads to wait for a snapshot, which takes a few cycles of the MAC's clock."""
 
 
 class BoardMac:
-    """A MAC, whose link comes up by itself; when it is opened there was time for that.
+    """The MAC of one cage. Its link comes up without software.
 
     Parameters
     ----------
     name
-        Whose it is, for messages.
+        Name of the MAC's user, for messages.
     address
-        The board.
+        The board and its xclbin.
     cage
-        Number of its QSFP28 cage.
+        Number of the QSFP28 cage.
 
     Raises
     ------
     MissingKernelError
         If the xclbin has no MAC for this cage.
-    UserError, P4sgdError
-        As of `BoardKernel`; then and later if there is no MAC that this program knows.
+    UserError
+        As `BoardKernel`.
+    P4sgdError
+        As `BoardKernel`, also in later calls; or if the registers are not those of a MAC of this version.
     """
 
     def __init__(self, name: str, address: BoardAddress, cage: int) -> None:
@@ -63,36 +65,36 @@ class BoardMac:
 
     @property
     def rs_fec(self) -> bool:
-        """Whether it has forward error correction on."""
+        """Whether forward error correction is on."""
         return bool(self._client.read(cmac.CONTROL)["rs_fec"])
 
     def set_rs_fec(self, on: bool) -> None:
-        """Have forward error correction on or off. If that is new, the link goes away and comes back."""
+        """Switch forward error correction on or off. A change resets the link."""
         if on == self.rs_fec:
             return
         for reset in (1, 0):
             self._client.write(cmac.CONTROL, rs_fec=on, reset=reset)
 
     def await_link(self) -> None:
-        """Wait until the link is up, as long as it may take."""
+        """Wait until the link is up, or `_UP_S` seconds have passed."""
         end = time.monotonic() + _UP_S
         while not self._client.read(cmac.STATUS)["up"] and time.monotonic() < end:
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def link_state(self) -> LinkState:
-        """Its link, now."""
+        """Current state of the link."""
         self._client.write(cmac.SNAPSHOT)
         is_shown = any(not self._client.read(cmac.SNAPSHOT)["pending"] for _ in range(_SNAPSHOT_READS))
         counters = self._client.read_counters(cmac.COUNTERS) if is_shown else {}
         return LinkState(self._client.read(cmac.STATUS), self.rs_fec, counters)
 
     def close(self) -> None:
-        """Give it back. The link stays."""
+        """Release the MAC. The link stays up."""
         self._opened.close()
 
 
 def open_mac(name: str, address: BoardAddress, cage: int) -> BoardMac | None:
-    """A `BoardMac`; None if the xclbin has none, as that of an emulator."""
+    """Open a `BoardMac`; None if the xclbin has no MAC, as in Vitis' emulator."""
     try:
         return BoardMac(name, address, cage)
     except MissingKernelError:

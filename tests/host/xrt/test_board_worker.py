@@ -295,7 +295,7 @@ def test_an_xclbin_with_another_kernel(machine, tmp_path):
 
 def test_a_kernel_that_xrt_does_not_open(machine, tmp_path):
     other = make_xclbin(tmp_path / "other.xclbin", control="none")
-    with pytest.raises(UserError, match=r"other.xclbin: cannot be used: its kernel p4sgd_worker is .*not ap_ctrl_hs"):
+    with pytest.raises(UserError, match=r"other.xclbin: cannot be used: its kernel p4sgd_worker is .*ap_ctrl_hs"):
         opened(other)
     assert not machine.open_handles
 
@@ -306,7 +306,7 @@ def test_what_xrt_says_of_anything_else_is_told(machine, xclbin):
             raise RefusedError(errno.ENODEV, "the sky falls")
 
     machine.on_call = fail
-    with pytest.raises(P4sgdError, match=f"{WHO} does not give its kernel p4sgd_worker: .*: the sky falls"):
+    with pytest.raises(P4sgdError, match=f"{WHO} cannot open its kernel p4sgd_worker: .*: the sky falls"):
         opened(xclbin)
     assert not machine.open_handles
 
