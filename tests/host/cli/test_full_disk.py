@@ -1,34 +1,24 @@
-"""A disk that is full: one line, exit status 2, and what was there before stays.
-
-The disk is made small by the largest file size that the kernel grants the process, which fails a write as a full disk
-does: in the middle.
-"""
+"""A full disk: one line, exit status 2, and what was there before stays."""
 
 import errno
 import os
-import resource
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from support.disk import small_disk
 
 from p4sgd.build.generate import artifacts
 from p4sgd.host.cli.app import main
 
-PROGRAM = Path(sys.executable).with_name("p4sgd")
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
 
 
-def run(folder, *words, limit):
-    return subprocess.run(
-        [PROGRAM, *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-    )
+def run(*words, limit):
+    with small_disk(limit):
+        return CliRunner().invoke(main, words)
 
 
 def contents(folder):
@@ -37,7 +27,7 @@ def contents(folder):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """Trained without a limit, which also leaves the emulator's compiled kernels in their cache."""
+    """Trained without a limit, which also puts the emulator's compiled kernels in their cache."""
     path = tmp_path_factory.mktemp("model") / "model"
     assert CliRunner().invoke(main, ["train", "breast_cancer", "--epochs", "1", "--out", str(path)]).exit_code == 0
     return path
@@ -58,8 +48,8 @@ def test_full_disk(tmp_path, model, words, out, older):
     if older:
         (tmp_path / out).write_bytes(model.read_bytes())  # training replaces nothing but models
     before = contents(tmp_path)
-    done = run(tmp_path, *[str(model) if word == "MODEL" else word for word in words], limit=1024)
-    assert done.returncode == 2, done.stderr
+    done = run(*[str(model) if word == "MODEL" else word for word in words], limit=1024)
+    assert done.exit_code == 2, done.stderr
     (line,) = done.stderr.splitlines()
     assert f"{out}: cannot write: the disk is full" in line
     assert contents(tmp_path) == before
@@ -72,8 +62,8 @@ def test_full_disk_for_images(tmp_path, model, older):
     if older:
         assert CliRunner().invoke(main, words).exit_code == 0
     before = contents(tmp_path)
-    done = run(tmp_path, *words, limit=1 << 14)
-    assert done.returncode == 2, done.stderr
+    done = run(*words, limit=1 << 14)
+    assert done.exit_code == 2, done.stderr
     assert f"{tmp_path / 'worker0.p4sgd'}: cannot write: the disk is full" in done.stderr
     assert contents(tmp_path) == before
 

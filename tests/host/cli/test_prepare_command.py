@@ -5,7 +5,6 @@ import json
 import math
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from support.data_files import make_samples, write_data
+from support.disk import small_disk
 
 from p4sgd.host.cli.app import main
 from p4sgd.host.streaming import plan, steps
@@ -207,26 +207,19 @@ def test_mistakes_name_file_and_line(tmp_path):
 
 @pytest.mark.parametrize("limit", [2_000, 20_000, 60_000])
 def test_full_disk_is_told_and_gone_on_from(tmp_path, data, limit):
-    """The disk is made small by the largest file that the kernel grants."""
-    words = [PROGRAM, "data", "prepare", str(data), "--out", "made", *OPTIONS, "--validation-fraction", "0.2"]
-    full = subprocess.run(
-        words,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-    )
-    if full.returncode:
-        assert full.returncode == 2, full.stderr
+    begin, more = ["data", "prepare", data, "--out"], [*OPTIONS, "--validation-fraction", 0.2]
+    with small_disk(limit):
+        full = CliRunner().invoke(main, list(map(str, [*begin, tmp_path / "made", *more])))
+    if full.exit_code:
+        assert full.exit_code == 2, full.stderr
         assert "the disk is full" in full.stderr
         assert not (tmp_path / "made").exists()
         gone_on = (tmp_path / "made.unfinished").exists()
         assert gone_on == ("the same command goes on from there" in full.stderr)
     else:
         assert limit == 60_000
-    run(*words[1:4], "--out", tmp_path / "made", *words[6:])
-    run(*words[1:4], "--out", tmp_path / "whole", *words[6:])
+    run(*begin, tmp_path / "made", *more)
+    run(*begin, tmp_path / "whole", *more)
     made, whole = ({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("made", "whole"))
     assert made == whole
 

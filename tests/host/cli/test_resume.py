@@ -162,16 +162,16 @@ def test_ctrl_c(monkeypatch):
 
 def test_a_killed_program():
     """Killed again and again, wherever it is, until it is done."""
-    words = ["breast_cancer", "--epochs", "120", "--schedule", "adaptive", "--tolerance", "0.003", "--batch", "8"]
+    words = ["iris:1", "--epochs", "90", "--schedule", "adaptive", "--tolerance", "0.003", "--batch", "8"]
     whole = document(*words)
     command, done, kills = [PROGRAM, "train", *words, "--checkpoint", "c", "--quiet"], 0, 0
-    while done < 120:
+    while done < 90:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         try:
             while process.poll() is None and (
-                not Path("c").exists() or load_checkpoint(Path("c")).state.epoch < done + 50
+                not Path("c").exists() or load_checkpoint(Path("c")).state.epoch < done + 40
             ):
-                time.sleep(0.001)
+                time.sleep(0.002)
             process.send_signal(signal.SIGKILL)
         finally:
             process.kill()

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from p4sgd.host.cli.app import main
+from p4sgd.host.data import read_dataset
 from p4sgd.host.training.model_file import load_model
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
@@ -145,11 +146,18 @@ def test_full_disk_on_standard_output(words, predict):
     assert done.stderr == f"p4sgd {words[0]}: No space left on device\n"
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
-def test_closed_streams(tmp_path, closed):
-    """Output goes nowhere, the files where they should."""
-    model = tmp_path / "model"
-    command = f"{PROGRAM} train iris:1 --epochs 1 --out {model} {closed}"
+@pytest.mark.parametrize(
+    ("words", "closed"),
+    [
+        ("train iris:1 --epochs 1", ">&- 2>&-"),
+        ("data synth rcv1 --scale 0.001", ">&-"),
+        ("data synth rcv1 --scale 0.001", "2>&-"),
+    ],
+)
+def test_closed_streams(tmp_path, words, closed):
+    """Output is discarded, files are written."""
+    out = tmp_path / "made.npz"
+    command = f"{PROGRAM} {words} --out {out} {closed}"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert load_model(model).loss == "logistic"
+    assert load_model(out).loss == "logistic" if words.startswith("train") else read_dataset(str(out)).samples

@@ -318,7 +318,7 @@ def test_ctrl_c_during_a_run():
 def test_a_batch_beyond_the_samples_is_remarked_on(batch, told):
     """100 samples need a batch of 104 if one is to take them all."""
     remarks = run(dataset(samples=100), batch=batch, epochs=1).remarks
-    assert any("a batch of 104 takes all samples" in remark for remark in remarks) == told
+    assert any("a batch of 104 " in remark for remark in remarks) == told
 
 
 def test_remarks():
@@ -332,7 +332,7 @@ def test_remarks():
 @pytest.mark.parametrize(("precision", "signed"), [(1, True), (1, False), (2, True)])
 def test_one_signed_bit_is_told(precision, signed):
     remarks = run(dataset(signed=signed), scaling="maxabs", precision=precision).remarks
-    assert any("positive features are 0; use the scaling minmax" in remark for remark in remarks) == (
+    assert any("positive features" in remark and "minmax" in remark for remark in remarks) == (
         precision == 1 and signed
     )
 
