@@ -69,10 +69,12 @@ class Update(wiring.Component):
         4  overflow?                             9  ± threshold
         5  saturate, or load                    10  0 if the sign changed
 
-    Rounding takes no adder: the highest bit that is dropped is the carry into the subtraction. L2 multiplies by the
-    part of a weight that is retained, 1 − shrink: in steps of a weight, w − ⌊w·shrink + ½⌋ = ⌊w·(1 − shrink) + ½ −
-    2^-24⌋. That is two DSP slices, which add the constant too. L1 moves a weight towards 0 by the threshold, but not
-    past 0. Where ``regularize`` is low, all of a weight is retained and the threshold counts as 0.
+    Rounding takes no adder: the highest bit that is dropped is the carry into the subtraction.
+
+    L2 multiplies a weight by the part that is retained, 1 − shrink, which takes two DSP slices. They add the constant
+    to round by as well, because in units of 2^-23 w − ⌊w·shrink + ½⌋ = ⌊w·(1 − shrink) + ½ − 2^-24⌋. L1 moves a weight
+    towards 0 by the threshold, but not past 0. Where ``regularize`` is low, all of a weight is retained and the
+    threshold counts as 0.
 
     Members
     -------
@@ -83,7 +85,7 @@ class Update(wiring.Component):
     regularize
         With the gradients: this is the end of a mini-batch.
     gradient_shift, shrink, threshold
-        Settings, stable; ``shrink`` in the format `SHRINK`, ``threshold`` in steps of a weight.
+        Settings, stable; ``shrink`` in the format `SHRINK`, ``threshold`` in units of 2^-23.
     load, loaded
         With ``load``, ``loaded`` enters at stage 5 and leaves as ``updated`` `LOAD_LATENCY` cycles later.
         ``regularize`` must have been low `LATENCY` cycles before that.

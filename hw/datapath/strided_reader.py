@@ -22,9 +22,10 @@ _GROUP_BITS = _GROUP_BEATS.bit_length()
 class StridedReader(wiring.Component):
     """Reads ``bursts`` groups of ``burst_beats`` consecutive beats that start ``stride_beats`` beats apart.
 
-    Of lines, a group is the planes of a chunk that the run uses, and the stride is the planes that are stored. If
-    ``burst_beats == stride_beats``, the groups are adjacent and are read as one sequence, in AXI bursts of
-    `burst_limit` beats or 4 KiB, whichever is less. Otherwise each group is a burst of its own, or two where a 4 KiB
+    For lines, a group is the planes of a chunk that the run uses, and the stride is the number of stored planes.
+
+    If ``burst_beats == stride_beats``, the groups are adjacent and are read as one sequence, in AXI bursts of
+    ``burst_limit`` beats or 4 KiB, whichever is less. Otherwise each group is a burst of its own, or two where a 4 KiB
     boundary cuts it. A burst is requested only when the FIFO has room for the longest burst of the run, so the ``r``
     channel never waits.
 

@@ -11,8 +11,8 @@ def kernel_clock(m: Module, ap_clk: Value, ap_rst_n: Value) -> None:
     """Make the clock domain ``sync`` of a kernel from its clock and reset ports.
 
     The reset passes two registers, which the place-and-route tool may copy and distribute over the chip. A kernel also
-    begins in reset after configuration. So its reset ends some cycles after that of its neighbours, which may already
-    be sending: `connect_control` keeps requests away until then.
+    begins in reset after configuration. Its reset ends some cycles after ``ap_rst_n`` has risen, when others may
+    already be sending requests: `connect_control` holds these back.
 
     Parameters
     ----------

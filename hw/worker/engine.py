@@ -228,10 +228,10 @@ class Engine(wiring.Component):
         ]
         m.d.comb += forward.permit_micro_batch.eq(in_flight != config.in_flight)
 
-        # For the counters: does the next line, if it must wait, wait for sums? It may lack the weights of its chunk.
-        # Then it waits for sums while some of the mini-batch before have not come; with staleness, while some of the
-        # one before that have not, since those of the one before may be missing. Otherwise it waits for room, which
-        # the backward pass makes; that waits for sums unless it is busy.
+        # For the counters: if the next line must wait, does it wait for sums or for the backward pass? Without the
+        # weights of its chunk it waits for sums while some of the mini-batch before have not come; with staleness those
+        # may be missing, so the ones before them count. With its weights it waits for the backward pass to make room,
+        # which waits for sums unless it is busy.
         awaiting = Signal()
         may_miss = Signal.like(settings.micro_batches, reset_less=True)
         m.d.sync += may_miss.eq(Mux(settings.stale, settings.micro_batches, 0))

@@ -165,8 +165,8 @@ class Sequencer(wiring.Component):
                    │          └───────────┴────────┴─▶ abort ─▶ reset ────────▲
                    └─▶ refused ───────────────────────────────────────────────┘
 
-    Each phase is a one-cycle command to the engines. ``engines_idle`` falls within 3 cycles and rises when they are
-    finished. An abort waits until no more data come from memory and then resets all that takes part in training.
+    A phase begins with a one-cycle command to the engines. ``engines_idle`` falls within 3 cycles and rises when they
+    have finished. An abort waits until no more data come from memory and then resets all that takes part in training.
     ``done`` comes `END_CYCLES` after the end of the run.
 
     Members
