@@ -1,7 +1,7 @@
-"""A stand-in for the client of the Tofino's SDE, `bfrt_grpc.client`, in front of an interpreted program.
+"""A stand-in for `bfrt_grpc.client`, the client of the Tofino's SDE, that leads to an interpreted P4 program.
 
-It has the calls that the controller makes, with their parameters, and gives what they give: keys as dictionaries of
-"value", register fields as lists by pipe, full names of actions, and an error where an entry is missing or is there.
+It has the calls that the controller makes, with the SDE's parameters and results: keys as dictionaries of "value",
+register fields as lists by pipe, full names of actions, and errors for missing and for existing entries.
 """
 
 import types
@@ -57,8 +57,8 @@ class _Table:
     Attributes
     ----------
     from_hw : bool
-        Where it is read: what packets change in the chip, what controllers write as they have written it, with the
-        parameters that no action uses, which may not be in the chip.
+        Where entries must be read: from the chip what packets change, from the driver what controllers write, as the
+        chip may lack parameters that an action does not use.
     """
 
     from_hw = False
@@ -167,18 +167,18 @@ class _Replication(_Table):
 
 
 class _Prune(_Replication):
-    """Has all its entries from the beginning; to add one is to set it."""
+    """A table that has all its entries from the start: adding one sets it."""
 
     def _write(self, kind, target, key_list, data_list, p4_name):
         assert kind == "add"
         for key, data in zip(key_list, data_list, strict=True):
             number = key.content[self._key]["value"]
-            assert number < 288, "not of four pipes with 72 ports each"
+            assert number < 288, "beyond four pipes with 72 ports each"
             self.store((number,), data.content)
 
 
 class _Register(_Table):
-    """Values by index, of which the first pipe has those of the program."""
+    """A register array. Its values in the first pipe are those of the program."""
 
     from_hw = True
 
@@ -211,12 +211,12 @@ class _Counter(_Table):
 
 
 class Switch:
-    """The switch; `module` makes the client that leads to it.
+    """A switch. `module` makes the client that controls it.
 
     Attributes
     ----------
     on_write : callable
-        Called with every write before it is made.
+        Called before every write, with its kind and table.
     """
 
     def __init__(self, program):
@@ -252,7 +252,7 @@ class Switch:
         return self.nodes.known[(node,)]["$DEV_PORT"]
 
     def forward(self, frame, port):
-        """Frames that leave the switch when one comes, each with its port."""
+        """Frames that leave the switch when a frame comes in, each with its port."""
         return self.program.forward(frame, port, self._copies)
 
     def _copies(self, group):
@@ -262,7 +262,7 @@ class Switch:
         return unpruned(group, node["$DEV_PORT"], node["$MULTICAST_RID"], pruned["$DEV_PORT"])
 
     def module(self):
-        """A module with the names of the SDE's client."""
+        """A module like the SDE's client."""
         switch = self
 
         class ClientInterface:

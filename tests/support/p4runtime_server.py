@@ -1,4 +1,4 @@
-"""A P4Runtime server in front of an interpreted program, as strict about what it is told as the specification is."""
+"""A P4Runtime server for an interpreted P4 program, as strict about requests as the specification."""
 
 import queue
 import threading
@@ -13,7 +13,7 @@ CPU_PORT = 510
 
 
 def p4info_of(program: Program) -> p4i.P4Info:
-    """What a compiler would say of a program's tables, registers and counters."""
+    """P4Info of a program's tables, registers and counters, as a compiler would write it."""
     info = p4i.P4Info(pkg_info=p4i.PkgInfo(arch="v1model"))
     actions: dict[str, int] = {}
 
@@ -54,20 +54,22 @@ class RefusedError(Exception):
 
 
 class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
-    """Runs ``program`` once a pipeline is set; port 0 of the host is one that is free.
+    """A server that runs ``program`` once a pipeline is set, on a free port of this machine.
 
     Attributes
     ----------
     writes : list of str
-        Updates in their order, as "INSERT jobs".
+        Updates in order, such as "INSERT jobs".
     on_write : callable
-        Called after every update that was carried out, before the next.
+        Called after every update that was carried out.
     on_packet : callable
-        Called before a packet to the switch is taken.
+        Called before a packet-out is processed.
     lose : int
-        So many packets to the switch are lost first.
-    left, late : list of bytes
-        Packets that have left to a program; packets that leave before the answer to the next.
+        Number of packet-outs to lose first.
+    left : list of bytes
+        Packet-ins sent so far.
+    late : list of bytes
+        Packet-ins to send before the answer to the next packet-out.
     """
 
     def __init__(self, program: Program, *, credentials=None, has_pipeline=True, has_cpu_port=True):
@@ -97,7 +99,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         self._server.start()
 
     def forward(self, frame, port):
-        """Frames that leave the switch when one comes, each with its port."""
+        """Frames that leave the switch when a frame comes in, each with its port."""
         with self._lock:
             return self.program.forward(frame, port, lambda group: self.groups.get(group, []))
 
@@ -128,7 +130,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
             asked = request.arbitration.election_id
             self._elections[mine] = asked.high << 64 | asked.low, answers
             self._highest = max(self._highest, self._elections[mine][0])
-            for other, (number, its_answers) in list(self._elections.items()):  # all are told of a new primary
+            for other, (number, its_answers) in list(self._elections.items()):  # a new primary is announced to all
                 if other is mine or self._is_primary(mine):
                     answer = p4r.StreamMessageResponse(arbitration=request.arbitration)
                     answer.arbitration.status.code = rpc_code.OK if number == self._highest else rpc_code.ALREADY_EXISTS

@@ -78,7 +78,7 @@ def bdf_of(index):
 
 
 class RefusedError(Exception):
-    """XRT's answer is that of a call that failed."""
+    """Makes a call of XRT fail, with an error number and a message for the log."""
 
     def __init__(self, number, text):
         super().__init__(text)
@@ -90,7 +90,7 @@ class RefusedError(Exception):
 
 @dataclass
 class Allocation:
-    """A part of a board's memory that somebody has."""
+    """An allocated part of a board's memory."""
 
     address: int
     data: np.ndarray
@@ -101,14 +101,14 @@ class Allocation:
 
 
 class Channel:
-    """A pseudo-channel; what is in it at first is anything."""
+    """A pseudo-channel of the board's memory. Its initial content is arbitrary."""
 
     def __init__(self, number, size):
         self.base, self.size = number << 28, size
         self.allocations = []
 
     def allocate(self, size):
-        start = self.base + 3 * PAGE  # an address that nobody has added a base to is nobody's
+        start = self.base + 3 * PAGE  # so an address without the base added is in no allocation
         for known in sorted(self.allocations, key=lambda each: each.address):
             if start + size <= known.address:
                 break
@@ -127,7 +127,7 @@ class Channel:
 
 
 class Port:
-    """What a memory port of a worker reaches, by addresses of the board."""
+    """The memory behind a worker's port, by addresses of the board."""
 
     size = 0
 
@@ -145,7 +145,7 @@ class Port:
 
 
 class KernelWorker(NetworkedWorker):
-    """A worker as a kernel: an aborted run ends a little later, and what goes wrong in it is a memory error."""
+    """A worker as a kernel. An aborted run ends a little later, and errors in a run are violations."""
 
     def __init__(self, board, config, groups):
         super().__init__(config, board.send, lambda: time.monotonic_ns() // CLOCK_NS)
@@ -184,7 +184,7 @@ class KernelWorker(NetworkedWorker):
 
 
 class KernelAggregator:
-    """An aggregator as a kernel, in front of the switch's state machine; of its counters none is shown."""
+    """An aggregator as a kernel: registers in front of the switch's state machine, without counters."""
 
     runs = hangs = False
 
@@ -236,7 +236,7 @@ class KernelAggregator:
 
 
 class KernelMac:
-    """A MAC as a kernel: its link is up a moment after it was loaded or reset, if the board's cable lets it."""
+    """A MAC as a kernel. Its link is up a moment after loading or reset, if the cable is good."""
 
     runs = hangs = False
 
@@ -286,7 +286,7 @@ class KernelMac:
 
 
 class Board:
-    """A board with a cable; ``lost`` is one that is not on the bus any more.
+    """A board with a cable. If ``lost``, it has dropped off the bus.
 
     ``cable`` says what is not as it should be with its link.
     """
@@ -329,7 +329,7 @@ class Board:
         return KernelWorker(self, WorkerConfig(**kernel["config"]), kernel["groups"])
 
     def turn(self):
-        """Let its kernels go on."""
+        """Deliver frames to the kernels and let them work."""
         workers = [worker for worker, _ in self.kernels.values()]
         while (frame := self.link.receive()) is not None:
             for worker in workers:
@@ -374,7 +374,7 @@ class OpenKernel:
 
 @dataclass
 class Buffer:
-    """``copy`` is the program's, and there is an ``allocation`` on the board."""
+    """A buffer: the program's ``copy``, and the ``allocation`` on the board."""
 
     board: Board
     device: int
@@ -387,7 +387,7 @@ class Buffer:
 def make_xclbin(
     path, config=TINY, *, platform=PLATFORM, kernel="p4sgd_worker", number=1, groups=None, control="hs", macs=1
 ):
-    """Write what this machine takes for an xclbin; that of an emulator has no ``macs``."""
+    """Write an xclbin for this machine. One for the emulator has no ``macs``."""
     if groups is None:
         groups = [1 + bank % 7 for bank in range(config.memories)] if isinstance(config, WorkerConfig) else []
     document = {
@@ -402,7 +402,7 @@ def make_xclbin(
 
 
 class Machine:
-    """Boards 0, 1, … and a switch whose port i board i is behind.
+    """A machine with boards 0, 1, … and a switch process. Board i is behind port i.
 
     ``calls`` are the names of the functions called; ``on_call(name, arguments)`` is called before each. With
     ``emulation`` it is Vitis' emulator, whose boards have no place on a bus, but numbers.
@@ -411,7 +411,7 @@ class Machine:
     def __init__(self, folder, boards, *, channel_bytes=1 << 20, locks=None, emulation=False):
         self.folder = folder
         self.emulation = emulation
-        self._locks = locks or folder  # what processes see of each other
+        self._locks = locks or folder  # shared by processes that use the same boards
         self.violations = []
         self.calls = []
         self.on_call = lambda name, arguments: None
@@ -441,7 +441,7 @@ class Machine:
             thread.start()
 
     def install(self, monkeypatch):
-        """Have this process find XRT and the boards."""
+        """Make this process find XRT and the boards."""
         library.open_library.cache_clear()
         monkeypatch.setenv("XILINX_XRT", str(self.folder))
         (self.folder / "xocl").mkdir()
@@ -454,7 +454,7 @@ class Machine:
         monkeypatch.setattr(finding, "DRIVER", self.folder / "xocl")
 
     def cluster_file(self, xclbin, *, ports=None, network="resend_us = 20000", aggregator=None):
-        """A cluster of all boards, with the switch or what the lines of ``aggregator`` say."""
+        """Write a cluster file of all boards, with the switch or the lines of ``aggregator``."""
         lines = aggregator or ['kind = "socket"', f'control = "{self.switch}"']
         lines = ["[aggregator]", *lines, "[network]", network]
         for index, board in enumerate(self.boards):
@@ -465,7 +465,7 @@ class Machine:
         return path
 
     def crash(self):
-        """Take everything away from the program, as the kernel does with one that was killed; boards go on."""
+        """Release the program's resources as the kernel does after SIGKILL. The boards continue."""
         with self.lock:
             for handle, thing in list(self._handles.items()):
                 if isinstance(thing, OpenKernel):
@@ -473,14 +473,14 @@ class Machine:
                     del thing.board.opened[handle]
             self._handles.clear()
             self._log_path = None
-        library.open_library.cache_clear()  # what comes next is another program
+        library.open_library.cache_clear()  # the test continues as another program
 
     @property
     def open_handles(self):
         return [type(each).__name__ for each in self._handles.values()]
 
     def close(self):
-        """Switch it off; everything must have been given back, and nothing wrong been done."""
+        """Switch off, and fail if there were violations."""
         self._goes_on = False
         self.server.stop()
         for thread in self._threads:
@@ -675,7 +675,7 @@ class Machine:
         if any(worker.runs and not worker.hangs for worker in workers) and not found.board.lost:
             self.violations.append("memory of a run is taken away from it")
         found.channel.allocations.remove(found.allocation)
-        found.copy[:] = 0xEE  # kept, as nobody says that who has mapped it does not look any more
+        found.copy[:] = 0xEE  # not freed, as the program may still read the mapping, which would crash
         self._freed.append(found.copy)
         del self._handles[buffer]
         return 0

@@ -1,5 +1,6 @@
 """Cluster files, right and wrong: every mistake names the file and the key."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ def test_a_small_one(read):
 
 
 def test_equal_addresses_on_several_machines(read):
-    """As boards of equal machines have."""
+    """Boards of equal machines have equal addresses."""
     found = read(
         SOCKET + BOARD + 'host = "node1"\n' + BOARD + 'host = "node2"\n' + WORKER + WORKER + 'host = "node2"\n'
     )
@@ -61,7 +62,7 @@ def test_ports_for_other_traffic(read):
 
 
 def test_workers_have_addresses_of_their_own(read, monkeypatch):
-    """By what tells them apart, and not by the place in the file; two machines have the same boards and paths."""
+    """The addresses depend on machine and control address, not on the order in the file."""
     first = read(SOCKET + BOARD + BOARD.replace("3B", "3c") + WORKER + WORKER.replace("w0", "w1"))
     macs = [worker.local_mac for worker in first.workers]
     assert len(set(macs)) == 4
@@ -75,6 +76,9 @@ def test_workers_have_addresses_of_their_own(read, monkeypatch):
     assert there.local_mac == named.workers[0].local_mac, "whether the file names the machine or not"
     (told,) = read(SOCKET + WORKER + 'mac = "02:00:00:00:00:07"\n').workers
     assert told.local_mac == 0x0200_0000_0007
+    # Jobs left by an earlier version are known by these addresses, so they must never change.
+    hashed = hashlib.sha256(b"node1 unix:/lab/w0").hexdigest()
+    assert f"{WorkerAddress('unix:/lab/w0', 0, host='node1').local_mac:012x}" == f"02{hashed[:10]}"
 
 
 def test_a_full_one(read, tmp_path):
@@ -123,7 +127,10 @@ def test_a_full_one(read, tmp_path):
         ('[aggregator]\nkind = "fpga"\ncontrol = "xrt:3b:00.1"\n' + WORKER, "aggregator.xclbin: is missing"),
         (SOCKET + '[[workers]]\ncontrol = "xrt:3b:00.1"\nport = 0\n', "workers[0].xclbin: is missing"),
         (SOCKET + '[[workers]]\ncontrol = "xrt:3b.1"\nport = 0\n', "workers[0].control: 'xrt:3b.1' is no board"),
-        (SOCKET + BOARD + BOARD.replace("3B", "0000:3b"), "workers[1].control: xrt:0000:3b:00.1 is also that of workers[0]"),
+        (
+            SOCKET + BOARD + BOARD.replace("3B", "0000:3b"),
+            "workers[1].control: xrt:0000:3b:00.1 is also that of workers[0]",
+        ),
         (
             SOCKET + 2 * (BOARD + 'host = "node1"\n'),
             "workers[1].control: xrt:0000:3b:00.1 is also that of workers[0] on node1",
@@ -143,7 +150,10 @@ def test_a_full_one(read, tmp_path):
             SOCKET + BOARD + 'mac = "02:00:00:00:00:07"\n' + WORKER + 'mac = "02:00:00:00:00:07"\n',
             "workers[1].mac: 02:00:00:00:00:07 is also that of workers[0]: give each an address of its own",
         ),
-        (SOCKET + WORKER + 'mac = "02:50:34:53:47:ff"\n', "workers[0].mac: 02:50:34:53:47:ff is also that of aggregator"),
+        (
+            SOCKET + WORKER + 'mac = "02:50:34:53:47:ff"\n',
+            "workers[0].mac: 02:50:34:53:47:ff is also that of aggregator",
+        ),
         (BMV2 + "device_id = -1\n" + WORKER, "aggregator.device_id: must be a whole number, 0 to"),
         (BMV2 + "tls = {}\n" + WORKER, "aggregator.tls.ca: is missing"),
         (BMV2 + 'tls = { ca = "a", key = "b" }\n' + WORKER, "aggregator.tls.certificate: is missing"),

@@ -109,7 +109,7 @@ def test_the_address_stays_while_jobs_are_served(board, aggregator):
 
 def test_slots_that_do_not_become_fresh(board, aggregator):
     board.sticks = True
-    with pytest.raises(P4sgdError, match="job 7 cannot begin: .* its 4 slots"):
+    with pytest.raises(P4sgdError, match=r"job 7 cannot begin: .* its 4 slots"):
         aggregator.begin(0, job(7), 1)
     assert board.running == 0
     assert aggregator.served() == {}

@@ -125,7 +125,7 @@ def test_a_number_under_which_others_are_served_is_refused():
     cluster.join(0, 1, 0)
     cluster.join(1, 1, 1)
     for shard, port in enumerate((2, 3)):
-        with pytest.raises(P4sgdError, match="job 1 cannot begin: .* under this number"):
+        with pytest.raises(P4sgdError, match=r"job 1 cannot begin: .* under this number"):
             cluster.join(port, 1, shard)
     assert cluster.served == {1: ([0, 1], 1)}
     assert cluster.together(2) == set()
@@ -208,7 +208,7 @@ def test_jobs_of_another_program_are_left_alone():
     second = Cluster(first.switch)
     second.join(1, 2, 0, workers=1)
     assert second.served == {1: ([0], 1), 2: ([1], 1)}
-    with pytest.raises(P4sgdError, match="job 1 cannot begin: .* under this number"):
+    with pytest.raises(P4sgdError, match=r"job 1 cannot begin: .* under this number"):
         second.join(1, 1, 0, workers=1)
     assert second.served == {1: ([0], 1)}
 
@@ -247,7 +247,7 @@ def test_a_number_that_another_program_takes_at_the_same_time(monkeypatch, place
     first = Cluster()
     second = Cluster(first.switch)
     first.switch.before_begin.append(lambda: second.join(2, 1, 0, workers=1))
-    with pytest.raises(NumberTakenError, match="job 1 cannot begin: .* under this number"):
+    with pytest.raises(NumberTakenError, match=r"job 1 cannot begin: .* under this number"):
         first.join(0, 1, 0, workers=1)
     assert first.served == {1: ([2], 1)}
 

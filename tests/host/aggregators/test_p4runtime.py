@@ -258,7 +258,9 @@ def test_jobs_are_read_as_they_are_at_one_moment(server, controller, while_read)
 def test_a_job_that_lacks_workers(server, controller):
     controller.begin(0, job_of(1, 3), 0)
     del server.program.tables["members"].entries[1, 2]
-    with pytest.raises(P4sgdError, match=r"serves job 1 without all of its workers .*: load the program .*p4sgd switch deploy"):
+    with pytest.raises(
+        P4sgdError, match=r"serves job 1 without all of its workers .*: load the program .*p4sgd switch deploy"
+    ):
         controller.served()
 
 

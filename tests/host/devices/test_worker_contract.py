@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.bench import default_seed
-from support.worker_process import serve_worker
 from support.jobs import SMALL, check_exact, random_job
 from support.packet_cluster import PacketCluster
+from support.worker_process import serve_worker
 from support.xrt import Machine, bdf_of, make_xclbin
 
 from p4sgd.host.aggregators.cluster_file import read_cluster
@@ -81,7 +81,7 @@ def test_registers_keep_what_is_written(worker):
     assert client.read(registers.RATE) == {"mantissa": 200, "gradient_shift": 9}
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 20000), st.binary(min_size=1, max_size=9000)), max_size=6))
 def test_memory_is_what_was_written_last(worker, writes):
     known = {}
