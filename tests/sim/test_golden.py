@@ -70,7 +70,7 @@ def train(job):
     return w
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 1 << 30), st.integers(1, 3), st.booleans())
 def test_same_as_exact_fractions(seed, workers, wild):
     job = random_job(WorkerConfig.tiny(), workers, seed=seed, wild=wild, max_chunks=2, max_mini_batches=2)

@@ -53,7 +53,7 @@ def test_are_the_whole(tmp_path, small_blocks, name, texts):
     assert space == whole.space
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data(), first=st.integers(0, 3), samples=st.integers(1, 40))
 def test_libsvm_numbers_features_as_the_whole_file_does(tmp_path_factory, data, first, samples):
     """Whether there is a feature 0 may be known at the last line only."""

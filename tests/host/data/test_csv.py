@@ -263,7 +263,7 @@ def test_many_blocks_and_long_lines(tmp_path, monkeypatch):
     assert read_dataset(write(tmp_path, f"{long}\n{long}\n")).features.shape == (2, 29_999)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     rows=st.lists(
         st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=3, max_size=3), min_size=1, max_size=6

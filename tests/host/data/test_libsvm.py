@@ -171,7 +171,7 @@ def test_another_kind_of_file(tmp_path):
         read_dataset(path)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     rows=st.lists(
         st.dictionaries(st.integers(0, 12), st.floats(-1e300, 1e300).filter(bool), max_size=6),

@@ -34,7 +34,7 @@ def exact_scaled(column, kind):
     return [(value - low) / span if span > limit else Fraction(0) for value in values], span, limit
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(matrix=MATRIX, kind=st.sampled_from(["minmax", "maxabs"]), stored=st.integers(1, 8), sparse=st.booleans())
 def test_quantised_within_half_a_step(matrix, kind, stored, sparse):
     features = scipy.sparse.csr_array(matrix) if sparse else matrix

@@ -35,7 +35,7 @@ def check(source, size, **options):
     return [part.features.shape[0] for part in parts]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     lines=st.lists(st.binary(max_size=9).map(lambda line: line.replace(b"\n", b"")), max_size=20),
     ended=st.booleans(),

@@ -43,7 +43,7 @@ def device(ranks):
     return EmulatedDevice(CONFIG, 1, remote=RemoteWorkers(ranks.rank, ranks.size, ranks.all_sum))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     samples=st.integers(2, 70),
     chunks=st.integers(1, 9),
@@ -85,7 +85,7 @@ def test_images_are_those_of_one_process(samples, chunks, odd, size, sparse, sto
         assert [lines.tobytes() for lines in one.port_lines] == [lines.tobytes() for lines in other.port_lines]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(samples=st.integers(1, 40), size=st.integers(2, 5), seed=st.integers(0, 2**32), data=st.data())
 def test_a_spread_data_set_answers_as_a_whole_one(samples, size, seed, data):
     whole = make(samples + 1, 11, sparse=seed % 2 > 0, seed=seed)

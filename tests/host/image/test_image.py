@@ -42,7 +42,7 @@ def read_back(images, precision=None):
     return np.concatenate(parts, axis=1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 1 << 30),
     samples=st.integers(1, 70),

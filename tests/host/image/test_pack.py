@@ -9,7 +9,7 @@ from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     engines=st.integers(1, 3),
     ports=st.integers(1, 2),

@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from p4sgd.host.errors import UserError
@@ -120,7 +120,6 @@ def test_residual_is_the_derivative(name, z, y):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-@settings(deadline=None)  # the first example fits the table
 @given(z=FINITE, y=st.sampled_from([-1.0, 1.0]))
 def test_hardware_residual_is_the_real_one(name, z, y):
     """golden.residual on the loss's own table, label mode and label integers."""

@@ -98,7 +98,7 @@ def test_by_tcp():
         worker.close()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.tuples(st.integers(0, 2000), st.binary(min_size=1, max_size=3000)), max_size=8))
 def test_memory_is_what_was_written_last(writes):
     known = {}

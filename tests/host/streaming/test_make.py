@@ -48,7 +48,7 @@ def build(path, folder, options, config=CONFIG, **more):
     return make_folder(open_source(path), options, config, folder, **more)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(
     name=st.sampled_from(FORMATS),
     seed=st.integers(0, 1 << 30),

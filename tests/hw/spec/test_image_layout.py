@@ -16,7 +16,7 @@ layouts = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(layouts, st.booleans(), st.integers(0, 1 << 30))
 def test_every_bit_is_where_the_definition_says(layout, signed, seed):
     rng = np.random.default_rng(seed)
@@ -39,7 +39,6 @@ def test_every_bit_is_where_the_definition_says(layout, signed, seed):
     assert found == int(np.unpackbits(memory).sum()), "padding is not zero"
 
 
-@settings(deadline=None)
 @given(layouts, st.integers(0, 1 << 30))
 def test_gather_undoes_deal(layout, seed):
     values = np.random.default_rng(seed).integers(0, 1000, (3, layout.padded_features))

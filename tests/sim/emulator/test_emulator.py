@@ -24,7 +24,7 @@ configs = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(configs, st.integers(1, 5), st.integers(0, 1 << 30), st.booleans(), st.integers(1, 2), st.booleans())
 def test_bit_identical_to_golden(config, workers, seed, wild, runs, stale):
     job = random_job(config, workers, seed=seed, wild=wild, stale=stale)
@@ -51,7 +51,7 @@ def test_dot_products_beyond_float_precision():
     np.testing.assert_array_equal(got, q.sum(axis=1) * ((1 << 31) - 1))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(configs, st.integers(1, 300), st.integers(1, 40), st.integers(1, 8), st.booleans(), st.integers(0, 1 << 30))
 def test_activations_of_any_planes(config, features, samples, planes, signed, seed):
     rng = np.random.default_rng(seed)

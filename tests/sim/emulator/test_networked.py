@@ -30,7 +30,7 @@ faulty = st.builds(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 4), st.integers(0, 1 << 30), faulty, faulty, st.booleans(), st.integers(1, 2))
 def test_bit_identical_to_golden(workers, seed, up, down, stale, runs):
     job = random_job(TINY, workers, seed=seed, stale=stale)
