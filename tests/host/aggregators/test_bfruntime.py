@@ -1,4 +1,4 @@
-"""The controller of a Tofino against a stand-in for the SDE's client in front of the interpreted program."""
+"""The controller of a Tofino, on a stand-in for the SDE's client with the interpreted program."""
 
 import contextlib
 import sys
@@ -62,7 +62,7 @@ def send(switch, job, kind, shard, round_, slot=0):
     return switch.program.receive(packet.to_bytes(), job.members[shard].port)
 
 
-def test_a_job_is_served_as_it_was_told(switch, controller):
+def test_serving_jobs(switch, controller):
     assert controller.served() == {}
     assert (controller.slots, controller.jobs) == (512, 2)
     jobs = {0: job_of(7, 3), 1: job_of(8, 31)}
@@ -80,7 +80,7 @@ def test_a_job_is_served_as_it_was_told(switch, controller):
 
 
 def test_the_address_stays_while_jobs_are_served(switch, controller):
-    """Workers that know the old one would be heard no more."""
+    """Workers of these jobs would not be heard any more."""
     controller.begin(0, job_of(1, 2), 0)
     controller.set_mac(MAC)
     with pytest.raises(P4sgdError, match=r"02:50:34:53:47:ff.*02:50:34:53:47:fe"):
@@ -90,7 +90,7 @@ def test_the_address_stays_while_jobs_are_served(switch, controller):
     assert switch.program.tables["own"].entries == {(): ("set_mac", [MAC - 1])}
 
 
-def test_slots_are_seen_in_the_registers(switch, controller):
+def test_slots_are_read_from_registers(switch, controller):
     job = job_of(1, 2)
     for _ in range(3):
         controller.end(1)
@@ -124,8 +124,8 @@ def test_counters(switch, controller):
     assert not {"DROPPED_RUNT", "DROPPED_LONG", "DROPPED_ETHERTYPE"} & set(counted)
 
 
-def test_what_ends_early_is_put_right(switch, controller):
-    """Whichever write fails, no job is served then, and the next call serves it whole."""
+def test_an_interrupted_call_is_repaired_by_the_next(switch, controller):
+    """Whichever write fails, the job is not served, and the next call serves it completely."""
     old, new = job_of(1, 2), job_of(2, 3)
     for most in range(1, 30):
         controller.begin(0, old, 0)
@@ -156,7 +156,7 @@ def test_what_ends_early_is_put_right(switch, controller):
 
 
 def test_forwarding_other_traffic(switch, controller):
-    """Frames to a station go to its port, others to all ports of the group but their own."""
+    """Frames to a station go to its port, others to all ports of the group except their own."""
 
     def ports_of(destination, port):
         frame = destination.to_bytes(6, "big") + bytes(6) + b"\x08\x00" + bytes(46)
@@ -173,7 +173,7 @@ def test_forwarding_other_traffic(switch, controller):
 
 
 def test_answers_to_all_reach_every_port(switch, controller):
-    """That of the last packet too, whatever frames of other protocols are flooded to."""
+    """Also the port of the last packet, and regardless of where other frames are flooded."""
     controller.set_forwarding(range(4), {})
     job = Job(1, (Member(1, 3), Member(2, 0)), 0x0100_5034_5347, 0b1001)
     controller.begin(0, job, 0)

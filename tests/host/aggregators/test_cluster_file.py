@@ -35,7 +35,7 @@ def read(tmp_path):
     return read
 
 
-def test_a_small_one(read):
+def test_a_minimal_file(read):
     assert read(SOCKET + WORKER) == Cluster(
         AggregatorAddress("socket", "unix:/lab/a"), (WorkerAddress("unix:/lab/w0", 0),)
     )
@@ -81,7 +81,7 @@ def test_workers_have_addresses_of_their_own(read, monkeypatch):
     assert f"{WorkerAddress('unix:/lab/w0', 0, host='node1').local_mac:012x}" == f"02{hashed[:10]}"
 
 
-def test_a_full_one(read, tmp_path):
+def test_a_file_with_all_keys(read, tmp_path):
     text = BMV2 + 'mac = "02:50:34:53:47:FF"\ndevice_id = 3\nprogram = "out"\n'
     text += 'tls = { ca = "ca.pem", certificate = "/c.pem", key = "k.pem" }\n'
     text += "[network]\nresend_us = 10\nresends = 0\ndoublings = 15\nrs_fec = false\n"

@@ -1,4 +1,4 @@
-"""The controller of an aggregator on an FPGA, against registers that keep what is written to them."""
+"""The controller of an aggregator on an FPGA, on a model of its registers."""
 
 import pytest
 
@@ -13,7 +13,7 @@ CONFIG = AggregatorConfig(slots=4, jobs=2, ports=2)
 
 
 class Board:
-    """Jobs begin and end as the host says, unless they ``stick``; reads are counted."""
+    """Registers whose jobs begin and end on request, unless it ``sticks``. Reads are counted."""
 
     def __init__(self):
         self.words = {register.offset: register.reset for register in registers.after_reset(CONFIG)}
@@ -64,7 +64,7 @@ def job(number, port=0):
 
 def test_a_number_is_served_in_one_place(board, aggregator):
     aggregator.begin(0, job(7), 1)
-    for host in (aggregator, FpgaAggregator(board.read, board.write)):  # who has begun it makes no difference
+    for host in (aggregator, FpgaAggregator(board.read, board.write)):  # it does not matter which program has begun it
         with pytest.raises(P4sgdError, match="job 7 is being served already"):
             host.begin(1, job(7, port=1), 1)
     assert board.running == 0b01
@@ -80,8 +80,7 @@ def test_a_number_is_served_in_one_place(board, aggregator):
     assert aggregator.served() == {1: job(7)}
 
 
-def test_settings_that_are_no_job(board, aggregator):
-    """Whatever has written them."""
+def test_settings_of_no_valid_job(board, aggregator):
     settings, *_ = registers.job_registers(1)
     board.words[settings.offset] = settings.encode(number=7, workers=0)
     board.running = 0b10
@@ -89,7 +88,7 @@ def test_settings_that_are_no_job(board, aggregator):
         aggregator.served()
 
 
-def test_a_port_that_is_not_there(board, aggregator):
+def test_a_missing_port(board, aggregator):
     with pytest.raises(P4sgdError, match="job 7 cannot begin: it needs port 2 of the aggregator, which has 2"):
         aggregator.begin(0, job(7, port=2), 1)
     assert board.running == 0
@@ -115,7 +114,7 @@ def test_slots_that_do_not_become_fresh(board, aggregator):
     assert aggregator.served() == {}
 
 
-def test_a_slot_that_is_not_shown(board, aggregator):
+def test_a_slot_that_is_never_shown(board, aggregator):
     assert aggregator.read_slots(0, range(3))[2].round == 7
     board.sticks = True
     with pytest.raises(P4sgdError, match="the aggregator does not show slot 3 of place 0"):

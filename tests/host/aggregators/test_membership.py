@@ -1,4 +1,4 @@
-"""Jobs of workers that join in any order, at an aggregator."""
+"""Jobs of workers that join in any order."""
 
 import pytest
 
@@ -10,9 +10,9 @@ from p4sgd.hw.spec.register_map import RegisterClient
 
 
 class Switch:
-    """Refuses what an aggregator does; ``began`` are its jobs with their first rounds, by place.
+    """A controller that refuses what an aggregator refuses. ``began`` has (job, first round) by place.
 
-    ``before_begin`` happens when somebody has looked at what is served and is about to begin a job.
+    Functions in ``before_begin`` are called between a program's reading of the jobs and its beginning of one.
     """
 
     slots, jobs = 4, 2
@@ -62,7 +62,7 @@ class Cluster:
 
     @property
     def served(self):
-        """Ports in the order of shards, and first round, of each job that is served."""
+        """Ports in the order of shards, and first round, of each served job."""
         found = {}
         for job, first_round in self.switch.began.values():
             assert [member.mac for member in job.members] == [0x02_0000_0100 + member.port for member in job.members]
@@ -84,7 +84,7 @@ def test_a_job_is_served_when_all_its_workers_are_there():
     assert cluster.switch.mac == 0
 
 
-def test_two_jobs_join_by_turns():
+def test_workers_of_two_jobs_join_in_turn():
     cluster = Cluster()
     for port, number, shard in ((0, 5, 0), (2, 6, 1), (3, 6, 0), (1, 5, 1)):
         cluster.join(port, number, shard)
@@ -102,7 +102,7 @@ def test_the_next_job_of_the_same_workers(number):
     for round_ in (1, 2, 3):
         cluster.join(1, number, 0, first_round=round_)
         assert cluster.served == {6: ([2, 3], 1)}, "a job without a worker is over"
-        cluster.join(1, number, 0, first_round=round_)  # once more, before the job is whole
+        cluster.join(1, number, 0, first_round=round_)  # once more, before the job is complete
         cluster.join(0, number, 1, first_round=round_)
         assert cluster.served == {6: ([2, 3], 1), number: ([1, 0], round_)}
 
@@ -113,7 +113,7 @@ def test_workers_change_jobs():
         cluster.join(port, 1, port, workers=4)
     cluster.join(3, 2, 0)
     assert cluster.served == {}
-    cluster.join(3, 3, 0, workers=1)  # which ends a job that was not whole
+    cluster.join(3, 3, 0, workers=1)  # which ends an incomplete job
     assert cluster.served == {3: ([3], 1)}
     cluster.join(0, 2, 0)
     cluster.join(1, 2, 1)
@@ -154,7 +154,7 @@ def test_the_address_stays_while_others_are_served():
 
 
 @pytest.mark.parametrize("left", [(0, 3), (1, 2)], ids=["other number of workers", "same shard"])
-def test_what_is_left_of_a_job_that_never_became_whole(left):
+def test_an_incomplete_job_is_forgotten(left):
     shard, workers = left
     cluster = Cluster()
     cluster.join(0, 5, shard, workers=workers)
@@ -193,7 +193,7 @@ def test_workers_behind_one_port():
     assert cluster.together(2) == {0, 1, 2}
 
 
-def test_two_workers_that_say_they_are_the_same_shard():
+def test_two_joins_as_the_same_shard():
     cluster = Cluster()
     cluster.join(0, 5, 1)
     cluster.join(1, 5, 1)
@@ -213,7 +213,7 @@ def test_jobs_of_another_program_are_left_alone():
     assert second.served == {1: ([0], 1)}
 
 
-def test_what_another_program_has_left_of_a_worker_ends():
+def test_a_job_left_by_another_program_ends_when_its_worker_joins():
     first = Cluster()
     first.join(0, 1, 0)
     first.join(1, 1, 1)
@@ -224,7 +224,7 @@ def test_what_another_program_has_left_of_a_worker_ends():
     assert second.served == {1: ([1, 0], 1)}
 
 
-def test_a_place_that_another_program_takes_meanwhile():
+def test_a_place_that_another_program_has_taken():
     first = Cluster()
     second = Cluster(first.switch)
     first.join(0, 1, 0)
@@ -252,7 +252,7 @@ def test_a_number_that_another_program_takes_at_the_same_time(monkeypatch, place
     assert first.served == {1: ([2], 1)}
 
 
-def test_a_refusal_for_another_reason_is_told():
+def test_other_refusals_are_raised():
     def refuse():
         raise P4sgdError("no such port")
 

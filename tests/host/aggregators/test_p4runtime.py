@@ -1,4 +1,4 @@
-"""The controller of BMv2 against a P4Runtime server in front of the interpreted program."""
+"""The controller of BMv2, on a P4Runtime server with the interpreted program."""
 
 import contextlib
 import random
@@ -76,7 +76,7 @@ def test_sizes_are_those_of_the_program(controller):
     assert (controller.slots, controller.jobs) == (256, 2)
 
 
-def test_a_job_is_served_as_it_was_told(server, controller):
+def test_serving_jobs(server, controller):
     assert controller.served() == {}
     jobs = {0: job_of(7, 3), 1: job_of(8, 31, ports=(4,))}
     for place, job in jobs.items():
@@ -95,7 +95,7 @@ def test_a_job_is_served_as_it_was_told(server, controller):
 
 
 def test_the_address_stays_while_jobs_are_served(server, controller):
-    """Workers that know the old one would be heard no more."""
+    """Workers of these jobs would not be heard any more."""
     controller.begin(0, job_of(1, 2), 0)
     controller.set_mac(MAC)
     with pytest.raises(P4sgdError, match=r"02:50:34:53:47:ff.*02:50:34:53:47:fe"):
@@ -118,8 +118,8 @@ def test_slots_are_fresh_in_every_job(server, controller):
         assert controller.read_slots(0, range(1, 3)) == [SlotView(5, 0b11, 0b10), SlotView(4, 0, 0)]
 
 
-def test_generations_are_new_in_whatever_order_jobs_begin_and_end(server, controller):
-    """Whichever places and numbers they have, past the largest one too."""
+def test_generations_are_new_in_any_order_of_jobs(server, controller):
+    """For all places and numbers, and past the largest generation."""
     rng = random.Random(SEED)
     server.program.tables["jobs"].entries[(200,)] = ("retire", [65530])
     given = [65530]
@@ -139,7 +139,7 @@ def test_generations_are_new_in_whatever_order_jobs_begin_and_end(server, contro
 
 @pytest.mark.parametrize("first", [1, 20_000, 40_000, 65_535])
 def test_the_last_generation_is_known_while_a_job_lasts(first):
-    """For 32,767 jobs: the figure of hw/switch/README.md."""
+    """For 32,767 jobs, as hw/switch/README.md says."""
     lasts = entries.serve_entry(0, job_of(1, 1), 0, first)
     generation = first
     for _ in range(32_767):
@@ -148,13 +148,13 @@ def test_the_last_generation_is_known_while_a_job_lasts(first):
         assert _newest([lasts, last]) == _newest([last, lasts]) == generation
 
 
-def test_a_job_is_never_served_by_half(server, controller):
-    """However many updates have been made when a call ends early; and the next call puts it right."""
+def test_jobs_are_served_completely_or_not_at_all(server, controller):
+    """Whichever update a call is interrupted after; the next call repairs the tables."""
     old, new = job_of(1, 2, ports=(9,)), job_of(2, 3)
     tables = server.program.tables
 
     def served_whole():
-        """Numbers of the jobs that are served, all of which are whole."""
+        """Numbers of the served jobs, which must be complete."""
         found = {key[0]: values for key, (name, values) in tables["jobs"].entries.items() if name == "serve"}
         for number, (place, *_) in found.items():
             job = {1: old, 2: new}[number]
@@ -215,7 +215,7 @@ def test_a_place_that_two_programs_found_free_is_given_to_one(server, controller
         assert other.served() == {0: job_of(1, 2)}
 
 
-def test_what_is_left_of_jobs_that_never_began_is_removed(server, controller):
+def test_entries_of_jobs_that_never_began_are_removed(server, controller):
     def cut():
         if any(key[0] == 5 for key in server.program.tables["members"].entries):
             raise RefusedError(13, "the connection is cut")
@@ -231,7 +231,7 @@ def test_what_is_left_of_jobs_that_never_began_is_removed(server, controller):
 
 @pytest.fixture
 def while_read(monkeypatch, controller):
-    """What happens while the jobs are read, one after the other."""
+    """Jobs begin and end while they are read."""
     happens, read = [], controller.read_entries
 
     def reading(table):
@@ -244,7 +244,7 @@ def while_read(monkeypatch, controller):
     return happens
 
 
-def test_jobs_are_read_as_they_are_at_one_moment(server, controller, while_read):
+def test_jobs_are_read_consistently(server, controller, while_read):
     with contextlib.closing(P4RuntimeController(server.address)) as other:
         other.begin(0, job_of(1, 3), 0)
         while_read += [lambda: other.begin(1, job_of(2, 2), 0), lambda: other.end(0)]
@@ -264,7 +264,7 @@ def test_a_job_that_lacks_workers(server, controller):
         controller.served()
 
 
-def test_an_echo_of_an_earlier_look_does_not_count(server, controller):
+def test_echoes_of_an_earlier_reading_are_ignored(server, controller):
     job = job_of(1, 2)
     controller.begin(0, job, 5)
     assert controller.read_slots(0, range(2)) == [SlotView(4, 0, 0)] * 2
@@ -274,7 +274,7 @@ def test_an_echo_of_an_earlier_look_does_not_count(server, controller):
     assert not server.late
 
 
-def test_all_slots_are_seen_though_probes_are_lost(server, controller, monkeypatch):
+def test_all_slots_are_read_despite_lost_probes(server, controller, monkeypatch):
     monkeypatch.setattr("p4sgd.host.aggregators.p4runtime._PROBE_S", 0.2)
     job = job_of(1, 2)
     controller.begin(1, job, 0)
@@ -285,7 +285,7 @@ def test_all_slots_are_seen_though_probes_are_lost(server, controller, monkeypat
     assert controller.read_slots(1, range(256)) == [expected.get(slot, SlotView(65535, 0, 0)) for slot in range(256)]
 
 
-def test_a_place_without_a_job_cannot_be_looked_at(controller):
+def test_a_place_without_a_job_has_no_slots(controller):
     with pytest.raises(P4sgdError, match="no job"):
         controller.read_slots(0, range(1))
 
@@ -318,7 +318,7 @@ def test_counters(server, controller):
     assert "DROPPED_ETHERTYPE" not in counted
 
 
-def test_several_see_to_a_switch_in_turn(server, controller):
+def test_several_clients_use_a_switch_in_turn(server, controller):
     with contextlib.closing(P4RuntimeController(server.address)) as other:
         controller.begin(0, job_of(1, 2), 0)
         other.begin(1, job_of(2, 2), 0)
@@ -328,14 +328,14 @@ def test_several_see_to_a_switch_in_turn(server, controller):
 
 @pytest.fixture
 def other(server, monkeypatch):
-    """Another program; contests for the right to write are short."""
+    """Another client. Competitions for the right to write are short."""
     monkeypatch.setattr("p4sgd.host.aggregators.p4runtime._LONGEST_PAUSE_S", 0.01)
     with contextlib.closing(P4RuntimeController(server.address)) as opened:
         yield opened
 
 
 def test_a_job_begins_though_another_program_takes_the_right_to_write(server, controller, other):
-    """After however many updates; what has been written by then is put right."""
+    """After any number of updates, which are then repaired."""
     controller.set_mac(MAC)
     for at in range(1, 20):
         updates = []
@@ -370,7 +370,7 @@ def test_slots_are_seen_though_another_program_takes_the_right_to_write(server, 
     assert len(packets) > 256
 
 
-def test_one_that_never_gets_the_right_to_write_is_told(controller, other, monkeypatch):
+def test_a_client_that_never_becomes_primary(controller, other, monkeypatch):
     monkeypatch.setattr("p4sgd.host.aggregators.p4runtime._CONTEST_S", 0.1)
     become_primary = controller._become_primary
 
@@ -395,7 +395,7 @@ def test_other_programs_and_none(program):
         server.stop()
 
 
-def test_nobody_there(server, tmp_path):
+def test_no_server(server, tmp_path):
     server.stop()
     with contextlib.closing(P4RuntimeController(server.address)) as controller:
         with pytest.raises(P4sgdError, match=f"{server.address} cannot be reached"):
@@ -404,7 +404,7 @@ def test_nobody_there(server, tmp_path):
             controller.deploy(BuiltProgram(b"", p4info_file(tmp_path, server)))
 
 
-def test_without_a_cpu_port_slots_cannot_be_seen(program, monkeypatch):
+def test_without_a_cpu_port(program, monkeypatch):
     monkeypatch.setattr("p4sgd.host.aggregators.p4runtime._PROBE_S", 0.02)
     server = P4RuntimeServer(program, has_cpu_port=False)
     with contextlib.closing(P4RuntimeController(server.address)) as controller:
@@ -435,7 +435,7 @@ def other_frame(destination):
 
 
 def test_forwarding_other_traffic(server, controller):
-    """Stations and ports are those that were told last; a station that is known is not written again."""
+    """The last setting is in force. Known stations are not written again."""
 
     def ports_of(destination, port):
         left = server.forward(other_frame(destination), port)

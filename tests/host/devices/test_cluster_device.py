@@ -1,4 +1,4 @@
-"""Workers that the device `cluster` does not take."""
+"""Workers that the device `cluster` refuses."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ TINY = WorkerConfig.tiny()
 
 @pytest.mark.parametrize("asked_for", [False, True])
 def test_workers_with_packets_in_udp_are_refused(tmp_path, asked_for):
-    """They would need MAC addresses that no session tells them."""
+    """They would need MAC addresses that a session does not write."""
     config = dataclasses.replace(TINY, udp=True)
     control = f"unix:{tmp_path / 'worker'}"
     cluster = Cluster(AggregatorAddress("socket", f"unix:{tmp_path / 'none'}"), (WorkerAddress(control, 0),))

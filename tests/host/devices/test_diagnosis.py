@@ -34,7 +34,7 @@ def pair():
 
 
 def send(device, type_, *workers, slot=SLOT, round_=ROUND):
-    """Have the aggregator get and take packets of workers about a slot."""
+    """Have the aggregator receive and accept packets of workers."""
     count = len(device.workers)
     for worker in workers:
         local = client_of(device.workers[worker]).read_pair(registers.LOCAL_MAC)
@@ -53,7 +53,7 @@ def send_ack(device, *workers, **where):
 
 
 def give_up(device, *workers, slot=SLOT, round_=ROUND, partial=True):
-    """Let workers give up that waited for sums, or else for CLEAR, as the hardware does: with a probe."""
+    """Make workers give up waiting for FULL, or else for CLEAR. As in hardware, they send a probe."""
     for worker in workers:
         device.workers[worker].words[registers.GIVEN_UP.offset] = registers.GIVEN_UP.encode(
             slot=slot, partial=int(partial), given_up=1, round=round_ % (1 << 16)
@@ -85,14 +85,14 @@ def test_losses_do_not_hide_who_is_missing(device, way, lost):
     assert explain(device) == f"worker 2 no longer answers: worker 0, 1 waited for it in vain {PLACE}"
 
 
-def test_a_worker_that_nobody_hears_is_missing_to_the_others(device):
+def test_a_silent_worker_is_missing(device):
     send_partial(device, 0, 1)
     device.up = lambda worker, frame: None if worker == 2 else frame
     give_up(device, 0, 1, 2)
     assert explain(device) == f"worker 2 no longer answers: worker 0, 1 waited for it in vain {PLACE}"
 
 
-def test_silence(device):
+def test_an_aggregator_that_does_not_answer(device):
     device.down = lambda worker, echo: None
     give_up(device, 1, 2)
     said = explain(device)
@@ -100,7 +100,7 @@ def test_silence(device):
     assert said.endswith(f" {PLACE}")
 
 
-def test_losses_do_not_hide_what_the_aggregator_drops(device):
+def test_losses_do_not_hide_drops(device):
     device.network.model.end(0)
     device.up = lose(3, 1)
     give_up(device, 1)
@@ -119,7 +119,7 @@ def test_an_aggregator_of_another_version_drops_all_but_probes():
     ("ahead", "partial"), [(-9, True), (-2, True), (1, True), (2, True), (-9, False), (-1, False), (2, False)]
 )
 def test_another_round(pair, ahead, partial):
-    """Ahead of the worker or behind it, as no round of its job can be."""
+    """Further ahead of the worker, or behind it, than possible."""
     there = ROUND + ahead
     join(pair, there)
     send_partial(pair, 0, 1, round_=there)
@@ -140,7 +140,7 @@ def test_a_worker_that_was_late(pair):
 
 
 def test_who_was_late_of_many():
-    """One was heard only when the sums were there."""
+    """One worker is answered only when the sums are complete."""
     device = join(NetworkedDevice(WorkerConfig.tiny(), 4))
     send_partial(device, 0, 2, 3)
     give_up(device, 0, 2)
@@ -151,7 +151,7 @@ def test_who_was_late_of_many():
     assert explain(device).startswith(f"worker 1 was late: worker 0, 2 had given up when its PARTIAL came {PLACE}; ")
 
 
-def test_a_worker_that_is_gone_explains_more_than_one_that_was_late(device):
+def test_a_missing_worker_takes_precedence_over_a_late_one(device):
     send_partial(device, 0)
     give_up(device, 0)
     send_partial(device, 1)
@@ -161,7 +161,7 @@ def test_a_worker_that_is_gone_explains_more_than_one_that_was_late(device):
 
 @pytest.mark.parametrize("partial", [True, False])
 def test_workers_that_waited_for_each_other(pair, partial):
-    """In different slots: it is not known who was late."""
+    """In different slots, so it is unknown who was late."""
     send_partial(pair, 0)
     give_up(pair, 0)
     if partial:
@@ -193,7 +193,7 @@ def test_an_ack_that_never_came(pair):
     assert explain(pair) == f"no ACK of worker 0 {PLACE} {LOST_UP}"
 
 
-def test_what_never_came_of_several_is_told_of_those_alike(pair):
+def test_lost_packets_are_reported_of_one_slot_and_round(pair):
     send_partial(pair, 1)
     give_up(pair, 0)
     give_up(pair, 1, slot=3)
@@ -201,8 +201,8 @@ def test_what_never_came_of_several_is_told_of_those_alike(pair):
 
 
 @pytest.mark.parametrize("fresh", [True, False])
-def test_a_round_of_which_no_partial_came(pair, fresh):
-    """Whether the slot is fresh or still in the round before, which is over."""
+def test_a_round_without_any_partial(pair, fresh):
+    """The slot is fresh, or still in the previous round, which is complete."""
     if not fresh:
         join(pair, ROUND - 1)
         send_partial(pair, 0, 1, round_=ROUND - 1)
@@ -211,13 +211,13 @@ def test_a_round_of_which_no_partial_came(pair, fresh):
     assert explain(pair) == f"no PARTIAL of worker 0, 1 {PLACE} {LOST_UP}"
 
 
-def test_a_link_that_is_known_to_lose_explains_more_than_who_is_missing(pair):
+def test_a_lossy_link_takes_precedence_over_missing_workers(pair):
     give_up(pair, 0)
     assert explain(pair) == f"no PARTIAL of worker 0 {PLACE} {LOST_UP}"
 
 
-def test_sums_that_are_there_when_it_is_too_late(pair):
-    """The last PARTIAL came after the other worker had given up, and before it was heard again."""
+def test_sums_that_are_complete_too_late(pair):
+    """The last PARTIAL came after the other worker had given up, and before its second probe."""
     send_partial(pair, 0)
     pair.up = lose(1, 0)
     give_up(pair, 0)
@@ -231,8 +231,8 @@ def test_sums_that_are_there_when_it_is_too_late(pair):
 
 
 @pytest.mark.parametrize("gone_on", [False, True])
-def test_a_clear_that_is_there_when_it_is_too_late(pair, gone_on):
-    """The other has all and may even have begun the next round, in which it waits."""
+def test_acknowledgements_that_are_complete_too_late(pair, gone_on):
+    """The other worker has everything, and may have begun the next round."""
     send_partial(pair, 0, 1)
     send_ack(pair, 0, 1)
     if gone_on:
@@ -246,6 +246,6 @@ def test_a_clear_that_is_there_when_it_is_too_late(pair, gone_on):
     )
 
 
-def test_workers_that_do_not_know_any_more(pair):
-    """Another program had them join anew meanwhile."""
+def test_workers_that_have_forgotten_why(pair):
+    """Another program has made them join again meanwhile."""
     assert explain(pair).startswith("a worker gave up waiting for the network, ")

@@ -1,4 +1,4 @@
-"""Workers of several ranks that join a job at one aggregator."""
+"""Joins of workers in several ranks."""
 
 import pytest
 from support.ranks import run_ranks
@@ -12,7 +12,7 @@ RANKS = 3
 
 
 class Refusing:
-    """Refuses the last worker."""
+    """A `Membership` that refuses the last worker."""
 
     def __init__(self):
         self.joined = []
@@ -24,7 +24,7 @@ class Refusing:
 
 
 def test_a_refusal_reaches_all_ranks():
-    """So that all take the next number; only the first of them talks to the aggregator."""
+    """All ranks must then take the next number. Only the first controls the aggregator."""
     membership = Refusing()
 
     def join(ranks):

@@ -100,15 +100,15 @@ def test_join(device):
 
 
 def test_settings_of_the_network_change_only_between_runs(device):
-    """A limit of resends that is lowered in a run would not hold for packets that were sent again more often."""
+    """A lower limit of resends would not stop packets that have already exceeded it."""
     device.workers[1].words[registers.CTRL.offset] = registers.CTRL.encode(idle=0)
     with pytest.raises(P4sgdError, match="worker 1 is busy"):
         Session(device, NetworkSettings(resends=1))
     assert not any(worker.writes for worker in device.workers)
 
 
-def test_a_number_that_somebody_takes_at_the_same_time(device):
-    """The aggregator refuses it when the last worker is about to join."""
+def test_a_number_that_another_program_takes_first(device):
+    """The aggregator refuses the number when the last worker is about to join."""
     worker, refused = device.workers[1], []
     write = worker.write_register
 
@@ -128,7 +128,7 @@ def test_a_number_that_somebody_takes_at_the_same_time(device):
 
 
 def test_two_trainings_behind_one_port(tmp_path):
-    """Neither takes the other's job for one that was left of its workers: each has its place."""
+    """Neither takes the other's job for one left behind by its own workers."""
     switch = Aggregator(4, jobs=2)
     controller = SimpleNamespace(
         jobs=2, begin=switch.begin, end=switch.end, served=lambda: dict(switch.jobs), set_mac=lambda mac: None
@@ -163,7 +163,7 @@ def test_two_trainings_behind_one_port(tmp_path):
         ({"aggregator_mac": 1 << 40}, "aggregator_mac must be the address of a single host, not 0x010000000000"),
     ],
 )
-def test_what_a_worker_cannot_be_told(options, message):
+def test_network_settings_out_of_range(options, message):
     with pytest.raises(UserError, match=message):
         NetworkSettings(**options)
 
@@ -177,7 +177,7 @@ def test_the_longest_wait():
     ("options", "seconds"),
     [({}, 0), ({"slack_s": 0.02}, 0.02), ({"slack_s": 0.02, "resend_cycles": 10_000_000, "doublings": 0}, 0.04)],
 )
-def test_how_long_an_echo_may_take(options, seconds):
+def test_time_to_wait_for_an_echo(options, seconds):
     assert NetworkSettings(**options).echo_s == pytest.approx(seconds)
 
 
@@ -191,8 +191,8 @@ def test_every_session_is_another_job(device):
         assert [join["job"] for join in worker.written("JOB")] == [254, 255, 0, 1]
 
 
-def test_a_number_that_any_worker_had_is_passed_over(device):
-    """Its late packets would count in the next job."""
+def test_numbers_of_earlier_jobs_are_skipped(device):
+    """Late packets of an earlier job would count in the next one."""
     for worker, last in zip(device.workers, (255, 0), strict=True):
         worker.write_register(registers.JOB.offset, registers.JOB.encode(job=last))
         worker.writes.clear()
@@ -200,8 +200,8 @@ def test_a_number_that_any_worker_had_is_passed_over(device):
     assert [worker.written("JOB")[-1]["job"] for worker in device.workers] == [1, 1]
 
 
-def test_a_number_that_is_given_is_that_of_the_first_job_alone(device):
-    """What is late of a run that did not end well would count in the next."""
+def test_a_given_number_is_used_for_the_first_job_only(device):
+    """Late packets of a failed run would count in the next one."""
     session = Session(device, NetworkSettings(job=9))
     device.on_run = lambda device: setattr(device.workers[0], "status", 1 << registers.STATUS["memory_error"].low)
     with pytest.raises(P4sgdError, match="memory error"):
@@ -211,7 +211,7 @@ def test_a_number_that_is_given_is_that_of_the_first_job_alone(device):
     assert [join["job"] for join in device.workers[0].written("JOB")] == [9, 10]
 
 
-def test_a_number_under_which_the_aggregator_serves_others_is_passed_over(device):
+def test_numbers_that_the_aggregator_serves_are_skipped(device):
     class Aggregator:
         def served(self):
             return {place: Job(number, (Member(5, 3),), 1 << 40, 8) for place, number in enumerate((255, 0, 2, 254))}
@@ -321,8 +321,8 @@ def test_a_memory_error_voids_the_run(device, images):
 
 
 @pytest.mark.parametrize("flag", ["aborted", "not_joined", "refused"])
-def test_a_run_that_was_none_is_not_taken_for_one(device, images, flag):
-    """Another program at the same worker may have it so."""
+def test_a_run_that_another_program_has_ended(device, images, flag):
+    """Another program may have used the worker."""
     session = Session(device)
     session.upload(images)
     joins = len(device.workers[0].written("JOIN"))
@@ -334,7 +334,7 @@ def test_a_run_that_was_none_is_not_taken_for_one(device, images, flag):
     assert len(device.workers[0].written("JOIN")) == joins + 1
 
 
-def test_errors_of_the_emulator_are_told(device, images):
+def test_errors_of_the_emulator_are_reported(device, images):
     session = Session(device)
     session.upload(images)
 

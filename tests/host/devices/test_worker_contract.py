@@ -1,6 +1,6 @@
-"""What holds of every worker and device: registers and memory as the contract has them, and exact weights.
+"""The contract of all workers and devices: registers, memory, and exact weights.
 
-A simulated one is in tests/system/test_rtl_identical.py, which takes long to build.
+Simulated Verilog is tested in tests/system/test_rtl_identical.py, as it takes long to build.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from p4sgd.host.xrt.board import BoardAddress
 from p4sgd.hw.spec import registers
 
 WAIT = {"timeout_s": 60, "resend_cycles": 5_000_000}
-"""For devices whose time is this machine's."""
+"""Options for devices that run in real time."""
 
 
 @contextlib.contextmanager
@@ -58,7 +58,7 @@ def worker(request, tmp_path, monkeypatch):
         yield found
 
 
-def test_it_says_what_it_is(worker):
+def test_identity_and_configuration(worker):
     places = {name: registers.worker_map(SMALL)[name].offset for name in registers.identity(SMALL)}
     assert {name: worker.read_register(offset) for name, offset in places.items()} == registers.identity(SMALL)
     assert client_of(worker).read(registers.CTRL) == {"start": 0, "done": 0, "idle": 1, "ready": 0}
@@ -124,7 +124,7 @@ def boards(tmp_path, monkeypatch, workers):
 
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("kind", [emulator, packets, boards], ids=lambda kind: kind.__name__)
-def test_weights_and_flags_are_the_golden_models(kind, workers, tmp_path, monkeypatch):
+def test_weights_and_flags_of_the_golden_model(kind, workers, tmp_path, monkeypatch):
     seed = default_seed()
     with kind(tmp_path, monkeypatch, workers) as (device, options):
         for case in range(8):

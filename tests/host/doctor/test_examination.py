@@ -26,7 +26,7 @@ def device():
 
 
 def problems(examination):
-    """Who has which problem."""
+    """The findings that have not passed."""
     return [
         (finding.worker, finding.check, finding.result.value, finding.problem)
         for finding in examination.findings
@@ -40,7 +40,7 @@ def evidence(examination, worker, check):
 
 
 def assert_only(examination, *expected):
-    """The problems are these and no others; the last of each is how it begins."""
+    """Expect these findings and no others that have not passed. The last item of each begins the problem."""
     found = problems(examination)
     assert [problem[:3] for problem in found] == [problem[:3] for problem in expected], found
     for (*_, text), (*_, begin) in zip(found, expected, strict=True):
@@ -60,8 +60,8 @@ def test_a_healthy_cluster(device):
     assert evidence(examination, 1, "weights") == {"weights": 8, "wrong": 0}
 
 
-def test_the_job_is_not_a_trivial_one(device):
-    """All weights zero would be the same after wrong sums."""
+def test_the_self_test_has_weights_other_than_zero(device):
+    """Weights of zero would be the same after wrong sums."""
     examine(device)
     client = device.workers[1]
     stored = client.read_memory(0, 4096, 32).view("<i4")
@@ -88,7 +88,7 @@ def test_the_settings_are_those_of_training(device):
     ],
     ids=["magic", "version", "configuration", "busy"],
 )
-def test_a_worker_that_is_none(device, register, word, says):
+def test_a_worker_with_another_identity(device, register, word, says):
     device.workers[1].words[register.offset] = word
     examination = examine(device)
     assert_only(examination, (1, "worker", "failed", says))
@@ -117,7 +117,7 @@ def test_a_job_of_fewer_workers(device):
     )
 
 
-def test_a_job_that_nobody_began(device):
+def test_a_job_that_was_never_begun(device):
     device.begin = lambda job: None
     examination = examine(device, NetworkSettings(job=9))
     says = "the aggregator serves no job 9"
@@ -125,7 +125,7 @@ def test_a_job_that_nobody_began(device):
 
 
 def once_joined(device, *writes):
-    """Have registers of worker 1 written when the job has begun."""
+    """Write registers of worker 1 when the job has begun."""
     begin = device.begin
 
     def begin_and_write(job):
@@ -136,7 +136,7 @@ def once_joined(device, *writes):
     device.begin = begin_and_write
 
 
-def test_two_workers_that_are_the_same_shard(device):
+def test_two_workers_of_the_same_shard(device):
     once_joined(device, (registers.JOB, registers.JOB.encode(job=1, shard=0, workers=2)))
     examination = examine(device)
     assert_only(examination, (1, "settings", "failed", "it is shard 0, and so is worker 0"))
@@ -150,7 +150,7 @@ def test_two_workers_of_the_same_address(device):
     assert_only(examine(device), (1, "settings", "failed", says))
 
 
-def test_a_worker_that_is_another_altogether(device):
+def test_a_worker_with_shard_and_address_of_another(device):
     once_joined(
         device,
         (registers.JOB, registers.JOB.encode(job=1, shard=0, workers=2)),
@@ -169,7 +169,7 @@ def test_a_worker_with_the_address_of_a_group(device):
     assert_only(examine(device), (1, "settings", "failed", says))
 
 
-def test_a_healthy_cluster_with_an_aggregator_that_cannot_be_read(device):
+def test_a_healthy_cluster_without_a_controller(device):
     device.aggregator = None
     examination = examine(device)
     assert_only(examination)
@@ -185,7 +185,7 @@ def test_a_healthy_cluster_with_an_aggregator_that_counts_no_frames(device):
     assert evidence(examination, 0, "allreduce") == {"packets": 96, "sent_again": 0}
 
 
-def test_silence_around_an_aggregator_that_cannot_be_read(device):
+def test_no_answers_without_a_controller(device):
     device.up = lambda worker, frame: None
     device.aggregator = None
     examination = examine(device)
@@ -219,7 +219,7 @@ def test_the_share_that_is_lost_on_either_way(device):
 
 @pytest.fixture
 def busy(device):
-    """The device, with another job on the aggregator: some twenty frames come whenever a worker asks."""
+    """The device with another job at the aggregator, which receives some twenty frames with every probe."""
     own = device.probe
     model = device.network.model
 
@@ -264,11 +264,11 @@ def test_a_link_that_loses_nearly_all(device):
 
 
 def test_packets_that_are_sent_again(device):
-    device.resent = [0, 1]  # of its two in each run: the other was answered to all
+    device.resent = [0, 1]  # one of two packets in each run: the other was answered by multicast
     assert_only(examine(device), (1, "allreduce", "warning", "it sent 48 of 144 packets again"))
 
 
-def test_a_worker_that_gets_nothing_of_what_is_sent_to_all(device):
+def test_a_worker_that_receives_no_multicast(device):
     device.resent = [1, 2]
     examination = examine(device)
     assert_only(examination, (1, "allreduce", "failed", "it receives no multicast frames"))
@@ -283,7 +283,7 @@ def test_workers_that_do_not_wait_for_answers(device):
     assert evidence(examination, 1, "allreduce")["sent_again"] == 0, "they were made to wait"
 
 
-def test_haste_does_not_hide_a_worker_that_is_not_in_the_group(device):
+def test_early_resends_do_not_hide_a_worker_outside_the_group(device):
     device.resent = [1, 2]
     examination = examine(device, NetworkSettings(resend_cycles=40))
     assert [problem[:3] for problem in problems(examination)] == [
@@ -316,14 +316,14 @@ def test_a_run_that_fails(device):
     [NetworkOptions(doublings=9), NetworkOptions(200, doublings=15), NetworkOptions(8_000_000, doublings=0)],
     ids=["doublings", "most doublings", "longest wait"],
 )
-def test_any_patience_that_a_cluster_file_may_have(device, options):
+def test_network_options_of_a_cluster_file(device, options):
     device.network_settings = network_settings(Cluster(AggregatorAddress("socket", "unix:a"), (), options))
     assert_only(examine(device))
     resend_cycles = client_of(device.workers[0]).read(registers.RESEND_CYCLES)["value"]
     assert resend_cycles >= 5_000_000, "20 ms: longer than it takes to start the workers"
 
 
-def test_no_worker_is_told_to_wait_for_longer_while_it_is_in_a_job(device):
+def test_resend_cycles_are_written_before_a_join_only(device):
     written = []
 
     def note(write):

@@ -1,4 +1,4 @@
-"""A worker on a board: memory that grows and moves, what others left, and all that can go wrong with a board."""
+"""A worker on a board: growing banks, runs left by other programs, and errors of boards."""
 
 import atexit
 import contextlib
@@ -58,7 +58,7 @@ def on_board(machine, pair):
 
 
 def begin_run_without_end(machine, worker):
-    """Start a run for which the aggregator lacks the others."""
+    """Start a run that waits for the other workers."""
     job = random_job(SMALL, 2, seed=1)
     worker_clients = configure([worker], job, aggregator_mac=5, resend_cycles=5_000_000)
     start(worker_clients, job)
@@ -91,15 +91,15 @@ def test_a_carry_goes_to_the_high_word(machine, worker):
     assert on_board(machine, registers.lines_address(1, 0)) == held.address + (1 << 32) - PAGE
 
 
-def test_a_bank_that_grows_keeps_what_is_there_and_is_found_again(machine, worker):
+def test_a_growing_bank_keeps_its_content(machine, worker):
     client = client_of(worker)
     client.write_pair(registers.lines_address(1, 0), 0)
     client.write_pair(registers.model_address(1), 3 * PAGE)
     worker.write_memory(2, 0, data(100))
     (before,) = machine.boards[0].channels[3].allocations
-    worker.write_memory(1, 0, data(7))  # a neighbour that is in the way, in its own channel
-    machine.boards[0].channels[3].allocate(PAGE)  # somebody else's
-    before.data[50:60] = 77  # written by the board
+    worker.write_memory(1, 0, data(7))  # the next bank, in a channel of its own
+    machine.boards[0].channels[3].allocate(PAGE)  # of another program
+    before.data[50:60] = 77  # written by a run
     worker.write_memory(2, 60_000, data(1000, 1))
     after = machine.boards[0].channels[3].allocations[-1]
     assert after.address != before.address
@@ -113,7 +113,7 @@ def test_a_bank_that_grows_keeps_what_is_there_and_is_found_again(machine, worke
 
 
 def test_there_is_room_for_weights_before_a_run_that_stores_them(machine, worker):
-    """A run writes where nobody has written before: beyond its buffer would be others' memory."""
+    """A run stores weights that the host never wrote. Beyond the buffer it would overwrite others' memory."""
     job = random_job(SMALL, 2, seed=1)
     (client,) = configure([worker], job, aggregator_mac=5, resend_cycles=5_000_000)
     client.write_pair(registers.model_address(0), 50 * PAGE)
@@ -125,7 +125,7 @@ def test_there_is_room_for_weights_before_a_run_that_stores_them(machine, worker
 
 
 def test_weights_after_lines_move_nothing(machine, worker):
-    """A session writes lines first, then says where weights are to be."""
+    """A session writes lines first, and the address of weights after that."""
     worker.write_memory(0, 0, data(3 * PAGE + 5))
     client_of(worker).write_pair(registers.model_address(0), 4 * PAGE)
     allocated = machine.calls.count("xrtBOAlloc")
@@ -133,14 +133,14 @@ def test_weights_after_lines_move_nothing(machine, worker):
     assert machine.calls.count("xrtBOAlloc") == allocated == 1
 
 
-def test_more_than_there_is_room_for(machine, worker):
+def test_a_full_memory(machine, worker):
     with pytest.raises(UserError, match=rf"{WHO} has no room for 2,.* bytes in bank 1: .*; take fewer samples or more"):
         worker.write_memory(1, 0, data(2 << 20))
     worker.write_memory(1, 0, data(1 << 19))
     assert worker.read_memory(1, 0, 1 << 19).tolist() == data(1 << 19).tolist()
 
 
-def test_nothing_moves_while_it_runs(machine, worker):
+def test_no_bank_moves_during_a_run(machine, worker):
     begin_run_without_end(machine, worker)
     with pytest.raises(P4sgdError, match=f"{WHO} cannot move bank 0 while it runs"):
         worker.write_memory(0, 1 << 18, data(1))
@@ -170,7 +170,7 @@ def test_a_chunk_is_copied_while_the_board_fetches_the_one_before(machine, worke
     assert worker.read_memory(0, 0, sent.size).tolist() == sent.tolist()
 
 
-def test_a_chunk_that_fails_is_told(machine, worker, monkeypatch):
+def test_a_chunk_that_fails(machine, worker, monkeypatch):
     monkeypatch.setattr(memory, "CHUNK_BYTES", 10_000)
     worker.write_memory(0, 0, data(35_000))
     machine.on_call = lambda name, arguments: fail_at(name, arguments, offset=10_000)
@@ -187,7 +187,7 @@ def fail_at(name, arguments, offset):
 # -- runs ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_end_of_a_run_is_awaited_for_a_time(machine, worker):
+def test_waiting_for_the_end_of_a_run(machine, worker):
     begin_run_without_end(machine, worker)
     began = time.monotonic()
     assert not worker.await_end(0.05)
@@ -199,7 +199,7 @@ def test_the_end_of_a_run_is_awaited_for_a_time(machine, worker):
     assert client_of(worker).read(registers.STATUS)["aborted"]
 
 
-def test_a_wait_does_not_keep_a_core(machine, worker, monkeypatch):
+def test_waiting_does_not_occupy_a_core(machine, worker, monkeypatch):
     begin_run_without_end(machine, worker)
     sleeps, sleep = [], time.sleep
     monkeypatch.setattr(time, "sleep", lambda seconds: sleep(sleeps.append(seconds) or seconds))
@@ -209,7 +209,7 @@ def test_a_wait_does_not_keep_a_core(machine, worker, monkeypatch):
     assert sleeps[-1] == 2e-3
 
 
-def test_no_run_is_left(machine, xclbin):
+def test_closing_ends_a_run(machine, xclbin):
     worker = BoardWorker(0, BoardAddress(bdf_of(0), xclbin))
     begin_run_without_end(machine, worker)
     worker.close()
@@ -218,7 +218,7 @@ def test_no_run_is_left(machine, xclbin):
     worker.close()  # again
 
 
-def test_no_run_is_left_when_python_ends(machine, xclbin, monkeypatch):
+def test_the_end_of_python_ends_a_run(machine, xclbin, monkeypatch):
     registered = []
     monkeypatch.setattr(atexit, "register", registered.append)
     worker = BoardWorker(0, BoardAddress(bdf_of(0), xclbin))
@@ -229,7 +229,7 @@ def test_no_run_is_left_when_python_ends(machine, xclbin, monkeypatch):
     assert not machine.open_handles
 
 
-def test_what_another_program_has_left_is_ended(machine, xclbin):
+def test_a_run_left_by_another_program_is_ended(machine, xclbin):
     worker = BoardWorker(0, BoardAddress(bdf_of(0), xclbin))
     begin_run_without_end(machine, worker)
     machine.crash()
@@ -259,7 +259,7 @@ def opened(xclbin, bdf=bdf_of(0)):
     return BoardWorker(0, BoardAddress(bdf, xclbin))
 
 
-def test_a_board_that_there_is_not(machine, xclbin):
+def test_a_missing_board(machine, xclbin):
     with pytest.raises(
         UserError, match=r"xrt:0000:99:00.1 cannot be opened: .*No such device '0000:99:00.1'"
     ) as raised:
@@ -268,7 +268,7 @@ def test_a_board_that_there_is_not(machine, xclbin):
     assert not machine.open_handles
 
 
-def test_an_xclbin_that_there_is_not(machine, tmp_path):
+def test_a_missing_xclbin(machine, tmp_path):
     with pytest.raises(UserError, match=r"none.xclbin: cannot read the xclbin: No such file"):
         opened(tmp_path / "none.xclbin")
     (tmp_path / "text.xclbin").write_text("hello")
@@ -300,7 +300,7 @@ def test_a_kernel_that_xrt_does_not_open(machine, tmp_path):
     assert not machine.open_handles
 
 
-def test_what_xrt_says_of_anything_else_is_told(machine, xclbin):
+def test_other_errors_of_xrt(machine, xclbin):
     def fail(name, arguments):
         if name == "xrtPLKernelOpenExclusive":
             raise RefusedError(errno.ENODEV, "the sky falls")
@@ -373,7 +373,7 @@ def test_two_processes_at_one_board(machine, xclbin, tmp_path):
     opened(xclbin).close()
 
 
-def test_a_board_that_is_gone_is_named(machine, xclbin):
+def test_a_board_that_drops_off_the_bus(machine, xclbin):
     worker = opened(xclbin)
     worker.write_memory(0, 0, data(100))
     machine.boards[0].lost = True

@@ -1,4 +1,4 @@
-"""Ctrl-C at any call of XRT: no kernel is left running, nothing is freed under it, and the next session works."""
+"""Ctrl-C at any call of XRT: no kernel is left running, nothing is freed before it ends, and the next session works."""
 
 import contextlib
 import random
@@ -23,11 +23,11 @@ OF_HANDLES = {
     *("xrtXclbinAllocFilename", "xrtDeviceOpenByBDF", "xrtPLKernelOpenExclusive", "xrtBOAlloc"),
     *("xrtXclbinFreeHandle", "xrtDeviceClose", "xrtKernelClose", "xrtBOFree"),
 }
-"""Calls that give something, or take it back."""
+"""Calls that open or close handles."""
 
 
 class Interrupter:
-    """Counts the calls of XRT and interrupts one, before XRT has it or after."""
+    """Counts the calls of XRT, and interrupts one, before or after XRT carries it out."""
 
     def __init__(self, monkeypatch):
         self.names = []
@@ -89,12 +89,12 @@ def test_ctrl_c_anywhere(machine, cluster, monkeypatch):
     for at in sorted(points):
         for after in (False, True):
             interrupter.arm(at, after=after)
-            with contextlib.suppress(KeyboardInterrupt):  # another number of looks may be enough
+            with contextlib.suppress(KeyboardInterrupt):  # the number of polls varies, so the call may not be reached
                 train(cluster)
             name = interrupter.interrupted
             place = f"P4SGD_SEED={seed}, {'after' if after else 'before'} call {at}, {name}"
             assert not any(board.runs for board in machine.boards), place
-            if name in OF_HANDLES:  # what is lost then is given back when the program ends
+            if name in OF_HANDLES:  # a handle may get lost; the end of the program releases it
                 machine.violations = [each for each in machine.violations if each != CLOSED_EARLY]
             else:
                 assert not machine.open_handles, place
@@ -105,7 +105,7 @@ def test_ctrl_c_anywhere(machine, cluster, monkeypatch):
 
 
 def test_a_run_that_takes_too_long(machine, cluster, monkeypatch):
-    machine.ports["port1"].send = lambda frame: None  # nothing comes back to worker 1
+    machine.ports["port1"].send = lambda frame: None  # no answer reaches worker 1
     with pytest.raises(P4sgdError, match=r"worker \d(, \d)? was still running after 0.2 s"):
         train(cluster, timeout_s=0.2)
     assert not any(board.runs for board in machine.boards)

@@ -20,7 +20,7 @@ WIDE = 0x7FFF_FFFF_7FFF_FFFF
 
 @pytest.fixture(scope="module")
 def xrt():
-    """Opened once, as XRT opens its log once in a process."""
+    """XRT, loaded once, as the log can be set only once in a process."""
     if problem := library.find_problem():
         pytest.skip(f"needs XRT: {problem}")
     library.open_library.cache_clear()
@@ -43,13 +43,13 @@ def test_types_are_as_wide_as_in_the_headers(tmp_path):
     assert {name: list(map(ctypes.sizeof, types)) for name, types in library._PROTOTYPES.items()} == measured
 
 
-def test_its_words_are_told_and_not_printed(xrt, capfd):
+def test_log_messages_become_errors(xrt, capfd):
     with pytest.raises(library.XrtError, match=r"^xrtDeviceOpenByBDF: No such device 'ffff:3b:00.1'"):
         xrt.open_device("ffff:3b:00.1")
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_is_no_xclbin(xrt, tmp_path):
+def test_a_broken_xclbin(xrt, tmp_path):
     path = tmp_path / "text.xclbin"
     path.write_text("hello " * 1000)
     with pytest.raises(UserError, match=r"text.xclbin: no xclbin, or a broken one: .*Invalid xclbin"):
@@ -59,7 +59,7 @@ def test_what_is_no_xclbin(xrt, tmp_path):
     assert raised.value.number in (0, 2)
 
 
-def test_a_handle_that_there_is_not(xrt):
+def test_invalid_handles(xrt):
     for call in (
         lambda: xrt.read_register(0x1234, 0),
         lambda: xrt.write_register(0x1234, 0, 0),

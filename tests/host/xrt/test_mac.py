@@ -1,4 +1,4 @@
-"""The MAC of a board: what is none, or another, and what can be known of one whose clock rests."""
+"""The MAC of a board: unknown versions, a missing MAC, a clock that stands still, and waiting for the link."""
 
 import contextlib
 
@@ -48,7 +48,7 @@ def test_a_cage_without_a_mac(machine, address):
     assert open_mac("me", address, 1) is None
 
 
-def test_counters_of_a_mac_whose_clock_rests(machine, address):
+def test_counters_of_a_mac_without_a_clock(machine, address):
     """Its snapshot stays pending."""
     with contextlib.closing(BoardMac("me", address, 0)) as found:
         unit(machine).words[cmac.COUNTERS["RX_BAD"].offset] = 7
