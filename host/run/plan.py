@@ -205,7 +205,7 @@ def _check_distributed(device: str) -> None:
 def _open_prepared(request: TrainingRequest, ranks: Communicator) -> PreparedFolder | None:
     """The folder of prepared data that the request names as its data; ``None`` if it names something else."""
     data = request.data
-    if not data or is_builtin(data) or not Path(data).is_dir():
+    if data is None or is_builtin(data) or not Path(data).is_dir():
         return None
     if not is_prepared(data):
         raise UserError(f"{data}: is a folder, but holds no prepared data or not all: p4sgd data prepare makes it")
@@ -217,7 +217,7 @@ def _open_prepared(request: TrainingRequest, ranks: Communicator) -> PreparedFol
 
 def _read_training_data(request: TrainingRequest, ranks: Communicator, saved: Checkpoint | None) -> Dataset:
     """Read the training data; for a resumed run they must be those of the checkpoint."""
-    if not request.data:
+    if request.data is None:
         raise UserError("there are no data to train on: name a file, a built-in data set or a prepared folder")
     data = read_dataset(request.data, communicator=ranks, **request.reading)
     if request.samples is not None and request.samples < data.samples:

@@ -85,35 +85,35 @@ def test_arrays_that_are_not_finite(tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--batch", 12], "batch must be a multiple of 8, not 12: take 8 or 16"),
-        (["--batch", 0], "batch must be 8 to"),
-        (["--precision", 5, "--planes", 4], "precision must be at most the 4 stored planes, not 5"),
-        (["--precision", 9], "precision must be 1 to 8, not 9"),
-        (["--precision", 0], "precision must be 1 to 8, not 0"),
-        (["--epochs", 0], "epochs must be at least 1"),
-        (["--lr", 0], "learning rate must be more than 0"),
-        (["--lr", "nan"], "learning rate must be a finite number"),
+        (["--batch", 12], "batch .*12: .*8 or 16"),
+        (["--batch", 0], "batch .*8 to"),
+        (["--precision", 5, "--planes", 4], "precision .*4 stored planes, not 5"),
+        (["--precision", 9], "precision .*1 to 8, not 9"),
+        (["--precision", 0], "precision .*1 to 8, not 0"),
+        (["--epochs", 0], "epochs .*1"),
+        (["--lr", 0], "learning rate .*more than 0"),
+        (["--lr", "nan"], "learning rate .*finite"),
         (["--lr", 1e9], "learning rate"),
-        (["--l2", -1], "l2 must be at least 0"),
-        (["--loss", "cubic"], "there is no loss 'cubic'; there are logistic, hinge, squared"),
-        (["--device", "abacus"], "there is no device 'abacus'; there are emulator, rtl"),
-        (["--config", "huge"], "there is no configuration 'huge'; there are tiny, small, u280"),
-        (["--workers", 33], "workers must be 1 to 32"),
-        (["--workers", 0], "workers must be 1 to 32"),
-        (["--workers", 32], "too few for 32 workers: use at most 4"),
-        (["--validation-fraction", 1], "validation fraction must be below 1"),
+        (["--l2", -1], "l2 .*0, not -1"),
+        (["--loss", "cubic"], "loss 'cubic'.*logistic, hinge, squared"),
+        (["--device", "abacus"], "device 'abacus'.*emulator, rtl"),
+        (["--config", "huge"], "configuration 'huge'.*tiny, small, u280"),
+        (["--workers", 33], "workers .*1 to 32, not 33"),
+        (["--workers", 0], "workers .*1 to 32, not 0"),
+        (["--workers", 32], "32 workers: .*at most 4"),
+        (["--validation-fraction", 1], "validation fraction .*below 1"),
         (["--validation-fraction", 0.9999], "leaves"),
-        (["--positive", 7], "no sample has the label 7"),
-        (["--test", "digits"], "there are 64 features, 30 are needed"),
-        (["--test", "nowhere.csv"], "nowhere.csv: there is no such file"),
-        (["--epochs", "many"], "'many' is not a valid integer"),
-        (["--out", "/nowhere/model"], "/nowhere/model: there is no folder /nowhere"),
+        (["--positive", 7], "label 7"),
+        (["--test", "digits"], "64 features, 30"),
+        (["--test", "nowhere.csv"], "nowhere.csv: .*no such file"),
+        (["--epochs", "many"], "--epochs.*'many'.*integer"),
+        (["--out", "/nowhere/model"], "^/nowhere/model: .*no folder /nowhere$"),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
 )
 def test_bad_options(tmp_path, options, says):
     line = refused(tmp_path, "train", "breast_cancer", "--json", "--out", tmp_path / "model", *options)
-    assert says in line
+    assert re.search(says, line), line
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe"])
@@ -122,7 +122,7 @@ def test_a_model_file_that_is_no_file(tmp_path, kind):
     out = tmp_path / "model"
     out.mkdir() if kind == "folder" else os.mkfifo(out)
     line = refused(tmp_path, "train", "breast_cancer", "--epochs", 1, "--out", out)
-    assert line == f"{out}: is not a file that could be written"
+    assert line.startswith(f"{out}: is not a file")
     assert out.is_dir() if kind == "folder" else out.is_fifo()
 
 
@@ -194,7 +194,7 @@ def test_a_checkpoint_of_another_run_stays(tmp_path, words):
         done = CliRunner().invoke(main, begin)
         assert done.exit_code == 0, done.output
     line = refused(tmp_path, *words.split(), "--checkpoint", kept)
-    assert line.startswith(f"{kept}: has epoch 1 of another run: name another file for this run, or delete it")
+    assert re.match(f"{kept}: has epoch 1 of another run: .*another file", line), line
 
 
 @pytest.mark.parametrize(
@@ -235,17 +235,17 @@ def test_options_for_one_of_two_formats(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("there", "words", "says"),
     [
-        ([], ["--images", "no/where"], "no/where: there is no folder no"),
-        (["images"], ["--images", "images"], "images/worker0.p4sgd: there is no folder images"),
+        ([], ["--images", "no/where"], "no/where: .*no folder no$"),
+        (["images"], ["--images", "images"], "images/worker0.p4sgd: .*no folder images"),
         (
             ["worker1.p4sgd"],
             ["--images", ".", "--workers", "2"],
-            "worker1.p4sgd: is there already and no image file of p4sgd: choose another folder or delete it",
+            "worker1.p4sgd: is there already and no image file.*: choose another folder",
         ),
         (
             [],
             ["--images", ".", "--out", "worker0.p4sgd"],
-            "worker0.p4sgd: is written already by this command: choose another name for what it writes",
+            "worker0.p4sgd: is written already.*: choose another name",
         ),
         ([], ["--images", ".", "--workers", "33"], "workers must be 1 to 32, not 33"),
     ],
@@ -255,13 +255,13 @@ def test_images_that_cannot_be_files(tmp_path, monkeypatch, there, words, says):
     monkeypatch.chdir(tmp_path)
     for name in there:
         write(tmp_path, name, "years of work")
-    assert refused(tmp_path, "train", "breast_cancer", "--epochs", 1, *words) == says
+    assert re.match(says, line := refused(tmp_path, "train", "breast_cancer", "--epochs", 1, *words)), line
 
 
 def test_images_do_not_replace_those_of_prepared_data(tmp_path):
     write(tmp_path, "manifest.json", "{}")
     line = refused(tmp_path, "train", "breast_cancer", "--images", tmp_path)
-    assert line == f"{tmp_path}: holds prepared data, whose images must stay: choose another folder"
+    assert re.match(f"{tmp_path}: .*prepared data.*: choose another folder", line), line
 
 
 def test_a_folder_with_the_name_of_a_built_in_data_set(tmp_path, monkeypatch):
@@ -283,14 +283,14 @@ def test_a_folder_that_takes_no_files(tmp_path):
 def test_a_table_for_a_command_that_takes_no_options_file(tmp_path):
     write(tmp_path, "run.toml", "[info]\n")
     line = refused(tmp_path, "train", "breast_cancer", "--options", tmp_path / "run.toml")
-    assert "unknown table info; there are [train], " in line
+    assert re.search(r"table info\b.*\[train\], ", line), line
     assert "[info]" not in line
 
 
 def test_a_link_into_a_missing_folder(tmp_path):
     (tmp_path / "model").symlink_to("nowhere/model")
     line = refused(tmp_path, "train", "breast_cancer", "--epochs", 1, "--out", tmp_path / "model")
-    assert line == f"{tmp_path / 'model'}: there is no folder {tmp_path / 'nowhere'}"
+    assert re.match(f"{tmp_path / 'model'}: .*no folder {tmp_path / 'nowhere'}", line), line
 
 
 @pytest.mark.parametrize(
@@ -313,24 +313,25 @@ def test_a_micro_batch_that_just_fits_the_line_fifo(tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("nowhere.csv", "there is no such file; built-in data sets are breast_cancer"),
+        ("nowhere.csv", "no such file; .*breast_cancer"),
         ("/", "is a folder"),
-        ("breast_canser", "there is no such file; did you mean breast_cancer?"),
+        ("breast_canser", r"no such file; .*mean breast_cancer\?"),
         ("", "is a folder"),
-        ("a9a", "p4sgd data fetch a9a fetches the data set"),
-        ("rcv1", "p4sgd data synth rcv1 --out rcv1.npz makes one of its shape"),
-        ("digits:3 --format csv", "without --format digits:3 is a data set that comes with scikit-learn"),
+        ("a9a", "p4sgd data fetch a9a"),
+        ("rcv1", "p4sgd data synth rcv1 --out rcv1.npz"),
+        ("digits:3 --format csv", "without --format digits:3 .*scikit-learn"),
     ],
 )
 def test_no_such_data(tmp_path, words, says):
     source, *options = words.split(" ")
-    assert says in refused(tmp_path, "train", source, *options)
+    assert re.search(says, line := refused(tmp_path, "train", source, *options)), line
 
 
 def test_a_disturbance_given_twice(tmp_path):
     chances = ["--fault", "link_loss=0.1", "--fault", "link_loss=0.2"]
     line = refused(tmp_path, "simulate", "digits:3", *chances)
-    assert "link_loss is given more than once" in line
+    assert "--fault" in line
+    assert "link_loss" in line
 
 
 @pytest.fixture(scope="module")
@@ -353,7 +354,7 @@ def edited(model, path, **changes):
 def test_model_of_another_version(tmp_path, model, command):
     other = edited(model, tmp_path / "model", version="99")
     line = refused(tmp_path, command, other, "breast_cancer")
-    assert f"{other}: a model file of version 99, this p4sgd reads version" in line
+    assert re.match(rf"{other}: .*version 99, .*version \d", line), line
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
@@ -380,7 +381,7 @@ def test_data_that_do_not_suit_the_model(tmp_path, model, command):
     assert "30 are needed" in refused(tmp_path, command, model, "iris")
     write(tmp_path, "bad.csv", "1,2\n3,4,5\n")
     refused(tmp_path, command, model, tmp_path / "bad.csv")
-    assert "there is no such file" in refused(tmp_path, command, model, "nowhere.csv")
+    assert "nowhere.csv: there is no such file" in refused(tmp_path, command, model, "nowhere.csv")
 
 
 def test_labels_that_the_model_does_not_know(tmp_path, model):
@@ -418,13 +419,13 @@ def test_generate_into_a_folder_of_someone_else(tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["synth", "mnist", "--out", "x.npz"], "there is no shape 'mnist'; there are gisette, real-sim, rcv1"),
-        (["synth", "rcv1", "--out", "x.xls", "--scale", 0.01], "name the file .libsvm or .npz"),
-        (["synth", "rcv1", "--out", "x.npz", "--scale", 2], "scale must be above 0 and at most 1"),
-        (["synth", "rcv1", "--out", "/nowhere/x.npz"], "there is no folder /nowhere"),
-        (["fetch", "mnist"], "there is no data set 'mnist'; there are a9a"),
+        (["synth", "mnist", "--out", "x.npz"], "shape 'mnist'.*gisette, real-sim, rcv1"),
+        (["synth", "rcv1", "--out", "x.xls", "--scale", 0.01], r"x.xls.*\.libsvm or \.npz"),
+        (["synth", "rcv1", "--out", "x.npz", "--scale", 2], "scale .*0 .*1, not 2"),
+        (["synth", "rcv1", "--out", "/nowhere/x.npz"], "/nowhere/x.npz: .*no folder /nowhere"),
+        (["fetch", "mnist"], "data set 'mnist'.*a9a"),
     ],
 )
 def test_bad_data_commands(tmp_path, monkeypatch, words, says):
     monkeypatch.chdir(tmp_path)
-    assert says in refused(tmp_path, "data", *words)
+    assert re.search(says, line := refused(tmp_path, "data", *words)), line

@@ -1,6 +1,7 @@
 """Options from a TOML file: overridden by the command line, and never silently ignored."""
 
 import json
+import re
 
 import click
 import pytest
@@ -95,24 +96,24 @@ def test_nested_commands_have_nested_tables(tmp_path):
     [
         (
             "[train]\nbatsh = 8",
-            "[train] batsh: unknown option; there are batch, bias, data,",
+            r"\[train\] batsh: .*batch, bias, data,",
         ),
-        ("[train]\noptions = 'x'", "[train] options: unknown option"),
-        ("[train]\nbatch = 0", "[train] batch: 0 is not in the range x>=1"),
-        ("[train]\nbatch = 12.5", "[train] batch: '12.5' is not a valid integer"),
-        ("[train]\nbatch = true", "[train] batch: must be a text or a number, not True"),
-        ("[train]\nbatch = [1, 2]", "[train] batch: must be a text or a number, not [1, 2]"),
-        ("[train]\ntag = [1, 0]", "[train] tag: 0 is not in the range x>=1"),
-        ("[train]\ntag = 0", "[train] tag: 0 is not in the range x>=1"),
-        ("[train]\ntag = [[1]]", "[train] tag: must be a text or a number, not [1]"),
-        ("[train]\nbias = 'yes'", "[train] bias: must be true or false, not 'yes'"),
-        ("[train]\nloss = 'cubic'", "[train] loss: there is no loss 'cubic'; there are squared, hinge"),
-        ("[train.deep]\nx = 1", "[train] deep: unknown option"),
-        ("[trian]\nbatch = 8", "unknown table trian; there are [train], [data]"),
-        ("batch = 8", "unknown key outside a table batch"),
-        ("[train]\n[data.sinth]\n", "unknown table data.sinth; there are [data.synth]"),
-        ("train = 3", "train must be a table"),
-        ("[data.synth]\nrows = 3", "has no table [train]"),
+        ("[train]\noptions = 'x'", r"\[train\] options: unknown"),
+        ("[train]\nbatch = 0", r"\[train\] batch: 0 .*>=1"),
+        ("[train]\nbatch = 12.5", r"\[train\] batch: '12\.5' .*integer"),
+        ("[train]\nbatch = true", r"\[train\] batch: .*number, not True"),
+        ("[train]\nbatch = [1, 2]", r"\[train\] batch: .*number, not \[1, 2\]"),
+        ("[train]\ntag = [1, 0]", r"\[train\] tag: 0 .*>=1"),
+        ("[train]\ntag = 0", r"\[train\] tag: 0 .*>=1"),
+        ("[train]\ntag = [[1]]", r"\[train\] tag: .*number, not \[1\]"),
+        ("[train]\nbias = 'yes'", r"\[train\] bias: .*true or false, not 'yes'"),
+        ("[train]\nloss = 'cubic'", r"\[train\] loss: .*'cubic'.*squared, hinge"),
+        ("[train.deep]\nx = 1", r"\[train\] deep: unknown"),
+        ("[trian]\nbatch = 8", r"table trian\b.*\[train\], \[data\]"),
+        ("batch = 8", "unknown key .*batch"),
+        ("[train]\n[data.sinth]\n", r"table data\.sinth\b.*\[data\.synth\]"),
+        ("train = 3", "train .*table"),
+        ("[data.synth]\nrows = 3", r"no table \[train\]"),
         ("[train]\nbatch = = 8", "not a TOML file"),
         ("[train]\nbatch = 8\nbatch = 9", "not a TOML file"),
     ],
@@ -123,7 +124,7 @@ def test_mistakes_name_file_and_key(tmp_path, text, says):
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"p4sgd train: {tmp_path / 'run.toml'}: ")
-    assert says in line
+    assert re.search(says, line), line
 
 
 def test_a_missing_file(tmp_path):

@@ -164,25 +164,27 @@ def test_a_checkpoint_is_of_one_folder(folder, data, tmp_path):
     assert "with scaling maxabs, not auto" in run("train", tmp_path / "other", *words, status=2).stderr
     data.write_text("".join(reversed(data.read_text().splitlines(keepends=True))))
     run("data", "prepare", data, "--out", tmp_path / "third", *OPTIONS)
-    assert "values or labels that" in run("train", tmp_path / "third", *words, status=2).stderr
-    assert "the data of this checkpoint are others" in run("train", data, *words, status=2).stderr
+    assert re.search("third .*values or labels", run("train", tmp_path / "third", *words, status=2).stderr)
+    assert re.search(f"state: .*data of this checkpoint.*{data}", run("train", data, *words, status=2).stderr)
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--workers", 3], "was prepared with workers 2, not 3: choose that"),
-        (["--batch", 16], "was prepared with batch 24, not 16"),
-        (["--no-bias"], "was prepared with bias True, not False"),
-        (["--validation-fraction", 0.5], "was prepared with validation-fraction 0.0, not 0.5"),
-        (["--precision", 5], "at most the 4 stored planes"),
-        (["--loss", "squared"], "was prepared for a classification"),
-        (["--config", "small"], "was prepared for workers of 1 engines, 8 lanes"),
+        (["--workers", 3], "workers 2, not 3"),
+        (["--batch", 16], "batch 24, not 16"),
+        (["--no-bias"], "bias True, not False"),
+        (["--validation-fraction", 0.5], "validation-fraction 0.0, not 0.5"),
+        (["--precision", 5], "4 stored planes, not 5"),
+        (["--loss", "squared"], "prepared for a classification"),
+        (["--config", "small"], "1 engines, 8 lanes"),
         (["--images", "images"], "leave --images out"),
     ],
 )
 def test_what_contradicts_is_refused(folder, words, told):
-    assert told in run("train", folder, *words, status=2).stderr
+    stderr = run("train", folder, *words, status=2).stderr
+    assert told in stderr
+    assert str(folder) in stderr or "precision" in stderr
 
 
 def test_what_agrees_is_not_refused(folder):
@@ -191,10 +193,10 @@ def test_what_agrees_is_not_refused(folder):
 
 def test_other_folders_are_refused(tmp_path, data):
     (tmp_path / "empty").mkdir()
-    assert "no prepared data or not all" in run("train", tmp_path / "empty", status=2).stderr
-    assert "there is no folder" in run("data", "prepare", data, "--out", tmp_path / "a" / "b", status=2).stderr
+    assert re.search("empty: .*prepared data.*p4sgd data prepare", run("train", tmp_path / "empty", status=2).stderr)
+    assert "no folder" in run("data", "prepare", data, "--out", tmp_path / "a" / "b", status=2).stderr
     assert "is there already" in run("data", "prepare", data, "--out", tmp_path / "empty", status=2).stderr
-    assert "is no size" in run("data", "prepare", data, "--out", tmp_path / "new", "--memory", "much", status=2).stderr
+    assert "'much'" in run("data", "prepare", data, "--out", tmp_path / "new", "--memory", "much", status=2).stderr
 
 
 def test_mistakes_name_file_and_line(tmp_path):
@@ -215,7 +217,7 @@ def test_full_disk_is_told_and_gone_on_from(tmp_path, data, limit):
         assert "the disk is full" in full.stderr
         assert not (tmp_path / "made").exists()
         gone_on = (tmp_path / "made.unfinished").exists()
-        assert gone_on == ("the same command goes on from there" in full.stderr)
+        assert gone_on == ("the same command" in full.stderr)
     else:
         assert limit == 60_000
     run(*begin, tmp_path / "made", *more)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -238,10 +239,10 @@ def test_the_checkpoint_of_another_run_is_not_replaced(tmp_path):
         Case(case.options | {"loss": "squared"}, test=True),
     ]
     for other in others:
-        with pytest.raises(UserError, match=f"^{path}: has epoch 5 of another run: name another file"):
+        with pytest.raises(UserError, match=f"^{path}: has epoch 5 of another run: .*another file"):
             run(other, checkpoint=CheckpointFile(path))
     path.write_text("damaged")
-    with pytest.raises(UserError, match=f"^{path}: .*name another file for this run, or delete it"):
+    with pytest.raises(UserError, match=f"^{path}: .*another file"):
         run(case, checkpoint=CheckpointFile(path))
     path.write_bytes(before)
     run(Case(case.options | {"epochs": 2}, test=True), checkpoint=CheckpointFile(path))
@@ -297,13 +298,13 @@ def saved(tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"options": {"l2": 0.5}}, "the options of this checkpoint are others"),
-        ({"options": {"seed": 9}}, "the options of this checkpoint are others"),
+        ({"options": {"l2": 0.5}}, "options of this checkpoint"),
+        ({"options": {"seed": 9}}, "options of this checkpoint"),
         ({"config": dataclasses.replace(CONFIG, table_segments=128)}, "another configuration"),
-        ({"data": dataset(samples=90, name="short")}, "short has 90 samples of 40 features, made had 96 of 40: name"),
-        ({"data": dataset(seed=2, name="other")}, "other has values or labels that made had not: name the same"),
-        ({"test": None}, "the test data of this checkpoint are others: test, not none"),
-        ({"test": dataset(seed=8, name="t")}, "the test data .* t has values or labels that test had not"),
+        ({"data": dataset(samples=90, name="short")}, "short .*90 samples of 40 features, made .*96 of 40: name"),
+        ({"data": dataset(seed=2, name="other")}, "other .*values or labels .*made.*: name"),
+        ({"test": None}, "test data .*: test, not none"),
+        ({"test": dataset(seed=8, name="t")}, "test data .* t .*values or labels .*test"),
     ],
     ids=["l2", "seed", "configuration", "shape", "values", "no test data", "test data"],
 )
@@ -318,8 +319,8 @@ def test_another_run(saved, change, says):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"kind": "p4sgd-model"}, "not a checkpoint of p4sgd: name what --checkpoint wrote"),
-        ({"version": "7"}, "a checkpoint of version 7, this p4sgd reads version 1: train again, or use the p4sgd that"),
+        ({"kind": "p4sgd-model"}, "not a checkpoint .*--checkpoint"),
+        ({"version": "7"}, r".*version 7, .*version 1\b"),
         ({"run": "{}"}, "a damaged checkpoint"),
         ({"run": "["}, "a damaged checkpoint"),
         ({"run": "[]"}, "a damaged checkpoint"),
@@ -328,7 +329,7 @@ def test_another_run(saved, change, says):
         ({"origin": "3"}, "a damaged checkpoint"),
         ({"drop": ["weights_0"]}, "a damaged checkpoint"),
         ({"drop": ["history"]}, "a damaged checkpoint"),
-        ({"replace": {"weights_0": np.zeros(4, np.int32)}}, "a damaged checkpoint: 4 weights for 40 features"),
+        ({"replace": {"weights_0": np.zeros(4, np.int32)}}, "a damaged checkpoint: .*4 weights .*40 features"),
         ({"replace": {"best_weights": np.zeros(4, np.int32)}}, "a damaged checkpoint: the best model is of epoch"),
         ({"replace": {"history": np.frombuffer(b"{}", np.uint8)}}, "a damaged checkpoint"),
         ({"replace": {"history": np.frombuffer(b"\n", np.uint8)}}, "a damaged checkpoint"),
@@ -339,7 +340,7 @@ def test_files_that_are_none(saved, changes, says):
     rewrite(saved.path, **changes)
     with pytest.raises(UserError) as caught:
         load_checkpoint(saved.path)
-    assert str(caught.value).startswith(f"{saved.path}: {says}")
+    assert re.match(f"{re.escape(str(saved.path))}: {says}", str(caught.value))
     assert "\n" not in str(caught.value)
 
 
@@ -355,7 +356,7 @@ def test_cut_off_or_no_file(saved, tmp_path):
     load(content)
     for keep in (0, 5, 200, -1):
         saved.path.write_bytes(content[:keep])
-        with pytest.raises(UserError, match="not a checkpoint of p4sgd, or damaged: name what --checkpoint wrote"):
+        with pytest.raises(UserError, match=r"not a checkpoint .*damaged: .*--checkpoint"):
             load_checkpoint(saved.path)
-    with pytest.raises(UserError, match="cannot read the checkpoint: No such file"):
+    with pytest.raises(UserError, match=r"none: .*No such file"):
         load_checkpoint(tmp_path / "none")

@@ -90,7 +90,7 @@ def test_another_number_of_features(features):
     shared = min(features, 4)
     expected = dense[:, :shared] @ trained.coefficients[:shared] + 0.25
     assert trained.decision_function(Dataset(scipy.sparse.csr_matrix(dense), labels, "s")) == pytest.approx(expected)
-    with pytest.raises(UserError, match=f"d has {features} features, the model was trained with 4"):
+    with pytest.raises(UserError, match=f"d .*{features} features, .* 4"):
         trained.decision_function(Dataset(dense, labels, "d"))
 
 
@@ -99,9 +99,7 @@ def test_other_features_of_the_same_number():
     dense, labels = rows()
     for names in ((), ("a", "b", "c", "d")):
         assert trained.decision_function(Dataset(dense, labels, "rows", feature_names=names)).shape == (20,)
-    with pytest.raises(
-        UserError, match="rows: the features are not those that the model was trained on, in that order"
-    ):
+    with pytest.raises(UserError, match=r"rows: .*features .*order"):
         trained.decision_function(Dataset(dense, labels, "rows", feature_names=("b", "a", "c", "d")))
 
 
@@ -156,19 +154,19 @@ def test_cut_off(tmp_path, keep):
     path = tmp_path / "m.safetensors"
     save_model(model(), path)
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(UserError, match="not a model file of p4sgd, or damaged"):
+    with pytest.raises(UserError, match=r"not a model file .*damaged"):
         load_model(path)
 
 
 def test_a_text_file(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("1,2,3\n" * 100)
-    with pytest.raises(UserError, match=r"not a model file of p4sgd, or damaged: the model comes before the data$"):
+    with pytest.raises(UserError, match=r"not a model file .*damaged: .*before the data$"):
         load_model(path)
 
 
 def test_missing(tmp_path):
-    with pytest.raises(UserError, match="cannot read the model file: No such file"):
+    with pytest.raises(UserError, match=r"cannot read .*No such file"):
         load_model(tmp_path / "no.safetensors")
     with pytest.raises(UserError, match="cannot write: No such file"):
         save_model(model(), tmp_path / "no" / "m.safetensors")

@@ -325,7 +325,7 @@ def test_remarks():
     heard = []
     result = run(on_remark=heard.append, learning_rate=15.0, batch=8, precision=1, l2=1e-9)
     assert heard == list(result.remarks)
-    assert any(remark.startswith("l2 has no effect") for remark in heard)
+    assert any(remark.startswith("l2 ") for remark in heard)
     assert len(set(heard)) == len(heard)
 
 
@@ -385,10 +385,10 @@ def test_memory_is_checked_to_the_byte(workers, held_out, monkeypatch):
     session.write_weights([np.zeros(image.layout.features, np.int64) for image in prepared.images])
     needed = max(ends)
     check_memory(data, options, CONFIG, needed)
-    with pytest.raises(UserError, match=f"made needs {needed:,} bytes of a worker's memory, there are"):
+    with pytest.raises(UserError, match=f"made .*{needed:,} bytes .*memory"):
         check_memory(data, options, CONFIG, needed - 1)
 
 
 def test_another_number_of_workers():
-    with pytest.raises(P4sgdError, match="options are for 2 workers, the device has 1"):
+    with pytest.raises(P4sgdError, match="2 workers, the device has 1"):
         run(workers=2, device=open_device("emulator", CONFIG, 1))
