@@ -286,9 +286,9 @@ class _Table:
         self._known: list[str] = []
 
     def mistake(self, key: str, problem: str) -> UserError:
-        return UserError(f"{self._path}: {self._place(key)}: {problem}")
+        return UserError(f"{self._path}: {self._full_name(key)}: {problem}")
 
-    def _place(self, key: str) -> str:
+    def _full_name(self, key: str) -> str:
         return f"{self.name}.{key}" if self.name else key
 
     def has(self, key: str) -> bool:
@@ -377,12 +377,12 @@ class _Table:
 
     def table(self, key: str, *, required: bool = False) -> "_Table":
         value = self._take(
-            key, f"a table: [{self._place(key)}]", lambda value: isinstance(value, dict), required=required
+            key, f"a table: [{self._full_name(key)}]", lambda value: isinstance(value, dict), required=required
         )
-        return _Table(self._path, self._place(key), value or {})
+        return _Table(self._path, self._full_name(key), value or {})
 
     def tables(self, key: str, *, most: int | None = None, required: bool) -> list["_Table"]:
-        what = f"{'' if most is None else f'1 to {most} '}tables, each begun with [[{self._place(key)}]]"
+        what = f"{'' if most is None else f'1 to {most} '}tables, each begun with [[{self._full_name(key)}]]"
 
         def is_right(value: Any) -> bool:
             if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
@@ -390,4 +390,4 @@ class _Table:
             return most is None or 1 <= len(value) <= most
 
         value = self._take(key, what, is_right, required=required)
-        return [_Table(self._path, f"{self._place(key)}[{index}]", each) for index, each in enumerate(value or ())]
+        return [_Table(self._path, f"{self._full_name(key)}[{index}]", each) for index, each in enumerate(value or ())]

@@ -98,6 +98,41 @@ class Controller(Protocol):
         ...
 
 
+def open_controller(cluster: Cluster) -> Controller:
+    """Open the controller of a cluster's aggregator. Only what this kind of aggregator needs is imported.
+
+    Raises
+    ------
+    UserError
+        If a package that this kind needs is not installed.
+    P4sgdError
+        If the aggregator cannot be reached.
+    """
+    aggregator = cluster.aggregator
+    if aggregator.kind == "socket":
+        from p4sgd.host.aggregators.software import SoftwareAggregator
+
+        return SoftwareAggregator(ControlAddress.parse(aggregator.control))
+    opened: Controller
+    if aggregator.kind == "bmv2":
+        opened = _module("p4runtime", aggregator.kind).open_p4runtime(aggregator)
+        return opened
+    if aggregator.kind == "tofino":
+        opened = _module("bfruntime", aggregator.kind).open_bfruntime(aggregator)
+        return opened
+    from p4sgd.host.aggregators.fpga import BoardAggregator
+
+    assert aggregator.board is not None
+    return BoardAggregator(aggregator.board, rs_fec=cluster.network.rs_fec)
+
+
+def _module(name: str, kind: str) -> ModuleType:
+    try:
+        return importlib.import_module(f"p4sgd.host.aggregators.{name}")
+    except ModuleNotFoundError as error:
+        raise UserError(f"an aggregator of kind {kind} needs {error.name}, which is not installed") from None
+
+
 def why_not_readdress(known: int, wanted: int) -> str:
     """Message for an aggregator that serves jobs and is to change its address."""
     return (
@@ -215,38 +250,3 @@ def read_progress(before: dict[tuple[int, Job], tuple[WaitingSlot, ...]], contro
         seen = set(before.get((place, job), ()))
         found.append(JobProgress(place, job, under_way, tuple(slot for slot in under_way if slot in seen)))
     return found
-
-
-def open_controller(cluster: Cluster) -> Controller:
-    """Open the controller of a cluster's aggregator. Only what this kind of aggregator needs is imported.
-
-    Raises
-    ------
-    UserError
-        If a package that this kind needs is not installed.
-    P4sgdError
-        If the aggregator cannot be reached.
-    """
-    aggregator = cluster.aggregator
-    if aggregator.kind == "socket":
-        from p4sgd.host.aggregators.software import SoftwareAggregator
-
-        return SoftwareAggregator(ControlAddress.parse(aggregator.control))
-    opened: Controller
-    if aggregator.kind == "bmv2":
-        opened = _module("p4runtime", aggregator.kind).open_p4runtime(aggregator)
-        return opened
-    if aggregator.kind == "tofino":
-        opened = _module("bfruntime", aggregator.kind).open_bfruntime(aggregator)
-        return opened
-    from p4sgd.host.aggregators.fpga import BoardAggregator
-
-    assert aggregator.board is not None
-    return BoardAggregator(aggregator.board, rs_fec=cluster.network.rs_fec)
-
-
-def _module(name: str, kind: str) -> ModuleType:
-    try:
-        return importlib.import_module(f"p4sgd.host.aggregators.{name}")
-    except ModuleNotFoundError as error:
-        raise UserError(f"an aggregator of kind {kind} needs {error.name}, which is not installed") from None

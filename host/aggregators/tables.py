@@ -28,47 +28,6 @@ __all__ = [
 ]
 
 
-_COMPILED = ("p4sgd.json", "p4sgd.p4info.txtpb")
-
-
-@dataclass(frozen=True)
-class Program:
-    """A compiled P4 program.
-
-    Attributes
-    ----------
-    config
-        The compiler's output for the switch.
-    p4info
-        File with the P4Info message, which describes tables, counters and registers.
-    """
-
-    config: bytes
-    p4info: Path
-
-
-def read_program(folder: Path, target: str) -> Program:
-    """Read a program from a folder that ``p4sgd switch build`` has made.
-
-    Raises
-    ------
-    UserError
-        If the folder was not made by ``p4sgd switch build``, is for another target, or was not compiled.
-    """
-    try:
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        made_for = manifest["target"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{folder}: not made by p4sgd switch build --target {target}") from error
-    if made_for != target:
-        raise UserError(f"{folder}: the program is for {made_for}, but the switch is a {target}: build one for it")
-    missing = [name for name in _COMPILED if not (folder / name).is_file()]
-    if missing:
-        raise UserError(f"{folder}: {missing[0]} is missing: compile the program as p4sgd switch build has said")
-    program, p4info = (folder / name for name in _COMPILED)
-    return Program(program.read_bytes(), p4info)
-
-
 @dataclass(frozen=True)
 class Entry:
     """An entry of a table. Without a key, it is the table's default action."""
@@ -347,3 +306,44 @@ def _newest(noted: Iterable[Entry]) -> int:
 
 def _ports_of(bitmap: int) -> frozenset[int]:
     return frozenset(port for port in range(bitmap.bit_length()) if bitmap >> port & 1)
+
+
+_COMPILED = ("p4sgd.json", "p4sgd.p4info.txtpb")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled P4 program.
+
+    Attributes
+    ----------
+    config
+        The compiler's output for the switch.
+    p4info
+        File with the P4Info message, which describes tables, counters and registers.
+    """
+
+    config: bytes
+    p4info: Path
+
+
+def read_program(folder: Path, target: str) -> Program:
+    """Read a program from a folder that ``p4sgd switch build`` has made.
+
+    Raises
+    ------
+    UserError
+        If the folder was not made by ``p4sgd switch build``, is for another target, or was not compiled.
+    """
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        made_for = manifest["target"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{folder}: not made by p4sgd switch build --target {target}") from error
+    if made_for != target:
+        raise UserError(f"{folder}: the program is for {made_for}, but the switch is a {target}: build one for it")
+    missing = [name for name in _COMPILED if not (folder / name).is_file()]
+    if missing:
+        raise UserError(f"{folder}: {missing[0]} is missing: compile the program as p4sgd switch build has said")
+    program, p4info = (folder / name for name in _COMPILED)
+    return Program(program.read_bytes(), p4info)

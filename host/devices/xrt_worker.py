@@ -22,73 +22,6 @@ from p4sgd.hw.spec.register_map import Access, Register, RegisterClient
 __all__ = ["KERNEL", "AddressRegisters", "BoardWorker"]
 
 
-class AddressRegisters:
-    """Translates the registers that hold addresses of lines, weights and labels.
-
-    A session's addresses count from the start of a bank, the board's from the start of its memory. So the board gets
-    the written address plus that of the bank, and a read returns what was written. Each address is a pair of registers,
-    low word and high word.
-
-    Parameters
-    ----------
-    config
-        Configuration of the worker.
-    base
-        Returns the address of a bank in the board's memory.
-    write
-        Writes a register of the board: ``write(offset, word)``.
-    """
-
-    def __init__(self, config: WorkerConfig, base: Callable[[int], int], write: Callable[[int, int], None]) -> None:
-        self._base = base
-        self._write = write
-        self._models = [_offsets(registers.model_address(engine)) for engine in range(config.engines)]
-        self._bank = {_offsets(registers.LABELS_ADDRESS): config.labels_memory}
-        for engine, model in enumerate(self._models):
-            self._bank[model] = config.model_memory(engine)
-            for port in range(config.ports):
-                self._bank[_offsets(registers.lines_address(engine, port))] = engine * config.ports + port
-        self._pair = {offset: pair for pair in self._bank for offset in pair}
-        self._words = dict.fromkeys(self._pair, 0)
-
-    def __contains__(self, offset: int) -> bool:
-        return offset in self._pair
-
-    def read(self, offset: int) -> int:
-        """The word as it was written."""
-        return self._words[offset]
-
-    def write(self, offset: int, word: int) -> None:
-        """Write a word. The board gets both words of the address, as a carry may change the other one."""
-        self._words[offset] = word
-        self._write_pair(self._pair[offset])
-
-    def move(self, bank: int) -> None:
-        """Write the addresses in a bank to the board again, because the bank has moved."""
-        for pair, number in self._bank.items():
-            if number == bank:
-                self._write_pair(pair)
-
-    def model_address(self, engine: int) -> int:
-        """Address of an engine's weights in their bank."""
-        return self._value(self._models[engine])
-
-    def _value(self, pair: tuple[int, int]) -> int:
-        low, high = pair
-        return self._words[low] | self._words[high] << 32
-
-    def _write_pair(self, pair: tuple[int, int]) -> None:
-        low, high = pair
-        address = self._base(self._bank[pair]) + self._value(pair)
-        self._write(low, address & 0xFFFFFFFF)
-        self._write(high, address >> 32 & 0xFFFFFFFF)
-
-
-def _offsets(pair: tuple[Register, Register]) -> tuple[int, int]:
-    low, high = pair
-    return low.offset, high.offset
-
-
 KERNEL = "p4sgd_worker"
 """Name of the kernel. Its argument i is memory i (`WorkerConfig.memories`)."""
 
@@ -280,3 +213,70 @@ class BoardWorker:
                 "workers"
             ) from None
         self._addresses.move(bank)
+
+
+class AddressRegisters:
+    """Translates the registers that hold addresses of lines, weights and labels.
+
+    A session's addresses count from the start of a bank, the board's from the start of its memory. So the board gets
+    the written address plus that of the bank, and a read returns what was written. Each address is a pair of registers,
+    low word and high word.
+
+    Parameters
+    ----------
+    config
+        Configuration of the worker.
+    base
+        Returns the address of a bank in the board's memory.
+    write
+        Writes a register of the board: ``write(offset, word)``.
+    """
+
+    def __init__(self, config: WorkerConfig, base: Callable[[int], int], write: Callable[[int, int], None]) -> None:
+        self._base = base
+        self._write = write
+        self._models = [_offsets(registers.model_address(engine)) for engine in range(config.engines)]
+        self._bank = {_offsets(registers.LABELS_ADDRESS): config.labels_memory}
+        for engine, model in enumerate(self._models):
+            self._bank[model] = config.model_memory(engine)
+            for port in range(config.ports):
+                self._bank[_offsets(registers.lines_address(engine, port))] = engine * config.ports + port
+        self._pair = {offset: pair for pair in self._bank for offset in pair}
+        self._words = dict.fromkeys(self._pair, 0)
+
+    def __contains__(self, offset: int) -> bool:
+        return offset in self._pair
+
+    def read(self, offset: int) -> int:
+        """The word as it was written."""
+        return self._words[offset]
+
+    def write(self, offset: int, word: int) -> None:
+        """Write a word. The board gets both words of the address, as a carry may change the other one."""
+        self._words[offset] = word
+        self._write_pair(self._pair[offset])
+
+    def move(self, bank: int) -> None:
+        """Write the addresses in a bank to the board again, because the bank has moved."""
+        for pair, number in self._bank.items():
+            if number == bank:
+                self._write_pair(pair)
+
+    def model_address(self, engine: int) -> int:
+        """Address of an engine's weights in their bank."""
+        return self._value(self._models[engine])
+
+    def _value(self, pair: tuple[int, int]) -> int:
+        low, high = pair
+        return self._words[low] | self._words[high] << 32
+
+    def _write_pair(self, pair: tuple[int, int]) -> None:
+        low, high = pair
+        address = self._base(self._bank[pair]) + self._value(pair)
+        self._write(low, address & 0xFFFFFFFF)
+        self._write(high, address >> 32 & 0xFFFFFFFF)
+
+
+def _offsets(pair: tuple[Register, Register]) -> tuple[int, int]:
+    low, high = pair
+    return low.offset, high.offset
