@@ -41,7 +41,10 @@ _GREETING = struct.Struct("!8sH")
 _PIECE = 1 << 20
 """Bytes of a body that are sent within one time-out."""
 
+# Prepared once, as registers are accessed one by one.
 _encoder = json.JSONEncoder(separators=(",", ":"))
+_decoder = json.JSONDecoder()
+_NO_BODY = np.empty(0, np.uint8)
 
 
 class RefusedError(Exception):
@@ -65,10 +68,11 @@ def decode(text: bytes | bytearray) -> dict[str, Any]:
         If it is not a JSON object.
     """
     try:
-        header = json.loads(text)
+        characters = text.decode()
+        header, end = _decoder.raw_decode(characters)
     except RecursionError:
         raise ValueError("a header is nested too deeply") from None
-    if not isinstance(header, dict):
+    if not isinstance(header, dict) or end < len(characters):
         raise ValueError("a header must be a JSON object")
     return header
 
@@ -110,6 +114,8 @@ class Channel:
         if header_bytes > HEADER_LIMIT or body_bytes > most:
             raise ValueError(f"a message of {header_bytes:,} and {body_bytes:,} bytes is too long")
         header = decode(self._read(header_bytes))
+        if not body_bytes:
+            return header, _NO_BODY
         body = np.empty(body_bytes, np.uint8)
         if self._stream.readinto(body.data) != body_bytes:
             raise ConnectionResetError("it has hung up")

@@ -12,6 +12,7 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Generator, Sequence
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from p4sgd.host.rpc.address import ControlListener
@@ -29,7 +30,9 @@ _TEXT_LIMIT = 2000
 """Most characters of the reason of a refusal."""
 
 _PIECE = 64 << 10
-"""Bytes of an answer that are sent with its header, and of an unwanted body that are read at a time."""
+"""Most bytes of an unwanted body that are read at a time."""
+
+_DONE = encode({"ok": None})
 
 
 def whole(value: Any, name: str, low: int, high: int) -> int:
@@ -131,7 +134,7 @@ class _Connection:
     def _talk(self, greeting: bytes) -> _Steps:
         yield from self._send(greeting)
         while True:
-            # Also if the next request is there already: others have their turn before.
+            # Even if the next request is there already, so that others have their turn before it.
             yield from self._wait(selectors.EVENT_READ, self._idle_s)
             prefix = bytearray(PREFIX.size)
             yield from self._receive(prefix)
@@ -141,33 +144,37 @@ class _Connection:
                 raise ConnectionAbortedError("no message of this protocol")
             header = bytearray(header_bytes)
             yield from self._receive(header)
+            body: bytes | memoryview = b""
             try:
-                result = yield from self._carry_out(header)
+                result = self._call(header)
+                if isinstance(result, GeneratorType):
+                    result = yield from self._follow(result)
+                if isinstance(result, memoryview):
+                    result, body = None, result
+                answer = encode({"ok": result}, len(body)) if result is not None or body else _DONE
             except self._refusals as error:
-                yield from self._discard()
                 text = str(error) or "there is not enough memory"
-                yield from self._send(encode({"error": text[:_TEXT_LIMIT]}))
-                continue
-            yield from self._discard()
-            if not isinstance(result, memoryview):
-                yield from self._send(encode({"ok": result}))
-            elif len(result) < _PIECE:
-                yield from self._send(encode({"ok": None}, len(result)) + result)
-            else:
-                yield from self._send(encode({"ok": None}, len(result)))
-                yield from self._send(result)
+                answer = encode({"error": text[:_TEXT_LIMIT]})
+            while self._unread:  # a body that was not wanted; the next request follows it
+                piece = bytearray(min(self._unread, _PIECE))
+                yield from self._receive(piece)
+                self._unread -= len(piece)
+            yield from self._send(answer)
+            if body:
+                yield from self._send(body)
 
-    def _carry_out(self, header: bytearray) -> Generator[int, None, Any]:
+    def _call(self, header: bytearray) -> Any:
         try:
             request = decode(header)
         except ValueError as error:
             raise RefusedError(f"this is not a request: {error}") from None
-        result = self._methods.call(request)
-        if not isinstance(result, Generator):
-            return result
+        return self._methods.call(request)
+
+    def _follow(self, method: Generator[memoryview | float, None, Any]) -> Generator[int, None, Any]:
+        """Do what a method yields, until it returns."""
         while True:
             try:
-                wanted = next(result)
+                wanted = next(method)
             except StopIteration as end:
                 return end.value
             if isinstance(wanted, memoryview):
@@ -180,22 +187,17 @@ class _Connection:
                 yield 0
                 self.deadline = None
 
-    def _discard(self) -> _Steps:
-        """Read what is left of the request's body, to find the next request."""
-        while self._unread:
-            room = memoryview(bytearray(min(self._unread, _PIECE)))
-            yield from self._receive(room)
-            self._unread -= len(room)
-
     def _receive(self, room: bytearray | memoryview) -> _Steps:
         """Fill a buffer. Others have their turn between the pieces."""
         rest = memoryview(room)
         while rest:
-            with contextlib.suppress(BlockingIOError):
+            try:
                 count = self.socket.recv_into(rest)
                 if not count:
                     raise ConnectionResetError("the client has hung up")
                 rest = rest[count:]
+            except BlockingIOError:
+                pass
             if rest:
                 yield from self._wait(selectors.EVENT_READ, _STALL_S)
 
@@ -275,8 +277,7 @@ class ControlServer:
         for connection in list(self._connections):
             if not connection.events or (connection.deadline is not None and now >= connection.deadline):
                 self._go_on(connection)
-        deadlines = [each.deadline for each in self._connections if each.deadline is not None]
-        waits = [deadline - time.monotonic() for deadline in deadlines]
+        waits = [each.deadline - now for each in self._connections if each.deadline is not None]
         if seconds is not None:
             waits.append(seconds)
         for key, _ in self._selector.select(max(0.0, min(waits)) if waits else None):
