@@ -5,7 +5,7 @@ import random
 import cocotb
 import pytest
 from cocotb.triggers import RisingEdge
-from support.bench import parameters, run_bench, start
+from support.bench import parameters, run_sizes, start
 from support.streams import pack, unpack
 
 from p4sgd.hw.primitives import AdderTree
@@ -29,7 +29,8 @@ async def sums_every_cycle(dut):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("terms", [3, 8, 9, 16, 64])
-def test_adder_tree(terms):
-    tree = AdderTree(terms, 12)
-    run_bench(tree, __file__, terms=terms, width=12, latency=tree.latency)
+def test_adder_tree():
+    trees = {terms: AdderTree(terms, 12) for terms in (3, 8, 9, 16, 64)}
+    run_sizes(
+        {f"terms{n}": (tree, {"terms": n, "width": 12, "latency": tree.latency}) for n, tree in trees.items()}, __file__
+    )

@@ -8,11 +8,13 @@ import json
 import os
 import random
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from amaranth.hdl import Module
 from amaranth.lib import wiring
+from amaranth.lib.wiring import Out
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 
@@ -44,20 +46,66 @@ def run_bench(
     run_verilog_bench(to_verilog(component, top), top, file, only=only, sources=sources, **parameters)
 
 
+def run_sizes(
+    components: Mapping[str, tuple[wiring.Component, Mapping[str, Any]]], file: str, *, only: str | None = None
+) -> None:
+    """As `run_bench`, of several components with the parameters of each, all in one simulator.
+
+    To build and to start a simulator takes longer than most tests of a small component. Every test runs once for each
+    component, and its name ends with that of the component.
+    """
+    top = SideBySide({name: component for name, (component, _) in components.items()})
+    sizes = {name: dict(parameters) for name, (_, parameters) in components.items()}
+    _run(to_verilog(top, "sizes"), "sizes", file, sizes, only=only, each=True)
+
+
+class SideBySide(wiring.Component):
+    """Components that have nothing to do with each other; the ports of each are a member of its name."""
+
+    def __init__(self, components: Mapping[str, wiring.Component]) -> None:
+        self._components = components
+        super().__init__({name: Out(component.signature) for name, component in components.items()})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        for name, component in self._components.items():
+            m.submodules[name] = component
+            # Not wiring.connect(), which Amaranth 0.5 does not do for flipped members that are arrays.
+            outside = component.signature.flatten(getattr(self, name))
+            inside = component.signature.flatten(component)
+            for (_, _, port), (_, member, own) in zip(outside, inside, strict=True):
+                m.d.comb += port.eq(own) if member.flow is Out else own.eq(port)
+        return m
+
+
 def run_verilog_bench(
     text: str, top: str, file: str, *, only: str | None = None, sources: Sequence[Path] = (), **parameters: Any
 ) -> None:
     """As `run_bench`, of a module in Verilog."""
+    _run(text, top, file, parameters, only=only, sources=sources)
+
+
+def _run(
+    text: str,
+    top: str,
+    file: str,
+    parameters: Mapping[str, Any],
+    *,
+    only: str | None,
+    sources: Sequence[Path] = (),
+    each: bool = False,
+) -> None:
     seed = default_seed()
     path = Path(file)
     model = verilator.build(text, top, sources=sources)
+    env = {_VARIABLE: json.dumps(parameters)} | ({"P4SGD_BENCH_MODULE": path.stem} if each else {})
     with tempfile.TemporaryDirectory() as work:
         try:
             model.run(
-                path.stem,
+                "support.sizes" if each else path.stem,
                 Path(work),
                 python_path=[path.parent, Path(__file__).parents[1]],
-                env={_VARIABLE: json.dumps(parameters)},
+                env=env,
                 plusargs=[f"+memory={work}"],
                 seed=seed,
                 only=only,
@@ -67,9 +115,23 @@ def run_verilog_bench(
 
 
 def parameters() -> dict[str, Any]:
-    """Inside the simulator: the keyword arguments of `run_bench`."""
+    """Inside the simulator: the keyword arguments of `run_bench`, or those of the component under test."""
     found: dict[str, Any] = json.loads(os.environ[_VARIABLE])
-    return found
+    return found if _size is None else found[_size]
+
+
+_size: str | None = None
+
+
+def sizes() -> list[str]:
+    """Inside the simulator: the names of the components of `run_sizes`."""
+    return list(json.loads(os.environ[_VARIABLE]))
+
+
+def choose(size: str) -> None:
+    """Inside the simulator: from now on the component of this name is tested."""
+    global _size
+    _size = size
 
 
 async def start(dut: Any) -> None:

@@ -5,7 +5,7 @@ import random
 import cocotb
 import pytest
 from cocotb.triggers import ClockCycles, FallingEdge
-from support.bench import parameters, run_bench, start
+from support.bench import parameters, run_sizes, start
 
 from p4sgd.hw.aggregator.slots import ReadModifyWrite
 
@@ -47,6 +47,5 @@ async def words_change_in_the_order_of_their_readings(dut, hot):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("depth", [2, 16, 4096])
-def test_read_modify_write(depth):
-    run_bench(ReadModifyWrite(WIDTH, depth), __file__, depth=depth)
+def test_read_modify_write():
+    run_sizes({f"depth{n}": (ReadModifyWrite(WIDTH, n), {"depth": n}) for n in (2, 16, 4096)}, __file__)

@@ -9,7 +9,7 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge, Timer
-from support.bench import default_seed, parameters, run_bench, start
+from support.bench import default_seed, parameters, run_sizes, start
 from support.streams import StreamSink, StreamSource
 
 from p4sgd.hw.bus.stream import RegisterSlice, connect_stream
@@ -112,10 +112,9 @@ async def all_outputs_are_registers(dut):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("stages", [1, 3])
-def test_register_slice(stages, monkeypatch):
+def test_register_slice(monkeypatch):
     """Of any width, which the seed that a failure names gives again."""
     seed = default_seed()
     monkeypatch.setenv("P4SGD_SEED", str(seed))
     bits = random.Random(seed).randint(1, 600)
-    run_bench(Stages(bits, stages), __file__, bits=bits, stages=stages)
+    run_sizes({f"stages{n}": (Stages(bits, n), {"bits": bits, "stages": n}) for n in (1, 3)}, __file__)

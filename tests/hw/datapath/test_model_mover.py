@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from cocotb.triggers import RisingEdge
 from support.axi import PulseCounter, WriteMemory, pulse
-from support.bench import parameters, run_bench, start
+from support.bench import parameters, run_sizes, start
 from support.model_memory import serve_weights
 from support.streams import StreamSink, StreamSource, pack
 
@@ -67,12 +67,6 @@ def config(lanes):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("lanes", [8, 64])
-def test_model_loader(lanes):
-    run_bench(ModelLoader(config(lanes)), __file__, only="loads", lanes=lanes)
-
-
-@pytest.mark.rtl
-@pytest.mark.parametrize("lanes", [8, 64])
-def test_model_storer(lanes):
-    run_bench(ModelStorer(config(lanes)), __file__, only="stores", lanes=lanes)
+@pytest.mark.parametrize(("component", "only"), [(ModelLoader, "loads"), (ModelStorer, "stores")])
+def test_model_mover(component, only):
+    run_sizes({f"lanes{n}": (component(config(n)), {"lanes": n}) for n in (8, 64)}, __file__, only=only)

@@ -5,7 +5,7 @@ import random
 import cocotb
 import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
-from support.bench import parameters, run_bench, start
+from support.bench import parameters, run_sizes, start
 
 from p4sgd.hw.kernel.frames import FrameBuffer
 
@@ -97,7 +97,8 @@ async def behaves_like_its_model(dut):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("depth", [2, 8])
-@pytest.mark.parametrize("waits", [True, False])
-def test_frame_buffer(depth, waits):
-    run_bench(FrameBuffer(depth, waits=waits), __file__, depth=depth, waits=waits)
+def test_frame_buffer():
+    sizes = [{"depth": depth, "waits": waits} for depth in (2, 8) for waits in (True, False)]
+    run_sizes(
+        {f"depth{s['depth']}_{'waits' if s['waits'] else 'drops'}": (FrameBuffer(**s), s) for s in sizes}, __file__
+    )

@@ -5,7 +5,7 @@ import random
 import cocotb
 import pytest
 from cocotb.triggers import ReadOnly, RisingEdge, Timer
-from support.bench import parameters, run_bench, start
+from support.bench import parameters, run_sizes, start
 from support.streams import StreamSink, StreamSource
 
 from p4sgd.hw.kernel.frames import FrameMerge
@@ -93,6 +93,5 @@ async def ready_is_registered(dut):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("ports", [1, 2, 3])
-def test_frame_merge(ports):
-    run_bench(FrameMerge(ports, 2), __file__, ports=ports)
+def test_frame_merge():
+    run_sizes({f"ports{n}": (FrameMerge(n, 2), {"ports": n}) for n in (1, 2, 3)}, __file__)

@@ -5,7 +5,7 @@ import random
 import cocotb
 import pytest
 from cocotb.triggers import ReadOnly, RisingEdge, Timer
-from support.bench import parameters, run_bench, start
+from support.bench import parameters, run_sizes, start
 from support.streams import StreamSink, StreamSource
 
 from p4sgd.hw.kernel.frames import FrameSplit
@@ -75,6 +75,5 @@ async def ready_is_registered(dut):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("ports", [2, 3])
-def test_frame_split(ports):
-    run_bench(FrameSplit(ports), __file__, ports=ports)
+def test_frame_split():
+    run_sizes({f"ports{n}": (FrameSplit(n), {"ports": n}) for n in (2, 3)}, __file__)
