@@ -99,7 +99,7 @@ class BfRuntimeController(TableController):
 
     @property
     def jobs(self) -> int:
-        """Number of places. The table ``jobs`` has two entries for each: of the current job and a retired one."""
+        """Number of places. The table ``jobs`` has twice as many entries, as retired jobs keep theirs for a while."""
         return int(self._table("jobs").info.size_get()) // 2
 
     # Tables

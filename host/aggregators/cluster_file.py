@@ -34,8 +34,8 @@ KINDS = ("socket", "bmv2", "tofino", "fpga")
 """The kinds of aggregators."""
 
 _PORTS = {"bmv2": 511, "tofino": 288}
-"""Number of ports of the kinds that are switches for all traffic. v1model drops frames to port 511. The rest of a
-Tofino's device ports, after 4 pipes of 72, cannot be kept from sending a flooded frame back to where it came from."""
+"""Number of ports of the kinds that are switches for all traffic. v1model drops frames to port 511. A Tofino keeps
+flooded frames from going back where they came from only on 4 pipes of 72 device ports."""
 
 AGGREGATOR_MAC = 0x0250_3453_47FF
 """The aggregator's default MAC address."""

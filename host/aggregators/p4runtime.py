@@ -229,7 +229,7 @@ class P4RuntimeController(TableController):
         return self._stream.election_id
 
     def change(self, act: Callable[[], _T]) -> _T:
-        """Call a function with the right to write, and once more if another program takes the right meanwhile."""
+        """Call a function with the right to write, again whenever another program has taken the right meanwhile."""
         end = time.monotonic() + _CONTEST_S
         while True:
             try:
