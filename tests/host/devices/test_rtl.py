@@ -1,4 +1,4 @@
-"""The `rtl` device around its simulator, for which a stand-in answers."""
+"""The `rtl` device, on a stand-in for its simulator."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from p4sgd.sim.verilator import SimulationError
 
 
 class Simulator:
-    """Answers 1 to everything; its files are what the test puts there."""
+    """A simulator that answers every request with 1. Tests write the files that it would write."""
 
     def __init__(self, _, settings):
         self.settings = settings
@@ -50,7 +50,7 @@ def test_chances_are_rounded_to_the_nearest(open_rtl):
     assert simulated_faults({"memory_stall": 0.003, "link_loss": 0.25}) == {"memory_stall": 2**-8, "link_loss": 0.25}
 
 
-def test_a_direction_has_chances_of_its_own(open_rtl):
+def test_each_direction_has_its_own_faults(open_rtl):
     device = open_rtl(link_loss=0.5, down_loss=0.25, up_burst_begin=0.125, worker_pause=2**-16)
     settings = device._simulator._process.settings
     assert {name: steps for name, steps in settings.items() if steps} == {
@@ -61,7 +61,7 @@ def test_a_direction_has_chances_of_its_own(open_rtl):
     }
 
 
-def test_chances_that_there_are_not(open_rtl):
+def test_unknown_faults(open_rtl):
     with pytest.raises(TypeError, match=r"\['link_pause'\]"):
         open_rtl(link_pause=0.1)
 
@@ -79,12 +79,12 @@ def test_chances_that_cannot_be_simulated(open_rtl, name, chance, says):
         open_rtl(**{name: chance})
 
 
-def test_more_than_the_memory_holds(open_rtl):
+def test_a_full_memory(open_rtl):
     with pytest.raises(UserError, match=r"needs 16,777,217 bytes, the simulated memory has 16,777,216: use fewer"):
         open_rtl().workers[0].write_memory(0, 1 << 24, np.zeros(1, np.uint8))
 
 
-def test_memory_that_cannot_be_handed_over(open_rtl):
+def test_memory_that_cannot_be_written(open_rtl):
     worker = open_rtl().workers[0]
     worker.write_memory(0, 0, np.zeros(64, np.uint8))
     (Simulator.directory / "worker0_bank0.bin").symlink_to("/dev/full")
@@ -92,7 +92,7 @@ def test_memory_that_cannot_be_handed_over(open_rtl):
         worker.write_register(registers.CTRL.offset, registers.CTRL.encode(start=1))
 
 
-def test_what_was_saved_in_part_is_no_weight(open_rtl):
+def test_memory_that_was_saved_in_part(open_rtl):
     device = open_rtl()
     worker = device.workers[0]
     worker.write_memory(0, 0, np.arange(64, dtype=np.uint8))
@@ -123,7 +123,7 @@ def test_the_waveform_is_kept_without_a_trace(open_rtl, tmp_path):
 
 
 @pytest.mark.parametrize("reason", ["no folder", "no waveform"])
-def test_a_waveform_that_cannot_be_kept(open_rtl, tmp_path, reason):
+def test_a_waveform_that_cannot_be_saved(open_rtl, tmp_path, reason):
     waves = tmp_path / "run.vcd"
     waves.write_text("an older one")
     if reason == "no folder":
@@ -131,21 +131,21 @@ def test_a_waveform_that_cannot_be_kept(open_rtl, tmp_path, reason):
         device = open_rtl(waves=tmp_path / "gone" / "run.vcd")
         with pytest.raises(UserError, match="cannot write"):
             device.close()
-    else:  # because the simulator has failed
+    else:  # the simulator has written none
         device = open_rtl(waves=waves)
         device.close()
     assert waves.read_text() == "an older one"
     assert device._simulator._process.closed
 
 
-def test_the_trace_is_handed_over(open_rtl):
+def test_the_trace_is_passed_on(open_rtl):
     traces = []
     device = open_rtl(on_trace=traces.append)
     assert device._simulator._process.settings["note_events"] == 1
     (Simulator.directory / "events.txt").write_text("end 0\n")
     device.close()
     assert [trace.whole for trace in traces] == [True]
-    assert open_rtl()._simulator._process.settings["note_events"] == 0, "nothing is noted for no one"
+    assert open_rtl()._simulator._process.settings["note_events"] == 0, "no events are recorded if nobody reads them"
 
 
 @pytest.mark.parametrize("reason", ["full disk", "dead simulator"])
@@ -163,5 +163,5 @@ def test_a_trace_that_is_not_whole(open_rtl, monkeypatch, reason):
         monkeypatch.setattr(device._simulator._process, "request", dead)
         with pytest.raises(P4sgdError, match="ended unexpectedly"):
             device.workers[0].read_register(0)
-        device.close()  # that was told
+        device.close()  # without an error, as the first call has reported it
     assert device._simulator._process.closed

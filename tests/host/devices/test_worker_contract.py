@@ -36,7 +36,7 @@ def emulated(tmp_path, monkeypatch):
 
 @contextlib.contextmanager
 def process(tmp_path, monkeypatch):
-    address = f"unix:{tmp_path}/board"
+    address = f"unix:{tmp_path}/worker"
     with serve_worker(SMALL, address):
         with contextlib.closing(RemoteWorker(0, ControlAddress.parse(address))) as worker:
             yield worker
