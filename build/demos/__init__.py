@@ -1,1 +1,1 @@
-"""Designs that try out a card without the vendor's shell."""
+"""Small designs that test an Alveo U280 without the vendor's shell."""

@@ -1,9 +1,4 @@
-"""Folders with what Vivado needs to make a design that tries out a card alone.
-
-The smallest design that shows that a card, its clock and its serial port work.
-
-Folders with what Vivado needs to make a design that tries out a card alone.
-"""
+"""Folders from which Vivado builds a demonstration for an Alveo U280, and the smallest demonstration, a heartbeat."""
 
 import os
 from collections.abc import Callable
@@ -35,14 +30,14 @@ __all__ = [
 
 
 class Heartbeat(wiring.Component):
-    """Tells every second by a serial line how many seconds there have been since reset.
+    """Sends the number of seconds since reset over a serial line, once a second.
 
     Parameters
     ----------
     clock_hz
         Frequency of the domain ``sync``.
     baud
-        Bits a second on the line.
+        Bits per second on the line.
 
     Members
     -------
@@ -76,7 +71,7 @@ class Heartbeat(wiring.Component):
 
 
 class HeartbeatDemonstration(Elaboratable):
-    """`Heartbeat` at the serial port of a board with a default clock and a resource ``uart``."""
+    """`Heartbeat` on a board with a default clock and a resource ``uart``."""
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -87,7 +82,7 @@ class HeartbeatDemonstration(Elaboratable):
 
 
 PROGRAM = "program.tcl"
-"""Loads the bitstream into the card."""
+"""Script that loads the bitstream into the card."""
 
 _KERNEL = f"{CMAC_KERNEL}.v"
 _IP = f"{CMAC_IP}.tcl"
@@ -108,16 +103,16 @@ def _cmac_files(command: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Demonstration:
-    """A design, and what Vivado has to be told of it.
+    """A design, and what Vivado needs besides its Verilog and pins.
 
     Attributes
     ----------
     design
         Makes the design.
     files
-        More files by name, made with the command for their first lines.
+        Makes further files, text by name, given the command for their first lines.
     script
-        Tcl before synthesis.
+        Tcl that runs before synthesis.
     """
 
     design: Callable[[], Elaboratable]
@@ -130,14 +125,14 @@ DEMONSTRATIONS = {
     "loopback": Demonstration(
         LoopbackDemonstration,
         _cmac_files,
-        # The MAC is synthesised with the rest, so that its clocks are there when constraints are read.
+        # The MAC is synthesised with the rest: the constraints need its clocks.
         f"add_files {_KERNEL}\n"
         f"source {_IP}\n"
         f"set_property generate_synth_checkpoint false [get_files [get_property IP_FILE [get_ips {CMAC_IP}]]]\n"
         f"read_xdc -ref {CMAC_KERNEL} {_CROSSINGS}",
     ),
 }
-"""By the names that the command line takes."""
+"""Demonstrations, by the name on the command line."""
 
 
 def demonstration_files(name: str, command: str) -> dict[str, str]:
@@ -146,7 +141,7 @@ def demonstration_files(name: str, command: str) -> dict[str, str]:
     Parameters
     ----------
     name
-        Of `DEMONSTRATIONS`; the design's files have it too.
+        One of `DEMONSTRATIONS`; also the name of the design's files.
     command
         Command that makes the files, for their first lines.
 
@@ -163,7 +158,7 @@ def demonstration_files(name: str, command: str) -> dict[str, str]:
     files = {
         file: text.replace(automatic, header_comment("{}", command))
         for file, text in plan.files.items()
-        if file != f"{name}.debug.v"  # says only that it is not asked for
+        if file != f"{name}.debug.v"  # empty, as no debug Verilog is asked for
     }
     return {
         **files,
@@ -173,24 +168,13 @@ def demonstration_files(name: str, command: str) -> dict[str, str]:
 
 
 def generate(name: str, folder: Path) -> list[Path]:
-    """Write a demonstration to a folder, whole or not at all; returns the files.
-
-    Parameters
-    ----------
-    name
-        Of `DEMONSTRATIONS`.
-    folder
-        Where; an earlier output is replaced, anything else is refused.
+    """Write the folder of one of `DEMONSTRATIONS`, as `write_folder` does; returns the files.
 
     Raises
     ------
     KeyError
         If there is no such demonstration.
-    ForeignFolderError
-        If the folder holds files that were not generated.
-    OSError
-        If the folder cannot be written.
     """
     check_folder(folder)  # before the work
     command = f"p4sgd build demo {name} --out DIR"
-    return write_folder(folder, demonstration_files(name, command), {"generated_by": command, "demonstration": name})
+    return write_folder(folder, command, demonstration_files(name, command), {"demonstration": name})

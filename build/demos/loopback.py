@@ -1,9 +1,4 @@
-"""A design that tries out the Ethernet MAC of a cage alone: nothing need be plugged in.
-
-Numbered frames, and what has become of them.
-
-A design that tries out the Ethernet MAC of a cage alone: nothing need be plugged in.
-"""
+"""Loop-back test of the Ethernet MAC of a QSFP28 cage, with numbered frames. It needs no module and no cable."""
 
 from typing import Any
 
@@ -30,15 +25,16 @@ __all__ = [
 
 
 NUMBER_BITS = 32
+"""Width of a frame's number and of the counters."""
 
 _HEADER = bytes.fromhex("020000000002 020000000001 88b6")
-"""Local addresses, and the second of the two EtherTypes for experiments (IEEE 802)."""
+"""Destination, source (both locally administered), and the second EtherType for experiments (IEEE 802)."""
 
 _ALL_BYTES = (1 << FRAME_BEAT_BYTES) - 1
 
 
 def frame(number: Value) -> Value:
-    """Data of a frame of 64 bytes: a header, then its number again and again, each time with other bits inverted.
+    """Data of a 64-byte frame: a header, then the frame's number repeated, each time with other bits inverted.
 
     Parameters
     ----------
@@ -52,15 +48,15 @@ def frame(number: Value) -> Value:
 
 
 class FrameSource(wiring.Component):
-    """Sends frames of one beat as fast as they are taken, numbered from 0.
+    """Source of single-beat frames, numbered from 0, at the full rate of its sink.
 
     Members
     -------
     enable : In(1)
-        Frames are begun.
+        Whether to start further frames.
     frames : Out(stream of FrameBeat)
     sent : Out(32)
-        Frames taken so far.
+        Number of frames sent.
     """
 
     enable: Signal
@@ -82,18 +78,18 @@ class FrameSource(wiring.Component):
 
 
 class FrameChecker(wiring.Component):
-    """Compares frames with those of a `FrameSource`; its counters are a cycle late.
+    """Sink that compares frames with those of a `FrameSource`. Counters lag the frames by a cycle.
 
     Members
     -------
     frames : In(stream of FrameBeat)
-        Always taken.
+        Always ready.
     received : Out(32)
-        Frames that are as they were sent.
+        Number of intact frames.
     wrong : Out(32)
-        Beats that are no such frame.
+        Number of beats that are not an intact frame.
     missing : Out(32)
-        Frames between two received ones that did not come, modulo 2^32; one out of order seems as many as that.
+        Number of frames skipped between received ones, modulo 2^32. A frame out of order counts as many.
     """
 
     frames: stream.Interface
@@ -129,21 +125,21 @@ class FrameChecker(wiring.Component):
 
 
 FREE_MEGAHERTZ = 50
-"""Rate of the MAC's ``init_clk``, half that of the board's clock: a clock of its own, as its kernel wants it."""
+"""Frequency of the MAC's ``init_clk``, half that of the board's clock: it must not be the kernel's clock."""
 
 _REST_CYCLES = 15
-"""From reset on, until the kernel has left its own, which lasts some cycles longer."""
+"""Cycles to wait after reset, because the kernel leaves its own reset some cycles later."""
 
 
 class LinkControl(wiring.Component):
-    """Has a MAC's kernel receive what it sends, then reads again and again how its link is.
+    """Master of a MAC's registers that switches on loop-back, then polls the status of the link.
 
     Members
     -------
     control : Out(AXI4-Lite)
         The kernel's registers.
     status : Out(32)
-        Its STATUS as it was read last.
+        STATUS as last read.
     """
 
     control: Any
@@ -156,7 +152,7 @@ class LinkControl(wiring.Component):
         m = Module()
         aw, w, b, ar, r = (getattr(self.control, channel) for channel in ("aw", "w", "b", "ar", "r"))
         rest = Signal(range(_REST_CYCLES + 1), init=_REST_CYCLES)
-        in_reset = Signal(init=1)  # loopback acts as the MAC comes out of its reset
+        in_reset = Signal(init=1)  # the MAC takes over the loop-back setting when it leaves reset
         word = Mux(in_reset, CONTROL.encode(reset=1, loopback=1), CONTROL.encode(reset=0, loopback=1))
         m.d.comb += [
             aw.payload.addr.eq(CONTROL.offset),
@@ -197,14 +193,14 @@ class LinkControl(wiring.Component):
 
 
 class Loopback(wiring.Component):
-    """Sends frames through a MAC's kernel back to itself, and tells every second by a serial line how many came.
+    """Test of a MAC's kernel in loop-back, which reports the number of frames over a serial line once a second.
 
     Parameters
     ----------
     clock_hz
         Frequency of the domain ``sync``.
     baud
-        Bits a second on the line.
+        Bits per second on the line.
 
     Members
     -------
@@ -264,15 +260,16 @@ class Loopback(wiring.Component):
 
 
 class LoopbackDemonstration(Elaboratable):
-    """`Loopback` with the MAC of a U280's cage 0.
+    """`Loopback` with the MAC of QSFP28 cage 0 of a U280.
 
-    The design has instances of the kernel `p4sgd.hw.kernel.verilog.cmac_kernel`, and so of the vendor's IP, whose files
-    have to be added.
+    The design instantiates the kernel `p4sgd.hw.kernel.verilog.cmac_kernel`, and with it the vendor's IP, whose files
+    have to be added to the project.
 
     Parameters
     ----------
     clock_hz
-        What the board's clock is taken for where time is told, if not for what it is: less has a simulation end sooner.
+        Frequency by which a second and a bit are counted, if not that of the board's clock. A lower one shortens a
+        simulation.
     """
 
     def __init__(self, *, clock_hz: int | None = None) -> None:
@@ -283,7 +280,7 @@ class LoopbackDemonstration(Elaboratable):
         kernel = cmac_kernel()
         clock_hz = int(platform.default_clk_frequency)
         loopback = Loopback(self._clock_hz or clock_hz)
-        m.submodules.user = user = with_ports(loopback)  # the kernel's ports, with the other direction
+        m.submodules.user = user = with_ports(loopback)  # counterparts of the kernel's ports
         lanes = platform.request("qsfp28", 0, dir="-")
         reference = platform.request("qsfp28_refclk", 0, dir="-")
         freerun = Signal()

@@ -1,4 +1,4 @@
-"""Lines of text by a serial port: how a design on a card without lights tells what it does."""
+"""Text output over a serial line, for designs on a card without LEDs."""
 
 from collections.abc import Mapping
 from string import Formatter
@@ -11,25 +11,25 @@ __all__ = ["BAUD", "Report", "Transmitter"]
 
 
 BAUD = 115_200
-"""Bits a second; what terminal programs offer first."""
+"""Bits per second, the usual default of terminal programs."""
 
 _FRAME_BITS = 10
-"""Bits on the line for a character: start, eight of data, stop."""
+"""Bits of a character on the line: start bit, eight data bits, stop bit."""
 
 
 class Transmitter(wiring.Component):
-    """Characters to a serial line, 8 bits, no parity, one stop bit.
+    """UART transmitter: 8 data bits, no parity, one stop bit.
 
     Parameters
     ----------
     bit_cycles
-        Cycles a bit.
+        Clock cycles per bit.
 
     Members
     -------
     characters : In(stream.Signature(8))
     line : Out(1)
-        High while nothing is sent.
+        High while idle.
 
     Raises
     ------
@@ -49,7 +49,7 @@ class Transmitter(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         level = Signal(init=1)
-        rest = Signal(_FRAME_BITS)  # bits still to send, and a one behind them
+        rest = Signal(_FRAME_BITS)  # bits still to send, with a marking one above them
         cycle = Signal(range(self._bit_cycles))
         m.d.comb += [self.line.eq(level), self.characters.ready.eq(rest == 0)]
         with m.If(rest == 0):
@@ -66,33 +66,33 @@ class Transmitter(wiring.Component):
 
 
 class Report(wiring.Component):
-    r"""A line of text with numbers in it, again and again.
+    r"""Periodic line of text with numbers.
 
-    All numbers are taken in the same cycle, when the line begins.
+    All numbers are sampled in the same cycle, when the line begins.
 
     Parameters
     ----------
     template
-        The line, numbers as ``{name}``. ``\r\n`` is added.
+        Text of the line, with numbers as ``{name}``; ``\r\n`` is appended.
     fields
-        Bits of each number; it is written in hexadecimal with all its digits.
+        Width of each number in bits. Numbers are written in hexadecimal, with leading zeros.
     period_cycles
-        Cycles from the begin of a line to that of the next.
+        Clock cycles from the beginning of one line to the beginning of the next.
     bit_cycles
-        Cycles a bit on the line.
+        Clock cycles per bit.
 
     Members
     -------
     numbers : In(data.StructLayout(fields))
     line : Out(1)
-        As of `Transmitter`.
+        As in `Transmitter`.
 
     Raises
     ------
     ValueError
         If the line takes longer than ``period_cycles``.
     KeyError
-        If the template has a name that is no field.
+        If the template names a number that is not in ``fields``.
     """
 
     numbers: data.View
@@ -135,6 +135,6 @@ class Report(wiring.Component):
 
 
 def _hexadecimal(number: Value) -> list[Value]:
-    """Characters of a number, its first digit first."""
+    """Characters of a number, most significant digit first."""
     digits = [number[low : low + 4] for low in range(0, len(number), 4)]
     return [Mux(digit < 10, ord("0") + digit, ord("a") - 10 + digit) for digit in reversed(digits)]

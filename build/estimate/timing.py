@@ -1,14 +1,8 @@
-"""The longest paths of a netlist from register to register, by a simple estimate.
+"""Static timing estimate: the longest register-to-register paths of a netlist of UltraScale+ cells.
 
-How signals go through the cells of an UltraScale+ FPGA, and how long they take, in nanoseconds.
-
-The data sheet (DS923) gives no such numbers for logic: they are assumptions for speed grade -2 at 0.85 V, the boards'
-own. Wires make up most of a real path and depend on where its cells come to lie: take an estimate to compare paths, not
-to promise a clock.
-
-The longest paths of a netlist from register to register, by a simple estimate.
-
-Ports count as registers on both sides, and so do black boxes.
+Delays are in nanoseconds. The data sheet (DS923) has none for logic, so they are assumed, for speed grade -2 at 0.85 V,
+that of the boards. In a real design most of a path's delay is routing, which depends on the placement: use the estimate
+to compare paths, not to predict a clock. Ports and black boxes count as registers.
 """
 
 import re
@@ -46,10 +40,10 @@ SETUP = 0.07
 """Input of a register to the clock."""
 
 ROUTE = 0.35
-"""From one cell to another. Within a slice, from a LUT to its carry chain, multiplexer or flip-flop, there is none."""
+"""From one cell to another. There is none within a slice, from a LUT to its carry chain, multiplexer or flip-flop."""
 
 LUT_RAM = 0.5
-"""Clock to the output of a LUT that is memory or shift register."""
+"""Clock to the output of a LUT used as memory or shift register."""
 
 BLOCK_RAM = 1.0
 """Clock to the output of a block RAM without its output register."""
@@ -59,15 +53,15 @@ ULTRA_RAM = 1.5
 
 
 class Kind(Enum):
-    """What a signal goes through."""
+    """Kind of a cell that a signal passes."""
 
     LUT = "LUT"
     MUX = "multiplexer"
-    """Joins the LUTs of a slice."""
+    """Multiplexer of the LUTs of a slice."""
     ENTRY = "entry"
-    """Onto a carry chain, through its first bit."""
+    """First bit of a carry chain."""
     CARRY = "carry"
-    """One bit along a chain."""
+    """Further bit of a carry chain."""
     DSP = "DSP"
     WIRE = "wire"
 
@@ -77,33 +71,33 @@ DELAY = {
     Kind.MUX: 0.05,
     Kind.ENTRY: 0.015,
     Kind.CARRY: 0.015,
-    # Through a multiplier. DS923: 544 MHz from register to register of the DSP slice itself, without the one between,
-    # that is 1.84 ns with clock-to-out and setup. yosys leaves the registers of this family's slices outside.
+    # A multiplier without registers: yosys does not use those in the DSP slices of this family. DS923 has 544 MHz from
+    # a slice's input register to its output register, without the one between: 1.84 ns with clock-to-out and setup.
     Kind.DSP: 1.5,
     Kind.WIRE: 0.0,
 }
-"""Through each, without the wire to it."""
+"""Delay of each kind, without the routing to it."""
 
 
 class Arc(NamedTuple):
-    """A way through a cell, between nets of its module."""
+    """A timing arc through a cell, between nets of its module."""
 
     source: int
     target: int
     kind: Kind
     near: bool
-    """Whether a LUT, multiplexer or carry chain of the same slice can drive ``source``."""
+    """Whether a LUT, multiplexer or carry chain in the same slice can drive ``source``, without routing."""
 
 
 class Start(NamedTuple):
-    """A net that leaves a register."""
+    """A net driven by a register."""
 
     net: int
     delay: float
 
 
 class End(NamedTuple):
-    """A net that goes into a register."""
+    """A net that ends at a register."""
 
     net: int
     pin: str
@@ -117,7 +111,7 @@ _CLOCK = re.compile(r"C|W?CLK|CLK[AB]\w+CLK|clk")
 
 
 def ways(cell: Cell) -> Iterator[Arc | Start | End]:
-    """All ways through a cell, out of it and into it. A cell that is not known ends and starts in registers."""
+    """All arcs of a cell. A cell of unknown type has a register at every input and output."""
     inputs = {pin: port for pin, port in cell.pins.items() if not port.output and not _CLOCK.fullmatch(pin)}
     outputs = {pin: port for pin, port in cell.pins.items() if port.output}
     if re.fullmatch(r"LUT\d", cell.type):
@@ -167,31 +161,31 @@ def _ends(inputs: dict[str, Port], *, near: str = "") -> Iterator[End]:
 
 
 def _depends(table: int, pin: int) -> bool:
-    """Whether an output of a LUT with six inputs, a table of 64 bits, depends on one of them."""
+    """Whether the function of a LUT6, a table of 64 bits, depends on one of its inputs."""
     return any((table >> place ^ table >> (place ^ 1 << pin)) & 1 for place in range(64))
 
 
 def _is_register(parameter: str, value: str) -> bool:
-    """Whether a parameter of a DSP slice puts a register into the way."""
+    """Whether a parameter of a DSP slice switches on a register."""
     return parameter.endswith("REG") and "1" in value
 
 
 def _reads(pin: str, out: str) -> bool:
-    """Whether an input of a memory in LUTs is an address that an output is read at."""
-    if match := re.fullmatch(r"ADDR([A-H])", pin):  # the last of them addresses what is written, and no output
+    """Whether an input of a LUT memory is the address of a read output."""
+    if match := re.fullmatch(r"ADDR([A-H])", pin):  # ADDRH is the write address
         return out == f"DO{match[1]}"
     return bool(re.fullmatch(r"(DPR)?A\d?", pin)) and not (pin.startswith("DPR") and out == "SPO")
 
 
 def _carry(cell: Cell) -> Iterator[Arc]:
-    """Bit by bit: each sum and each carry come from the carry before and from this bit's inputs."""
+    """Arcs of a carry chain: each sum and carry depends on the carry before and the inputs of its bit."""
     before = [
         (net, Kind.CARRY if pin == "CI" else Kind.ENTRY, pin == "CI")
         for pin in ("CI", "CYINIT")
         for net in (cell.pins[pin].bits if pin in cell.pins else [])
     ]
     carries = cell.pins["CO"].bits
-    sums = cell.pins["O"].bits if "O" in cell.pins else [None] * len(carries)  # a comparison needs none
+    sums = cell.pins["O"].bits if "O" in cell.pins else [None] * len(carries)  # a comparison has none
     for data, select, out, carry in zip(cell.pins["DI"].bits, cell.pins["S"].bits, sums, carries, strict=True):
         here = [(select, Kind.ENTRY, True)]
         for target, sources in ((out, [*before, *here]), (carry, [*before, *here, (data, Kind.ENTRY, False)])):
@@ -201,27 +195,27 @@ def _carry(cell: Cell) -> Iterator[Arc]:
 
 
 MAX_LUTS = 3
-"""LUTs that the design's paths may have in a row."""
+"""Number of LUTs that a path of the design may have in a row."""
 
 MAX_CARRY_BITS = 48
-"""Length of the one carry chain that they may have besides."""
+"""Length of the one carry chain that it may have besides."""
 
 
 class Path(NamedTuple):
-    """A way from register to register; see `Kind` for what is on it.
+    """A path from register to register.
 
     Attributes
     ----------
     start, end
-        Names of the registers, below the instances that they are in; an end's pin if it is not the data of a flip-flop.
+        Hierarchical names of the registers; the end has the name of its pin too, unless that is a flip-flop's data.
     delay
-        Nanoseconds from clock to clock.
+        Delay in nanoseconds, from clock to clock.
     luts
-        LUTs on it.
+        Number of LUTs.
     multipliers
-        DSP slices on it.
+        Number of DSP slices.
     chains
-        Bits along each carry chain on it, from the start.
+        Length in bits of each carry chain, in the order of the path.
     """
 
     start: str
@@ -233,12 +227,12 @@ class Path(NamedTuple):
 
     @property
     def keeps_rule(self) -> bool:
-        """Whether it has at most one carry chain of `MAX_CARRY_BITS`, and `MAX_LUTS`."""
+        """Whether the path has at most `MAX_LUTS` and one carry chain of `MAX_CARRY_BITS`."""
         return self.luts <= MAX_LUTS and len(self.chains) <= 1 and sum(self.chains) <= MAX_CARRY_BITS
 
     @property
     def megahertz(self) -> float:
-        """Clock at which the signal just arrives."""
+        """Highest clock frequency for the path."""
         return 1000 / self.delay
 
 
@@ -249,11 +243,11 @@ class Timing:
     Attributes
     ----------
     paths
-        The longest ones, and the longest of those that break the rule, worst first.
+        The longest paths, and the longest of those that break the rule, worst first.
     ends
-        Inputs of registers.
+        Number of register inputs.
     breaking
-        How many of these have a longest path that breaks the rule.
+        Number of register inputs whose longest path breaks the rule.
     """
 
     paths: list[Path]
@@ -262,39 +256,39 @@ class Timing:
 
 
 class _State(NamedTuple):
-    """The latest way to a net."""
+    """The longest path to a net."""
 
     delay: float
     before: int | None
     kind: Kind
-    """Of the last step."""
+    """Kind of the last cell."""
     luts: int
     multipliers: int
     chains: tuple[int, ...]
 
     @property
     def on_chain(self) -> bool:
-        """Whether the last step was on a carry chain."""
+        """Whether the last cell is on a carry chain."""
         return self.kind in (Kind.ENTRY, Kind.CARRY)
 
     def wire(self, near: bool) -> float:
-        """To a pin, which can be ``near``: see `Arc`."""
+        """Delay of the routing to a pin, which can be ``near``: see `Arc`."""
         inside = self.on_chain or self.kind in (Kind.LUT, Kind.MUX)
         return 0.0 if near and inside else ROUTE
 
 
 class _Register(NamedTuple):
-    """Where a path starts or ends; named when needed, for most are not."""
+    """Start or end of a path. Its name is looked up only if the path is reported."""
 
     cell: Cell | None
     """None for a port."""
     pin: str
-    """Where a path ends; the name of a port."""
+    """Pin where a path ends, or name of a port."""
     net: int | None = None
-    """What the register goes by if it has a name: the net that it drives."""
+    """Net that the register drives, after which it is named."""
 
     def name(self, netlist: Netlist) -> str:
-        """The name of the register, and the pin if it is not a flip-flop's data."""
+        """Name of the register, with the pin unless that is a flip-flop's data."""
         if self.cell is None:
             return f"port {self.pin}"
         known = netlist.modules[netlist.top].names.get(self.net) if self.net is not None else None
@@ -310,7 +304,7 @@ class _End(NamedTuple):
 
 @dataclass
 class _Graph:
-    """All ways of a netlist: between nets, out of registers, and into them."""
+    """Timing graph of a netlist: arcs between nets, and nets that start or end at registers."""
 
     arcs: dict[int, list[Arc]] = field(default_factory=lambda: defaultdict(list))
     starts: dict[int, tuple[float, _Register]] = field(default_factory=dict)
@@ -318,7 +312,7 @@ class _Graph:
 
     @classmethod
     def of(cls, top: Module) -> Self:
-        """The ways of a module without modules in it."""
+        """The graph of a module without submodules."""
         graph = cls()
         for name, port in top.ports.items():
             for net in {net for net in port.bits if net is not None}:
@@ -348,13 +342,13 @@ def analyse(netlist: Netlist, count: int = 10) -> Timing:
     netlist
         The design, without hierarchy.
     count
-        How many to give, at most, and how many that break the rule. Registers whose names differ only in numbers count
-        as one, with its longest path.
+        Maximum number of paths, and of paths that break the rule. Registers whose names differ only in numbers are
+        reported once, with the longest path.
 
     Raises
     ------
     ValueError
-        If the netlist has modules besides the top, or a loop without a register.
+        If the netlist has submodules, or a combinational loop.
     """
     if len(netlist.modules) != 1:
         raise ValueError("paths are looked for in netlists without hierarchy")
@@ -379,7 +373,7 @@ def analyse(netlist: Netlist, count: int = 10) -> Timing:
 
 
 def _propagate(graph: _Graph) -> dict[int, _State]:
-    """The latest way to each net that one leads to."""
+    """Longest path to each net that any path leads to."""
     latest: dict[int, _State] = {
         net: _State(delay, None, Kind.WIRE, 0, 0, ()) for net, (delay, _) in graph.starts.items()
     }
@@ -410,7 +404,7 @@ def _propagate(graph: _Graph) -> dict[int, _State]:
 
 
 def _step(state: _State, arc: Arc) -> _State:
-    """The way on through a cell."""
+    """Extend a path by an arc."""
     if arc.kind is Kind.WIRE:
         return state._replace(before=arc.source)
     chains = state.chains
@@ -425,7 +419,7 @@ def _step(state: _State, arc: Arc) -> _State:
 
 
 def _start(graph: _Graph, latest: dict[int, _State], net: int) -> _Register:
-    """Where the latest way to a net starts."""
+    """Start of the longest path to a net."""
     while (before := latest[net].before) is not None:
         net = before
     return graph.starts[net][1]

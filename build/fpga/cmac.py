@@ -1,4 +1,4 @@
-"""The vendor's Ethernet MAC for a board: its place, how Vivado makes it, constraints of its clock crossings."""
+"""The vendor's 100G Ethernet MAC (PG203): its place on a board, the script that makes it, and its constraints."""
 
 from dataclasses import dataclass
 
@@ -11,19 +11,19 @@ REFERENCE_MHZ = "156.25"
 """Reference clock of the transceivers."""
 
 _CLOCK_NS = "3.1"
-"""Period of the MAC's clock for its user, 322.265625 MHz; rounded down."""
+"""Period of the clock that the MAC gives its user, 322.265625 MHz, rounded down."""
 
 
 @dataclass(frozen=True)
 class CmacPlace:
-    """Where a MAC is.
+    """Place of a MAC on an FPGA.
 
     Attributes
     ----------
     core
-        The block of the FPGA.
+        Site of the MAC.
     lanes
-        Its transceivers.
+        Sites of its four transceivers.
     """
 
     core: str
@@ -31,8 +31,8 @@ class CmacPlace:
 
 
 CMACS_U280 = (CmacPlace("CMACE4_X0Y5", "X0Y40~X0Y43"), CmacPlace("CMACE4_X0Y6", "X0Y44~X0Y47"))
-"""For each QSFP28 port of an Alveo U280: quads 134 and 135, and blocks that reach them, as the vendor's 100G example
-has them (github.com/Xilinx/xup_vitis_network_example, Ethernet/bd_cmac.tcl)."""
+"""Place for each QSFP28 port of an Alveo U280: quads 134 and 135, and MACs that reach them, as in the vendor's 100G
+example (github.com/Xilinx/xup_vitis_network_example, Ethernet/bd_cmac.tcl)."""
 
 _PARAMETERS = {
     "CMAC_CAUI4_MODE": "1",
@@ -48,7 +48,7 @@ _PARAMETERS = {
     "RX_MIN_PACKET_LEN": "64",
     "ENABLE_PIPELINE_REG": "1",
 }
-"""Parameters of the IP (PG203) that the instance in `p4sgd.hw.kernel.cmac` is made for."""
+"""Parameters of the IP (PG203) that `p4sgd.hw.kernel.cmac` instantiates."""
 
 
 def ip_script(module: str, place: CmacPlace, free_megahertz: int, command: str) -> str:
@@ -59,9 +59,9 @@ def ip_script(module: str, place: CmacPlace, free_megahertz: int, command: str) 
     module
         Name of the IP's module.
     place
-        Where it is.
+        Place of the MAC.
     free_megahertz
-        Rate of the clock at its ``init_clk``.
+        Frequency of the clock at its ``init_clk``.
     command
         Command that makes the file.
     """
@@ -101,7 +101,7 @@ set_max_delay -datapath_only -from $free_clock -to $kernel_clock {period}
 
 
 def crossing_constraints(command: str) -> str:
-    """Constraints, XDC, for the clock crossings of a MAC's kernel."""
+    """XDC constraints for the clock crossings of a MAC's kernel."""
     lines = [header_comment("# {}", command), _CROSSINGS.format(period=_CLOCK_NS)]
     for fifo in ("tx_crossing", "rx_crossing"):
         for pointer, crossing in (("produce_w_gry", "produce_cdc"), ("consume_r_gry", "consume_cdc")):

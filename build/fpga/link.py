@@ -1,10 +1,7 @@
-"""What boards can be, and what v++ links for it: kernels, memory of every port, streams, and wires to the shell.
+"""Link configurations for v++ (UG1393): a worker or an aggregator in the vendor's shell of a board.
 
-The vendor's shell on a board: what of it Vitis has to be told by name.
-
-What v++ links: kernels, the memory of every port, streams between them, and wires to the shell (UG1393).
-
-What boards can be: a worker, or an aggregator.
+A configuration names the kernels, the memory of every memory port, the streams between kernels, and the wires to the
+shell.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +15,7 @@ from p4sgd.build.generate.devices import DEVICES, HBM_U280, Hbm, HbmMap, map_mem
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 
-__all__ = ["SHELLS", "Design", "Image", "Shell", "aggregator_image", "bank", "link_configuration", "worker_image"]
+__all__ = ["SHELLS", "Design", "Shell", "Xclbin", "aggregator_xclbin", "bank", "link_configuration", "worker_xclbin"]
 
 
 @dataclass(frozen=True)
@@ -28,21 +25,21 @@ class Shell:
     Attributes
     ----------
     platform
-        Its name.
+        Name of the platform.
     part
         The FPGA.
     releases
-        Releases of the tools that support it, oldest first.
+        Releases of the tools that support the platform, oldest first.
     hbm
-        The board's high-bandwidth memory; its channels are ``HBM[i]``.
+        The board's high-bandwidth memory; v++ calls its channels ``HBM[i]``.
     other_memory
-        What the board has besides, for labels that HBM has no room for.
+        Memory for the labels if they do not fit into HBM.
     transceivers, reference_clocks
-        Of each QSFP28 port: names of the interfaces that the shell's region for kernels has for them.
+        Names of the platform's interfaces for each QSFP28 port.
     free_clock, free_megahertz
-        The clock there that always runs: its pin, and its rate.
+        Pin of the platform's free-running clock, and its frequency.
     macs
-        Where the MAC of each QSFP28 port is.
+        Place of the MAC of each QSFP28 port.
     """
 
     platform: str
@@ -71,34 +68,34 @@ SHELLS = {
         CMACS_U280,
     )
 }
-"""Shells by the name of the board in `p4sgd.build.generate.devices.DEVICES`.
+"""Shells, by the name of the board in `p4sgd.build.generate.devices.DEVICES`.
 
-Names of transceivers and clocks are those that public designs for this shell connect to: the post-link script of the
-vendor's 100G example (github.com/Xilinx/xup_vitis_network_example, Ethernet/post_sys_link.tcl) and the link
-configuration of github.com/pc2/AuroraFlow (test/cfg/aurora_flow_test_hw.cfg). Reference clock ``a`` is the board's
-Si570, 156.25 MHz from power-up on; ``b`` comes from another oscillator, which can be set to 161.13 MHz (UG1314)."""
+Names of transceivers and clocks are taken from public designs for this shell: the post-link script of the vendor's
+100G example (github.com/Xilinx/xup_vitis_network_example, Ethernet/post_sys_link.tcl) and the link configuration of
+github.com/pc2/AuroraFlow (test/cfg/aurora_flow_test_hw.cfg). Reference clock ``a`` is the board's Si570, 156.25 MHz
+after power-up; ``b`` is another oscillator, which can be set to 161.13 MHz (UG1314)."""
 
 
 _FIFO_DEPTH = 16
-"""Beats of the FIFO in a stream, so that no ready signal crosses from die to die in one cycle."""
+"""Depth in beats of the FIFO in a stream: with it no ready signal has to cross dies within one cycle."""
 
 
 @dataclass(frozen=True)
 class Design:
-    """What an image of the FPGA is made of; each kernel is there once.
+    """Kernels, one instance of each, and their connections.
 
     Attributes
     ----------
     kernels
         The kernels.
     memories
-        Memory of a memory port, as `Shell` names it; by the name of the port, ``<instance>.<bus>``.
+        Memory of each memory port, as v++ names it; by the name of the port, ``<instance>.<bus>``.
     streams
-        Streams, from port to port.
+        Streams, as pairs of source and sink.
     wires
-        What else is connected: pairs of ``<instance>/<port>`` and a name in the shell.
+        Other connections, as pairs of ``<instance>/<port>`` and a name in the shell, in either order.
     dies
-        Die of an instance that is whole on one.
+        Die of each instance that is placed on a single one.
     """
 
     kernels: tuple[Kernel, ...]
@@ -109,7 +106,7 @@ class Design:
 
 
 def bank(channels: range, other: str) -> str:
-    """Pseudo channels as v++ names them, or the other memory if there are none."""
+    """Pseudo channels in the notation of v++, or the other memory if there are none."""
     if not channels:
         return other
     return f"HBM[{channels[0]}]" if len(channels) == 1 else f"HBM[{channels[0]}:{channels[-1]}]"
@@ -121,11 +118,11 @@ def link_configuration(design: Design, shell: Shell, summary: str, command: str)
     Parameters
     ----------
     design
-        What is linked.
+        The design to link.
     shell
-        The board's.
+        The shell of the board.
     summary
-        What it is, for a comment.
+        Description of the design, for a comment.
     command
         Command that makes the file.
     """
@@ -148,23 +145,23 @@ def link_configuration(design: Design, shell: Shell, summary: str, command: str)
 
 
 @dataclass(frozen=True)
-class Image:
-    """What a board is loaded with.
+class Xclbin:
+    """A device binary (xclbin) to be built: the bitstream for a board, or its counterpart for an emulator.
 
     Attributes
     ----------
     name
-        Its name, that of the kernel that matters.
+        Its name, that of its main kernel.
     board
         The board, one of `SHELLS`.
     designs
-        What v++ links, by its targets: ``hw``, the board, and ``hw_emu``, an emulator of its logic.
+        Design by target of v++: ``hw`` is the board, ``hw_emu`` the emulator of the hardware.
     summaries
-        What that is, in a sentence each.
+        Description of the design by target.
     aggregator
-        Size of the aggregator, on the board or beside a worker in the emulator.
+        Size of the aggregator, which is on the board, or beside a worker in the emulator.
     worker, memory
-        Size of the worker and its memory; None of an aggregator.
+        Size of the worker, and its memories; None for an aggregator.
     """
 
     name: str
@@ -177,14 +174,14 @@ class Image:
 
     @property
     def kernels(self) -> dict[str, Kernel]:
-        """Kernels of all targets by name."""
+        """Kernels of all targets, by name."""
         return {kernel.name: kernel for design in self.designs.values() for kernel in design.kernels}
 
 
-def worker_image(config: WorkerConfig, board: str, *, build_id: int = 0) -> Image:
-    """A worker behind QSFP28 port 0.
+def worker_xclbin(config: WorkerConfig, board: str, *, build_id: int = 0) -> Xclbin:
+    """A worker behind the MAC of QSFP28 port 0.
 
-    A MAC cannot be emulated. So the emulator has an aggregator at the worker's streams, and the worker can train alone.
+    A MAC cannot be emulated. In the emulator an aggregator takes its place, so that the worker can train alone.
 
     Parameters
     ----------
@@ -212,7 +209,7 @@ def worker_image(config: WorkerConfig, board: str, *, build_id: int = 0) -> Imag
         f"{worker.unit}.{memory_bus(number)}": bank(channels, shell.other_memory)
         for number, channels in enumerate(memory.channels)
     }
-    return Image(
+    return Xclbin(
         worker.name,
         board,
         {
@@ -243,13 +240,13 @@ def worker_image(config: WorkerConfig, board: str, *, build_id: int = 0) -> Imag
     )
 
 
-def aggregator_image(board: str, *, udp: bool = False, build_id: int = 0) -> Image:
-    """An aggregator between the QSFP28 ports of a board; in the emulator what leaves a port comes back in.
+def aggregator_xclbin(board: str, *, udp: bool = False, build_id: int = 0) -> Xclbin:
+    """An aggregator between the MACs of a board's QSFP28 ports; in the emulator every port is looped back.
 
     Parameters
     ----------
     board, build_id
-        As in `worker_image`.
+        As in `worker_xclbin`.
     udp
         Whether packets travel in UDP.
 
@@ -264,7 +261,7 @@ def aggregator_image(board: str, *, udp: bool = False, build_id: int = 0) -> Ima
     ports = range(config.ports)
     macs = [kernels.cmac(port, build_id) for port in ports]
     die = DEVICES[board].network_die
-    return Image(
+    return Xclbin(
         aggregator.name,
         board,
         {

@@ -1,5 +1,8 @@
-"""The script with which Vivado packs a kernel."""
+"""Files of a kernel in a folder for AMD's tools, among them the script with which Vivado packages it as IP."""
 
+from collections.abc import Iterable, Mapping
+
+from p4sgd.build.fpga.cmac import CmacPlace, crossing_constraints, ip_script
 from p4sgd.build.fpga.kernel import (
     FREE_CLOCK,
     LIBRARY,
@@ -9,26 +12,27 @@ from p4sgd.build.fpga.kernel import (
     VERSION,
     BusKind,
     Kernel,
+    kernel_xml,
 )
 from p4sgd.build.generate.artifacts import header_comment
 from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.spec.register_map import ADDRESS_BITS
 
-__all__ = ["CROSSINGS", "PROCEDURES", "ip_file", "package_script"]
+__all__ = ["PROCEDURES", "describe", "kernel_files", "package_script"]
 
 
 PROCEDURES = "package_kernel.tcl"
-"""File with what the scripts have in common."""
+"""File with the procedures that all packaging scripts use."""
 
 _MEMORY = "64 16 16"
-"""Most beats of a burst, and bursts under way to read and to write, as interconnects are made for.
+"""Longest burst in beats, and reads and writes outstanding, for which interconnects are built.
 
-With all stored planes read, a burst has up to 64 beats, and 16 cover any memory's latency. With fewer it is a group of
-as many beats as planes, for which 16 may be too few to have the memory's full rate.
+If all stored planes are read, a burst has up to 64 beats, and 16 outstanding ones cover the latency of any memory. If
+fewer are, a burst has only as many beats as planes, and 16 may be too few for the full bandwidth of the memory.
 """
 
 
-CROSSINGS = "p4sgd_cmac.xdc"
+_CROSSINGS = "p4sgd_cmac.xdc"
 """File with the constraints of a MAC's kernel."""
 
 _MAC_INTERFACES = (
@@ -38,24 +42,76 @@ _MAC_INTERFACES = (
 )
 
 
-def ip_file(kernel: Kernel) -> str:
-    """File that makes the vendor's IP in a kernel."""
-    return f"{kernel.name}_ip.tcl"
-
-
-def package_script(kernel: Kernel, part: str, command: str, *, for_vitis: bool = True) -> str:
-    """The script that packs a kernel, for ``vivado -mode batch -source``.
+def kernel_files(
+    kernel: Kernel, part: str, mac: CmacPlace | None, free_megahertz: int, command: str, *, for_vitis: bool = True
+) -> dict[str, str]:
+    """All files of a kernel, by name.
 
     Parameters
     ----------
     kernel
-        The kernel; its Verilog and its XML are files beside the script.
+        The kernel.
     part
         The FPGA.
+    mac
+        Place of its MAC, if it has one.
+    free_megahertz
+        Frequency of the free-running clock that its MAC gets.
     command
-        Command that makes the file.
+        Command that makes the files.
     for_vitis
-        Whether v++ gets the kernel, and not IP Integrator.
+        Whether the kernel is for v++, which also needs its XML, or for IP Integrator.
+    """
+    found = {f"{kernel.name}.v": f"{header_comment('// {}', command)}\n{kernel.verilog.text}"}
+    if for_vitis:
+        found[f"{kernel.name}.xml"] = kernel_xml(kernel, command)
+    found[f"package_{kernel.name}.tcl"] = package_script(kernel, part, command, for_vitis=for_vitis)
+    found |= kernel.documents.files(command, kernel.prefix)
+    if kernel.ip and mac:
+        found[_ip_file(kernel)] = ip_script(kernel.ip, mac, free_megahertz, command)
+        found[_CROSSINGS] = crossing_constraints(command)
+    return found
+
+
+def _ip_file(kernel: Kernel) -> str:
+    """File that makes the vendor's IP in a kernel."""
+    return f"{kernel.name}_ip.tcl"
+
+
+def describe(
+    kind: str, board: str, config: str | None, sizes: Mapping[str, object], kernels: Iterable[Kernel], *scripts: str
+) -> dict[str, object]:
+    """Manifest of a folder for AMD's tools, which `p4sgd.build.fpga.check` reads.
+
+    Parameters
+    ----------
+    kind
+        The tool: ``vitis`` or ``vivado``.
+    board
+        Name of the board.
+    config
+        Name of the worker's configuration, if there is a worker.
+    sizes
+        Sizes of worker and aggregator.
+    kernels
+        The kernels.
+    scripts
+        Scripts that others source, besides those that make IP.
+    """
+    return {
+        "kind": kind,
+        "board": board,
+        "config": config,
+        **sizes,
+        "kernels": {kernel.name: kernel.verilog.top for kernel in kernels},
+        "sourced": [*scripts, *(_ip_file(kernel) for kernel in kernels if kernel.ip)],
+    }
+
+
+def package_script(kernel: Kernel, part: str, command: str, *, for_vitis: bool = True) -> str:
+    """The script that packages a kernel as IP, for ``vivado -mode batch -source``.
+
+    Parameters are those of `kernel_files`.
     """
     (control,) = kernel.buses_of(BusKind.CONTROL)
     ctrl = kernel.control
@@ -64,7 +120,7 @@ def package_script(kernel: Kernel, part: str, command: str, *, for_vitis: bool =
         f"source [file join [file dirname [file normalize [info script]]] {PROCEDURES}]",
         "",
         f"p4sgd::open_kernel {kernel.name} {kernel.verilog.top} {part}",
-        *((f"p4sgd::ip {ip_file(kernel)}", f"p4sgd::constraints {CROSSINGS}") if kernel.ip else ()),
+        *((f"p4sgd::ip {_ip_file(kernel)}", f"p4sgd::constraints {_CROSSINGS}") if kernel.ip else ()),
         f"p4sgd::make_core {VENDOR} {LIBRARY} {VERSION}",
         f"p4sgd::clock {10**9 // CLOCK_NS}",
         *(f"p4sgd::bus {bus.name}" for bus in kernel.buses_of(BusKind.STREAM)),

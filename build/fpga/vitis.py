@@ -1,29 +1,25 @@
-"""The folder from which Vitis makes a board's image.
-
-Which part of a worker goes to which die, for the implementation that v++ runs.
-
-What a generated folder says of itself.
-
-The folder from which Vitis makes a board's image.
-"""
+"""The folder from which Vitis builds the xclbin of a board: kernels, link configurations, a Makefile and a README."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from p4sgd.build.fpga.cmac import crossing_constraints, ip_script
-from p4sgd.build.fpga.kernel import Kernel, kernel_xml
-from p4sgd.build.fpga.link import SHELLS, Image, aggregator_image, link_configuration, worker_image
-from p4sgd.build.fpga.packaging import CROSSINGS, PROCEDURES, ip_file, package_script
+from p4sgd.build.fpga.kernel import Kernel
+from p4sgd.build.fpga.link import SHELLS, Xclbin, aggregator_xclbin, link_configuration, worker_xclbin
+from p4sgd.build.fpga.packaging import PROCEDURES, describe, kernel_files
 from p4sgd.build.generate.artifacts import check_folder, header_comment, with_header_comment, write_folder
 from p4sgd.build.generate.devices import DEVICES, Device
 from p4sgd.build.generate.floorplan import kernel_placement
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 
-__all__ = ["PLACE", "RULES", "build", "place_script", "readme", "vitis_files"]
+__all__ = ["PLACE", "build", "vitis_files"]
 
+_HERE = Path(__file__).parent
+
+_RULES = "rules.mk"
+"""File with the rules of the Makefile."""
 
 PLACE = "place.tcl"
-"""File that v++ has Vivado run before it places."""
+"""Script that Vivado runs before placement, because v++ tells it to."""
 
 _SCRIPT = """\
 # Run by Vivado before place_design, as v++ was told: gives the worker's engines, the rest of it, and the register
@@ -47,167 +43,141 @@ foreach {{die cells}} {{
 """
 
 
-def place_script(kernel: Kernel, config: WorkerConfig, device: Device, command: str) -> str:
-    """The file `PLACE`.
-
-    Parameters
-    ----------
-    kernel
-        The worker's.
-    config
-        Size of the worker.
-    device
-        The FPGA.
-    command
-        Command that makes the file.
-    """
+def _place_script(kernel: Kernel, config: WorkerConfig, device: Device, command: str) -> str:
+    """The file `PLACE`, which assigns the cells of the worker's kernel to dies."""
     dies = kernel_placement(kernel.verilog, config, device)
     cells = "\n".join(f"    {die} {{{' '.join(names)}}}" for die, names in enumerate(dies))
     return f"{header_comment('# {}', command)}\n{_SCRIPT.format(unit=kernel.unit, cells=cells)}"
 
 
 _TEXT = """\
-# {image} for {platform}
+# {name} for {platform}
 
-From these files AMD's Vitis makes the image of the FPGA; {releases} support the shell. None of the vendor's
-tools has seen them yet: `p4sgd build check` has, which finds what can be found without.
+AMD's Vitis, releases {releases}, builds the xclbin of a board from these files. None of AMD's tools has seen them yet:
+they were checked as far as that is possible without, by the tests of p4sgd and by `p4sgd build check`.
 
 ```sh
 source <Vitis>/settings64.sh
-make check          # are the tools and the shell there?
-make                # out/hw/{image}.xclbin; hours
+make check          # are the tools and the shell installed?
+make                # out/hw/{name}.xclbin; takes hours
 ```
 
-| target | links |
+| target | design |
 |---|---|
 {targets}
 
-`make TARGET=hw_emu` makes the second, with `emconfig.json` beside it. With `XCL_EMULATION_MODE=hw_emu` and
+`make TARGET=hw_emu` builds the second, and writes `emconfig.json` beside it. With `XCL_EMULATION_MODE=hw_emu` and
 `EMCONFIG_PATH=$PWD/out/hw_emu` in the environment programs find it as the board `xrt:0`. `make PLATFORM=<file>.xpfm`
-takes another shell. The MAC is IP that needs a licence (UltraScale+ Integrated 100G Ethernet), which AMD gives for
-nothing. What the tools write goes to `out`; `make clean` removes it, and then the folder can be generated again.
+takes another shell. The MAC is IP that needs a licence (UltraScale+ Integrated 100G Ethernet), which is free.
+All that the tools write goes to `out`; after `make clean`, which removes it, the folder can be generated again.
 
-| file | what it is |
+| file | contents |
 |---|---|
-| `link_<target>.cfg` | which kernels there are, which memory each port has, what is connected to what |
-| `<kernel>.v`, `<kernel>.xml` | a kernel, and what Vitis and XRT have to know of it |
-| `package_<kernel>.tcl` | packs it as `out/<kernel>.xo` |
+| `link_<target>.cfg` | kernels, the memory of each port, and connections, for v++ |
+| `<kernel>.v`, `<kernel>.xml` | a kernel, and its description for Vitis and XRT |
+| `package_<kernel>.tcl` | packages it as `out/<kernel>.xo` |
 {more}
 | `*registers.*` | registers as Markdown, C header and JSON |
 
 {memory}"""
 
 
-def readme(image: Image, command: str) -> str:
-    """The folder's ``README.md``."""
-    shell = SHELLS[image.board]
+def _readme(xclbin: Xclbin, command: str) -> str:
+    shell = SHELLS[xclbin.board]
     more = []
-    if any(kernel.ip for kernel in image.kernels.values()):
-        more.append(
-            "| `p4sgd_cmac*_ip.tcl`, `p4sgd_cmac.xdc` | the vendor's MAC, and constraints of its clock crossings |"
-        )
-    if image.memory:
-        more.append("| `place.tcl` | which engine goes to which die; Vivado runs it before it places |")
+    if any(kernel.ip for kernel in xclbin.kernels.values()):
+        more.append("| `p4sgd_cmac*_ip.tcl`, `p4sgd_cmac.xdc` | makes AMD's MAC; constraints for its clock crossings |")
+    if xclbin.memory:
+        more.append("| `place.tcl` | assigns engines to dies; Vivado runs it before placement |")
     return f"{header_comment('<!-- {} -->', command)}\n\n" + _TEXT.format(
-        image=image.name,
+        name=xclbin.name,
         platform=shell.platform,
-        releases=f"releases {shell.releases[0]} to {shell.releases[-1]}",
-        targets="\n".join(f"| `{target}` | {summary} |" for target, summary in image.summaries.items()),
+        releases=f"{shell.releases[0]} to {shell.releases[-1]}",
+        targets="\n".join(f"| `{target}` | {summary} |" for target, summary in xclbin.summaries.items()),
         more="\n".join(more),
-        memory=_memory(image),
+        memory=_memory(xclbin),
     )
 
 
-def _memory(image: Image) -> str:
-    if not image.memory:
+def _memory(xclbin: Xclbin) -> str:
+    if not xclbin.memory:
         return ""
-    bank, size = image.memory.bank_bytes >> 20, image.memory.image_bytes >> 20
+    bank, size = xclbin.memory.bank_bytes >> 20, xclbin.memory.image_bytes >> 20
     return (
-        "**Memory.** Every memory port has pseudo channels of HBM to itself, since one that two masters read is no\n"
-        f"faster. A bank of an engine has {bank} MiB, so the largest image of a worker is {size} MiB of lines and\n"
-        "weights, padding included; labels are elsewhere.\n"
+        "**Memory.** Every memory port has pseudo channels of HBM to itself: one that two masters share is no faster.\n"
+        f"A bank of an engine has {bank} MiB, so the largest memory image of a worker is {size} MiB of lines and\n"
+        "weights, padding included, without the labels.\n"
     )
 
 
-RULES = "rules.mk"
-
-_HERE = Path(__file__).parent
-"""File with the rules of the Makefile."""
-
-
-def vitis_files(image: Image, command: str) -> dict[str, str]:
+def vitis_files(xclbin: Xclbin, command: str) -> dict[str, str]:
     """All files by name; the same arguments give the same bytes.
 
     Parameters
     ----------
-    image
-        What the board is to be loaded with.
+    xclbin
+        The xclbin to build.
     command
         Command that makes the files, for their first lines.
     """
-    shell = SHELLS[image.board]
+    shell = SHELLS[xclbin.board]
     found = {
-        "README.md": readme(image, command),
-        "Makefile": _makefile(image, command),
-        RULES: with_header_comment(_HERE / "vitis_rules.mk", command),
+        "README.md": _readme(xclbin, command),
+        "Makefile": _makefile(xclbin, command),
+        _RULES: with_header_comment(_HERE / "vitis_rules.mk", command),
         PROCEDURES: with_header_comment(_HERE / PROCEDURES, command),
     }
-    for target, design in image.designs.items():
-        found[f"link_{target}.cfg"] = link_configuration(design, shell, image.summaries[target], command)
+    for target, design in xclbin.designs.items():
+        found[f"link_{target}.cfg"] = link_configuration(design, shell, xclbin.summaries[target], command)
     macs = iter(shell.macs)
-    for kernel in image.kernels.values():
-        found[f"{kernel.name}.v"] = f"{header_comment('// {}', command)}\n{kernel.verilog.text}"
-        found[f"{kernel.name}.xml"] = kernel_xml(kernel, command)
-        found[f"package_{kernel.name}.tcl"] = package_script(kernel, shell.part, command)
-        found |= kernel.documents.files(command, kernel.prefix)
-        if kernel.ip:
-            found[ip_file(kernel)] = ip_script(kernel.ip, next(macs), shell.free_megahertz, command)
-            found[CROSSINGS] = crossing_constraints(command)
-    if image.worker:
-        found[PLACE] = place_script(image.kernels[image.name], image.worker, DEVICES[image.board], command)
+    for kernel in xclbin.kernels.values():
+        mac = next(macs) if kernel.ip else None
+        found |= kernel_files(kernel, shell.part, mac, shell.free_megahertz, command)
+    if xclbin.worker:
+        found[PLACE] = _place_script(xclbin.kernels[xclbin.name], xclbin.worker, DEVICES[xclbin.board], command)
     return found
 
 
-def _makefile(image: Image, command: str) -> str:
-    shell = SHELLS[image.board]
+def _makefile(xclbin: Xclbin, command: str) -> str:
+    shell = SHELLS[xclbin.board]
     lines = [
         header_comment("# {}", command),
-        f"IMAGE := {image.name}",
+        f"IMAGE := {xclbin.name}",
         f"DEFAULT_PLATFORM := {shell.platform}",
         "PLATFORM ?= $(DEFAULT_PLATFORM)",
         f"RELEASES := {' '.join(shell.releases)}",
         *(
             f"KERNELS_{target} := {' '.join(kernel.name for kernel in design.kernels)}"
-            for target, design in image.designs.items()
+            for target, design in xclbin.designs.items()
         ),
-        *([f"PLACE_hw := {PLACE}"] if image.memory else []),
+        *([f"PLACE_hw := {PLACE}"] if xclbin.memory else []),
         "",
-        f"include {RULES}",
+        f"include {_RULES}",
     ]
     return "\n".join(lines) + "\n"
 
 
 def build(
     name: str | None, folder: Path, *, board: str, udp: bool = False, build_id: int = 0
-) -> tuple[list[Path], Image]:
-    """Write the folder for a worker or an aggregator, whole or not at all.
+) -> tuple[list[Path], Xclbin]:
+    """Write the folder for a worker or an aggregator, as `write_folder` does.
 
     Parameters
     ----------
     name
-        Name of the worker's configuration in `PRESETS`; ``None`` has the board be an aggregator.
+        Name of the worker's configuration in `PRESETS`; None for an aggregator.
     folder
-        Where; an earlier output is replaced, anything else is refused.
+        The folder.
     board
         One of `SHELLS`.
     udp
         Whether packets travel in UDP.
     build_id
-        Number that the BUILD_ID registers give.
+        Value of the BUILD_ID registers.
 
     Returns
     -------
-    The files, and what they make.
+    The files, and the xclbin that they build.
 
     Raises
     ------
@@ -215,28 +185,19 @@ def build(
         If there is no such configuration or board.
     ValueError
         If the worker has more memory ports than the board.
-    ForeignFolderError
-        If the folder holds files that were not generated.
-    OSError
-        If the folder cannot be written.
     """
     config = None if name is None else replace(PRESETS[name](), udp=udp)
     check_folder(folder)  # before the work
     what = "--aggregator" if name is None else f"--config {name}"
     command = f"p4sgd build vitis {what} --board {board} --build-id {build_id}{' --udp' * udp} --out DIR"
-    image = (
-        aggregator_image(board, udp=udp, build_id=build_id)
+    xclbin = (
+        aggregator_xclbin(board, udp=udp, build_id=build_id)
         if config is None
-        else worker_image(config, board, build_id=build_id)
+        else worker_xclbin(config, board, build_id=build_id)
     )
-    description = {
-        "generated_by": command,
-        "kind": "vitis",
-        "board": board,
-        "config": name,
-        "worker": asdict(image.worker) if image.worker else None,
-        "aggregator": asdict(image.aggregator),
-        "kernels": {kernel.name: kernel.verilog.top for kernel in image.kernels.values()},
-        "sourced": [PROCEDURES, *(ip_file(kernel) for kernel in image.kernels.values() if kernel.ip)],
+    sizes = {
+        "worker": asdict(xclbin.worker) if xclbin.worker else None,
+        "aggregator": asdict(xclbin.aggregator),
     }
-    return write_folder(folder, vitis_files(image, command), description), image
+    description = describe("vitis", board, name, sizes, xclbin.kernels.values(), PROCEDURES)
+    return write_folder(folder, command, vitis_files(xclbin, command), description), xclbin

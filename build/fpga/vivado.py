@@ -1,19 +1,13 @@
-"""The folder from which Vivado makes a worker's image without a shell, and reports of its parts.
-
-Constraints: pins and clocks of the board, and the clock of a module alone.
-
-The folder from which Vivado makes a worker's image without a shell, and reports of its parts.
-"""
+"""The folder from which Vivado builds the bitstream of a worker without a shell, and reports of its parts."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from p4sgd.build.fpga.alveo_u280 import CONFIGURATION, AlveoU280Platform
-from p4sgd.build.fpga.cmac import crossing_constraints, ip_script
 from p4sgd.build.fpga.kernel import Kernel, cmac, memory_bus, worker
 from p4sgd.build.fpga.link import SHELLS, Shell
-from p4sgd.build.fpga.packaging import CROSSINGS, PROCEDURES, ip_file, package_script
+from p4sgd.build.fpga.packaging import PROCEDURES, describe, kernel_files
 from p4sgd.build.generate.artifacts import check_folder, header_comment, with_header_comment, write_folder
 from p4sgd.build.generate.devices import DEVICES, map_memories
 from p4sgd.build.generate.floorplan import floorplan, kernel_placement
@@ -24,7 +18,7 @@ __all__ = ["FLOORPLAN", "HOST_QUAD", "board_constraints", "build", "clock_constr
 
 
 def clock_constraints(port: str, megahertz: int, command: str) -> str:
-    """A module's clock, where nothing else is around it."""
+    """The clock of a module that is implemented on its own."""
     header = header_comment("# {}", command)
     return f"{header}\ncreate_clock -period {1000 / megahertz:.3f} -name clock [get_ports {port}]\n"
 
@@ -34,13 +28,13 @@ _PAIRS = {
     "hbm_refclk": ("ddr4_refclk", 0),
     "qsfp0_refclk": ("qsfp28_refclk", 0),
 }
-"""Clocks of the design that come in pairs, and their resources; that of HBM is one of the two for DDR4."""
+"""Differential clocks of the design, and their resources; HBM gets one of the two clocks for DDR4."""
 
 
 def board_constraints(command: str) -> str:
-    """Pins of the block design's ports on an Alveo U280, and what the card wants, from `AlveoU280Platform`.
+    """Pins of the block design's ports on an Alveo U280, and the card's configuration, from `AlveoU280Platform`.
 
-    Transceivers have the places that the IP says.
+    Transceivers need no pins here: their IP places them.
     """
     platform = AlveoU280Platform()
     lines = [header_comment("# {}", command)]
@@ -67,7 +61,7 @@ def _pin(port: str, pin: str, attributes: Any) -> list[str]:
 
 
 FLOORPLAN = "floorplan.tcl"
-"""File that deals the worker to dies, for who wants that."""
+"""Script that assigns the worker to dies, if a design needs that."""
 
 _OUT_OF_CONTEXT, _BLOCK_DESIGN, _RULES = "out_of_context.tcl", "block_design.tcl", "rules.mk"
 
@@ -77,39 +71,39 @@ _PROJECT = "p4sgd_board"
 """Name of the project."""
 
 HOST_QUAD, _HOST_BLOCK = "GTY_Quad_227", "PCIE4C_X1Y0"
-"""Transceivers of lane 0 of PCI Express on a U280, and the block beside them (UG1314; AMD's board files)."""
+"""Quad of lane 0 of PCI Express on a U280, and the PCI Express block beside it (UG1314; AMD's board files)."""
 
 _FREE_MEGAHERTZ = 100
-"""Rate of the board's clock that HBM and the MAC get."""
+"""Frequency of the board's clock for HBM and the MAC."""
 
 _REGISTERS = 0x1000
-"""Bytes between the registers of two kernels, as the host sees them."""
+"""Bytes of address space for the registers of a kernel."""
 
 
 def vivado_files(
     config: WorkerConfig, board: str, command: str, *, megahertz: int, build_id: int
 ) -> tuple[dict[str, str], tuple[Kernel, ...]]:
-    """All files by name, and the kernels that they are of; the same arguments give the same bytes.
+    """All files by name, and their kernels; the same arguments give the same bytes.
 
     Parameters
     ----------
     config
         Size of the worker.
     board
-        One of `SHELLS`, of which only the FPGA and its memory matter.
+        One of `SHELLS`; of the shell only the FPGA and its memory matter.
     command
         Command that makes the files, for their first lines.
     megahertz
-        Clock that modules alone are tried with; the board's image has 250 MHz.
+        Clock for the modules that are implemented on their own; the bitstream has 250 MHz.
     build_id
-        Number that the BUILD_ID registers give.
+        Value of the BUILD_ID registers.
 
     Raises
     ------
     KeyError
         If there is no such board.
     ValueError
-        If the worker leaves the host no channel of memory.
+        If the worker leaves no channel of memory to the host.
     """
     shell, device = SHELLS[board], DEVICES[board]
     channels = _channels(config, shell)  # before the work
@@ -123,12 +117,7 @@ def vivado_files(
         "board.xdc": board_constraints(command),
     }
     for kernel in kernels:
-        found[f"{kernel.name}.v"] = f"{header_comment('// {}', command)}\n{kernel.verilog.text}"
-        found[f"package_{kernel.name}.tcl"] = package_script(kernel, shell.part, command, for_vitis=False)
-        found |= kernel.documents.files(command, kernel.prefix)
-        if kernel.ip:
-            found[ip_file(kernel)] = ip_script(kernel.ip, shell.macs[0], _FREE_MEGAHERTZ, command)
-            found[CROSSINGS] = crossing_constraints(command)
+        found |= kernel_files(kernel, shell.part, shell.macs[0], _FREE_MEGAHERTZ, command, for_vitis=False)
     top = kernels[0].verilog.top
     for name, module, clock in (("worker", top, "ap_clk"), ("engine", ENGINE, "clk")):
         found[f"{name}_clock.xdc"] = clock_constraints(clock, megahertz, command)
@@ -150,7 +139,7 @@ def _source(name: str) -> tuple[str, str]:
 
 
 def _channels(config: WorkerConfig, shell: Shell) -> tuple[range, ...]:
-    """Channels of the worker's memories; there is one more, whose port the host can have."""
+    """Channels of the worker's memories; at least one channel is left to the host."""
     found = map_memories(config, shell.hbm).channels
     if not found[-1] or len(found) == shell.hbm.channels:
         raise ValueError(f"the worker takes all {shell.hbm.channels} channels of memory, and the host needs one")
@@ -158,7 +147,6 @@ def _channels(config: WorkerConfig, shell: Shell) -> tuple[range, ...]:
 
 
 def _project(channels: tuple[range, ...], kernels: tuple[Kernel, ...], shell: Shell, command: str) -> str:
-    """The script of the project."""
     engine, mac = kernels
     ports = [each[0] for each in channels]
     free = next(channel for channel in range(shell.hbm.channels) if channel not in ports)
@@ -199,21 +187,21 @@ _README = """\
 # A worker for the {board} with Vivado alone
 
 Reports of what Vivado makes of a worker, and a project for a board without the vendor's shell: PCI Express by XDMA,
-HBM, the worker, and the MAC of QSFP28 port 0, all at 250 MHz, the clock of PCI Express. None of the vendor's tools has
-seen it yet: `p4sgd build check` has, which finds what can be found without.
+HBM, the worker, and the MAC of QSFP28 port 0, all at 250 MHz, the clock of PCI Express. None of AMD's tools has seen
+it yet: it was checked as far as that is possible without, by the tests of p4sgd and by `p4sgd build check`.
 
 ```sh
-make check      # is Vivado there?
+make check      # is Vivado installed?
 make engine     # out/engine: timing and utilisation of one engine, alone
-make worker     # out/worker: of all of the worker
-make image      # out/{project}/…/board_wrapper.bit; hours
+make worker     # out/worker: of the whole worker
+make image      # out/{project}/…/board_wrapper.bit, the bitstream; takes hours
 ```
 
-Of the image the host sees, by AMD's XDMA driver, all memory from address 0 on, 256 MiB a channel, and registers: the
-worker's from {worker:#x} on, the MAC's from {mac:#x} on. `project.tcl` says which memory is in which channel. It is
-loaded by JTAG. The MAC is IP that needs a licence, which AMD gives for nothing.
+AMD's XDMA driver gives the host all memory from address 0 on, 256 MiB a channel, and the registers: the worker's from
+{worker:#x} on, the MAC's from {mac:#x} on. `project.tcl` shows which memory is in which channel. The bitstream is
+loaded by JTAG. The MAC is IP that needs a licence (UltraScale+ Integrated 100G Ethernet), which is free.
 
-`floorplan.tcl` deals the worker to dies, if a design needs that; it tells what to set before it is sourced.
+`floorplan.tcl` assigns the worker to dies, if a design needs that; its first lines explain how to use it.
 """
 
 
@@ -225,29 +213,22 @@ def _readme(board: str, command: str) -> str:
 def build(
     name: str, folder: Path, *, board: str, megahertz: int = 250, udp: bool = False, build_id: int = 0
 ) -> list[Path]:
-    """Write the folder for a preset, whole or not at all; returns the files.
+    """Write the folder for a preset, as `write_folder` does.
 
     Parameters
     ----------
     name
         Name of the worker's configuration in `PRESETS`.
     folder
-        Where; an earlier output is replaced, anything else is refused.
+        The folder.
     board, megahertz, build_id
-        As in `vivado_files`.
+        As in `vivado_files`, which raises the errors, too.
     udp
         Whether packets travel in UDP.
 
-    Raises
-    ------
-    KeyError
-        If there is no such configuration or board.
-    ValueError
-        If the worker leaves the host no channel of memory.
-    ForeignFolderError
-        If the folder holds files that were not generated.
-    OSError
-        If the folder cannot be written.
+    Returns
+    -------
+    The files.
     """
     config = replace(PRESETS[name](), udp=udp)
     check_folder(folder)  # before the work
@@ -257,13 +238,6 @@ def build(
         "--out DIR"
     )
     texts, kernels = vivado_files(config, board, command, megahertz=megahertz, build_id=build_id)
-    description = {
-        "generated_by": command,
-        "kind": "vivado",
-        "board": board,
-        "config": name,
-        "worker": asdict(config),
-        "kernels": {kernel.name: kernel.verilog.top for kernel in kernels},
-        "sourced": [PROCEDURES, _OUT_OF_CONTEXT, _BLOCK_DESIGN, *(ip_file(kernel) for kernel in kernels if kernel.ip)],
-    }
-    return write_folder(folder, texts, description)
+    scripts = (PROCEDURES, _OUT_OF_CONTEXT, _BLOCK_DESIGN)
+    description = describe("vivado", board, name, {"worker": asdict(config)}, kernels, *scripts)
+    return write_folder(folder, command, texts, description)

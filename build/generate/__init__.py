@@ -1,1 +1,1 @@
-"""Verilog, documents and programs of switches, written as whole folders."""
+"""Generated Verilog, register and packet documents, floor plans and switch programs."""

@@ -1,9 +1,4 @@
-"""FPGAs that a worker may be built for: how much there is of everything, and their high-bandwidth memory.
-
-How much there is of everything on the FPGAs that a worker may be built for.
-
-Which pseudo channels of a board's high-bandwidth memory each memory of a worker gets.
-"""
+"""FPGA boards: resources, dies and high-bandwidth memory, and the map of a worker's memories to its channels."""
 
 from dataclasses import dataclass
 
@@ -14,20 +9,20 @@ __all__ = ["BOARDS", "DEVICES", "HBM_U280", "Device", "Hbm", "HbmMap", "map_memo
 
 @dataclass(frozen=True)
 class Device:
-    """An FPGA, all of it: what the vendor's shell takes has to be taken off.
+    """A board and all resources of its FPGA, including those that the vendor's shell takes.
 
     Attributes
     ----------
     name
-        What the board is called.
+        Name of the board.
     lut, ff, bram, uram, dsp
-        LUTs, flip-flops, block RAMs of 36 Kbit, UltraRAMs of 288 Kbit, DSP slices.
+        Number of LUTs, flip-flops, block RAMs of 36 Kbit, UltraRAMs of 288 Kbit, DSP slices.
     dies
-        Dies (SLRs) on top of each other, of equal size; 0 is the lowest.
+        Number of dies (SLRs), all of the same size; die 0 is the lowest.
     memory_die, network_die
-        The one beside the high-bandwidth memory, and the one with the transceivers of QSFP 0.
+        The die beside the high-bandwidth memory, and the die with the transceivers of QSFP 0.
     source
-        Where the numbers are from.
+        Documents that the numbers are taken from.
     """
 
     name: str
@@ -43,7 +38,7 @@ class Device:
 
     @property
     def carry(self) -> int:
-        """CARRY8: one beside every eight LUTs (UG574)."""
+        """Number of CARRY8, one for every eight LUTs (UG574)."""
         return self.lut // 8
 
 
@@ -52,13 +47,13 @@ DEVICES = {
     "u50": Device("Alveo U50", 872_000, 1_743_000, 1_344, 640, 5_952, 2, 0, 1, "DS965, XCU50; UG1120; quad 131"),
     "u55c": Device("Alveo U55C", 1_304_000, 2_607_000, 2_016, 960, 9_024, 3, 0, 1, "DS978, XCU55C; UG1120; quad 130"),
 }
-"""Boards by the name that the command line takes.
+"""Boards, by the name on the command line.
 
-Amounts are from the data sheet, dies from UG1120. Transceivers are from the board's constraints, which name QSFP 0's
-quad: a die has four quads on a side, of which the lowest is 124 (UG578)."""
+Resources are taken from the data sheet, dies from UG1120. The die of the transceivers follows from the quad of QSFP 0
+in the board's constraints: a die has four quads on each side, and the lowest is 124 (UG578)."""
 
 BOARDS = {"u280": "u280", "u280_deep": "u280", "u280_wide": "u280", "u50": "u50", "u55c": "u55c"}
-"""The board that a configuration of `p4sgd.hw.spec.config.PRESETS` is for, if it is for one."""
+"""Board of each configuration in `p4sgd.hw.spec.config.PRESETS` that is made for a board."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +63,9 @@ class Hbm:
     Attributes
     ----------
     channels
-        Pseudo channels, each with an AXI port of its own; one half of them belongs to each stack.
+        Number of pseudo channels, half of them in each stack. Each has its own AXI port.
     channel_bytes
-        Bytes of one.
+        Bytes of a channel.
     """
 
     channels: int
@@ -78,18 +73,18 @@ class Hbm:
 
 
 HBM_U280 = Hbm(32, 256 << 20)
-"""Of an Alveo U280: two stacks of 4 GiB (DS963; PG276)."""
+"""HBM of an Alveo U280: two stacks of 4 GiB (DS963; PG276)."""
 
 
 @dataclass(frozen=True)
 class HbmMap:
-    """Pseudo channels of a worker's memories.
+    """Assignment of a worker's memories to pseudo channels.
 
     Attributes
     ----------
     channels
-        Of each memory, in the order of `WorkerConfig.memories`. None are left for the labels where the banks of the
-        engines take all: then these belong into the board's other memory.
+        Channels of each memory, in the order of `WorkerConfig.memories`. If the banks of the engines take all channels,
+        the labels have none and belong in the board's other memory.
     bank_bytes
         Bytes of an engine's bank.
     """
@@ -99,15 +94,15 @@ class HbmMap:
 
     @property
     def image_bytes(self) -> int:
-        """Bytes of the largest image, without its labels: of lines and weights, padding included."""
+        """Bytes of the largest memory image of a worker: lines and weights, padding included, without labels."""
         return self.bank_bytes * (len(self.channels) - 1)
 
 
 def map_memories(config: WorkerConfig, hbm: Hbm) -> HbmMap:
-    """Give every bank of a worker as many channels of its own as every other, evenly spread over both stacks.
+    """Give every bank of a worker the same number of channels, evenly distributed over both stacks.
 
-    A channel that two masters read is no faster than with one, so none is shared. Labels, 32 bytes a micro-batch, get
-    the last channel.
+    No channel is shared: two masters get no more bandwidth out of one than a single master. The labels, 32 bytes per
+    micro-batch, get the last channel.
 
     Raises
     ------

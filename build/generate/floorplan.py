@@ -1,9 +1,9 @@
-"""A hint for Vivado: which part of a worker goes to which die of the FPGA.
+"""Floor plan for Vivado, which assigns the parts of a worker to the dies of an FPGA.
 
-A signal may cross one boundary between dies in a cycle, at 250 MHz, and not two. An engine is whole on one die, as what
-it exchanges with the rest of the worker leaves a register of the engine or enters one. The rest goes where no engine is
-more than one boundary away. What a kernel's memory port exchanges with a memory on another die passes a register slice
-on each die of its way, the first and the last too: so it goes from register to register across each boundary.
+At 250 MHz a signal can cross one boundary between dies in a cycle, but not two. Each engine is on a single die: all its
+signals to and from the rest of the worker have a register in the engine. The rest of the worker is on a die that no
+engine is more than one boundary away from. A memory port whose memory is on another die has a register slice on every
+die on the way, the first and the last included, so that every crossing is from register to register.
 """
 
 from collections.abc import Sequence
@@ -35,11 +35,11 @@ if {{![info exists p4sgd_top]}} {{set p4sgd_top ""}}
 """
 
 _SLICES = {"the worker": "", "the worker's kernel": ": these are in the kernel"}
-"""What is placed, and where its register slices are."""
+"""Ends of a sentence of the head, by what is placed."""
 
 
 def home(device: Device) -> int:
-    """The die for what a worker has once: the one nearest to its farthest other; of two such the network's."""
+    """Die of the parts that a worker has once: the one in the middle; of two, the one nearer to the network."""
     return min(
         range(device.dies),
         key=lambda die: (max(die, device.dies - 1 - die), abs(die - device.network_die)),
@@ -47,10 +47,10 @@ def home(device: Device) -> int:
 
 
 def deal(engines: int, device: Device) -> list[range]:
-    """Engines of each die; their numbers differ by one at most.
+    """Engines of each die; their numbers differ by at most one.
 
-    Those that are left over go to the dies nearest to the memory, as most wires of an engine lead there, but to the one
-    with the rest of the worker last.
+    Dies near the memory get the engines that are left over, because most wires of an engine lead there. The die with
+    the rest of the worker gets one last.
     """
     each, left = divmod(engines, device.dies)
     order = sorted(range(device.dies), key=lambda die: (die == home(device), abs(die - device.memory_die)))
@@ -61,9 +61,10 @@ def deal(engines: int, device: Device) -> list[range]:
 
 
 def slice_dies(config: WorkerConfig, device: Device) -> list[range]:
-    """Dies of the register slices of each memory, numbered as in `WorkerConfig.memories`, from the worker's end on.
+    """Dies of the register slices of each memory port, from the worker to the memory.
 
-    They are those on the way to the memory's die, with both ends; none if both ends are the same.
+    These are all dies on the way, both ends included, or none if the port is on the memory's die. Memories are numbered
+    as in `WorkerConfig.memories`.
     """
     dealt = enumerate(deal(config.engines, device))
     masters = [die for die, engines in dealt for _ in range(len(engines) * config.ports)] + [home(device)]
@@ -85,14 +86,14 @@ def placement(worker: str, top: str, engine: str, device: Device) -> list[list[s
     worker
         Verilog of the worker.
     top, engine
-        Its modules: the one that has the engines, and the engine.
+        The module that instantiates the engines, and the module of an engine.
     device
         The FPGA.
 
     Raises
     ------
     KeyError
-        If there is no such top.
+        If there is no module ``top``.
     """
     found = instances(modules(worker)[top])
     engines = [name for module, name in found if module == engine]
@@ -102,12 +103,12 @@ def placement(worker: str, top: str, engine: str, device: Device) -> list[list[s
 
 
 def kernel_placement(kernel: KernelVerilog, config: WorkerConfig, device: Device) -> list[list[str]]:
-    """Cells of a worker's kernel for each die, as paths from its top: those of the worker, and its register slices.
+    """Cells of a worker's kernel for each die, as paths from its top: parts of the worker, and register slices.
 
     Parameters
     ----------
     kernel
-        The kernel's Verilog, with as many register slices as `slice_dies` has.
+        Verilog of the kernel, with the register slices of `slice_dies`.
     config
         Size of the worker.
     device
@@ -116,7 +117,7 @@ def kernel_placement(kernel: KernelVerilog, config: WorkerConfig, device: Device
     Raises
     ------
     KeyError
-        If it is not the Verilog of a worker's kernel.
+        If it is not a worker's kernel.
     """
     dies = placement(kernel.text, f"\\{kernel.top}.component.worker", ENGINE, device)
     cells = [[f"component/worker/{name}" for name in names] for names in dies]
@@ -127,18 +128,18 @@ def kernel_placement(kernel: KernelVerilog, config: WorkerConfig, device: Device
 
 
 def floorplan(cells: Sequence[Sequence[str]], device: Device, command: str, *, what: str = "the worker") -> str:
-    """A Tcl script with a pblock for every die.
+    """Tcl script with a pblock for every die.
 
     Parameters
     ----------
     cells
-        Those for each die, the lowest first.
+        Cells for each die, the lowest first.
     device
         The FPGA.
     command
         Command that makes the file.
     what
-        What the cells are of: ``the worker``, or ``the worker's kernel``.
+        The design of the cells: ``the worker``, or ``the worker's kernel``.
     """
     facts = {"dies": device.dies, "board": device.name, "memory": device.memory_die, "network": device.network_die}
     lines = [header_comment("# {}", command), _HEAD.format(**facts, home=home(device), what=what, slices=_SLICES[what])]

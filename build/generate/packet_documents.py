@@ -1,7 +1,7 @@
-"""The packet as documents: Markdown for people, a C header for programs that speak it, JSON for the rest.
+"""The packet format as Markdown, C header and JSON.
 
-All three come from :data:`p4sgd.hw.spec.packet.FIELDS`, or :data:`p4sgd.hw.spec.udp.FIELDS` where packets travel in
-UDP, which are also what the RTL and the codecs use.
+All three are made from :data:`p4sgd.hw.spec.packet.FIELDS`, or :data:`p4sgd.hw.spec.udp.FIELDS` if packets travel in
+UDP. RTL and codecs use the same declarations.
 """
 
 import json
@@ -29,7 +29,7 @@ _UDP = _Frame(udp_spec.FIELDS, udp_spec.FRAME_BYTES, udp_spec.REQUIRED["ethertyp
 
 
 def markdown(command: str, *, udp: bool = False) -> str:
-    """The frame as a table of fields in network order, and the packet types.
+    """A table of the frame's fields in network order, and the packet types.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def markdown(command: str, *, udp: bool = False) -> str:
 def c_header(command: str, *, udp: bool = False) -> str:
     """The frame as preprocessor constants: ``P4SGD_PACKET_<FIELD>_OFFSET`` and ``…_BITS``, both in bits.
 
-    Parameters are those of `markdown`; so a program for one kind of frame needs but to be compiled for the other.
+    Parameters are those of `markdown`. A program for one kind of frame can be recompiled for the other.
     """
     frame = _UDP if udp else _ETHERNET
     lines = [
@@ -96,7 +96,7 @@ def c_header(command: str, *, udp: bool = False) -> str:
 
 
 def json_text(command: str, *, udp: bool = False) -> str:
-    """The frame as JSON: all that the declaration says. Parameters are those of `markdown`."""
+    """The whole declaration of the frame as JSON. Parameters are those of `markdown`."""
     frame = _UDP if udp else _ETHERNET
     document = {
         "generated_by": command,

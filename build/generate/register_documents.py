@@ -1,7 +1,4 @@
-"""Register maps as documents: Markdown for people, a C header for drivers, JSON for programs.
-
-All three come from the declarations that the RTL and the host use too, with the words that identify the hardware.
-"""
+"""Register maps as Markdown, C header and JSON, from the declarations that RTL and host use."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -22,15 +19,15 @@ class RegisterDocuments:
     Attributes
     ----------
     owner
-        Whose registers they are.
+        Owner of the registers, with an article.
     prefix
-        How the names in the C header begin.
+        Prefix of the names in the C header.
     magic, abi_version
-        First word of the identification block, and the version of the map.
+        First word of the identification block, and version of the map.
     config, config_hash
-        Sizes of the hardware, and a number that stands for them if it has such a register.
+        Sizes of the hardware, and their hash if the hardware has a register for it.
     registers
-        As a first read finds them.
+        The registers, with the values that they have after reset.
     """
 
     owner: str
@@ -42,7 +39,7 @@ class RegisterDocuments:
     registers: list[Register]
 
     def markdown(self, command: str) -> str:
-        """The map as a table of registers and a table of fields; ``command``, in the first line, makes the document."""
+        """A table of registers and a table of fields; the first line names ``command``."""
         hashed = "" if self.config_hash is None else f", configuration hash `0x{self.config_hash:08x}`"
         lines = [
             header_comment("<!-- {} -->", command),
@@ -72,7 +69,7 @@ class RegisterDocuments:
         return "\n".join(lines) + "\n"
 
     def c_header(self, command: str) -> str:
-        """The map as preprocessor constants (C99 and C++).
+        """The map as preprocessor constants for C99 and C++.
 
         For each register ``<PREFIX>_<REGISTER>`` (byte offset) and ``…_RESET``; for each field ``…_<FIELD>_SHIFT``,
         ``…_BITS`` and ``…_MASK`` (in place within the word).
@@ -106,7 +103,7 @@ class RegisterDocuments:
         return "\n".join(lines) + "\n"
 
     def json_text(self, command: str) -> str:
-        """The map as JSON: all that the declaration says, and the sizes of the hardware."""
+        """The map as JSON: the whole declaration, and the sizes of the hardware."""
         document = {
             "generated_by": command,
             "magic": self.magic,
@@ -138,7 +135,7 @@ class RegisterDocuments:
         return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
     def files(self, command: str, prefix: str = "") -> dict[str, str]:
-        """All three by the names of their files, to which a prefix tells one map from another."""
+        """All three documents by file name; ``prefix`` distinguishes the maps of a folder."""
         return {
             f"{prefix}registers.md": self.markdown(command),
             f"{prefix}registers.json": self.json_text(command),
@@ -147,7 +144,7 @@ class RegisterDocuments:
 
 
 def worker_documents(config: WorkerConfig, build_id: int = 0) -> RegisterDocuments:
-    """Those of a worker: its number of engines decides the last block. ``build_id`` is what BUILD_ID gives."""
+    """Documents of a worker's registers; ``build_id`` is the value of BUILD_ID."""
     return RegisterDocuments(
         owner="a worker",
         prefix="P4SGD",
@@ -160,7 +157,7 @@ def worker_documents(config: WorkerConfig, build_id: int = 0) -> RegisterDocumen
 
 
 def aggregator_documents(config: AggregatorConfig, build_id: int = 0) -> RegisterDocuments:
-    """Those of an aggregator, likewise."""
+    """Documents of an aggregator's registers; ``build_id`` is the value of BUILD_ID."""
     return RegisterDocuments(
         owner="an aggregator",
         prefix="P4SGD_AGGREGATOR",
@@ -173,7 +170,7 @@ def aggregator_documents(config: AggregatorConfig, build_id: int = 0) -> Registe
 
 
 def cmac_documents(build_id: int = 0) -> RegisterDocuments:
-    """Those of the kernel of an Ethernet MAC."""
+    """Documents of the registers of an Ethernet MAC's kernel; ``build_id`` is the value of BUILD_ID."""
     return RegisterDocuments(
         owner="the kernel of an Ethernet MAC",
         prefix="P4SGD_CMAC",
@@ -186,5 +183,5 @@ def cmac_documents(build_id: int = 0) -> RegisterDocuments:
 
 
 def _cell(text: str) -> str:
-    """Text for a Markdown table: a bar would end the cell."""
+    """Text in a Markdown table, where a bar would end the cell."""
     return text.replace("|", "\\|")

@@ -1,10 +1,7 @@
-"""A folder with the program of a switch: P4 sources with the sizes filled in, compiled where that is possible here.
+"""The folder with the P4 program of a switch: sources, sizes, and the compiled program if there is a compiler.
 
-What the switch's programs are told of the packet: P4 headers and constants, and the sizes of one switch.
-
-The headers are committed, because the programs beside them are read with them; `HEADERS_COMMAND` makes them anew.
-
-A folder with the program of a switch: P4 sources with the sizes filled in, compiled where that is possible here.
+The headers and constants of the protocol are generated too, but committed beside the sources that include them:
+`HEADERS_COMMAND` writes them again.
 """
 
 import os
@@ -49,17 +46,17 @@ __all__ = [
 
 
 HEADERS_COMMAND = "python -m p4sgd.build.generate.switch_program > hw/switch/p4sgd_headers.p4"
-"""Command, in the repository, that writes what `headers` makes."""
+"""Command that writes the result of `headers`, to be run in the repository."""
 
 _PLACE_BITS = (MAX_JOBS - 1).bit_length()
-"""Bits of a job's place."""
+"""Bits of the number of a job slot."""
 
 _ETHERNET_FIELDS = 3
-"""Fields of the frame that are Ethernet's: destination, source, EtherType."""
+"""Number of fields of the Ethernet header: destination, source, EtherType."""
 
 
 def headers() -> str:
-    """The frame as two P4 headers, and every number of the protocol as a constant."""
+    """The frame as two P4 headers, and the numbers of the protocol as constants."""
     echo = [value for value in EchoValue if value is not EchoValue.NUMBER]
     lines = [
         header_comment("// {}", HEADERS_COMMAND),
@@ -113,12 +110,12 @@ def _header(name: str, fields: tuple[Field, ...]) -> list[str]:
 
 
 def sizes(config: AggregatorConfig, command: str) -> str:
-    """How many slots and jobs a switch has room for, as preprocessor constants.
+    """Number of slots and jobs of a switch, as preprocessor constants.
 
     Parameters
     ----------
     config
-        Slots and jobs; a switch has the ports that it has.
+        Slots and jobs; the ports in it do not matter.
     command
         Command that makes the file, for its first line.
     """
@@ -140,25 +137,25 @@ def sizes(config: AggregatorConfig, command: str) -> str:
 
 
 COMPILER_VARIABLE = "P4SGD_P4C"
-"""Environment variable that names the compiler for BMv2, where it is not on the path as ``p4c-bm2-ss``."""
+"""Environment variable with the compiler for BMv2, if it is not on the path as ``p4c-bm2-ss``."""
 
 _SOURCES = Path(p4sgd.hw.__path__[0]) / "switch"
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a switch is.
+    """A kind of switch.
 
     Attributes
     ----------
     program
         Its P4 program.
     compile
-        Commands that compile it, one after another in its folder, which {folder} stands for.
+        Commands that compile the program, to be run in its folder one after another; ``{folder}`` is its path.
     outputs
-        Text files that the one command makes. None where only the vendor's tools can end what they begin.
+        Text files that the compiler writes. Empty if only the vendor's tools can finish the compilation.
     most_slots
-        Most slots of all jobs together; None if nothing but their configuration limits them.
+        Maximum of the slots of all jobs together; None if there is no limit.
     """
 
     program: str
@@ -167,15 +164,17 @@ class Target:
     most_slots: int | None = None
 
     def commands(self, folder: Path) -> list[list[str]]:
-        """Commands that compile the program of a folder, to be run there."""
+        """Commands that compile the program in a folder, to be run in it."""
         return [[word.format(folder=folder.resolve()) for word in command] for command in self.compile]
 
 
 _TOFINO_SLOTS = 1 << 16
-"""A register lies in one stage of a Tofino, in SRAMs of 1,024 words of 128 bits that have a map RAM: 48 of a stage, of
-which one is spare. So 96,256 slots fit of the widest register, ``tags`` of 64 bits; numbers of slots are powers of two.
-p4c compiles 65,536 into 11 of 12 stages. From p4c at 34b86e9bac, backends/tofino/bf-p4c/mau: memories.h,
-tofino/memories.cpp (mems_needed, stateful_RAMs), table_placement.cpp (can_split)."""
+"""Largest power of two of slots whose widest register, ``tags`` of 64 bits, fits one stage of a Tofino.
+
+A register cannot be split over stages. It is stored in SRAMs of 1,024 words of 128 bits that have a map RAM, of which a
+stage has 48, one of them spare: room for 96,256 slots. p4c compiles 65,536 into 11 of 12 stages. Source: p4c at
+34b86e9bac, backends/tofino/bf-p4c/mau: memories.h, tofino/memories.cpp (mems_needed, stateful_RAMs),
+table_placement.cpp (can_split)."""
 
 
 TARGETS = {
@@ -212,7 +211,7 @@ TARGETS = {
                 "{folder}/tofino",
                 "p4sgd_tna.p4",
             ),
-            # With the whole path, which the configuration for bf_switchd then has: others count from the SDE's folder.
+            # The path must be absolute: bf_switchd takes relative ones in its configuration from the SDE's folder.
             (
                 "p4c-gen-bfrt-conf",
                 "--name",
@@ -228,15 +227,15 @@ TARGETS = {
         most_slots=_TOFINO_SLOTS,
     ),
 }
-"""Kinds of switches, as cluster files call them."""
+"""Kinds of switches, by their name in cluster files."""
 
 
 class TooManySlotsError(ValueError):
-    """A switch has no room for so many slots of all jobs."""
+    """The slots of all jobs do not fit into the switch."""
 
 
 class CompilerError(RuntimeError):
-    """The compiler was found and failed; the message is what it says."""
+    """The compiler failed; the message is its output."""
 
 
 def find_compiler() -> str | None:
@@ -245,7 +244,7 @@ def find_compiler() -> str | None:
     Raises
     ------
     CompilerError
-        If `COMPILER_VARIABLE` names something that is no program.
+        If `COMPILER_VARIABLE` does not name a program.
     """
     named = os.environ.get(COMPILER_VARIABLE)
     found = shutil.which(named or "p4c-bm2-ss")
@@ -262,7 +261,7 @@ def source_files(target: str, config: AggregatorConfig, command: str) -> dict[st
     target
         One of `TARGETS`.
     config
-        How many slots and jobs there is room for.
+        Number of slots and jobs.
     command
         Command that makes the files.
     """
@@ -275,31 +274,27 @@ def source_files(target: str, config: AggregatorConfig, command: str) -> dict[st
 
 
 def build(target: str, config: AggregatorConfig, folder: Path) -> tuple[list[Path], bool]:
-    """Write a switch's program to a folder, whole or not at all.
+    """Write the folder with the program of a switch, as `write_folder` does.
 
     Parameters
     ----------
     target
         One of `TARGETS`.
     config
-        How many slots and jobs there is room for; the rest of it does not matter to a switch.
+        Number of slots and jobs; the rest does not matter to a switch.
     folder
-        Where; an earlier output is replaced, anything else is refused.
+        The folder.
 
     Returns
     -------
-    The files, and whether they hold the compiled program too.
+    The files, and whether the compiled program is among them.
 
     Raises
     ------
     CompilerError
         If there is a compiler and it fails.
     TooManySlotsError
-        If the target cannot have so many.
-    ForeignFolderError
-        If the folder holds files that were not generated.
-    OSError
-        If the folder cannot be written.
+        If the target has no room for so many slots.
     """
     check_folder(folder)  # before the work
     most, wanted = TARGETS[target].most_slots, config.slots * config.jobs
@@ -313,20 +308,19 @@ def build(target: str, config: AggregatorConfig, folder: Path) -> tuple[list[Pat
     if compiler:
         files |= _compile(compiler, TARGETS[target], files)
     description = {
-        "generated_by": command,
         "target": target,
         "slots": config.slots,
         "jobs": config.jobs,
         "compiled": compiler is not None,
     }
-    return write_folder(folder, files, description), compiler is not None
+    return write_folder(folder, command, files, description), compiler is not None
 
 
 def _compile(compiler: str, target: Target, files: dict[str, str]) -> dict[str, str]:
     with tempfile.TemporaryDirectory(prefix="p4sgd-") as scratch:
         for name, text in files.items():
             (Path(scratch) / name).write_text(text, encoding="utf-8")
-        # In the folder, so that what the compiler writes names no other one.
+        # Run in the scratch folder, whose path must not get into the output.
         (command,) = target.commands(Path(scratch))
         done = subprocess.run(
             [compiler, *command[1:]],

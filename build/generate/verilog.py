@@ -1,4 +1,4 @@
-"""Verilog of a worker and of the aggregator, with the documents a driver's writer needs."""
+"""The folder with the Verilog of a worker and an aggregator, and documents of their registers and packets."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,16 +18,16 @@ __all__ = ["AGGREGATOR", "FILE_LIST", "FLOORPLAN", "TOPS", "generate", "generate
 
 
 AGGREGATOR = "p4sgd_aggregator"
-"""Module of the aggregator, and the name of its file; the worker's is named likewise."""
+"""Top module of the aggregator, and name of its file."""
 
 TOPS = (WORKER, AGGREGATOR)
 """Top modules."""
 
 FILE_LIST = "files.f"
-"""The Verilog files, one a line, relative to the folder: what ``-f`` or ``-F`` of a simulator or linter takes."""
+"""File with the names of the Verilog files, one per line, for the option ``-F`` of simulators and linters."""
 
 FLOORPLAN = f"{WORKER}_floorplan.tcl"
-"""What of the worker goes to which die of a board's FPGA, for Vivado."""
+"""Script for Vivado that assigns the parts of a worker to the dies of a board's FPGA."""
 
 
 def generated_files(
@@ -42,12 +42,12 @@ def generated_files(
     command
         Command that makes the files, for their first lines.
     ports
-        Ethernet ports of the aggregator; a port may have any number of workers behind it.
+        Ethernet ports of the aggregator; any number of workers may be connected to one through a switch.
     build_id
-        Number that the BUILD_ID registers of worker and aggregator give.
+        Value of the BUILD_ID registers of worker and aggregator.
     board
-        What the worker is to be placed on, if that is known: only then there is a floor plan, and an aggregator of full
-        size. Else the aggregator has as many slots as the worker.
+        FPGA of the worker. With it there is a floor plan, and the aggregator has its full size; without, the aggregator
+        has as many slots as the worker.
 
     Raises
     ------
@@ -80,27 +80,27 @@ def generated_files(
 
 
 def generate(name: str, folder: Path, *, ports: int = 1, build_id: int = 0, udp: bool = False) -> list[Path]:
-    """Write everything for a preset to a folder, whole or not at all; returns the files.
+    """Write the folder for a preset, as `write_folder` does.
 
     Parameters
     ----------
     name
         Name of a configuration in `PRESETS`.
     folder
-        Where; an earlier output is replaced, anything else is refused.
+        The folder.
     ports, build_id
-        As in `generated_files`.
+        As in `generated_files`, which raises the errors, too.
     udp
         Whether packets travel in UDP.
+
+    Returns
+    -------
+    The files.
 
     Raises
     ------
     KeyError
         If there is no such configuration.
-    ForeignFolderError
-        If the folder holds files that were not generated.
-    OSError
-        If the folder cannot be written.
     """
     config = replace(PRESETS[name](), udp=udp)
     check_folder(folder)  # before the work
@@ -109,10 +109,9 @@ def generate(name: str, folder: Path, *, ports: int = 1, build_id: int = 0, udp:
     board = DEVICES[BOARDS[name]] if name in BOARDS else None
     files = generated_files(config, command, ports=ports, build_id=build_id, board=board)
     description = {
-        "generated_by": command,
         "config": name,
         "sizes": config.table(),
         "config_hash": config.config_hash,
         "tops": {WORKER: f"{WORKER}.v", AGGREGATOR: f"{AGGREGATOR}.v"},
     }
-    return write_folder(folder, files, description)
+    return write_folder(folder, command, files, description)

@@ -1,20 +1,8 @@
-"""The command `p4sgd build`: folders for the tools of an FPGA's vendor.
-
-What the commands that write a folder for a board have in common.
-
-The command `p4sgd build vitis`.
-
-The command `p4sgd build vivado`.
-
-The command `p4sgd build check`.
-
-The command `p4sgd build demo`.
-
-The command `p4sgd build`: folders for the tools of an FPGA's vendor.
-"""
+"""Commands `p4sgd build`: folders for AMD's tools, their check, and demonstrations for a card."""
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +12,7 @@ from p4sgd.host.cli.options import NameFrom, common_options, configuration, json
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import UserError
 
-__all__ = ["board_of", "board_options", "build", "check", "demo", "needed", "show", "vitis", "vivado", "written"]
+__all__ = ["build", "check", "demo", "show", "vitis", "vivado", "writing"]
 
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -38,24 +26,22 @@ def _boards() -> Iterable[str]:
     return SHELLS
 
 
-def board_options(command: _Command) -> _Command:
-    """Add the options that say what is made, for which board, and where."""
+def _board_options(command: _Command) -> _Command:
+    """Add the options of `build vitis` and `build vivado`."""
     for option in (
         click.option(
             "--build-id",
             type=click.IntRange(0, (1 << 32) - 1),
             default=0,
             show_default=True,
-            help="Number that the BUILD_ID registers give.",
+            help="Value of the BUILD_ID registers.",
         ),
-        click.option(
-            "--udp", is_flag=True, help=f"Have packets travel in UDP, for networks with routers. {_NOT_DRIVEN}"
-        ),
+        click.option("--udp", is_flag=True, help=f"Send packets in UDP, for networks with routers. {_NOT_DRIVEN}"),
         click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder to write."),
         click.option(
             "--board",
             type=NameFrom("board", _boards),
-            help="Board; if not given, the one that the configuration is for.",
+            help="Board; by default the one that the configuration is for.",
         ),
         click.option("--config", "name", type=configuration, help="Configuration of the worker."),
     ):
@@ -63,26 +49,26 @@ def board_options(command: _Command) -> _Command:
     return common_options(command)
 
 
-def needed(name: str | None) -> str:
-    """The configuration of a worker, which must be given.
+def _needed(name: str | None) -> str:
+    """The configuration of a worker.
 
     Raises
     ------
     click.MissingParameter
-        If it is not.
+        If it is not given.
     """
     if name is None:
         raise click.MissingParameter(param_hint="'--config'", param_type="option")
     return name
 
 
-def board_of(name: str | None, board: str | None) -> str:
-    """The board that is meant.
+def _board_of(name: str | None, board: str | None) -> str:
+    """The board that is named, or that the configuration is for.
 
     Raises
     ------
     UserError
-        If a configuration is for another board than there are shells for, or for none, and no board is named.
+        If no board is named and the configuration is for none, or for one that folders cannot be made for.
     """
     from p4sgd.build.generate.devices import BOARDS
 
@@ -96,21 +82,28 @@ def board_of(name: str | None, board: str | None) -> str:
     return found
 
 
-def written(out: Path, write: Callable[[], Any]) -> Any:
-    """Carry out what writes a folder; what goes wrong is the user's to mend.
+@contextmanager
+def writing(out: Path, *refused: type[Exception]) -> Iterator[None]:
+    """Report it to the user if a folder cannot be written.
+
+    Parameters
+    ----------
+    out
+        The folder.
+    refused
+        Further errors that the user can mend.
 
     Raises
     ------
     UserError
-        If the folder is someone else's or cannot be written, or the worker does not fit the board.
+        If the folder holds files that were not generated or cannot be written, or at one of the further errors.
     """
     from p4sgd.build.generate.artifacts import ForeignFolderError
 
+    reported: tuple[type[Exception], ...] = (ForeignFolderError, *refused)
     try:
-        return write()
-    except ForeignFolderError as error:
-        raise UserError(str(error)) from error
-    except ValueError as error:
+        yield
+    except reported as error:
         raise UserError(str(error)) from error
     except OSError as error:
         raise UserError(f"{out}: cannot write: {error.strerror or error}") from error
@@ -119,7 +112,7 @@ def written(out: Path, write: Callable[[], Any]) -> Any:
 def show(
     output: Output, out: Path, files: list[Path], facts: dict[str, Any], commands: list[str], *, udp: bool
 ) -> None:
-    """Say what was written, and what to do next."""
+    """Print the files that were written, and the next commands."""
     commands = [f"p4sgd build check {shlex.quote(str(out))}", f"cd {shlex.quote(str(out))}", *commands]
     output.document({**facts, "out": str(out), "files": [file.name for file in files], "next": commands})
     output.table(["file", "bytes"], [(file.name, f"{file.stat().st_size:,}") for file in files])
@@ -131,8 +124,8 @@ def show(
 
 
 @click.command()
-@click.option("--aggregator", is_flag=True, help="Have the board be an aggregator between its ports, and no worker.")
-@board_options
+@click.option("--aggregator", is_flag=True, help="Build an aggregator between the board's ports instead of a worker.")
+@_board_options
 def vitis(
     name: str | None,
     board: str | None,
@@ -143,25 +136,26 @@ def vitis(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Write the folder from which Vitis makes a board's image.
+    """Write the folder from which Vitis builds the xclbin of a board.
 
-    Kernels with their descriptions and scripts, what v++ links, a Makefile and a README. DIR is written whole or not at
-    all. An earlier output is replaced; a folder with other files in it is refused.
+    It has the kernels with their descriptions and scripts, link configurations for v++, a Makefile and a README. DIR is
+    written whole or not at all. An earlier output is replaced; a folder with other files in it is refused.
     """
     output = Output(as_json=as_json, quiet=quiet)
     if aggregator and name is not None:
-        raise UserError("--config is of workers, and an aggregator is none: name the board with --board instead")
-    board = board_of(name if aggregator else needed(name), board)
+        raise UserError("--config is for workers, not for --aggregator: name the board with --board instead")
+    board = _board_of(name if aggregator else _needed(name), board)
     with output.working(f"making the kernels for {board}"):
         from p4sgd.build.fpga.vitis import build
 
-        files, image = written(out, lambda: build(name, out, board=board, udp=udp, build_id=build_id))
-    facts = {"config": name, "board": board, "kernels": list(image.kernels)}
-    if image.memory:
-        facts["image_bytes"] = image.memory.image_bytes
+        with writing(out, ValueError):
+            files, xclbin = build(name, out, board=board, udp=udp, build_id=build_id)
+    facts: dict[str, Any] = {"config": name, "board": board, "kernels": list(xclbin.kernels)}
+    if xclbin.memory:
+        facts["image_bytes"] = xclbin.memory.image_bytes
     show(output, out, files, facts, ["make check", "make"], udp=udp)
-    if image.memory:
-        output.say(f"the largest image of a worker is {image.memory.image_bytes >> 20:,} MiB, labels apart")
+    if xclbin.memory:
+        output.say(f"largest memory image of a worker: {xclbin.memory.image_bytes >> 20:,} MiB, without labels")
 
 
 @click.command()
@@ -170,9 +164,9 @@ def vitis(
     type=click.IntRange(1, 1000),
     default=250,
     show_default=True,
-    help="Clock that a worker and an engine alone are tried with; the board's image has 250 MHz.",
+    help="Clock for reports of the worker and an engine on their own; the bitstream has 250 MHz.",
 )
-@board_options
+@_board_options
 def vivado(
     name: str | None,
     board: str | None,
@@ -183,19 +177,20 @@ def vivado(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Write the folder from which Vivado makes reports of a worker, and an image of a board without a shell.
+    """Write the folder from which Vivado alone builds a bitstream.
 
-    Scripts that try the worker and an engine alone, a project with PCI Express, HBM, the worker and a MAC, a Makefile
-    and a README. DIR is written whole or not at all. An earlier output is replaced; a folder with other files in it is
-    refused.
+    There is no shell on the board: a project connects the worker to PCI Express, HBM and a MAC. Further scripts
+    implement the worker and an engine on their own, for reports of size and timing. There are a Makefile and a README,
+    too. DIR is written whole or not at all. An earlier output is replaced; a folder with other files in it is refused.
     """
     output = Output(as_json=as_json, quiet=quiet)
-    config = needed(name)
-    board = board_of(config, board)
+    config = _needed(name)
+    board = _board_of(config, board)
     with output.working(f"making the project for {board}"):
         from p4sgd.build.fpga.vivado import build
 
-        files = written(out, lambda: build(config, out, board=board, megahertz=megahertz, udp=udp, build_id=build_id))
+        with writing(out, ValueError):
+            files = build(config, out, board=board, megahertz=megahertz, udp=udp, build_id=build_id)
     facts = {"config": config, "board": board, "megahertz": megahertz}
     show(output, out, files, facts, ["make check", "make engine", "make image"], udp=udp)
 
@@ -205,11 +200,11 @@ def vivado(
 @json_option
 @quiet_option
 def check(folder: Path, as_json: bool, quiet: bool) -> None:
-    """Check a folder made by `build vitis` or `build vivado`, without AMD's tools.
+    """Check a folder for Vitis or Vivado.
 
-    The files are those that were generated, none names a path of this machine, kernel.xml conforms to its schema,
-    Verilator accepts the Verilog without a warning, and the scripts run in a Tcl interpreter with stand-ins for the
-    commands of Vivado. A check is skipped, with a message, if the program it needs is not installed.
+    None of AMD's tools is needed. The files are unchanged, none names a path of this machine, the XML of the kernels
+    conforms to its schema, Verilator accepts the Verilog without a warning, and the scripts run in a Tcl interpreter
+    with stand-ins for Vivado's commands. A check is skipped if the program that it needs is not installed.
     """
     output = Output(as_json=as_json, quiet=quiet)
     with output.working(f"checking {folder}"):
@@ -235,7 +230,7 @@ def check(folder: Path, as_json: bool, quiet: bool) -> None:
     for problem in report.problems:
         output.say(str(problem))
     if report.problems:
-        raise UserError(f"{folder}: {len(report.problems)} problems: generate it again, or report this")
+        raise UserError(f"{folder}: {len(report.problems)} problems: generate the folder again, or report this")
     output.say(f"nothing wrong: {', '.join(report.done)}")
 
 
@@ -244,24 +239,19 @@ def check(folder: Path, as_json: bool, quiet: bool) -> None:
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder to write.")
 @common_options
 def demo(name: str, out: Path, as_json: bool, quiet: bool) -> None:
-    """Write a small design that tries out an Alveo U280 alone.
+    """Write a small design that tests an Alveo U280.
 
-    heartbeat counts seconds by the card's serial port (USB, 115200 baud). loopback sends frames through the Ethernet
-    MAC of the first QSFP28 cage and its transceivers back to itself, and tells by that port how many came. Both are
-    for Vivado without Vitis: the card has no shell until it starts again.
+    heartbeat sends the number of seconds over the card's serial port (USB, 115200 baud). loopback sends frames through
+    the Ethernet MAC of the first QSFP28 cage, whose transceivers return them, and reports over the same port how many
+    came back. Both are built by Vivado alone and replace the card's shell until it is started again.
     DIR is written whole or not at all. An earlier output is replaced; a folder with other files in it is refused.
     """
     output = Output(as_json=as_json, quiet=quiet)
     with output.working(f"making the demonstration {name}"):
         from p4sgd.build.demos import demonstrations
-        from p4sgd.build.generate.artifacts import ForeignFolderError
 
-        try:
+        with writing(out):
             files = demonstrations.generate(name, out)
-        except ForeignFolderError as error:
-            raise UserError(str(error)) from error
-        except OSError as error:
-            raise UserError(f"{out}: cannot write: {error.strerror or error}") from error
     commands = [f"sh build_{name}.sh", f"vivado -mode batch -source {demonstrations.PROGRAM}"]
     output.document({"demonstration": name, "out": str(out), "files": [file.name for file in files], "next": commands})
     output.table(["file", "bytes"], [(file.name, f"{file.stat().st_size:,}") for file in files])
@@ -270,7 +260,7 @@ def demo(name: str, out: Path, as_json: bool, quiet: bool) -> None:
 
 @click.group()
 def build() -> None:
-    """Write what AMD's tools make a board's image from, or check it."""
+    """Write or check folders for AMD's tools."""
 
 
 for _command in (vitis, vivado, check, demo):

@@ -1,9 +1,4 @@
-"""The commands `p4sgd generate` and `p4sgd resources`.
-
-The command `p4sgd generate`.
-
-The command `p4sgd resources`.
-"""
+"""Commands `p4sgd generate` and `p4sgd resources`: Verilog with its documents, and estimates of its size and timing."""
 
 import json
 from pathlib import Path
@@ -11,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from p4sgd.host.cli.build import writing
 from p4sgd.host.cli.options import NameFrom, common_options, configuration
 from p4sgd.host.cli.output import Output
-from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.errors import P4sgdError
 
 if TYPE_CHECKING:
     from p4sgd.build.estimate.resources import Unit
@@ -30,35 +26,30 @@ __all__ = ["generate", "resources"]
     type=click.IntRange(1, 32),
     default=1,
     show_default=True,
-    help="Ethernet ports of the aggregator; one may have a switch with many workers behind it.",
+    help="Ethernet ports of the aggregator; a switch can connect many workers to one port.",
 )
 @click.option(
     "--build-id",
     type=click.IntRange(0, (1 << 32) - 1),
     default=0,
     show_default=True,
-    help="Number that the BUILD_ID registers give.",
+    help="Value of the BUILD_ID registers.",
 )
-@click.option("--udp", is_flag=True, help="Have packets travel in UDP, for networks with routers.")
+@click.option("--udp", is_flag=True, help="Send packets in UDP, for networks with routers.")
 @common_options
 def generate(name: str, out: Path, ports: int, build_id: int, udp: bool, as_json: bool, quiet: bool) -> None:
-    """Write the Verilog of worker and aggregator.
+    """Write the Verilog of a worker and an aggregator.
 
-    With it come registers and packet as Markdown, C header and JSON, a list of the files for a simulator's -F and, for
-    configurations of boards, a floor plan for Vivado.
+    With it come registers and packet format as Markdown, C header and JSON, a list of the files for a simulator's -F
+    and, for configurations of boards, a floor plan for Vivado.
     DIR is written whole or not at all. An earlier output is replaced; a folder with other files in it is refused.
     """
     output = Output(as_json=as_json, quiet=quiet)
     with output.working(f"making Verilog for {name}"):
         from p4sgd.build.generate import verilog
-        from p4sgd.build.generate.artifacts import ForeignFolderError
 
-        try:
+        with writing(out):
             files = verilog.generate(name, out, ports=ports, build_id=build_id, udp=udp)
-        except ForeignFolderError as error:
-            raise UserError(str(error)) from error
-        except OSError as error:
-            raise UserError(f"{out}: cannot write: {error.strerror or error}") from error
     output.document(
         {
             "config": name,
@@ -85,37 +76,40 @@ def _boards() -> Any:
     type=click.Choice(["engine", "worker"]),
     default="worker",
     show_default=True,
-    help="How much to look at: one engine only, or all of a worker.",
+    help="What to synthesise: one engine, or the whole worker.",
 )
 @click.option(
     "--board",
     type=NameFrom("board", _boards),
-    help="FPGA to compare with; if not given, the one that the configuration is for, or u280.",
+    help="Board to compare with; by default the one that the configuration is for, or u280.",
 )
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder for Verilog and report.")
 @common_options
 def resources(name: str, unit: str, board: str | None, out: Path | None, as_json: bool, quiet: bool) -> None:
-    """Say how big the hardware is and how long its paths are.
+    """Estimate the resources and the timing of the hardware.
 
-    Synthesises a worker for UltraScale+ with yosys, its engine once, and counts LUTs, flip-flops and so on of every
-    part. The longest paths between registers are estimated without placing anything: good for comparing, no promise of
-    a clock. Takes some minutes for u280. DIR is written whole or not at all.
+    yosys synthesises a worker for UltraScale+, its engine once. LUTs, flip-flops and so on are counted for every part.
+    The delays of the longest paths are estimated without placement: use them to compare paths, not to predict a clock.
+    Takes some minutes for u280. DIR is written whole or not at all.
     """
     output = Output(as_json=as_json, quiet=quiet)
     with output.working(f"synthesising {name}"):
         from p4sgd.build.estimate.resources import measure
         from p4sgd.build.estimate.synthesis import MissingYosysError, SynthesisError
-        from p4sgd.build.generate.artifacts import ForeignFolderError, check_folder, header_comment, write_folder
+        from p4sgd.build.generate.artifacts import check_folder, header_comment, write_folder
         from p4sgd.build.generate.devices import BOARDS, DEVICES
         from p4sgd.hw.spec.config import PRESETS
 
         board = board or BOARDS.get(name, "u280")
         device = DEVICES[board]
         command = f"p4sgd resources --config {name} --unit {unit} --board {board} --out DIR"
-        try:
+        with writing(out or Path("scratch folder")):
             if out is not None:
                 check_folder(out)  # before the work
-            units, designs = measure(PRESETS[name](), unit)
+            try:
+                units, designs = measure(PRESETS[name](), unit)
+            except (MissingYosysError, SynthesisError) as error:
+                raise P4sgdError(str(error)) from error
             document = {
                 "generated_by": command,
                 "config": name,
@@ -126,13 +120,7 @@ def resources(name: str, unit: str, board: str | None, out: Path | None, as_json
                 first = header_comment("// {}", command)
                 files = {f"{top}.v": f"{first}\n{verilog}" for top, verilog in designs.items()}
                 files["resources.json"] = json.dumps(document, indent=2) + "\n"
-                write_folder(out, files, {"generated_by": command, "config": name})
-        except ForeignFolderError as error:
-            raise UserError(str(error)) from error
-        except (MissingYosysError, SynthesisError) as error:
-            raise P4sgdError(str(error)) from error
-        except OSError as error:
-            raise UserError(f"{out or 'scratch folder'}: cannot write: {error.strerror or error}") from error
+                write_folder(out, command, files, {"config": name})
     output.document(document)
     for each in units:
         _show(output, each, device)
@@ -141,7 +129,7 @@ def resources(name: str, unit: str, board: str | None, out: Path | None, as_json
 
 
 def _show(output: Output, unit: "Unit", device: "Device") -> None:
-    """A unit's two tables: what it takes, and its longest paths."""
+    """Print the resources of a unit, and its longest paths."""
     total = unit.total.table()
     rows = [(part.name, str(part.instances), *map(_number, part.resources.table().values())) for part in unit.parts]
     rows += [

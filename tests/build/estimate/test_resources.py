@@ -43,21 +43,30 @@ def test_unknown_cell():
         total(design("LUT7"), {})
 
 
-@pytest.mark.parametrize(
-    ("depth", "style", "expected"),
-    [(32, "distributed", {"lut": 16}), (1024, "block", {"bram": 1}), (4096, "ultra", {"uram": 1})],
-)
-def test_memories(depth, style, expected, tmp_path):
+MEMORY = """
+module {style}(input clk, input we, input [{high}:0] w, r, input [27:0] d, output reg [27:0] q);
+  (* ram_style = "{style}" *) reg [27:0] memory [0:{last}];
+  always @(posedge clk) if (we) memory[w] <= d;
+  always @(posedge clk) q <= memory[r];
+endmodule
+"""
+
+
+def test_memories(tmp_path):
     """28 bits wide: two RAM32M16 of 14 bits; less than a block RAM's 36 and an UltraRAM's 72."""
-    bits = (depth - 1).bit_length()
-    verilog = f"""
-        module top(input clk, input we, input [{bits - 1}:0] w, r, input [27:0] d, output reg [27:0] q);
-          (* ram_style = "{style}" *) reg [27:0] memory [0:{depth - 1}];
-          always @(posedge clk) if (we) memory[w] <= d;
-          always @(posedge clk) q <= memory[r];
-        endmodule"""
-    found = total(synthesize(verilog, "top", tmp_path / "scratch"), {}).table()
-    assert {name: found[name] for name in ("lut", "bram", "uram") if found[name]} == expected
+    depths = {"distributed": 32, "block": 1024, "ultra": 4096}
+    text = "module top(input clk, we, input [11:0] w, r, input [27:0] d, output [83:0] q);\n"
+    for number, (style, depth) in enumerate(depths.items()):
+        high = (depth - 1).bit_length() - 1
+        text += f"  {style} {style}(clk, we, w[{high}:0], r[{high}:0], d, q[{28 * number + 27}:{28 * number}]);\n"
+    text += "endmodule\n"
+    for style, depth in depths.items():
+        text += MEMORY.format(style=style, high=(depth - 1).bit_length() - 1, last=depth - 1)
+    found = {part.name: part.resources.table() for part in count_parts(synthesize(text, "top", tmp_path / "out"), {})}
+    used = {
+        style: {name: found[style][name] for name in ("lut", "bram", "uram") if found[style][name]} for style in depths
+    }
+    assert used == {"distributed": {"lut": 16}, "block": {"bram": 1}, "ultra": {"uram": 1}}
 
 
 def test_devices():

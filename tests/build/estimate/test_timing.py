@@ -8,56 +8,40 @@ from p4sgd.build.estimate.timing import CLOCK_TO_OUT, DELAY, ROUTE, SETUP, Kind,
 LUT, CARRY, DSP = (DELAY[kind] for kind in (Kind.LUT, Kind.CARRY, Kind.DSP))
 
 
-def longest(verilog, tmp_path):
-    """The path that all registers of a design but ``x`` and ``y`` end."""
-    timing = analyse(synthesize(verilog, "top", tmp_path / "scratch", flat=True))
-    return next(path for path in timing.paths if path.start.split("[")[0] in ("x", "y"))
-
-
-def test_adder(tmp_path):
-    """A LUT before the chain, in the same slice, and 16 bits along it."""
-    path = longest(
-        """
-        module top(input clk, input [15:0] a, b, output reg [15:0] s);
+def test_paths_of_a_design(tmp_path):
+    """An adder of 16 bits, a parity of eleven bits over two modules, and a multiplier, side by side."""
+    verilog = """
+        module top(input clk, input [15:0] a, b, output reg [15:0] sum, input [10:0] c, output reg parity,
+                   input signed [15:0] d, e, output reg signed [31:0] product);
           reg [15:0] x, y;
-          always @(posedge clk) begin x <= a; y <= b; s <= x + y; end
-        endmodule""",
-        tmp_path,
-    )
-    assert path.end == "s[15]"
-    assert (path.luts, path.multipliers, path.chains) == (1, 0, (16,))
+          reg [10:0] z;
+          reg signed [15:0] v, w;
+          wire p, q;
+          always @(posedge clk) begin
+            x <= a; y <= b; sum <= x + y;
+            z <= c; parity <= q;
+            v <= d; w <= e; product <= v * w;
+          end
+          xors first(.i(z[5:0]), .o(p));
+          xors second(.i({p, z[10:6]}), .o(q));
+        endmodule
+        module xors(input [5:0] i, output o); assign o = ^i; endmodule"""
+    timing = analyse(synthesize(verilog, "top", tmp_path / "scratch", flat=True), count=100)
+    paths = {path.end.split("[")[0]: path for path in reversed(timing.paths)}  # the longest of each
+
+    path = paths["sum"]
+    assert path.end == "sum[15]"
+    assert path.start.split("[")[0] in ("x", "y")
+    assert (path.luts, path.multipliers, path.chains) == (1, 0, (16,)), "a LUT before the chain, in the same slice"
     assert path.delay == pytest.approx(CLOCK_TO_OUT + ROUTE + LUT + 16 * CARRY + SETUP)
     assert path.keeps_rule
     assert path.megahertz == pytest.approx(1000 / path.delay)
 
-
-def test_across_modules(tmp_path):
-    """Eleven bits need two LUTs in a row, one in each module."""
-    path = longest(
-        """
-        module top(input clk, input [10:0] a, output reg s);
-          reg [10:0] x;
-          wire p, q;
-          always @(posedge clk) begin x <= a; s <= q; end
-          parity first(.i(x[5:0]), .o(p));
-          parity second(.i({p, x[10:6]}), .o(q));
-        endmodule
-        module parity(input [5:0] i, output o); assign o = ^i; endmodule""",
-        tmp_path,
-    )
-    assert (path.end, path.luts) == ("s", 2)
+    path = paths["parity"]
+    assert (path.end, path.luts) == ("parity", 2), "eleven bits need two LUTs in a row, one in each module"
     assert path.delay == pytest.approx(CLOCK_TO_OUT + 2 * (ROUTE + LUT) + SETUP)
 
-
-def test_multiplier(tmp_path):
-    path = longest(
-        """
-        module top(input clk, input signed [15:0] a, b, output reg signed [31:0] s);
-          reg signed [15:0] x, y;
-          always @(posedge clk) begin x <= a; y <= b; s <= x * y; end
-        endmodule""",
-        tmp_path,
-    )
+    path = paths["product"]
     assert (path.luts, path.multipliers, path.chains) == (0, 1, ())
     assert path.delay == pytest.approx(CLOCK_TO_OUT + ROUTE + DSP + ROUTE + SETUP)
 

@@ -10,7 +10,7 @@ from support.command_line import p4sgd
 from support.placement import every_cell_once, placed
 from support.vendor_checks import check_all
 
-from p4sgd.build.fpga.link import aggregator_image
+from p4sgd.build.fpga.link import aggregator_xclbin
 from p4sgd.build.fpga.vitis import build
 from p4sgd.build.generate.artifacts import ForeignFolderError
 from p4sgd.build.generate.devices import HBM_U280, map_memories
@@ -132,7 +132,7 @@ def test_who_asks_for_udp_is_told_that_nothing_drives_it_yet(tmp_path, capsys):
     [
         ([], "Missing option '--config'"),
         (["--aggregator"], "for which board? name it with --board u280"),
-        (["--aggregator", "--config", "u280"], "--config is of workers, and an aggregator is none"),
+        (["--aggregator", "--config", "u280"], "--config is for workers"),
     ],
 )
 def test_a_worker_has_a_configuration_and_an_aggregator_a_board(tmp_path, words, says):
@@ -221,4 +221,4 @@ def test_an_aggregator_with_all_ports(tmp_path):
 
 def test_aggregators_of_unknown_boards_are_refused():
     with pytest.raises(KeyError):
-        aggregator_image("u999")
+        aggregator_xclbin("u999")

@@ -4,16 +4,22 @@ import re
 
 import pytest
 from support.command_line import p4sgd
-from support.vendor_checks import check_all, plant, problems
+from support.vendor_checks import CHECKS, plant, problems
+from support.vendor_checks.folder import open_vendor_folder
 from support.verilog_ports import instances_of, module_at
 
-from p4sgd.build.fpga.check import NoTclError
+from p4sgd.build.fpga.check import NoTclError, check
 from p4sgd.build.fpga.vivado import board_constraints, clock_constraints, vivado_files
 from p4sgd.hw.spec.config import WorkerConfig
 
 
-def test_nothing_is_wrong_with_it(vivado_folder):
-    report = check_all(vivado_folder)
+def test_nothing_is_wrong_with_it(vivado_folder, vitis_folder):
+    """Its Verilog is that of the folder for Vitis, in whose test Verilator reads it."""
+    checks = {name: CHECKS[name] for name in CHECKS if name != "verilog"}
+    report = check(open_vendor_folder(vivado_folder), checks)
+    for name in ("p4sgd_worker.v", "p4sgd_cmac.v"):
+        ours, theirs = ((folder / name).read_text().partition("\n") for folder in (vivado_folder, vitis_folder))
+        assert ours[2] == theirs[2], name
     assert not report.problems, "\n".join(map(str, report.problems))
     if report.skipped:
         pytest.skip(str(report.skipped))

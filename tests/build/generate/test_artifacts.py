@@ -9,6 +9,8 @@ import pytest
 from p4sgd.build.generate import artifacts
 from p4sgd.build.generate.artifacts import ForeignFolderError, read_manifest, write_folder
 
+COMMAND = "p4sgd generate"
+
 
 def _contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -16,11 +18,12 @@ def _contents(folder):
 
 def test_writes_files_and_checksums(tmp_path):
     out = tmp_path / "deep" / "out"
-    paths = write_folder(out, {"b.txt": "zwei\n", "a.txt": "é"}, {"config": "tiny"})
+    paths = write_folder(out, COMMAND, {"b.txt": "zwei\n", "a.txt": "é"}, {"config": "tiny"})
     assert paths == [out / "b.txt", out / "a.txt", out / "manifest.json"]
     assert (out / "b.txt").read_bytes() == b"zwei\n"
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest == {
+        "generated_by": COMMAND,
         "config": "tiny",
         "files": {name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in ("a.txt", "b.txt")},
     }
@@ -29,8 +32,8 @@ def test_writes_files_and_checksums(tmp_path):
 
 def test_replaces_its_own_output_and_drops_what_is_gone(tmp_path):
     out = tmp_path / "out"
-    write_folder(out, {"old.v": "1", "both.v": "2"}, {})
-    write_folder(out, {"both.v": "3"}, {})
+    write_folder(out, COMMAND, {"old.v": "1", "both.v": "2"}, {})
+    write_folder(out, COMMAND, {"both.v": "3"}, {})
     assert set(_contents(out)) == {"both.v", "manifest.json"}
     assert (out / "both.v").read_text() == "3"
 
@@ -38,7 +41,7 @@ def test_replaces_its_own_output_and_drops_what_is_gone(tmp_path):
 def test_fills_an_empty_folder(tmp_path):
     out = tmp_path / "out"
     out.mkdir()
-    write_folder(out, {"a": "b"}, {})
+    write_folder(out, COMMAND, {"a": "b"}, {})
     assert read_manifest(out) is not None
 
 
@@ -47,18 +50,18 @@ def test_leaves_foreign_folders_alone(tmp_path, generated_before):
     out = tmp_path / "out"
     out.mkdir()
     if generated_before:
-        write_folder(out, {"a": "b"}, {})
+        write_folder(out, COMMAND, {"a": "b"}, {})
     (out / "thesis.tex").write_text("years of work")
     before = _contents(out)
     with pytest.raises(ForeignFolderError, match="name a new folder"):
-        write_folder(out, {"a": "c"}, {})
+        write_folder(out, COMMAND, {"a": "c"}, {})
     assert _contents(out) == before
 
 
 def test_refuses_a_file(tmp_path):
     (tmp_path / "out").write_text("x")
     with pytest.raises(ForeignFolderError, match="is a file"):
-        write_folder(tmp_path / "out", {"a": "b"}, {})
+        write_folder(tmp_path / "out", COMMAND, {"a": "b"}, {})
 
 
 @pytest.mark.parametrize("step", ["fsync", "rename"])
@@ -66,7 +69,7 @@ def test_refuses_a_file(tmp_path):
 def test_a_failure_changes_nothing(tmp_path, monkeypatch, step, earlier):
     out = tmp_path / "out"
     if earlier:
-        write_folder(out, {"a": "old"}, {})
+        write_folder(out, COMMAND, {"a": "old"}, {})
     before = _contents(out) if earlier else None
 
     if step == "fsync":
@@ -85,7 +88,7 @@ def test_a_failure_changes_nothing(tmp_path, monkeypatch, step, earlier):
 
         monkeypatch.setattr(Path, "rename", refuse)
     with pytest.raises(OSError, match="No space left"):
-        write_folder(out, {"a": "new", "b": "new"}, {})
+        write_folder(out, COMMAND, {"a": "new", "b": "new"}, {})
     assert list(tmp_path.iterdir()) == ([out] if earlier else [])
     if earlier:
         assert _contents(out) == before
@@ -95,7 +98,7 @@ def test_a_failure_changes_nothing(tmp_path, monkeypatch, step, earlier):
 def test_ctrl_c_while_folders_are_moved(tmp_path, monkeypatch, at):
     """Between the two renames, and in the second."""
     out = tmp_path / "out"
-    write_folder(out, {"a": "old"}, {})
+    write_folder(out, COMMAND, {"a": "old"}, {})
     before = _contents(out)
     real = Path.rename
 
@@ -109,27 +112,27 @@ def test_ctrl_c_while_folders_are_moved(tmp_path, monkeypatch, at):
 
     monkeypatch.setattr(Path, "rename", rename)
     with pytest.raises(KeyboardInterrupt):
-        write_folder(out, {"a": "new"}, {})
+        write_folder(out, COMMAND, {"a": "new"}, {})
     assert _contents(out) == before
     assert list(tmp_path.iterdir()) == [out]
 
 
 def test_leaves_files_alone_that_were_changed(tmp_path):
     out = tmp_path / "out"
-    write_folder(out, {"a.v": "generated", "b.v": "generated"}, {})
+    write_folder(out, COMMAND, {"a.v": "generated", "b.v": "generated"}, {})
     (out / "a.v").write_text("generated, and mended by hand")
     before = _contents(out)
     with pytest.raises(ForeignFolderError, match=r"holds a\.v, which was changed since: name a new folder"):
-        write_folder(out, {"a.v": "new"}, {})
+        write_folder(out, COMMAND, {"a.v": "new"}, {})
     assert _contents(out) == before
     (out / "a.v").unlink()
-    write_folder(out, {"a.v": "new"}, {})
+    write_folder(out, COMMAND, {"a.v": "new"}, {})
 
 
 def test_follows_a_link(tmp_path):
     real, link = tmp_path / "real", tmp_path / "link"
     real.mkdir()
     link.symlink_to(real)
-    write_folder(link, {"a": "b"}, {})
+    write_folder(link, COMMAND, {"a": "b"}, {})
     assert link.is_symlink()
     assert (real / "a").read_text() == "b"

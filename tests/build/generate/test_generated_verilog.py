@@ -4,8 +4,10 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
+from support.shared import make_once
 from support.yosys import run_yosys
 
 from p4sgd.build.generate.verilog import FILE_LIST, TOPS, generate
@@ -13,18 +15,25 @@ from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.worker.worker import ENGINE, WORKER, worker_verilog
 from p4sgd.sim import verilator
 
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("generated") / "small"
-    generate("small", folder)
-    return folder
+TWO_ENGINES = replace(WorkerConfig.tiny(), engines=2)
 
 
-def test_files_are_complete_and_marked(small):
-    listed = (small / FILE_LIST).read_text().splitlines()
+@pytest.fixture(scope="session")
+def generated(tmp_path_factory):
+    """Folder of the smallest worker with two engines."""
+
+    def make(folder):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(PRESETS, "two_engines", lambda: TWO_ENGINES)
+            generate("two_engines", folder)
+
+    return make_once(tmp_path_factory, "two_engines", make)
+
+
+def test_files_are_complete_and_marked(generated):
+    listed = (generated / FILE_LIST).read_text().splitlines()
     assert listed == [f"{top}.v" for top in TOPS]
-    assert {path.name for path in small.iterdir()} == {
+    assert {path.name for path in generated.iterdir()} == {
         *listed,
         FILE_LIST,
         "registers.md",
@@ -38,49 +47,49 @@ def test_files_are_complete_and_marked(small):
         "p4sgd_packet.h",
         "manifest.json",
     }
-    for path in small.iterdir():
+    for path in generated.iterdir():
         if path.name != FILE_LIST:
-            assert "p4sgd generate --config small" in "".join(path.read_text().splitlines()[:3]), path.name
+            assert "p4sgd generate --config two_engines" in "".join(path.read_text().splitlines()[:3]), path.name
 
 
 @pytest.mark.slow
-def test_same_bytes_in_another_process(small, tmp_path):
+def test_same_bytes_in_another_process(tmp_path):
     """Nothing depends on the folder, on the order of sets or dictionaries, or on the clock."""
     program = "from p4sgd.build.generate.verilog import generate; import pathlib, sys; "
     program += "generate('small', pathlib.Path(sys.argv[1]))"
     subprocess.run(
         [sys.executable, "-c", program, tmp_path / "again"], check=True, env=os.environ | {"PYTHONHASHSEED": "7"}
     )
-    for path in small.iterdir():
+    for path in generate("small", tmp_path / "once"):
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
 
 
-def test_modules_of_the_two_tops_do_not_clash(small):
+def test_modules_of_the_two_tops_do_not_clash(generated):
     names = []
     for top in TOPS:
-        names += re.findall(r"^module +(\S+?) ?\(", (small / f"{top}.v").read_text(), re.MULTILINE)
+        names += re.findall(r"^module +(\S+?) ?\(", (generated / f"{top}.v").read_text(), re.MULTILINE)
     assert len(names) == len(set(names))
     assert set(TOPS) <= set(names)
 
 
-def test_one_engine_with_an_instance_for_each(small):
-    text = (small / f"{WORKER}.v").read_text()
+def test_one_engine_with_an_instance_for_each(generated):
+    text = (generated / f"{WORKER}.v").read_text()
     assert len(re.findall(rf"^module {ENGINE} *\(", text, re.MULTILINE)) == 1
     assert re.findall(rf"^  {ENGINE} +(\w+) \($", text, re.MULTILINE) == ["engine0", "engine1"]
 
 
 @pytest.mark.rtl
 @pytest.mark.parametrize("top", TOPS)
-def test_elaborates_in_verilator(small, top):
+def test_elaborates_in_verilator(generated, top):
     environment = os.environ | verilator.environment()
-    command = ["verilator", "--lint-only", "-Wno-fatal", "-Wno-WIDTH", "--top-module", top, "-F", small / FILE_LIST]
+    command = ["verilator", "--lint-only", "-Wno-fatal", "-Wno-WIDTH", "--top-module", top, "-F", generated / FILE_LIST]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("top", TOPS)
-def test_elaborates_in_yosys(small, top):
-    run_yosys(f"read_verilog {top}.v; hierarchy -check -top {top}; proc; check -assert; stat", small)
+def test_elaborates_in_yosys(generated, top):
+    run_yosys(f"read_verilog {top}.v; hierarchy -check -top {top}; proc; check -assert; stat", generated)
 
 
 @pytest.mark.slow
@@ -90,14 +99,14 @@ def test_the_worker_has_its_build_id():
     assert first[1] == second[1], "an engine knows no build id"
 
 
-def test_udp_is_in_every_file_that_it_concerns(small, tmp_path):
+def test_udp_is_in_every_file_that_it_concerns(generated, tmp_path):
     files = {path.name: path.read_text() for path in generate("tiny", tmp_path / "udp", udp=True)}
     for top in TOPS:
         assert re.search(r"^module \S*udp_sender", files[f"{top}.v"], re.MULTILINE)
-        assert "udp_sender" not in (small / f"{top}.v").read_text()
+        assert "udp_sender" not in (generated / f"{top}.v").read_text()
     for name in ("registers.md", "aggregator_registers.md"):
         assert "`NEXT_HOP_MAC_LOW`" in files[name]
-        assert "`NEXT_HOP_MAC_LOW`" not in (small / name).read_text()
+        assert "`NEXT_HOP_MAC_LOW`" not in (generated / name).read_text()
     assert "`udp_checksum`" in files["packet.md"]
     assert all("--udp" in "".join(text.splitlines()[:3]) for name, text in files.items() if name != FILE_LIST)
 
