@@ -82,7 +82,7 @@ def _option(*names: str, **attributes: Any) -> Callable[[_Command], _Command]:
 
 _OPTIONS: dict[str, Callable[[Any], Any]] = {
     "loss": _option("--loss", type=NameFrom("loss", _losses), help="Loss to minimise."),
-    "epochs": _option("--epochs", type=int, help="Largest number of passes over the data."),
+    "epochs": _option("--epochs", type=int, help="Maximum number of passes over the data."),
     "batch": _option(
         "--batch",
         type=int,
@@ -114,7 +114,7 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
     "positive": _option(
         "--positive",
         metavar="LABEL",
-        help="Label of class 1, where there are more than two labels; all others are class 0.",
+        help="Label of class 1, all other labels being class 0; needed if there are more than two.",
     ),
     "workers": _option("--workers", type=int, help="Number of workers that share the features, 1 to 32."),
     "staleness": _option(

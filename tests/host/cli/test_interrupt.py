@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -24,7 +25,9 @@ EPOCHS = 1_000_000
 def interrupt(folder, *words, by):
     """Train on a terminal until a few epochs are done, then press Ctrl-C; returns status, stdout and terminal."""
     terminal, end = pty.openpty()
-    command = [PROGRAM, "train", "breast_cancer", "--epochs", str(EPOCHS), *words]
+    data = folder / "data.npz"
+    np.savez(data, X=np.random.default_rng(0).normal(size=(200, 30)), y=np.arange(200) % 2)
+    command = [PROGRAM, "train", data, "--epochs", str(EPOCHS), *words]
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "150", "LINES": "50"}
     process = subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=end, env=environment, preexec_fn=_heed_interrupts
@@ -66,7 +69,7 @@ def test_ctrl_c_keeps_the_best_model(tmp_path):
     rows = [line.split()[0] for line in stdout.splitlines() if line.strip()[:1].isdigit()]
     assert rows[-1].replace(",", "") == match[1], "the table has every epoch"
     assert "Traceback" not in terminal
-    assert os.listdir(tmp_path) == ["model"]
+    assert sorted(os.listdir(tmp_path)) == ["data.npz", "model"]
 
 
 def test_json_is_still_a_document_after_sigterm(tmp_path):
@@ -76,7 +79,7 @@ def test_json_is_still_a_document_after_sigterm(tmp_path):
     assert document["stopped"] == "interrupted"
     assert len(document["epochs"]) >= 3
     assert re.search("not kept: --out MODEL", terminal)
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(tmp_path) == ["data.npz"]
 
 
 @pytest.mark.parametrize("older", [True, False])

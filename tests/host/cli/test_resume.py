@@ -162,7 +162,10 @@ def test_ctrl_c(monkeypatch):
 
 def test_a_killed_program():
     """Killed again and again, wherever it is, until it is done."""
-    words = ["iris:1", "--epochs", "90", "--schedule", "adaptive", "--tolerance", "0.003", "--batch", "8"]
+    rng = np.random.default_rng(0)  # a file, because built-in data sets take a program a second to import
+    features = rng.normal(size=(150, 6))
+    np.savez("data.npz", X=features, y=features @ rng.normal(size=6) + rng.normal(size=150) > 0)
+    words = ["data.npz", "--epochs", "90", "--schedule", "adaptive", "--tolerance", "0.003", "--batch", "8"]
     whole = document(*words)
     command, done, kills = [PROGRAM, "train", *words, "--checkpoint", "c", "--quiet"], 0, 0
     while done < 90:
@@ -171,7 +174,7 @@ def test_a_killed_program():
             while process.poll() is None and (
                 not Path("c").exists() or load_checkpoint(Path("c")).state.epoch < done + 40
             ):
-                time.sleep(0.002)
+                time.sleep(0.01)
             process.send_signal(signal.SIGKILL)
         finally:
             process.kill()

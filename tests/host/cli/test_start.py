@@ -119,10 +119,12 @@ BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHON
 @pytest.fixture(scope="module")
 def predict(tmp_path_factory):
     """A command whose output is still in Python's buffer when it is done."""
-    model = str(tmp_path_factory.mktemp("model") / "model")
-    done = CliRunner().invoke(main, ["train", "iris:1", "--epochs", "1", "--out", model])
+    folder = tmp_path_factory.mktemp("model")
+    data, model = str(folder / "data.csv"), str(folder / "model")
+    (folder / "data.csv").write_text("1,2,0\n3,4,1\n" * 8)
+    done = CliRunner().invoke(main, ["train", data, "--epochs", "1", "--out", model])
     assert done.exit_code == 0, done.output
-    return ["predict", model, "iris"]
+    return ["predict", model, data]
 
 
 @pytest.mark.parametrize("words", [["info"], None], ids=["written at once", "buffered"])
@@ -149,7 +151,7 @@ def test_full_disk_on_standard_output(words, predict):
 @pytest.mark.parametrize(
     ("words", "closed"),
     [
-        ("train iris:1 --epochs 1", ">&- 2>&-"),
+        ("train data.csv --epochs 1", ">&- 2>&-"),
         ("data synth rcv1 --scale 0.001", ">&-"),
         ("data synth rcv1 --scale 0.001", "2>&-"),
     ],
@@ -157,7 +159,8 @@ def test_full_disk_on_standard_output(words, predict):
 def test_closed_streams(tmp_path, words, closed):
     """Output is discarded, files are written."""
     out = tmp_path / "made.npz"
+    (tmp_path / "data.csv").write_text("1,2,0\n3,4,1\n" * 8)
     command = f"{PROGRAM} {words} --out {out} {closed}"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert load_model(out).loss == "logistic" if words.startswith("train") else read_dataset(str(out)).samples

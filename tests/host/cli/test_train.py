@@ -99,7 +99,8 @@ def test_the_model_is_written_whatever_becomes_of_the_output(tmp_path, gone):
     if gone == "space":
         os.close(output)
         output = os.open("/dev/full", os.O_WRONLY)
-    command = [PROGRAM, "train", "breast_cancer", "--epochs", "2", "--out", tmp_path / "model"]
+    np.savez(tmp_path / "data.npz", X=np.random.default_rng(0).normal(size=(40, 6)), y=np.arange(40) % 2)
+    command = [PROGRAM, "train", tmp_path / "data.npz", "--epochs", "2", "--out", tmp_path / "model"]
     done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
     os.close(output)
     assert load_model(tmp_path / "model").training["epoch"] == 2
