@@ -1,21 +1,4 @@
-"""The command `p4sgd switch`: aggregators of all kinds.
-
-What the commands that ask an aggregator have in common: the cluster file, and the controller that it leads to.
-
-The command `p4sgd switch build`.
-
-The command `p4sgd switch deploy`.
-
-The command `p4sgd switch status`.
-
-The command `p4sgd switch slots`.
-
-The command `p4sgd switch counters`.
-
-The command `p4sgd switch clear`.
-
-The command `p4sgd switch`: aggregators of all kinds.
-"""
+"""The command `p4sgd switch`: building, loading and running aggregators, and showing what they do."""
 
 import contextlib
 import shlex
@@ -27,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from p4sgd.host.cli.build import writing
 from p4sgd.host.cli.options import common_options
 from p4sgd.host.cli.output import Output
 from p4sgd.host.cli.serve import serve
@@ -63,13 +47,13 @@ def cluster_option(command: _Command) -> _Command:
         type=click.Path(dir_okay=False, path_type=Path),
         required=True,
         metavar="FILE.toml",
-        help="File that says where the aggregator and the workers are.",
+        help="File with the addresses of the aggregator and the workers.",
     )(command)
 
 
 @contextlib.contextmanager
 def controller_of(path: Path) -> "Iterator[tuple[Cluster, Controller]]":
-    """What a cluster file says, and the controller of its aggregator as long as the block lasts."""
+    """The cluster of a file and the controller of its aggregator, which is closed at the end."""
     from p4sgd.host.aggregators.cluster_file import read_cluster
     from p4sgd.host.aggregators.controller import open_controller
 
@@ -79,7 +63,7 @@ def controller_of(path: Path) -> "Iterator[tuple[Cluster, Controller]]":
 
 
 def control_of(cluster: "Cluster", job: "Job", shard: int) -> str | None:
-    """The control address of a shard's worker; None if it is none of the cluster file's."""
+    """The control address of a shard's worker; None if the cluster file does not have that worker."""
     known = {(worker.local_mac, worker.port): worker.control for worker in cluster.workers}
     member = job.members[shard]
     return known.get((member.mac, member.port))
@@ -97,14 +81,14 @@ def control_of(cluster: "Cluster", job: "Job", shard: int) -> str | None:
     type=int,
     default=4096,
     show_default=True,
-    help="AllReduce operations that a job has in flight, a power of two.",
+    help="AllReduce operations that a job can have in flight, a power of two.",
 )
 @click.option(
     "--jobs",
     type=int,
     default=4,
     show_default=True,
-    help="Jobs at a time, a power of two.",
+    help="Number of jobs at the same time, a power of two.",
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder to write.")
 @common_options
@@ -117,23 +101,19 @@ def build(target: str, slots: int, jobs: int, out: Path, as_json: bool, quiet: b
     output = Output(as_json=as_json, quiet=quiet)
     with output.working(f"making the program for {target}"):
         from p4sgd.build.generate import switch_program as switch
-        from p4sgd.build.generate.artifacts import ForeignFolderError
         from p4sgd.hw.spec.aggregator import AggregatorConfig
 
         try:
             config = AggregatorConfig(slots=slots, jobs=jobs)
         except ValueError as error:
             raise UserError(f"--{error}") from error
-        try:
-            files, is_compiled = switch.build(target, config, out)
-        except switch.TooManySlotsError as error:
-            raise UserError(f"--slots times --jobs: {error}") from error
-        except ForeignFolderError as error:
-            raise UserError(str(error)) from error
-        except switch.CompilerError as error:
-            raise P4sgdError(str(error)) from error
-        except OSError as error:
-            raise UserError(f"{out}: cannot write: {error.strerror or error}") from error
+        with writing(out):
+            try:
+                files, is_compiled = switch.build(target, config, out)
+            except switch.TooManySlotsError as error:
+                raise UserError(f"--slots times --jobs: {error}") from error
+            except switch.CompilerError as error:
+                raise P4sgdError(str(error)) from error
     commands = _next_commands(target, switch.TARGETS[target], out, is_compiled)
     output.document(
         {
@@ -151,7 +131,7 @@ def build(target: str, slots: int, jobs: int, out: Path, as_json: bool, quiet: b
 
 
 def _next_commands(target: str, how: Any, out: Path, is_compiled: bool) -> list[str]:
-    """What is left to do, in the order of doing."""
+    """Commands for the user to run next, in this order."""
     compiling = [f"cd {shlex.quote(str(out))}", *map(shlex.join, how.commands(out)), "cd -"]
     commands = [] if is_compiled else [" && ".join(compiling)]
     if target == "bmv2":
@@ -159,7 +139,7 @@ def _next_commands(target: str, how: Any, out: Path, is_compiled: bool) -> list[
             "simple_switch_grpc --no-p4 -i 0@eth0 -i 1@eth1 -- --grpc-server-addr 127.0.0.1:9559 --cpu-port 510"
         )
     else:
-        # By name it would look where the SDE's own build installs programs.
+        # By name, run_switchd.sh looks in the folder where the SDE installs programs.
         configuration = out.resolve() / "tofino" / f"{Path(how.program).stem}.conf"
         commands.append(f"$SDE/run_switchd.sh -c {shlex.quote(str(configuration))}")
     return [*commands, "p4sgd switch deploy --cluster cluster.toml"]
@@ -171,12 +151,12 @@ def _next_commands(target: str, how: Any, out: Path, is_compiled: bool) -> list[
 def deploy(path: Path, as_json: bool, quiet: bool) -> None:
     """Load the program of a switch.
 
-    The cluster file names the switch and, as program, the folder that p4sgd switch build has made. The switch forgets
-    all jobs. Frames of other protocols go on between the ports that have workers behind them, and those of
-    [[aggregator.ports]]: to the one that the file says a station is behind, otherwise to all but their own.
+    The cluster file names the switch and the folder with its program, made by p4sgd switch build. The switch loses all
+    jobs. Frames of other protocols are forwarded between the ports with workers and those of [[aggregator.ports]]: to
+    the port that the file has for the destination, otherwise to all ports but the one of arrival.
 
-    A Tofino's program is loaded when its bf_switchd starts, and its jobs stay; here it is seen whether it runs, and the
-    rest is done, but for its ports: hw/switch/README.md says how they are added and enabled.
+    A Tofino loads its program when bf_switchd starts and keeps its jobs: this command checks that the program runs and
+    sets up forwarding. hw/switch/README.md explains how to add and enable its ports.
     """
     output = Output(as_json=as_json, quiet=quiet)
     from p4sgd.host.aggregators.cluster_file import read_cluster
@@ -203,13 +183,13 @@ def deploy(path: Path, as_json: bool, quiet: bool) -> None:
 
 
 def _loaded(path: Path, aggregator: "AggregatorAddress") -> "TableController":
-    """The controller of a switch that runs the program."""
+    """The controller of a switch, once it runs the program."""
     if aggregator.kind == "tofino":
         from p4sgd.host.aggregators.bfruntime import open_bfruntime
 
         return open_bfruntime(aggregator)
     if aggregator.kind != "bmv2":
-        raise UserError(f"{path}: aggregator.kind: one of kind {aggregator.kind} has no program to load")
+        raise UserError(f"{path}: aggregator.kind: an aggregator of kind {aggregator.kind} has no program to load")
     if aggregator.program is None:
         raise UserError(f"{path}: aggregator.program: is missing: the folder that p4sgd switch build has made")
     from p4sgd.host.aggregators.tables import read_program
@@ -223,7 +203,7 @@ def _loaded(path: Path, aggregator: "AggregatorAddress") -> "TableController":
 
 
 _MOST_LINES = 20
-"""Lines about slots of one job; the rest is counted."""
+"""Number of lines about slots of one job; further ones are only counted."""
 
 
 @click.command()
@@ -233,15 +213,15 @@ _MOST_LINES = 20
     type=click.FloatRange(0, 3600),
     default=1.0,
     show_default=True,
-    help="Seconds between the two looks.",
+    help="Seconds between the two readings.",
 )
 @common_options
 def status(path: Path, interval: float, as_json: bool, quiet: bool) -> None:
     """Show the jobs of an aggregator, and what they wait for.
 
-    Looks at all slots twice. A slot that is under way both times and did not move waits for somebody: what follows the
-    table says for which slots and rounds which shards have not arrived, or not acknowledged the sums, and where their
-    workers are. A slot that two looks find alike may also have been used again and again; that takes 65,536 rounds.
+    All slots are read twice. A slot that is active both times, in the same state, is waiting: lines below the table
+    name the slot and its round, the shards whose partials or acknowledgements are missing, and the addresses of their
+    workers. In rare cases such a slot is not waiting but was used 65,536 rounds, or a multiple, in between.
     """
     from p4sgd.host.aggregators.controller import read_active_slots, read_progress
 
@@ -295,7 +275,7 @@ def _job_document(cluster: "Cluster", each: "JobProgress") -> dict[str, Any]:
 
 
 def _sentences(cluster: "Cluster", each: "JobProgress") -> list[str]:
-    """What the slots that did not move wait for; neighbours that wait for the same in one line."""
+    """What the waiting slots wait for; slots in a row that wait for the same share a line."""
 
     def alike(item: "tuple[int, WaitingSlot]") -> tuple[object, ...]:
         index, slot = item
@@ -326,8 +306,8 @@ def _who(cluster: "Cluster", job: "Job", shard: int) -> str:
 def slots(path: Path, as_json: bool, quiet: bool) -> None:
     """List the slots that are under way.
 
-    Those are the slots that have some partials of their round and not yet everybody's acknowledgement. Shards that have
-    not arrived, or not acknowledged, are listed by their numbers.
+    These are the slots that have partials of their round and still lack acknowledgements. Shards whose partials or
+    acknowledgements are missing are listed by number.
     """
     from p4sgd.host.aggregators.controller import read_active_slots
 
@@ -377,9 +357,9 @@ def _list(shards: tuple[int, ...]) -> str:
 @cluster_option
 @common_options
 def counters(path: Path, as_json: bool, quiet: bool) -> None:
-    """Show what an aggregator has counted.
+    """Show the counters of an aggregator.
 
-    Counters count from its start on. The table leaves out those that are 0; --json has them all.
+    Counters start at 0 when the aggregator starts. The table leaves out those that are 0; --json has all.
     """
     from p4sgd.hw.spec.aggregator import COUNTERS, job_counters
 
@@ -399,20 +379,20 @@ def counters(path: Path, as_json: bool, quiet: bool) -> None:
 @click.option("--job", type=click.IntRange(0, 255), help="Number of the job; needed where several are served.")
 @common_options
 def clear(path: Path, job: int | None, as_json: bool, quiet: bool) -> None:
-    """End a job, so that its place and its number are free.
+    """End a job, so that its place and its number are free again.
 
-    A run of the job that is under way is lost: the aggregator drops what its workers send until they give up, and
-    p4sgd train says so; p4sgd train --resume goes on from the checkpoint, in a job of another number.
+    If the job has a run under way, that run is lost: the aggregator drops its workers' packets until they give up, and
+    p4sgd train fails. p4sgd train --resume then continues from the checkpoint, as a new job.
     """
     output = Output(as_json=as_json, quiet=quiet)
     with controller_of(path) as (_, controller):
         served = {each.number: place for place, each in controller.served().items()}
         known = ", ".join(map(str, sorted(served))) or "none"
         if job is None and len(served) != 1:
-            raise UserError(f"say which job by --job; those that are served: {known}")
+            raise UserError(f"choose a job with --job; jobs that are served: {known}")
         number = next(iter(served)) if job is None else job
         if number not in served:
-            raise UserError(f"--job {number}: it is not served; those that are: {known}")
+            raise UserError(f"--job {number}: is not served; jobs that are served: {known}")
         place = served[number]
         controller.end(place)
     output.document({"place": place, "job": number})
@@ -421,7 +401,7 @@ def clear(path: Path, job: int | None, as_json: bool, quiet: bool) -> None:
 
 @click.group()
 def switch() -> None:
-    """Build, load or be a switch, or see what one does."""
+    """Build, load or run an aggregator, or show what it does."""
 
 
 for _command in (build, deploy, serve, status, slots, counters, clear):
