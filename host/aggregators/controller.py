@@ -4,14 +4,12 @@ An aggregator serves each job in a *place* with slots of its own. A place is an 
 field ``place`` of its registers and P4 tables); a job's number is chosen by the host of its workers.
 """
 
-import importlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Protocol
 
 from p4sgd.host.aggregators.cluster_file import Cluster
-from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.errors import P4sgdError
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.hw.spec.job import Job
 from p4sgd.hw.spec.packet import mac_text
@@ -113,24 +111,18 @@ def open_controller(cluster: Cluster) -> Controller:
         from p4sgd.host.aggregators.software import SoftwareAggregator
 
         return SoftwareAggregator(ControlAddress.parse(aggregator.control))
-    opened: Controller
     if aggregator.kind == "bmv2":
-        opened = _module("p4runtime", aggregator.kind).open_p4runtime(aggregator)
-        return opened
+        from p4sgd.host.aggregators.p4runtime import open_p4runtime
+
+        return open_p4runtime(aggregator)
     if aggregator.kind == "tofino":
-        opened = _module("bfruntime", aggregator.kind).open_bfruntime(aggregator)
-        return opened
+        from p4sgd.host.aggregators.bfruntime import open_bfruntime
+
+        return open_bfruntime(aggregator)
     from p4sgd.host.aggregators.fpga import BoardAggregator
 
     assert aggregator.board is not None
     return BoardAggregator(aggregator.board, rs_fec=cluster.network.rs_fec)
-
-
-def _module(name: str, kind: str) -> ModuleType:
-    try:
-        return importlib.import_module(f"p4sgd.host.aggregators.{name}")
-    except ModuleNotFoundError as error:
-        raise UserError(f"an aggregator of kind {kind} needs {error.name}, which is not installed") from None
 
 
 def why_not_readdress(known: int, wanted: int) -> str:

@@ -11,8 +11,8 @@ from support.p4 import Program
 from support.p4_switch import with_sizes
 
 from p4sgd.host.aggregators.bfruntime import BfRuntimeController, open_bfruntime
-from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Tls
-from p4sgd.host.aggregators.controller import SlotView
+from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Cluster, Tls
+from p4sgd.host.aggregators.controller import SlotView, open_controller
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.job import Job, Member
@@ -60,6 +60,13 @@ def packet_of(job, kind, shard, round_, slot=0):
 def send(switch, job, kind, shard, round_, slot=0):
     packet = packet_of(job, kind, shard, round_, slot)
     return switch.program.receive(packet.to_bytes(), job.members[shard].port)
+
+
+def test_opening_by_a_cluster_file(switch):
+    cluster = Cluster(AggregatorAddress("tofino", "localhost:50052"), ())
+    with contextlib.closing(open_controller(cluster)) as opened:
+        assert isinstance(opened, BfRuntimeController)
+        assert opened.slots == 512
 
 
 def test_serving_jobs(switch, controller):

@@ -12,8 +12,8 @@ from support.p4_switch import with_sizes
 from support.p4runtime_server import P4RuntimeServer, RefusedError, p4info_of
 
 from p4sgd.host.aggregators import tables as entries
-from p4sgd.host.aggregators.cluster_file import Tls
-from p4sgd.host.aggregators.controller import SlotView
+from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Cluster, Tls
+from p4sgd.host.aggregators.controller import SlotView, open_controller
 from p4sgd.host.aggregators.p4runtime import P4RuntimeController
 from p4sgd.host.aggregators.tables import Program as BuiltProgram
 from p4sgd.host.aggregators.tables import _newest, read_program
@@ -74,6 +74,13 @@ def send(server, job, *args, **fields):
 
 def test_sizes_are_those_of_the_program(controller):
     assert (controller.slots, controller.jobs) == (256, 2)
+
+
+def test_opening_by_a_cluster_file(server):
+    cluster = Cluster(AggregatorAddress("bmv2", server.address), ())
+    with contextlib.closing(open_controller(cluster)) as opened:
+        assert isinstance(opened, P4RuntimeController)
+        assert opened.slots == 256
 
 
 def test_serving_jobs(server, controller):
