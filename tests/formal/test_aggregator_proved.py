@@ -285,22 +285,24 @@ def test_sums_come_to_everything_that_is_claimed(tmp_path):
     reach(Kept(), tmp_path, cycles=CYCLES)
 
 
+WRONG = [
+    pytest.param(SlotTable, "last.round == known.round", "1", id="of another round"),
+    pytest.param(SlotTable, "joins.eq(known_partial & ~had_partial)", "joins.eq(known_partial)", id="twice"),
+    pytest.param(SlotTable, "resets.eq(last.kind == SlotOp.RESET)", "resets.eq(0)", id="of the job before"),
+    pytest.param(
+        Admission, "Cat(packet.slot[: config.slot_bits], place)", "packet.slot[: config.slot_bits]", id="of another job"
+    ),
+]
+
+
+@pytest.mark.parametrize(("part", "right", "wrong"), WRONG)
+def test_a_fault_that_takes_long_to_find_can_be_made(part, right, wrong):
+    mutant(part, right, wrong)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("any_host", "one_word")
-@pytest.mark.parametrize(
-    ("part", "right", "wrong"),
-    [
-        pytest.param(SlotTable, "last.round == known.round", "1", id="of another round"),
-        pytest.param(SlotTable, "joins.eq(known_partial & ~had_partial)", "joins.eq(known_partial)", id="twice"),
-        pytest.param(SlotTable, "resets.eq(last.kind == Kind.RESET)", "resets.eq(0)", id="of the job before"),
-        pytest.param(
-            Admission,
-            "Cat(packet.slot[: config.slot_bits], place)",
-            "packet.slot[: config.slot_bits]",
-            id="of another job",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("part", "right", "wrong"), WRONG)
 def test_a_wrong_sum_is_found(tmp_path, monkeypatch, part, right, wrong):
     others = {"ReadModifyWrite": OneWord} if part is SlotTable else {}
     monkeypatch.setattr(aggregator, part.__name__, mutant(part, right, wrong, **others))
