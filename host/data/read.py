@@ -1,30 +1,19 @@
-"""Reading a data set from wherever it is.
-
-Real data sets that come with scikit-learn, by name.
-
-Reading a data set from wherever it is.
-
-From the name of a data set to its blocks.
-
-Reading a data set a block of samples at a time, as often as needed and in bounded memory.
-"""
+"""Data sets by name: files of every format, whole or in blocks, and those that come with scikit-learn."""
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from p4sgd.host.data.columns import ReadOptions
 from p4sgd.host.data.dataset import Dataset, FeatureSpace, join_shares
-from p4sgd.host.data.formats.arrays import read_npy, read_npz
-from p4sgd.host.data.formats.csv_file import read_csv
-from p4sgd.host.data.formats.libsvm import LibsvmSource, read_libsvm
+from p4sgd.host.data.formats.csv_file import CsvSource
+from p4sgd.host.data.formats.libsvm import LibsvmSource
 from p4sgd.host.data.formats.npy import NpySource
 from p4sgd.host.data.formats.npz import NpzSource
-from p4sgd.host.data.formats.opening import SUFFIXES, explained, open_data, plain_name
-from p4sgd.host.data.formats.parquet import read_parquet
+from p4sgd.host.data.formats.parquet import ParquetSource
 from p4sgd.host.data.formats.source import Source
-from p4sgd.host.data.formats.tables import CsvSource, ParquetSource
+from p4sgd.host.data.formats.text_file import SUFFIXES, open_data, plain_name
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, share_of
 from p4sgd.host.errors import UserError
 
@@ -85,12 +74,12 @@ def read_builtin(source: str, communicator: Communicator = SINGLE_PROCESS) -> Da
     return join_shares(bunch.data[own.start : own.stop], labels, source, communicator)
 
 
-FORMATS: dict[str, Callable[[Path, ReadOptions], Dataset]] = {
-    "libsvm": read_libsvm,
-    "csv": read_csv,
-    "npz": read_npz,
-    "npy": read_npy,
-    "parquet": read_parquet,
+FORMATS: dict[str, type[Source]] = {
+    "libsvm": LibsvmSource,
+    "csv": CsvSource,
+    "npz": NpzSource,
+    "npy": NpySource,
+    "parquet": ParquetSource,
 }
 """Readers by the name of their format."""
 
@@ -157,16 +146,7 @@ def read_dataset(
     options = ReadOptions(
         label_column, tuple(ignore_columns), labels_needed, like, header, delimiter, zero_based, communicator
     )
-    check_options(options)
-    if isinstance(source, str) and file_format is None and is_builtin(source):
-        dataset = read_builtin(source, communicator)
-        if like is not None and dataset.feature_count != like.count:
-            raise UserError(f"{source}: there are {dataset.feature_count} features, {like.count} are needed")
-        return dataset
-    path = Path(source)
-    file_format, guessed = find_format(source, file_format)
-    with explained(path, file_format if guessed else None):
-        return FORMATS[file_format](path, options)
+    return _open(source, file_format, options).read()
 
 
 def check_options(options: ReadOptions) -> None:
@@ -257,33 +237,6 @@ def _look(path: Path) -> str:
     raise UserError(f"{path}: unknown format: say which it is with --format")
 
 
-_SOURCES: dict[str, type[Source]] = {
-    "libsvm": LibsvmSource,
-    "csv": CsvSource,
-    "npz": NpzSource,
-    "npy": NpySource,
-    "parquet": ParquetSource,
-}
-"""By the name of the format, see `p4sgd.host.data.read.FORMATS`."""
-
-
-class _Builtin(Source):
-    """A data set that comes with scikit-learn: one block."""
-
-    @property
-    def size(self) -> int:
-        return 0
-
-    @property
-    def position(self) -> int:
-        return 0
-
-    def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
-        dataset = read_builtin(self.name)
-        self._space = dataset.space
-        yield dataset
-
-
 def open_source(
     source: str | Path,
     *,
@@ -307,11 +260,43 @@ def open_source(
         If there is no such source or format.
     """
     options = ReadOptions(label_column, tuple(ignore_columns), True, None, header, delimiter, zero_based)
-    check_options(options)
-    if isinstance(source, str) and file_format is None and is_builtin(source):
-        return _Builtin(Path(source), options)
     path = Path(source)
-    if path.exists() and not path.is_file() and not path.is_dir():
+    if path.exists() and not path.is_file() and not path.is_dir() and not _names_builtin(source, file_format):
         raise UserError(f"{source}: is no ordinary file, which can be read twice: write the data to one")
-    found, is_guess = find_format(source, file_format)
-    return _SOURCES[found](path, options, found if is_guess else None)
+    return _open(source, file_format, options)
+
+
+def _open(source: str | Path, file_format: str | None, options: ReadOptions) -> Source:
+    """The source of that name, whose contents are not read yet."""
+    check_options(options)
+    if _names_builtin(source, file_format):
+        return _Builtin(Path(source), options)
+    found, guessed = find_format(source, file_format)
+    return FORMATS[found](Path(source), options, found if guessed else None)
+
+
+def _names_builtin(source: str | Path, file_format: str | None) -> bool:
+    return isinstance(source, str) and file_format is None and is_builtin(source)
+
+
+class _Builtin(Source):
+    """A data set that comes with scikit-learn: one block."""
+
+    @property
+    def size(self) -> int:
+        return 0
+
+    @property
+    def position(self) -> int:
+        return 0
+
+    def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
+        dataset = self._read()
+        self._space = dataset.space
+        yield dataset
+
+    def _read(self) -> Dataset:
+        dataset, like = read_builtin(self.name, self.options.communicator), self.options.like
+        if like is not None and dataset.feature_count != like.count:
+            raise UserError(f"{self.name}: there are {dataset.feature_count} features, {like.count} are needed")
+        return dataset

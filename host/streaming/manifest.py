@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data import FeatureSpace
+from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file
-from p4sgd.host.losses.labels import LabelCoding
 from p4sgd.host.streaming import OPTIONS
 from p4sgd.host.streaming.state import OnProgress, Step
 from p4sgd.hw.spec.config import WorkerConfig

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.labels import encode_labels, join_texts
+from p4sgd.host.data.labels import LabelCoding, RawLabels
 from p4sgd.host.data.order import Order, shuffle, split
 from p4sgd.host.data.read import Source
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import Task, get_loss
-from p4sgd.host.losses.labels import LabelCoding
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.streaming.manifest import hash_files
 from p4sgd.host.streaming.state import FirstPass, OnProgress, Step
@@ -61,9 +60,9 @@ def _join_labels(
     """Labels of all samples and their names, from those of many blocks, each of which numbers its texts by itself."""
     if len({bool(names) for names, _ in parts}) > 1:
         raise UserError(f"{name}: some labels are numbers and others are not: put them right")
-    if not parts[0][0]:
-        return np.concatenate([labels for _, labels in parts]), ()
-    return encode_labels(*join_texts((names, labels.astype(np.intp)) for names, labels in parts), name)
+    return RawLabels.join(
+        RawLabels(labels.astype(np.intp), names) if names else RawLabels(labels) for names, labels in parts
+    ).encode(name)
 
 
 PROGRAM_BYTES = 320 << 20

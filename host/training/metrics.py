@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from p4sgd.host.data import Dataset
+from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.image import Image
 from p4sgd.host.losses import Loss, Task, get_loss
-from p4sgd.host.losses.labels import LabelCoding
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.model_file import Model
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray

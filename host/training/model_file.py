@@ -27,9 +27,9 @@ import numpy.typing as npt
 
 from p4sgd.host.data import Dataset, FeatureSpace
 from p4sgd.host.data.dataset import Features
+from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import get_loss
-from p4sgd.host.losses.labels import LabelCoding
 from p4sgd.host.tensor_file import TensorFileKind
 from p4sgd.hw.spec.run import FeatureFormat
 

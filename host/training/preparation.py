@@ -11,6 +11,7 @@ import numpy.typing as npt
 from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.identity import DataIdentity
+from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.order import shuffle
 from p4sgd.host.data.scaling import feature_values, steps
 from p4sgd.host.devices.session import bank_bytes
@@ -18,7 +19,6 @@ from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, br
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Image, partition, prepare_images
 from p4sgd.host.losses import Task, get_loss
-from p4sgd.host.losses.labels import LabelCoding
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions

@@ -1,9 +1,14 @@
-"""CSV files: a sample a line, with or without a line of names."""
+"""CSV files: a sample a line, with or without a line of names.
+
+Features are numbers; labels are numbers or texts. pyarrow parses some megabytes of text at a time. If it refuses a
+block, a slower reader in Python goes on from there: it finds line and column of a mistake and says what is wrong, or
+reads what pyarrow is too strict for (``+1``).
+"""
 
 import contextlib
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -12,27 +17,31 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.columns import LABEL_NAMES, Columns, ReadOptions, choose_columns
-from p4sgd.host.data.dataset import Dataset, join_shares
-from p4sgd.host.data.formats.opening import BLOCK_VALUES, lines_before, open_data, open_share
-from p4sgd.host.data.labels import MISSING, check_exact, encode_labels, index_column, index_texts, join_texts, number
-from p4sgd.host.distributed.communicator import Communicator
+from p4sgd.host.data.dataset import Dataset, FeatureSpace
+from p4sgd.host.data.formats.source import BLOCK_VALUES, GrowingArray, TextSource
+from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_data, open_share
+from p4sgd.host.data.labels import MISSING, RawLabels, check_exact, number
 from p4sgd.host.errors import UserError, shortened
 
-__all__ = ["Form", "RefusedError", "detect", "fast_blocks", "find_label_mistake", "read_csv", "slow_blocks"]
+__all__ = ["CsvSource"]
 
 
 _DELIMITERS = ",;\t"
-_LABEL = "label"
 _BLOCK_BYTES = 1 << 22
+"""Text that pyarrow parses at once, and the rest of its last line."""
+
+_MAX_FIELD = 1 << 30
+"""Characters of a field; the limit of Python's reader is lower."""
+
 _NO_LABEL = "the label is missing: leave the line out"
 
-_Table: TypeAlias = tuple[npt.NDArray[np.float64], Sequence[str], npt.NDArray[np.intp]]
-"""Features, distinct label texts, and the index of each sample's text."""
+_Part: TypeAlias = tuple[npt.NDArray[np.float64], RawLabels | None]
+"""Features of some samples, (samples, features), and their labels, if these are wanted."""
 
 
 @dataclass(frozen=True)
-class Form:
-    """What the first line shows, and who reads the file.
+class _Form:
+    """What the first line shows.
 
     Parameters
     ----------
@@ -42,58 +51,193 @@ class Form:
         The columns.
     skipped
         Lines before the first sample.
-    line_bytes
-        Bytes of the line.
-    ranks
-        The ranks that read the file together.
     """
 
     delimiter: str
     columns: Columns
     skipped: int
-    line_bytes: int
-    ranks: Communicator
 
 
-def read_csv(path: Path, options: ReadOptions) -> Dataset:
-    """Read a CSV file, compressed or not, as a dense data set.
-
-    Features are numbers; labels are numbers or texts (see `p4sgd.host.data.labels.encode_labels`). The work is
-    pyarrow's, block by block. If it refuses anything, a slower second pass finds the line and column and says what is
-    wrong, or reads what pyarrow is too strict for (``+1``).
-
-    Raises
-    ------
-    UserError
-        If the file cannot be read; the message names file, line and column.
-    """
-    import pyarrow as pa
-
-    csv.field_size_limit(1 << 30)
-    form = detect(path, options)
-    read: _Table | None = None
-    with contextlib.suppress(pa.ArrowInvalid, RefusedError):
-        read = _read_fast(path, form)
-    features, texts, which = read or _read_slowly(path, form)
-    ranks, feature_names = form.ranks, form.columns.feature_names
-    if form.columns.label is None:
-        labels = np.zeros(sum(ranks.all_gather(features.shape[0])))
-        return join_shares(features, labels, str(path), ranks, labelled=False, feature_names=feature_names)
-    texts, which = join_texts(ranks.all_gather((texts, which)))
-    try:
-        labels, names = encode_labels(texts, which, str(path))
-        dataset = join_shares(features, labels, str(path), ranks, label_names=names, feature_names=feature_names)
-    except UserError:
-        find_label_mistake(path, form)
-        raise
-    return dataset
+class _RefusedError(Exception):
+    """pyarrow met something that the slow reader is to look at."""
 
 
-class RefusedError(Exception):
-    """The fast reader met something that the slow one is to look at."""
+class CsvSource(TextSource):
+    """A CSV file, compressed or not, as dense samples."""
+
+    def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
+        form = _detect(self.path, self.options)
+        named: bool | None = None
+        samples = 0
+        for features, labels in self._parts(form):
+            with self._label_mistakes(form):
+                block = self._block(features, labels, samples, feature_names=form.columns.feature_names)
+            if named is not None and named != bool(block.label_names):
+                self._find_label_mistake(form)
+            named = bool(block.label_names)
+            samples += block.samples
+            yield block
+        if samples == 0:
+            raise UserError(f"{self.name}: there are no samples")
+        self._space = FeatureSpace(len(form.columns.features), form.columns.feature_names)
+
+    def _read(self) -> Dataset:
+        form = _detect(self.path, self.options)
+        values, parts = GrowingArray(np.float64), []
+        for block, labels in self._parts(form):
+            values.append(block)
+            parts.append(labels)
+        features = values.finish().reshape(-1, len(form.columns.features))
+        joined = None if form.columns.label is None else RawLabels.join(part for part in parts if part is not None)
+        with self._label_mistakes(form):
+            return self._join(features, joined, feature_names=form.columns.feature_names)
+
+    def _parts(self, form: _Form) -> Iterator[_Part]:
+        """The samples of this rank: read fast as far as that goes, and slowly from there on."""
+        import pyarrow as pa
+
+        done = 0
+        with contextlib.suppress(pa.ArrowInvalid, _RefusedError):
+            for features, labels in self._fast(form):
+                yield features, labels
+                done += features.shape[0]
+            return
+        for features, labels in self._slow(form):
+            known = min(done, features.shape[0])
+            done -= known
+            if known < features.shape[0]:
+                yield features[known:], None if labels is None else RawLabels(labels.values[known:], labels.texts)
+
+    def _fast(self, form: _Form) -> Iterator[_Part]:
+        """The samples of this rank through pyarrow.
+
+        Raises
+        ------
+        pyarrow.ArrowInvalid, _RefusedError
+            If `_slow` has to look at the file.
+        """
+        import pyarrow as pa
+        import pyarrow.csv as pa_csv
+
+        columns = form.columns
+        names = [str(place) for place in range(columns.count)]  # headers may repeat
+        types: dict[str, Any] = {names[place]: pa.float64() for place in columns.features}
+        if columns.label is not None:
+            types[names[columns.label]] = pa.string()
+        parsing = pa_csv.ParseOptions(delimiter=form.delimiter)
+        conversion = pa_csv.ConvertOptions(
+            column_types=types, include_columns=list(types), null_values=list(MISSING), strings_can_be_null=True
+        )
+        with self._open(form) as file:
+            # pyarrow gets blocks of bytes and not the file: it would read ahead from the file in a thread of its own,
+            # and a thread that waits for Python while the program ends after an error aborts the process.
+            for text in line_blocks(file, _BLOCK_BYTES):
+                if not text.strip(b"\r\n"):
+                    continue  # which pyarrow would refuse
+                reading = pa_csv.ReadOptions(column_names=names, block_size=len(text) + 1, use_threads=False)
+                table = pa_csv.read_csv(pa.BufferReader(text), reading, parsing, conversion)
+                for batch in table.to_batches():
+                    if any(column.null_count for column in batch.columns):
+                        raise _RefusedError
+                    block = batch.select([names[place] for place in columns.features]).to_tensor().to_numpy()
+                    if not np.isfinite(block).all():
+                        raise _RefusedError
+                    label = columns.label
+                    yield block, None if label is None else RawLabels.of_column(batch.column(names[label]))
+
+    def _slow(self, form: _Form) -> Iterator[_Part]:
+        """The samples of this rank in Python.
+
+        Raises
+        ------
+        UserError
+            With the place of the first mistake.
+        """
+        columns = form.columns
+        places, label = columns.features, columns.label
+        rows: list[list[float]] = []
+        texts: list[str] = []
+
+        def part() -> _Part:
+            return np.array(rows), None if label is None else RawLabels.of_texts(texts)
+
+        for line, fields in self._records(form):
+            if len(fields) != columns.count:
+                raise UserError(
+                    f"{self.path}, line {line}: has {len(fields)} fields, line {form.skipped or 1} has {columns.count}"
+                )
+            rows.append([_value(fields[place], f"{self.path}, line {line}, {columns[place]}") for place in places])
+            if label is not None:
+                text = fields[label].strip()
+                if text in MISSING:
+                    raise UserError(f"{self.path}, line {line}, {columns[label]}: {_NO_LABEL}")
+                texts.append(text)
+            if len(rows) * len(places) >= BLOCK_VALUES:
+                yield part()
+                rows, texts = [], []
+        if rows:
+            yield part()
+
+    def _records(self, form: _Form) -> Iterator[tuple[int, list[str]]]:
+        """The fields of this rank's samples and their line numbers."""
+        csv.field_size_limit(_MAX_FIELD)
+        before = lines_before(self.path, self.options.communicator, form.skipped)
+        with self._open(form) as file:
+            text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+            reader = csv.reader(text, delimiter=form.delimiter)
+            line = before
+            try:
+                for fields in reader:
+                    first, line = line + 1, before + reader.line_num
+                    if fields and not (len(fields) == 1 and not fields[0].strip()):
+                        yield first, fields
+            except UnicodeDecodeError:
+                raise UserError(f"{self.path}, after line {line}: is not UTF-8 text") from None
+            except csv.Error as error:
+                raise UserError(f"{self.path}, line {line + 1}: {error}") from None
+
+    def _open(self, form: _Form) -> contextlib.AbstractContextManager[BinaryIO]:
+        return open_share(self.path, self.options.communicator, form.skipped, self._watch)
+
+    @contextlib.contextmanager
+    def _label_mistakes(self, form: _Form) -> Iterator[None]:
+        """Name the line of a mistake in the labels, which are looked at without their lines."""
+        try:
+            yield
+        except UserError:
+            if form.columns.label is not None:
+                self._find_label_mistake(form)
+            raise
+
+    def _find_label_mistake(self, form: _Form) -> None:
+        """Look for a mistake in the labels.
+
+        Raises
+        ------
+        UserError
+            For the first label that is not allowed, or not of the kind of the first one; it names the line.
+        """
+        label = form.columns.label
+        assert label is not None
+        first: str | None = None
+        for line, fields in self._records(form):
+            text = fields[label].strip()
+            value = number(text)
+            place = f"{self.path}, line {line}, {form.columns[label]}"
+            if text in MISSING:
+                raise UserError(f"{place}: {_NO_LABEL}")
+            if value is not None and not np.isfinite(value):
+                raise UserError(f"{place}: the label is {text}: it must be finite")
+            check_exact(text, place)
+            if first is None:
+                first = text
+            elif (value is None) != (number(first) is None):
+                raise UserError(
+                    f"{place}: the label is {text!r}, but {first!r} before: labels must all be numbers or all be names"
+                )
 
 
-def detect(path: Path, options: ReadOptions) -> Form:
+def _detect(path: Path, options: ReadOptions) -> _Form:
     """Look at the first line that is not blank.
 
     Raises
@@ -130,7 +274,7 @@ def detect(path: Path, options: ReadOptions) -> Form:
     if len(fields) == 1 and options.labels_needed:
         raise UserError(f"{path}: there is only a label column, no features; is the delimiter right?")
     columns = choose_columns(len(fields), names, options, str(path))
-    return Form(delimiter, columns, skipped + int(header), len(raw), options.communicator)
+    return _Form(delimiter, columns, skipped + int(header))
 
 
 def _has_names(fields: list[str], options: ReadOptions) -> bool | None:
@@ -156,119 +300,6 @@ def _has_names(fields: list[str], options: ReadOptions) -> bool | None:
     return None if words or labels or fields == counted else False
 
 
-def _read_fast(path: Path, form: Form) -> _Table:
-    """The samples through pyarrow."""
-    import pyarrow as pa
-
-    blocks: list[npt.NDArray[np.float64]] = []
-    labels: list[Any] = []
-    for block, column in fast_blocks(path, form):
-        blocks.append(block)
-        labels.append(column)
-    features = _joined(blocks, len(form.columns.features))
-    if form.columns.label is None:
-        return features, [], np.zeros(0, np.intp)
-    return features, *index_column(pa.chunked_array(labels, pa.string()))
-
-
-def fast_blocks(
-    path: Path, form: Form, on_open: Callable[[BinaryIO], None] | None = None
-) -> Iterator[tuple[npt.NDArray[np.float64], Any]]:
-    """The samples of this rank through pyarrow, block by block: features, and, if wanted, label texts as its array.
-
-    Raises
-    ------
-    pyarrow.ArrowInvalid, RefusedError
-        If `slow_blocks` has to look at the file.
-    """
-    import pyarrow as pa
-    import pyarrow.csv as pa_csv
-
-    columns = form.columns
-    names = [str(place) for place in range(columns.count)]  # headers may repeat
-    types: dict[str, Any] = {names[place]: pa.float64() for place in columns.features}
-    if columns.label is not None:
-        types[names[columns.label]] = pa.string()
-    with open_share(path, form.ranks, form.skipped, on_open) as file:
-        try:
-            reader = pa_csv.open_csv(
-                file,
-                # A line must fit into a block.
-                read_options=pa_csv.ReadOptions(
-                    column_names=names, block_size=max(_BLOCK_BYTES, 4 * form.line_bytes), use_threads=False
-                ),
-                parse_options=pa_csv.ParseOptions(delimiter=form.delimiter),
-                convert_options=pa_csv.ConvertOptions(
-                    column_types=types, include_columns=list(types), null_values=list(MISSING), strings_can_be_null=True
-                ),
-            )
-        except pa.ArrowInvalid as error:
-            if "Empty CSV" in str(error):
-                return
-            raise
-        for batch in reader:
-            if any(column.null_count for column in batch.columns):
-                raise RefusedError
-            block = batch.select([names[place] for place in columns.features]).to_tensor().to_numpy()
-            if not np.isfinite(block).all():
-                raise RefusedError
-            yield block, None if columns.label is None else batch.column(names[columns.label])
-
-
-def _joined(blocks: list[npt.NDArray[np.float64]], columns: int) -> npt.NDArray[np.float64]:
-    """All rows in one array; a block is given up as soon as it is copied."""
-    result = np.empty((sum(block.shape[0] for block in blocks), columns))
-    blocks.reverse()
-    first = 0
-    while blocks:
-        block = blocks.pop()
-        result[first : first + block.shape[0]] = block
-        first += block.shape[0]
-    return result
-
-
-def _read_slowly(path: Path, form: Form) -> _Table:
-    """As `_read_fast`, in Python, with the place of the first mistake in the message of a `UserError`."""
-    blocks: list[npt.NDArray[np.float64]] = []
-    labels = []
-    for block, texts in slow_blocks(path, form):
-        blocks.append(block)
-        labels.append(index_texts(texts))
-    return _joined(blocks, len(form.columns.features)), *join_texts(labels)
-
-
-def slow_blocks(
-    path: Path, form: Form, on_open: Callable[[BinaryIO], None] | None = None
-) -> Iterator[tuple[npt.NDArray[np.float64], list[str]]]:
-    """The same in Python; label texts come as a list.
-
-    Raises
-    ------
-    UserError
-        With the place of the first mistake.
-    """
-    columns = form.columns
-    places, label = columns.features, columns.label
-    rows: list[list[float]] = []
-    texts: list[str] = []
-    for line, fields in _records(path, form, on_open):
-        if len(fields) != columns.count:
-            raise UserError(
-                f"{path}, line {line}: has {len(fields)} fields, line {form.skipped or 1} has {columns.count}"
-            )
-        rows.append([_value(fields[place], f"{path}, line {line}, {columns[place]}") for place in places])
-        if label is not None:
-            text = fields[label].strip()
-            if text in MISSING:
-                raise UserError(f"{path}, line {line}, {columns[label]}: {_NO_LABEL}")
-            texts.append(text)
-        if len(rows) * len(places) >= BLOCK_VALUES:
-            yield np.array(rows), texts
-            rows, texts = [], []
-    if rows:
-        yield np.array(rows), texts
-
-
 def _value(field: str, place: str) -> float:
     text = field.strip()
     if text in MISSING:
@@ -286,51 +317,3 @@ def _value(field: str, place: str) -> float:
     if not np.isfinite(value):
         raise UserError(f"{place}: the value is {text}: it must be finite")
     return value
-
-
-def find_label_mistake(path: Path, form: Form) -> None:
-    """Look for a mistake in the labels.
-
-    Raises
-    ------
-    UserError
-        For the first label that may not be, or is not like the first one; it names the line.
-    """
-    label = form.columns.label
-    assert label is not None
-    first: str | None = None
-    for line, fields in _records(path, form):
-        text = fields[label].strip()
-        value = number(text)
-        place = f"{path}, line {line}, {form.columns[label]}"
-        if text in MISSING:
-            raise UserError(f"{place}: {_NO_LABEL}")
-        if value is not None and not np.isfinite(value):
-            raise UserError(f"{place}: the label is {text}: it must be finite")
-        check_exact(text, place)
-        if first is None:
-            first = text
-        elif (value is None) != (number(first) is None):
-            raise UserError(
-                f"{place}: the label is {text!r}, but {first!r} before: labels must all be numbers or all be names"
-            )
-
-
-def _records(
-    path: Path, form: Form, on_open: Callable[[BinaryIO], None] | None = None
-) -> Iterator[tuple[int, list[str]]]:
-    """The samples' fields and their line numbers."""
-    before = lines_before(path, form.ranks, form.skipped)
-    with open_share(path, form.ranks, form.skipped, on_open) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
-        reader = csv.reader(text, delimiter=form.delimiter)
-        line = before
-        try:
-            for fields in reader:
-                first, line = line + 1, before + reader.line_num
-                if fields and not (len(fields) == 1 and not fields[0].strip()):
-                    yield first, fields
-        except UnicodeDecodeError:
-            raise UserError(f"{path}, after line {line}: is not UTF-8 text") from None
-        except csv.Error as error:
-            raise UserError(f"{path}, line {line + 1}: {error}") from None

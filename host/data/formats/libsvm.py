@@ -1,8 +1,7 @@
 """LIBSVM (svmlight) files: ``label index:value index:value …`` a line, indices ascending, usually from 1.
 
-LIBSVM (svmlight) files: ``label index:value index:value …`` a line, indices ascending, usually from 1.
-
-LIBSVM files, some megabytes of text at a time.
+The work is scikit-learn's. If it refuses a line, or if a value turns out not to be finite, a second pass finds the line
+and says what is wrong with it. Comments after ``#`` and ``qid:`` are ignored.
 """
 
 import io
@@ -12,66 +11,110 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse
 
 from p4sgd.host.data.columns import ReadOptions
-from p4sgd.host.data.dataset import Dataset, FeatureSpace, join_shares
-from p4sgd.host.data.formats.opening import lines_before, open_data, open_share
-from p4sgd.host.data.formats.source import TextSource
-from p4sgd.host.data.labels import number
+from p4sgd.host.data.dataset import Dataset, FeatureSpace
+from p4sgd.host.data.formats.source import GrowingArray, TextSource
+from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_data, open_share
+from p4sgd.host.data.labels import RawLabels, number
 from p4sgd.host.errors import UserError, shortened
 
-__all__ = ["LibsvmSource", "parse_lines", "read_libsvm"]
+__all__ = ["LibsvmSource"]
 
+
+_BLOCK_BYTES = 1 << 22
+"""Text that is parsed at once, and the rest of its last line."""
 
 _MAX_INDEX = (1 << 31) - 2
 """Largest feature index: scikit-learn's reader holds it in a C int."""
 
-_SHOWN = 30
 
+class LibsvmSource(TextSource):
+    """A LIBSVM file, compressed or not; sparse from beginning to end.
 
-def read_libsvm(path: Path, options: ReadOptions) -> Dataset:
-    """Read a LIBSVM file, compressed or not; sparse from beginning to end.
-
-    The work is scikit-learn's. If it refuses a line, or if a value turns out not to be finite, a second pass finds the
-    line and says what is wrong with it. Comments after ``#`` and ``qid:`` are ignored. Where labels are not needed,
-    a line may begin with its first feature.
-
-    Raises
-    ------
-    UserError
-        If the file cannot be read; the message names file and line.
+    Where labels are not needed, a line may begin with its first feature.
     """
-    zero_based = options.zero_based
-    if zero_based is None and options.like is not None:
-        zero_based = options.like.zero_based
-    ranks = options.communicator
-    with open_share(path, ranks) as file:
-        matrix, labels = parse_lines(file, path, zero_based, options)
-    own = labels.size
-    labels = np.concatenate(ranks.all_gather(labels))
-    if labels.size == 0:
-        raise UserError(f"{path}: there are no samples")
-    extents = ranks.all_gather((int(matrix.indices.min()), matrix.shape[1]) if matrix.nnz else None)
-    there = [extent for extent in extents if extent is not None]
-    width = max((columns for _, columns in there), default=0)
-    if zero_based is None and there:
-        zero_based = min(lowest for lowest, _ in there) == 0
-        if not zero_based:
-            matrix.indices -= 1
-            width -= 1
-    if options.like is not None:
-        width = options.like.count
-    if width == 0 or (options.like is None and not there):
-        raise UserError(f"{path}: no sample has a feature")
-    matrix.resize(own, width)
-    for part in ("indices", "indptr"):
-        index = getattr(matrix, part)
-        if index.size and index.max() <= np.iinfo(np.int32).max:
-            setattr(matrix, part, index.astype(np.int32))  # half the memory
-    return join_shares(matrix, labels, str(path), ranks, labelled=options.labels_needed, zero_based=zero_based)
+
+    def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
+        zero_based = self._zero_based
+        least, most, found = 1, -1, False  # of the indices
+        samples = 0
+        with open_data(self.path, self._watch) as file:
+            for matrix, labels in self._parts(file):
+                if matrix.nnz:
+                    found = True
+                    least, most = min(least, int(matrix.indices.min())), max(most, int(matrix.indices.max()))
+                if space is not None:
+                    if zero_based is None and not space.zero_based:
+                        matrix.indices -= 1
+                    if matrix.nnz and not 0 <= matrix.indices.min() <= matrix.indices.max() < space.count:
+                        raise UserError(f"{self.name}: has changed while it was read")
+                    matrix.resize(labels.size, space.count)
+                yield self._block(matrix, self._wanted(labels), samples, zero_based=zero_based)
+                samples += labels.size
+        if samples == 0:
+            raise UserError(f"{self.name}: there are no samples")
+        if not found:
+            raise UserError(f"{self.name}: no sample has a feature")
+        first = 0
+        if zero_based is None:
+            zero_based = least == 0
+            first = 0 if zero_based else 1
+        self._space = FeatureSpace(most + 1 - first, zero_based=zero_based)
+
+    def _read(self) -> Dataset:
+        ranks, like, zero_based = self.options.communicator, self.options.like, self._zero_based
+        data, indices, ends, labels = (GrowingArray(kind) for kind in (np.float64, np.int32, np.int64, np.float64))
+        ends.append(np.zeros(1, np.int64))
+        stored, own, width = 0, 0, 0
+        with open_share(self.path, ranks, on_open=self._watch) as file:
+            for block, values in self._parts(file):
+                data.append(block.data)
+                indices.append(block.indices)
+                ends.append(block.indptr[1:] + np.int64(stored))
+                labels.append(values)
+                stored, own, width = stored + block.nnz, own + values.size, max(width, block.shape[1])
+        if sum(ranks.all_gather(own)) == 0:
+            raise UserError(f"{self.name}: there are no samples")
+        columns = indices.finish()
+        extents = ranks.all_gather((int(columns.min()), width) if stored else None)
+        there = [extent for extent in extents if extent is not None]
+        width = max((columns for _, columns in there), default=0)
+        if zero_based is None and there:
+            zero_based = min(lowest for lowest, _ in there) == 0
+            if not zero_based:
+                columns -= 1
+                width -= 1
+        if like is None and not there:
+            raise UserError(f"{self.name}: no sample has a feature")
+        # Pointers and indices of one type, or SciPy copies them; int32 is half the memory.
+        kind = np.int32 if stored <= np.iinfo(np.int32).max else np.int64
+        matrix = scipy.sparse.csr_array((data.finish(), columns, ends.finish().astype(kind)), shape=(own, width))
+        if like is not None:
+            matrix.resize(own, like.count)
+        matrix.indices = matrix.indices.astype(np.int32, copy=False)
+        matrix.indptr = matrix.indptr.astype(kind, copy=False)
+        return self._join(matrix, self._wanted(labels.finish()), zero_based=zero_based)
+
+    @property
+    def _zero_based(self) -> bool | None:
+        """Whether features count from 0, as far as that is known before the file is read."""
+        known, like = self.options.zero_based, self.options.like
+        return like.zero_based if known is None and like is not None else known
+
+    def _wanted(self, labels: npt.NDArray[np.float64]) -> RawLabels | None:
+        return RawLabels(labels) if self.options.labels_needed else None
+
+    def _parts(self, file: BinaryIO) -> Iterator[tuple[Any, npt.NDArray[np.float64]]]:
+        """Matrices as scikit-learn reads them, numbered as in the file unless it is known that it begins with 1."""
+        for text in line_blocks(file, _BLOCK_BYTES):
+            matrix, labels = _parse_lines(io.BytesIO(text), self.path, self._zero_based, self.options)
+            if labels.size:
+                yield matrix, labels
 
 
-def parse_lines(
+def _parse_lines(
     lines: BinaryIO, path: Path, zero_based: bool | None, options: ReadOptions
 ) -> tuple[Any, npt.NDArray[np.float64]]:
     """Samples from some lines of a file.
@@ -103,7 +146,7 @@ def parse_lines(
         _find_mistake(path, zero_based, options)
         raise UserError(f"{path}: cannot be read as LIBSVM: {error}") from error
     if not options.labels_needed:
-        labels = np.zeros(labels.size)
+        labels = np.zeros(labels.size)  # whatever they are
     if not (np.isfinite(matrix.data).all() and np.isfinite(labels).all()):
         _find_mistake(path, zero_based, options)
     return matrix, labels
@@ -178,45 +221,3 @@ def _mistake(raw: bytes, least: int, labels_needed: bool) -> str | None:
         if not np.isfinite(value):
             return f"the value of feature {index} is {rest}: it must be finite"
     return None
-
-
-_BLOCK_BYTES = 1 << 22
-"""Text that is read at once, and the rest of its last line."""
-
-
-class LibsvmSource(TextSource):
-    """A LIBSVM file, compressed or not; see `p4sgd.host.data.formats.libsvm`."""
-
-    def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
-        zero_based = self.options.zero_based
-        least, most, found = 1, -1, False  # of the indices
-        samples = 0
-        for matrix, labels in self._parts(zero_based):
-            samples += labels.size
-            if matrix.nnz:
-                found = True
-                least, most = min(least, int(matrix.indices.min())), max(most, int(matrix.indices.max()))
-            if space is not None:
-                if zero_based is None and not space.zero_based:
-                    matrix.indices -= 1
-                if matrix.nnz and not 0 <= matrix.indices.min() <= matrix.indices.max() < space.count:
-                    raise UserError(f"{self.name}: has changed while it was read")
-                matrix.resize(labels.size, space.count)
-            yield Dataset(matrix, labels, self.name, zero_based=zero_based)
-        if samples == 0:
-            raise UserError(f"{self.name}: there are no samples")
-        if not found:
-            raise UserError(f"{self.name}: no sample has a feature")
-        first = 0
-        if zero_based is None:
-            zero_based = least == 0
-            first = 0 if zero_based else 1
-        self._space = FeatureSpace(most + 1 - first, zero_based=zero_based)
-
-    def _parts(self, zero_based: bool | None) -> Iterator[tuple[Any, npt.NDArray[np.float64]]]:
-        """Matrices as scikit-learn reads them, numbered as in the file unless it is known that it begins with 1."""
-        with open_data(self.path, self._watch) as file:
-            while text := file.read(_BLOCK_BYTES) + file.readline():
-                matrix, labels = parse_lines(io.BytesIO(text), self.path, zero_based, self.options)
-                if labels.size:
-                    yield matrix, labels

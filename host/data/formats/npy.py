@@ -1,5 +1,6 @@
-"""NumPy matrices, by rows."""
+"""NumPy matrices (.npy) whose columns are features and a label."""
 
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,38 +9,48 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.columns import choose_columns
-from p4sgd.host.data.dataset import Dataset, FeatureSpace, check_labels
-from p4sgd.host.data.formats.arrays import check_finite, load_matrix
-from p4sgd.host.data.formats.opening import BLOCK_VALUES
-from p4sgd.host.data.formats.source import RowSource
-from p4sgd.host.data.labels import real_labels
+from p4sgd.host.data.columns import Columns, choose_columns
+from p4sgd.host.data.dataset import Dataset, Features, FeatureSpace
+from p4sgd.host.data.formats.source import BLOCK_VALUES, RowSource, check_finite
+from p4sgd.host.data.labels import RawLabels
+from p4sgd.host.distributed.communicator import share_of
 from p4sgd.host.errors import UserError
 
-__all__ = ["NpySource"]
+__all__ = ["NpySource", "check_numbers", "load_numpy"]
 
 
 class NpySource(RowSource):
-    """A matrix whose columns are features and a label; see `p4sgd.host.data.formats.arrays.read_npy`.
+    """A matrix of samples and columns, by default the last one the label.
 
-    It is read, not mapped: pages of a map would count as memory of the program.
+    As a whole it is mapped, not loaded, as far as its numbers are float64 or float32 already. Blocks are read, because
+    pages of a map would count as memory of the program.
     """
 
     def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
         matrix = _find_matrix(self.path)
         columns = choose_columns(matrix.columns, None, self.options, self.name)
-        assert columns.label is not None
-        features = list(columns.features)
         step = max(1, BLOCK_VALUES // matrix.columns)
         for first in range(0, matrix.rows, step):
             part = matrix.read(first, min(step, matrix.rows - first))
-            labels = real_labels(part[:, columns.label], self.name)
-            check_labels(labels, self.name, first)
-            yield check_finite(Dataset(part[:, features], labels, self.name), first)
+            yield check_finite(self._block(*_split(part, columns), first), first)
             self._done = (first + part.shape[0]) / matrix.rows
         if matrix.rows == 0:
             raise UserError(f"{self.name}: there are no samples")
-        self._space = FeatureSpace(len(features))
+        self._space = FeatureSpace(len(columns.features))
+
+    def _read(self) -> Dataset:
+        matrix = _map_matrix(self.path)
+        columns = choose_columns(matrix.shape[1], None, self.options, self.name)
+        share = share_of(self.options.communicator, matrix.shape[0])
+        return check_finite(self._join(*_split(matrix[share.start : share.stop], columns)), share.start)
+
+
+def _split(rows: npt.NDArray[Any], columns: Columns) -> tuple[Features, RawLabels | None]:
+    """Features of some rows, without a copy if their columns are side by side, and labels if they are wanted."""
+    labels = None if columns.label is None else RawLabels(rows[:, columns.label])
+    first, end = columns.features[0], columns.features[-1] + 1
+    side_by_side = end - first == len(columns.features)
+    return rows[:, first:end] if side_by_side else rows[:, columns.features], labels
 
 
 @dataclass(frozen=True)
@@ -71,7 +82,54 @@ class _Matrix:
 
 
 def _find_matrix(path: Path) -> _Matrix:
-    mapped = load_matrix(path)
+    mapped = _map_matrix(path)
     assert isinstance(mapped, np.memmap)
     rows, columns = mapped.shape
     return _Matrix(path, mapped.dtype, rows, columns, mapped.offset, mapped.flags.c_contiguous)
+
+
+def _map_matrix(path: Path) -> npt.NDArray[Any]:
+    """The matrix of a file, mapped.
+
+    Raises
+    ------
+    UserError
+        If it cannot be read, or is no matrix of numbers.
+    """
+    matrix = load_numpy(path, mmap=True)
+    if not isinstance(matrix, np.ndarray):
+        raise UserError(f"{path}: is an .npz file by its contents: name it so")
+    if matrix.ndim != 2:
+        raise UserError(f"{path}: must hold a matrix of samples and columns, not an array of shape {matrix.shape}")
+    check_numbers(matrix.dtype, str(path))
+    return matrix
+
+
+def load_numpy(path: Path, *, mmap: bool) -> Any:
+    """The array, mapped if ``mmap``, or the open archive that NumPy finds in a file.
+
+    Raises
+    ------
+    UserError
+        If it cannot be read.
+    """
+    try:
+        return np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        pickled = any(words in str(error) for words in ("Object arrays", "Python objects"))
+        why = "it holds Python objects, not numbers" if pickled else "damaged, or no NumPy file"
+        raise UserError(f"{path}: cannot be read as NumPy arrays: {why}") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot read: {error.strerror or error}") from error
+
+
+def check_numbers(dtype: np.dtype[Any], place: str) -> None:
+    """Refuse what are no numbers.
+
+    Raises
+    ------
+    UserError
+        If the type is not boolean, whole or real.
+    """
+    if dtype.kind not in "buif":
+        raise UserError(f"{place}: must hold numbers, not {dtype}")

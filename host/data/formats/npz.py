@@ -1,37 +1,325 @@
-"""Archives of NumPy arrays, by rows as they are unpacked."""
+"""Archives of NumPy arrays (.npz): a dense or sparse matrix of features, and labels.
 
-from collections.abc import Iterator
+The features are a matrix under one of `FEATURE_KEYS`, or a sparse matrix as `scipy.sparse.save_npz` writes it. Labels
+are under one of `LABEL_KEYS`, as numbers or texts. Rows are unpacked a block at a time where they are stored one after
+another: in a dense matrix in C order and in a sparse one in CSR form.
+"""
 
-from p4sgd.host.data.dataset import Dataset, FeatureSpace, check_labels
-from p4sgd.host.data.formats.archive import archive_labels, open_rows
-from p4sgd.host.data.formats.arrays import check_finite, load_archive
-from p4sgd.host.data.formats.opening import BLOCK_VALUES
-from p4sgd.host.data.formats.source import RowSource
+import math
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Protocol, Self, cast
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from p4sgd.host.data.dataset import Dataset, Features, FeatureSpace, check_labels
+from p4sgd.host.data.formats.npy import check_numbers, load_numpy
+from p4sgd.host.data.formats.source import BLOCK_VALUES, RowSource, check_finite
+from p4sgd.host.data.labels import RawLabels
+from p4sgd.host.distributed.communicator import share_of
 from p4sgd.host.errors import UserError
 
-__all__ = ["NpzSource"]
+__all__ = ["FEATURE_KEYS", "LABEL_KEYS", "NpzSource"]
+
+
+FEATURE_KEYS = ("features", "X", "x", "data")
+"""Names under which an .npz file may hold its matrix of features; the first that is there counts."""
+
+LABEL_KEYS = ("labels", "y", "Y", "target")
+"""Names under which it may hold its labels."""
+
+_CHUNK_BYTES = 1 << 18
+"""What is unpacked at once; more is slower."""
 
 
 class NpzSource(RowSource):
-    """Named arrays; see `p4sgd.host.data.formats.arrays.read_npz`.
+    """Named arrays. Labels, and the row pointers of a sparse matrix, are held as a whole.
 
-    Labels, and the row pointers of a sparse matrix, are held as a whole.
+    A single process reads matrices of any order and form whole: sparse ones become CSR. Blocks and the shares of ranks
+    must be stored by rows.
     """
 
     def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
-        with load_archive(self.path) as archive:
-            labels, names = archive_labels(self.path, archive)
-            with open_rows(self.path, archive) as stored:
-                samples, features = stored.shape
-                if samples != labels.size:
-                    raise UserError(f"{self.name}: there are {samples} samples and {labels.size} labels")
-                check_labels(labels, self.name)
-                if samples == 0:
-                    raise UserError(f"{self.name}: there are no samples")
-                first = 0
-                while first < samples:
-                    end = stored.end(first, BLOCK_VALUES)
-                    part = Dataset(stored.rows(range(first, end)), labels[first:end], self.name, names)
-                    yield check_finite(part, first)
-                    first, self._done = end, end / samples
+        with _open_archive(self.path) as archive, _open_rows(self.path, archive, whole=False) as stored:
+            samples, features = stored.shape
+            values, names = _labels(self.path, archive, samples).encode(self.name)
+            check_labels(values, self.name)
+            if samples == 0:
+                raise UserError(f"{self.name}: there are no samples")
+            first = 0
+            while first < samples:
+                end = stored.end(first, BLOCK_VALUES)
+                part = Dataset(stored.rows(range(first, end)), values[first:end], self.name, names)
+                yield check_finite(part, first)
+                first, self._done = end, end / samples
         self._space = FeatureSpace(features)
+
+    def _read(self) -> Dataset:
+        ranks, like = self.options.communicator, self.options.like
+        with _open_archive(self.path) as archive:
+            with _open_rows(self.path, archive, whole=ranks.size == 1) as stored:
+                samples, count = stored.shape
+                share = share_of(ranks, samples)
+                features = stored.rows(share)
+            labels = None
+            if self.options.labels_needed:
+                labels = _labels(self.path, archive, samples)
+                labels = RawLabels(labels.values[share.start : share.stop], labels.texts)
+        dataset = self._join(features, labels)
+        if like is not None and count != like.count:
+            raise UserError(f"{self.path}: there are {count} features, {like.count} are needed")
+        return check_finite(dataset, share.start)
+
+
+@contextmanager
+def _open_archive(path: Path) -> Iterator[Any]:
+    """Open an archive of arrays.
+
+    Raises
+    ------
+    UserError
+        If it cannot be read; also from within the ``with`` block, if it is damaged.
+    """
+    archive = load_numpy(path, mmap=False)
+    if isinstance(archive, np.ndarray):
+        raise UserError(f"{path}: is an .npy file by its contents: name it so")
+    try:
+        with archive:
+            yield archive
+    except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
+        raise UserError(f"{path}: is damaged or holds something else than numbers: {error}") from error
+
+
+# -- labels ------------------------------------------------------------------------------------------------------------
+
+
+def _labels(path: Path, archive: Mapping[str, npt.NDArray[Any]], samples: int) -> RawLabels:
+    """The labels of all samples.
+
+    Raises
+    ------
+    UserError
+        If there are none or not as many as samples, or if they are neither numbers nor texts.
+    """
+    key = _find(archive, LABEL_KEYS)
+    if key is None:
+        raise UserError(f"{path}: has no labels: an array {_named(LABEL_KEYS)} is needed")
+    labels: object = archive[key]
+    if not isinstance(labels, np.ndarray):
+        raise _no_array(path, key)
+    if labels.ndim == 2 and 1 in labels.shape:
+        labels = labels.reshape(-1)
+    if labels.shape != (samples,):
+        raise UserError(f"{path}: there are {samples} samples, but labels of shape {labels.shape}")
+    if labels.dtype.kind not in "US":
+        check_numbers(labels.dtype, f"{path}, labels")
+        return RawLabels(labels)
+    distinct, which = np.unique(labels, return_inverse=True)
+    try:
+        return RawLabels(which, [text.decode() if isinstance(text, bytes) else text for text in distinct.tolist()])
+    except UnicodeDecodeError:
+        raise UserError(f"{path}, labels: hold bytes that are not UTF-8 text") from None
+
+
+def _find(archive: Mapping[str, npt.NDArray[Any]], keys: tuple[str, ...]) -> str | None:
+    return next((key for key in keys if key in archive), None)
+
+
+def _named(keys: tuple[str, ...]) -> str:
+    return " or ".join(repr(key) for key in keys[:2])
+
+
+def _no_array(path: Path, key: str) -> UserError:
+    return UserError(f"{path}: holds {key}, but not as a NumPy array")
+
+
+# -- features ----------------------------------------------------------------------------------------------------------
+
+
+class _StoredRows(Protocol):
+    """A matrix in an open archive."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        ...
+
+    def rows(self, which: range) -> Features:
+        """Some neighbours. Rows before them are unpacked and dropped; reading from front to back is fast.
+
+        Raises
+        ------
+        EOFError
+            If they are not there.
+        """
+        ...
+
+    def end(self, first: int, values: int) -> int:
+        """The end of a block from row ``first`` with about so many values: one row at least."""
+        ...
+
+
+@contextmanager
+def _open_rows(path: Path, archive: Any, *, whole: bool) -> Iterator[_StoredRows]:
+    """Find the features of an archive, without reading them if they are stored by rows.
+
+    Parameters
+    ----------
+    path
+        The archive's file.
+    archive
+        The archive.
+    whole
+        Whether all rows are read at once, which works for any matrix.
+
+    Raises
+    ------
+    UserError
+        If there are none, if they are no numbers, or if they are not stored by rows and not read as a whole.
+    ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile, zlib.error
+        If the archive is damaged.
+    """
+    with ExitStack() as files:
+        if not ("format" in archive and "shape" in archive):
+            key = _find(archive, FEATURE_KEYS)
+            if key is None:
+                there = ", ".join(archive) or "none"
+                raise UserError(
+                    f"{path}: has no features: an array {_named(FEATURE_KEYS)} is needed; there are {there}"
+                )
+            yield _DenseRows(path, files.enter_context(_StoredArray(path, archive, key)), key, whole=whole)
+            return
+        kind, shape = archive["format"].item(), tuple(archive["shape"].tolist())
+        if len(shape) != 2:
+            raise _no_matrix(path, shape)
+        if kind in (b"csr", "csr"):
+            data, indices = (files.enter_context(_StoredArray(path, archive, part)) for part in ("data", "indices"))
+            # As `scipy.sparse.load_npz` does: of these two only a matrix makes its indices as small as they can be.
+            form = scipy.sparse.csr_array if "_is_array" in archive else scipy.sparse.csr_matrix
+            yield _SparseRows(path, data, indices, archive["indptr"], shape, form)
+        elif whole:
+            yield _LoadedRows(path)
+        else:
+            shown = kind.decode() if isinstance(kind, bytes) else kind
+            raise UserError(
+                f"{path}: the sparse matrix is {shown}, which cannot be read by rows: save it anew in the format csr"
+            )
+
+
+def _no_matrix(path: Path, shape: tuple[int, ...]) -> UserError:
+    return UserError(f"{path}: features must be a matrix of samples and features, not of shape {shape}")
+
+
+class _StoredArray:
+    """An array in an archive, which is unpacked from front to back.
+
+    Raises
+    ------
+    UserError
+        If it is no array.
+    """
+
+    def __init__(self, path: Path, archive: Any, key: str) -> None:
+        if f"{key}.npy" not in archive.zip.namelist():
+            raise _no_array(path, key) if key in archive else KeyError(f"{key} is not a file in the archive")
+        self._file = archive.zip.open(f"{key}.npy")
+        version = np.lib.format.read_magic(self._file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        self.shape, self.columns_first, self.dtype = read(self._file)
+        if self.dtype.hasobject:
+            raise ValueError("Object arrays cannot be loaded")
+        self._start = self._file.tell()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def part(self, which: range) -> npt.NDArray[Any]:
+        """Some of the things that it has along its first axis, which in C order are stored one after another."""
+        each = math.prod(self.shape[1:])
+        begin = self._start + which.start * each * self.dtype.itemsize
+        if self._file.tell() != begin:
+            self._file.seek(begin)
+        values = np.empty(len(which) * each, self.dtype)
+        left = memoryview(values.view(np.uint8))
+        while left:
+            count = self._file.readinto(left[:_CHUNK_BYTES])
+            if not count:
+                raise EOFError("an array is cut off")
+            left = left[count:]
+        return values.reshape(len(which), *self.shape[1:], order="F" if self.columns_first else "C")
+
+
+class _DenseRows:
+    def __init__(self, path: Path, array: _StoredArray, key: str, *, whole: bool) -> None:
+        if len(array.shape) != 2:
+            raise _no_matrix(path, array.shape)
+        check_numbers(array.dtype, f"{path}, array {key}")
+        if array.columns_first and array.shape[1] > 1 and not whole:
+            raise UserError(
+                f"{path}: array {key} is stored column by column, which cannot be read by rows: save it anew from "
+                f"numpy.ascontiguousarray({key}), or as an .npy file"
+            )
+        self._array = array
+        self.shape: tuple[int, int] = array.shape
+
+    def rows(self, which: range) -> Features:
+        return self._array.part(which)
+
+    def end(self, first: int, values: int) -> int:
+        return min(first + max(1, values // max(1, self.shape[1])), self.shape[0])
+
+
+class _SparseRows:
+    def __init__(
+        self,
+        path: Path,
+        data: _StoredArray,
+        indices: _StoredArray,
+        pointers: npt.NDArray[Any],
+        shape: tuple[int, int],
+        form: Any,
+    ) -> None:
+        if pointers.shape != (shape[0] + 1,) or pointers[0] != 0 or (np.diff(pointers) < 0).any():
+            raise UserError(f"{path}: the sparse matrix is damaged: its row pointers are no row pointers")
+        if len(data.shape) != 1 or data.shape != indices.shape:
+            raise UserError(f"{path}: the sparse matrix is damaged: it has not one index for each value")
+        self._data = data
+        self._indices = indices
+        self._pointers = pointers
+        self._form = form
+        self.shape = shape
+
+    def rows(self, which: range) -> Features:
+        pointers = self._pointers[which.start : which.stop + 1]
+        stored = range(int(pointers[0]), int(pointers[-1]))
+        parts = (self._data.part(stored), self._indices.part(stored), pointers - pointers[0])
+        return cast("Features", self._form(parts, shape=(len(which), self.shape[1])))
+
+    def end(self, first: int, values: int) -> int:
+        end = int(np.searchsorted(self._pointers, self._pointers[first] + values, side="right")) - 1
+        return min(max(end, first + 1), self.shape[0], first + values)
+
+
+class _LoadedRows:
+    """A sparse matrix of another form than CSR, all rows of which are read at once."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._matrix = cast("Features", scipy.sparse.load_npz(path))
+        except (NotImplementedError, TypeError, AttributeError, IndexError) as error:
+            raise UserError(f"{path}: holds no sparse matrix that SciPy could read: {error}") from error
+        self.shape: tuple[int, int] = self._matrix.shape
+
+    def rows(self, which: range) -> Features:
+        return self._matrix
+
+    def end(self, first: int, values: int) -> int:
+        return self.shape[0]

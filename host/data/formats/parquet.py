@@ -1,4 +1,8 @@
-"""Parquet files: a sample a row, a feature a column."""
+"""Parquet files: a sample a row, a feature a column.
+
+Columns that pandas made of an index are left out. Feature columns hold numbers or booleans; the label column may hold
+texts.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -11,32 +15,47 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.columns import Columns, ReadOptions, choose_columns
-from p4sgd.host.data.dataset import Dataset, find_not_finite, join_shares
-from p4sgd.host.data.formats.opening import BLOCK_VALUES
-from p4sgd.host.data.labels import encode_labels, index_column, join_texts, real_labels
-from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, share_of
+from p4sgd.host.data.dataset import Dataset, FeatureSpace, find_not_finite
+from p4sgd.host.data.formats.source import BLOCK_VALUES, RowSource
+from p4sgd.host.data.labels import RawLabels
+from p4sgd.host.distributed.communicator import share_of
 from p4sgd.host.errors import UserError
 
-__all__ = ["ParquetTable", "open_parquet", "parquet_blocks", "parquet_labels", "read_parquet"]
+__all__ = ["ParquetSource"]
 
 
-def read_parquet(path: Path, options: ReadOptions) -> Dataset:
-    """Read a Parquet file as a dense data set, batch by batch.
+class ParquetSource(RowSource):
+    """A Parquet file, as dense samples; what is held of it at once is some columns of a row group, too."""
 
-    Columns that pandas made of an index are left out. Feature columns hold numbers or booleans; the label column may
-    hold texts (see `p4sgd.host.data.labels.encode_labels`).
+    def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
+        with _open(self.path, self.options) as table:
+            names = table.columns.feature_names
+            first = 0
+            for features, labels in _parts(table, range(table.samples)):
+                yield self._block(features, labels, first, feature_names=names)
+                first += features.shape[0]
+                self._done = first / table.samples
+            if first == 0:
+                raise UserError(f"{self.name}: there are no samples")
+            self._space = FeatureSpace(len(table.columns.features), names)
 
-    Raises
-    ------
-    UserError
-        If the file cannot be read; the message names file, row and column.
-    """
-    with open_parquet(path, options) as table:
-        return _read(table, options.communicator)
+    def _read(self) -> Dataset:
+        with _open(self.path, self.options) as table:
+            share = share_of(self.options.communicator, table.samples)
+            features = np.empty((len(share), len(table.columns.features)))
+            parts: list[RawLabels] = []
+            first = 0
+            for block, labels in _parts(table, share):
+                features[first : first + block.shape[0]] = block
+                first += block.shape[0]
+                if labels is not None:
+                    parts.append(labels)
+            joined = None if table.columns.label is None else RawLabels.join(parts)
+            return self._join(features, joined, feature_names=table.columns.feature_names)
 
 
 @dataclass(frozen=True, eq=False)
-class ParquetTable:
+class _Table:
     """An open file.
 
     Parameters
@@ -63,7 +82,7 @@ class ParquetTable:
 
 
 @contextmanager
-def open_parquet(path: Path, options: ReadOptions) -> Iterator[ParquetTable]:
+def _open(path: Path, options: ReadOptions) -> Iterator[_Table]:
     """Open a file and look at its columns.
 
     Raises
@@ -83,7 +102,7 @@ def open_parquet(path: Path, options: ReadOptions) -> Iterator[ParquetTable]:
                 kind = file.schema_arrow.field(kept[place]).type
                 if not _suits(kind, label=place == columns.label):
                     raise UserError(f"{path}, {columns[place]}: holds {kind}, not numbers")
-            yield ParquetTable(path, file, kept, columns)
+            yield _Table(path, file, kept, columns)
     except pa.ArrowException as error:
         raise UserError(f"{path}: cannot be read as Parquet: {error}") from error
     except OSError as error:  # pyarrow says "damaged" so, too
@@ -117,8 +136,8 @@ def _suits(kind: Any, *, label: bool) -> bool:
     return numeric or (label and text)
 
 
-def parquet_blocks(table: ParquetTable, rows: range) -> Iterator[tuple[npt.NDArray[np.float64], Any]]:
-    """Some rows, block by block: features, and the labels as an array of pyarrow, if wanted.
+def _parts(table: _Table, rows: range) -> Iterator[tuple[npt.NDArray[np.float64], RawLabels | None]]:
+    """Some rows, block by block: features, and labels if they are wanted.
 
     Raises
     ------
@@ -142,10 +161,10 @@ def parquet_blocks(table: ParquetTable, rows: range) -> Iterator[tuple[npt.NDArr
             row, feature = strange
             where = f"{path}, row {first + row + 1}, {columns[columns.features[feature]]}"
             raise UserError(f"{where}: the value is {block[row, feature]}: it must be finite")
-        yield block, None if columns.label is None else _plain(batch.column(kept[columns.label]))
+        yield block, None if columns.label is None else _raw_labels(batch.column(kept[columns.label]))
 
 
-def _batches(table: ParquetTable, rows: range) -> Iterator[tuple[int, Any]]:
+def _batches(table: _Table, rows: range) -> Iterator[tuple[int, Any]]:
     """Some rows, batch by batch, and the number of a batch's first row; row groups that have none are not read."""
     step = max(1, BLOCK_VALUES // table.columns.count)
     first = 0
@@ -160,53 +179,13 @@ def _batches(table: ParquetTable, rows: range) -> Iterator[tuple[int, Any]]:
         first = end
 
 
-def parquet_labels(
-    column: Any, name: str, *, first: int = 0, ranks: Communicator = SINGLE_PROCESS
-) -> tuple[npt.NDArray[np.float64], tuple[str, ...]]:
-    """Labels as numbers, and the names of the classes if they are texts.
-
-    Parameters
-    ----------
-    column
-        A chunked array of pyarrow.
-    name
-        Where the labels come from, for messages.
-    first
-        Samples of the source that came before these, for messages.
-    ranks
-        The ranks that have a column each; what is returned are the labels of all, one after another.
-
-    Raises
-    ------
-    UserError
-        As `encode_labels` and `real_labels`.
-    """
+def _raw_labels(column: Any) -> RawLabels:
     import pyarrow as pa
 
+    column = _plain(column)
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        return encode_labels(*join_texts(ranks.all_gather(index_column(column))), name, first=first)
-    numbers = column.to_numpy() if pa.types.is_integer(column.type) else _numbers(column)
-    return np.concatenate(ranks.all_gather(real_labels(numbers, name))), ()
-
-
-def _read(table: ParquetTable, ranks: Communicator) -> Dataset:
-    import pyarrow as pa
-
-    name, feature_names = str(table.path), table.columns.feature_names
-    share = share_of(ranks, table.samples)
-    features = np.empty((len(share), len(table.columns.features)))
-    parts: list[Any] = []
-    first = 0
-    for block, column in parquet_blocks(table, share):
-        features[first : first + block.shape[0]] = block
-        first += block.shape[0]
-        parts.append(column)
-    if table.columns.label is None:
-        labels = np.zeros(table.samples)
-        return join_shares(features, labels, name, ranks, labelled=False, feature_names=feature_names)
-    kind = _plain_type(table.file.schema_arrow.field(table.kept[table.columns.label]).type)
-    labels, names = parquet_labels(pa.chunked_array(parts, type=kind), name, ranks=ranks)
-    return join_shares(features, labels, name, ranks, label_names=names, feature_names=feature_names)
+        return RawLabels.of_column(column)
+    return RawLabels(column.to_numpy() if pa.types.is_integer(column.type) else _numbers(column))
 
 
 def _plain_type(kind: Any) -> Any:

@@ -142,8 +142,8 @@ def test_damaged_compression_is_told(tmp_path, small_blocks):
     ("save", "words"),
     [
         (lambda path: np.savez(path, X=np.ones((4, 3), order="F"), y=np.ones(4)), "column by column"),
-        (lambda path: np.savez(path, X=np.ones((4, 3)), y=np.ones(3)), "4 samples and 3 labels"),
-        (lambda path: np.savez(path, X=np.ones((4, 3)), y=np.ones(5)), "4 samples and 5 labels"),
+        (lambda path: np.savez(path, X=np.ones((4, 3)), y=np.ones(3)), r"4 samples, but labels of shape \(3,\)"),
+        (lambda path: np.savez(path, X=np.ones((4, 3)), y=np.ones(5)), r"4 samples, but labels of shape \(5,\)"),
         (lambda path: np.savez(path, y=np.ones(5)), "has no features"),
         (lambda path: scipy.sparse.save_npz(path, scipy.sparse.csr_array(np.eye(3))), "has no labels"),
     ],

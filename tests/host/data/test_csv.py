@@ -45,13 +45,13 @@ def write(tmp_path, text, name="data.csv"):
     ],
 )
 def test_forms(tmp_path, monkeypatch, text, fast):
-    def refuse(path, form):
-        raise csv_file.RefusedError
+    def refuse(source, form):
+        raise csv_file._RefusedError
 
     if not fast:
-        monkeypatch.setattr(csv_file, "_read_fast", refuse)
+        monkeypatch.setattr(csv_file.CsvSource, "_fast", refuse)
     else:
-        monkeypatch.delattr(csv_file, "_read_slowly")
+        monkeypatch.delattr(csv_file.CsvSource, "_slow")
     data = read_dataset(write(tmp_path, text))
     assert data.features.tolist() == FEATURES
     assert data.features.dtype == np.float64
@@ -249,7 +249,7 @@ def test_delimiter_is_forced(tmp_path):
 
 
 def test_many_blocks_and_long_lines(tmp_path, monkeypatch):
-    monkeypatch.delattr(csv_file, "_read_slowly")
+    monkeypatch.delattr(csv_file.CsvSource, "_slow")
     rng = np.random.default_rng(0)
     values = rng.integers(-1000, 1000, (3000, 500))
     labels = rng.integers(0, 2, 3000)

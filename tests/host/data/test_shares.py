@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.ranks import run_ranks
 
 from p4sgd.host.data import read_dataset
-from p4sgd.host.data.formats.opening import lines_before, open_share
+from p4sgd.host.data.formats.text_file import lines_before, open_share
 from p4sgd.host.errors import UserError
 
 SIZES = [2, 3, 8]

@@ -5,8 +5,8 @@ import pytest
 from sklearn import metrics
 
 from p4sgd.host.data import Dataset
+from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.losses import LOSSES
-from p4sgd.host.losses.labels import LabelCoding
 from p4sgd.host.training.metrics import measure
 
 RNG = np.random.default_rng(8)

@@ -9,9 +9,9 @@ import scipy.sparse
 from support.tensor_file import rewrite
 
 from p4sgd.host.data import Dataset
+from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import Task
-from p4sgd.host.losses.labels import LabelCoding
 from p4sgd.host.training import model_file
 from p4sgd.host.training.model_file import FORMAT_VERSION, Model, load_model, save_model
 from p4sgd.hw.spec.run import FeatureFormat

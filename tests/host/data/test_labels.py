@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from p4sgd.host.data import Dataset
+from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import Task
-from p4sgd.host.losses.labels import LabelCoding
 from p4sgd.hw.spec.fixed import LABEL
 
 ONE = 1 << LABEL.fraction

@@ -1,4 +1,7 @@
-"""Opening a data file, compressed or not, with every failure told as the user's."""
+"""Text files, compressed or not, whole or in shares of equally many bytes.
+
+Every failure to read one is a `UserError`.
+"""
 
 import bz2
 import gzip
@@ -14,19 +17,15 @@ from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, sh
 from p4sgd.host.errors import UserError
 
 __all__ = [
-    "BLOCK_VALUES",
     "SUFFIXES",
     "check_compression",
-    "explained",
+    "line_blocks",
     "lines_before",
     "open_data",
     "open_share",
     "plain_name",
 ]
 
-
-BLOCK_VALUES = 1 << 19
-"""Values of the arrays in which readers hand on samples, about; 4 MB of float64."""
 
 SUFFIXES = (".gz", ".bz2", ".xz")
 """Endings of the names of compressed files. What a file is compressed with is seen from its first bytes, though."""
@@ -147,6 +146,12 @@ def lines_before(path: Path, communicator: Communicator, skipped: int = 0) -> in
         return sum(block.count(b"\n") for block in iter(lambda: before.read(_BLOCK), b""))
 
 
+def line_blocks(file: BinaryIO, size: int) -> Iterator[bytes]:
+    """The rest of a file in blocks of whole lines: ``size`` bytes and the rest of the line that they end in."""
+    while block := file.read(size) + file.readline():
+        yield block
+
+
 class _Share(io.RawIOBase):
     """So many bytes of a file from where it stands."""
 
@@ -180,29 +185,3 @@ def _bounds(file: BinaryIO, communicator: Communicator, skipped: int) -> tuple[i
         return start
 
     return line_at(share.start), line_at(share.stop)
-
-
-@contextmanager
-def explained(path: Path, guessed: str | None) -> Iterator[None]:
-    """Read a file; what a mistake looks like may not be what it is.
-
-    Parameters
-    ----------
-    path
-        The file.
-    guessed
-        Its format, if that was only guessed.
-
-    Raises
-    ------
-    UserError
-        Those from within the ``with`` block, with a hint if the format was guessed; or another one if compressed data
-        are damaged, which as text may look like the user's mistake before it is found out.
-    """
-    try:
-        yield
-    except UserError as error:
-        check_compression(path)
-        if guessed is not None:
-            raise UserError(f"{error} (it looks like {guessed}; if it is not, say so with --format)") from error
-        raise
