@@ -1,4 +1,4 @@
-"""Writing a file that appears whole or not at all."""
+"""Writing files atomically: whole or not at all."""
 
 import errno
 import os
@@ -18,32 +18,32 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 @contextmanager
 def new_file(path: Path, size: int | None = None) -> Iterator[BinaryIO]:
-    """Open a temporary file that takes the place of ``path`` at the end of the ``with`` block.
+    """Open a temporary file that replaces ``path`` at the end of the ``with`` block.
 
-    The temporary file lies in the same folder, because only there the rename is atomic. If the block raises anything,
-    Ctrl-C included, it is deleted and an older file of that name stays as it was. The new file has the permissions of
-    the older one; a symbolic link stays, and the file that it leads to is replaced.
+    The temporary file is in the same folder, because only there a rename is atomic. If the block raises an exception,
+    also at Ctrl-C, it is deleted and an older file stays as it was. The new file has the permissions of the older one.
+    A symbolic link stays; the file that it leads to is replaced.
 
     Parameters
     ----------
     path
-        The file to be.
+        The file to write.
     size
-        Bytes that it will have, if known: they are reserved at once, so that a full disk shows before the work is done.
+        Its size in bytes, if known. The space is reserved at once, so that a full disk is found before the work.
 
     Raises
     ------
     UserError
-        If the file cannot be written, or something that is no ordinary file is there. Every `OSError` of the block
-        counts as such: convert others inside.
+        If the file cannot be written, or if the path is not an ordinary file. Every `OSError` in the block is taken for
+        a failure to write; convert others within the block.
     """
     if path.exists() and not path.is_file():
-        raise UserError(f"{path}: cannot write: it is no ordinary file: choose another name")
+        raise UserError(f"{path}: cannot write: it is not an ordinary file: choose another name")
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         try:
-            # "x" and not tempfile, whose files only their owner may read
+            # Not tempfile: its files are readable only by their owner.
             with open(temporary, "x+b") as file:
                 if target.exists():
                     os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
@@ -61,7 +61,7 @@ def new_file(path: Path, size: int | None = None) -> Iterator[BinaryIO]:
 
 
 def begins_with(path: Path, start: bytes) -> bool:
-    """Whether a file begins with these bytes, which say that it may be replaced.
+    """Whether a file begins with these bytes, by which a program knows its own files.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def begins_with(path: Path, start: bytes) -> bool:
 
 
 def write_error(path: Path, error: OSError, size: int | None = None) -> UserError:
-    """What to tell of a file, of ``size`` bytes if that is known, that cannot be written."""
+    """The error to raise for a file, of ``size`` bytes if known, that cannot be written."""
     if error.errno in _FULL:
         needed = f", {size / 1e6:,.1f} MB are needed" if size else ""
         return UserError(f"{path}: cannot write: the disk is full{needed}: free some space or choose another folder")
@@ -84,7 +84,7 @@ def write_error(path: Path, error: OSError, size: int | None = None) -> UserErro
 
 
 def reserve(file: BinaryIO, size: int) -> None:
-    """Claim the disk blocks of a file, where the file system can."""
+    """Reserve the disk space of a file, if the file system supports it."""
     try:
         os.posix_fallocate(file.fileno(), 0, size)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Files of arrays and plain text (safetensors): what model files and checkpoints have in common."""
+"""Safetensors files with arrays and texts, the common part of model files and checkpoints."""
 
 import json
 from collections.abc import Mapping
@@ -17,23 +17,23 @@ from p4sgd.host.files import new_file
 __all__ = ["TensorFileKind"]
 
 _MAX_HEADER = 100_000_000
-"""Bytes that the header of a safetensors file may have."""
+"""Largest size of the header of a safetensors file, bytes."""
 
 
 @dataclass(frozen=True)
 class TensorFileKind:
-    """A kind of file.
+    """A kind of safetensors file.
 
     Parameters
     ----------
     kind
-        What such a file says that it is.
+        The name in the metadata of such a file.
     version
-        Of its contents. A file of another version is refused.
+        Version of the content. A file of another version is refused.
     noun
-        What people call it.
+        The name in messages.
     hint
-        For those who name a file that is none.
+        The remedy in messages about a file of another kind.
     """
 
     kind: str
@@ -42,7 +42,7 @@ class TensorFileKind:
     hint: str
 
     def save(self, path: Path, tensors: Mapping[str, npt.NDArray[Any]], texts: Mapping[str, str]) -> None:
-        """Write a file, of arrays and texts by name, that appears whole or not at all.
+        """Write a file of arrays and texts by name, whole or not at all.
 
         Raises
         ------
@@ -55,12 +55,12 @@ class TensorFileKind:
             file.write(data)
 
     def load(self, path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
-        """Arrays and texts of a file.
+        """Read the arrays and texts of a file, by name.
 
         Raises
         ------
         UserError
-            If it cannot be read, is of another kind or version, or damaged.
+            If it cannot be read, is of another kind or version, or is damaged.
         """
         try:
             data = path.read_bytes()
@@ -80,7 +80,7 @@ class TensorFileKind:
         return tensors, texts
 
     def is_of(self, path: Path) -> bool:
-        """Whether a file is of this kind, of whatever version; only its beginning is read.
+        """Whether a file is of this kind, of any version; only its beginning is read.
 
         Raises
         ------
@@ -94,12 +94,12 @@ class TensorFileKind:
                 return _metadata(start + file.read(length)).get("kind") == self.kind
         except OSError as error:
             raise UserError(f"{path}: cannot read: {error.strerror}") from error
-        except (ValueError, AttributeError):  # no JSON, or another than that of a header
+        except (ValueError, AttributeError):  # not JSON, or not that of a header
             return False
 
 
 def _metadata(data: bytes) -> dict[str, str]:
-    """The metadata of a safetensors file: its first 8 bytes are the length of a JSON header that has them."""
+    """The metadata of a safetensors file, from its JSON header; the first 8 bytes are the length of the header."""
     length = int.from_bytes(data[:8], "little")
     header: dict[str, dict[str, str]] = json.loads(data[8 : 8 + length])
     return header.get("__metadata__", {})
