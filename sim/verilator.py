@@ -8,11 +8,12 @@ cocotb: making every signal of a design public doubles the build and triples the
 import contextlib
 import hashlib
 import importlib.util
+import logging
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -26,11 +27,19 @@ from p4sgd.sim.cache import cache_directory, hold, making, prune
 __all__ = ["Build", "MissingToolError", "SimulationError", "build", "environment", "lint"]
 
 
+_logger = logging.getLogger(__name__)
+"""Tells the steps of a build, which may take minutes, at level INFO."""
+
+_STEP_SECONDS = 0.5
+
 _LOG = "build.log"
 
 _COMPILER = ("OPT_FAST=-O1", "OPT_GLOBAL=-O1", "OPT_SLOW=-O0")
 """Optimization of what runs in every cycle, of the run-time library, and of what runs once. -O2 takes twice as long to
 build and saves a sixth of the run."""
+
+_COMPILES = " -c -o "
+"""What make prints for every C++ file that is compiled."""
 
 _PRELUDE = "prelude.h"
 _HEADERS = ("verilated.h", "verilated_dpi.h", "verilated_vpi.h")
@@ -308,18 +317,33 @@ def _verilate(folder: Path, top: str, waves: bool, arguments: Sequence[str]) -> 
     command = ["verilator", "-cc", "--exe", "-Mdir", ".", "--prefix", "Vtop", "--top-module", top, "-o", top, "--vpi"]
     command += ["-LDFLAGS", f"-Wl,-rpath,{libraries} -L{libraries} -lcocotbvpi_verilator"]
     command += ["--trace"] if waves else []
-    _run(folder, [*command, "--timescale", "1ns/1ps", "-Wno-fatal", "-Wno-WIDTH", str(main), *arguments])
+    command += ["--timescale", "1ns/1ps", "-Wno-fatal", "-Wno-WIDTH", str(main), *arguments]
+    _run(folder, command, lambda text: "translating Verilog to C++")
 
 
 def _make(folder: Path, *words: str) -> None:
-    _run(folder, ["make", f"-j{os.cpu_count()}", "-f", "Vtop.mk", *_COMPILER, *words])
+    command = ["make", f"-j{os.cpu_count()}", "-f", "Vtop.mk", *_COMPILER, *words]
+    env = os.environ | environment()
+    planned = subprocess.run([*command, "-n"], cwd=folder, env=env, capture_output=True, text=True, check=False)
+    files = planned.stdout.count(_COMPILES)
+    _run(folder, command, lambda text: f"compiling C++, file {min(text.count(_COMPILES), files)} of {files}")
 
 
-def _run(folder: Path, command: Sequence[str]) -> None:
+def _run(folder: Path, command: Sequence[str], step: Callable[[str], str]) -> None:
+    """Run a program; ``step`` says how far it is from what it has printed."""
     log = folder / _LOG
     with log.open("a") as output:
-        done = subprocess.run(
-            command, cwd=folder, env=os.environ | environment(), stdout=output, stderr=subprocess.STDOUT, check=False
+        begin = output.tell()
+        process = subprocess.Popen(
+            command, cwd=folder, env=os.environ | environment(), stdout=output, stderr=subprocess.STDOUT
         )
-    if done.returncode:
-        raise SimulationError(f"{command[0]} ended with {done.returncode}:\n{_tail(log)}")
+        try:
+            while process.returncode is None:
+                _logger.info(step(log.read_bytes()[begin:].decode(errors="replace")))
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_STEP_SECONDS)
+        finally:
+            process.kill()  # after Ctrl-C; else it has ended
+            process.wait()
+    if process.returncode:
+        raise SimulationError(f"{command[0]} ended with {process.returncode}:\n{_tail(log)}")

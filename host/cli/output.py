@@ -2,8 +2,9 @@
 
 import contextlib
 import json
+import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["SIMULATOR_OPENING", "EpochTable", "Output", "finite", "make_table", "show_steps"]
 
 
-SIMULATOR_OPENING = "getting the simulator ready; the first time this takes minutes"
+SIMULATOR_OPENING = "preparing the simulator, minutes at first"
 """Shown while the simulator of a worker or a cluster is opened."""
 
 _FILE_WIDTH = 200
@@ -95,7 +96,7 @@ class Output:
 
     @contextlib.contextmanager
     def working(self, what: str, *, told: bool = False) -> Iterator[None]:
-        """Show on the terminal what is being done, as long as the context lasts.
+        """Show on the terminal what is being done, and how far building a simulator is, as long as the context lasts.
 
         Parameters
         ----------
@@ -105,7 +106,10 @@ class Output:
             Whether to print a remark where there is no terminal, because it takes long.
         """
         if self.shows_progress:
-            with self.remarks.status(what):
+            with (
+                self.remarks.status(what) as status,
+                _logged("p4sgd.sim", lambda step: status.update(f"{what}: {step}")),
+            ):
                 yield
         else:
             if told:
@@ -123,6 +127,21 @@ class Output:
             self.results.print(table, width=min(self.results.width, _READABLE_WIDTH))
         else:
             self.results.print(table, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _logged(name: str, show: Callable[[str], None]) -> Iterator[None]:
+    """Show what a logger logs at level INFO or above, as long as the context lasts."""
+    logger, handler = logging.getLogger(name), logging.Handler()
+    handler.emit = lambda record: show(record.getMessage())  # type: ignore[method-assign]
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def _console(*, stderr: bool, quiet: bool) -> "Console":

@@ -46,14 +46,14 @@ class SimulatedWorker:
     """
 
     def __init__(self, config: WorkerConfig, send: Callable[[bytes], None]) -> None:
-        from p4sgd.sim.cluster.build import build_board
+        from p4sgd.sim.cluster.build import build_single_worker
 
         self._config = config
         self._send = send
         self._came: list[bytes] = []
         self._busy = False
         self._asked = False  # for something that takes time
-        self._simulator = Simulator(lambda: build_board(config), {})
+        self._simulator = Simulator(lambda: build_single_worker(config), {})
         self._banks = SimulatedBanks(config, 0, self._simulator)
 
     @property

@@ -1,10 +1,11 @@
-"""Building the simulator of a cluster, or of a board.
+"""Building the simulator of a cluster, or of a single worker.
 
 Elaborating one takes several seconds, so the Verilog is kept beside the builds, by configuration and by a hash of
 the sources that it comes from.
 """
 
 import hashlib
+import logging
 import os
 import tempfile
 from collections.abc import Callable
@@ -20,9 +21,11 @@ from p4sgd.hw.verilog import to_verilog
 from p4sgd.hw.worker.worker import ENGINE, WORKER, worker_verilog
 from p4sgd.sim import verilator
 from p4sgd.sim.cache import cache_directory, hold, making
-from p4sgd.sim.cluster.cluster import Board, Cluster
+from p4sgd.sim.cluster.cluster import Cluster, SingleWorker
 
-__all__ = ["build_board", "build_cluster"]
+__all__ = ["build_cluster", "build_single_worker"]
+
+_logger = logging.getLogger(__name__)
 
 
 @cache
@@ -44,6 +47,7 @@ def _verilog(config: WorkerConfig, top: str, size: str, make: Callable[[], wirin
     with making(path):
         if hold(path):
             return path.read_text()
+        _logger.info("generating Verilog")
         text = "\n".join([to_verilog(make(), top), *worker_verilog(config)])
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, scratch = tempfile.mkstemp(prefix=f"{top}-", dir=path.parent)
@@ -73,19 +77,20 @@ def build_cluster(config: WorkerConfig, workers: int, *, waves: bool = False) ->
     return _compile(text, "cluster", ("sim_storage.sv", "sim_trace.sv"), waves=waves)
 
 
-def build_board(config: WorkerConfig) -> verilator.Build:
-    """Compile a board, or find it in the cache.
+def build_single_worker(config: WorkerConfig) -> verilator.Build:
+    """Compile a single worker, or find it in the cache.
 
     Raises
     ------
     ValueError
-        If packets are to travel in UDP: it is the link of a program that may carry them so.
+        If packets are to travel in UDP: the program that carries the frames may do that.
     MissingToolError, SimulationError
         As :func:`p4sgd.sim.verilator.build`.
     """
     if config.udp:
-        raise ValueError("a simulated board sends Ethernet frames of the protocol, not packets in UDP")
-    return _compile(_verilog(config, "board", "", lambda: Board(config)), "board", ("sim_storage.sv",))
+        raise ValueError("a simulated worker sends Ethernet frames of the protocol, not packets in UDP")
+    text = _verilog(config, "single_worker", "", lambda: SingleWorker(config))
+    return _compile(text, "single_worker", ("sim_storage.sv",))
 
 
 def _compile(text: str, top: str, beside: tuple[str, ...], *, waves: bool = False) -> verilator.Build:

@@ -1,12 +1,6 @@
-"""Top levels of the simulation: a whole cluster, or a board with its memories alone.
+"""Top levels of simulated designs: a cluster of workers, and a single worker whose frames a program carries.
 
-Many streams into one.
-
-A whole cluster as one design: workers, aggregator, cables and memories.
-
-The workers are instances of Verilog that is generated once, as for a board.
-
-Top level of a simulated board: a worker with its memories, whose frames come from and go to the outside.
+The workers are instances of their generated Verilog, as on a board.
 """
 
 from typing import Any
@@ -33,11 +27,11 @@ from p4sgd.sim.cluster.protocol import (
     LINK_CHANCES,
 )
 
-__all__ = ["Board", "Cluster", "Merge"]
+__all__ = ["Cluster", "Merge", "SingleWorker"]
 
 
 class Merge(wiring.Component):
-    """Takes items from ``count`` streams in turn and says from which each came.
+    """Takes items from ``count`` streams in turn, and adds to each the number of its stream.
 
     Members
     -------
@@ -104,21 +98,22 @@ class Cluster(wiring.Component):
     -------
     control : In(AXI4-Lite).array(workers), aggregator_control : In(AXI4-Lite)
     idle : Out(workers), all_idle : Out(1)
-        Workers without a run; for a simulator that waits without looking at every clock edge.
+        Workers without a run. A simulator can wait for the edge of one signal without sampling it in every cycle.
     seed : In(32)
         Of all random numbers; stable before reset ends.
     memory_stall, link_stall : In(8)
         Chance of a stall in each cycle and channel, in 1/256.
     up_…, down_… : In(16)
-        Chances of the links from the workers, and to them, in 1/65536: those of `LINK_CHANCES`; see `Link`.
+        The inputs `LINK_CHANCES` of the links from the workers, and to them, in 1/65536; see `Link`.
     up_cut, down_cut : In(workers)
-        Links that let nothing in, a bit for each worker.
+        Links that are cut, a bit for each worker: frames that enter are lost.
     worker_pause : In(16)
-        Chance that a worker pauses, in each cycle, in 1/65536: both its links hold what is on them; see `Pause`.
+        Chance that a pause of a worker begins, in each cycle, in 1/65536. Both its links hold their frames then; see
+        `Pause`.
     spared : In(workers)
-        Workers that none of these chances is for.
+        Workers to which none of these chances applies.
     note_events : In(1)
-        Note the workers' events in a file; see ``sim_trace.sv``.
+        Write the workers' events to a file; see ``sim_trace.sv``.
     load, save : In(workers · memories)
         A rising edge loads or saves a memory bank (bit worker · memories + bank) from or to its file.
     """
@@ -234,8 +229,8 @@ _WAITING = 64
 """Frames that may wait for the simulator's client to take them."""
 
 
-class Board(wiring.Component):
-    """A worker whose frames a program carries::
+class SingleWorker(wiring.Component):
+    """A worker with its memories, whose frames a program carries::
 
         SimMemory × … ◀─▶ Worker ──▶ FIFO ──▶ tx
                                  ◀─────────── rx
@@ -249,9 +244,9 @@ class Board(wiring.Component):
     -------
     control : In(AXI4-Lite).array(1)
     idle : Out(1), all_idle : Out(1)
-        The worker has no run; named as of a cluster.
+        The worker has no run; two names for the interface of a `Cluster`.
     seed : In(32), memory_stall : In(8), load : In(memories), save : In(memories)
-        As of a `Cluster`.
+        As in a `Cluster`.
     tx : Out(stream of FrameBeat), rx : In(stream of FrameBeat)
         Frames to and from the network.
     """

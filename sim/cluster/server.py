@@ -120,8 +120,7 @@ class _Server:
     async def exchange(self, sizes: list[int], cycles: int, body: bytes) -> tuple[bool, bytes]:
         """Hand a single worker frames, and let time pass until it sends some or becomes idle, ``cycles`` at most.
 
-        The body of the request has frames of these sizes. Returns whether the worker is idle, and the frames that it has
-        sent.
+        The body of the request has frames of these sizes. Returns whether the worker is idle, and the frames it sent.
         """
         dut = self._dut
         first = 0

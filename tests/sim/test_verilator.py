@@ -1,9 +1,11 @@
 """Building simulators."""
 
+import time
 from pathlib import Path
 
 import pytest
 
+from p4sgd.sim import verilator
 from p4sgd.sim.verilator import Build, SimulationError, _Runner, build
 
 MODULE = "module {name} (input a, output b); assign b = ~a; endmodule"
@@ -29,6 +31,26 @@ def test_a_model_with_waves_has_a_library_of_its_own(tmp_path, monkeypatch):
     for libraries, waves in enumerate((False, True), start=1):
         build(MODULE.format(name="inverter"), "inverter", waves=waves)
         assert len([*(tmp_path / "verilated").glob("library-*")]) == libraries
+
+
+def test_programs_tell_how_far_they_are(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(verilator, "_STEP_SECONDS", 0.1)
+    caplog.set_level("INFO", logger="p4sgd.sim")
+    (tmp_path / "build.log").write_text("of another program -c -o\n")
+    program = ["sh", "-c", "for i in 1 2; do echo g++ -c -o $i.o; sleep 0.5; done; exit 3"]
+    with pytest.raises(SimulationError, match="sh ended with 3"):
+        verilator._run(tmp_path, program, lambda text: f"file {text.count('-c -o')} of 2")
+    assert {"file 1 of 2", "file 2 of 2"} <= set(caplog.messages) <= {"file 0 of 2", "file 1 of 2", "file 2 of 2"}
+
+
+def test_a_program_ends_with_us(tmp_path, monkeypatch):
+    def interrupt(text):
+        raise KeyboardInterrupt
+
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        verilator._run(tmp_path, ["sleep", "60"], interrupt)
+    assert time.monotonic() - begun < 30
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from support.bench import default_seed
 from support.lab import Lab
 
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.sim.cluster.build import build_board
+from p4sgd.sim.cluster.build import build_single_worker
 
 _LIMIT_S = 120
 
@@ -129,7 +129,7 @@ def test_a_worker_that_is_killed_is_named_and_the_run_goes_on_with_another(own_l
 @pytest.mark.slow
 def test_workers_of_verilog_beside_emulated_ones(tmp_path, monkeypatch):
     """They train, are examined, give up about when the others do, and leave nothing."""
-    build_board(WorkerConfig.tiny())  # here, because no worker that starts is waited for so long
+    build_single_worker(WorkerConfig.tiny())  # here, because no worker that starts is waited for so long
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setenv("TMPDIR", str(scratch))

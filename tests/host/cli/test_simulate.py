@@ -92,7 +92,7 @@ def test_minutes_of_silence_are_announced_without_a_terminal(monkeypatch, quiet)
     monkeypatch.setattr(devices, "open_device", lambda _, config, workers, **__: EmulatedDevice(config, workers))
     monkeypatch.setattr(import_module("p4sgd.host.cli.simulate"), "_show", lambda *_: None)
     stderr = invoke("simulate", *RUN, "--json", *(["--quiet"] if quiet else [])).stderr
-    assert stderr.count("getting the simulator ready") == (0 if quiet else 1)
+    assert stderr.count("preparing the simulator") == (0 if quiet else 1)
 
 
 @pytest.mark.rtl

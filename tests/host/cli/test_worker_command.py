@@ -61,10 +61,10 @@ def test_an_address_that_cannot_be(run, no_work, tmp_path):
 
 
 def test_a_missing_compiler(run, monkeypatch, tmp_path):
-    def build_board(config):
+    def build_single_worker(config):
         raise MissingToolError("g++ is missing; install it with: apt-get install g++")
 
-    monkeypatch.setattr(build, "build_board", build_board)
+    monkeypatch.setattr(build, "build_single_worker", build_single_worker)
     done = run(f"unix:{tmp_path}/board")
     assert done.exit_code == 1
     assert done.stderr.endswith("p4sgd worker: g++ is missing; install it with: apt-get install g++\n")

@@ -20,7 +20,7 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import Packet, PacketType
-from p4sgd.sim.cluster.build import build_board
+from p4sgd.sim.cluster.build import build_single_worker
 from p4sgd.sim.cluster.protocol import MEMORY_BITS
 from p4sgd.sim.network.aggregator import Aggregator
 
@@ -41,7 +41,7 @@ def address(tmp_path):
 @pytest.fixture(scope="module", autouse=True)
 def built():
     """The model: to compile it takes longer than what follows waits."""
-    build_board(TINY)
+    build_single_worker(TINY)
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def sent():
 
 @pytest.fixture
 def worker(tmp_path, monkeypatch, sent):
-    monkeypatch.setattr(build, "build_board", lambda config: None)
+    monkeypatch.setattr(build, "build_single_worker", lambda config: None)
     monkeypatch.setattr(process, "ClusterProcess", Simulator)
     Simulator.folder = tmp_path
     return SimulatedWorker(TINY, sent.append)
