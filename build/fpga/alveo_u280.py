@@ -1,15 +1,15 @@
-"""AMD Alveo U280 as a platform of Amaranth, in the manner of amaranth-boards.
+"""Amaranth platform of the AMD Alveo U280, in the manner of amaranth-boards.
 
-Where the facts are from:
+Sources:
 
 - pins and I/O standards: the public constraints of the card, which agree: AMD's master XDC ("AU280 HBM", revision 2.04
   of 2020-12-09), AMD's board files (XilinxBoardStore, au280, production 1.1), and the AU280 folders of the repositories
   verilog-ethernet and taxi
 - clocks: the clock trees at the head of AMD's master XDC
-- what HBM_CATTRIP must be: UG1314, "Alveo U280 Data Center Accelerator Card User Guide"
+- HBM_CATTRIP: UG1314, "Alveo U280 Data Center Accelerator Card User Guide"
 
-Where AMD's own files differ, over the UART and the oscillators' FS, this is said at the resource. B31, an interrupt in
-one file and a reset in another, is left out. The card has no light that a design can switch.
+AMD's own files contradict each other on the UART and on the oscillators' FS; comments at these resources explain the
+choice. B31, an interrupt in one file and a reset in another, is left out. The card has no LED for designs.
 """
 
 import subprocess
@@ -29,11 +29,11 @@ __all__ = ["CONFIGURATION", "AlveoU280Platform", "program_script"]
 _LVCMOS18 = Attrs(IOSTANDARD="LVCMOS18")
 _LVDS = Attrs(IOSTANDARD="LVDS")
 
-# Coupled by capacitors into a bank of 1.2 V, where nothing else sets the level.
+# AC-coupled inputs of a 1.2 V bank, which need a bias.
 _LVDS_AC = Attrs(IOSTANDARD="LVDS", DQS_BIAS="TRUE")
 
 _RESET_CYCLES = 16
-"""Cycles of reset after configuration, until flip-flops of all three dies have their global write enable."""
+"""Cycles of reset after configuration: by then the global write enable has reached the flip-flops of all three dies."""
 
 CONFIGURATION = """
 # Configuration from the card's QSPI flash.
@@ -52,11 +52,11 @@ set_property BITSTREAM.GENERAL.COMPRESS TRUE [current_design]
 # Watts that the card can supply: reports warn of more.
 set_operating_conditions -design_power_budget 160
 """
-"""Constraints of every design for the card, XDC."""
+"""XDC constraints of every design for the card."""
 
 
 def program_script(bitstream: str) -> str:
-    """Tcl with which Vivado loads a bitstream into the first U280 that it finds by JTAG, until the card is reset.
+    """Tcl by which Vivado loads a bitstream into the first U280 on JTAG. It is lost when the card is reset.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ close_hw_manager
 
 
 def _qsfp28(number: int, *, tx_p: str, tx_n: str, rx_p: str, rx_n: str) -> Resource:
-    """Four transceivers of one cage; sideband and I2C of its module belong to the satellite controller."""
+    """Four transceivers of a cage. The satellite controller has the sideband signals and I2C of the module."""
     return Resource(
         "qsfp28",
         number,
@@ -85,10 +85,11 @@ def _qsfp28(number: int, *, tx_p: str, tx_n: str, rx_p: str, rx_n: str) -> Resou
 
 
 def _oscillator(number: int, *, clk_p: str, clk_n: str, oe_n: str, fs: str) -> Resource:
-    """An SI546 at the second reference clock of a cage's transceivers; the first, "qsfp28_refclk", needs no control.
+    """SI546 oscillator, the second reference clock of a cage's transceivers; the first is "qsfp28_refclk".
 
-    It gives 156.25 MHz while ``fs`` is low, 161.1328125 MHz else. Remarks further down in AMD's master XDC say the
-    reverse; its clock trees and the repository taxi say so. The constraint is the faster.
+    Its frequency is 156.25 MHz while ``fs`` is low and 161.1328125 MHz while it is high, according to the clock trees
+    of AMD's master XDC and the repository taxi. Remarks further down in the XDC have it the other way round. The
+    constraint is the higher frequency.
     """
     return Resource(
         "qsfp28_osc",
@@ -117,11 +118,11 @@ def _rdimm(
     dqs_p: str,
     dqs_n: str,
 ) -> Resource:
-    """16 GB of DDR4 with ECC, one rank of chips of 4 bits, so that there are 18 strobes and no data masks.
+    """16 GB of DDR4 with ECC: one rank of x4 chips, so there are 18 strobes and no data masks.
 
-    Subsignals are those of `amaranth_boards.resources.DDR4Resource`, which wants masks, and has one I/O standard for
-    reset and address. Strobe i is that of ``dq[4 * i : 4 * i + 4]``: the order of Vivado's memory controller, not of
-    JEDEC.
+    Subsignals are those of `amaranth_boards.resources.DDR4Resource`, which cannot be used: it requires masks, and has a
+    common I/O standard for reset and address. Strobe i belongs to ``dq[4 * i : 4 * i + 4]``, the order of Vivado's
+    memory controller, not of JEDEC.
     """
     address = a.split()
     we_n, cas_n, ras_n = address[14:]  # JEDEC's A14 to A16
@@ -150,16 +151,16 @@ def _rdimm(
 class AlveoU280Platform(XilinxPlatform):
     """Alveo U280: XCU280 with 8 GB of HBM2, two QSFP28 cages, PCI Express x16, two DDR4 modules.
 
-    Vivado 2023.1 is the last release that is reported to know the FPGA. Pins of transceivers have no buffers of
+    Vivado 2023.1 is the last release reported to support the FPGA. Pins of transceivers have no buffers of
     `amaranth.lib.io`: connect ``port.p`` and ``port.n`` to the vendor's core.
 
-    ``hbm_cattrip`` is always driven: a card that finds this pin high or open takes the FPGA's power away, and may need
-    another way to be programmed again if that happens after every start from flash (UG1314). A design with the HBM's
-    core requests the resource and drives it with ``DRAM_0_STAT_CATTRIP | DRAM_1_STAT_CATTRIP``. In any other design
-    the platform drives it low.
+    ``hbm_cattrip`` is always driven. If the card finds this pin high or open, it switches the FPGA off. If that happens
+    after every start from flash, the card may have to be programmed in another way (UG1314). A design with the HBM core
+    requests the resource and drives it with ``DRAM_0_STAT_CATTRIP | DRAM_1_STAT_CATTRIP``. In any other design the
+    platform drives it low.
 
-    The domain ``sync``, if a design uses it and has none, is 100 MHz from ``clk100``, in reset for the first 16 cycles
-    and while the card's button is pressed. No STARTUPE3 is used, so that a design may have one.
+    The domain ``sync``, unless the design defines it, is 100 MHz from ``clk100``. It is in reset for the first 16
+    cycles and while the card's button is pressed. STARTUPE3 is left to the design.
     """
 
     device = "xcu280"
@@ -271,7 +272,7 @@ class AlveoU280Platform(XilinxPlatform):
     connectors: list[Any] = []  # noqa: RUF012
 
     def create_missing_domain(self, name: str) -> Module | None:
-        """The domain ``sync``; Amaranth's own start-up of this family is made for other FPGAs."""
+        """The domain ``sync``, without the STARTUPE3 by which Amaranth starts designs for this family."""
         if name != "sync":
             return None
         m = Module()
@@ -283,7 +284,7 @@ class AlveoU280Platform(XilinxPlatform):
         return m
 
     def prepare(self, elaboratable: Any, name: str = "top", **kwargs: Any) -> Any:
-        """Elaborate a design, with ``hbm_cattrip`` held low unless the design has requested it."""
+        """Elaborate a design, and drive ``hbm_cattrip`` low unless the design has requested it."""
         fragment = Fragment.get(elaboratable, self)
         try:
             port = self.request("hbm_cattrip", dir="-")
@@ -294,7 +295,7 @@ class AlveoU280Platform(XilinxPlatform):
         return super().prepare(fragment, name, **kwargs)
 
     def toolchain_prepare(self, fragment: Any, name: str, **kwargs: Any) -> Any:
-        """Add the card's configuration to the constraints, and refuse a design that leaves ``hbm_cattrip`` open.
+        """Add the card's configuration to the constraints, and refuse a design that does not drive ``hbm_cattrip``.
 
         Raises
         ------

@@ -1,6 +1,6 @@
 """Files of a kernel in a folder for AMD's tools, among them the script with which Vivado packages it as IP."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from p4sgd.build.fpga.cmac import CmacPlace, crossing_constraints, ip_script
 from p4sgd.build.fpga.kernel import (
@@ -79,7 +79,7 @@ def _ip_file(kernel: Kernel) -> str:
 
 
 def describe(
-    kind: str, board: str, config: str | None, sizes: Mapping[str, object], kernels: Iterable[Kernel], *scripts: str
+    kind: str, board: str, config: str | None, sizes: Mapping[str, object], kernels: Collection[Kernel], *scripts: str
 ) -> dict[str, object]:
     """Manifest of a folder for AMD's tools, which `p4sgd.build.fpga.check` reads.
 

@@ -208,12 +208,11 @@ def check(folder: Path, as_json: bool, quiet: bool) -> None:
     """
     output = Output(as_json=as_json, quiet=quiet)
     with output.working(f"checking {folder}"):
-        from p4sgd.build.fpga.check import NotGeneratedError, open_folder
-        from p4sgd.build.fpga.check import check as check_folder
+        from p4sgd.build.fpga import check as checks
 
         try:
-            report = check_folder(open_folder(folder))
-        except NotGeneratedError as error:
+            report = checks.check(checks.open_folder(folder))
+        except checks.NotGeneratedError as error:
             raise UserError(str(error)) from error
         except OSError as error:
             raise UserError(f"{error.filename or folder}: cannot read: {error.strerror or error}") from error
