@@ -5,7 +5,7 @@ import random
 import cocotb
 import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
-from support.bench import parameters, run_bench, start
+from support.bench import parameters, run_sizes, start
 
 from p4sgd.hw.bus.stream import RegisteredValidFIFO
 
@@ -34,6 +34,5 @@ async def behaves_like_a_queue(dut):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("depth", [2, *(pytest.param(depth, marks=pytest.mark.slow) for depth in (1, 16))])
-def test_registered_valid_fifo(depth):
-    run_bench(RegisteredValidFIFO(24, depth), __file__, depth=depth)
+def test_registered_valid_fifo():
+    run_sizes({f"depth{n}": (RegisteredValidFIFO(24, n), {"depth": n}) for n in (1, 2, 16)}, __file__)

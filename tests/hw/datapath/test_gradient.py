@@ -1,12 +1,13 @@
 """Gradient against golden.gradient."""
 
 import random
+from dataclasses import asdict
 
 import cocotb
 import numpy as np
 import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
-from support.bench import parameters, run_bench, start
+from support.bench import parameters, run_sizes, start
 from support.streams import StreamSource, pack, unpack
 
 from p4sgd.hw.datapath.backward import GRADIENT_BITS, Gradient
@@ -123,9 +124,11 @@ async def begins_as_soon_as_it_says(dut):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("lanes", [8, 16])
-def test_gradient(lanes):
-    config = WorkerConfig(engines=1, lanes=lanes, chunks=8, line_fifo_depth=128, slots=32, table_segments=64)
-    fields = {name: getattr(config, name) for name in config.__dataclass_fields__}
-    component = Gradient(config, spacing=SPACING)
-    run_bench(component, __file__, config=fields, begin_latency=component.BEGIN_LATENCY, latency=component.LATENCY)
+def test_gradient():
+    sizes = {}
+    for lanes in (8, 16):
+        config = WorkerConfig(engines=1, lanes=lanes, chunks=8, line_fifo_depth=128, slots=32, table_segments=64)
+        component = Gradient(config, spacing=SPACING)
+        latencies = {"begin_latency": component.BEGIN_LATENCY, "latency": component.LATENCY}
+        sizes[f"lanes{lanes}"] = component, {"config": asdict(config), **latencies}
+    run_sizes(sizes, __file__)

@@ -6,7 +6,7 @@ import cocotb
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 from support.axi import PulseCounter, ReadMemory, pulse
-from support.bench import parameters, run_bench, start
+from support.bench import parameters, run_sizes, start
 from support.streams import StreamSink
 
 from p4sgd.hw.datapath.strided_reader import StridedReader
@@ -162,12 +162,13 @@ async def tells_errors(dut):
 
 @pytest.mark.rtl
 @pytest.mark.parametrize(
-    ("bits", "fifo_beats", "burst_limit"),
-    [
-        (64, 64, 32),
-        *(pytest.param(*size, marks=pytest.mark.slow) for size in ((256, 512, 64), (512, 128, 64), (64, 16, 8))),
-    ],
+    "sizes",
+    [[(64, 64, 32)], pytest.param([(256, 512, 64), (512, 128, 64), (64, 16, 8)], marks=pytest.mark.slow)],
+    ids=["one", "others"],
 )
-def test_strided_reader(bits, fifo_beats, burst_limit):
-    reader = StridedReader(bits, fifo_beats=fifo_beats, burst_limit=burst_limit)
-    run_bench(reader, __file__, bits=bits, fifo_beats=fifo_beats, burst_limit=burst_limit)
+def test_strided_reader(sizes):
+    readers = {}
+    for bits, fifo_beats, burst_limit in sizes:
+        depths = {"fifo_beats": fifo_beats, "burst_limit": burst_limit}
+        readers[f"bits{bits}_fifo{fifo_beats}"] = StridedReader(bits, **depths), {"bits": bits, **depths}
+    run_sizes(readers, __file__)

@@ -8,7 +8,7 @@ import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 from cocotb.utils import get_sim_time
 from support.aggregator import KEEP, beat
-from support.bench import parameters, run_bench, start
+from support.bench import parameters, run_sizes, start
 from support.streams import StreamSink, StreamSource
 from support.udp import IP, beats, frames, random_core_frame, with_checksum, with_field
 
@@ -170,6 +170,5 @@ async def a_beat_a_cycle(dut):
 
 @pytest.mark.rtl
 @pytest.mark.slow
-@pytest.mark.parametrize("tag_bits", [0, 5])
-def test_udp_receiver(tag_bits):
-    run_bench(UdpReceiver(tag_bits), __file__, tag_bits=tag_bits)
+def test_udp_receiver():
+    run_sizes({f"tag{bits}": (UdpReceiver(bits), {"tag_bits": bits}) for bits in (0, 5)}, __file__)

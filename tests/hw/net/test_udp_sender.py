@@ -8,7 +8,7 @@ import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 from cocotb.utils import get_sim_time
 from support.aggregator import beat
-from support.bench import parameters, run_bench, start
+from support.bench import parameters, run_sizes, start
 from support.streams import StreamSink, StreamSource
 from support.udp import frames, random_address, random_core_frame
 
@@ -100,6 +100,5 @@ async def a_frame_in_two_cycles(dut):
 
 @pytest.mark.rtl
 @pytest.mark.slow
-@pytest.mark.parametrize("tag_bits", [0, 5])
-def test_udp_sender(tag_bits):
-    run_bench(UdpSender(tag_bits), __file__, tag_bits=tag_bits)
+def test_udp_sender():
+    run_sizes({f"tag{bits}": (UdpSender(bits), {"tag_bits": bits}) for bits in (0, 5)}, __file__)
