@@ -113,7 +113,7 @@ class Worker(Protocol):
 
     @property
     def config(self) -> WorkerConfig:
-        """Size of the worker."""
+        """Configuration of the worker."""
         ...
 
     def read_register(self, offset: int) -> int:
@@ -140,12 +140,12 @@ class Device(Protocol):
 
     @property
     def workers(self) -> Sequence[Worker]:
-        """The workers, by shard index; where other processes have some of the cluster, those of this one."""
+        """The workers of this process, in the order of shards. Other ranks may have further workers of the cluster."""
         ...
 
     @property
     def aggregator(self) -> Controller | None:
-        """Of the aggregator between them; None if nothing can be told to it or asked."""
+        """Controller of the aggregator; None if it cannot be controlled."""
         ...
 
     @property

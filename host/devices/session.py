@@ -268,7 +268,7 @@ class Session:
         for index, (ended, status) in enumerate(zip(done, statuses, strict=True)):
             set_here = {name for name, value in status.items() if value}
             if not ended or set_here & _NOT_RUN:
-                reason = f": it says {', '.join(sorted(set_here))}" if set_here else ""
+                reason = f": its STATUS has {', '.join(sorted(set_here))}" if set_here else ""
                 raise P4sgdError(
                     f"worker {index} did not run to the end{reason}; the weights of this run are void. Make sure that "
                     "no other program uses the worker, and try again"

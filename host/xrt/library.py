@@ -51,7 +51,7 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "xrtBOSync": (c_int, c_void_p, c_int, c_size_t, c_size_t),
     "xrtBOFree": (c_int, c_void_p),
 }
-"""Types of the result and of the arguments, as of xrt_ini.h, xrt_xclbin.h, xrt_device.h, xrt_kernel.h and xrt_bo.h."""
+"""Types of results and arguments, from xrt_ini.h, xrt_xclbin.h, xrt_device.h, xrt_kernel.h and xrt_bo.h."""
 
 _FAILURES: dict[Any, int | None] = {c_void_p: None, c_int: -1, c_uint64: (1 << 64) - 1}
 """Result of a failed call, by the type of the result."""
