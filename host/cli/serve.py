@@ -1,9 +1,4 @@
-"""The commands that serve: `p4sgd switch serve` and `p4sgd worker`.
-
-The command `p4sgd switch serve`.
-
-The command `p4sgd worker`.
-"""
+"""The commands that run servers: `p4sgd switch serve` and `p4sgd worker`."""
 
 import contextlib
 import errno
@@ -33,16 +28,14 @@ _MOST_SLOTS = 1 << 20
     multiple=True,
     required=True,
     metavar="LINK",
-    help="Where workers are: eth0 for an Ethernet interface, udp:10.0.0.1 for UDP at this own address. Given "
-    "once for each port of the aggregator, port 0 first.",
+    help="A port to workers: eth0 for an Ethernet interface, udp:10.0.0.1 for UDP at an address of this machine. "
+    "Repeat it for each port of the aggregator, port 0 first.",
 )
-@click.option(
-    "--control", required=True, metavar="ADDRESS", help="Where to be told of jobs: unix:PATH or tcp:HOST:PORT."
-)
+@click.option("--control", required=True, metavar="ADDRESS", help="Control socket: unix:PATH or tcp:HOST:PORT.")
 @click.option("--slots", type=click.IntRange(1, 1 << 16), default=4096, show_default=True, help="Slots of each job.")
 @click.option("--jobs", type=click.IntRange(1, 256), default=8, show_default=True, help="Most jobs at a time.")
-@click.option("--metrics", metavar="HOST:PORT", help="Where Prometheus finds the counters, as /metrics.")
-@click.option("--user", metavar="NAME", help="User to become, for good, once all sockets are open.")
+@click.option("--metrics", metavar="HOST:PORT", help="Serve the counters for Prometheus here, as /metrics.")
+@click.option("--user", metavar="NAME", help="User to become once all sockets are open.")
 @common_options
 def serve(
     interfaces: tuple[str, ...],
@@ -54,14 +47,14 @@ def serve(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Be the switch of a cluster, in software.
+    """Run a software aggregator in place of a switch.
 
-    Takes the workers' packets from network interfaces, adds up, and answers, until Ctrl-C or the signal TERM. Jobs come
-    over the control socket, from whoever trains. A Unix socket is for its owner only; over TCP whoever reaches the
-    address may control the aggregator, so choose one in a network that you trust.
+    It receives the workers' packets on network interfaces, sums them up and answers, until Ctrl-C or SIGTERM. Programs
+    that train register their jobs over the control socket. Only its owner may connect to a Unix socket. Over TCP
+    anybody who reaches the address controls the aggregator, so choose one in a network that you trust.
 
-    Ethernet interfaces need the capability CAP_NET_RAW, as root has it; --user gives up all rights but those of NAME as
-    soon as the interfaces are open, and NAME owns the control socket then.
+    Ethernet interfaces need the capability CAP_NET_RAW, which root has. With --user the program becomes NAME as soon as
+    the interfaces are open; NAME then owns the control socket.
     """
     from p4sgd.host.links import open_link
     from p4sgd.host.rpc.address import ControlAddress
@@ -113,7 +106,10 @@ def serve(
 
 @contextlib.contextmanager
 def _claim(interface: str) -> Iterator[None]:
-    """Let no other aggregator serve the same interface: a name that the system forgets when we end, however we do."""
+    """Let no other aggregator serve the same interface.
+
+    An abstract socket's name is the lock: the system frees it however the process ends.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as claim:
         try:
             claim.bind(f"\0p4sgd-aggregator-{interface.removeprefix('ethernet:')}")
@@ -125,18 +121,17 @@ def _claim(interface: str) -> Iterator[None]:
 
 
 def _stays(path: Path) -> bool:
-    """Whether a socket's file cannot be removed in the end, by who we are now."""
+    """Whether this process may not remove a socket's file in the end."""
     return not os.access(path.absolute().parent, os.W_OK | os.X_OK)
 
 
 @click.command()
-@click.option("--interface", required=True, help="Network interface for its packets, such as eth0.")
+@click.option("--interface", required=True, help="Network interface for packets, such as eth0.")
 @click.option(
     "--control",
     required=True,
     metavar="ADDRESS",
-    help="Where its registers and memory are served: unix:PATH, for the owner only, or tcp:HOST:PORT, for everybody "
-    "who can connect.",
+    help="Control socket: unix:PATH, for its owner only, or tcp:HOST:PORT, for anybody who can connect.",
 )
 @click.option(
     "--config", "name", type=configuration, default="small", show_default=True, help="Configuration of the worker."
@@ -146,7 +141,7 @@ def _stays(path: Path) -> bool:
     type=click.Choice(["emulator", "rtl"]),
     default="emulator",
     show_default=True,
-    help="What the worker is made of: arithmetic, or its Verilog under Verilator, which needs g++ and make.",
+    help="Emulate the worker, or simulate its Verilog, which needs g++ and make.",
 )
 @click.option(
     "--memory-limit",
@@ -154,15 +149,14 @@ def _stays(path: Path) -> bool:
     default=4096,
     show_default=True,
     metavar="MIB",
-    help="How much the emulator's memories may hold, all together; those of rtl have a fixed size.",
+    help="Most that the emulator's memories hold, all together; those of rtl have a fixed size.",
 )
 @quiet_option
 def worker(interface: str, control: str, name: str, device: str, memory_limit: int, quiet: bool) -> None:
-    """Be a worker: a board made of a process.
+    """Run a worker as a process, in place of a board.
 
-    It trains for who connects to its control socket, one client at a time: p4sgd train and doctor with --device
-    cluster. Sums are formed by packets over the interface. A run goes on when its client is gone, as on a board, but is
-    aborted after 10 s.
+    It serves one client at a time at its control socket: p4sgd train and doctor with --device cluster. It exchanges
+    packets with an aggregator over the interface. A run whose client is gone is aborted after 10 s.
 
     SIGTERM or Ctrl-C ends it, with status 0.
     """

@@ -1,4 +1,4 @@
-"""Chances of faults in a simulated cluster, and the inputs of the cluster that they become."""
+"""Chances of faults in a simulated cluster, and the values of its inputs for them."""
 
 import math
 from collections.abc import Mapping
@@ -8,10 +8,10 @@ from p4sgd.host.errors import UserError
 __all__ = ["fault_inputs", "faults", "simulated_faults"]
 
 _CYCLE_BITS = {"memory_stall": 8, "link_stall": 8, "worker_pause": 16}
-"""Resolution of the chances of each cycle."""
+"""Resolution of chances per cycle, in bits."""
 
 _LINK_BITS = 16
-"""Resolution of the chances of frames."""
+"""Resolution of chances per frame, in bits."""
 
 
 def faults() -> tuple[str, ...]:
@@ -22,7 +22,7 @@ def faults() -> tuple[str, ...]:
 
 
 def fault_inputs(chances: Mapping[str, float]) -> dict[str, int]:
-    """Inputs of the cluster for chances of faults; what is both of a link and of a direction is the latter's."""
+    """Inputs of the cluster for chances of faults. A chance for one direction overrides the one for both."""
     from p4sgd.sim.cluster.protocol import DIRECTIONS, LINK_CHANCES
 
     ways = [(direction, name) for direction in DIRECTIONS for name in LINK_CHANCES]
@@ -41,12 +41,12 @@ def _bits(chance: str) -> int:
 
 
 def simulated_faults(wanted: Mapping[str, float]) -> dict[str, float]:
-    """The chances nearest to those wanted that can be simulated, by name.
+    """Round chances to the nearest ones that can be simulated.
 
     Raises
     ------
     UserError
-        If one is not 0 but nearest to it.
+        If a chance is not 0 but would be rounded to it, or is not below 1.
     """
     result = {}
     for name, chance in wanted.items():

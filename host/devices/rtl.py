@@ -71,9 +71,9 @@ class RtlDevice:
     waves
         Where to leave a waveform (VCD).
     on_trace
-        Called with what the workers did when, when the device is closed.
+        Called with the trace of the workers when the device is closed.
     chances
-        Of faults, as `inject_faults` takes them.
+        Chances of faults, as for `inject_faults`.
 
     Raises
     ------
@@ -130,12 +130,12 @@ class RtlDevice:
         return Membership(self.aggregator)
 
     def inject_faults(self, *, spared: Iterable[int] = (), **chances: float) -> None:
-        """Disturb memories, cables and workers from now on, with the chances that are given and nothing else.
+        """Set the chances of faults of memories, links and workers from now on; those not given are 0.
 
         Parameters
         ----------
         spared
-            Workers that are not disturbed, nor their memories and cables.
+            Workers without faults, memories and links included.
         chances
             0 to below 1, of ``memory_stall``, ``link_stall`` and ``worker_pause`` in each memory channel, cable or
             worker and cycle, and of what ``link_loss`` and the like do to frames (see `p4sgd.sim.cluster.link`):
@@ -149,7 +149,7 @@ class RtlDevice:
         self._simulator.request("set", spared=sum(1 << worker for worker in spared), **fault_inputs(chances))
 
     def cut(self, *, up: Iterable[int] = (), down: Iterable[int] = ()) -> None:
-        """Cut the links from these workers, and those to these, from now on; and mend all others."""
+        """Cut the links from workers ``up`` and to workers ``down`` from now on, and restore all others."""
         self._simulator.request(
             "set", up_cut=sum(1 << index for index in up), down_cut=sum(1 << index for index in down)
         )
@@ -229,10 +229,10 @@ class RtlDevice:
         self._simulator.request("write", index=worker, offset=offset, word=word)
 
     def before_join(self, worker: int, first_round: int) -> None:
-        """Do what a switch's controller does before a job."""
+        """Register a worker with the aggregator, as a switch's controller does."""
         self._job_workers.join(self._workers[worker], worker, worker, first_round)
 
     def before_start(self, worker: int) -> None:
-        """Load what the host wrote to a worker's memory."""
+        """Load the memory that the host wrote, and note that the worker runs."""
         self._workers[worker].hand_over()
         self._job_workers.start(worker)

@@ -1,4 +1,4 @@
-"""Ways for the frames of the protocol into a real network and out of it: Ethernet and UDP, on Linux."""
+"""Network links, which send and receive frames of the protocol over Ethernet or UDP, on Linux."""
 
 from p4sgd.host.links.link import Link
 from p4sgd.host.links.opening import open_link

@@ -1,9 +1,4 @@
-"""Frames on an Ethernet interface.
-
-A filter in the kernel that knows frames of a VLAN.
-
-Frames on an Ethernet interface.
-"""
+"""Links over an Ethernet interface."""
 
 import ctypes
 import fcntl
@@ -30,15 +25,15 @@ _OUTGOING = 4
 
 
 def attach_untagged_filter(receiver: socket.socket, ethertype: int) -> None:
-    """Have a packet socket receive frames of an EtherType only that came in without a VLAN tag.
+    """Have a packet socket receive only frames of an EtherType that arrived without a VLAN tag.
 
-    Linux takes the tag out of a frame before anybody sees it, and only says that there was one. The frame that is left
-    is not told from one that had none.
+    Linux strips the tag before a program sees the frame, and reports separately that there was one. What is left looks
+    like an untagged frame.
 
     Raises
     ------
     OSError
-        If the kernel takes no filter.
+        If the kernel refuses the filter.
     """
     program = (
         (_LOAD, 0, 0, _PROTOCOL),
@@ -63,15 +58,15 @@ _ETH_P_ALL = 3
 """From linux/sockios.h, linux/socket.h, linux/if_packet.h and linux/if_ether.h; :mod:`socket` does not have them."""
 
 _ROOM = 2048
-"""Bytes that a frame is read into. Of a longer one the end is lost, which leaves it as wrong as it was."""
+"""Size of the buffer for a frame. A longer frame is cut, but is still too long to be a packet."""
 
 
 class EthernetLink:
-    """Frames of our EtherType on a network interface, whatever address they are for.
+    """Frames of the protocol's EtherType on a network interface, to any address.
 
-    The protocol checks addresses itself, so the interface is promiscuous as long as the link is open. Own frames do not
-    come back; frames of a VLAN are not seen, as they are of another EtherType. While the interface is down frames are
-    lost; when it is up again, or another of its name is there, the link works again.
+    The protocol checks addresses itself, so the interface is promiscuous while the link is open. Frames sent on it are
+    not received, nor are frames of a VLAN. While the interface is down, frames are lost. When it is up again, or
+    another one has its name, the link works again.
 
     Parameters
     ----------
@@ -88,7 +83,7 @@ class EthernetLink:
         self.lost = 0
         self._interface = interface
         self._is_bound = False
-        # Protocol 0 receives nothing, so that no frame of another interface is there before the socket is bound.
+        # Protocol 0 receives nothing, so no frame of another interface is queued before the socket is bound.
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
         try:
             enlarge_receive_buffer(self._socket)
@@ -99,7 +94,7 @@ class EthernetLink:
             raise
 
     def _bind(self) -> None:
-        # Not for our EtherType: where Linux looks for who wants that, it has forgotten the tags.
+        # Not the EtherType: Linux delivers to sockets of one protocol after it has dropped the information on tags.
         self._socket.bind((self._interface, _ETH_P_ALL))
         request = struct.pack("16si", self._interface.encode(), 0)
         _, index = struct.unpack("16si", fcntl.ioctl(self._socket, _SIOCGIFINDEX, request))
@@ -108,22 +103,22 @@ class EthernetLink:
         self._is_bound = True
 
     def _revive(self) -> None:
-        """Bind again after an error: the interface may have gone for good, and another have taken its name."""
+        """Bind again after an error: the interface may have been replaced by another one of its name."""
         try:
             self._bind()
         except OSError:
             self._is_bound = False
 
     def fileno(self) -> int:
-        """The socket's descriptor."""
+        """File descriptor of the socket."""
         return self._socket.fileno()
 
     def reaches(self, address: int) -> bool:
-        """Any address may be one of Ethernet."""
+        """Always true: Ethernet can send to any address."""
         return True
 
     def send(self, frame: bytes) -> None:
-        """Send a frame; it is lost if it cannot be sent at once."""
+        """Send a frame, which is lost if it cannot be sent at once."""
         if not self._is_bound:
             self._revive()
         try:
@@ -135,7 +130,7 @@ class EthernetLink:
             self._is_bound = False
 
     def receive(self) -> bytes | None:
-        """The next frame, None if none waits."""
+        """The next frame; None if none waits."""
         if not self._is_bound:
             self._revive()
         try:
@@ -147,5 +142,5 @@ class EthernetLink:
             return None
 
     def close(self) -> None:
-        """Close the socket, which ends the promiscuous mode that it asked for."""
+        """Close the socket, which ends promiscuous mode."""
         self._socket.close()

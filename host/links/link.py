@@ -1,9 +1,4 @@
-"""What every link offers.
-
-What every link offers.
-
-Room for frames that come faster than they are read.
-"""
+"""The interface of network links."""
 
 import contextlib
 import socket
@@ -13,36 +8,36 @@ __all__ = ["Link", "enlarge_receive_buffer"]
 
 
 class Link(Protocol):
-    """A way to send and receive the frames of the protocol: 64 bytes, as `p4sgd.hw.spec.packet` has them.
+    """Sends and receives frames of the protocol: 64 bytes, as in `p4sgd.hw.spec.packet`.
 
-    No call blocks, and none fails because the network does: what cannot be sent is lost, which the protocol stands.
+    Calls neither block nor raise errors of the network. Frames that cannot be sent are lost, as the protocol allows.
 
     Attributes
     ----------
     lost : int
-        Frames that `send` could not hand to the network.
+        Frames that `send` could not send.
     """
 
     lost: int
 
     def fileno(self) -> int:
-        """A descriptor that is readable when a frame waits, for :mod:`selectors`."""
+        """File descriptor for :mod:`selectors`, readable when a frame waits."""
         ...
 
     def reaches(self, address: int) -> bool:
-        """Whether frames can be sent to an address of 48 bits at all; others are lost."""
+        """Whether the link can send frames to an address of 48 bits; other frames are lost."""
         ...
 
     def send(self, frame: bytes) -> None:
-        """Send a frame of 64 bytes; if the transmit queue is full or the link down, it is lost."""
+        """Send a frame of 64 bytes. It is lost if the transmit queue is full or the link is down."""
         ...
 
     def receive(self) -> bytes | None:
-        """The next frame, of whatever length; None if none waits."""
+        """The next frame, of any length; None if none waits."""
         ...
 
     def close(self) -> None:
-        """Give the link back. It is not used any more."""
+        """Close the link."""
         ...
 
 
@@ -54,7 +49,7 @@ _BYTES = 4 << 20
 
 
 def enlarge_receive_buffer(receiver: socket.socket) -> None:
-    """Give a socket a large receive buffer: where we may not go beyond the system's limit, as large as that."""
+    """Enlarge a socket's receive buffer, to the system's limit where only root may exceed that."""
     receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BYTES)
     with contextlib.suppress(PermissionError):
         receiver.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BYTES)

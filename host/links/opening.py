@@ -1,4 +1,4 @@
-"""Links by the name that the user gives."""
+"""Opening a link by the name that the user gives."""
 
 import errno
 from ipaddress import AddressValueError, IPv4Address
@@ -27,14 +27,14 @@ def open_link(text: str) -> Link:
     Raises
     ------
     UserError
-        If the text means nothing, or the link cannot be opened; the message says what to do.
+        If the text does not name a link, or it cannot be opened; the message says what to do.
     """
     kind, _, rest = text.partition(":")
     if kind == "udp":
         return _open_udp(text, rest)
     name = rest if kind == "ethernet" else text
     if not name or ":" in name or not name.isprintable():
-        raise UserError(f"{text!r} is no link: give eth0, ethernet:eth0 or udp:10.0.0.1, with names of your own")
+        raise UserError(f"{text!r} is not a link: give one such as eth0, ethernet:eth0 or udp:10.0.0.1")
     if len(name.encode()) > _MOST_NAME_BYTES:
         raise UserError(
             f"{text}: a network interface's name has at most {_MOST_NAME_BYTES} bytes: ip link shows those there are"
@@ -57,10 +57,10 @@ def _open_udp(text: str, rest: str) -> UdpLink:
     for option in options:
         key, equals, value = option.partition("=")
         if key != "group" or not equals or group is not None:
-            raise UserError(f"{text}: {option!r} is no option of a UDP link: there is group=239.1.2.3, once")
+            raise UserError(f"{text}: {option!r} is not an option of a UDP link: give group=239.1.2.3, once")
         group = _address(text, value)
         if not group.is_multicast:
-            raise UserError(f"{text}: {value} is no multicast address: those are 224.0.0.0 to 239.255.255.255")
+            raise UserError(f"{text}: {value} is not a multicast address: those are 224.0.0.0 to 239.255.255.255")
     address = _address(text, local)
     if address.is_multicast or address.is_unspecified or address == IPv4Address("255.255.255.255"):
         raise UserError(f"{text}: {local} is not the address of a single host")
@@ -68,9 +68,9 @@ def _open_udp(text: str, rest: str) -> UdpLink:
         return UdpLink(address, group)
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL:
-            raise UserError(f"{text}: {local} is no address of this machine, ip address shows those") from None
+            raise UserError(f"{text}: {local} is not an address of this machine: ip address shows those") from None
         if error.errno == errno.EADDRINUSE:
-            raise UserError(f"{text}: port {PORT} of {local} is taken by another program") from None
+            raise UserError(f"{text}: another program uses port {PORT} of {local}") from None
         raise UserError(f"{text}: cannot open it: {error.strerror or error}") from None
 
 
@@ -78,4 +78,4 @@ def _address(text: str, value: str) -> IPv4Address:
     try:
         return IPv4Address(value)
     except AddressValueError:
-        raise UserError(f"{text}: {value!r} is no IPv4 address, such as 10.0.0.1") from None
+        raise UserError(f"{text}: {value!r} is not an IPv4 address such as 10.0.0.1") from None

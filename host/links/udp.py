@@ -1,9 +1,4 @@
-"""Frames in UDP datagrams, for networks with routers and for machines without the right to raw sockets.
-
-Which network interface an address of this machine is of.
-
-Frames in UDP datagrams, for networks with routers and for machines without the right to raw sockets.
-"""
+"""Links over UDP, for routed networks and for programs without the right to raw sockets."""
 
 import contextlib
 import errno
@@ -36,21 +31,21 @@ _ROOM = 8192
 
 
 class LocalAddresses:
-    """Linux's table of local addresses, of the network namespace that this is made in."""
+    """Linux's table of local addresses, in the network namespace in which the object is made."""
 
     def __init__(self) -> None:
         self._kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
 
     def interface_of(self, address: IPv4Address) -> int:
-        """The index of the interface that an address is of.
+        """Index of the interface that has an address.
 
         Raises
         ------
         OSError
-            If it is of none.
+            If none has it.
         """
         wanted = _ATTRIBUTE.pack(_ATTRIBUTE.size + 4, _RTA_DST) + address.packed
-        # The entry of the table itself: the route to an own address would always lead to the loopback interface.
+        # The entry of the table itself: a route to a local address always leads to the loopback interface.
         question = _ROUTE.pack(socket.AF_INET, 32, 0, 0, 0, 0, 0, 0, _RTM_F_FIB_MATCH) + wanted
         self._kernel.send(_HEADER.pack(_HEADER.size + len(question), _RTM_GETROUTE, _NLM_F_REQUEST, 0, 0) + question)
         answer = self._kernel.recv(_ROOM)
@@ -69,7 +64,7 @@ class LocalAddresses:
         raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
 
     def close(self) -> None:
-        """Ask no more."""
+        """Close the socket to the kernel."""
         self._kernel.close()
 
 
@@ -82,32 +77,31 @@ _IP_PMTUDISC_DO = 2
 _PAYLOAD_BYTES = FRAME_BYTES - HEADER_BYTES
 _ETHERTYPE = packet.ETHERTYPE.to_bytes(2, "big")
 _FOREIGN = bytes(packet.FRAME_BYTES)
-"""What stands for a datagram that is no packet: a frame of EtherType 0, as in hardware."""
+"""Stands for a datagram that is not a packet: a frame of EtherType 0, as in hardware."""
 
 _PACKET_INFO = struct.Struct("=I4s4s")
-"""struct in_pktinfo of ip(7): the index of the interface that a datagram came by, and addresses."""
+"""struct in_pktinfo of ip(7): index of the interface through which a datagram arrived, and addresses."""
 
 _TTL = 64
 
 
 class UdpLink:
-    """Frames as datagrams of :mod:`p4sgd.hw.spec.udp`, in and out as core frames of 64 bytes.
+    """Datagrams of :mod:`p4sgd.hw.spec.udp`, given and returned as core frames of 64 bytes.
 
-    Addresses of a frame are numbers that stand for IPv4 addresses. A frame is sent from the local address, whatever its
-    own source is, and to where its destination says; one whose destination stands for no IPv4 address is lost.
+    The addresses in a frame stand for IPv4 addresses. A frame is sent from the local address, whatever its source is.
+    It is lost if its destination stands for no IPv4 address.
 
     Parameters
     ----------
     local
-        Own address, of one of the machine's interfaces. What is for it is received, and what comes for everybody by
-        that interface.
+        Address of one of this machine's interfaces. Datagrams to it are received, and broadcasts on that interface.
     group
-        A multicast address that is received too, by the same interface.
+        Multicast address that is received too, on the same interface.
 
     Raises
     ------
     OSError
-        If the address is not this machine's, or its port is taken.
+        If this machine does not have the address, or its port is in use.
     """
 
     def __init__(self, local: IPv4Address, group: IPv4Address | None = None) -> None:
@@ -119,7 +113,7 @@ class UdpLink:
         self._receivers: list[tuple[socket.socket, bytes]] = []
         try:
             self._local = self._open(local, address_of(local))
-            # Without a checksum, and never in fragments: what the hardware asks for.
+            # Without a checksum and never in fragments, as the hardware requires.
             self._local.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 1)
             self._local.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
             self._local.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
@@ -134,7 +128,7 @@ class UdpLink:
             raise
 
     def _open(self, address: IPv4Address, number: int, *, shared: bool = False) -> socket.socket:
-        """A socket for what is sent to an address; a shared one leaves it to others, and says what came by where."""
+        """A socket for an address. A shared one lets others use it too, and tells on which interface data arrive."""
         opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._receivers.append((opened, number.to_bytes(6, "big")))
         if shared:
@@ -146,11 +140,11 @@ class UdpLink:
         return opened
 
     def fileno(self) -> int:
-        """A descriptor that is readable when any of the sockets is."""
+        """File descriptor that is readable when any of the sockets is."""
         return self._epoll.fileno()
 
     def reaches(self, address: int) -> bool:
-        """Whether an address stands for one of IPv4."""
+        """Whether an address stands for an IPv4 address."""
         try:
             ipv4_of(address)
         except ValueError:
@@ -158,7 +152,7 @@ class UdpLink:
         return True
 
     def send(self, frame: bytes) -> None:
-        """Send a frame; it is lost if it cannot be sent at once."""
+        """Send a frame, which is lost if it cannot be sent at once."""
         try:
             to = ipv4_of(int.from_bytes(frame[:6], "big"))
             self._local.sendto(frame[ETHERNET_BYTES:], (str(to), PORT))
@@ -166,7 +160,7 @@ class UdpLink:
             self.lost += 1
 
     def receive(self) -> bytes | None:
-        """The next frame, None if none waits. What is for everybody and came by another interface counts as none."""
+        """The next frame; None if none waits, or if it is a broadcast on another interface."""
         for receiver, destination in self._receivers:
             with contextlib.suppress(OSError):
                 payload, told, _, (sender, _) = receiver.recvmsg(
@@ -181,9 +175,9 @@ class UdpLink:
         return None
 
     def _is_own_interface(self, told: bytes) -> bool:
-        """Whether a datagram came by the interface of the local address; every socket for all hears all interfaces."""
+        """Whether a datagram arrived on the interface of the local address; sockets for broadcasts receive from all."""
         index, *_ = _PACKET_INFO.unpack(told)
-        if index != self._interface:  # or the address is another one's by now
+        if index != self._interface:  # or another interface has the address now
             self._interface = self._addresses.interface_of(self._address)
         return bool(index == self._interface)
 

@@ -1,1 +1,1 @@
-"""Control sockets of P4SGD's programs: addresses, messages, clients and servers."""
+"""Control sockets of P4SGD's processes: addresses, client and server."""

@@ -1,9 +1,4 @@
-"""Addresses of control sockets, ``unix:PATH`` or ``tcp:HOST:PORT``, and listening there.
-
-Addresses of control sockets: ``unix:PATH`` or ``tcp:HOST:PORT``.
-
-Listening where a control address says.
-"""
+"""Addresses of control sockets, ``unix:PATH`` or ``tcp:HOST:PORT``, and listening there."""
 
 import contextlib
 import errno
@@ -27,7 +22,7 @@ _RETRY_S = 0.01
 
 @dataclass(frozen=True)
 class ControlAddress:
-    """Where a control socket is: a path, or a host and a port."""
+    """Address of a control socket: a path, or a host and a port."""
 
     path: Path | None = None
     host: str = ""
@@ -50,7 +45,7 @@ class ControlAddress:
         host, port = _host_and_port(rest)
         if kind == "tcp" and host:
             return cls(host=host, port=port)
-        raise UserError(f"{text!r} is no control address: give unix:PATH or tcp:HOST:PORT")
+        raise UserError(f"{text!r} is not a control address: give unix:PATH or tcp:HOST:PORT")
 
     @classmethod
     def parse_tcp(cls, text: str, option: str) -> "ControlAddress":
@@ -59,11 +54,11 @@ class ControlAddress:
         Raises
         ------
         UserError
-            If it is none; the message names the option.
+            If the text is something else; the message names the option.
         """
         host, port = _host_and_port(text)
         if not host:
-            raise UserError(f"{option}: {text!r} is no HOST:PORT")
+            raise UserError(f"{option}: {text!r} is not HOST:PORT")
         return cls(host=host, port=port)
 
     def __str__(self) -> str:
@@ -81,7 +76,7 @@ class ControlAddress:
         Raises
         ------
         OSError
-            If there is none, or it does not answer in time.
+            If there is no server, or it does not answer in time.
         """
         if self.path is None:
             return socket.create_connection((self.host, self.port), timeout_s)
@@ -93,7 +88,7 @@ class ControlAddress:
                 try:
                     connection.connect(str(self.path))
                     return connection
-                except BlockingIOError:  # at once and not after the time-out, if many are waiting already
+                except BlockingIOError:  # the queue is full; on a Unix socket this error comes without a wait
                     if time.monotonic() > end:
                         raise TimeoutError("timed out") from None
                     time.sleep(_RETRY_S)
@@ -103,7 +98,7 @@ class ControlAddress:
 
 
 def _host_and_port(text: str) -> tuple[str, int]:
-    """Both parts of ``HOST:PORT``; an empty host if it is none."""
+    """Both parts of ``HOST:PORT``; an empty host if the text is something else."""
     host, _, port = text.rpartition(":")
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16 and _may_be_host(host)):
@@ -112,7 +107,7 @@ def _host_and_port(text: str) -> tuple[str, int]:
 
 
 def _may_be_host(host: str) -> bool:
-    """Whether a host can be looked for at all; else :mod:`socket` fails with errors that are none of the network."""
+    """Whether a host's name can be looked up; for others :mod:`socket` raises errors that are not OSError."""
     try:
         return b"\0" not in host.encode("idna")
     except UnicodeError:
@@ -128,14 +123,14 @@ class ControlListener:
     Parameters
     ----------
     address
-        Where to listen. A Unix socket that is there but served by nobody is replaced.
+        Where to listen. The file of a Unix socket on which no process listens is replaced.
     owner
-        User and group that a Unix socket is to belong to; ourselves if None.
+        User and group that own a Unix socket; None for this process's.
 
     Attributes
     ----------
     socket : socket.socket
-        It blocks unless it is told otherwise.
+        The listening socket.
 
     Raises
     ------
@@ -151,7 +146,7 @@ class ControlListener:
             self._file = status.st_dev, status.st_ino
 
     def close(self) -> None:
-        """Listen no longer, and remove the socket's file if it is still ours and this program still may."""
+        """Stop listening. Remove the socket's file, unless it was replaced or this process may not remove it."""
         if self._path is not None:
             with contextlib.suppress(OSError):
                 status = self._path.lstat()
@@ -161,7 +156,7 @@ class ControlListener:
 
 
 def check_address(address: ControlAddress) -> None:
-    """Refuse an address, before long work, at which a `ControlListener` would be refused.
+    """Refuse an address that `ControlListener` would refuse, before long work.
 
     Raises
     ------
@@ -183,7 +178,7 @@ def _open(address: ControlAddress, owner: tuple[int, int] | None) -> socket.sock
             listener.bind((address.host, address.port))
         else:
             _make_room(address, address.path)
-            os.fchmod(listener.fileno(), stat.S_IRUSR | stat.S_IWUSR)  # which the file begins with
+            os.fchmod(listener.fileno(), stat.S_IRUSR | stat.S_IWUSR)  # the file is created with this mode
             listener.bind(str(address.path))
             if owner is not None:
                 _give(address, address.path, owner)
@@ -200,19 +195,19 @@ def _open(address: ControlAddress, owner: tuple[int, int] | None) -> socket.sock
 
 
 def _give(address: ControlAddress, path: Path, owner: tuple[int, int]) -> None:
-    """Change the owner of the socket's file, and of no other that somebody has put in its place meanwhile."""
+    """Change the owner of the socket's file, but not of a file by which somebody has replaced it."""
     file = os.open(path, os.O_PATH | os.O_NOFOLLOW)
     try:
         status = os.fstat(file)
         if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid():
-            raise UserError(f"{address}: its file was replaced meanwhile: choose a folder that nobody else writes")
+            raise UserError(f"{address}: its file was replaced meanwhile: choose a folder that only you may write")
         os.chown(f"/proc/self/fd/{file}", *owner)  # fchown takes no descriptor of O_PATH
     finally:
         os.close(file)
 
 
 def _make_room(address: ControlAddress, path: Path) -> None:
-    """Remove a socket that a program has left which did not end well."""
+    """Remove the file of a socket whose process was killed."""
     if not path.parent.is_dir():
         raise UserError(f"{address}: there is no folder {path.parent}: make it first")
     try:

@@ -1,1 +1,1 @@
-"""Programs that serve: a software aggregator, and workers as processes."""
+"""Worker processes and software aggregators: the servers behind ``p4sgd worker`` and ``p4sgd switch serve``."""

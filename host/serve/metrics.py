@@ -1,9 +1,4 @@
-"""Counters for Prometheus, and giving root's rights up for good.
-
-Counters for Prometheus.
-
-Giving root's rights up for good.
-"""
+"""What a software aggregator needs besides its protocol: a Prometheus exporter, and giving up root's rights."""
 
 import os
 import pwd
@@ -24,18 +19,18 @@ _PREFIX = "p4sgd_aggregator_"
 
 
 class MetricsServer:
-    """Answers ``GET /metrics``, in a thread of its own, which only reads.
+    """Answers ``GET /metrics`` in a thread of its own, which only reads.
 
     Parameters
     ----------
     host, port
         Where to listen.
     counters
-        Gives all counters.
+        Returns all counters.
     jobs
         Jobs that are served, by place.
     places
-        How many there are.
+        Number of places.
 
     Raises
     ------
@@ -54,7 +49,7 @@ class MetricsServer:
             raise UserError(f"--metrics {host}:{port}: cannot listen there: {error.strerror or error}") from None
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -83,7 +78,7 @@ class _Collector:
         for place, job in sorted(served.items()):
             info.add_metric([str(place)], {"job": str(job.number)})
         yield info
-        # By place, as they are counted: under its number a job would begin with what those before it have left.
+        # By place, as they are counted: by number, a job would begin with the counts of those before it in its place.
         packets = CounterMetricFamily(
             _PREFIX + "job_packets",
             "packets with the number of the job in a place, accepted or dropped, of all jobs there so far",
@@ -96,12 +91,12 @@ class _Collector:
 
 
 def find_user(name: str) -> pwd.struct_passwd:
-    """The user to become.
+    """Look up the user to become.
 
     Raises
     ------
     UserError
-        If there is none of this name, it is root, or we are not root and so cannot become anybody.
+        If there is no such user, it is root, or this process is not root and so cannot become another user.
     """
     try:
         user = pwd.getpwnam(name)
@@ -115,14 +110,14 @@ def find_user(name: str) -> pwd.struct_passwd:
 
 
 def drop_privileges(user: pwd.struct_passwd) -> None:
-    """Become a user, with no groups but its own. Sockets that are open stay open.
+    """Become a user, with no groups but its own. Open sockets stay open.
 
-    Groups go first, and the user last: without root's rights nothing else could be given up.
+    Groups are changed first, as that needs root's rights.
 
     Raises
     ------
     P4sgdError
-        If that fails, or if root's rights could be had back.
+        If that fails, or if root's rights could be regained.
     """
     try:
         os.setgroups([])
@@ -132,7 +127,7 @@ def drop_privileges(user: pwd.struct_passwd) -> None:
         raise P4sgdError(f"cannot become {user.pw_name}: {error.strerror}") from error
     is_left = os.getresuid() != (user.pw_uid,) * 3 or os.getresgid() != (user.pw_gid,) * 3 or os.getgroups()
     if is_left or _can_be_root():
-        raise P4sgdError(f"root's rights could be had back after becoming {user.pw_name}")
+        raise P4sgdError(f"root's rights could be regained after becoming {user.pw_name}")
 
 
 def _can_be_root() -> bool:

@@ -1,4 +1,4 @@
-"""A worker that is its generated Verilog under Verilator, with a network of real frames."""
+"""A worker simulated from its generated Verilog, which exchanges frames with a real network."""
 
 from collections.abc import Callable
 
@@ -15,13 +15,13 @@ __all__ = ["SimulatedWorker"]
 
 
 _RUN_CYCLES = 1000
-"""Cycles that pass at a time during a run, unless the worker sends before: frames that come wait for so long."""
+"""Cycles simulated at a time during a run, unless the worker sends a frame before; received frames wait for so long."""
 
 _IDLE_CYCLES = 100
-"""Cycles that pass after a request or a frame that comes without a run, so that a probe leaves and an echo is seen."""
+"""Cycles simulated after a request or a frame without a run, so that a probe is sent and an echo received."""
 
 _SLOWNESS = 2500
-"""Cycles of a board in the time that one of the simulation takes: there are some 10^5 a second."""
+"""Cycles of a board in the time of one simulated cycle: there are some 10^5 of those a second."""
 
 
 class SimulatedWorker:
@@ -35,7 +35,7 @@ class SimulatedWorker:
     config
         Size of the worker.
     send
-        Sends a frame of 64 bytes. It may lose it.
+        Sends a frame of 64 bytes, which may get lost.
 
     Raises
     ------
@@ -63,7 +63,7 @@ class SimulatedWorker:
 
     @property
     def idle(self) -> bool:
-        """Whether no run is wanted or under way."""
+        """Whether no run is requested or under way."""
         return not self._busy
 
     @property
@@ -73,7 +73,7 @@ class SimulatedWorker:
 
     @property
     def memory_bytes(self) -> int:
-        """None that a limit is for: every bank has its size."""
+        """Always 0: banks have a fixed size, so no limit applies."""
         return 0
 
     def work(self) -> None:
@@ -99,7 +99,7 @@ class SimulatedWorker:
         return word
 
     def write_register(self, offset: int, word: int) -> None:
-        """Write a word over AXI4-Lite; a start first hands the memory over."""
+        """Write a word over AXI4-Lite; before a start the memory is loaded."""
         intercept_write(offset, word, on_join=lambda first_round: None, on_start=self._before_start)
         if offset == registers.RESEND_CYCLES.offset:
             word = -(-word // _SLOWNESS)
@@ -129,7 +129,7 @@ class SimulatedWorker:
         self._banks.write(bank, address, data)
 
     def forget_memory(self, bank: int, address: int, size: int) -> None:
-        """Refuse what cannot be written, before it comes.
+        """Refuse data that cannot be written, before it is received.
 
         Raises
         ------

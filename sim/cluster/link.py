@@ -1,11 +1,4 @@
-"""Cables between two ends, which may lose, repeat, reorder and hold frames; and other random faults.
-
-Pseudo-random numbers inside the simulated cluster.
-
-A cable between two ends, which may lose, repeat, reorder and hold frames.
-
-Pauses of a worker, at random.
-"""
+"""Random faults of a simulated cluster: links that lose, repeat, reorder and delay frames, and pauses of workers."""
 
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
@@ -60,17 +53,17 @@ class Noise(wiring.Component):
 _DEPTH = 256
 
 _WEATHER = 4000
-"""Number of the first link's generator for bursts; those before are taken by links and memories."""
+"""Number of the first link's generator for bursts; links and memories have those below."""
 
 
 class Link(wiring.Component):
-    """Delivers frames ``delay`` cycles or more after they were sent; loses, repeats and reorders some on purpose::
+    """A cable that delivers frames after ``delay`` cycles or more, and loses, repeats and reorders some at random::
 
         i ─┬─▶ in `delay` cycles ───────────▶┬─▶ o
            └─▶ 4 to 1024 cycles later ──────▶┘
 
-    Most frames go straight on, in order. One that is to be overtaken takes the detour; one that is to come twice goes
-    both ways. Like a cable it is always ready: a frame that finds its buffer full is lost.
+    Most frames take the upper path, in order. A frame that is reordered takes the lower one, and a frame that is
+    duplicated takes both. Like a cable, a link is always ready: a frame that finds its buffer full is lost.
 
     Parameters
     ----------
@@ -85,14 +78,14 @@ class Link(wiring.Component):
     o : Out(stream of FrameBeat)
     seed : In(32)
     loss, duplication, reordering : In(16)
-        Chance that a frame is lost, comes twice, or takes the detour, in 1/65536. One that is lost does neither.
+        Chances that a frame is lost, duplicated or reordered, in 1/65536; a lost one is neither of the others.
     burst_begin, burst_end, burst_loss : In(16)
-        Chance that a burst begins, or ends, before a frame; within one frames are lost with the last chance instead of
-        ``loss`` (Gilbert-Elliott).
+        Chances that a burst begins or ends before a frame, and that a frame within a burst is lost; that one replaces
+        ``loss`` (Gilbert-Elliott model).
     stall : In(8)
         Chance that a frame waits another cycle before it is delivered, in 1/256.
     hold : In(1)
-        Deliver nothing, but what was being delivered.
+        Deliver nothing more; a frame that is being delivered stays.
     """
 
     def __init__(self, delay: int, instance: int) -> None:
@@ -157,7 +150,7 @@ class Link(wiring.Component):
         return m
 
     def _path(self, m: Module, name: str, enter: Value, due: Value, now: Signal) -> tuple[SyncFIFOBuffered, Value]:
-        """A way for frames, first in, first out: the queue, and whether its next frame is due."""
+        """A path, first in, first out: the queue of its frames, and whether the next one is due."""
         entry = data.StructLayout({"beat": FrameBeat, "due": 16})
         m.submodules[name] = queue = SyncFIFOBuffered(width=entry.size, depth=_DEPTH)
         sent = data.View(entry, queue.w_data)
@@ -167,11 +160,11 @@ class Link(wiring.Component):
 
 
 PAUSE_BITS = 12
-"""A pause lasts 1 to 2^12 cycles: any number of them is as likely as any other."""
+"""A pause lasts 1 to 2^12 cycles, with equal probability."""
 
 
 class Pause(wiring.Component):
-    """Says when a worker is paused.
+    """Random pauses of a worker.
 
     Parameters
     ----------

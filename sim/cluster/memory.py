@@ -1,9 +1,4 @@
-"""Simulated memory banks behind AXI4.
-
-A simulated memory bank behind AXI4.
-
-The memory banks of a simulated worker.
-"""
+"""Simulated memory banks behind AXI4."""
 
 from typing import Any
 
@@ -23,7 +18,7 @@ __all__ = ["SimMemory", "attach_memories"]
 
 
 _REQUESTS = 64
-"""Requests of a kind that may wait: more than the default latency, so that single beats too come at full rate."""
+"""Most requests of a kind that wait: more than the default latency, so that bursts of one beat have full rate too."""
 
 _BEATS = 16
 
@@ -32,12 +27,12 @@ _DECODE_ERROR = 0b11
 
 
 class SimMemory(wiring.Component):
-    """An AXI4 slave that answers in order, ``latency`` cycles or more after a request, a beat a cycle at best.
+    """An AXI4 slave that answers in order, ``latency`` cycles or more after a request, with at most a beat per cycle.
 
-    With ``stall`` every channel pauses at random, apart from the others. Requests beyond the memory are answered with
-    DECERR; those that break a rule of AXI4 or that no master here should make, with SLVERR, so that a run that makes
-    one is void: bursts across a 4 KiB boundary, bursts that are not INCR, beats narrower than the bus, ``last`` on the
-    wrong beat of a write. Contents come from and go to files, see ``sim_storage.sv``.
+    With ``stall`` every channel pauses at random, independently of the others. Requests beyond the memory are answered
+    with DECERR. Requests that break a rule of AXI4, or that no master of this project makes, are answered with SLVERR,
+    which makes a run void: bursts across a 4 KiB boundary, bursts other than INCR, beats narrower than the bus, and
+    ``last`` on the wrong beat of a write. Contents are loaded from files and saved to them, see ``sim_storage.sv``.
 
     Parameters
     ----------
@@ -112,7 +107,7 @@ class SimMemory(wiring.Component):
         return m
 
     def _requests(self, m: Module, name: str, channel: Any, goes: Any) -> tuple[SyncFIFOBuffered, data.View, Signal]:
-        """A queue of requests, each with the time from which it may be answered."""
+        """A queue of requests, each with the time from which it may be answered: queue, first request, whether due."""
         layout = data.StructLayout({"addr": 64, "len": 8, "bad": 1, "due": 16})
         size = self._bus.size
         page_bits = BOUNDARY.bit_length() - 1
@@ -217,12 +212,12 @@ def _response(outside: Any, bad: Any) -> Any:
 def attach_memories(
     m: Module, config: WorkerConfig, worker: Any, index: int, *, seed: Value, stall: ValueLike, load: Value, save: Value
 ) -> None:
-    """Give a worker its memories.
+    """Connect memories to a worker.
 
     Parameters
     ----------
     m
-        The design, which has the worker already.
+        The module that contains the worker.
     config
         The worker's size.
     worker
@@ -230,7 +225,7 @@ def attach_memories(
     index
         Its number, for the names of files and random numbers.
     seed, stall
-        As of `SimMemory`.
+        As in `SimMemory`.
     load, save
         A rising edge of a bit loads or saves the bank of that number.
     """

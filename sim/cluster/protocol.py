@@ -1,4 +1,4 @@
-"""What the simulator and its client agree on. Imports neither Amaranth nor cocotb."""
+"""Names, files and limits that the simulator and its client share. Imports neither Amaranth nor cocotb."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ DIRECTIONS = ("up", "down")
 """From a worker to the aggregator, and back."""
 
 LINK_CHANCES = ("loss", "duplication", "reordering", "burst_begin", "burst_end", "burst_loss")
-"""Chances of a link, in 1/65536; the cluster has an input for each in each direction: ``up_loss`` and so on."""
+"""Chances of faults of a link, in 1/65536. The cluster has an input for each and direction, such as ``up_loss``."""
 
 SOCKET = "socket"
 """Where the client listens, in the simulator's working folder."""
@@ -37,8 +37,8 @@ EVENTS_FILE = "events.txt"
 """The events of the workers (see ``sim_trace.sv``), in the simulator's working folder."""
 
 EVENTS_LIMIT = 500_000
-"""Events that are noted, at most; those of a worker in one cycle count as one. Some 60,000 micro-batches, which make a
-trace of 50 MB: viewers in a browser take no more than a few times that."""
+"""Most events that are recorded; those of a worker in one cycle count as one. They are of some 60,000 micro-batches and
+make a trace of 50 MB. Viewers in a browser take no more than a few times that."""
 
 
 def memory_file(worker: int, bank: int) -> str:
@@ -47,12 +47,12 @@ def memory_file(worker: int, bank: int) -> str:
 
 
 def read_saved(directory: Path, worker: int, bank: int) -> list[tuple[int, npt.NDArray[np.uint8]]]:
-    """What a memory bank saved: byte addresses and contents of its written words (see ``sim_storage.sv``).
+    """Read the file that a memory bank has saved: byte addresses and contents of written words (``sim_storage.sv``).
 
     Raises
     ------
     ValueError
-        If the file is not whole: a simulator does not notice that the disk is full.
+        If the file is incomplete: a simulator does not notice that the disk is full.
     """
     path = directory / f"{memory_file(worker, bank)}.txt"
     words = []

@@ -1,4 +1,4 @@
-"""From the events of a simulation to what every micro-batch did when. Imports neither Amaranth nor cocotb."""
+"""Traces of simulations: when each micro-batch was in each stage. Imports neither Amaranth nor cocotb."""
 
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Interval:
     micro_batch, mini_batch
         Numbers, from the first of the simulation on.
     begin, end
-        First cycle of the simulation in which it was there, and the first in which it was not any more.
+        First cycle of the simulation in the stage, and first cycle after it.
     """
 
     micro_batch: int
@@ -30,7 +30,7 @@ class Interval:
 
     @property
     def cycles(self) -> int:
-        """How long it was there."""
+        """Cycles in the stage."""
         return self.end - self.begin
 
 
@@ -43,7 +43,7 @@ class Trace:
     workers
         The intervals of every worker, by stage of `STAGES`, in order.
     whole
-        Whether the simulation had no more events than were noted.
+        Whether all events of the simulation are in it; only the first `EVENTS_LIMIT` are recorded.
     """
 
     workers: list[dict[str, list[Interval]]]
@@ -51,15 +51,15 @@ class Trace:
 
 
 def read_trace(directory: Path, workers: int) -> Trace:
-    """Put together what ``sim_trace.sv`` has noted in the simulator's folder.
+    """Read the events that ``sim_trace.sv`` has written to the simulator's folder.
 
-    A micro-batch that has not left a stage is not in it.
+    The trace of a stage lacks micro-batches that have not left it.
 
     Raises
     ------
     ValueError
-        If the file is not whole: a simulator does not notice that the disk is full, and one that is killed may leave
-        anything.
+        If the file is incomplete: a simulator does not notice that the disk is full, and one that is killed may leave
+        any part of it.
     """
     path = directory / EVENTS_FILE
     cycles: list[list[list[int]]] = [[[] for _ in EVENTS] for _ in range(workers)]

@@ -1,4 +1,4 @@
-"""The emulated device: the registers and memory of every worker, and what a run makes of them.
+"""The emulated device: the registers and memory of every worker, and the arithmetic of runs.
 
 `EmulatedDevice` reads the same memory image and the same registers as the RTL and ends with the same bits. It does not
 emulate time: sums are formed without packets, and the cycle and packet counters read 0. `NetworkedWorker` is one worker

@@ -1,9 +1,4 @@
-"""The emulated cluster.
-
-The emulated cluster.
-
-Getting the compiled kernels ready before somebody waits for them.
-"""
+"""The emulated cluster: workers in one process, which sum up without packets."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,16 +19,16 @@ __all__ = ["EmulatedDevice", "RemoteWorkers", "warm_up"]
 
 @dataclass(frozen=True)
 class RemoteWorkers:
-    """The workers of a job that are not in this process.
+    """The workers of a job in other processes.
 
     Parameters
     ----------
     first
-        Shard of the first worker that is; the others follow.
+        Shard of the first worker in this process; its other workers follow.
     workers
         How many workers the job has.
     add
-        Adds what they have: from the sum of the partials here, int64 (B,), to that of all.
+        Adds their partials: takes the sum of the partials in this process, int64 (B,), and returns the sum of all.
     """
 
     first: int
@@ -50,8 +45,9 @@ class EmulatedDevice:
         Size of every worker.
     workers
         How many, 1 to 32.
-    others
-        Workers of the same job in other processes. They run what these do, and get the same settings.
+    remote
+        Workers of the same job in other processes, which do the same runs with the same settings; None if there are
+        none.
     """
 
     name = "emulator"
@@ -72,15 +68,15 @@ class EmulatedDevice:
         return self._workers
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Do the run that was started; ``timeout_s`` is of no use here and ignored.
+        """Carry out the run that was started; ``timeout_s`` is ignored.
 
-        An exception, Ctrl-C included, leaves every worker with the weights it had before the run.
+        After an exception, Ctrl-C included, every worker has the weights from before the run.
 
         Raises
         ------
         EmulatorError
-            If a worker's registers or memory describe a run that it cannot do, or one that would never end because the
-            workers do not agree.
+            If the registers or the memory of a worker describe a run that it cannot do, or one that would never end
+            because the settings of the workers differ.
         """
         idle = [worker.index for worker in self._workers if not worker.started]
         if len(idle) == len(self._workers):
@@ -109,7 +105,7 @@ class EmulatedDevice:
         self._workers = []
 
     def _agree(self, runs: Sequence[Run]) -> None:
-        """Refuse a run in which packets of one worker would be foreign to another."""
+        """Refuse a run in which packets of one worker would not belong to the job of another."""
         shards = [worker.registers.get(spec.JOB, "shard") for worker in self._workers]
         first, last = self._workers[0].index, self._workers[-1].index
         if shards != list(range(first, last + 1)):  # an aggregator takes shard i from port i only
@@ -127,9 +123,9 @@ class EmulatedDevice:
 
 
 def warm_up(config: WorkerConfig) -> None:
-    """Do a small run with every kernel that workers of a configuration need: the first on a machine takes seconds.
+    """Compile the kernels that workers of a configuration need, by a small run: that takes seconds the first time.
 
-    Other workers would take so long a wait for a lost packet.
+    During a run other workers would take such a wait for a lost packet.
     """
     worker = EmulatedWorker(config, 0)
     client = RegisterClient(worker.read_register, worker.write_register)

@@ -19,7 +19,7 @@ _PROBE_NUMBERS = 1 << spec.PROBE["number"].bits
 
 
 class _Progress:
-    """How far a run is. Of a mini-batch all partials are computed at once; they wait here for free slots."""
+    """Progress of a run. All partials of a mini-batch are computed at once; they wait here for free slots."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -33,7 +33,7 @@ class _Progress:
             self._next()
 
     def take(self, sums: tuple[int, ...]) -> None:
-        """Take the sums of a micro-batch; the last of a mini-batch updates the weights and begins the next."""
+        """Take the sums of a micro-batch. Those of the last one update the weights and begin the next mini-batch."""
         self._sums.append(sums)
         if len(self._sums) == self.run.settings.micro_batches:
             self.run.update(self._mini_batch, np.array(self._sums, np.int64).reshape(-1))
@@ -52,15 +52,15 @@ class _Progress:
 
 
 class NetworkedWorker(EmulatedWorker):
-    """An emulated worker that sends and takes packets as the RTL does; what counts cycles stays 0.
+    """An emulated worker that sends and receives packets as the RTL does. Its counters of cycles stay 0.
 
-    It does nothing by itself: its owner hands it frames (`receive`) and calls `work` after every frame or register
-    write, and when `next_work` says so. A call returns after one mini-batch's arithmetic at most.
+    It does nothing by itself: its owner hands it frames (`receive`) and calls `work` after every frame and register
+    write, and at the time `next_work`. A call does the arithmetic of one mini-batch at most.
 
     Parameters
     ----------
     config
-        Size of the worker. As many AllReduce operations are in flight as it has slots.
+        Size of the worker. It has as many AllReduce operations in flight as slots.
     send
         Sends a frame of 64 bytes. It may lose it.
     clock
@@ -72,7 +72,7 @@ class NetworkedWorker(EmulatedWorker):
         self._send_frame = send
         self._clock = clock
         self._endpoint = Endpoint(config.slots, shard=0, workers=1)
-        self._endpoint.leave()  # a board is of no job at first
+        self._endpoint.leave()  # after power-up a worker is in no job
         self._progress: _Progress | None = None
         self._resend_at: int | None = None
         self._probe = 0, 0  # number and time of the last one
@@ -109,7 +109,7 @@ class NetworkedWorker(EmulatedWorker):
             self._endpoint.echo = None
 
     def work(self) -> None:
-        """Send again what is due, go on with the run, and begin one that was asked for in another."""
+        """Resend what is due, go on with the run, and begin the one that was requested during another."""
         now = self._clock()
         if self._resend_at is not None and now >= self._resend_at:
             self._resend(now)
@@ -119,12 +119,12 @@ class NetworkedWorker(EmulatedWorker):
             try:
                 super()._strobe(spec.CTRL, spec.CTRL["start"], 1)
                 self._start()
-            except EmulatorError:  # nobody is there any more to be told
+            except EmulatorError:  # the write that requested it has returned, so a flag must tell
                 self._end("refused")
 
     @property
     def next_work(self) -> int | None:
-        """Time at which `work` has something to do though nothing came; None if there is none."""
+        """Time at which to call `work` even if nothing is received; None for never."""
         return self._resend_at
 
     @property
@@ -169,7 +169,7 @@ class NetworkedWorker(EmulatedWorker):
                 self._end("memory_error")
 
     def _end(self, flag: str) -> None:
-        """End the run, void for a reason of STATUS."""
+        """End the run, which is void, with a flag of STATUS."""
         self._progress = None
         self.started = False
         self.registers.set(spec.STATUS, flag, 1)
@@ -247,7 +247,7 @@ class NetworkedWorker(EmulatedWorker):
             self._show_counters()
 
     def _configure(self) -> None:
-        """Give the endpoint what the registers say; it is asked for anew when it has to send again."""
+        """Copy the registers to the endpoint; the time of the next resend may change with them."""
         get, endpoint = self.registers.get, self._endpoint
         endpoint.job, endpoint.shard, endpoint.workers = (get(spec.JOB, name) for name in ("job", "shard", "workers"))
         endpoint.local_mac, endpoint.peer_mac = (self._get_pair(pair) for pair in (spec.LOCAL_MAC, spec.PEER_MAC))
@@ -269,7 +269,7 @@ class NetworkedWorker(EmulatedWorker):
         )
 
     def _show_counters(self) -> None:
-        """Show what was counted since the run began."""
+        """Set the counters to what was counted since the run began."""
         for name, count in self._counts().items():
             self._show_pair(spec.COUNTERS[name].registers, count - self._before[name])
 

@@ -1,13 +1,4 @@
-"""One emulated worker: registers, memory, and the arithmetic of a run.
-
-What can go wrong in an emulated run.
-
-Emulated memory.
-
-Emulated registers.
-
-One emulated worker.
-"""
+"""One emulated worker: its registers, its memory, and the arithmetic of a run."""
 
 from collections.abc import Callable
 
@@ -36,11 +27,11 @@ ByteArray = npt.NDArray[np.uint8]
 
 
 class Memory:
-    """One memory bank: the arrays that were written to it, where they were written.
+    """One memory bank: the arrays that were written to it, by address.
 
-    Arrays are kept, not copied, so an image costs no memory beyond itself (a mapped file, often); they must not be
-    changed by others while they are here. What a later array leaves of one is copied, so that no more is kept than can
-    be read. Where nothing was written there is nothing to read.
+    Arrays are kept, not copied, so that an image costs no further memory (often it is a mapped file). They must not be
+    changed from then on. When an array is partly overwritten, the rest of it is copied and the array released.
+    Addresses that were never written cannot be read.
     """
 
     def __init__(self, name: str) -> None:
@@ -48,13 +39,13 @@ class Memory:
         self._pieces: dict[int, ByteArray] = {}
 
     def write(self, address: int, data: ByteArray) -> None:
-        """Put bytes at an address, over what was there."""
+        """Write bytes at an address."""
         data = data.reshape(-1).view(np.uint8)
         self.forget(address, data.size)
         self._pieces[address] = data
 
     def forget(self, address: int, size: int) -> None:
-        """Let go of bytes, as if they had never been written."""
+        """Release bytes, as if they had never been written."""
         end = address + size
         for start, piece in list(self._pieces.items()):
             stop = start + piece.size
@@ -67,11 +58,11 @@ class Memory:
 
     @property
     def size(self) -> int:
-        """Bytes that are kept, every array in whole pages: of small ones it is they that take the room."""
+        """Bytes that are kept; every array counts as whole pages, as many small ones need more than their bytes."""
         return sum(-(-piece.size // _PAGE) * _PAGE for piece in self._pieces.values())
 
     def read(self, address: int, size: int) -> ByteArray:
-        """Bytes from an address on, without a copy if they were written at once.
+        """Bytes from an address on, without a copy if they are part of one array.
 
         Raises
         ------
@@ -92,7 +83,7 @@ class Memory:
 
 
 class Registers:
-    """The register file of a worker: same map, same kinds of access as the RTL's.
+    """The register file of a worker, with the map and the kinds of access of the RTL.
 
     Parameters
     ----------
@@ -120,7 +111,7 @@ class Registers:
         self._word[register.offset] = self._word[register.offset] & ~known.mask | known.encode(value)
 
     def read(self, offset: int) -> int:
-        """A read over the bus: clears read-to-clear fields; unmapped offsets are 0."""
+        """Read over the bus: clears read-to-clear fields; unmapped offsets read 0."""
         register = self._at.get(offset)
         if register is None:
             return 0
@@ -131,7 +122,7 @@ class Registers:
         return word
 
     def write(self, offset: int, word: int) -> None:
-        """A write over the bus; unmapped offsets and read-only fields are left alone."""
+        """Write over the bus; unmapped offsets and read-only fields are ignored."""
         register = self._at.get(offset)
         if register is None:
             return
@@ -150,7 +141,7 @@ class Registers:
 
 
 class Run:
-    """A run of one worker, from its registers and memory."""
+    """A run of one worker, with the settings and data of its registers and memory."""
 
     def __init__(self, worker: "EmulatedWorker") -> None:
         get = worker.registers.get
@@ -174,9 +165,9 @@ class Run:
             for engine in range(config.engines)
             for port in range(config.ports)
         )
-        # Integers in float64, exact because they have 32 bits.
+        # Integers of 32 bits, which float64 represents exactly.
         self._weights = worker.first_weights(settings.chunks)
-        # What forward passes read; with staleness the weights of the mini-batch before.
+        # Weights of forward passes; with staleness they are those before the last update.
         self._read = self._weights.copy() if settings.stale else self._weights
         # Decoded features of the mini-batch under way.
         self._features = np.empty((config.engines, settings.batch, self._weights.shape[1]), np.uint8)
@@ -220,7 +211,7 @@ class Run:
         kernels.regularize(self._weights, settings.shrink, SHRINK.fraction, settings.threshold)
 
     def finish(self) -> None:
-        """Leave weights, flags and control as the worker does at the end of a run."""
+        """Set weights, flags and control registers as at the end of a run."""
         self._worker.finish(self._weights, self.flags)
 
 
@@ -245,7 +236,7 @@ class EmulatedWorker:
         self._slope = np.zeros(config.table_segments, np.int64)
         self._intercept = np.zeros(config.table_segments, np.int64)
         self._segment = 0
-        self._chunks = config.chunks  # that have weights
+        self._chunks = config.chunks  # of which there are weights
         self._weights = np.zeros((config.engines, config.chunks * config.lanes))
 
     @property
@@ -262,7 +253,7 @@ class EmulatedWorker:
         self.registers.write(offset, word)
 
     def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
-        """Put bytes into a bank. The array is kept, not copied: it must not be changed afterwards."""
+        """Write bytes to a bank. The array is kept, not copied: it must not be changed afterwards."""
         self._memory[bank].write(address, data)
 
     def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
@@ -276,7 +267,7 @@ class EmulatedWorker:
         return self._memory[bank].read(address, size).copy()
 
     def forget_memory(self, bank: int, address: int, size: int) -> None:
-        """Let go of bytes of a bank, as if they had never been written."""
+        """Release bytes of a bank, as if they had never been written."""
         self._memory[bank].forget(address, size)
 
     @property
@@ -285,21 +276,21 @@ class EmulatedWorker:
         return sum(memory.size for memory in self._memory)
 
     def memory(self, number: int, address: tuple[Register, Register], size: int) -> npt.NDArray[np.uint8]:
-        """Bytes at the address that a pair of registers holds.
+        """Bytes at the address in a pair of registers.
 
         Raises
         ------
         EmulatorError
-            If the address is no multiple of 4096, or not all bytes were written.
+            If the address is not a multiple of 4096, or not all bytes were written.
         """
         return self._memory[number].read(self._address(address), size)
 
     def table(self) -> LossTable:
-        """The loss table as it is loaded."""
+        """The loss table."""
         return LossTable(self.registers.get(spec.TABLE_SHIFT), self._slope.copy(), self._intercept.copy())
 
     def first_weights(self, chunks: int) -> npt.NDArray[np.float64]:
-        """The weights that a run begins with, as RUN.model_source says: (E, chunks · lanes)."""
+        """The weights that a run begins with, by RUN.model_source: float64 (E, chunks · lanes)."""
         size = chunks * self._config.lanes
         source = self.registers.get(spec.RUN, "model_source")
         if source == ModelSource.MEMORY.value:
@@ -317,7 +308,7 @@ class EmulatedWorker:
         return self._weights[:, :size].copy()
 
     def finish(self, weights: npt.NDArray[np.float64], flags: golden.Flags) -> None:
-        """Take over the end of a run."""
+        """End a run: keep its weights and flags, and store the weights if RUN.model_store is set."""
         self._weights[:, : weights.shape[1]] = weights
         self._chunks = weights.shape[1] // self._config.lanes
         if self.registers.get(spec.RUN, "model_store"):
@@ -353,7 +344,7 @@ class EmulatedWorker:
 
 
 def _settings(worker: EmulatedWorker) -> tuple[RunSettings, int]:
-    """Settings of a run from the registers, and the limit of Round 1."""
+    """Read the settings of a run and the limit of Round 1 from the registers."""
     get = worker.registers.get
     try:
         form = FeatureFormat(

@@ -1,1 +1,1 @@
-"""The AllReduce protocol as state machines over packets, and a network that does its worst to them."""
+"""The AllReduce protocol as state machines over packets, and a simulated network with faults."""

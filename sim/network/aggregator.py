@@ -1,4 +1,4 @@
-"""The aggregator's side of the AllReduce protocol, packet by packet."""
+"""State machine of an aggregator in the AllReduce protocol."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ def _wrap(value: int) -> int:
 
 
 def _add(sums: tuple[int, ...], values: tuple[int, ...]) -> tuple[int, ...]:
-    """Sums of int32. Clamped partials never wrap; what a faulty sender sums up to is defined too."""
+    """Sums of int32, which wrap as in hardware; clamped partials of correct workers never do."""
     added = tuple(map(add, sums, values))
     fit = min(added) >= -(1 << 31) and max(added) < 1 << 31
     return added if fit else tuple(map(_wrap, added))
@@ -37,15 +37,15 @@ def _add(sums: tuple[int, ...], values: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class SlotState:
-    """What the aggregator knows of a slot.
+    """State of a slot.
 
     Attributes
     ----------
     round
         Round that the slot carries.
     aggregated
-        Bitmap of the shards whose partials are in ``sums``. Empty only in a fresh slot: one that has carried nothing
-        yet, which counts as the round before the job's first, done by all, with no sums to answer with.
+        Bitmap of the shards whose partials are in ``sums``. It is 0 only in a fresh slot, which has carried nothing:
+        its round is the one before the job's first, complete, but without sums to answer with.
     acknowledged
         Bitmap of the shards that have acknowledged the sums.
     sums
@@ -60,38 +60,38 @@ class SlotState:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A packet the aggregator sends, and the bitmap of the ports it leaves through."""
+    """A packet to send, and the bitmap of the ports to send it through."""
 
     packet: Packet
     ports: int
 
 
 class Aggregator:
-    """Sums partials slot by slot and answers; the same state machine as :class:`p4sgd.hw.aggregator.Aggregator`.
+    """Sums up partials and answers, as :class:`p4sgd.hw.aggregator.aggregator.Aggregator` does.
 
     Parameters
     ----------
     slots
-        AllReduce operations that a job has in flight.
+        Slots of each job.
     jobs
-        Jobs at a time.
+        Most jobs at a time.
     mac
-        Own address: packets to any other are dropped.
+        Own address; packets to others are dropped.
 
     Attributes
     ----------
     slots : list of lists of SlotState
-        Of the job that is in each place, or was there last; none before the first.
+        Slots of the present or last job in each place; none before the first job.
     jobs : dict of int to Job
-        Those that are served, by place.
+        Jobs that are served, by place.
     accepted : int
-        Packets that changed something or were answered.
-    drops : Counter of Drop
-        All others.
+        Packets that changed the state or were answered.
+    drops : Counter of DropReason
+        All other packets.
     job_accepted, job_dropped : Counter of int
-        Likewise by place, of packets for this address that bear the number of the job there.
+        Accepted and dropped packets to this address with the number of a job, by its place.
     counts : Counter of str
-        What accepted packets did, by the names of :data:`p4sgd.hw.spec.aggregator.COUNTERS`.
+        Effects of accepted packets, by the names of :data:`p4sgd.hw.spec.aggregator.COUNTERS`.
     """
 
     def __init__(self, slots: int, *, jobs: int = 1, mac: int = 0) -> None:
@@ -108,7 +108,7 @@ class Aggregator:
         self.counts: Counter[str] = Counter()
 
     def begin(self, index: int, job: Job, first_round: int = 1) -> None:
-        """Serve a job in place ``index``, from this round on: all its slots are fresh.
+        """Serve a job in place ``index`` from this round on, with all slots fresh.
 
         Raises
         ------
@@ -124,13 +124,13 @@ class Aggregator:
         self._place_of[job.number] = index
 
     def end(self, index: int) -> None:
-        """Serve the job in place ``index`` no longer, if there is one."""
+        """End the job in place ``index``, if there is one."""
         job = self.jobs.pop(index, None)
         if job is not None:
             del self._place_of[job.number]
 
     def counters(self) -> dict[str, int]:
-        """What was counted, by the names of :func:`p4sgd.hw.spec.aggregator.counters`, without OVERRUNS."""
+        """All counters but OVERRUNS, by the names of :func:`p4sgd.hw.spec.aggregator.counters`."""
         found = {"FRAMES": self.accepted + self.drops.total()}
         found |= {f"DROPPED_{drop.name}": self.drops[drop] for drop in DropReason}
         found |= {name: self.counts[name] for name in COUNTERS if name not in found and name != "OVERRUNS"}
@@ -140,7 +140,7 @@ class Aggregator:
         return found
 
     def receive_frame(self, frame: bytes, port: int) -> Answer | None:
-        """Act on the bytes of a frame; what is no packet is dropped."""
+        """Process a frame, which is dropped if it is not a packet."""
         try:
             packet = Packet.from_bytes(frame)
         except MalformedPacketError as error:
@@ -149,7 +149,7 @@ class Aggregator:
         return self.receive(packet, port)
 
     def receive(self, packet: Packet, port: int) -> Answer | None:
-        """Act on a packet that came in through ``port``; at most one packet goes out."""
+        """Process a packet from a port; returns the packet to send, if any."""
         is_probe = packet.type is PacketType.PROBE
         if packet.destination != self.mac and not (is_probe and packet.destination == BROADCAST):
             self.drops[DropReason.ADDRESS] += 1
@@ -168,7 +168,7 @@ class Aggregator:
         return None if isinstance(outcome, DropReason) else outcome
 
     def _act(self, packet: Packet, port: int, place: int | None) -> Answer | DropReason | None:
-        """The answer, None where a packet is taken without one, or why it is not taken."""
+        """Returns the answer, None if the packet is accepted without one, or why it is dropped."""
         job = None if place is None else self.jobs[place]
         failed = self._failed_checks(packet, port, job)
         slot = SlotState() if place is None or DropReason.SLOT in failed else self.slots[place][packet.slot]
@@ -182,7 +182,7 @@ class Aggregator:
         return act(slot, packet, job)
 
     def _failed_checks(self, packet: Packet, port: int, job: Job | None) -> list[DropReason]:
-        """What of `VERDICT` a packet fails, in this order."""
+        """The checks of `VERDICT` that a packet fails, in this order."""
         if job is None:
             return [DropReason.JOB]
         failed = []

@@ -1,9 +1,4 @@
-"""AllReduce operations of workers and an aggregator across a network with faults.
-
-Things that happen one after the other, in order of time.
-
-AllReduce operations of workers and an aggregator across a network with faults.
-"""
+"""A simulated network: AllReduce operations of workers and an aggregator whose links and workers have faults."""
 
 import heapq
 import random
@@ -21,7 +16,7 @@ __all__ = ["Events", "FaultyCluster", "StalledError"]
 
 
 class Events:
-    """What will happen, and when; time is any integer.
+    """A queue of events in order of time, which is any integer.
 
     Attributes
     ----------
@@ -35,7 +30,7 @@ class Events:
         self._scheduled = 0
 
     def at(self, time: int, action: Callable[[], None]) -> None:
-        """Have something happen. Events of one time happen in the order they were scheduled."""
+        """Schedule an event. Events of one time happen in the order they were scheduled."""
         self._scheduled += 1
         heapq.heappush(self._queue, (time, self._scheduled, action))
 
@@ -46,20 +41,20 @@ class Events:
 
 
 _NOTICE = (1, 1000)
-"""Bounds of the time after which the host knows that a worker has given up, and begins the job anew."""
+"""Bounds of the time after which the host knows that a worker has given up, and restarts the job."""
 
 _SUBMIT = (1, 10)
 """Bounds of the time that a worker takes to begin an operation."""
 
 
 class StalledError(RuntimeError):
-    """Workers have waited for longer than any fault explains."""
+    """Workers wait for longer than any fault explains."""
 
 
 class FaultyCluster:
     """Workers and an aggregator with faulty lines between them. The same seed gives the same run.
 
-    What is under way when a run ends stays under way, as in a real network: it comes during the next one.
+    Packets that are in flight when a run ends arrive during the next one, as in a real network.
 
     Parameters
     ----------
@@ -68,16 +63,16 @@ class FaultyCluster:
     aggregator
         With shard i on port i.
     schedule, seed
-        What goes wrong. Workers begin operations and look at their timers at random times, too.
+        The faults, and the seed of all random numbers. Workers also begin operations and check timers at random times.
 
     Attributes
     ----------
     counts : Counter of str
         What became of packets (see `Line`), how many were ``resent``, and how often workers have ``given up``.
     got : list of lists of eight int
-        For each worker the sums that it has got in this run, in order.
+        For each worker the sums it has received in this run, in order.
     discarded : list of (operation, eight int)
-        Sums that a worker had got when a job that began anew had it do the operation again.
+        Sums that a worker had received before the job was restarted, and the operation repeated.
     """
 
     def __init__(self, endpoints: Sequence[Endpoint], aggregator: Aggregator, schedule: Schedule, seed: int) -> None:
@@ -97,14 +92,14 @@ class FaultyCluster:
         self._missing = 0
         self._progress_at = 0
         self._goes_on_at = [0] * len(endpoints)
-        self._out: int | None = None  # a worker that has left the job by itself, so that it begins anew
+        self._out: int | None = None  # a worker that has left the job, which is going to be restarted
         for worker in range(len(endpoints)):
             self._time(worker)
             if schedule.pauses is not None:
                 self._after(schedule.pauses.every, partial(self._pause, worker))
 
     def begin_job(self, job: int, first_round: int) -> None:
-        """Have everyone forget what it knows and serve a job from this round on."""
+        """Reset all state, and begin a job in this round."""
         self._job, self._first_round = job, first_round
         members = tuple(Member(endpoint.local_mac, port) for port, endpoint in enumerate(self._endpoints))
         everyone = (1 << len(members)) - 1
@@ -123,12 +118,12 @@ class FaultyCluster:
         partials
             For each worker, in order, its eight partials of each operation.
         time_limit
-            Time without a new sum, or an end, after which the run counts as stalled.
+            Time without progress after which the run counts as stalled.
 
         Returns
         -------
         list of lists of eight int
-            For each worker the sums that it got, in order.
+            For each worker the sums it has received, in order.
 
         Raises
         ------
@@ -154,7 +149,7 @@ class FaultyCluster:
         self._events.at(self._events.now + between(self._rng, bounds), action)
 
     def _waits(self, worker: int, action: Callable[[], None]) -> bool:
-        """Whether a worker is paused; then it does this when it goes on."""
+        """Whether a worker is paused; if so, the action is scheduled for the end of the pause."""
         time = self._goes_on_at[worker]
         if time <= self._events.now:
             return False
@@ -171,7 +166,7 @@ class FaultyCluster:
             self._after(_SUBMIT, partial(self._submit, worker))
 
     def _submit(self, worker: int) -> None:
-        """Begin the next operation if there is a slot for it; where there is none, CLEAR or sums call again."""
+        """Begin the next operation if a slot is free; otherwise this is called again after CLEAR or sums."""
         endpoint, todo = self._endpoints[worker], self._todo[worker]
         if not todo or not endpoint.can_submit or worker == self._out:
             return
@@ -181,7 +176,7 @@ class FaultyCluster:
         self._after(_SUBMIT, partial(self._submit, worker))
 
     def _time(self, worker: int) -> None:
-        """Look at the timers of a worker."""
+        """Check the timers of a worker."""
         if self._waits(worker, partial(self._time, worker)):
             return
         endpoint = self._endpoints[worker]
@@ -234,28 +229,31 @@ class FaultyCluster:
         self._after((length + every[0], length + every[1]), partial(self._pause, worker))
 
     def _restart(self, restart: Restart) -> None:
-        """As after power-up: the worker belongs to job 0, and has begun nothing."""
+        """Put a worker into its state after power-up: it belongs to job 0 and has begun nothing."""
         self.counts["restarts"] += 1
         self._out = restart.worker
         self._endpoints[restart.worker].job = 0
         self._endpoints[restart.worker].join(0)
-        self._events.at(self._events.now + restart.notice, self._begin_anew)
+        self._events.at(self._events.now + restart.notice, self._restart_job)
 
     def _give_up(self, worker: int) -> None:
-        """After lost packets or another's pause; if the job is to begin anew already, this changes nothing."""
+        """Note that a worker has given up, and schedule a restart of the job unless there is one already."""
         self.counts["given up"] += 1
         if self._out is None:
             self._out = worker
-            self._after(_NOTICE, self._begin_anew_with_patience)
+            self._after(_NOTICE, self._restart_with_more_resends)
 
-    def _begin_anew_with_patience(self) -> None:
-        """Twice as much, as a user would allow: with too little a job never ends, however often it begins."""
+    def _restart_with_more_resends(self) -> None:
+        """Restart the job with twice as many resends: with too few it might never end."""
         for endpoint in self._endpoints:
             endpoint.resends *= 2
-        self._begin_anew()
+        self._restart_job()
 
-    def _begin_anew(self) -> None:
-        """What the host does then: a new job does again what not all have done. Old packets are still under way."""
+    def _restart_job(self) -> None:
+        """Restart the job as the host does, from the first operation that not all have done, under a new number.
+
+        Packets of the old job are still in flight.
+        """
         self._out = None
         done = min(map(len, self.got))
         for got in self.got:

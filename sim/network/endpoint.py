@@ -1,4 +1,4 @@
-"""The worker's side of the AllReduce protocol, packet by packet."""
+"""State machine of a worker in the AllReduce protocol."""
 
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ __all__ = ["Endpoint", "GivenUp", "SlotPhase"]
 
 
 class SlotPhase(Enum):
-    """What a worker's slot is waiting for."""
+    """What a slot of a worker waits for."""
 
     IDLE = 0
     """Nothing; it may carry the next AllReduce."""
@@ -28,7 +28,7 @@ class _Slot:
     """Number of the AllReduce that the slot carries or carried last, counted from the join; below 0 if none yet."""
     values: tuple[int, ...] = (0,) * VALUES
     sums: tuple[int, ...] | None = None
-    """Sums that have come before their turn."""
+    """Sums that wait for those of earlier operations."""
     sent_at: int = 0
     resends: int = 0
     """How often the packet of this phase has been sent again."""
@@ -36,7 +36,7 @@ class _Slot:
 
 @dataclass(frozen=True)
 class GivenUp:
-    """A slot that has waited too long: the first one, and what it waited for."""
+    """The slot that has run out of resends first, and what it waited for."""
 
     slot: int
     round: int
@@ -44,35 +44,35 @@ class GivenUp:
 
 
 class Endpoint:
-    """Sends partials, takes sums and hands them on in order; as :class:`p4sgd.hw.net.endpoint.Endpoint`.
+    """Sends partials and delivers sums in order, as :class:`p4sgd.hw.net.endpoint.Endpoint` does.
 
-    Time is any integer that does not run backwards, in the unit of ``resend_after``.
+    Time is an integer that never decreases, in the unit of ``resend_after``.
 
     Parameters
     ----------
     slots
         AllReduce operations in flight. Number n uses slot ``n mod slots`` in round ``first_round + n div slots``.
     job, shard, workers
-        Who the worker is; shards count from 0.
+        Job number, shard (from 0) and number of workers.
     local_mac, peer_mac
         Own address and the aggregator's.
     first_round
         Round of the first AllReduce: 1 for a fresh aggregator.
     resend_after
-        Time without an answer after which a packet is sent again.
+        Time after which a packet without an answer is sent again.
     doublings
-        How often this time doubles for a slot that goes without an answer, 0 to 15.
+        How often this time doubles while a slot has no answer, 0 to 15.
     resends
-        How often a packet is sent again before the endpoint gives up; 0 for ever.
+        How often a packet is sent again before the endpoint gives up; 0 for no limit.
 
     Attributes
     ----------
     sums : deque of tuples of eight int
         Sums in the order of the partials; the owner takes them from the left.
-    drops : Counter of Drop
-        Packets that were not acted on.
+    drops : Counter of DropReason
+        Packets that were dropped.
     joined : bool
-        Since a join the endpoint has neither left nor given up; else no slot is in use, and none will be.
+        Whether the endpoint has neither left nor given up since the last join; otherwise it uses no slots.
     given_up : GivenUp or None
         Why the endpoint has stopped, since the last join.
     echo : Packet or None
@@ -107,7 +107,7 @@ class Endpoint:
         self.join(first_round)
 
     def join(self, first_round: int) -> None:
-        """Forget all slots; the next AllReduce is slot 0 of ``first_round``."""
+        """Reset all slots; the next AllReduce uses slot 0 in ``first_round``."""
         self._first_round = first_round
         self._slots = [_Slot(number=index - self._count) for index in range(self._count)]
         self._submitted = 0
@@ -117,7 +117,7 @@ class Endpoint:
         self.joined = True
 
     def leave(self) -> None:
-        """Forget all slots, and use none until the next join."""
+        """Reset all slots, and use none until the next join."""
         self.joined = False
         self.sums.clear()
         for slot in self._slots:
@@ -125,7 +125,7 @@ class Endpoint:
 
     @property
     def can_submit(self) -> bool:
-        """Whether the next slot is free: its last round is cleared, and its sums are handed on."""
+        """Whether the next slot is free: its last round is cleared, and its sums are delivered."""
         slot = self._slots[self._submitted % self._count]
         return self.joined and slot.phase is SlotPhase.IDLE and slot.sums is None
 
@@ -137,7 +137,7 @@ class Endpoint:
     def submit(self, values: Sequence[int], now: int) -> Packet:
         """Begin an AllReduce with this worker's eight partials; returns the packet to send.
 
-        They are to be int32: this takes any integers, `Packet.to_bytes` refuses others.
+        Partials that are not int32 are refused by `Packet.to_bytes` only.
 
         Raises
         ------
@@ -152,7 +152,7 @@ class Endpoint:
         return self._packet(index)
 
     def receive_frame(self, frame: bytes, now: int) -> Packet | None:
-        """Act on the bytes of a frame; what is no packet is dropped."""
+        """Process a frame, which is dropped if it is not a packet."""
         try:
             packet = Packet.from_bytes(frame)
         except MalformedPacketError as error:
@@ -161,7 +161,7 @@ class Endpoint:
         return self.receive(packet, now)
 
     def receive(self, packet: Packet, now: int) -> Packet | None:
-        """Act on a packet; returns the acknowledgement to send, if there is one."""
+        """Process a packet; returns the acknowledgement to send, if any."""
         drop = self._check(packet)
         if drop is not None:
             self.drops[drop] += 1
@@ -181,7 +181,7 @@ class Endpoint:
         return self._packet(packet.slot)
 
     def probe(self, slot: int, number: int, destination: int | None = None) -> Packet:
-        """A packet that asks the aggregator, or whoever has the address, about this worker and a slot."""
+        """A PROBE, by default to the aggregator of the job, about this worker and a slot."""
         return Packet(
             type=PacketType.PROBE,
             job=self.job,
@@ -196,7 +196,7 @@ class Endpoint:
         )
 
     def resend(self, now: int) -> list[Packet]:
-        """Packets that have waited for an answer for too long and are due again; none once a slot has given up."""
+        """Packets without an answer that are due again; none once a slot has run out of resends."""
         due = []
         for index, slot in enumerate(self._slots):
             if slot.phase is SlotPhase.IDLE or now < self._due(slot):
@@ -205,12 +205,12 @@ class Endpoint:
                 self._give_up(GivenUp(index, self._round(slot), slot.phase))
                 return []
             slot.sent_at = now
-            slot.resends = min(slot.resends + 1, max(self.resends, self.doublings))  # what is above makes no difference
+            slot.resends = min(slot.resends + 1, max(self.resends, self.doublings))  # larger counts change nothing
             due.append(self._packet(index))
         return due
 
     def next_resend(self) -> int | None:
-        """When `resend` has something to do if no packet comes before; None if nothing waits for an answer."""
+        """Time of the next resend if no packet is received before; None if no slot waits for an answer."""
         return min((self._due(slot) for slot in self._slots if slot.phase is not SlotPhase.IDLE), default=None)
 
     def _due(self, slot: _Slot) -> int:

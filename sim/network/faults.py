@@ -1,4 +1,4 @@
-"""What a network and its workers may do wrong: chances of it, and a line that does it to packets."""
+"""Faults of a simulated network and its workers: their chances, and lines that apply them to packets."""
 
 import random
 from collections import Counter
@@ -55,17 +55,17 @@ class Faults:
     loss
         Chance that a packet is lost, independently of all others.
     bursts
-        Loss that is not independent, besides.
+        Further loss, in bursts.
     corruption
-        Chance that bits of a packet flip. The MAC drops such a frame, so it is lost too, and counted apart: CRC-32 sees
-        any four flipped bits in a frame of this size, and all within 32 bits of each other. Errors that it misses are
-        not modelled.
+        Chance that bits of a packet flip. The MAC drops such a frame, so the packet is lost; it is counted separately.
+        CRC-32 detects any four flipped bits in a frame of this size, and any within 32 bits of each other. Errors that
+        it misses are not modelled.
     duplication
-        Chance that a packet comes twice; either may be lost, and both are delayed on their own.
+        Chance that a packet is sent twice; each copy has its own loss and delay.
     delay
-        Shortest and longest time a packet takes: the wider apart, the more packets overtake each other.
+        Shortest and longest delay of a packet: the wider the range, the more packets overtake others.
     in_order
-        Whether packets wait for those before them instead: then ``delay`` is jitter only.
+        Whether no packet overtakes another: a packet then waits for those before it.
     straggle
         Chance that a packet takes ``straggle_delay`` longer.
     straggle_delay
@@ -88,7 +88,7 @@ class Faults:
 
 @dataclass(frozen=True)
 class Pauses:
-    """Workers that stop now and then, each at its own times: they send nothing, and what arrives waits for them.
+    """Random pauses of workers: they send nothing, and packets that arrive wait for them.
 
     Attributes
     ----------
@@ -108,7 +108,7 @@ class Pauses:
 
 @dataclass(frozen=True)
 class Restart:
-    """A worker forgets everything, and some time later the host begins the job anew.
+    """Restart of a worker, which loses its state. Some time later the host restarts the job.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ class Restart:
     time
         When, from the beginning.
     notice
-        Time until the host has noticed; the others work on, as far as they can.
+        Time until the host notices; the other workers go on as far as they can.
     """
 
     worker: int
@@ -127,16 +127,16 @@ class Restart:
 
 @dataclass(frozen=True)
 class Schedule:
-    """All that goes wrong in a cluster.
+    """All faults of a cluster.
 
     Attributes
     ----------
     up, down
-        On the way from a worker to the aggregator, and back.
+        Faults of the links from the workers to the aggregator, and back.
     pauses
-        Of the workers.
+        Pauses of the workers.
     restarts
-        In order of time; one that is due while another is going on comes after it.
+        Restarts in order of time. One that is due before the job is restarted after another waits for that.
     """
 
     up: Faults = Faults()
@@ -151,11 +151,11 @@ class Line:
     Parameters
     ----------
     faults
-        What it does.
+        The faults.
     rng
-        Where it draws from.
+        Source of random numbers.
     counts
-        Where it counts ``packets``, and ``duplicated``, ``corrupted``, ``lost`` and ``reordered`` copies of them.
+        Counters of ``packets``, and of ``duplicated``, ``corrupted``, ``lost`` and ``reordered`` copies of them.
     """
 
     def __init__(self, faults: Faults, rng: random.Random, counts: Counter[str]) -> None:

@@ -176,16 +176,16 @@ def test_nobody_there_is_no_error(opened):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("udp:", "'' is no IPv4 address, such as 10.0.0.1"),
-        ("udp:host", "'host' is no IPv4 address"),
-        ("udp:127.0.0.1,group", "'group' is no option of a UDP link"),
-        ("udp:127.0.0.1,port=5", "'port=5' is no option of a UDP link"),
-        ("udp:127.0.0.1,group=239.0.0.1,group=239.0.0.2", "'group=239.0.0.2' is no option of a UDP link: .*, once"),
-        ("udp:127.0.0.1,group=10.0.0.1", "10.0.0.1 is no multicast address"),
+        ("udp:", "'' is not an IPv4 address"),
+        ("udp:host", "'host' is not an IPv4 address"),
+        ("udp:127.0.0.1,group", "'group' is not an option of a UDP link"),
+        ("udp:127.0.0.1,port=5", "'port=5' is not an option of a UDP link"),
+        ("udp:127.0.0.1,group=239.0.0.1,group=239.0.0.2", "'group=239.0.0.2' is not an option of a UDP link: .*, once"),
+        ("udp:127.0.0.1,group=10.0.0.1", "10.0.0.1 is not a multicast address"),
         ("udp:239.0.0.1", "239.0.0.1 is not the address of a single host"),
         ("udp:0.0.0.0", "0.0.0.0 is not the address of a single host"),
         ("udp:255.255.255.255", "255.255.255.255 is not the address of a single host"),
-        ("udp:192.0.2.1", "192.0.2.1 is no address of this machine"),
+        ("udp:192.0.2.1", "192.0.2.1 is not an address of this machine"),
     ],
 )
 def test_links_that_cannot_be(text, says):
@@ -195,7 +195,7 @@ def test_links_that_cannot_be(text, says):
 
 def test_an_address_that_is_taken(opened):
     opened(f"udp:{loopback(1)}")
-    with pytest.raises(UserError, match=f"port {PORT} of {loopback(1)} is taken by another program"):
+    with pytest.raises(UserError, match=f"another program uses port {PORT} of {loopback(1)}"):
         open_link(f"udp:{loopback(1)}")
 
 
