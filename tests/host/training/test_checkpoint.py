@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -118,16 +119,22 @@ def stop(case, path, epochs, **more):
 # -- going on --------------------------------------------------------------------------------------------------------
 
 
+class KeptCheckpoints(CheckpointFile):
+    """A checkpoint file of which every version is kept, as FILE.EPOCH."""
+
+    def save(self, run, state):
+        super().save(run, state)
+        shutil.copy(self.path, f"{self.path}.{state.epoch}")
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_after_every_epoch(name, tmp_path):
     case = CASES[name]
     whole = run(case)
     assert case.happened(whole)
+    assert outcome(run(case, checkpoint=KeptCheckpoints(tmp_path / "c"))) == outcome(whole)
     for epochs in range(1, len(whole.history)):
-        (tmp_path / "c").unlink(missing_ok=True)
-        stop(case, tmp_path / "c", epochs)
-        assert os.listdir(tmp_path) == ["c"]
-        saved = load_checkpoint(tmp_path / "c")
+        saved = load_checkpoint(tmp_path / f"c.{epochs}")
         assert saved.state.epoch == epochs
         heard = []
         resumed = run(case, resume=saved, on_epoch=heard.append)
@@ -144,6 +151,7 @@ def test_a_failure_in_every_epoch(name, tmp_path):
     stop(case, path, 1)
     for epoch in range(2, len(whole.history)):
         stop(case, path, 1, resume=load_checkpoint(path))
+        assert set(os.listdir(tmp_path)) == {"c", "whole"}
         assert load_checkpoint(path).state.epoch == epoch
     assert outcome(run(case, checkpoint=CheckpointFile(path), resume=load_checkpoint(path))) == outcome(whole)
     assert content(path) == content(tmp_path / "whole")
