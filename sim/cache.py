@@ -1,7 +1,7 @@
-"""The folder for what takes long to make and can be made again: simulators and their Verilog.
+"""The cache of simulators and their Verilog, which take long to make and can be made again.
 
-It is kept below a size: whoever adds to it removes what was used least recently. A lock on a folder says that it is in
-use, from the moment that its making begins until the process ends that uses it; a rename does not undo it.
+Its size is limited: a process that adds to it removes what was used least recently. A lock marks an entry as in use,
+from when its making begins until the process that uses it ends; renaming the entry keeps the lock.
 """
 
 import contextlib
@@ -15,14 +15,14 @@ from pathlib import Path
 __all__ = ["LIMIT_BYTES", "cache_directory", "hold", "making", "prune", "size"]
 
 LIMIT_BYTES = 5_000_000_000
-"""Size that the cache is brought down to; what is in use is kept all the same."""
+"""Size to which the cache is reduced; entries in use are kept in any case."""
 
 _held: dict[tuple[int, int], int] = {}
-"""Descriptors of what this process holds, by device and inode; they are open to its end."""
+"""Descriptors of entries that this process uses, by device and inode; they stay open until it ends."""
 
 
 def cache_directory() -> Path:
-    """Where simulators are kept; absolute, for programs run elsewhere.
+    """Folder of the cache, as an absolute path.
 
     ``$P4SGD_CACHE``, else ``p4sgd`` in ``$XDG_CACHE_HOME`` (which counts only if absolute), else in ``~/.cache``.
     """
@@ -33,7 +33,7 @@ def cache_directory() -> Path:
 
 
 def hold(path: Path) -> bool:
-    """Keep a file or folder of the cache until this process ends; False if it is not there."""
+    """Keep a file or folder of the cache until this process ends; returns False if it does not exist."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:
@@ -60,7 +60,7 @@ def hold(path: Path) -> bool:
 
 @contextlib.contextmanager
 def making(path: Path) -> Iterator[None]:
-    """Make a file or folder of the cache while no other process does: look again whether it is there.
+    """Lock a file or folder of the cache for making it. Another process may have made it before: check again.
 
     Locks are shared by entries whose names end alike, so that there are no more than 256 of them.
     """
@@ -84,7 +84,7 @@ def prune(limit: int = LIMIT_BYTES) -> None:
 
 
 def size(path: Path) -> int:
-    """Bytes of a file, or of all files below a folder; what goes away meanwhile counts as nothing."""
+    """Bytes of a file, or of all files in a folder; those that are removed meanwhile count as 0."""
     total = 0
     files = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)  # not rglob(), which may raise
     for file in files if path.is_dir() else [path]:
@@ -108,7 +108,7 @@ def _used(entry: Path) -> float:
 
 
 def _remove(entry: Path) -> bool:
-    """Remove an entry that nobody holds; others never see half of it."""
+    """Remove an entry that is not in use, by renaming it first, so that no process sees part of it."""
     try:
         handle = os.open(entry, os.O_RDONLY)
     except OSError:
