@@ -1,16 +1,10 @@
-"""From a data set to the images of the workers: which features go to which worker, and packing them into lines.
-
-Which features go to which worker.
-
-Packing feature integers into lines, at the speed of memory.
-
-From a data set to the images of the workers, a block of samples at a time.
-"""
+"""Memory images of a data set: features are partitioned among the workers, quantised, and packed into lines."""
 
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +12,7 @@ import numpy.typing as npt
 
 from p4sgd.host.data.dataset import Dataset, Features
 from p4sgd.host.data.scaling import Scaling, quantize, steps
+from p4sgd.host.distributed.communicator import raise_on_all
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, write_error
 from p4sgd.host.image.file import Image, ImageWriter, image_file, open_image
@@ -26,7 +21,7 @@ from p4sgd.hw.spec.fixed import LABEL, IntArray
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.run import MAX_WORKERS
 
-__all__ = ["PackedBlocks", "Shard", "pack_lines", "partition", "plan_images", "prepare_images"]
+__all__ = ["PackedBlocks", "Shard", "available_memory", "pack_lines", "partition", "plan_images", "prepare_images"]
 
 
 @dataclass(frozen=True)
@@ -200,15 +195,18 @@ def prepare_images(
     Raises
     ------
     UserError
-        If the batch is no multiple of 8, if the features do not suit the workers, or if a file cannot be written; then
-        no half-written file is left behind.
+        If the batch is no multiple of 8, if the features do not suit the workers, if the images do not fit into memory,
+        or if a file cannot be written; then no half-written file is left behind.
     """
     if labels.shape != (data.samples,) or scaling.scale.shape != (data.feature_count,):
         raise ValueError(f"labels {labels.shape} and scaling {scaling.scale.shape} must fit {data.features.shape}")
     planned = plan_images(labels, scaling, config, workers=workers, stored=stored, batch=batch, bias=bias)
     own = planned[data.communicator.rank :: data.communicator.size]
     blocks = PackedBlocks(data, planned, scaling, planned[0].layout.samples)
-    return _in_memory(own, blocks) if directory is None else _in_files(own, blocks, directory)
+    if directory is not None:
+        return _in_files(own, blocks, directory)
+    raise_on_all(data.communicator, partial(_check_room, own, data))
+    return _in_memory(own, blocks)
 
 
 def plan_images(
@@ -260,6 +258,44 @@ def plan_images(
         )
         for shard in partition(scaling.scale.size, workers, config, bias=bias)
     ]
+
+
+def _check_room(own: Sequence[Image], data: Dataset) -> None:
+    """Refuse images that would drive the machine out of memory.
+
+    An image has every feature of every sample, zeros too, so that of a small sparse file may be large.
+
+    Raises
+    ------
+    UserError
+        If they are larger than the memory that is available.
+    """
+    needed = sum(image.layout.config.labels_memory * image.layout.lines_bytes for image in own)
+    available = available_memory()
+    if available is not None and needed > available:
+        planes = own[0].layout.stored
+        fewer = "" if planes == 1 else f", or store fewer than {planes} planes with --precision or --planes"
+        raise UserError(
+            f"{data.name}: the memory images of {data.samples:,} samples of {data.feature_count:,} features take "
+            f"{needed / 1e9:,.1f} GB, zeros included, and {available / 1e9:,.1f} GB of memory are available: keep the "
+            f"images in files with --images DIR or by p4sgd data prepare{fewer}"
+        )
+
+
+def available_memory() -> int | None:
+    """Bytes of memory that programs can still allocate, swap included; ``None`` where the system does not tell."""
+    try:
+        fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        free = sum(int(fields[name].split()[0]) << 10 for name in ("MemAvailable", "SwapFree"))
+    except (OSError, KeyError, ValueError):
+        return None
+    group = Path("/sys/fs/cgroup")  # a container may have less than the machine
+    try:
+        limit = int((group / "memory.max").read_text())
+        used = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        return min(free, limit - int(used["anon"]))  # caches of files make room
+    except (OSError, KeyError, ValueError):  # no limit, or no control groups
+        return free
 
 
 def _in_memory(own: Sequence[Image], blocks: "PackedBlocks") -> list[Image]:

@@ -1,6 +1,8 @@
 """CSV files: headers, delimiters, label columns, and every way to get one wrong."""
 
 import bz2
+import io
+import threading
 from contextlib import nullcontext as nothing
 
 import numpy as np
@@ -261,6 +263,27 @@ def test_many_blocks_and_long_lines(tmp_path, monkeypatch):
     long = ",".join(["0." + "1" * 400] * 30_000)
     assert len(long) > csv_file._BLOCK_BYTES
     assert read_dataset(write(tmp_path, f"{long}\n{long}\n")).features.shape == (2, 29_999)
+
+
+@pytest.mark.parametrize("last", ["1,2,0", "1,x,0"])
+def test_files_are_read_by_no_other_thread(tmp_path, monkeypatch, last):
+    """A thread of pyarrow that reads a Python file while the program ends aborts it, now and then."""
+    threads = set()
+
+    class Watched(io.BytesIO):
+        def read(self, size=-1):
+            threads.add(threading.get_ident())
+            return super().read(size)
+
+        def readline(self, size=-1):
+            threads.add(threading.get_ident())
+            return super().readline(size)
+
+    path = write(tmp_path, "1,2,0\n3,4,1\n" * 1000 + last)
+    monkeypatch.setattr(csv_file, "open_share", lambda *_: nothing(Watched(path.read_bytes())))
+    with pytest.raises(UserError, match="line 2001") if "x" in last else nothing():
+        read_dataset(path)
+    assert threads == {threading.get_ident()}
 
 
 @settings(max_examples=60)

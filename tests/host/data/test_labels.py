@@ -91,6 +91,16 @@ def test_labels_that_do_not_suit(labels, options, message):
         classes(*labels, **options)
 
 
+def test_advice_works_for_texts():
+    """Texts cannot be fitted as numbers, so nobody is told to, and who tries is told what can be done."""
+    with pytest.raises(UserError, match="--positive LABEL") as told:
+        classes(0, 1, 2, 3, 4, names=tuple("abcde"))
+    assert "squared" not in str(told.value)
+    assert classes(0, 1, 2, 3, 4, names=tuple("abcde"), positive="c").classes == (0, 1)
+    with pytest.raises(UserError, match="--loss logistic"):
+        LabelCoding.fit(Task.REGRESSION, dataset(0, 1, names=("a", "b")))
+
+
 def test_no_labels():
     bare = dataset(0, 0, labelled=False)
     with pytest.raises(UserError, match=r"d\.csv has no labels to train on"):

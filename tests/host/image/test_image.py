@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.scaling import quantize, steps
 from p4sgd.host.errors import UserError
-from p4sgd.host.image import open_image, prepare_images
+from p4sgd.host.image import open_image, packing, prepare_images
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL
 
@@ -179,6 +179,22 @@ def test_refused(change, message):
     data = make(np.random.default_rng(0))
     with pytest.raises(UserError, match=message):
         prepare_images(data, LABEL.from_real(data.labels), Scaling.fit(data.features), CONFIG, **change)
+
+
+def test_images_larger_than_memory_are_refused(tmp_path, monkeypatch):
+    """A few sparse samples of very many features make a large image; files may hold it."""
+    monkeypatch.setattr(packing, "available_memory", lambda: 10_000)
+    data = make(np.random.default_rng(0), samples=300, sparse=True)
+    arguments = data, LABEL.from_real(data.labels), Scaling.fit(data.features), CONFIG
+    with pytest.raises(UserError, match=r"300 samples of 50 features .* GB.*--images DIR.*data prepare.*--planes"):
+        prepare_images(*arguments)
+    assert prepare_images(*arguments, directory=tmp_path)[0].samples == 300
+    monkeypatch.setattr(packing, "available_memory", lambda: None)
+    assert prepare_images(*arguments)[0].samples == 300
+
+
+def test_available_memory():
+    assert 1 << 20 < packing.available_memory() < 1 << 50
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
