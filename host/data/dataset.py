@@ -1,9 +1,4 @@
-"""Samples with their labels, as they come from a file and before anything is scaled or quantised.
-
-Samples with their labels, as they come from a file and before anything is scaled or quantised.
-
-Data sets whose samples several processes have together.
-"""
+"""Samples with their labels, before anything is scaled or quantised, in one process or shared by several."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

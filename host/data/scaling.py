@@ -1,10 +1,6 @@
-"""Scaling features into the range that the hardware reads, and quantising them to the integers of an image.
+"""Scaling of features to [0, 1] or [−1, 1], and quantisation to the integers of an image.
 
-Smallest and largest value of every column, of a matrix or of several that are one under the other.
-
-Scaling features into the range that the hardware reads: [0, 1], or [−1, 1].
-
-From scaled features to the integers that an image stores, and what these stand for.
+It begins with the smallest and largest value of every column, which may be collected block by block.
 """
 
 from dataclasses import dataclass

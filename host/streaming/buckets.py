@@ -1,13 +1,9 @@
-"""Sorting rows that do not fit into memory: to a file by destination first, then file by file.
+"""Files for rows that do not fit into memory: buckets to sort them, and arrays that are written in parts.
 
-An .npy file that is written part by part.
-
-Sorting rows that do not fit into memory: to a file by destination first, then file by file.
-
-Destinations are counted from 0; bucket b takes destinations b·R to (b+1)·R − 1. A bucket's file has its rows in the
-order in which they came. It only grows, so its size at some moment says all that has to be known to go on from there.
-
-Samples that are held out: they stay as they are, in arrays that can be mapped.
+Rows are first appended to the file of the bucket that their destination is in; then each bucket is put in order in
+memory. Destinations are counted from 0; bucket b takes destinations b·R to (b+1)·R − 1. A bucket's file has its rows in
+the order in which they came. It only grows, so its size at some moment is enough to go on from there. Held-out samples
+stay as they are, in arrays that can be mapped.
 """
 
 import io

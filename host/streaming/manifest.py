@@ -1,11 +1,4 @@
-"""What is in a folder of prepared data: a JSON document that is written last, and the files beside the images.
-
-Which options of training prepared data depend on.
-
-What is in a folder of prepared data, as a JSON document that is written last.
-
-The files of a folder of prepared data beside the images, and checksums of all.
-"""
+"""The contents of a folder of prepared data: its files, their checksums, and a JSON manifest that is written last."""
 
 import dataclasses
 import hashlib

@@ -1,8 +1,7 @@
-"""The first reading, and where every sample goes.
+"""The first reading of a data set to prepare, and the place of every sample.
 
-The first reading: how many samples there are, which features they have, and their labels.
-
-Where every sample goes, from the labels alone: as `p4sgd.host.training.preparation.prepare` shuffles and splits.
+The first reading counts samples and finds features and labels. Labels alone then decide about the places: the shuffle
+and the split are those of `p4sgd.host.training.preparation.prepare`.
 """
 
 from dataclasses import dataclass

@@ -1,13 +1,8 @@
-"""How far the making of a folder is, in a file of its own, so that it can go on from there.
+"""Progress of making a folder of prepared data, kept in a file so that an interrupted run can go on.
 
-What is told while a folder is made.
-
-What is to be prepared, as plain data: to notice that it has become something else.
-
-How far the making of a folder is, in a file of its own, so that it can go on from there.
-
-The file takes the place of the one before in one step, after everything that it speaks of is on the disk. What lies on
-the disk beyond that is written again.
+The state file replaces the one before in one step, after everything that it speaks of is on the disk. What lies on the
+disk beyond that is written again. The job, a description of what is prepared, shows whether options or data have
+changed since.
 """
 
 import dataclasses
