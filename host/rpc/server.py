@@ -150,8 +150,10 @@ class _Connection:
                 if isinstance(result, GeneratorType):
                     result = yield from self._follow(result)
                 if isinstance(result, memoryview):
-                    result, body = None, result
-                answer = encode({"ok": result}, len(body)) if result is not None or body else _DONE
+                    body = result
+                    answer = encode({"ok": None}, len(body))
+                else:
+                    answer = _DONE if result is None else encode({"ok": result})
             except self._refusals as error:
                 text = str(error) or "there is not enough memory"
                 answer = encode({"error": text[:_TEXT_LIMIT]})
@@ -251,7 +253,7 @@ class ControlServer:
     ) -> None:
         self._listener = listener
         self._methods = methods
-        self._refusals = (RefusedError, *refusals)
+        self._refusals: tuple[type[Exception], ...] = (RefusedError, *refusals)
         self._most_clients = most_clients
         self._idle_s = idle_s
         # A process that is started again has lost its state. Clients tell by this number.

@@ -3,6 +3,7 @@
 import socket
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from p4sgd.host.aggregators.controller import why_not_begin, why_not_readdress
@@ -167,7 +168,7 @@ class SoftwareAggregatorServer:
             idle_s=_IDLE_S,
         )
         for port, link in enumerate(self._links):
-            self._control.watch(link, lambda port=port: self._take(port))
+            self._control.watch(link, partial(self._take, port))
         self._waker, self._alarm = socket.socketpair()
         self._control.watch(self._alarm, lambda: self._alarm.recv(1))
         self._is_running = True
