@@ -92,7 +92,7 @@ class LibsvmSource(TextSource):
         kind = np.int32 if stored <= np.iinfo(np.int32).max else np.int64
         matrix = scipy.sparse.csr_array((data.finish(), columns, ends.finish().astype(kind)), shape=(own, width))
         if like is not None:
-            matrix.resize(own, like.count)
+            matrix.resize((own, like.count))  # type: ignore[arg-type]  # which scipy-stubs has as Never
         matrix.indices = matrix.indices.astype(np.int32, copy=False)
         matrix.indptr = matrix.indptr.astype(kind, copy=False)
         return self._join(matrix, self._wanted(labels.finish()), zero_based=zero_based)

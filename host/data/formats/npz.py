@@ -248,7 +248,7 @@ class _StoredArray:
         if self._file.tell() != begin:
             self._file.seek(begin)
         values = np.empty(len(which) * each, self.dtype)
-        left = memoryview(values.view(np.uint8))
+        left = values.view(np.uint8).data
         while left:
             count = self._file.readinto(left[:_CHUNK_BYTES])
             if not count:

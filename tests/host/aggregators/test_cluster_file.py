@@ -114,7 +114,7 @@ def test_a_file_with_all_keys(read, tmp_path):
         ('[aggregator]\nkind = "socket"\ncontrol = 5\n' + WORKER, "aggregator.control: must be a text, not 5"),
         (
             '[aggregator]\nkind = "socket"\ncontrol = "a:1"\n' + WORKER,
-            "aggregator.control: 'a:1' is no control",
+            "aggregator.control: 'a:1' is not a control",
         ),
         (
             '[aggregator]\nkind = "bmv2"\ncontrol = "a"\n' + WORKER,
