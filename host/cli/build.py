@@ -78,7 +78,8 @@ def _board_of(name: str | None, board: str | None) -> str:
     if found is None:
         raise UserError(f"configuration {name} is for no board: name one with --board {'|'.join(_boards())}")
     if found not in _boards():
-        raise UserError(f"configuration {name} is for {found}, for which there is no folder yet: name --board u280")
+        boards = "|".join(_boards())
+        raise UserError(f"configuration {name} is for {found}, for which there is no folder yet: name --board {boards}")
     return found
 
 

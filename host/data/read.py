@@ -90,7 +90,7 @@ HEEDED = {
     "npy": ("label_column", "ignore_columns"),
     "parquet": ("label_column", "ignore_columns"),
 }
-"""By the name of a format: those arguments of `read_dataset` that say how it is to be read."""
+"""For each format the arguments of `read_dataset` that it uses; any other is refused."""
 
 _COMPRESSED = {"libsvm", "csv"}
 """Formats that may be compressed as a whole."""

@@ -43,8 +43,9 @@ class Loss(ABC):
     label_mode: ClassVar[LabelMode]
     """Which of s, o and c come from the label."""
     step: ClassVar[float]
-    """Automatic learning rate · ‖features of a sample‖²: the change of a sample's activation by a residual of 1 in that
-    sample. Found by experiment. A loss with unbounded curvature or residual is stable only below 1."""
+    """The automatic learning rate is this number / ‖features of a sample‖²: with a residual of 1, one step moves the
+    sample's own activation by it. Found by experiment; a loss with unbounded curvature or residual is stable only
+    below 1."""
     shape: ClassVar[Shape] = Shape()
     """Jumps and tails of ψ, for the fit of the table."""
 

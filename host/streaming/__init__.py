@@ -15,4 +15,4 @@ OPTIONS = (
     "validation_fraction",
     "seed",
 )
-"""Fields of `TrainingOptions` that prepared data depend on, or that training on them takes over."""
+"""Fields of `TrainingOptions` that are chosen when data are prepared: they shape the data, or are kept for training."""

@@ -167,8 +167,8 @@ class RowSource(Source):
 class GrowingArray:
     """A vector that blocks are appended to.
 
-    It is enlarged in place, which for large arrays moves pages and copies nothing. So memory holds the values once and
-    not twice, as if blocks were collected and concatenated.
+    It is enlarged in place, which for large arrays moves pages and copies nothing. So memory holds the values once;
+    collecting blocks and concatenating them would hold them twice.
 
     Parameters
     ----------
