@@ -81,7 +81,7 @@ def test_an_engine_has_each_of_its_trees_once():
 @pytest.mark.slow
 def test_proven_equivalent(tmp_path):
     """yosys proves every register and output of the shared design equal to the one that Amaranth wrote."""
-    gold = verilog.convert(example("forward.dot_product.DotProduct"), name="gold", emit_src=False)
+    gold = verilog.convert(example("datapath.forward.DotProduct"), name="gold", emit_src=False)
     (tmp_path / "gold.v").write_text(gold)
     shared = share_modules(gold.replace("gold", "gate"))
     assert shared.count("endmodule") < gold.count("endmodule")
