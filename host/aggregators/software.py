@@ -72,10 +72,14 @@ class SoftwareAggregator:
     def __init__(self, address: ControlAddress) -> None:
         self._name = f"the aggregator at {address}"
         command = f"p4sgd switch serve --interface LINK --control {address}"
-        self._client = ControlClient(address, "aggregator", self._name, command, timeout_s=_TIMEOUT_S)
+        self._client = ControlClient(
+            address, "aggregator", self._name, command, timeout_s=_TIMEOUT_S, timeout_is_final=False
+        )
         size = self._call("size")
-        self.slots = int(size["slots"])
-        self.jobs = int(size["jobs"])
+        if not (isinstance(size, dict) and all(isinstance(size.get(name), int) for name in ("slots", "jobs"))):
+            raise P4sgdError(f"{self._name} does not answer as it should: {size!r:.60} is not its size")
+        self.slots: int = size["slots"]
+        self.jobs: int = size["jobs"]
 
     def set_mac(self, mac: int) -> None:
         """Set the aggregator's own address."""

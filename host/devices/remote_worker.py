@@ -57,7 +57,9 @@ class RemoteWorker:
     def read_register(self, offset: int) -> int:
         """Read a word."""
         word, _ = self._client.call("read_register", offset=offset)
-        return int(word)
+        if not isinstance(word, int) or word >> 32:
+            raise P4sgdError(f"{self._name} does not answer as it should: {word!r:.40} is no word of 32 bits")
+        return word
 
     def write_register(self, offset: int, word: int) -> None:
         """Write a word."""
@@ -71,6 +73,8 @@ class RemoteWorker:
     def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
         """Read bytes of a bank."""
         _, content = self._client.call("read_memory", most=size, bank=bank, address=address, size=size)
+        if content.size != size:
+            raise P4sgdError(f"{self._name} does not answer as it should: {content.size:,} bytes, not {size:,}")
         return content
 
     def await_end(self, within_s: float) -> bool:

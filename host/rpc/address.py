@@ -152,6 +152,7 @@ class ControlListener:
                 status = self._path.lstat()
                 if (status.st_dev, status.st_ino) == self._file:
                     self._path.unlink()
+            self._path = None  # closed again, it must not remove another program's socket
         self.socket.close()
 
 

@@ -30,6 +30,9 @@ class ControlClient:
         The command that starts it, for errors.
     timeout_s
         Longest time without an answer.
+    timeout_is_final
+        Whether a time-out is a failure like others. If not, the next call connects anew, which tells whether the server
+        is still the same process.
 
     Raises
     ------
@@ -39,12 +42,22 @@ class ControlClient:
         If it does not answer as it should, there or later.
     """
 
-    def __init__(self, address: ControlAddress, server: str, name: str, command: str, *, timeout_s: float) -> None:
+    def __init__(
+        self,
+        address: ControlAddress,
+        server: str,
+        name: str,
+        command: str,
+        *,
+        timeout_s: float,
+        timeout_is_final: bool = True,
+    ) -> None:
         self._address = address
         self._server = server
         self._name = name
         self._command = command
         self._timeout_s = timeout_s
+        self._timeout_is_final = timeout_is_final
         self._process: int | None = None
         self._channel: Channel | None = None
         self._failure: str | None = None
@@ -111,8 +124,10 @@ class ControlClient:
         """Give the server up; returns the error that says why, as later calls do."""
         self.close()
         if isinstance(reason, TimeoutError):
-            self._failure = f"has not answered for {self._timeout_s:g} s"
-        elif isinstance(reason, OSError):
+            why = f"has not answered for {self._timeout_s:g} s"
+            self._failure = why if self._timeout_is_final else None
+            return P4sgdError(f"{self._name} {why}")
+        if isinstance(reason, OSError):
             self._failure = (
                 f"is gone ({reason.strerror or reason}): see why it ended and start it again: {self._command}"
             )

@@ -188,6 +188,8 @@ class _Connection:
                 self.deadline = wanted
                 yield 0
                 self.deadline = None
+                if self.has_hung_up():
+                    raise ConnectionResetError("the client has hung up")
 
     def _receive(self, room: bytearray | memoryview) -> _Steps:
         """Fill a buffer. Others have their turn between the pieces."""
@@ -279,6 +281,7 @@ class ControlServer:
         for connection in list(self._connections):
             if not connection.events or (connection.deadline is not None and now >= connection.deadline):
                 self._go_on(connection)
+        now = time.monotonic()  # a request may have taken long
         waits = [each.deadline - now for each in self._connections if each.deadline is not None]
         if seconds is not None:
             waits.append(seconds)
@@ -305,8 +308,12 @@ class ControlServer:
             with accepted, contextlib.suppress(OSError):
                 accepted.send(self._refusal)
             return
-        if accepted.family != socket.AF_UNIX:
-            _notice_vanishing(accepted)
+        try:
+            if accepted.family != socket.AF_UNIX:
+                _notice_vanishing(accepted)
+        except OSError:
+            accepted.close()
+            return
         connection = _Connection(accepted, self._greeting, self._methods, self._refusals, self._idle_s)
         self._connections[connection] = 0
         self._go_on(connection)

@@ -76,6 +76,7 @@ class TrainingRequest:
             "device": self.device,
             "out": None if self.out is None else str(self.out),
             "cluster": None if self.cluster is None else str(self.cluster),
+            **({} if self.samples is None else {"samples": self.samples}),
         }
 
 
@@ -115,10 +116,8 @@ def resume_request(request: TrainingRequest, saved: Checkpoint, ranks: Communica
         request,
         data=request.data or _find(saved, "data"),
         test=request.test or (None if saved.run.test is None else _find(saved, "test")),
-        reading={
-            name: began_reading.get(name, value) if value is None or value == () else value
-            for name, value in request.reading.items()
-        },
+        samples=request.samples if request.samples is not None else origin.get("samples"),
+        reading=began_reading | {name: value for name, value in request.reading.items() if value not in (None, ())},
         options=began | {"epochs": epochs},
         device=request.device or origin.get("device"),
         cluster=_path(request.cluster, origin.get("cluster")),

@@ -110,7 +110,7 @@ class WorkerServer:
             listener,
             "worker",
             methods,
-            refusals=(EmulatorError, UserError, MemoryError),
+            refusals=(EmulatorError, UserError, MemoryError, ValueError),
             most_clients=1,
             busy="is in use by another program: wait until that has ended",
         )

@@ -180,7 +180,6 @@ class CsvSource(TextSource):
 
     def _records(self, form: _Form) -> Iterator[tuple[int, list[str]]]:
         """The fields of this rank's samples and their line numbers."""
-        csv.field_size_limit(_MAX_FIELD)
         before = lines_before(self.path, self.options.communicator, form.skipped)
         with self._open(form) as file:
             text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
@@ -260,11 +259,15 @@ def _detect(path: Path, options: ReadOptions) -> _Form:
     except UnicodeDecodeError:
         raise UserError(f"{path}, line {skipped + 1}: is not UTF-8 text: is this a CSV file?") from None
     place = f"{path}, line {skipped + 1}"
+    csv.field_size_limit(_MAX_FIELD)
     if "\r" in text.rstrip("\r\n"):
         raise UserError(f"{place}: lines end with carriage returns alone, as on old Macs: write line feeds instead")
     delimiter = options.delimiter or max(_DELIMITERS, key=text.count)
     reader = csv.reader([text, ""], delimiter=delimiter)
-    fields = [field.strip() for field in next(reader)]
+    try:
+        fields = [field.strip() for field in next(reader)]
+    except csv.Error as error:
+        raise UserError(f"{place}: {error}") from None
     if reader.line_num > 1:
         raise UserError(f"{place}: a quoted field does not end in this line: leave line breaks out of names")
     header = _has_names(fields, options) if options.header is None else options.header

@@ -164,6 +164,24 @@ class _StoredRows(Protocol):
         ...
 
 
+def _member(path: Path, archive: Any, name: str, kinds: str) -> npt.NDArray[Any]:
+    """An array that a sparse matrix must have, of a type whose ``dtype.kind`` is one of ``kinds``."""
+    found = archive[name]
+    if not isinstance(found, np.ndarray) or found.dtype.kind not in kinds:
+        raise UserError(f"{path}: the sparse matrix is damaged: {name} is not what SciPy saves")
+    return found
+
+
+def _sparse_form(path: Path, archive: Any) -> tuple[str | bytes, tuple[int, int]]:
+    """Format and shape of a sparse matrix."""
+    kind, shape = _member(path, archive, "format", "SU"), _member(path, archive, "shape", "iu")
+    if kind.shape != ():
+        raise UserError(f"{path}: the sparse matrix is damaged: format is not what SciPy saves")
+    if shape.shape != (2,):
+        raise _no_matrix(path, tuple(np.atleast_1d(shape).tolist()))
+    return kind.item(), (int(shape[0]), int(shape[1]))
+
+
 @contextmanager
 def _open_rows(path: Path, archive: Any, *, whole: bool) -> Iterator[_StoredRows]:
     """Find the features of an archive, without reading them if they are stored by rows.
@@ -194,14 +212,12 @@ def _open_rows(path: Path, archive: Any, *, whole: bool) -> Iterator[_StoredRows
                 )
             yield _DenseRows(path, files.enter_context(_StoredArray(path, archive, key)), key, whole=whole)
             return
-        kind, shape = archive["format"].item(), tuple(archive["shape"].tolist())
-        if len(shape) != 2:
-            raise _no_matrix(path, shape)
+        kind, shape = _sparse_form(path, archive)
         if kind in (b"csr", "csr"):
             data, indices = (files.enter_context(_StoredArray(path, archive, part)) for part in ("data", "indices"))
             # As `scipy.sparse.load_npz` does: of these two only a matrix makes its indices as small as they can be.
             form = scipy.sparse.csr_array if "_is_array" in archive else scipy.sparse.csr_matrix
-            yield _SparseRows(path, data, indices, archive["indptr"], shape, form)
+            yield _SparseRows(path, data, indices, _member(path, archive, "indptr", "iu"), shape, form)
         elif whole:
             yield _LoadedRows(path)
         else:
@@ -287,7 +303,7 @@ class _SparseRows:
         shape: tuple[int, int],
         form: Any,
     ) -> None:
-        if pointers.shape != (shape[0] + 1,) or pointers[0] != 0 or (np.diff(pointers) < 0).any():
+        if pointers.shape != (shape[0] + 1,) or pointers[0] != 0 or (pointers[1:] < pointers[:-1]).any():
             raise UserError(f"{path}: the sparse matrix is damaged: its row pointers are no row pointers")
         if len(data.shape) != 1 or data.shape != indices.shape:
             raise UserError(f"{path}: the sparse matrix is damaged: it has not one index for each value")
@@ -304,7 +320,7 @@ class _SparseRows:
         return cast("Features", self._form(parts, shape=(len(which), self.shape[1])))
 
     def end(self, first: int, values: int) -> int:
-        end = int(np.searchsorted(self._pointers, self._pointers[first] + values, side="right")) - 1
+        end = int(np.searchsorted(self._pointers, int(self._pointers[first]) + values, side="right")) - 1
         return min(max(end, first + 1), self.shape[0], first + values)
 
 

@@ -12,11 +12,21 @@ import scipy.sparse
 
 from p4sgd.host.data import Dataset, FeatureSpace, read_dataset
 from p4sgd.host.data.formats import parquet
+from p4sgd.host.data.read import open_source
 from p4sgd.host.data.synth import write_dataset
 from p4sgd.host.errors import UserError
 
 X = np.array([[1.0, 2], [3, 4], [5, 6]])
 Y = np.array([0.0, 1, 1])
+SPARSE = {
+    "format": np.array(b"csr"),
+    "shape": np.array([3, 2]),
+    "data": np.ones(3),
+    "indices": np.array([0, 1, 0]),
+    "indptr": np.array([0, 1, 2, 3]),
+    "y": Y,
+}
+"""As `scipy.sparse.save_npz` would save it, with labels."""
 
 
 @pytest.mark.parametrize("keys", [("features", "labels"), ("X", "y"), ("x", "target"), ("data", "target")])
@@ -85,6 +95,12 @@ def test_text_labels_in_npz(tmp_path):
         ({"X": X, "y": np.array("a")}, "3 samples, but labels of shape"),
         ({"format": np.array(b"lil"), "shape": np.array([3, 2]), "y": Y}, "holds no sparse matrix that SciPy could"),
         ({"X": X[:0], "y": Y[:0]}, "there are no samples"),
+        ({**SPARSE, "shape": np.array(3)}, "must be a matrix"),
+        ({**SPARSE, "shape": np.array([3.0, 2.0])}, "the sparse matrix is damaged: shape"),
+        ({**SPARSE, "shape": np.array(["3", "2"])}, "the sparse matrix is damaged: shape"),
+        ({**SPARSE, "format": np.array([b"csr"])}, "the sparse matrix is damaged: format"),
+        ({**SPARSE, "indptr": np.array([0.0, 1, 2, 3])}, "the sparse matrix is damaged: indptr"),
+        ({**SPARSE, "indptr": np.array([0, 2, 1, 3], np.uint8)}, "the sparse matrix is damaged: its row pointers"),
     ],
 )
 def test_wrong_npz(tmp_path, arrays, message):
@@ -95,6 +111,14 @@ def test_wrong_npz(tmp_path, arrays, message):
     if "y" not in message and "label" not in message:
         with pytest.raises(UserError, match=f"^{path}.*{message}"):
             read_dataset(path, labels_needed=False, like=FeatureSpace(2))
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int16, np.int64])
+def test_row_pointers_of_any_type(tmp_path, kind):
+    path = tmp_path / "data.npz"
+    np.savez(path, **SPARSE | {"indptr": SPARSE["indptr"].astype(kind)})
+    for data in (read_dataset(path), *open_source(path).blocks()):
+        assert data.features.toarray().tolist() == [[1, 0], [0, 1], [1, 0]]
 
 
 def test_bytes_as_labels(tmp_path):

@@ -297,3 +297,9 @@ def test_numbers_are_read_exactly(tmp_path_factory, rows):
     path.write_text("".join(",".join(map(repr, row)) + "\n" for row in rows))
     data = read_dataset(path)
     assert np.array_equal(np.column_stack([data.features, data.labels]), np.array(rows))
+
+
+def test_a_first_line_that_is_one_long_field(tmp_path):
+    path = write(tmp_path, " ".join(["1"] * 100_000) + "\n")
+    with pytest.raises(UserError, match=f"^{path}.*there is only a label column"):
+        read_dataset(path, header=False)

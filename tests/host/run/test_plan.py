@@ -139,3 +139,19 @@ def test_names_of_options_are_those_of_the_command_line():
     for name in plain | reading:
         assert option_name(name) == found[name]
     assert found["bias"] == "--bias/--no-bias"
+
+
+def test_a_resumed_run_reads_its_data_as_they_were_read():
+    rows = "".join(f"{index % 2},{index},{index * index % 7}\n" for index in range(64))
+    Path("data.csv").write_text(rows)
+    request = TrainingRequest(
+        data="data.csv",
+        reading={"label_column": "1", "header": False},
+        samples=40,
+        options={"epochs": 1},
+        checkpoint=Path("c"),
+    )
+    execute(make_plan(request))
+    plan = make_plan(TrainingRequest(resume=Path("c"), options={"epochs": 2}))
+    assert (plan.request.reading, plan.data.samples) == (request.reading, 40)
+    assert execute(plan).history[-1].epoch == 2
