@@ -47,10 +47,10 @@ def test_powers_of_two_are_exact(form):
 
 @pytest.mark.parametrize("form", FORMATS, ids=str)
 def test_limits(form):
-    with pytest.raises(UserError, match="hardware.*range|range.*hardware"):
+    with pytest.raises(UserError, match=r"hardware.*range|range.*hardware"):
         choose_rate(1e-12, 64, form)
     assert choose_rate(largest_rate(64, form), 64, form).error == 0
-    with pytest.raises(UserError, match="hardware.*range|range.*hardware"):
+    with pytest.raises(UserError, match=r"hardware.*range|range.*hardware"):
         choose_rate(largest_rate(64, form) * 1.01, 64, form)
 
 
