@@ -1,4 +1,4 @@
-"""Network links, which send and receive frames of the protocol over Ethernet or UDP, on Linux."""
+"""Network links that send and receive frames of the protocol over Ethernet or UDP, on Linux."""
 
 from p4sgd.host.links.link import Link
 from p4sgd.host.links.opening import open_link

@@ -1,4 +1,4 @@
-"""Links over an Ethernet interface."""
+"""Links over Ethernet, by packet sockets."""
 
 import ctypes
 import fcntl
@@ -25,10 +25,9 @@ _OUTGOING = 4
 
 
 def attach_untagged_filter(receiver: socket.socket, ethertype: int) -> None:
-    """Have a packet socket receive only frames of an EtherType that arrived without a VLAN tag.
+    """Make a packet socket receive only frames of an EtherType that arrived without a VLAN tag.
 
-    Linux strips the tag before a program sees the frame, and reports separately that there was one. What is left looks
-    like an untagged frame.
+    Linux strips the tag, so that the frame looks untagged, and reports separately that there was one.
 
     Raises
     ------
@@ -58,25 +57,25 @@ _ETH_P_ALL = 3
 """From linux/sockios.h, linux/socket.h, linux/if_packet.h and linux/if_ether.h; :mod:`socket` does not have them."""
 
 _ROOM = 2048
-"""Size of the buffer for a frame. A longer frame is cut, but is still too long to be a packet."""
+"""Size of the buffer for a frame. A longer frame is truncated, but still too long to be a packet."""
 
 
 class EthernetLink:
-    """Frames of the protocol's EtherType on a network interface, to any address.
+    """Sends and receives frames of the protocol's EtherType on a network interface.
 
-    The protocol checks addresses itself, so the interface is promiscuous while the link is open. Frames sent on it are
-    not received, nor are frames of a VLAN. While the interface is down, frames are lost. When it is up again, or
-    another one has its name, the link works again.
+    The protocol checks addresses itself, so the interface is in promiscuous mode while the link is open. The link
+    receives neither its own frames nor those of a VLAN. While the interface is down, frames are lost. The link recovers
+    when the interface comes up again, or when another one takes its name.
 
     Parameters
     ----------
     interface
-        Its name.
+        Name of the interface.
 
     Raises
     ------
     OSError
-        If there is no such interface, or no permission: raw sockets need CAP_NET_RAW.
+        If there is no such interface, or permission is missing: raw sockets need CAP_NET_RAW.
     """
 
     def __init__(self, interface: str) -> None:
@@ -94,7 +93,7 @@ class EthernetLink:
             raise
 
     def _bind(self) -> None:
-        # Not the EtherType: Linux delivers to sockets of one protocol after it has dropped the information on tags.
+        # Not just the EtherType: sockets for one protocol get frames after the information on VLAN tags is dropped.
         self._socket.bind((self._interface, _ETH_P_ALL))
         request = struct.pack("16si", self._interface.encode(), 0)
         _, index = struct.unpack("16si", fcntl.ioctl(self._socket, _SIOCGIFINDEX, request))
@@ -103,7 +102,7 @@ class EthernetLink:
         self._is_bound = True
 
     def _revive(self) -> None:
-        """Bind again after an error: the interface may have been replaced by another one of its name."""
+        """Bind again after an error: another interface may have taken the name."""
         try:
             self._bind()
         except OSError:
@@ -118,7 +117,7 @@ class EthernetLink:
         return True
 
     def send(self, frame: bytes) -> None:
-        """Send a frame, which is lost if it cannot be sent at once."""
+        """Send a frame. It is lost if it cannot be sent at once."""
         if not self._is_bound:
             self._revive()
         try:
@@ -130,7 +129,7 @@ class EthernetLink:
             self._is_bound = False
 
     def receive(self) -> bytes | None:
-        """The next frame; None if none waits."""
+        """The next frame; None if none is waiting."""
         if not self._is_bound:
             self._revive()
         try:

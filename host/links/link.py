@@ -1,4 +1,4 @@
-"""The interface of network links."""
+"""Interface of network links."""
 
 import contextlib
 import socket
@@ -10,7 +10,7 @@ __all__ = ["Link", "enlarge_receive_buffer"]
 class Link(Protocol):
     """Sends and receives frames of the protocol: 64 bytes, as in `p4sgd.hw.spec.packet`.
 
-    Calls neither block nor raise errors of the network. Frames that cannot be sent are lost, as the protocol allows.
+    Calls neither block nor raise network errors. Frames that cannot be sent are lost, which the protocol allows for.
 
     Attributes
     ----------
@@ -21,11 +21,11 @@ class Link(Protocol):
     lost: int
 
     def fileno(self) -> int:
-        """File descriptor for :mod:`selectors`, readable when a frame waits."""
+        """File descriptor for :mod:`selectors`, readable when a frame is waiting."""
         ...
 
     def reaches(self, address: int) -> bool:
-        """Whether the link can send frames to an address of 48 bits; other frames are lost."""
+        """Whether the link can send frames to a 48-bit address; frames to other addresses are lost."""
         ...
 
     def send(self, frame: bytes) -> None:
@@ -33,7 +33,7 @@ class Link(Protocol):
         ...
 
     def receive(self) -> bytes | None:
-        """The next frame, of any length; None if none waits."""
+        """The next frame, of any length; None if none is waiting."""
         ...
 
     def close(self) -> None:
@@ -49,7 +49,7 @@ _BYTES = 4 << 20
 
 
 def enlarge_receive_buffer(receiver: socket.socket) -> None:
-    """Enlarge a socket's receive buffer, to the system's limit where only root may exceed that."""
+    """Enlarge a socket's receive buffer; without root only up to the system's limit."""
     receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BYTES)
     with contextlib.suppress(PermissionError):
         receiver.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BYTES)

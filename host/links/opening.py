@@ -1,4 +1,4 @@
-"""Opening a link by the name that the user gives."""
+"""Links by the names that users give."""
 
 import errno
 from ipaddress import AddressValueError, IPv4Address
@@ -21,13 +21,13 @@ def open_link(text: str) -> Link:
     Parameters
     ----------
     text
-        ``eth0`` or ``ethernet:eth0``: an Ethernet interface; ``udp:10.0.0.1``, or ``udp:10.0.0.1,group=239.1.2.3``: a
-        local address for UDP, and a multicast address that is received too.
+        ``eth0`` or ``ethernet:eth0`` for an Ethernet interface; ``udp:10.0.0.1`` or ``udp:10.0.0.1,group=239.1.2.3``
+        for UDP, with a local address and perhaps a multicast address to receive as well.
 
     Raises
     ------
     UserError
-        If the text does not name a link, or it cannot be opened; the message says what to do.
+        If the text does not name a link, or the link cannot be opened; the message says what to do.
     """
     kind, _, rest = text.partition(":")
     if kind == "udp":

@@ -1,4 +1,4 @@
-"""Links over UDP, for routed networks and for programs without the right to raw sockets."""
+"""Links over UDP, for routed networks and for programs without permission for raw sockets."""
 
 import contextlib
 import errno
@@ -31,7 +31,7 @@ _ROOM = 8192
 
 
 class LocalAddresses:
-    """Linux's table of local addresses, in the network namespace in which the object is made."""
+    """Linux's table of local addresses, in the network namespace where the object is created."""
 
     def __init__(self) -> None:
         self._kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
@@ -42,10 +42,10 @@ class LocalAddresses:
         Raises
         ------
         OSError
-            If none has it.
+            If no interface has it.
         """
         wanted = _ATTRIBUTE.pack(_ATTRIBUTE.size + 4, _RTA_DST) + address.packed
-        # The entry of the table itself: a route to a local address always leads to the loopback interface.
+        # Ask for the matching entry of the table: the route itself always leads to the loopback interface.
         question = _ROUTE.pack(socket.AF_INET, 32, 0, 0, 0, 0, 0, 0, _RTM_F_FIB_MATCH) + wanted
         self._kernel.send(_HEADER.pack(_HEADER.size + len(question), _RTM_GETROUTE, _NLM_F_REQUEST, 0, 0) + question)
         answer = self._kernel.recv(_ROOM)
@@ -77,7 +77,7 @@ _IP_PMTUDISC_DO = 2
 _PAYLOAD_BYTES = FRAME_BYTES - HEADER_BYTES
 _ETHERTYPE = packet.ETHERTYPE.to_bytes(2, "big")
 _FOREIGN = bytes(packet.FRAME_BYTES)
-"""Stands for a datagram that is not a packet: a frame of EtherType 0, as in hardware."""
+"""Replacement for a datagram that is not a packet: a frame of EtherType 0, as in the hardware."""
 
 _PACKET_INFO = struct.Struct("=I4s4s")
 """struct in_pktinfo of ip(7): index of the interface through which a datagram arrived, and addresses."""
@@ -86,17 +86,17 @@ _TTL = 64
 
 
 class UdpLink:
-    """Datagrams of :mod:`p4sgd.hw.spec.udp`, given and returned as core frames of 64 bytes.
+    """Sends and receives the datagrams of :mod:`p4sgd.hw.spec.udp`, as core frames of 64 bytes.
 
-    The addresses in a frame stand for IPv4 addresses. A frame is sent from the local address, whatever its source is.
-    It is lost if its destination stands for no IPv4 address.
+    MAC addresses in a frame stand for IPv4 addresses. Frames are sent from the local address, whatever their source. A
+    frame is lost if its destination stands for no IPv4 address.
 
     Parameters
     ----------
     local
-        Address of one of this machine's interfaces. Datagrams to it are received, and broadcasts on that interface.
+        Address of one of this machine's interfaces. The link receives datagrams to it, and broadcasts on its interface.
     group
-        Multicast address that is received too, on the same interface.
+        Multicast address to receive as well, on the same interface.
 
     Raises
     ------
@@ -113,7 +113,7 @@ class UdpLink:
         self._receivers: list[tuple[socket.socket, bytes]] = []
         try:
             self._local = self._open(local, address_of(local))
-            # Without a checksum and never in fragments, as the hardware requires.
+            # The hardware requires datagrams without checksum and fragmentation.
             self._local.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 1)
             self._local.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
             self._local.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
@@ -128,7 +128,7 @@ class UdpLink:
             raise
 
     def _open(self, address: IPv4Address, number: int, *, shared: bool = False) -> socket.socket:
-        """A socket for an address. A shared one lets others use it too, and tells on which interface data arrive."""
+        """Open a socket for an address. A shared one may be used by others too, and reports the interface of data."""
         opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._receivers.append((opened, number.to_bytes(6, "big")))
         if shared:
@@ -152,7 +152,7 @@ class UdpLink:
         return True
 
     def send(self, frame: bytes) -> None:
-        """Send a frame, which is lost if it cannot be sent at once."""
+        """Send a frame. It is lost if it cannot be sent at once."""
         try:
             to = ipv4_of(int.from_bytes(frame[:6], "big"))
             self._local.sendto(frame[ETHERNET_BYTES:], (str(to), PORT))
@@ -160,7 +160,7 @@ class UdpLink:
             self.lost += 1
 
     def receive(self) -> bytes | None:
-        """The next frame; None if none waits, or if it is a broadcast on another interface."""
+        """The next frame; None if none is waiting, or if it is a broadcast on another interface."""
         for receiver, destination in self._receivers:
             with contextlib.suppress(OSError):
                 payload, told, _, (sender, _) = receiver.recvmsg(
