@@ -1,4 +1,4 @@
-"""The losses by name. A new loss is a subclass of `Loss` and an entry in `LOSSES`."""
+"""Losses by name. To add a loss, subclass `Loss` and add it to `LOSSES`."""
 
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses.loss import Hinge, Logistic, Loss, Squared, Task
@@ -10,12 +10,12 @@ LOSSES: dict[str, Loss] = {loss.name: loss for loss in (Logistic(), Hinge(), Squ
 
 
 def get_loss(name: str) -> Loss:
-    """The loss with that name.
+    """The loss with a name.
 
     Raises
     ------
     UserError
-        If there is none; the message lists the known ones.
+        If there is none; the message lists the names.
     """
     try:
         return LOSSES[name]

@@ -1,12 +1,12 @@
-"""The fit of a loss table: a near-minimax line for each segment, and the table's largest error.
+"""Piecewise linear fit of a loss table: a near-minimax line for each segment.
 
-Within a segment the slope is that of the line through the two Chebyshev nodes, which for a smooth function is within a
-few per cent of the best one. After the slope is rounded to `SLOPE`, the line is moved up or down until its largest
-errors to both sides are equal; then the intercept is rounded. The first and the last segment, whose lines the hardware
-continues to ±1024, have the slope that the loss states (that of the asymptote) and are centred over the whole tail.
+The slope in a segment is that of the line through the two Chebyshev nodes, which for a smooth function is within a few
+per cent of the best slope. It is rounded to `SLOPE`. The intercept then makes the largest errors above and below the
+line equal, and is rounded too. The hardware continues the first and the last segment to ±1024: these have the slope of
+the asymptote, which the loss states, and are centred over the whole tail.
 
-Narrow segments resolve the middle better, wide ones reach further: every width that the hardware supports is tried, and
-the one with the smallest largest error is taken.
+Narrow segments resolve the middle better, wide ones reach further. All widths that the hardware supports are tried; the
+one with the smallest maximum error is used.
 """
 
 from collections.abc import Callable
@@ -24,13 +24,13 @@ _FloatArray = npt.NDArray[np.float64]
 _Function = Callable[[_FloatArray], _FloatArray]
 
 _POINTS = 65
-"""Points of a segment at which its error is computed, both ends included; the error is smooth in between."""
+"""Points per segment at which the error is computed, both ends included; it is smooth in between."""
 
 _TAIL_POINTS = 2048
-"""The same for each of the two tails; these points are the farther apart, the farther they are from zero."""
+"""Points per tail at which the error is computed; their distance grows with that from zero."""
 
 _REACH = RESIDUAL.to_real(RESIDUAL.maximum)
-"""The largest residual: ψ is clamped to ± this value, so that the fit spends no accuracy beyond it."""
+"""The largest residual. ψ is clamped to ± this value, so that no accuracy is spent on larger ones."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Shape:
     Parameters
     ----------
     jumps
-        Arguments at which ψ or its slope jumps. They must be `MARGIN` numbers; segments are chosen so that each jump
-        lies on a boundary. At a jump, ψ and the table have the value of the right side.
+        Arguments at which ψ or its slope jumps: `MARGIN` numbers, which become boundaries of segments. At a jump, ψ
+        and the table have the value of the right side.
     left_slope, right_slope
-        Slope of ψ far to the left and far to the right.
+        Slopes of ψ towards −∞ and +∞.
     """
 
     jumps: tuple[float, ...] = ()
@@ -52,21 +52,21 @@ class Shape:
 
 
 def fit_table(psi: _Function, segments: int, shape: Shape) -> LossTable:
-    """The table of ``segments`` segments with the smallest largest error over the whole range of `MARGIN`.
+    """The table of ``segments`` segments with the smallest maximum error over the range of `MARGIN`.
 
     Parameters
     ----------
     psi
-        ψ, float64 to float64 of the same shape.
+        ψ: float64 to float64 of the same shape.
     segments
-        Segments of the table, a power of two.
+        Number of segments, a power of two.
     shape
         Jumps and tails of ψ.
 
     Raises
     ------
     ValueError
-        If no width of segments has every jump on a boundary.
+        If with no width of segments all jumps are on boundaries.
     """
     best: LossTable | None = None
     smallest = np.inf
@@ -85,7 +85,7 @@ def fit_table(psi: _Function, segments: int, shape: Shape) -> LossTable:
 
 
 def table_error(table: LossTable, psi: _Function) -> float:
-    """Largest |table(x) − ψ(x)| over the `MARGIN` numbers, from points close enough for a smooth ψ.
+    """Largest |table(x) − ψ(x)| over the `MARGIN` numbers, sampled densely enough for a smooth ψ.
 
     Both are clamped to the range of a residual, ±128.
     """
@@ -98,7 +98,7 @@ def table_error(table: LossTable, psi: _Function) -> float:
 
 
 def _fit(psi: _Function, segments: int, shift: int, shape: Shape) -> LossTable:
-    """The table for segments of 2^shift `MARGIN` numbers."""
+    """The table with segments of 2^shift `MARGIN` numbers."""
     grid = _grid(segments, shift)
     middle = (grid[:, 0] + grid[:, -1]) / 2
     half = (grid[:, -1] - grid[:, 0]) / 2
@@ -116,9 +116,9 @@ def _fit(psi: _Function, segments: int, shift: int, shape: Shape) -> LossTable:
 
 
 def _centre(psi: _Function, points: npt.NDArray[np.int64], slope: _FloatArray) -> _FloatArray:
-    """Intercepts that make the largest errors to both sides equal, one for each row of points."""
+    """Intercepts that make the largest errors above and below equal, one for each row of points."""
     value = psi(MARGIN.to_real(points))
-    # Points where ψ saturates do not pull at the line, unless all points of the segment saturate.
+    # Points where ψ saturates do not count, unless ψ saturates in the whole segment.
     matters = np.abs(value) <= _REACH
     matters |= ~matters.any(axis=1, keepdims=True)
     rest = np.clip(value, -_REACH, _REACH) - slope[:, np.newaxis] * MARGIN.to_real(points)
@@ -133,14 +133,14 @@ def _clamped(psi: _Function, points: npt.NDArray[np.int64]) -> _FloatArray:
 
 
 def _grid(segments: int, shift: int) -> npt.NDArray[np.int64]:
-    """Points of every segment, int64 (segments, points), from its first to its last `MARGIN` integer."""
+    """Points of every segment from its first to its last `MARGIN` integer: int64 (segments, points)."""
     width = 1 << shift
     first = (np.arange(segments, dtype=np.int64) - segments // 2) * width
     return first[:, np.newaxis] + np.unique(np.linspace(0, width - 1, min(width, _POINTS)).astype(np.int64))
 
 
 def _tails(segments: int, shift: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Points of the left tail (from the first segment on) and of the right tail (from the last segment on)."""
+    """Points of the left tail, from the first segment outwards, and of the right tail, from the last one."""
     inner = (segments // 2 - 1) << shift
     left, right = -MARGIN.minimum - inner - 1, MARGIN.maximum - inner
     steps = np.expm1(np.linspace(0, 1, _TAIL_POINTS) * np.log1p(right))

@@ -1,4 +1,4 @@
-"""The losses: their values, the function ψ for the loss table, and what the hardware does with the label."""
+"""Losses: values, the function ψ of the loss table, and the role of the label."""
 
 from abc import ABC, abstractmethod
 from enum import Enum
@@ -22,30 +22,30 @@ class Task(Enum):
     """What a model predicts."""
 
     CLASSIFICATION = "classification"
-    """One of two classes; to the loss the label is y = −1 or +1."""
+    """One of two classes, with y = −1 or +1."""
     REGRESSION = "regression"
-    """A number; to the loss the label is the target, centred and scaled to a standard deviation of 1."""
+    """A number; y is the target, centred and scaled to a standard deviation of 1."""
 
 
 class Loss(ABC):
     """A loss ℓ(z, y) of an activation z and a label y.
 
-    The hardware computes only the residual g = ∂ℓ/∂z, which must have the form g = s·ψ(s·z − o) − c: ``psi`` is ψ, and
-    ``label_mode`` says which of the sign s, the offset o and the constant c come from the label.
+    The hardware computes only the residual g = ∂ℓ/∂z, which must have the form g = s·ψ(s·z − o) − c, where `psi` is ψ
+    and ``label_mode`` says which of the sign s, the offset o and the constant c come from the label.
     """
 
     name: ClassVar[str]
-    """The name by which users choose it."""
+    """Name by which users choose it."""
     summary: ClassVar[str]
-    """A few words for lists of losses."""
+    """Short description for lists of losses."""
     task: ClassVar[Task]
-    """What a model that is trained with it predicts."""
+    """What a model trained with this loss predicts."""
     label_mode: ClassVar[LabelMode]
     """Which of s, o and c come from the label."""
     step: ClassVar[float]
-    """The automatic learning rate is this number / ‖features of a sample‖²: with a residual of 1, one step moves the
-    sample's own activation by it. Found by experiment; a loss with unbounded curvature or residual is stable only
-    below 1."""
+    """The automatic learning rate is this number divided by the squared norm of a sample: with a residual of 1, a step
+    changes the activation of that sample by this number. Found by experiment; a loss with unbounded curvature or
+    residual is stable only below 1."""
     shape: ClassVar[Shape] = Shape()
     """Jumps and tails of ψ, for the fit of the table."""
 
@@ -64,7 +64,7 @@ class Loss(ABC):
         return sign * self.psi(sign * z - (y if mode.offset else 0.0)) - (y if mode.constant else 0.0)
 
     def table(self, segments: int) -> LossTable:
-        """The loss table of a worker with so many segments; see `p4sgd.host.losses.fit.fit_table`."""
+        """Loss table with ``segments`` segments; see `p4sgd.host.losses.fit.fit_table`."""
         return fit_table(self.psi, segments, self.shape)
 
 
