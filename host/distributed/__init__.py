@@ -1,4 +1,4 @@
-"""Training in several processes: their communication, and how they are started."""
+"""Training in several processes: communication between them, and how they are started."""
 
 from p4sgd.host.distributed.communicator import (
     LAUNCHERS,

@@ -1,4 +1,4 @@
-"""The processes that train together (ranks): what they tell each other, and how a launcher has started them."""
+"""Collective communication between the processes that train together (ranks), and how launchers start them."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -38,17 +38,17 @@ class Communicator(Protocol):
     """The processes that train together, called ranks. All run the same code and make the same calls in the same order.
 
     A call returns when every rank has made it. Ctrl-C in any rank raises `KeyboardInterrupt` in all of them, in the
-    same call, so that all have done the same.
+    same call.
     """
 
     @property
     def rank(self) -> int:
-        """The number of this rank, from 0."""
+        """Number of this rank, from 0."""
         ...
 
     @property
     def size(self) -> int:
-        """The number of ranks."""
+        """Number of ranks."""
         ...
 
     def all_gather(self, value: T) -> list[T]:
@@ -56,17 +56,17 @@ class Communicator(Protocol):
         ...
 
     def all_sum(self, values: "IntArray") -> "IntArray":
-        """The sum over all ranks of arrays of one shape: int64."""
+        """Element-wise sum over all ranks of int64 arrays of the same shape."""
         ...
 
     def all_min(self, values: "npt.NDArray[np.float64]") -> "npt.NDArray[np.float64]":
-        """The minimum over all ranks, element by element, of vectors of one length: float64, no NaN."""
+        """Element-wise minimum over all ranks of float64 vectors of the same length, without NaN."""
         ...
 
     def all_to_all(self, blocks: Sequence[ByteArray]) -> list[ByteArray]:
-        """Send ``blocks[rank]`` to each rank; returns the blocks received, in the order of the ranks: uint8 (bytes,).
+        """Send ``blocks[rank]`` to each rank; returns the received blocks in the order of the ranks: uint8 (bytes,).
 
-        Blocks that are sent are uint8 of any shape and may be empty.
+        Blocks to send are uint8 arrays of any shape and may be empty.
         """
         ...
 
@@ -99,24 +99,24 @@ SINGLE_PROCESS = SingleProcess()
 
 
 def broadcast(communicator: Communicator, value: T) -> T:
-    """The value of rank 0. Ranks on different processors may compute numbers that differ in the last bit."""
+    """The value of rank 0: on different processors, ranks may compute numbers that differ in the last bit."""
     return communicator.all_gather(value)[0]
 
 
 def raise_on_all(communicator: Communicator, action: Callable[[], None] | None) -> None:
-    """Do what may fail in some of the ranks; the failure is raised in all of them, so that none goes on alone.
+    """Carry out an action that may fail on some ranks; the error is raised on all, so that none continues alone.
 
     Parameters
     ----------
     communicator
         The ranks, all of which call this.
     action
-        What this rank does; ``None`` is nothing.
+        Action of this rank; ``None`` for none.
 
     Raises
     ------
     UserError, P4sgdError
-        The failure of this rank's action, else that of the first rank that has failed.
+        The error of this rank's action; if that succeeded, the error of the first rank that failed.
     """
     failure: UserError | P4sgdError | None = None
     if action is not None:
@@ -134,7 +134,7 @@ def raise_on_all(communicator: Communicator, action: Callable[[], None] | None) 
 
 
 def check_same(communicator: Communicator, value: str, problem: str) -> None:
-    """Refuse a value that is not the same in all ranks.
+    """Check that a value is the same on all ranks.
 
     Raises
     ------
@@ -146,17 +146,16 @@ def check_same(communicator: Communicator, value: str, problem: str) -> None:
 
 
 def share_of(communicator: Communicator, total: int) -> range:
-    """This rank's part of ``total`` items: contiguous, and as large as the other ranks' to within one item."""
+    """This rank's share of ``total`` items: contiguous; shares differ by at most one item."""
     rank, size = communicator.rank, communicator.size
     return range(rank * total // size, (rank + 1) * total // size)
 
 
 LAUNCHERS = ("none", "mpi")
-"""Launchers by name, the default first: ways in which the processes that train together were started."""
+"""Names of launchers, the default first: ways to start the processes that train together."""
 
 _SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-"""Environment variables in which MPICH, Open MPI and Slurm say how many processes they have started; the first one
-that is set counts."""
+"""Environment variables in which MPICH, Open MPI and Slurm give the number of processes; the first one set counts."""
 
 _SLURM = ("SLURM_STEP_ID", "SLURM_PROCID")
 """Set in every process that srun starts."""
@@ -166,16 +165,16 @@ _MPIEXEC = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_SIZE")
 
 
 def launcher_program() -> str:
-    """The program that starts several processes here: ``srun``, if it has started this one, else ``mpiexec``.
+    """The program to start several processes with: ``srun`` if it has started this one, otherwise ``mpiexec``.
 
-    Within a Slurm allocation mpiexec reaches the other nodes through srun, so its processes have Slurm's variables too.
+    Within a Slurm allocation mpiexec reaches other nodes through srun, so its processes have Slurm's variables too.
     """
     by_slurm = all(name in os.environ for name in _SLURM) and not any(name in os.environ for name in _MPIEXEC)
     return "srun" if by_slurm else "mpiexec"
 
 
 def launch_command(command: Sequence[str], communicator: Communicator) -> list[str]:
-    """A ``p4sgd train`` command for as many processes as train now, begun with the launcher that has started these."""
+    """Prefix a ``p4sgd train`` command with the launcher, to start it with as many processes as there are now."""
     if communicator.size == 1:
         return list(command)
     return [launcher_program(), "-n", str(communicator.size), *command, "--launcher", "mpi"]
@@ -187,20 +186,20 @@ def open_communicator(launcher: str | None) -> "SingleProcess | MpiCommunicator"
     Parameters
     ----------
     launcher
-        One of `LAUNCHERS`; ``None``, if the user has named none, is the first.
+        One of `LAUNCHERS`, or ``None`` if the user has named none.
 
     Raises
     ------
     UserError
-        If the launcher is unknown or has not started this process, if MPI is missing or of another implementation than
-        the launcher; or if no launcher was named but several processes were started, each of which would train alone.
+        If the launcher is unknown or has not started this process; if MPI is missing or does not belong to the
+        launcher; or if no launcher is named although several processes were started, each of which would train alone.
     """
     started = next((os.environ[name] for name in _SIZES if name in os.environ), None)
     if launcher is None:
         if started not in (None, "1"):
             raise UserError(
-                f"was started {started} times, and each process would train by itself: --launcher mpi has them train "
-                f"together (--launcher none, if each is to train by itself)"
+                f"was started {started} times, and each process would train alone: choose --launcher mpi to train "
+                f"together, or --launcher none"
             )
         return SINGLE_PROCESS
     if launcher not in LAUNCHERS:

@@ -1,4 +1,4 @@
-"""The communicator of processes that MPI connects."""
+"""Communicator over MPI."""
 
 import signal
 import time
@@ -19,7 +19,7 @@ __all__ = ["MpiCommunicator"]
 T = TypeVar("T")
 
 _PATIENCE_S = 2.0
-"""Time that a rank that has failed waits for the others to fail too, s."""
+"""Time that a failed rank waits for the others to fail too, in seconds."""
 
 _POLL_S = 0.01
 
@@ -27,12 +27,12 @@ _POLL_S = 0.01
 class MpiCommunicator:
     """The `Communicator` of all ranks that `mpiexec` has started.
 
-    It handles Ctrl-C and SIGTERM: either takes effect in the next collective call, in all ranks.
+    It handles Ctrl-C and SIGTERM, which take effect on all ranks in the next collective call.
     """
 
     def __init__(self) -> None:
         self._ranks = MPI.COMM_WORLD
-        # A second communicator, for ranks that fail while others are in the middle of a collective call.
+        # A second communicator: a rank may fail while others are inside a collective call of the first one.
         self._failures = MPI.COMM_WORLD.Dup()
         self._interrupted = False
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -84,12 +84,12 @@ class MpiCommunicator:
         return np.split(received, np.cumsum(sizes)[:-1])
 
     def fail(self, failure: T) -> list[T] | None:
-        """Tell the other ranks how this one has failed.
+        """Exchange failures with the other ranks.
 
         Returns
         -------
-        The failures of all ranks, in their order; ``None`` if some have not failed within 2 s: they wait for this rank
-        in a collective call, and `abort` ends them.
+        The failures of all ranks, in order; ``None`` if some ranks have not failed within 2 s. Those wait for this one
+        in a collective call, and only `abort` ends them.
         """
         meeting = self._failures.Ibarrier()
         end = time.monotonic() + _PATIENCE_S
@@ -114,5 +114,5 @@ class MpiCommunicator:
 
 
 def _starts(sizes: IntArray) -> IntArray:
-    """Offsets of blocks of these sizes that lie one after another."""
+    """Offsets of contiguous blocks of these sizes."""
     return np.cumsum(sizes) - sizes
