@@ -1,4 +1,4 @@
-"""Samples with their labels, before anything is scaled or quantised, in one process or shared by several."""
+"""Data sets: samples and labels before scaling, in one process or distributed over several."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -29,26 +29,26 @@ __all__ = [
 
 
 Features: TypeAlias = "npt.NDArray[np.float64] | npt.NDArray[np.float32] | csr_array"
-"""A matrix (samples, features): a dense array, or a sparse one in CSR form that is never made dense as a whole."""
+"""A matrix (samples, features): dense, or sparse in CSR form, which is never made dense as a whole."""
 
 _Value = TypeVar("_Value", bound=np.generic)
 
 _BLOCK_VALUES = 1 << 21
-"""Values that are looked at in one go (16 MB of float64)."""
+"""Values that are checked at once (16 MB of float64)."""
 
 
 @dataclass(frozen=True)
 class FeatureSpace:
-    """Which features samples have, so that other samples can be read to match.
+    """The features of samples, to read other samples with the same features.
 
     Parameters
     ----------
     count
-        How many.
+        Number of features.
     names
         Their names, if the source has any.
     zero_based
-        Whether a LIBSVM source counts them from 0; ``None`` if that is not known.
+        Whether indices in a LIBSVM source begin at 0; ``None`` if that is not known.
     """
 
     count: int
@@ -57,11 +57,11 @@ class FeatureSpace:
 
 
 class Labelled(Protocol):
-    """What has labels: a `Dataset`, or labels alone."""
+    """Labelled samples: a `Dataset`, or only the labels of one."""
 
     @property
     def name(self) -> str:
-        """Where they come from, for messages."""
+        """Source of the labels, for messages."""
         ...
 
     @property
@@ -71,7 +71,7 @@ class Labelled(Protocol):
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """If the labels are texts: label i stands for ``label_names[i]``, in alphabetical order."""
+        """If the labels are texts: text of label i, in alphabetical order; otherwise empty."""
         ...
 
     @property
@@ -87,16 +87,17 @@ class Dataset:
     Parameters
     ----------
     features
-        (samples, features): float64 or float32, C-ordered or not, or a `scipy.sparse` matrix or array, which becomes a
-        `csr_array` with sorted indices and no duplicates. Other numbers become float64.
+        (samples, features): float64 or float32 in any memory order, or a `scipy.sparse` matrix or array, which becomes
+        a `csr_array` with sorted indices and without duplicates. Other types become float64, or if dense and of at
+        most 16 bits, float32.
     labels
         float64 (samples,); zeros if there are none.
     name
-        Where the samples come from, for messages.
+        Source of the samples, for messages.
     label_names
-        If the labels of the source are texts: label i stands for ``label_names[i]``, in alphabetical order.
+        If the labels in the source are texts: text of label i, in alphabetical order.
     labelled
-        Whether it has labels.
+        Whether there are labels.
     feature_names, zero_based
         See `FeatureSpace`.
 
@@ -150,78 +151,78 @@ class Dataset:
         """Whether the features are a `csr_array`."""
         return not isinstance(self.features, np.ndarray)
 
-    # -- where the samples are: all of them here; another class may say otherwise -----------------------------------
+    # -- distribution of the samples: here all are local; DistributedDataset overrides this -------------------------
 
     @property
     def communicator(self) -> Communicator:
-        """The processes that have the samples together."""
+        """The ranks over which the samples are distributed."""
         return SINGLE_PROCESS
 
-    def held(self, which: slice) -> Features:
-        """The features of a block of samples, as far as this process has them, in order."""
+    def local_features(self, which: slice) -> Features:
+        """Features of those samples of a block that are in this process, in order."""
         return self.features[which]
 
     def rows(self, which: slice) -> npt.NDArray[np.float64]:
-        """What `held` gives as a dense float64 array; the caller keeps it small."""
-        block = self.held(which)
+        """`local_features` as a dense float64 array; keep the block small."""
+        block = self.local_features(which)
         dense = block if isinstance(block, np.ndarray) else block.toarray()
         return np.asarray(dense, dtype=np.float64)
 
-    def in_order(self, values: npt.NDArray[_Value], which: slice = slice(None)) -> npt.NDArray[_Value]:
-        """From a value for each sample of a block that is held here, (samples held,), to those of the whole block."""
+    def gather(self, values: npt.NDArray[_Value], which: slice = slice(None)) -> npt.NDArray[_Value]:
+        """Values of all samples of a block, from those of its local samples, (local samples,)."""
         return values
 
-    def deal(self, parts: Sequence[ByteArray], which: slice) -> Sequence[ByteArray]:
-        """Bring features to the workers that need them.
+    def redistribute(self, parts: Sequence[ByteArray], which: slice) -> Sequence[ByteArray]:
+        """Send features of local samples to the ranks of the workers that need them.
 
         Parameters
         ----------
         parts
-            For every worker its features of what `held` gives for ``which``: uint8 (samples held, its features).
+            For every worker its features of the block's local samples: uint8 (local samples, features of the shard).
         which
-            A block of samples.
+            The block of samples.
 
         Returns
         -------
-        The same of all samples in the block, for every worker of this process.
+        For every worker of this process its features of all samples of the block.
         """
         return parts
 
     def take(self, rows: npt.NDArray[np.intp], name: str | None = None) -> Self:
-        """Some of the samples, in the given order, perhaps under another name."""
+        """Some of the samples, in the given order, optionally under another name."""
         return replace(self, features=self.features[rows], labels=self.labels[rows], name=name or self.name)
 
     def held_out(self, fraction: float) -> int:
-        """How many samples `split` holds out: whole ones, at least one."""
+        """Number of samples that `split` holds out, at least one."""
         return order.held_out(self.samples, fraction)
 
     def split(self, fraction: float, *, seed: int, stratified: bool) -> tuple[Self, Self]:
-        """Shuffle the samples and hold a part of them out.
+        """Shuffle the samples and hold out a part of them.
 
         Parameters
         ----------
         fraction
-            Part to hold out, above 0 and below 1; see `held_out`.
+            Fraction to hold out, above 0 and below 1; see `held_out`.
         seed
             Seed of the shuffle. The same seed and data give the same split.
         stratified
-            Hold out the same part of every class (to within one sample), not just of all samples.
+            Hold out the same fraction of every class, to within one sample.
 
         Returns
         -------
-        The rest and what was held out, both shuffled.
+        The other samples and the held-out samples, both shuffled.
 
         Raises
         ------
         UserError
-            If the fraction leaves no sample for one of the two.
+            If one of the two would be empty.
         """
         rest, chosen = order.split(self.labels, fraction, seed=seed, stratified=stratified, name=self.name)
         return self.take(rest), self.take(chosen, f"held-out samples of {self.name}")
 
 
 def _normal(features: Features, name: str) -> Features:
-    """Features in one of the forms that `Dataset` allows."""
+    """Convert features to one of the types that `Dataset` holds."""
     if features.ndim != 2:
         raise UserError(f"{name}: features must be a matrix of samples and features, not of shape {features.shape}")
     if features.dtype.kind not in "buif":
@@ -229,7 +230,7 @@ def _normal(features: Features, name: str) -> Features:
     if scipy.sparse.issparse(features):
         if hasattr(features, "check_format"):
             try:
-                features.check_format(full_check=True)  # SciPy's products do not look: they read and write anywhere
+                features.check_format(full_check=True)  # SciPy's products do not check indices
             except ValueError as error:
                 raise UserError(f"{name}: the sparse matrix is damaged: {error}") from error
         matrix = scipy.sparse.csr_array(features)
@@ -237,7 +238,7 @@ def _normal(features: Features, name: str) -> Features:
             matrix = matrix.astype(np.float64)
         if not matrix.has_canonical_format:
             if np.shares_memory(matrix.data, features.data):
-                matrix = matrix.copy()  # what is the caller's stays as it is
+                matrix = matrix.copy()  # do not change the caller's matrix
             matrix.sum_duplicates()
         return matrix
     array = np.asarray(features)
@@ -248,21 +249,21 @@ def _normal(features: Features, name: str) -> Features:
 
 
 def check_labels(labels: npt.NDArray[np.float64], name: str, first: int = 0) -> None:
-    """Refuse labels that are NaN or infinite.
+    """Check that labels are finite.
 
     Parameters
     ----------
     labels
         float64 (samples,).
     name
-        Where they come from, for messages.
+        Source of the labels, for messages.
     first
-        Samples of the source that came before these, for messages.
+        Number of samples of the source before these, for messages.
 
     Raises
     ------
     UserError
-        For the first one.
+        For the first label that is NaN or infinite.
     """
     strange = np.flatnonzero(~np.isfinite(labels))
     if strange.size:
@@ -271,7 +272,7 @@ def check_labels(labels: npt.NDArray[np.float64], name: str, first: int = 0) -> 
 
 
 def find_not_finite(features: Features) -> tuple[int, int] | None:
-    """Row and column (from 0) of the first NaN or infinity in a matrix, if there is one."""
+    """Row and column (from 0) of the first NaN or infinity in a matrix; ``None`` if there is none."""
     if not isinstance(features, np.ndarray):
         strange = np.flatnonzero(~np.isfinite(features.data))
         if not strange.size:
@@ -288,16 +289,16 @@ def find_not_finite(features: Features) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DistributedDataset(Dataset):
-    """Samples of which every rank has the features of some and the labels of all.
+    """A data set of which every rank has all labels, but the features of only some samples.
 
     Parameters
     ----------
     features
-        As those of `Dataset`, but of the samples of this rank only, (samples held, features).
+        As in `Dataset`, but only those of local samples, (local samples, features).
     owners
-        The rank that has each sample, (samples,).
+        Rank that has each sample, (samples,).
     ranks
-        The ranks; all have the same labels, names and owners.
+        The ranks. Labels, names and owners are the same on all of them.
     """
 
     owners: npt.NDArray[np.uint8]
@@ -320,32 +321,32 @@ class DistributedDataset(Dataset):
 
     @cached_property
     def _places(self) -> npt.NDArray[np.intp]:
-        """Where the own samples are among all, ascending."""
+        """Indices of the local samples, ascending."""
         return np.flatnonzero(self.owners == self.ranks.rank)
 
     def take(self, rows: npt.NDArray[np.intp], name: str | None = None) -> Self:
-        """Some of the samples, in the given order, which is the same in all ranks. None changes its rank."""
+        """Some of the samples, in the given order, which is the same on all ranks. They stay on their ranks."""
         owners = self.owners[rows]
         own = np.searchsorted(self._places, rows[owners == self.ranks.rank])
         return replace(
             self, features=self.features[own], labels=self.labels[rows], owners=owners, name=name or self.name
         )
 
-    def held(self, which: slice) -> Features:
-        """See `Dataset.held`."""
+    def local_features(self, which: slice) -> Features:
+        """See `Dataset.local_features`."""
         first, last = np.searchsorted(self._places, which.indices(self.samples)[:2])
         return self.features[first:last]
 
-    def in_order(self, values: npt.NDArray[_Value], which: slice = slice(None)) -> npt.NDArray[_Value]:
-        """See `Dataset.in_order`; every rank gets all."""
+    def gather(self, values: npt.NDArray[_Value], which: slice = slice(None)) -> npt.NDArray[_Value]:
+        """See `Dataset.gather`; every rank gets all values."""
         owners = self.owners[which]
         result = np.empty(owners.size, values.dtype)
         for rank, part in enumerate(self.ranks.all_gather(values)):
             result[owners == rank] = part
         return result
 
-    def deal(self, parts: Sequence[ByteArray], which: slice) -> Sequence[ByteArray]:
-        """See `Dataset.deal`; the worker of a rank is the one of the same number."""
+    def redistribute(self, parts: Sequence[ByteArray], which: slice) -> Sequence[ByteArray]:
+        """See `Dataset.redistribute`; rank i has worker i."""
         owners = self.owners[which]
         block = np.empty((owners.size, parts[self.ranks.rank].shape[1]), np.uint8)
         for rank, part in enumerate(self.ranks.all_to_all(parts)):
@@ -356,16 +357,16 @@ class DistributedDataset(Dataset):
 def join_shares(
     features: Features, labels: npt.NDArray[np.float64], name: str, communicator: Communicator, **about: Any
 ) -> Dataset:
-    """The data set whose samples every rank has read a share of, one share after another.
+    """The data set that consists of the shares that the ranks have read, in the order of the ranks.
 
     Parameters
     ----------
     features
-        Of the own share.
+        Features of the local share.
     labels
-        Of all samples.
+        Labels of all samples.
     name, about
-        As those of `Dataset`; the same in all ranks.
+        As in `Dataset`; the same on all ranks.
     communicator
         The ranks.
     """

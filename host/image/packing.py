@@ -26,7 +26,7 @@ __all__ = ["PackedBlocks", "Shard", "available_memory", "pack_lines", "partition
 
 @dataclass(frozen=True)
 class Shard:
-    """A worker's slice of the features: ``first`` up to but not including ``last``, the bias counting as the last one.
+    """A worker's part of the features: ``first`` up to but not including ``last``. The bias counts as the last feature.
 
     Parameters
     ----------
@@ -42,22 +42,22 @@ class Shard:
 
     @property
     def features(self) -> int:
-        """How many features it has."""
+        """Number of features."""
         return self.last - self.first
 
 
 def partition(features: int, workers: int, config: WorkerConfig, *, bias: bool) -> list[Shard]:
-    """Deal features to workers in contiguous ranges of whole chunks of ``config.lanes`` features.
+    """Divide features among workers, in contiguous ranges of whole chunks of ``config.lanes`` features.
 
-    Of K = ⌈(features + bias) / lanes⌉ chunks worker w of W gets ⌊w·K/W⌋ up to ⌊(w+1)·K/W⌋, so that two workers differ
-    by at most one chunk.
+    Of K = ⌈(features + bias) / lanes⌉ chunks, worker w of W gets chunks ⌊w·K/W⌋ to ⌊(w+1)·K/W⌋ − 1, so that numbers of
+    chunks differ by at most one.
 
     Parameters
     ----------
     features
-        Features of the data.
+        Number of features of the data.
     workers
-        Workers, 1 to 32.
+        Number of workers, 1 to 32.
     config
         Their configuration.
     bias
@@ -65,12 +65,12 @@ def partition(features: int, workers: int, config: WorkerConfig, *, bias: bool) 
 
     Returns
     -------
-    One shard a worker; together they are all features, in order.
+    One shard per worker; together they have all features, in order.
 
     Raises
     ------
     UserError
-        If a worker would get no chunk, or more features than it holds.
+        If a worker would get no chunk, or more features than it can hold.
     """
     if not 1 <= workers <= MAX_WORKERS:
         raise UserError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
@@ -108,21 +108,21 @@ _SWAPS = ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0
 
 
 def pack_lines(q: npt.NDArray[np.uint8], layout: ImageLayout) -> npt.NDArray[np.uint8]:
-    """The lines of some micro-batches, as `ImageLayout.pack_lines` defines them.
+    """Lines of some micro-batches, as defined by `ImageLayout.pack_lines`.
 
-    The 8 bits of 8 neighbouring lanes are an 8×8 bit matrix in one 64-bit word; its transpose has one byte a plane.
+    The 8 bits of 8 neighbouring lanes are an 8×8 bit matrix in one 64-bit word; its transpose has one byte per plane.
 
     Parameters
     ----------
     q
-        uint8 (samples, padded features), C-contiguous, samples a multiple of 8: S-bit features in the low bits; what
-        is above does not matter. It is destroyed.
+        uint8 (samples, padded features), C-contiguous, samples a multiple of 8: S-bit features in the low bits; the
+        higher bits are ignored. The array is overwritten.
     layout
         Layout of the image; its number of samples does not matter.
 
     Returns
     -------
-    uint8 (engines · ports, T, C, S, 8/ports, lanes/8), C-contiguous, T the micro-batches of ``q``.
+    uint8 (engines · ports, T, C, S, 8/ports, lanes/8), C-contiguous; T is the number of micro-batches in ``q``.
     """
     config = layout.config
     words = q.view(np.uint64)
@@ -143,8 +143,8 @@ def pack_lines(q: npt.NDArray[np.uint8], layout: ImageLayout) -> npt.NDArray[np.
 
 
 _BLOCK_VALUES = 1 << 20
-"""Features that are scaled and packed at once: some 30 MB of float64 temporaries for dense data, and small enough for
-the packing to stay in a processor's cache."""
+"""Features that are scaled and packed at once: some 30 MB of float64 temporaries for dense data, and few enough for
+packing to stay in the processor's cache."""
 
 
 def prepare_images(
@@ -161,9 +161,9 @@ def prepare_images(
 ) -> list[Image]:
     """Scale, quantise, partition and pack a data set.
 
-    Memory beyond the images is a block of samples, whatever the size of the data; sparse samples are scaled and
-    quantised as such. Of a data set that several ranks have, each quantises its own samples, sends every other rank the
-    columns of its worker, and packs what it gets.
+    Beyond the images this takes the memory of one block of samples, whatever the size of the data; of sparse samples
+    only stored values are scaled and quantised. If several ranks share the data set, each quantises its own samples,
+    sends every other rank the columns of that rank's worker, and packs what it receives.
 
     Parameters
     ----------
@@ -176,27 +176,26 @@ def prepare_images(
     config
         Configuration of the workers.
     workers
-        How many there are.
+        Number of workers.
     stored
         Planes (S), 1 to 8.
     batch
-        Samples of a mini-batch, a multiple of 8. Zero samples, whose bias is zero too, fill up the last one: they
-        change no weight.
+        Samples of a mini-batch, a multiple of 8. The last one is filled with zero samples, whose bias is zero too, so
+        that they change no weight.
     bias
-        Append one more feature of a = 1, q = steps. The bit of a single signed plane then reads as −1: a bias as good.
+        Append a feature that is always 1 (q = steps). With a single signed plane it reads as −1, which serves as well.
     directory
-        Where to write one file a worker, see `image_file`; the images are maps of these files. ``None`` keeps them in
-        memory.
+        Folder for one file per worker (`image_file`), of which the images are maps. ``None`` keeps them in memory.
 
     Returns
     -------
-    One image for every worker of this process.
+    The images of the workers of this process.
 
     Raises
     ------
     UserError
         If the batch is no multiple of 8, if the features do not suit the workers, if the images do not fit into memory,
-        or if a file cannot be written; then no half-written file is left behind.
+        or if a file cannot be written. No incomplete file is left behind.
     """
     if labels.shape != (data.samples,) or scaling.scale.shape != (data.feature_count,):
         raise ValueError(f"labels {labels.shape} and scaling {scaling.scale.shape} must fit {data.features.shape}")
@@ -219,12 +218,12 @@ def plan_images(
     batch: int = BANKS,
     bias: bool = True,
 ) -> list[Image]:
-    """The images of all workers that `prepare_images` makes, but for their lines.
+    """The images of all workers as `prepare_images` makes them, but without lines.
 
     Parameters
     ----------
     labels, scaling, config, workers, stored, batch, bias
-        See there.
+        See `prepare_images`.
 
     Raises
     ------
@@ -240,7 +239,7 @@ def plan_images(
     padded_samples = -(-labels.size // batch) * batch
     padded_labels = np.zeros(padded_samples, np.int32)
     padded_labels[: labels.size] = labels
-    # The bias is no feature of the data: nothing is subtracted or scaled.
+    # The bias is not a feature of the data and is not scaled.
     offset, scale = (np.append(each, np.zeros(int(bias))) for each in (scaling.offset, scaling.scale))
     return [
         Image(
@@ -261,14 +260,14 @@ def plan_images(
 
 
 def _check_room(own: Sequence[Image], data: Dataset) -> None:
-    """Refuse images that would drive the machine out of memory.
+    """Check that images fit into memory.
 
-    An image has every feature of every sample, zeros too, so that of a small sparse file may be large.
+    They store all features of all samples, including zeros, so that those of a small sparse file may be large.
 
     Raises
     ------
     UserError
-        If they are larger than the memory that is available.
+        If they are larger than the available memory.
     """
     needed = sum(image.layout.config.labels_memory * image.layout.lines_bytes for image in own)
     available = available_memory()
@@ -283,17 +282,17 @@ def _check_room(own: Sequence[Image], data: Dataset) -> None:
 
 
 def available_memory() -> int | None:
-    """Bytes of memory that programs can still allocate, swap included; ``None`` where the system does not tell."""
+    """Memory that can still be allocated, including swap, in bytes; ``None`` where the system does not report it."""
     try:
         fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
         free = sum(int(fields[name].split()[0]) << 10 for name in ("MemAvailable", "SwapFree"))
     except (OSError, KeyError, ValueError):
         return None
-    group = Path("/sys/fs/cgroup")  # a container may have less than the machine
+    group = Path("/sys/fs/cgroup")  # a container may be allowed less than the machine has
     try:
         limit = int((group / "memory.max").read_text())
         used = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        return min(free, limit - int(used["anon"]))  # caches of files make room
+        return min(free, limit - int(used["anon"]))  # file caches can be evicted
     except (OSError, KeyError, ValueError):  # no limit, or no control groups
         return free
 
@@ -329,21 +328,21 @@ def _in_files(own: Sequence[Image], blocks: "PackedBlocks", directory: Path) -> 
 
 @dataclass(frozen=True, eq=False)
 class PackedBlocks:
-    """The samples of a data set, block by block: scaled, quantised, and packed for every worker of this process.
+    """Scaled, quantised and packed samples of a data set, block by block.
 
-    Iterating gives for each block the lines of each worker: uint8 (engines · ports, T, C, S, 8/ports, lanes/8), whose
-    micro-batches (T) sum up to ``padded_samples``.
+    Iterating gives, for each block, the lines of each worker of this process: uint8 (engines · ports, T, C, S, 8/ports,
+    lanes/8). The micro-batches (T) of all blocks have ``padded_samples`` samples.
 
     Parameters
     ----------
     data
         The samples.
     images
-        Of all workers, as `plan_images` gives them.
+        Images of all workers, from `plan_images`.
     scaling
         Scaling of the features.
     padded_samples
-        Samples with the zero samples that follow them; a multiple of 8.
+        Number of samples including the zero samples at the end; a multiple of 8.
     """
 
     data: Dataset
@@ -354,18 +353,18 @@ class PackedBlocks:
     def __iter__(self) -> Iterator[list[npt.NDArray[np.uint8]]]:
         features, ranks = self.data.feature_count, self.data.communicator
         step = max(1, _BLOCK_VALUES // (BANKS * (features + 1))) * BANKS * ranks.size
-        # What a sample without any stored feature looks like.
+        # A quantised sample without stored features.
         blank = np.zeros(features + int(self.images[0].bias), np.uint8)
         blank[:features] = self._quantize(self.scaling.zero)
         blank[features:] = steps(self._stored, self.scaling.signed)
         for first in range(0, self.padded_samples, step):
             which = slice(first, first + step)
-            held = self.data.held(which)
+            held = self.data.local_features(which)
             block = np.empty((held.shape[0], blank.size), np.uint8)
             block[:] = blank
             self._fill(block[:, :features], held)
             parts = [block[:, image.first : image.first + image.layout.features] for image in self.images]
-            dealt, samples = self.data.deal(parts, which), min(step, self.padded_samples - first)
+            dealt, samples = self.data.redistribute(parts, which), min(step, self.padded_samples - first)
             own = self.images[ranks.rank :: ranks.size]
             yield [_pack(part, samples, image.layout) for part, image in zip(dealt, own, strict=True)]
 
@@ -381,12 +380,12 @@ class PackedBlocks:
             block[samples, features.indices] = self._quantize(self.scaling.apply_stored(features))
 
     def _quantize(self, a: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
-        """Two's complement in 8 bits; packing looks at the low S bits only."""
+        """Quantise to 8-bit two's complement, of which packing uses the low S bits."""
         return quantize(a, self._stored, self.scaling.signed).astype(np.uint8)
 
 
 def _pack(part: npt.NDArray[np.uint8], samples: int, layout: ImageLayout) -> npt.NDArray[np.uint8]:
-    """A worker's lines of its features of a block, filled up to so many samples."""
+    """Lines of a worker's features in a block, filled with zeros up to ``samples`` samples."""
     q = np.zeros((samples, layout.padded_features), np.uint8)
     q[: part.shape[0], : part.shape[1]] = part
     return pack_lines(q, layout)

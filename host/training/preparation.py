@@ -214,7 +214,7 @@ def prepare(
         directory=directory,
     )
     first = slice(sampled(data.samples, data.feature_count))
-    squares = data.in_order(square_norms(data.held(first), scaling), first)
+    squares = data.gather(square_norms(data.local_features(first), scaling), first)
     slope, offset = hardware_values(scaling, options)
     return Prepared(
         name=data.name,

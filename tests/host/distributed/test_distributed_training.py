@@ -99,7 +99,7 @@ def test_a_spread_data_set_answers_as_a_whole_one(samples, size, seed, data):
         assert isinstance(taken, DistributedDataset)
         held = taken.rows(block)
         assert held.shape[0] == np.count_nonzero(taken.owners[block] == ranks.rank)
-        return taken.samples, taken.labels, taken.in_order(held.sum(axis=1), block)
+        return taken.samples, taken.labels, taken.gather(held.sum(axis=1), block)
 
     for count, labels, got in run_ranks(size, ask):
         assert count == rows.size
