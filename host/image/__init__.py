@@ -1,4 +1,4 @@
-"""Images of the workers' memories: partition of the features, packing into planes, and the image file."""
+"""Memory images of the workers: partition of the features, packing into planes, and image files."""
 
 from p4sgd.host.image.file import Image, open_image
 from p4sgd.host.image.packing import Shard, partition, prepare_images

@@ -1,21 +1,21 @@
-"""A worker's image, in memory or as a file.
+"""Memory image of a worker, in memory or in a file.
 
-The file is a page of header and then sections, each at a multiple of 4096 bytes so that it can be mapped and handed
-to a board as it is:
+An image file has a header and sections. All sections begin at multiples of 4096 bytes, so that they can be mapped and
+passed to a board without a copy. The header is:
 
 ====== ==========================================================================
 bytes  content
 ====== ==========================================================================
 0–7    magic ``P4SGDIMG``
-8–11   version of the format, little-endian
-12–15  bytes of the JSON text, little-endian
-16–19  CRC-32 of the JSON text, little-endian
-20–    the JSON text: shapes, and place, type and CRC-32 of each section
+8–11   format version
+12–15  length of the JSON text in bytes
+16–19  CRC-32 of the JSON text
+20–    JSON text: shapes, and offset, type and CRC-32 of each section
 ====== ==========================================================================
 
-Sections: ``lines0`` … (one for each memory port of each engine), ``labels`` (int32), ``offset`` and ``scale``
-(float64): how the shard's features were scaled, a = (x − offset) · scale. All numbers are little-endian. See
-:mod:`p4sgd.hw.spec.image` for the order of bits.
+The sections are ``lines0`` … (one for each memory port of each engine), ``labels`` (int32), and ``offset`` and
+``scale`` (float64), by which the shard's features were scaled: a = (x − offset) · scale. All numbers are little-endian.
+For the order of bits see :mod:`p4sgd.hw.spec.image`.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ MAGIC = b"P4SGDIMG"
 """First bytes of an image file."""
 
 FORMAT_VERSION = 2
-"""Changes whenever a reader of the old version would misread the new."""
+"""Increased whenever a reader of the old version would misread the new one."""
 
 PAGE = 4096
 """Sections begin at multiples of this many bytes."""
@@ -53,17 +53,17 @@ _NO_CHECKSUM = "0" * 8
 
 @dataclass(frozen=True, eq=False)
 class Image:
-    """A worker's slice of a data set, as it lies in the worker's memory.
+    """Contents of a worker's memory: its shard of a data set, packed.
 
     Parameters
     ----------
     layout
-        Its shape. ``layout.features`` counts the bias, ``layout.samples`` the rows of zeros that fill the last
+        Its shape. ``layout.features`` includes the bias, ``layout.samples`` the zero samples that fill the last
         mini-batch.
     signed
         Whether features are two's complement.
     worker, workers
-        Index of the worker, and how many there are.
+        Index of the worker, and number of workers.
     first
         Index of the shard's first feature among all features.
     samples
@@ -75,8 +75,8 @@ class Image:
     offset, scale
         float64 (layout.features,): scaling of each feature, a = (x − offset) · scale; both 0 for the bias.
     port_lines
-        For each memory port of each engine its lines, uint8 (T, C, S, 8/ports, lanes/8); a read-only map of the file if
-        there is one.
+        Lines of each memory port of each engine: uint8 (T, C, S, 8/ports, lanes/8). If there is a file, they are
+        read-only maps of it.
     path
         The file, if there is one.
     """
@@ -95,21 +95,21 @@ class Image:
     path: Path | None = None
 
     def lines(self, number: int) -> npt.NDArray[np.uint8]:
-        """What memory ``number`` = engine · ports + port holds of the lines: uint8 (T, C, S, 8/ports, lanes/8)."""
+        """Lines in memory ``number`` = engine · ports + port: uint8 (T, C, S, 8/ports, lanes/8)."""
         return self.port_lines[number]
 
 
 class ImageWriter:
-    """Writes the sections of an image file, micro-batch by micro-batch.
+    """Writes an image file, micro-batch by micro-batch.
 
     Parameters
     ----------
     file
         A new file, opened for reading and writing; the caller closes it.
     image
-        The image to be, with labels and scaling but without lines.
+        The image, complete except for its lines.
     written
-        If the file was begun before: what `written` was then. It is gone on with from there.
+        To continue a file: the value of `written` at that point.
     """
 
     def __init__(self, file: BinaryIO, image: Image, written: Mapping[str, Sequence[int]] | None = None) -> None:
@@ -127,12 +127,12 @@ class ImageWriter:
 
     @staticmethod
     def file_bytes(image: Image) -> int:
-        """Bytes of the whole file."""
+        """Size of the finished file in bytes."""
         return _total(_header(image)["sections"])
 
     @property
     def written(self) -> dict[str, tuple[int, int]]:
-        """How far the file is: bytes of each section and their checksum; plain data."""
+        """Progress: bytes written to each section, and their CRC-32."""
         return {name: (size, self._checksums[name]) for name, size in self._written.items()}
 
     def append_lines(self, lines: npt.NDArray[np.uint8]) -> None:
@@ -141,12 +141,12 @@ class ImageWriter:
             self._append(f"lines{number}", part.reshape(-1))
 
     def sync(self) -> None:
-        """Have on the disk what was written."""
+        """Sync what was written to the disk."""
         self._file.flush()
         os.fsync(self._file.fileno())
 
     def finish(self) -> None:
-        """Write the header."""
+        """Write the header, which completes the file."""
         for name, section in self._sections.items():
             assert self._written[name] == section["bytes"], f"{name} is not complete"
             section["crc32"] = f"{self._checksums[name]:08x}"
@@ -164,7 +164,7 @@ class ImageWriter:
 
 
 def _header(image: Image) -> dict[str, Any]:
-    """The header of an image, without checksums."""
+    """The header of an image, with the checksums left blank."""
     layout = image.layout
     lines = [f"lines{number}" for number in range(layout.config.labels_memory)]
     shapes: dict[str, tuple[str, tuple[int, ...]]] = dict.fromkeys(lines, ("|u1", layout.lines_shape))
@@ -193,7 +193,7 @@ def _header(image: Image) -> dict[str, Any]:
         "bias": image.bias,
         "sections": sections,
     }
-    # Offsets lengthen the text that they follow: leave room for the longest.
+    # The offsets depend on the length of the header, and that on their digits: leave room for the longest.
     place = _aligned(_START.size + len(_encode(header)) + 20 * len(sections))
     for section in sections.values():
         section["offset"] = place
@@ -214,12 +214,12 @@ def _aligned(size: int) -> int:
 
 
 def image_file(folder: Path, worker: int) -> Path:
-    """Where the image of a worker lies in a folder of images."""
+    """Path of a worker's image in a folder of images."""
     return folder / f"worker{worker}.p4sgd"
 
 
 def is_image_file(path: Path) -> bool:
-    """Whether a file is an image file of p4sgd, of whatever version; only its beginning is read.
+    """Whether a file is an image file of p4sgd, of any version; only its first bytes are read.
 
     Raises
     ------
@@ -242,7 +242,7 @@ def open_image(path: Path, *, verify: bool = True) -> Image:
     Raises
     ------
     UserError
-        If it cannot be read, is no image file, is damaged or of another version.
+        If it cannot be read, is no image file, is damaged, or is of another version.
     """
     try:
         with open(path, "rb") as file:
@@ -252,7 +252,7 @@ def open_image(path: Path, *, verify: bool = True) -> Image:
             _, version, length, checksum = _START.unpack(start)
             if version != FORMAT_VERSION:
                 raise UserError(
-                    f"{path}: an image file of version {version}, this p4sgd reads version {FORMAT_VERSION}: "
+                    f"{path}: is an image file of version {version}, this p4sgd reads version {FORMAT_VERSION}: "
                     f"prepare the data again"
                 )
             text = file.read(length)
