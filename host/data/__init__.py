@@ -1,4 +1,4 @@
-"""Data sets: reading, splitting, scaling, quantising, making and fetching them."""
+"""Data sets: reading, splitting, scaling, quantisation, synthesis and download."""
 
 from p4sgd.host.data.dataset import Dataset, Features, FeatureSpace
 from p4sgd.host.data.read import read_dataset

@@ -1,4 +1,4 @@
-"""Which columns of a table are features and which is the label."""
+"""Choice of the feature columns and the label column of a table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,36 +10,38 @@ from p4sgd.host.errors import UserError, listed
 __all__ = ["LABEL_NAMES", "Columns", "ReadOptions", "choose_columns"]
 
 LABEL_NAMES = ("label", "target", "class", "y")
-"""Headers, in any case, that name the label column if nothing else does."""
+"""Headers, in upper or lower case, that mark the label column by default."""
 
 _SHOWN = 10
-"""Headers that a message lists."""
+"""Maximum number of headers in a message."""
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What is known about a source beyond its contents; readers look at what concerns them.
+    """Options for reading a source; every reader uses those that concern its format.
 
     Parameters
     ----------
     label_column
-        Table: header of the label column, or its number counted from 1, or from −1 at the end.
+        Tables: header of the label column, or its number, counted from 1 or backwards from −1.
     ignore_columns
-        Table: the columns, likewise, that are neither features nor label.
+        Tables: columns that are neither features nor label, given in the same way.
     labels_needed
-        Whether labels are needed. If not, they may be missing or be anything: where they are is found out only to tell
-        them from features.
+        Whether labels are needed. If not, they may be missing or invalid; the label column is only identified in order
+        not to take it for a feature.
     like
         The features that the samples must have. A table with other names, or with another number of columns, is
-        refused; columns in another order are put into this one. A LIBSVM file may have fewer features, which are zeros
-        then, and more, which are ignored.
+        refused; columns in another order are reordered. In a LIBSVM file missing features are zeros and further
+        features are ignored.
     header
-        CSV: whether the first line has names; ``None`` says so if it names a label or if no feature in it is a number.
-        If that leaves doubt, the file is refused.
+        CSV: whether the first line has names. With ``None`` it does if it names a label or if no feature in it is a
+        number; if that leaves doubt, the file is refused.
     delimiter
-        CSV: the character between fields; ``None`` looks which of comma, semicolon and tab the first line has most.
+        CSV: the character between fields; ``None`` selects the most frequent of comma, semicolon and tab in the first
+        line.
     zero_based
-        LIBSVM: whether features count from 0; ``None`` takes what ``like`` says, else says so if there is a feature 0.
+        LIBSVM: whether indices begin at 0. With ``None`` they do if ``like`` says so; if it says nothing, they do if
+        there is a feature 0.
     communicator
         The ranks that read the source together, each its share of the samples.
     """
@@ -61,11 +63,11 @@ class Columns:
     Parameters
     ----------
     count
-        How many, those included that are neither feature nor label.
+        Number of columns, including ignored ones.
     features
-        Places of the features, from 0, in the order of the features.
+        Column indices of the features, from 0, in the order of the features.
     label
-        Place of the label, ``None`` if there is none or if it is not needed.
+        Column index of the label; ``None`` if there is none or it is not needed.
     names
         Headers of all columns, if there are any.
     """
@@ -87,25 +89,26 @@ class Columns:
 def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions, source: str) -> Columns:
     """Find the label and the features of a table.
 
-    Without a choice the label is the one column with a header of `LABEL_NAMES`, else the last. If the features are
-    known, their headers are none of the label's, and the one column that is left over is the label; if labels are not
-    needed and there are only as many columns as features, none is. Columns to be ignored count for nothing.
+    By default the label is the only column with a header in `LABEL_NAMES`, otherwise the last column. If the features
+    are known (``like``), a column with one of their headers is not the label, and a single column left over is; if
+    labels are not needed and there are only as many columns as features, there is no label. Ignored columns do not
+    count.
 
     Parameters
     ----------
     count
-        Columns of the table.
+        Number of columns.
     names
-        Their headers, if it has any.
+        Their headers, if there are any.
     options
-        What is known.
+        How to read the table.
     source
         Name of the table, for messages.
 
     Raises
     ------
     UserError
-        If there is no such column, no feature, or if the features are not those that were asked for.
+        If a named column does not exist, if there are no features, or if they are not those required.
     """
     kept = None if names is None else tuple(names)
     ignored = {_chosen(count, kept, choice, "--ignore-column", source) for choice in options.ignore_columns}
@@ -131,7 +134,7 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
 
 
 def _find_label(places: Sequence[int], names: tuple[str, ...] | None, options: ReadOptions) -> int | None:
-    """The label among some columns."""
+    """Index of the label among some columns."""
     known = frozenset(() if options.like is None else options.like.names)
     others = [] if names is None else [place for place in places if names[place] not in known]
     named = [place for place in others if names is not None and names[place].strip().lower() in LABEL_NAMES]
@@ -145,7 +148,7 @@ def _find_label(places: Sequence[int], names: tuple[str, ...] | None, options: R
 
 
 def _chosen(count: int, names: tuple[str, ...] | None, choice: str | int, option: str, source: str) -> int:
-    """Place of the column that the user has named with an option."""
+    """Index of the column that the user has chosen with an option."""
     if isinstance(choice, str):
         if names is not None and choice in names:
             if names.count(choice) > 1:
@@ -164,7 +167,7 @@ def _chosen(count: int, names: tuple[str, ...] | None, choice: str | int, option
 def _in_order(
     features: tuple[int, ...], names: tuple[str, ...], wanted: tuple[str, ...], source: str, beside: str
 ) -> tuple[int, ...]:
-    """Places of the features in the order in which their names are wanted; there must be no others."""
+    """Column indices of the features in the order of the wanted names; there must be no other features."""
     found = tuple(names[place] for place in features)
     if found == wanted:
         return features

@@ -1,9 +1,8 @@
-"""Fetching original data sets from the LIBSVM data page, with checksums.
+"""Downloads of original data sets from the LIBSVM data page, with checksums.
 
-The page publishes no checksums and this project claims to know none. The first download of a file is therefore trusted,
-over https, and its SHA-256 is pinned in ``checksums.json`` beside it; whenever the file is fetched again, downloaded or
-found to be there, it has to match. Reading it as data does not compare. Who wants to be sure of the first download too
-gives the checksum.
+The page publishes no checksums. The first download of a file, over https, is therefore trusted, and its SHA-256 is
+recorded in ``checksums.json`` beside it. Every later `fetch` of the file compares it with this checksum; reading it as
+data does not. To verify the first download too, give the checksum.
 """
 
 import contextlib
@@ -25,7 +24,7 @@ __all__ = ["LOCK_FILE", "ORIGINALS", "Fetched", "Original", "fetch"]
 _PAGE = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/"
 
 LOCK_FILE = "checksums.json"
-"""Name of the file with the pinned checksums."""
+"""Name of the file with the recorded checksums."""
 
 _BLOCK = 1 << 18
 _TIMEOUT_S = 30
@@ -33,14 +32,14 @@ _TIMEOUT_S = 30
 
 @dataclass(frozen=True)
 class Original:
-    """A file of the LIBSVM data page: where it is, and what it holds."""
+    """A file of the LIBSVM data page: its URL, and a description of its contents."""
 
     url: str
     summary: str
 
     @property
     def file_name(self) -> str:
-        """Name of the file, here as there."""
+        """Name of the file, both remote and local."""
         return self.url.rpartition("/")[2]
 
 
@@ -53,23 +52,23 @@ ORIGINALS: Mapping[str, Original] = {
     "rcv1": Original(f"{_PAGE}binary/rcv1_train.binary.bz2", "20,242 news articles, 47,236 features"),
     "rcv1-test": Original(f"{_PAGE}binary/rcv1_test.binary.bz2", "677,399 more"),
 }
-"""Files by the name that the user gives."""
+"""Files by the names that users give."""
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """A file that is there now.
+    """A file that has been fetched.
 
     Attributes
     ----------
     path
-        Where.
+        Its path.
     sha256
         Its checksum in hexadecimal.
     downloaded
-        Whether it was downloaded, else it was there already.
+        Whether it was downloaded; if not, it already existed.
     pinned
-        Whether its checksum was pinned just now, on trust, because nobody knew it.
+        Whether its checksum was unknown, and has been recorded now.
     """
 
     path: Path
@@ -86,26 +85,26 @@ def fetch(
     on_progress: Callable[[int, int | None], None] | None = None,
     originals: Mapping[str, Original] = ORIGINALS,
 ) -> Fetched:
-    """Download a file, unless it is there already, and check it.
+    """Download a file unless it exists already, and check it.
 
     Parameters
     ----------
     name
         One of ``originals``.
     directory
-        Where to put it; made if it is not there.
+        Folder for the file; made if it does not exist.
     sha256
-        What its SHA-256 must be, if the caller knows it.
+        Expected SHA-256, if known.
     on_progress
-        Called with the bytes so far and the bytes in all, if these are known.
+        Called with the bytes so far and the total, or ``None`` if that is not known.
     originals
-        Where the files are.
+        The files by name.
 
     Raises
     ------
     UserError
-        If there is no such name, if it cannot be downloaded or written, or if its checksum is another one. A file that
-        fails is not kept.
+        If the name is unknown, if the file cannot be downloaded or written, or if its checksum is wrong. A download
+        that fails is not kept.
     """
     if name not in originals:
         raise UserError(f"there is no data set {name!r} to fetch; there are {', '.join(originals)}")
@@ -138,7 +137,7 @@ def fetch(
 
 @contextlib.contextmanager
 def _folder(directory: Path) -> Iterator[None]:
-    """Make a folder for the ``with`` block; if that fails, nothing of it is left."""
+    """Make a folder for the ``with`` block; if the block fails, remove what was made."""
     made = [folder for folder in (directory, *directory.parents) if not folder.exists()]
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -148,13 +147,13 @@ def _folder(directory: Path) -> Iterator[None]:
         yield
     except BaseException:
         for folder in made:
-            with contextlib.suppress(OSError):  # others have put something there
+            with contextlib.suppress(OSError):  # others have put something into it
                 folder.rmdir()
         raise
 
 
 def _download(url: str, path: Path, file: BinaryIO, on_progress: Callable[[int, int | None], None] | None) -> str:
-    """Write what a URL gives; returns its SHA-256."""
+    """Download a URL to a file; returns the SHA-256."""
     digest = hashlib.sha256()
     done = 0
     with _open(url, path) as response:
@@ -172,7 +171,7 @@ def _download(url: str, path: Path, file: BinaryIO, on_progress: Callable[[int, 
 
 
 def _open(url: str, path: Path) -> http.client.HTTPResponse:
-    """Ask for a file; here and in `_read` a failure of the network is told as such, not as one of the disk."""
+    """Request a file. Here and in `_read` network errors are kept apart from disk errors, which are `OSError` too."""
     try:
         response: http.client.HTTPResponse = urllib.request.urlopen(url, timeout=_TIMEOUT_S)
     except urllib.error.HTTPError as error:

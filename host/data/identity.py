@@ -1,4 +1,4 @@
-"""Which samples a data set has, in a few bytes: to notice that it is another one."""
+"""Fingerprints of data sets, to detect that data have changed."""
 
 import hashlib
 import json
@@ -15,21 +15,21 @@ from p4sgd.host.distributed.communicator import ByteArray, Communicator, broadca
 __all__ = ["DataIdentity", "identify"]
 
 _BLOCK_VALUES = 1 << 18
-"""Values that are hashed in one go."""
+"""Values that are hashed at once."""
 
 
 @dataclass(frozen=True)
 class DataIdentity:
-    """What tells a data set from others.
+    """Identity of a data set.
 
     Parameters
     ----------
     name
-        Where it came from, for messages; a file may be moved, so this is not compared.
+        Source of the data, for messages. It is not compared, because files may be moved.
     samples, features
-        How many.
+        Number of samples and of features.
     sha256
-        Of everything that a model depends on: features, labels and their names.
+        Checksum of everything that a model depends on: features, labels and their names.
     """
 
     name: str = field(compare=False)
@@ -39,9 +39,9 @@ class DataIdentity:
 
 
 def identify(data: Dataset) -> DataIdentity:
-    """The identity of a data set. Every value is looked at, once: 1 to 2 GB/s, which is faster than files are read.
+    """The identity of a data set, from all its values.
 
-    It does not depend on which rank has which samples, as long as these are in the order of the ranks.
+    It does not depend on the division of the samples among ranks, as long as they are in the order of the ranks.
     """
     digest = hashlib.sha256()
     about = [data.sparse, str(data.features.dtype), data.labelled, data.label_names, data.feature_names]
@@ -54,7 +54,7 @@ def identify(data: Dataset) -> DataIdentity:
 
 
 def _parts(data: Dataset) -> list[npt.NDArray[Any]]:
-    """The arrays that make up the features; joined over all ranks they are those of the whole set."""
+    """The arrays that make up the local features. Those of all ranks, joined, are those of the whole data set."""
     features = data.features
     if isinstance(features, np.ndarray):
         return [features]
@@ -66,7 +66,7 @@ def _parts(data: Dataset) -> list[npt.NDArray[Any]]:
 
 
 def _in_turn(communicator: Communicator, part: npt.NDArray[Any]) -> Iterator[ByteArray]:
-    """The bytes of an array that every rank has rows of, rank by rank, block by block, at rank 0; nothing elsewhere."""
+    """Bytes of an array that is distributed over the ranks, block by block, sent to rank 0; other ranks get nothing."""
     step = max(1, _BLOCK_VALUES // int(np.prod(part.shape[1:])))
     blocks = -(-part.shape[0] // step)
     nothing = np.empty(0, np.uint8)

@@ -1,4 +1,4 @@
-"""Labels: from the texts or numbers of a file to the y of a loss, to `LABEL` integers, and back to predictions."""
+"""Labels: conversion from texts or numbers in a file to the y of a loss and `LABEL` integers, and back."""
 
 import math
 import re
@@ -19,17 +19,17 @@ __all__ = ["MISSING", "LabelCoding", "RawLabels", "check_exact", "number"]
 MISSING = frozenset(
     {"", "#N/A", "#NA", "-NaN", "-nan", "?", "N/A", "NA", "NULL", "NaN", "None", "n/a", "na", "nan", "null"}
 )
-"""Texts that stand for a missing value."""
+"""Texts that mean a missing value."""
 
 _EXACT = 1 << 53
-"""From here on float64 does not have every whole number."""
+"""From here on float64 does not represent every integer."""
 
 _SHOWN = 5
-"""Labels that a message lists."""
+"""Maximum number of labels in a message."""
 
 
 def number(text: str) -> float | None:
-    """The number that a text is, or ``None``. Underscores, which Python would take, make no number."""
+    """Parse a number; ``None`` if the text is none. Underscores, which Python accepts, are not allowed."""
     try:
         return None if "_" in text else float(text)
     except ValueError:
@@ -37,51 +37,51 @@ def number(text: str) -> float | None:
 
 
 def check_exact(text: str, name: str) -> None:
-    """Refuse a whole number that float64 may not tell from others; ``text`` is a number.
+    """Check that float64 represents an integer exactly; ``text`` is any number.
 
     Raises
     ------
     UserError
-        If it is that large.
+        If it is an integer of 2^53 or more.
     """
     if re.fullmatch(r"[+-]?\d+", text) and abs(float(text)) >= _EXACT:
         raise UserError(f"{name}: the label {text} is too large to be told from others: use labels below 2^53")
 
 
-# -- the labels of a file ----------------------------------------------------------------------------------------------
+# -- labels of a file --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class RawLabels:
-    """Labels of some samples, as a file has them.
+    """Labels of some samples, as in a file.
 
     Parameters
     ----------
     values
-        (samples,): the labels if they are numbers, of any type; if they are texts, indices into ``texts``, intp.
+        (samples,): numeric labels of any type; if the labels are texts, indices into ``texts``, intp.
     texts
-        The distinct texts, in the order in which they appear; ``None`` if the labels are numbers.
+        The distinct texts in order of appearance; ``None`` if the labels are numbers.
     """
 
     values: npt.NDArray[Any]
     texts: Sequence[str] | None = None
 
     @classmethod
-    def of_texts(cls, texts: Iterable[str]) -> Self:
-        """Labels that are texts, one a sample."""
+    def from_texts(cls, texts: Iterable[str]) -> Self:
+        """Labels from one text per sample."""
         places: dict[str, int] = {}
         which = np.array([places.setdefault(text, len(places)) for text in texts], np.intp)
         return cls(which, list(places))
 
     @classmethod
-    def of_column(cls, column: Any) -> Self:
-        """Labels in an array of texts of pyarrow."""
+    def from_column(cls, column: Any) -> Self:
+        """Labels from a pyarrow array of strings."""
         encoded = column.dictionary_encode()
         return cls(encoded.indices.to_numpy().astype(np.intp), encoded.dictionary.to_pylist())
 
     @classmethod
     def join(cls, parts: Iterable[Self]) -> Self:
-        """The labels of all samples from those of parts of them, in order; all are numbers or all are texts."""
+        """Concatenate labels, which must be all numbers or all texts."""
         parts = [part for part in parts if part.values.size]
         if not parts:
             return cls(np.empty(0))
@@ -95,17 +95,17 @@ class RawLabels:
         return cls(np.concatenate(joined), list(places))
 
     def encode(self, name: str, first: int = 0) -> tuple[npt.NDArray[np.float64], tuple[str, ...]]:
-        """Labels as numbers.
+        """Convert labels to numbers.
 
-        Texts that all are numbers are taken as numbers. Texts of which none is a number are names of classes: they
-        become their place, from 0, in the alphabetical order of all names.
+        If all texts are numbers, they are parsed. If none is, they are names of classes, and are numbered from 0 in
+        alphabetical order.
 
         Parameters
         ----------
         name
-            Where the labels come from, for messages.
+            Source of the labels, for messages.
         first
-            Samples of the source that come before these, for messages.
+            Number of samples of the source before these, for messages.
 
         Returns
         -------
@@ -114,7 +114,7 @@ class RawLabels:
         Raises
         ------
         UserError
-            If a label is missing or too large a whole number, or if some are numbers and others are not.
+            If a label is missing or is too large an integer, or if some are numbers and others are not.
         """
         if self.texts is None:
             if self.values.dtype.kind in "iu" and self.values.size:
@@ -134,26 +134,26 @@ class RawLabels:
             return np.array(numbers, dtype=np.float64)[self.values], ()
         if len(words) < len(texts):
             raise UserError(
-                f"{name}: the label {words[0]!r} is not a number, unlike others: put it right or leave it out"
+                f"{name}: the label {words[0]!r} is not a number, unlike others: correct it or leave it out"
             )
         known = sorted(set(words))
         places = {text: place for place, text in enumerate(known)}
         return np.array([places[text] for text in texts], dtype=np.float64)[self.values], tuple(known)
 
 
-# -- the labels of a model ---------------------------------------------------------------------------------------------
+# -- labels of a model -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class LabelCoding:
     """How the labels of a data set become the y of a loss.
 
-    Classification has two classes, y = −1 for the first and y = +1 for the second. With ``positive`` one label stands
-    against the rest: the classes are then 0 (the rest) and 1 (that label), also in predictions. Regression centres and
-    scales: y = (label − mean) / scale, so that one learning rate suits all units.
+    Classification has two classes: y = −1 for the first and y = +1 for the second. With ``positive`` the classes, also
+    in predictions, are 1 (that label) and 0 (all others). Regression standardises: y = (label − mean) / scale, so that
+    one learning rate suits all units.
 
-    Labels that are texts are numbers in a data set, and another data set may number them otherwise; they are matched
-    by name. So labels go through `labels_of` first.
+    Labels that are texts may be numbered differently in different data sets. `labels_of` matches them by name, and its
+    result is what the other methods take.
 
     Parameters
     ----------
@@ -162,11 +162,11 @@ class LabelCoding:
     classes
         The two labels, ascending; empty for regression.
     positive
-        The label that counts as class 1, if the others are class 0.
+        The label that is class 1 if all others are class 0.
     names
-        If the labels are texts: label i stands for ``names[i]``.
+        If the labels are texts: text of label i.
     mean, scale
-        Regression: mean and standard deviation of the training labels (a deviation of 0 counts as 1).
+        Regression: mean and standard deviation of the training labels (1 instead of a deviation of 0).
     """
 
     task: Task
@@ -197,13 +197,13 @@ class LabelCoding:
         data
             The training set.
         positive
-            The label to set against the rest, as its source has it: a number or a text.
+            The label of class 1 in one-against-rest classification, as in the source: a number or a text.
 
         Raises
         ------
         UserError
-            If the labels do not suit the task: none at all, one class, more than two without ``positive``,
-            ``positive`` unknown, texts for regression, numbers whose squares are beyond float64.
+            If the labels do not suit the task: no labels, a single class, more than two classes without ``positive``,
+            unknown ``positive``, texts for regression, or numbers whose squares exceed float64.
         """
         if not data.labelled:
             raise UserError(f"{data.name} has no labels to train on")
@@ -232,7 +232,7 @@ class LabelCoding:
                 raise UserError(f"{data.name}: no sample has the label {positive}; there are {shown}")
             return cls(task, (0.0, 1.0), chosen, names)
         if found.size > 2:
-            # Texts cannot be fitted as numbers: do not send the user from one refusal to the next.
+            # Texts cannot be fitted as numbers, so --loss squared would be refused next.
             otherwise = "" if names else ", or fit them as numbers with --loss squared"
             raise UserError(
                 f"{data.name}: the labels have {found.size} values ({shown}), a classifier needs two: set one "
@@ -241,12 +241,12 @@ class LabelCoding:
         return cls(task, (float(found[0]), float(found[1])), None, names)
 
     def labels_of(self, data: Labelled) -> FloatArray:
-        """Labels of a data set as predictions have them: its own numbers, or 0 and 1 with ``positive``.
+        """Labels of a data set, numbered as in predictions; with ``positive``, 0 and 1.
 
         Raises
         ------
         UserError
-            If there are none, or one is not of the model's classes.
+            If there are no labels, or one is not among the model's classes.
         """
         if not data.labelled:
             raise UserError(f"{data.name} has no labels to compare with")
@@ -257,7 +257,7 @@ class LabelCoding:
                 f"{data.name}: the labels are {theirs}, those of the model are {ours}: name its classes alike"
             )
         if data.label_names and data.label_names != self.names:
-            # A name that the model does not know gets a number of its own, which is refused below if it matters.
+            # Unknown names get a number that is not a class; it is refused below where that matters.
             strange = len(self.names)
             numbers = [self.names.index(name) if name in self.names else strange for name in data.label_names]
             labels = np.array(numbers, dtype=np.float64)[labels.astype(np.int64)]
@@ -273,28 +273,28 @@ class LabelCoding:
         return labels
 
     def real(self, labels: FloatArray) -> FloatArray:
-        """y of each label of `labels_of` as the loss takes it: ±1, or the scaled target; float64, same shape."""
+        """y of labels from `labels_of`: ±1, or the standardised target; float64 of the same shape."""
         if self.task is Task.REGRESSION:
             return (labels - self.mean) / self.scale
         return np.where(labels == self.classes[1], 1.0, -1.0)
 
     def integers(self, labels: FloatArray) -> IntArray:
-        """y of each label of `labels_of` as `LABEL` integers, saturated; int64, same shape."""
+        """y of labels from `labels_of` as saturated `LABEL` integers; int64 of the same shape."""
         return LABEL.from_real(self.real(labels))
 
     def name(self, label: float) -> str | int | float:
-        """A prediction as the training data have it: a text or a number; with ``positive``, the number 0 or 1."""
+        """A predicted label as in the training data, a text or a number; with ``positive``, 0 or 1."""
         return _name(label, self.names if self.positive is None else ())
 
     def predictions(self, z: FloatArray) -> FloatArray:
-        """What an activation predicts: a class (the second where z > 0), or a target in its own unit."""
+        """Predictions from activations: a class (the second where z > 0), or a target in its original unit."""
         if self.task is Task.REGRESSION:
             return self.mean + self.scale * z
         first, second = self.classes
         return np.where(z > 0, second, first)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Convert to JSON data."""
         return {
             "task": self.task.value,
             "classes": list(self.classes),
@@ -311,7 +311,7 @@ class LabelCoding:
         Raises
         ------
         KeyError, TypeError, ValueError
-            If something is missing or of the wrong kind.
+            If something is missing or of the wrong type.
         """
         positive = data["positive"]
         return cls(
@@ -325,14 +325,14 @@ class LabelCoding:
 
 
 def _find_label(label: str | float, names: tuple[str, ...]) -> float | None:
-    """The number of a label in a data set, ``None`` if it cannot have one."""
+    """Number of a label in a data set; ``None`` if there is no such label."""
     if names:
         return float(names.index(label)) if label in names else None
     return number(label) if isinstance(label, str) else float(label)
 
 
 def _name(label: float, names: tuple[str, ...]) -> str | int | float:
-    """A label as its source has it; whole numbers without a point."""
+    """A label as in its source; integers without a decimal point."""
     if names:
         return names[int(label)]
     return int(label) if abs(label) < _EXACT and float(label).is_integer() else float(label)

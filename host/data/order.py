@@ -1,4 +1,4 @@
-"""In which order samples are taken, and which of them are held out."""
+"""Shuffle and split of samples."""
 
 from typing import TypeAlias
 
@@ -10,23 +10,23 @@ from p4sgd.host.errors import UserError
 __all__ = ["Order", "held_out", "shuffle", "split"]
 
 Order: TypeAlias = npt.NDArray[np.intp]
-"""Numbers of samples."""
+"""Indices of samples."""
 
 
 def held_out(samples: int, fraction: float) -> int:
-    """How many of ``samples`` samples `split` holds out: whole ones, at least one."""
+    """Number of samples out of ``samples`` that `split` holds out, at least one."""
     return max(1, round(fraction * samples))
 
 
 def shuffle(samples: int, seed: int) -> Order:
-    """All samples in random order; the same seed gives the same order."""
+    """Indices of all samples in random order; the same seed gives the same order."""
     return np.random.default_rng(seed).permutation(samples)
 
 
 def split(
     labels: npt.NDArray[np.float64], fraction: float, *, seed: int, stratified: bool, name: str
 ) -> tuple[Order, Order]:
-    """Shuffle samples and hold a part of them out.
+    """Shuffle samples and hold out a part of them.
 
     Parameters
     ----------
@@ -35,16 +35,16 @@ def split(
     fraction, seed, stratified
         See `p4sgd.host.data.Dataset.split`.
     name
-        Where the samples come from, for messages.
+        Source of the samples, for messages.
 
     Returns
     -------
-    The rest and what is held out, both in random order.
+    Indices of the other samples and of the held-out samples, both in random order.
 
     Raises
     ------
     UserError
-        If the fraction leaves no sample for one of the two.
+        If one of the two would be empty.
     """
     order = shuffle(labels.size, seed)
     count = held_out(labels.size, fraction)
@@ -60,7 +60,7 @@ def split(
 
 
 def _shares(sizes: npt.NDArray[np.intp], count: int) -> list[int]:
-    """How many of ``count`` samples to take from classes of these sizes: largest remainders get what is left over."""
+    """Divide ``count`` samples among classes in proportion to their sizes, by the largest remainder method."""
     wanted = sizes * (count / sizes.sum())
     shares = np.floor(wanted).astype(int)
     shares[np.argsort(shares - wanted, kind="stable")[: count - shares.sum()]] += 1

@@ -1,4 +1,4 @@
-"""Data sets by name: files of every format, whole or in blocks, and those that come with scikit-learn."""
+"""Data sets by name: files of all formats, read as a whole or in blocks, and scikit-learn's built-in data sets."""
 
 import difflib
 import re
@@ -38,18 +38,18 @@ BUILTIN = {
     "iris": "150 flowers, 4 features, labels 0 to 2; iris:1 is label 1 against the rest",
     "wine": "178 wines, 13 features, labels 0 to 2; wine:0 is label 0 against the rest",
 }
-"""Names and what they stand for."""
+"""Built-in data sets by name, with descriptions."""
 
 
 def is_builtin(source: str) -> bool:
-    """Whether a source names a built-in data set, as ``digits`` or ``digits:3``."""
+    """Whether a source is the name of a built-in data set, such as ``digits`` or ``digits:3``."""
     return source.partition(":")[0] in BUILTIN
 
 
 def read_builtin(source: str, communicator: Communicator = SINGLE_PROCESS) -> Dataset:
     """Load a built-in data set.
 
-    With a colon and a label, that label becomes 1 and all others become 0. Of several ranks each keeps its share.
+    With a colon and a label, that label becomes 1 and all others become 0. With several ranks, each keeps its share.
 
     Raises
     ------
@@ -81,7 +81,7 @@ FORMATS: dict[str, type[Source]] = {
     "npy": NpySource,
     "parquet": ParquetSource,
 }
-"""Readers by the name of their format."""
+"""Readers by name of the format."""
 
 HEEDED = {
     "libsvm": ("zero_based",),
@@ -90,10 +90,10 @@ HEEDED = {
     "npy": ("label_column", "ignore_columns"),
     "parquet": ("label_column", "ignore_columns"),
 }
-"""For each format the arguments of `read_dataset` that it uses; any other is refused."""
+"""Arguments of `read_dataset` that each format uses; others are refused."""
 
 _COMPRESSED = {"libsvm", "csv"}
-"""Formats that may be compressed as a whole."""
+"""Formats whose files may be compressed."""
 
 _EXTENSIONS = {
     ".libsvm": "libsvm",
@@ -130,9 +130,9 @@ def read_dataset(
     Parameters
     ----------
     source
-        Path of a file, or name of a built-in data set (:data:`p4sgd.host.data.read.BUILTIN`; ``./digits`` is a file
-        in any case). The format is that of the extension (.libsvm .svm .svmlight .csv .tsv .npz .npy .parquet .pq,
-        text formats also with .gz .bz2 .xz after it), else seen from the first bytes.
+        Path of a file, or name of a built-in data set (:data:`p4sgd.host.data.read.BUILTIN`; ``./digits`` is always a
+        file). The extension gives the format (.libsvm .svm .svmlight .csv .tsv .npz .npy .parquet .pq, text formats
+        also with .gz .bz2 .xz after it); without a known extension the first bytes do.
     file_format
         One of `FORMATS`, to override that.
     label_column, ignore_columns, labels_needed, like, header, delimiter, zero_based, communicator
@@ -141,7 +141,7 @@ def read_dataset(
     Raises
     ------
     UserError
-        If there is no such source or something is wrong with it; the message names file and line, or row and column.
+        If there is no such source, or it has an error; the message names file and line, or row and column.
     """
     options = ReadOptions(
         label_column, tuple(ignore_columns), labels_needed, like, header, delimiter, zero_based, communicator
@@ -150,12 +150,12 @@ def read_dataset(
 
 
 def check_options(options: ReadOptions) -> None:
-    """Refuse options that no file can be read with.
+    """Check options that do not depend on the file.
 
     Raises
     ------
     UserError
-        If the delimiter is none.
+        If the delimiter is invalid.
     """
     delimiter = options.delimiter
     if delimiter is not None and (len(delimiter) != 1 or delimiter not in _DELIMITERS):
@@ -163,7 +163,7 @@ def check_options(options: ReadOptions) -> None:
 
 
 def find_format(source: str | Path, file_format: str | None = None) -> tuple[str, bool]:
-    """The format of a file, and whether it was guessed from the first bytes.
+    """The format of a file, and whether it is guessed from the first bytes.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def find_format(source: str | Path, file_format: str | None = None) -> tuple[str
     Raises
     ------
     UserError
-        If there is no such file or format, or none is to be seen.
+        If there is no such file or format, or the format is not recognised.
     """
     path = Path(source)
     if not path.exists():
@@ -184,7 +184,7 @@ def find_format(source: str | Path, file_format: str | None = None) -> tuple[str
     if file_format is None:
         file_format = _EXTENSIONS.get(Path(plain_name(path)).suffix)
     if file_format is None:
-        file_format, guessed = _look(path), True
+        file_format, guessed = _guess_format(path), True
     if file_format not in FORMATS:
         raise UserError(f"there is no format {file_format!r}; there are {', '.join(FORMATS)}")
     if file_format not in _COMPRESSED and path.name.lower().endswith(SUFFIXES):
@@ -193,7 +193,7 @@ def find_format(source: str | Path, file_format: str | None = None) -> tuple[str
 
 
 def _hint(name: str) -> str:
-    """What may be meant by a name that is no file's."""
+    """Hint for a name that is not that of a file."""
     from p4sgd.host.data.fetch import ORIGINALS
     from p4sgd.host.data.synth import SHAPES
 
@@ -208,13 +208,13 @@ def _hint(name: str) -> str:
     return f"; did you mean {close[0]}?" if close else f"; built-in data sets are {', '.join(BUILTIN)}"
 
 
-def _look(path: Path) -> str:
-    """The format that the first bytes show.
+def _guess_format(path: Path) -> str:
+    """Guess the format from the first bytes.
 
     Raises
     ------
     UserError
-        If they show none.
+        If they belong to no known format.
     """
     with open_data(path) as file:
         start = file.read(1 << 16)
@@ -247,7 +247,7 @@ def open_source(
     delimiter: str | None = None,
     zero_based: bool | None = None,
 ) -> Source:
-    """Find a data set with labels; nothing but its first bytes is read.
+    """Open a data set with labels, of which only the first bytes are read.
 
     Parameters
     ----------
@@ -262,12 +262,12 @@ def open_source(
     options = ReadOptions(label_column, tuple(ignore_columns), True, None, header, delimiter, zero_based)
     path = Path(source)
     if path.exists() and not path.is_file() and not path.is_dir() and not _names_builtin(source, file_format):
-        raise UserError(f"{source}: is no ordinary file, which can be read twice: write the data to one")
+        raise UserError(f"{source}: is no ordinary file and cannot be read twice: write the data to one")
     return _open(source, file_format, options)
 
 
 def _open(source: str | Path, file_format: str | None, options: ReadOptions) -> Source:
-    """The source of that name, whose contents are not read yet."""
+    """The source of a name; its contents are not read yet."""
     check_options(options)
     if _names_builtin(source, file_format):
         return _Builtin(Path(source), options)
@@ -280,7 +280,7 @@ def _names_builtin(source: str | Path, file_format: str | None) -> bool:
 
 
 class _Builtin(Source):
-    """A data set that comes with scikit-learn: one block."""
+    """A data set that comes with scikit-learn, in one block."""
 
     @property
     def size(self) -> int:

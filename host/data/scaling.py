@@ -1,6 +1,6 @@
 """Scaling of features to [0, 1] or [−1, 1], and quantisation to the integers of an image.
 
-It begins with the smallest and largest value of every column, which may be collected block by block.
+Scaling depends on the smallest and largest value of every column, which can be collected block by block.
 """
 
 from dataclasses import dataclass
@@ -18,21 +18,21 @@ __all__ = ["KINDS", "Extremes", "Scaling", "feature_values", "quantize", "steps"
 
 
 class Extremes:
-    """What samples say about the columns.
+    """Ranges of the columns of a data set.
 
     Parameters
     ----------
     features
-        How many columns there are.
+        Number of columns.
 
     Attributes
     ----------
     low, high
-        float64 (features,): smallest and largest value that is stored, NaN if one is; ±∞ if none is stored.
+        float64 (features,): smallest and largest stored value; NaN if any is NaN, ±∞ if none is stored.
     stored
-        int64 (features,): how many values are stored. A sparse matrix does not store zeros.
+        int64 (features,): number of stored values. A sparse matrix does not store zeros.
     samples
-        How many samples were seen.
+        Number of samples seen.
     """
 
     def __init__(self, features: int) -> None:
@@ -42,7 +42,7 @@ class Extremes:
         self.samples = 0
 
     def add(self, features: Features) -> None:
-        """Look at some samples."""
+        """Take some samples into account."""
         if features.shape[0] == 0:
             return
         self.samples += features.shape[0]
@@ -51,14 +51,14 @@ class Extremes:
             np.maximum(self.high, features.max(axis=0), out=self.high)
             self.stored += features.shape[0]
             return
-        # In place: scipy's own column minimum makes a copy of the matrix.
+        # In place, because SciPy's minimum of columns copies the matrix.
         with np.errstate(invalid="ignore"):  # NaN
             np.minimum.at(self.low, features.indices, features.data)
             np.maximum.at(self.high, features.indices, features.data)
         np.add.at(self.stored, features.indices, 1)
 
     def range(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Smallest and largest value of each column, zeros that are not stored included; NaN if it has one."""
+        """Smallest and largest value of each column, including zeros that are not stored; NaN if it has one."""
         holes = self.stored < self.samples
         low, high = self.low.copy(), self.high.copy()
         low[holes] = np.minimum(low[holes], 0.0)
@@ -67,32 +67,32 @@ class Extremes:
 
 
 KINDS = ("auto", "minmax", "maxabs")
-"""Ways to scale; see `Scaling.fit`."""
+"""Kinds of scaling; see `Scaling.fit`."""
 
 _SMALLEST_SPAN = 2.0**-1012
-"""A column that spans no more counts as constant. A coefficient of the model is at most 256, the largest weight, times
-the reciprocal of a span, which must be a float64."""
+"""A column with a span of at most this counts as constant. Coefficients of the model, which must fit float64, are at
+most 256, the largest weight, times the reciprocal of a span."""
 
 _SMALLEST_PART = 2.0**-40
-"""A column whose span is no larger a part of its largest magnitude counts as constant: it may well be rounding noise.
-Predictions of the model are a product with the raw column and an intercept, which cancel each other but for this part:
-of the 52 bits of a float64 at least 12 are left, more than a feature has in training."""
+"""A column whose span is at most this fraction of its largest magnitude counts as constant, because it may be rounding
+noise. In predictions the products with such a column and the intercept cancel except for this fraction. At least 12 of
+the 52 bits of a float64 are left, more than a feature has in training."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """How raw features become scaled ones: a = (x − offset) · scale, column by column.
+    """Scaling of raw features: a = (x − offset) · scale, column by column.
 
     Parameters
     ----------
     kind
         ``minmax`` or ``maxabs``.
     offset
-        float64 (features,), subtracted first; zeros for ``maxabs``.
+        float64 (features,), zeros for ``maxabs``.
     scale
-        float64 (features,); 0 where a is always 0.
+        float64 (features,); 0 for columns that become 0.
     signed
-        Whether a lies in [−1, 1] on the data of `fit`, else in [0, 1].
+        Whether a is in [−1, 1] on the training data; if not, it is in [0, 1].
     """
 
     kind: str
@@ -102,18 +102,18 @@ class Scaling:
 
     @classmethod
     def fit(cls, features: Features, kind: str = "auto", communicator: Communicator = SINGLE_PROCESS) -> Self:
-        """Choose offset and scale for the columns of a training set, of whose samples every rank has some.
+        """Choose offset and scale for the columns of a training set, which may be distributed over ranks.
 
-        - ``minmax`` maps the smallest value of a column to 0 and the largest to 1: unsigned. A constant column becomes
-          0 everywhere. Zeros that a sparse matrix does not store count. It is allowed for sparse matrices: a zero then
-          becomes a constant of its column, but the image holds every feature anyway, and predictions fold it into the
-          intercept. Rounding noise does not count: a column is constant if its values agree in 40 bits.
-        - ``maxabs`` divides a column by its largest magnitude, so that 0 stays 0: signed, unless no value is negative.
+        - ``minmax`` maps the smallest value of a column to 0 and the largest to 1 (unsigned). A constant column becomes
+          0. Zeros that a sparse matrix does not store count as values; they may become another constant, because the
+          image holds all features anyway and predictions fold the constant into the intercept. A column whose values
+          agree in 40 bits is constant: the rest may be rounding noise.
+        - ``maxabs`` divides a column by its largest magnitude, so that 0 stays 0 (signed, unless no value is negative).
           A constant column becomes ±1, as with scikit-learn's ``MaxAbsScaler``, unless it is 0.
-        - ``auto`` takes ``maxabs`` for sparse matrices and ``minmax`` for others.
+        - ``auto`` selects ``maxabs`` for sparse matrices and ``minmax`` for dense ones.
 
-        Works on any finite float64; nothing overflows. A column whose span (``minmax``) or magnitude (``maxabs``) is at
-        most 2^-1012 becomes 0.
+        All finite float64 values are allowed; nothing overflows. A column whose span (``minmax``) or magnitude
+        (``maxabs``) is at most 2^-1012 becomes 0.
 
         Raises
         ------
@@ -132,13 +132,13 @@ class Scaling:
                 f"features must be finite numbers; fill it in or leave the sample out"
             )
         low, negated = np.split(communicator.all_min(np.concatenate((low, -high))), 2)
-        return cls.of_range(low, -negated, kind, sparse=not isinstance(features, np.ndarray))
+        return cls.from_range(low, -negated, kind, sparse=not isinstance(features, np.ndarray))
 
     @classmethod
-    def of_range(
+    def from_range(
         cls, low: npt.NDArray[np.float64], high: npt.NDArray[np.float64], kind: str = "auto", *, sparse: bool
     ) -> Self:
-        """As `fit`, from the smallest and largest value of each column, which are finite.
+        """Same as `fit`, from the smallest and largest value of each column, which must be finite.
 
         Parameters
         ----------
@@ -147,7 +147,7 @@ class Scaling:
         kind
             One of `KINDS`.
         sparse
-            Whether the training set is.
+            Whether the training set is sparse.
 
         Raises
         ------
@@ -158,7 +158,7 @@ class Scaling:
             raise UserError(f"there is no scaling {kind!r}; there are {', '.join(KINDS)}")
         if kind == "auto":
             kind = "maxabs" if sparse else "minmax"
-        low = low + 0.0  # of 0 and −0 either may be called the smallest
+        low = low + 0.0  # −0, which a minimum may return for 0, becomes 0
         magnitude = np.maximum(np.abs(low), np.abs(high))
         if kind == "maxabs":
             offset, half_span = np.zeros_like(low), magnitude / 2
@@ -170,9 +170,9 @@ class Scaling:
         return cls(kind, offset, scale, signed=kind == "maxabs" and bool((low < 0).any()))
 
     def apply(self, rows: Features) -> npt.NDArray[np.float64]:
-        """Scale a block of samples: (rows, features) to a dense float64 array of the same shape.
+        """Scale a block of samples, (rows, features), to a dense float64 array of the same shape.
 
-        On other data than those of `fit` the result may leave the range; quantisation clamps it.
+        Data other than the training set may exceed the range; quantisation clamps them.
         """
         dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
         return _scaled(dense, self.offset, self.scale)
@@ -180,20 +180,20 @@ class Scaling:
     def apply_stored(self, rows: Any) -> npt.NDArray[np.float64]:
         """Scale only the stored values of a `csr_array`, in the order of its ``data``: float64 (stored values,).
 
-        All others are zeros, which `zero` scales.
+        All others are zeros and become `zero`.
         """
         return _scaled(rows.data, self.offset[rows.indices], self.scale[rows.indices])
 
     @property
     def zero(self) -> npt.NDArray[np.float64]:
-        """What the raw value 0 of each column becomes: float64 (features,)."""
+        """The scaled value of a raw 0 in each column: float64 (features,)."""
         return _scaled(np.zeros_like(self.offset), self.offset, self.scale)
 
 
 def _scaled(
     x: npt.NDArray[np.floating[Any]], offset: npt.NDArray[np.float64], scale: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """(x − offset) · scale without overflow of the difference: half the difference, twice the scale."""
+    """(x − offset) · scale, with half the difference and twice the scale so that the difference cannot overflow."""
     scaled: npt.NDArray[np.float64] = np.multiply(x, 0.5, dtype=np.float64)
     scaled -= offset * 0.5
     with np.errstate(over="ignore"):  # only far outside the range of the training data
@@ -204,8 +204,8 @@ def _scaled(
 def steps(stored: int, signed: bool) -> int:
     """The integer of a scaled feature of 1: 2^S − 1, or 2^(S−1) − 1 when signed, but at least 1.
 
-    A signed feature of one plane is −1 or 0: two's complement of one bit has no +1, so positive features become 0.
-    Training remarks on it.
+    A signed feature of one plane is −1 or 0: one bit of two's complement has no +1, so positive features become 0.
+    Training warns about this.
     """
     return max(1, (1 << (stored - 1)) - 1) if signed else (1 << stored) - 1
 
@@ -216,7 +216,7 @@ def quantize(a: npt.NDArray[np.float64], stored: int, signed: bool) -> IntArray:
     Parameters
     ----------
     a
-        float64, any shape; nominally in [0, 1] or [−1, 1].
+        float64 of any shape, nominally in [0, 1] or [−1, 1].
     stored
         Planes (S), 1 to 8.
     signed
@@ -224,8 +224,8 @@ def quantize(a: npt.NDArray[np.float64], stored: int, signed: bool) -> IntArray:
 
     Returns
     -------
-    int64 of the same shape. Within the nominal range q / steps is within half a step of a, except for the missing +1
-    of a signed single plane.
+    int64 of the same shape. For a in the nominal range q / steps differs from a by at most half a step, except where a
+    signed single plane lacks +1.
     """
     low, high = (-(1 << (stored - 1)), (1 << (stored - 1)) - 1) if signed else (0, (1 << stored) - 1)
     scaled = a * steps(stored, signed)
@@ -238,7 +238,7 @@ def quantize(a: npt.NDArray[np.float64], stored: int, signed: bool) -> IntArray:
 def feature_values(
     scale: npt.NDArray[np.float64], offset: npt.NDArray[np.float64], stored: int, signed: bool
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Slope and constant of what the hardware reads, in terms of the raw feature and but for rounding.
+    """Slope and constant of the values that the hardware reads, as functions of raw features, without rounding.
 
     The hardware reads q / 2^S (or q / 2^(S−1) when signed) ≈ slope · x + constant, with slope = scale · steps / 2^S and
     constant = −offset · slope.
@@ -246,7 +246,7 @@ def feature_values(
     Parameters
     ----------
     scale, offset
-        Of a `p4sgd.host.data.Scaling`: a = (x − offset) · scale.
+        As in `p4sgd.host.data.Scaling`: a = (x − offset) · scale.
     stored
         Planes (S).
     signed
@@ -254,7 +254,7 @@ def feature_values(
 
     Returns
     -------
-    Slopes and constants, float64, of the shape of ``scale``.
+    Slopes and constants: float64, of the shape of ``scale``.
     """
     slope = scale * (steps(stored, signed) / 2.0 ** (stored - int(signed)))
     return slope, -offset * slope

@@ -1,8 +1,8 @@
-"""Synthetic data sets of the shapes of well-known ones: same size, same density, a hidden linear model to learn.
+"""Synthetic data sets with size and density of well-known ones, and a hidden linear model to learn.
 
-Samples, features and stored values are those of the LIBSVM data page (https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/
-datasets/binary.html) and of the tables in G.-X. Yuan, C.-H. Ho and C.-J. Lin, "An Improved GLMNET for L1-regularized
-Logistic Regression", JMLR 13 (2012).
+Numbers of samples, features and stored values are from the LIBSVM data page (https://www.csie.ntu.edu.tw/~cjlin/
+libsvmtools/datasets/binary.html) and from the tables in G.-X. Yuan, C.-H. Ho and C.-J. Lin, "An Improved GLMNET for
+L1-regularized Logistic Regression", JMLR 13 (2012).
 """
 
 from collections.abc import Mapping
@@ -20,18 +20,18 @@ from p4sgd.host.files import new_file
 __all__ = ["SHAPES", "Shape", "make_dataset", "write_dataset"]
 
 _NOISE = 0.02
-"""Part of the labels that is wrong on purpose: no model is right more often than 98 %."""
+"""Fraction of labels that are flipped, so that no model can be right for more than 98 %."""
 
 _FACTORS = 8
-"""Independent directions in which the samples of a dense set vary."""
+"""Dimension of the subspace near which the samples of a dense set lie."""
 
 _DIGITS = 6
-"""Decimals of a feature: a text file then holds it exactly."""
+"""Decimal places of a feature, so that text files hold it exactly."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Shape of a data set: samples, features, stored (non-zero) values, and whether it is kept dense."""
+    """Shape of a data set: numbers of samples, features and stored (non-zero) values, and whether it is dense."""
 
     samples: int
     features: int
@@ -40,13 +40,13 @@ class Shape:
 
     @property
     def density(self) -> float:
-        """Part of the values that is not zero."""
+        """Fraction of non-zero values."""
         return self.stored / (self.samples * self.features)
 
     def scaled(self, scale: float) -> "Shape":
-        """The same density with ``scale`` times the samples and features, at least 16 and 8.
+        """The same density with ``scale`` times the samples (at least 16) and features (at least 8).
 
-        A sparse sample keeps at least two features on average.
+        Sparse samples keep at least two features on average.
         """
         samples, features = max(16, round(self.samples * scale)), max(8, round(self.features * scale))
         stored = round(self.density * samples * features)
@@ -62,10 +62,10 @@ SHAPES: Mapping[str, Shape] = {
 
 
 def make_dataset(name: str, *, seed: int = 0, scale: float = 1.0) -> Dataset:
-    """Make a data set of two classes, −1 and +1, about equally often.
+    """Make a data set of two classes, −1 and +1, of about the same size.
 
-    Sparse sets look like texts: few features are frequent and most are rare, samples have unit length. Dense sets lie
-    near a low-dimensional plane within [−1, 1]. Labels come from a hidden linear model, and 2 % of them are flipped.
+    Sparse sets resemble text data: few features are frequent, most are rare, and samples have unit norm. Dense sets lie
+    near a low-dimensional subspace, within [−1, 1]. Labels come from a hidden linear model; 2 % of them are flipped.
     The same name, seed and scale give the same data.
 
     Parameters
@@ -73,9 +73,9 @@ def make_dataset(name: str, *, seed: int = 0, scale: float = 1.0) -> Dataset:
     name
         One of `SHAPES`.
     seed
-        Seed of everything random.
+        Seed of all random numbers.
     scale
-        Factor on samples and on features, above 0 and at most 1.
+        Factor for the numbers of samples and of features, above 0 and at most 1.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def _dense(shape: Shape, rng: np.random.Generator, title: str) -> Dataset:
     loadings = rng.standard_normal((_FACTORS, shape.features)).astype(np.float32)
     features = factors @ loadings
     features *= np.float32(0.25 / np.sqrt(_FACTORS))
-    for first in range(0, shape.samples, 256):  # a matrix of noise as large as the data is not needed
+    for first in range(0, shape.samples, 256):  # in blocks, to keep the noise small
         block = features[first : first + 256]
         block += 0.15 * rng.standard_normal(block.shape, dtype=np.float32)
         np.clip(block, -1, 1, out=block)
@@ -119,12 +119,12 @@ def _sparse(shape: Shape, rng: np.random.Generator, title: str) -> Dataset:
     ends = np.cumsum(length) / length.sum()
 
     def draw(count: int) -> npt.NDArray[np.int64]:
-        """Sample · features + feature of random values, longer samples and more frequent features more often."""
+        """Random flat indices: sample · features + feature; long samples and frequent features are more likely."""
         samples = np.minimum(np.searchsorted(ends, rng.random(count)), shape.samples - 1)
         columns = np.minimum(np.searchsorted(place, rng.random(count)), shape.features - 1)
         return samples * np.int64(shape.features) + columns
 
-    # One value in every sample, and one in the first and last column, which a text file would else not show.
+    # One value in every sample, and in the first and the last column: a text file does not show empty ones.
     own = np.arange(shape.samples) * np.int64(shape.features) + draw(shape.samples) % shape.features
     always = np.unique(np.concatenate([own, [0, shape.features - 1]]))
     keys = always
@@ -141,13 +141,13 @@ def _sparse(shape: Shape, rng: np.random.Generator, title: str) -> Dataset:
     matrix = scipy.sparse.csr_array(
         (values, columns.astype(np.int32), indptr.astype(np.int32)), shape=(shape.samples, shape.features)
     )
-    # Frequent features say most: weights of rare ones could not be learned from so few samples.
+    # Frequent features matter most: weights of rare ones could not be learned from few samples.
     hidden = rng.standard_normal(shape.features) * frequency**0.9
     return Dataset(matrix, _labels(matrix @ hidden, rng), title)
 
 
 def _labels(margin: npt.NDArray[np.floating], rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    """±1 on either side of the middle margin, some of them wrong."""
+    """±1 on either side of the median margin, some of them flipped."""
     labels = np.where(margin > np.median(margin), 1.0, -1.0)
     wrong = rng.random(labels.size) < _NOISE
     labels[wrong] *= -1
@@ -157,13 +157,12 @@ def _labels(margin: npt.NDArray[np.floating], rng: np.random.Generator) -> npt.N
 def write_dataset(dataset: Dataset, path: Path) -> None:
     """Write a data set as LIBSVM text (.libsvm, .svm, .svmlight) or as NumPy arrays (.npz), by the extension.
 
-    An .npz file holds ``features``, or the arrays of `scipy.sparse.save_npz`, and ``labels``. The file appears whole or
-    not at all.
+    An .npz file holds ``features``, or the arrays of `scipy.sparse.save_npz`, and ``labels``. It is written atomically.
 
     Raises
     ------
     UserError
-        If the extension is another one or the file cannot be written.
+        If the extension is unknown or the file cannot be written.
     """
     suffix = path.suffix.lower()
     if suffix == ".npz":

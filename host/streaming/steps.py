@@ -170,7 +170,7 @@ class Steps:
     def _scaling(self, found: FirstPass) -> Scaling:
         assert self._state.extremes is not None
         low, high = self._state.extremes.range()
-        return Scaling.of_range(low, high, self._options.scaling, sparse=found.sparse)
+        return Scaling.from_range(low, high, self._options.scaling, sparse=found.sparse)
 
     def _pack(self, found: FirstPass, plan: Plan, buckets: Buckets, scaling: Scaling, config: WorkerConfig) -> None:
         """Bucket by bucket: put the samples in order, and into the images."""

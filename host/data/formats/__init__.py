@@ -1,1 +1,1 @@
-"""Files of samples: LIBSVM, CSV, NPY, NPZ and Parquet."""
+"""Readers of data files: LIBSVM, CSV, NPY, NPZ and Parquet."""

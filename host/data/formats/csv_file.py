@@ -1,8 +1,8 @@
-"""CSV files: a sample a line, with or without a line of names.
+"""CSV files: one sample per line, with or without a header.
 
-Features are numbers; labels are numbers or texts. pyarrow parses some megabytes of text at a time. If it refuses a
-block, a slower reader in Python goes on from there: it finds line and column of a mistake and says what is wrong, or
-reads what pyarrow is too strict for (``+1``).
+Features are numbers; labels are numbers or texts. pyarrow parses some megabytes of text at a time. If it rejects a
+block, a slower reader in Python continues from there. That reports line, column and kind of an error, or reads what
+pyarrow is too strict for, such as ``+1``.
 """
 
 import contextlib
@@ -28,20 +28,20 @@ __all__ = ["CsvSource"]
 
 _DELIMITERS = ",;\t"
 _BLOCK_BYTES = 1 << 22
-"""Text that pyarrow parses at once, and the rest of its last line."""
+"""Size of the blocks that pyarrow parses, without the rest of the last line."""
 
 _MAX_FIELD = 1 << 30
-"""Characters of a field; the limit of Python's reader is lower."""
+"""Maximum length of a field, for Python's reader, whose default is lower."""
 
 _NO_LABEL = "the label is missing: leave the line out"
 
 _Part: TypeAlias = tuple[npt.NDArray[np.float64], RawLabels | None]
-"""Features of some samples, (samples, features), and their labels, if these are wanted."""
+"""Features of some samples, (samples, features), and their labels, if these are needed."""
 
 
 @dataclass(frozen=True)
 class _Form:
-    """What the first line shows.
+    """Structure of a file, found in its first line.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class _Form:
     columns
         The columns.
     skipped
-        Lines before the first sample.
+        Number of lines before the first sample.
     """
 
     delimiter: str
@@ -59,7 +59,7 @@ class _Form:
 
 
 class _RefusedError(Exception):
-    """pyarrow met something that the slow reader is to look at."""
+    """pyarrow found something that the slow reader must check."""
 
 
 class CsvSource(TextSource):
@@ -93,7 +93,7 @@ class CsvSource(TextSource):
             return self._join(features, joined, feature_names=form.columns.feature_names)
 
     def _parts(self, form: _Form) -> Iterator[_Part]:
-        """The samples of this rank: read fast as far as that goes, and slowly from there on."""
+        """The samples of this rank, from the fast reader, and after a rejected block from the slow one."""
         import pyarrow as pa
 
         done = 0
@@ -109,12 +109,12 @@ class CsvSource(TextSource):
                 yield features[known:], None if labels is None else RawLabels(labels.values[known:], labels.texts)
 
     def _fast(self, form: _Form) -> Iterator[_Part]:
-        """The samples of this rank through pyarrow.
+        """The samples of this rank, read with pyarrow.
 
         Raises
         ------
         pyarrow.ArrowInvalid, _RefusedError
-            If `_slow` has to look at the file.
+            If `_slow` must read the file.
         """
         import pyarrow as pa
         import pyarrow.csv as pa_csv
@@ -129,11 +129,11 @@ class CsvSource(TextSource):
             column_types=types, include_columns=list(types), null_values=list(MISSING), strings_can_be_null=True
         )
         with self._open(form) as file:
-            # pyarrow gets blocks of bytes and not the file: it would read ahead from the file in a thread of its own,
-            # and a thread that waits for Python while the program ends after an error aborts the process.
+            # pyarrow gets blocks of bytes rather than the file, which it would read ahead in a thread of its own: a
+            # thread that waits for the interpreter lock while the program ends after an error aborts the process.
             for text in line_blocks(file, _BLOCK_BYTES):
                 if not text.strip(b"\r\n"):
-                    continue  # which pyarrow would refuse
+                    continue  # pyarrow rejects blocks without lines
                 reading = pa_csv.ReadOptions(column_names=names, block_size=len(text) + 1, use_threads=False)
                 table = pa_csv.read_csv(pa.BufferReader(text), reading, parsing, conversion)
                 for batch in table.to_batches():
@@ -143,15 +143,15 @@ class CsvSource(TextSource):
                     if not np.isfinite(block).all():
                         raise _RefusedError
                     label = columns.label
-                    yield block, None if label is None else RawLabels.of_column(batch.column(names[label]))
+                    yield block, None if label is None else RawLabels.from_column(batch.column(names[label]))
 
     def _slow(self, form: _Form) -> Iterator[_Part]:
-        """The samples of this rank in Python.
+        """The samples of this rank, read in Python.
 
         Raises
         ------
         UserError
-            With the place of the first mistake.
+            For the first error; the message names line and column.
         """
         columns = form.columns
         places, label = columns.features, columns.label
@@ -159,7 +159,7 @@ class CsvSource(TextSource):
         texts: list[str] = []
 
         def part() -> _Part:
-            return np.array(rows), None if label is None else RawLabels.of_texts(texts)
+            return np.array(rows), None if label is None else RawLabels.from_texts(texts)
 
         for line, fields in self._records(form):
             if len(fields) != columns.count:
@@ -179,7 +179,7 @@ class CsvSource(TextSource):
             yield part()
 
     def _records(self, form: _Form) -> Iterator[tuple[int, list[str]]]:
-        """The fields of this rank's samples and their line numbers."""
+        """Line number and fields of each sample of this rank."""
         before = lines_before(self.path, self.options.communicator, form.skipped)
         with self._open(form) as file:
             text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
@@ -200,7 +200,7 @@ class CsvSource(TextSource):
 
     @contextlib.contextmanager
     def _label_mistakes(self, form: _Form) -> Iterator[None]:
-        """Name the line of a mistake in the labels, which are looked at without their lines."""
+        """Add the line number to errors in labels, which are checked without it."""
         try:
             yield
         except UserError:
@@ -209,12 +209,12 @@ class CsvSource(TextSource):
             raise
 
     def _find_label_mistake(self, form: _Form) -> None:
-        """Look for a mistake in the labels.
+        """Search the labels for an error.
 
         Raises
         ------
         UserError
-            For the first label that is not allowed, or not of the kind of the first one; it names the line.
+            For the first label that is invalid, or not a number or text like the labels before; names its line.
         """
         label = form.columns.label
         assert label is not None
@@ -237,12 +237,12 @@ class CsvSource(TextSource):
 
 
 def _detect(path: Path, options: ReadOptions) -> _Form:
-    """Look at the first line that is not blank.
+    """Find the structure of a file from its first line that is not blank.
 
     Raises
     ------
     UserError
-        If there is none, if it is no text, or if it leaves doubt what it is.
+        If there is none, if it is no text, or if it may be a header or a sample.
     """
     with open_data(path) as file:
         skipped, raw = 0, b""
@@ -281,8 +281,8 @@ def _detect(path: Path, options: ReadOptions) -> _Form:
 
 
 def _has_names(fields: list[str], options: ReadOptions) -> bool | None:
-    """Whether a first line has names and is no sample, ``None`` if it may be either."""
-    others = set()  # places that hold no features, as far as they were chosen by number
+    """Whether a first line is a header; ``None`` if it may also be a sample."""
+    others = set()  # columns that were chosen by number and hold no features
     for choice in (options.label_column or -1, *options.ignore_columns):
         try:
             number_of_column = int(choice)
@@ -295,7 +295,7 @@ def _has_names(fields: list[str], options: ReadOptions) -> bool | None:
     numbers = [field for field in features if number(field) is not None]
     words = [field for field in features if number(field) is None and field not in MISSING]
     labels = {field.lower() for field in fields} & set(LABEL_NAMES)
-    counted = [str(place) for place in range(len(fields))]  # what pandas calls columns without names
+    counted = [str(place) for place in range(len(fields))]  # pandas' headers for columns without names
     if not numbers:
         return bool(words or labels)
     if labels - {"y"} or (labels and features == counted[: len(features)]):  # y may mean yes
@@ -314,7 +314,7 @@ def _value(field: str, place: str) -> float:
         remedy = (
             "write a decimal point"
             if comma
-            else "put it right, say --label-column if this column is the label, or leave it out with --ignore-column"
+            else "correct it, give --label-column if this column is the label, or leave it out with --ignore-column"
         )
         raise UserError(f"{place}: {shortened(text)} is not a number: {remedy}")
     if not np.isfinite(value):

@@ -1,7 +1,7 @@
-"""LIBSVM (svmlight) files: ``label index:value index:value …`` a line, indices ascending, usually from 1.
+"""LIBSVM (svmlight) files: lines ``label index:value index:value …``, indices ascending, usually from 1.
 
-The work is scikit-learn's. If it refuses a line, or if a value turns out not to be finite, a second pass finds the line
-and says what is wrong with it. Comments after ``#`` and ``qid:`` are ignored.
+scikit-learn parses them. If it rejects a line, or if a value is not finite, a second pass finds the line and reports
+what is wrong with it. Comments after ``#`` and ``qid:`` are ignored.
 """
 
 import io
@@ -24,16 +24,16 @@ __all__ = ["LibsvmSource"]
 
 
 _BLOCK_BYTES = 1 << 22
-"""Text that is parsed at once, and the rest of its last line."""
+"""Size of the blocks that are parsed, without the rest of the last line."""
 
 _MAX_INDEX = (1 << 31) - 2
-"""Largest feature index: scikit-learn's reader holds it in a C int."""
+"""Largest feature index: scikit-learn's reader stores it as a C int."""
 
 
 class LibsvmSource(TextSource):
-    """A LIBSVM file, compressed or not; sparse from beginning to end.
+    """A LIBSVM file, compressed or not, as sparse samples.
 
-    Where labels are not needed, a line may begin with its first feature.
+    If labels are not needed, they may be missing.
     """
 
     def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
@@ -99,7 +99,7 @@ class LibsvmSource(TextSource):
 
     @property
     def _zero_based(self) -> bool | None:
-        """Whether features count from 0, as far as that is known before the file is read."""
+        """Whether indices begin at 0; ``None`` if that is not known before the file is read."""
         known, like = self.options.zero_based, self.options.like
         return like.zero_based if known is None and like is not None else known
 
@@ -107,7 +107,7 @@ class LibsvmSource(TextSource):
         return RawLabels(labels) if self.options.labels_needed else None
 
     def _parts(self, file: BinaryIO) -> Iterator[tuple[Any, npt.NDArray[np.float64]]]:
-        """Matrices as scikit-learn reads them, numbered as in the file unless it is known that it begins with 1."""
+        """Matrices from scikit-learn; indices are as in the file unless they are known to begin at 1."""
         for text in line_blocks(file, _BLOCK_BYTES):
             matrix, labels = _parse_lines(io.BytesIO(text), self.path, self._zero_based, self.options)
             if labels.size:
@@ -117,25 +117,25 @@ class LibsvmSource(TextSource):
 def _parse_lines(
     lines: BinaryIO, path: Path, zero_based: bool | None, options: ReadOptions
 ) -> tuple[Any, npt.NDArray[np.float64]]:
-    """Samples from some lines of a file.
+    """Parse some lines of a file.
 
     Parameters
     ----------
     lines
         Whole lines.
     path, options
-        The file that they are from, and how it is read.
+        The file, and how to read it.
     zero_based
-        Whether features count from 0; if that is not known they are numbered as in the file.
+        Whether indices begin at 0; if that is not known, they are left as in the file.
 
     Returns
     -------
-    A matrix in CSR form with as many features as there are in these lines, and labels: float64 (samples,).
+    A CSR matrix with the features of these lines, and the labels: float64 (samples,).
 
     Raises
     ------
     UserError
-        For the first mistake in the file; the message names its line.
+        For the first error in the file; the message names its line.
     """
     from sklearn.datasets import load_svmlight_file
 
@@ -153,11 +153,11 @@ def _parse_lines(
 
 
 class _Labelled:
-    """A file whose lines without a label get one, 0; all that scikit-learn's reader does with a file is iterate."""
+    """A file in which lines without a label get the label 0. scikit-learn's reader only iterates over the file."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self.read = file.read  # by which the reader knows a file
+        self.read = file.read  # which scikit-learn takes for the sign of a file
 
     def __iter__(self) -> Iterator[bytes]:
         for line in self._file:
@@ -166,7 +166,7 @@ class _Labelled:
 
 
 def _find_mistake(path: Path, zero_based: bool | None, options: ReadOptions) -> None:
-    """Read line by line and raise a `UserError` for the first line that is wrong, if there is one."""
+    """Read line by line and raise a `UserError` for the first invalid line, if there is one."""
     least = 1 if zero_based is False else 0
     first = 1 + lines_before(path, options.communicator)
     with open_share(path, options.communicator) as file:
@@ -177,7 +177,7 @@ def _find_mistake(path: Path, zero_based: bool | None, options: ReadOptions) -> 
 
 
 def _mistake(raw: bytes, least: int, labels_needed: bool) -> str | None:
-    """What is wrong with a line, if anything."""
+    """What is wrong with a line; ``None`` if it is valid."""
     if b"\0" in raw:
         return "holds a zero byte: this is no text file"
     try:

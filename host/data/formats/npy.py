@@ -20,10 +20,10 @@ __all__ = ["NpySource", "check_numbers", "load_numpy"]
 
 
 class NpySource(RowSource):
-    """A matrix of samples and columns, by default the last one the label.
+    """A matrix of samples and columns, of which the last is the label by default.
 
-    As a whole it is mapped, not loaded, as far as its numbers are float64 or float32 already. Blocks are read, because
-    pages of a map would count as memory of the program.
+    To read it as a whole it is memory-mapped, which copies nothing if its type is float64 or float32. Blocks are read
+    from the file instead, because the pages of a map would count as memory of the process.
     """
 
     def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
@@ -46,7 +46,7 @@ class NpySource(RowSource):
 
 
 def _split(rows: npt.NDArray[Any], columns: Columns) -> tuple[Features, RawLabels | None]:
-    """Features of some rows, without a copy if their columns are side by side, and labels if they are wanted."""
+    """Features of some rows, a view if their columns are contiguous, and the labels if these are needed."""
     labels = None if columns.label is None else RawLabels(rows[:, columns.label])
     first, end = columns.features[0], columns.features[-1] + 1
     side_by_side = end - first == len(columns.features)
@@ -55,7 +55,7 @@ def _split(rows: npt.NDArray[Any], columns: Columns) -> tuple[Features, RawLabel
 
 @dataclass(frozen=True)
 class _Matrix:
-    """Where the numbers of a matrix lie in its file."""
+    """Location of a matrix in its file."""
 
     path: Path
     dtype: np.dtype[Any]
@@ -89,12 +89,12 @@ def _find_matrix(path: Path) -> _Matrix:
 
 
 def _map_matrix(path: Path) -> npt.NDArray[Any]:
-    """The matrix of a file, mapped.
+    """The matrix of a file, memory-mapped.
 
     Raises
     ------
     UserError
-        If it cannot be read, or is no matrix of numbers.
+        If it cannot be read, or is not a matrix of numbers.
     """
     matrix = load_numpy(path, mmap=True)
     if not isinstance(matrix, np.ndarray):
@@ -106,7 +106,7 @@ def _map_matrix(path: Path) -> npt.NDArray[Any]:
 
 
 def load_numpy(path: Path, *, mmap: bool) -> Any:
-    """The array, mapped if ``mmap``, or the open archive that NumPy finds in a file.
+    """The array in a file, memory-mapped if ``mmap``, or the open archive.
 
     Raises
     ------
@@ -124,12 +124,12 @@ def load_numpy(path: Path, *, mmap: bool) -> Any:
 
 
 def check_numbers(dtype: np.dtype[Any], place: str) -> None:
-    """Refuse what are no numbers.
+    """Check that a type is numeric.
 
     Raises
     ------
     UserError
-        If the type is not boolean, whole or real.
+        If it is not boolean, integer or floating-point.
     """
     if dtype.kind not in "buif":
         raise UserError(f"{place}: must hold numbers, not {dtype}")

@@ -1,8 +1,8 @@
 """Archives of NumPy arrays (.npz): a dense or sparse matrix of features, and labels.
 
 The features are a matrix under one of `FEATURE_KEYS`, or a sparse matrix as `scipy.sparse.save_npz` writes it. Labels
-are under one of `LABEL_KEYS`, as numbers or texts. Rows are unpacked a block at a time where they are stored one after
-another: in a dense matrix in C order and in a sparse one in CSR form.
+are under one of `LABEL_KEYS`, as numbers or texts. Dense matrices in C order and sparse ones in CSR form are stored by
+rows, and can be decompressed in blocks.
 """
 
 import math
@@ -28,20 +28,20 @@ __all__ = ["FEATURE_KEYS", "LABEL_KEYS", "NpzSource"]
 
 
 FEATURE_KEYS = ("features", "X", "x", "data")
-"""Names under which an .npz file may hold its matrix of features; the first that is there counts."""
+"""Keys of the matrix of features; the first that exists is used."""
 
 LABEL_KEYS = ("labels", "y", "Y", "target")
-"""Names under which it may hold its labels."""
+"""Keys of the labels; the first that exists is used."""
 
 _CHUNK_BYTES = 1 << 18
-"""What is unpacked at once; more is slower."""
+"""Size of the parts that are decompressed; larger ones are slower."""
 
 
 class NpzSource(RowSource):
-    """Named arrays. Labels, and the row pointers of a sparse matrix, are held as a whole.
+    """An .npz file. Labels, and the row pointers of a sparse matrix, are read as a whole.
 
-    A single process reads matrices of any order and form whole: sparse ones become CSR. Blocks and the shares of ranks
-    must be stored by rows.
+    A single process that reads everything accepts matrices of any memory order and sparse format, and converts sparse
+    ones to CSR. To be read in blocks or by several ranks, a matrix must be stored by rows.
     """
 
     def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
@@ -83,7 +83,7 @@ def _open_archive(path: Path) -> Iterator[Any]:
     Raises
     ------
     UserError
-        If it cannot be read; also from within the ``with`` block, if it is damaged.
+        If it cannot be read or, also within the ``with`` block, is damaged.
     """
     archive = load_numpy(path, mmap=False)
     if isinstance(archive, np.ndarray):
@@ -104,7 +104,7 @@ def _labels(path: Path, archive: Mapping[str, npt.NDArray[Any]], samples: int) -
     Raises
     ------
     UserError
-        If there are none or not as many as samples, or if they are neither numbers nor texts.
+        If there are no labels, not one per sample, or if they are neither numbers nor texts.
     """
     key = _find(archive, LABEL_KEYS)
     if key is None:
@@ -142,7 +142,7 @@ def _no_array(path: Path, key: str) -> UserError:
 
 
 class _StoredRows(Protocol):
-    """A matrix in an open archive."""
+    """Rows of a matrix in an open archive."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -150,22 +150,22 @@ class _StoredRows(Protocol):
         ...
 
     def rows(self, which: range) -> Features:
-        """Some neighbours. Rows before them are unpacked and dropped; reading from front to back is fast.
+        """Consecutive rows. Reading forwards is fast; skipped rows are decompressed too.
 
         Raises
         ------
         EOFError
-            If they are not there.
+            If the array is too short.
         """
         ...
 
     def end(self, first: int, values: int) -> int:
-        """The end of a block from row ``first`` with about so many values: one row at least."""
+        """End of a block that begins at row ``first`` and has about ``values`` values, but at least one row."""
         ...
 
 
 def _member(path: Path, archive: Any, name: str, kinds: str) -> npt.NDArray[Any]:
-    """An array that a sparse matrix must have, of a type whose ``dtype.kind`` is one of ``kinds``."""
+    """An array of a sparse matrix, whose ``dtype.kind`` must be one of ``kinds``."""
     found = archive[name]
     if not isinstance(found, np.ndarray) or found.dtype.kind not in kinds:
         raise UserError(f"{path}: the sparse matrix is damaged: {name} is not what SciPy saves")
@@ -184,21 +184,21 @@ def _sparse_form(path: Path, archive: Any) -> tuple[str | bytes, tuple[int, int]
 
 @contextmanager
 def _open_rows(path: Path, archive: Any, *, whole: bool) -> Iterator[_StoredRows]:
-    """Find the features of an archive, without reading them if they are stored by rows.
+    """Open the features of an archive, without reading them if they are stored by rows.
 
     Parameters
     ----------
     path
-        The archive's file.
+        Path of the archive.
     archive
         The archive.
     whole
-        Whether all rows are read at once, which works for any matrix.
+        Whether all rows will be read at once, which is possible for any matrix.
 
     Raises
     ------
     UserError
-        If there are none, if they are no numbers, or if they are not stored by rows and not read as a whole.
+        If there are no features, if they are not numbers, or if they are neither stored by rows nor read as a whole.
     ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile, zlib.error
         If the archive is damaged.
     """
@@ -215,7 +215,7 @@ def _open_rows(path: Path, archive: Any, *, whole: bool) -> Iterator[_StoredRows
         kind, shape = _sparse_form(path, archive)
         if kind in (b"csr", "csr"):
             data, indices = (files.enter_context(_StoredArray(path, archive, part)) for part in ("data", "indices"))
-            # As `scipy.sparse.load_npz` does: of these two only a matrix makes its indices as small as they can be.
+            # As in `scipy.sparse.load_npz`. Only csr_matrix reduces its indices to the smallest possible type.
             form = scipy.sparse.csr_array if "_is_array" in archive else scipy.sparse.csr_matrix
             yield _SparseRows(path, data, indices, _member(path, archive, "indptr", "iu"), shape, form)
         elif whole:
@@ -232,12 +232,12 @@ def _no_matrix(path: Path, shape: tuple[int, ...]) -> UserError:
 
 
 class _StoredArray:
-    """An array in an archive, which is unpacked from front to back.
+    """An array in an archive, which is decompressed from front to back.
 
     Raises
     ------
     UserError
-        If it is no array.
+        If it is not a NumPy array.
     """
 
     def __init__(self, path: Path, archive: Any, key: str) -> None:
@@ -258,7 +258,7 @@ class _StoredArray:
         self._file.close()
 
     def part(self, which: range) -> npt.NDArray[Any]:
-        """Some of the things that it has along its first axis, which in C order are stored one after another."""
+        """Consecutive items along the first axis, which are contiguous in C order."""
         each = math.prod(self.shape[1:])
         begin = self._start + which.start * each * self.dtype.itemsize
         if self._file.tell() != begin:
@@ -304,9 +304,9 @@ class _SparseRows:
         form: Any,
     ) -> None:
         if pointers.shape != (shape[0] + 1,) or pointers[0] != 0 or (pointers[1:] < pointers[:-1]).any():
-            raise UserError(f"{path}: the sparse matrix is damaged: its row pointers are no row pointers")
+            raise UserError(f"{path}: the sparse matrix is damaged: its row pointers are invalid")
         if len(data.shape) != 1 or data.shape != indices.shape:
-            raise UserError(f"{path}: the sparse matrix is damaged: it has not one index for each value")
+            raise UserError(f"{path}: the sparse matrix is damaged: it does not have one index per value")
         self._data = data
         self._indices = indices
         self._pointers = pointers
@@ -325,7 +325,7 @@ class _SparseRows:
 
 
 class _LoadedRows:
-    """A sparse matrix of another form than CSR, all rows of which are read at once."""
+    """A sparse matrix of another format than CSR, whose rows are all read at once."""
 
     def __init__(self, path: Path) -> None:
         try:

@@ -1,7 +1,7 @@
-"""Parquet files: a sample a row, a feature a column.
+"""Parquet files: one sample per row, one feature per column.
 
-Columns that pandas made of an index are left out. Feature columns hold numbers or booleans; the label column may hold
-texts.
+Columns in which pandas stores an index are left out. Feature columns hold numbers or booleans; the label column may
+also hold texts.
 """
 
 import re
@@ -25,7 +25,7 @@ __all__ = ["ParquetSource"]
 
 
 class ParquetSource(RowSource):
-    """A Parquet file, as dense samples; what is held of it at once is some columns of a row group, too."""
+    """A Parquet file as dense samples. Reading takes memory for decoded columns of a row group, besides the samples."""
 
     def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
         with _open(self.path, self.options) as table:
@@ -61,13 +61,13 @@ class _Table:
     Parameters
     ----------
     path
-        Its name.
+        Its path.
     file
-        What pyarrow reads it with.
+        pyarrow's reader.
     kept
-        Places of the columns that are data.
+        Indices of the columns that are data.
     columns
-        What these are.
+        Roles of these columns.
     """
 
     path: Path
@@ -77,18 +77,18 @@ class _Table:
 
     @property
     def samples(self) -> int:
-        """How many samples it has."""
+        """Number of samples."""
         return int(self.file.metadata.num_rows)
 
 
 @contextmanager
 def _open(path: Path, options: ReadOptions) -> Iterator[_Table]:
-    """Open a file and look at its columns.
+    """Open a file and choose its columns.
 
     Raises
     ------
     UserError
-        If it cannot be read, also from within the ``with`` block, or holds something else than numbers.
+        If it cannot be read, also within the ``with`` block, or does not hold numbers.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -105,15 +105,15 @@ def _open(path: Path, options: ReadOptions) -> Iterator[_Table]:
             yield _Table(path, file, kept, columns)
     except pa.ArrowException as error:
         raise UserError(f"{path}: cannot be read as Parquet: {error}") from error
-    except OSError as error:  # pyarrow says "damaged" so, too
+    except OSError as error:  # pyarrow raises it for damaged files too
         raise UserError(f"{path}: cannot be read as Parquet: {error.strerror or error}") from error
 
 
 def _without_index(schema: Any) -> list[int]:
-    """Places of the columns that are data: pandas stores the index of a table as columns too."""
+    """Indices of the columns that are data; pandas stores the index of a table as columns too."""
     try:
         described = schema.pandas_metadata or {}
-    except ValueError:  # not pandas' after all
+    except ValueError:  # metadata that pandas did not write
         described = {}
     index = [name for name in described.get("index_columns", ()) if isinstance(name, str)]
     return [
@@ -137,7 +137,7 @@ def _suits(kind: Any, *, label: bool) -> bool:
 
 
 def _parts(table: _Table, rows: range) -> Iterator[tuple[npt.NDArray[np.float64], RawLabels | None]]:
-    """Some rows, block by block: features, and labels if they are wanted.
+    """Some rows, block by block: features, and labels if these are needed.
 
     Raises
     ------
@@ -165,7 +165,7 @@ def _parts(table: _Table, rows: range) -> Iterator[tuple[npt.NDArray[np.float64]
 
 
 def _batches(table: _Table, rows: range) -> Iterator[tuple[int, Any]]:
-    """Some rows, batch by batch, and the number of a batch's first row; row groups that have none are not read."""
+    """Some rows in batches, each with the index of its first row. Row groups without any of these rows are not read."""
     step = max(1, BLOCK_VALUES // table.columns.count)
     first = 0
     for group in range(table.file.num_row_groups):
@@ -184,7 +184,7 @@ def _raw_labels(column: Any) -> RawLabels:
 
     column = _plain(column)
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        return RawLabels.of_column(column)
+        return RawLabels.from_column(column)
     return RawLabels(column.to_numpy() if pa.types.is_integer(column.type) else _numbers(column))
 
 

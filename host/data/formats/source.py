@@ -1,4 +1,4 @@
-"""Data files as sources of samples: read in blocks, or whole."""
+"""Base classes of the readers of data files, which read in blocks or as a whole."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ from p4sgd.host.errors import UserError
 __all__ = ["BLOCK_VALUES", "GrowingArray", "RowSource", "Source", "TextSource", "check_finite"]
 
 BLOCK_VALUES = 1 << 19
-"""Values in a block of dense samples, about; 4 MB of float64."""
+"""Approximate number of values in a block of dense samples; 4 MB of float64."""
 
 
 class Source(ABC):
     """A data file.
 
-    `blocks` gives all samples a block at a time, as often as needed and in bounded memory; `read` puts them together.
-    A format is a subclass.
+    `blocks` reads the samples in blocks, in bounded memory and as often as needed; `read` reads them all. Each format
+    is a subclass.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class Source(ABC):
     options
         How to read it.
     guessed
-        Its format, if that was only guessed.
+        Name of the format, if it was only guessed.
     """
 
     def __init__(self, path: Path, options: ReadOptions, guessed: str | None = None) -> None:
@@ -45,46 +45,46 @@ class Source(ABC):
 
     @property
     def name(self) -> str:
-        """Its name, for messages."""
+        """Name of the source, for messages."""
         return str(self.path)
 
     @property
     def size(self) -> int:
-        """Its bytes on the disk."""
+        """Size of the file in bytes."""
         return self.path.stat().st_size
 
     @property
     @abstractmethod
     def position(self) -> int:
-        """Bytes of it that were read so far, about."""
+        """Approximate number of bytes that have been read."""
 
     @property
     def space(self) -> FeatureSpace:
-        """The features of the samples; known after all blocks were read once."""
+        """The features of the samples; known once all blocks have been read."""
         assert self._space is not None, "not all blocks were read"
         return self._space
 
     def blocks(self, space: FeatureSpace | None = None) -> Iterator[Dataset]:
-        """All samples, in the order of the file, as data sets of some samples each.
+        """All samples in the order of the file, as a sequence of small data sets.
 
-        Labels that are texts are numbered anew in every block.
+        Every block numbers labels that are texts by itself.
 
         Parameters
         ----------
         space
-            What `space` was after an earlier reading. Without it the blocks of a LIBSVM file have as many features as
-            are known so far, numbered as in the file.
+            Value of `space` after an earlier pass. Without it the blocks of a LIBSVM file have the features seen so
+            far, with indices as in the file.
 
         Raises
         ------
         UserError
-            When the reader comes to a mistake; the message names file and line, or row and column.
+            When the reader meets an error; the message names file and line, or row and column.
         """
         with self._explained():
             yield from self._blocks(space)
 
     def read(self) -> Dataset:
-        """All samples as one data set; of several ranks each reads its share.
+        """All samples as one data set. With several ranks, each reads its share.
 
         Raises
         ------
@@ -103,7 +103,7 @@ class Source(ABC):
         """As `read`."""
 
     def _block(self, features: Features, labels: RawLabels | None, first: int, **about: Any) -> Dataset:
-        """A data set of some samples; ``first`` samples of the file come before them."""
+        """A data set of some samples; ``first`` is the number of samples in the file before them."""
         if labels is None:
             return Dataset(features, np.zeros(features.shape[0]), self.name, labelled=False, **about)
         values, names = labels.encode(self.name, first)
@@ -111,7 +111,7 @@ class Source(ABC):
         return Dataset(features, values, self.name, names, **about)
 
     def _join(self, features: Features, labels: RawLabels | None, **about: Any) -> Dataset:
-        """The data set of all ranks, of whose samples this one has read those."""
+        """The data set of all ranks, from the samples that this one has read."""
         ranks = self.options.communicator
         if labels is None:
             unlabelled = np.zeros(sum(ranks.all_gather(features.shape[0])))
@@ -121,10 +121,10 @@ class Source(ABC):
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Add to an error what the user may not know: that the format was guessed.
+        """Add to an error that the format was guessed.
 
-        Damaged compressed data may look like a mistake in the text before the checksum is reached, so they are looked
-        for first.
+        Damage in compressed data may show as an error in the text before the checksum is reached, so it is looked for
+        first.
         """
         try:
             yield
@@ -139,36 +139,36 @@ class Source(ABC):
 
 
 class TextSource(Source):
-    """A file that is read from its beginning on, compressed or not."""
+    """A file that is read sequentially, compressed or not."""
 
     _raw: BinaryIO | None = None
 
     @property
     def position(self) -> int:
-        """Bytes of it that were read so far, compressed ones if it is."""
+        """Number of bytes that have been read, before decompression."""
         return 0 if self._raw is None or self._raw.closed else self._raw.tell()
 
     def _watch(self, raw: BinaryIO) -> None:
-        """Note the file as it is on the disk, when it is opened."""
+        """Keep the file on the disk, for its position."""
         self._raw = raw
 
 
 class RowSource(Source):
-    """A file that knows how many samples it has; ``_done`` is the fraction of them that was read."""
+    """A file whose number of samples is known; ``_done`` is the fraction that has been read."""
 
     _done = 0.0
 
     @property
     def position(self) -> int:
-        """Bytes of it that were read so far, by the fraction of the samples."""
+        """Approximate number of bytes that have been read, from the fraction of samples."""
         return int(self._done * self.size)
 
 
 class GrowingArray:
-    """A vector that blocks are appended to.
+    """A vector to which blocks are appended.
 
-    It is enlarged in place, which for large arrays moves pages and copies nothing. So memory holds the values once;
-    collecting blocks and concatenating them would hold them twice.
+    It is enlarged in place, for which the system moves the pages of a large array without copying them. The values are
+    in memory once; collecting blocks and concatenating them would take twice as much.
 
     Parameters
     ----------
@@ -189,18 +189,18 @@ class GrowingArray:
         self._size = end
 
     def finish(self) -> npt.NDArray[Any]:
-        """All values; nothing may be appended any more."""
+        """Return all values. Nothing can be appended afterwards."""
         self._values.resize(self._size, refcheck=False)
         return self._values
 
 
 def check_finite(dataset: Dataset, first: int = 0) -> Dataset:
-    """A data set, refused if a feature is not finite; ``first`` rows of the file come before those that are held here.
+    """Check that all features are finite; returns the data set. ``first`` rows of the file come before its rows.
 
     Raises
     ------
     UserError
-        For the first one, with row and column.
+        For the first NaN or infinity; the message names row and column.
     """
     strange = find_not_finite(dataset.features)
     if strange is not None:

@@ -1,6 +1,6 @@
-"""Text files, compressed or not, whole or in shares of equally many bytes.
+"""Text files, compressed or not, read as a whole or in shares of equal size.
 
-Every failure to read one is a `UserError`.
+All errors in reading are raised as `UserError`.
 """
 
 import bz2
@@ -28,7 +28,7 @@ __all__ = [
 
 
 SUFFIXES = (".gz", ".bz2", ".xz")
-"""Endings of the names of compressed files. What a file is compressed with is seen from its first bytes, though."""
+"""File name extensions of compressed files. The compression itself is detected from the first bytes."""
 
 _BLOCK = 1 << 20
 
@@ -36,7 +36,7 @@ _GZIP, _BZIP2, _XZ = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00"
 
 
 def check_compression(path: Path) -> None:
-    """Read a compressed file to its end; checksums stand there. Plain files are left alone.
+    """Read a compressed file to its end, where checksums are. Other files are not read.
 
     Raises
     ------
@@ -50,21 +50,21 @@ def check_compression(path: Path) -> None:
 
 
 def plain_name(path: Path) -> str:
-    """The name of a file without the ending of its compression, lower case."""
+    """File name in lower case, without the extension of its compression."""
     name = path.name.lower()
     return next((name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix)), name)
 
 
 @contextmanager
 def open_data(path: Path, on_open: Callable[[BinaryIO], None] | None = None) -> Iterator[BinaryIO]:
-    """Open a file for reading bytes, decompressing on the way.
+    """Open a file for reading bytes, decompressed.
 
     Parameters
     ----------
     path
         The file.
     on_open
-        Called with the file as it is on the disk, whose position says how much of it was read.
+        Called with the file on the disk, whose position shows the progress.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def open_data(path: Path, on_open: Callable[[BinaryIO], None] | None = None) -> 
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise UserError(f"{path}: the compressed data are damaged or cut off: get the file again") from error
     except OSError as error:
-        if error.errno is None:  # bz2 reports damage so
+        if error.errno is None:  # from bz2: damaged data
             raise UserError(f"{path}: the compressed data are damaged or cut off: get the file again") from error
         raise UserError(f"{path}: cannot read: {error.strerror}") from error
 
@@ -106,7 +106,7 @@ def open_share(
 ) -> Iterator[BinaryIO]:
     """Open a text file, compressed or not, for this rank's share of its lines.
 
-    Shares are equally many bytes, but for the end of a line. A line break in quotes counts as the end of a line.
+    Shares have the same number of bytes, rounded to whole lines. A line break in quotes counts as the end of a line.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def open_share(
     communicator
         The ranks that share it.
     skipped
-        Lines at its beginning that are nobody's.
+        Number of lines at the beginning that belong to no share.
     on_open
         See `open_data`.
 
@@ -136,7 +136,7 @@ def open_share(
 
 
 def lines_before(path: Path, communicator: Communicator, skipped: int = 0) -> int:
-    """How many lines of the file come before those of `open_share`. Reads the file up to there."""
+    """Number of lines before those of `open_share`. Reads the file up to there."""
     if communicator.size == 1:
         return skipped
     with open_data(path) as file:
@@ -147,13 +147,13 @@ def lines_before(path: Path, communicator: Communicator, skipped: int = 0) -> in
 
 
 def line_blocks(file: BinaryIO, size: int) -> Iterator[bytes]:
-    """The rest of a file in blocks of whole lines: ``size`` bytes and the rest of the line that they end in."""
+    """The rest of a file in blocks of whole lines: ``size`` bytes and the rest of the last line."""
     while block := file.read(size) + file.readline():
         yield block
 
 
 class _Share(io.RawIOBase):
-    """So many bytes of a file from where it stands."""
+    """The next ``size`` bytes of a file."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file = file
@@ -170,14 +170,14 @@ class _Share(io.RawIOBase):
 
 
 def _bounds(file: BinaryIO, communicator: Communicator, skipped: int) -> tuple[int, int]:
-    """Where a rank's share begins and ends."""
+    """Offsets at which a rank's share begins and ends."""
     for _ in range(skipped):
         file.readline()
     start = file.tell()
     share = share_of(communicator, file.seek(0, io.SEEK_END) - start)
 
     def line_at(place: int) -> int:
-        """Where the first line begins that begins at a place or after it."""
+        """Offset of the first line that begins at ``place`` or later."""
         if place > 0:
             file.seek(start + place - 1)
             file.readline()
