@@ -1,4 +1,4 @@
-"""Data sets larger than memory: prepared in a folder, in bounded memory."""
+"""Preparation of data sets larger than memory, in a folder that training reads."""
 
 __all__ = ["OPTIONS"]
 
@@ -15,4 +15,4 @@ OPTIONS = (
     "validation_fraction",
     "seed",
 )
-"""Fields of `TrainingOptions` that are chosen when data are prepared: they shape the data, or are kept for training."""
+"""Fields of `TrainingOptions` that are chosen when data are prepared: they shape the data or are later defaults."""

@@ -1,9 +1,9 @@
-"""Files for rows that do not fit into memory: buckets to sort them, and arrays that are written in parts.
+"""Files for rows that do not fit into memory: buckets for sorting, and arrays that are written in parts.
 
-Rows are first appended to the file of the bucket that their destination is in; then each bucket is put in order in
-memory. Destinations are counted from 0; bucket b takes destinations b·R to (b+1)·R − 1. A bucket's file has its rows in
-the order in which they came. It only grows, so its size at some moment is enough to go on from there. Held-out samples
-stay as they are, in arrays that can be mapped.
+Sorting is a bucket sort: every row is appended to the file of the bucket that contains its destination, and later each
+bucket is put in order in memory. Destinations count from 0; bucket b holds destinations b·R to (b+1)·R − 1. Files of
+buckets only grow, so their sizes at some moment are enough to return to it. Held-out samples are stored unchanged, in
+arrays that can be mapped.
 """
 
 import io
@@ -26,20 +26,20 @@ __all__ = ["ArrayFile", "Buckets", "open_array_file", "stored_values", "write_he
 
 
 class ArrayFile:
-    """The file; see `open_array_file`."""
+    """A .npy file that is written in parts; see `open_array_file`."""
 
     def __init__(self, file: BinaryIO, dtype: np.dtype[Any]) -> None:
         self._file = file
         self._dtype = dtype
 
     def append(self, values: npt.NDArray[Any]) -> None:
-        """Write the next values."""
+        """Append values."""
         self._file.write(np.ascontiguousarray(values, self._dtype).reshape(-1).view(np.uint8).data)
 
 
 @contextmanager
 def open_array_file(path: Path, dtype: str, shape: tuple[int, ...], done: int) -> Iterator[ArrayFile]:
-    """Open a file of which ``done`` values are written; at the end of the block what was appended is on the disk."""
+    """Open a .npy file that has ``done`` values so far. Leaving the block syncs what was appended to the disk."""
     kind = np.dtype(dtype)
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": kind.str, "fortran_order": False, "shape": shape})
@@ -54,32 +54,32 @@ def open_array_file(path: Path, dtype: str, shape: tuple[int, ...], done: int) -
 
 
 _PART_BYTES = 1 << 24
-"""What is read of a dense bucket at once."""
+"""Size of the parts in which a dense bucket is read."""
 
 _FRAME = struct.Struct("<qq")
-"""Rows and stored values of some sparse rows that follow."""
+"""Header of a group of sparse rows: number of rows and of stored values."""
 
 
 def stored_values(features: Features) -> int:
-    """How many values rows store; sparse ones store no zeros."""
+    """Number of stored values; sparse rows store no zeros."""
     return features.size if isinstance(features, np.ndarray) else int(features.nnz)
 
 
 class Buckets:
-    """Bucket files of one matrix.
+    """The bucket files of a matrix.
 
     Parameters
     ----------
     folder
-        Where they are; nobody else writes there.
+        Folder of the files, for nothing else.
     features
-        Columns.
+        Number of columns.
     rows
         Rows of a bucket (R).
     dtype
         Type of the values, float64 or float32.
     sparse
-        Whether rows are those of a `csr_array`.
+        Whether rows come from a `csr_array`.
     """
 
     def __init__(self, folder: Path, features: int, rows: int, dtype: np.dtype[Any], *, sparse: bool) -> None:
@@ -90,15 +90,15 @@ class Buckets:
         self._dtype = np.dtype(dtype)
         self._record = np.dtype([("destination", "<i8"), ("values", self._dtype, (features,))])
         self.sizes: dict[int, int] = {}
-        """Bytes of each file that there is."""
+        """Size of each existing file in bytes, by bucket."""
 
     def restore(self, sizes: Sequence[tuple[int, int]]) -> None:
-        """Cut the files to the sizes that they had once; others are deleted.
+        """Truncate the files to earlier sizes, and delete those that did not exist then.
 
         Raises
         ------
         UserError
-            If a file is shorter than it was.
+            If a file is shorter than that.
         """
         self.sizes = dict(sizes)
         self._folder.mkdir(exist_ok=True)
@@ -124,7 +124,7 @@ class Buckets:
                 self.sizes[bucket] = file.tell()
 
     def sync(self) -> None:
-        """Have everything on the disk."""
+        """Sync all files to the disk."""
         for bucket in self.sizes:
             with open(self._path(bucket), "rb") as file:
                 os.fsync(file.fileno())
@@ -135,7 +135,7 @@ class Buckets:
         Raises
         ------
         UserError
-            If its file is not as long as it was.
+            If its file does not have its recorded size.
         """
         path = self._path(bucket)
         if not path.exists() or path.stat().st_size != self.sizes[bucket]:
@@ -151,7 +151,7 @@ class Buckets:
         return self._folder / str(bucket)
 
     def _lost(self, path: Path) -> UserError:
-        return UserError(f"{path}: has lost some of its rows: delete {self._folder.parent} and begin anew")
+        return UserError(f"{path}: some of its rows are lost: delete {self._folder.parent} and start again")
 
     def _dense_parts(self, rows: Any, destinations: npt.NDArray[np.intp]) -> list[memoryview]:
         records = np.empty(rows.shape[0], self._record)
@@ -194,22 +194,22 @@ class Buckets:
 def write_held_out(
     folder: Path, features: Features, shape: tuple[int, int], *, first: int, stored: int, written: int
 ) -> None:
-    """Write some of the samples.
+    """Append a block of held-out samples to their arrays.
 
     Parameters
     ----------
     folder
-        Where to.
+        Folder of the arrays.
     features
-        The samples.
+        The block.
     shape
-        Of all samples that are held out.
+        Shape of all held-out samples: (samples, features).
     first
-        How many of them came before.
+        Number of samples before the block.
     stored
-        Values that all of them store.
+        Number of stored values in all held-out samples.
     written
-        Values that those before store.
+        Number of stored values before the block.
     """
     samples, columns = shape
     if isinstance(features, np.ndarray):

@@ -1,4 +1,4 @@
-"""A folder of prepared data, as training sees it."""
+"""Folders of prepared data as training data."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,23 +35,23 @@ __all__ = ["FREE_OPTIONS", "PreparedFolder", "is_prepared", "open_prepared"]
 
 
 FREE_OPTIONS = ("loss", "precision")
-"""Options that training may choose anew: another loss of the same task, fewer bits than are stored."""
+"""Options that training may change: another loss for the same task, fewer bits than are stored."""
 
 
 def is_prepared(source: str | Path) -> bool:
-    """Whether a path is a folder of prepared data, all of it."""
+    """Whether a path is a finished folder of prepared data."""
     return (Path(source) / MANIFEST).is_file()
 
 
 class PreparedFolder:
-    """The folder; see `open_prepared`.
+    """A folder of prepared data; see `open_prepared`.
 
     Attributes
     ----------
     manifest
-        What is in it.
+        Its manifest.
     communicator
-        The processes that train on it together, each with a worker.
+        The processes that train on it together, each with its worker.
     """
 
     def __init__(self, path: Path, manifest: Manifest, sha256: str, communicator: Communicator) -> None:
@@ -62,12 +62,12 @@ class PreparedFolder:
 
     @property
     def name(self) -> str:
-        """Its path."""
+        """Path of the folder."""
         return str(self._path)
 
     @property
     def samples(self) -> int:
-        """How many samples it has, without those that are held out."""
+        """Number of samples, without the held-out ones."""
         return self.manifest.samples
 
     @property
@@ -77,7 +77,7 @@ class PreparedFolder:
 
     @property
     def identity(self) -> DataIdentity:
-        """What tells it from others."""
+        """Identity of the data; the checksum is that of the manifest."""
         return DataIdentity(self.name, self.manifest.samples, self.space.count, self._sha256)
 
     @property
@@ -86,16 +86,16 @@ class PreparedFolder:
 
     @property
     def _own_workers(self) -> range:
-        """Those of this process."""
+        """Workers of this process."""
         return range(self.communicator.rank, self._workers, self.communicator.size)
 
     def verify(self, on_progress: OnProgress | None = None) -> None:
-        """Compare every file that this process reads with its checksum, which reads all of it.
+        """Read every file that this process needs, and compare it with its checksum.
 
         Raises
         ------
         UserError
-            If one is damaged.
+            If a file is damaged.
         """
         others = {image_file(self._path, worker).name for worker in range(self._workers)} - {
             image_file(self._path, worker).name for worker in self._own_workers
@@ -104,7 +104,7 @@ class PreparedFolder:
         check_files(self._path, files, on_progress or (lambda step, done, total: None))
 
     def options(self, asked: Mapping[str, Any], given: set[str]) -> dict[str, Any]:
-        """Options of a training run on it.
+        """Options of a training run on this folder.
 
         Parameters
         ----------
@@ -116,14 +116,14 @@ class PreparedFolder:
         Raises
         ------
         UserError
-            If one that the user has chosen is not what the data were prepared with.
+            If a chosen option is not the one that the data were prepared with.
         """
         ours = {**self.manifest.options, "planes": self.manifest.stored}
         for name in sorted(given & set(ours)):
             if name not in FREE_OPTIONS and asked[name] != ours[name] and str(asked[name]) != str(ours[name]):
                 raise UserError(
                     f"{self.name}: was prepared with {name.replace('_', '-')} {ours[name]}, not {asked[name]}: choose "
-                    f"that, or prepare the data again"
+                    f"that or prepare the data again"
                 )
         return {
             **asked,
@@ -131,12 +131,12 @@ class PreparedFolder:
         }
 
     def load(self, options: TrainingOptions, config: WorkerConfig) -> Prepared:
-        """What training needs; arrays and images are mapped, not loaded.
+        """The data as training needs them; arrays and images are mapped, not loaded.
 
         Raises
         ------
         UserError
-            If options or configuration are not those that it was prepared with, or if a file cannot be read.
+            If options or configuration do not suit the folder, or if a file cannot be read.
         """
         manifest = self.manifest
         self.check(options, config)
@@ -166,12 +166,12 @@ class PreparedFolder:
         )
 
     def check(self, options: TrainingOptions, config: WorkerConfig) -> None:
-        """Refuse what it was not prepared for.
+        """Check that the folder was prepared for these options and this configuration.
 
         Raises
         ------
         UserError
-            If options or configuration are others.
+            If it was not.
         """
         manifest = self.manifest
         self.options({**options.to_json(), "planes": options.stored}, set(manifest.options))
@@ -179,18 +179,18 @@ class PreparedFolder:
         if task is not prepared_for:
             raise UserError(
                 f"{self.name}: was prepared for a {prepared_for.value}, the loss {options.loss} is for a {task.value}: "
-                f"take another loss or prepare the data again"
+                f"choose another loss or prepare the data again"
             )
         ours = manifest.config
         if (config.engines, config.lanes, config.ports) != (ours.engines, ours.lanes, ours.ports):
             raise UserError(
                 f"{self.name}: was prepared for workers of {ours.engines} engines, {ours.lanes} lanes and {ours.ports} "
-                f"ports, these have {config.engines}, {config.lanes} and {config.ports}: prepare the data for them"
+                f"ports, these have {config.engines}, {config.lanes} and {config.ports}: prepare the data again"
             )
         check_capacity_for(self.space.count, options, config)
 
     def _scaling(self, images: list[Image]) -> Scaling:
-        """That of all features, from the images' parts."""
+        """Scaling of all features, joined from the images."""
         offset, scale = (
             np.concatenate([getattr(image, part) for image in images])[: self.space.count]
             for part in ("offset", "scale")
@@ -222,21 +222,20 @@ class PreparedFolder:
 
 
 def open_prepared(path: Path, communicator: Communicator = SINGLE_PROCESS) -> PreparedFolder:
-    """Open a folder.
+    """Open a folder of prepared data. `PreparedFolder.verify` checks its files.
 
     Parameters
     ----------
     path
         The folder.
     communicator
-        The processes that train on it together, each with the worker of its number; all see the folder.
+        The processes that train on it together, each with the worker of its rank; all must see the folder.
 
     Raises
     ------
     UserError
-        If it is not whole, of another version, or not the same for all of them. Whether its files are sound,
-        `PreparedFolder.verify` says.
+        If it is unfinished, of another version, or not the same folder for all processes.
     """
     manifest, sha256 = load_manifest(path)
-    check_same(communicator, sha256, f"{path}: is not the same folder for all ranks: give all of them the same")
+    check_same(communicator, sha256, f"{path}: is not the same folder on all ranks: give all of them the same one")
     return PreparedFolder(path, manifest, sha256, communicator)

@@ -1,7 +1,7 @@
-"""Making a folder of prepared data.
+"""Preparation of a data set in a folder, resumed if it was interrupted.
 
-All work is done in a folder beside the one to be, which takes its name when everything is there. Each step leaves a
-state behind from which the next attempt goes on; see `p4sgd.host.streaming.steps` and `p4sgd.host.streaming.state`.
+All work is done in a folder beside the final one and is renamed when it is complete. Each step saves a state from which
+the next attempt continues; see `p4sgd.host.streaming.steps` and `p4sgd.host.streaming.state`.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from p4sgd.host.data.read import Source
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.files import new_file, write_error
 from p4sgd.host.streaming.manifest import MANIFEST, Manifest, load_manifest
-from p4sgd.host.streaming.state import STATE, OnProgress, State, Step, check_same, describe_job, load_state
+from p4sgd.host.streaming.state import STATE, OnProgress, State, Step, check_same, describe_request, load_state
 from p4sgd.host.streaming.steps import ROWS, SOURCE_LABELS, Steps, sync_folder
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import WorkerConfig
@@ -25,11 +25,12 @@ from p4sgd.hw.spec.config import WorkerConfig
 __all__ = ["make_folder", "unfinished_folder"]
 
 
-_JOB = "job.json"
+_REQUEST = "job.json"
+"""What the folder is prepared from and how; see `describe_request`."""
 
 
 def unfinished_folder(folder: Path) -> Path:
-    """Where a folder is made."""
+    """Where a folder is prepared before it is renamed."""
     return folder.with_name(f"{folder.name}.unfinished")
 
 
@@ -44,64 +45,68 @@ def make_folder(
 ) -> Manifest:
     """Prepare a data set for training, in bounded memory.
 
-    If this was begun before and did not come to its end, whatever ended it, it goes on from there.
+    Resumes an earlier attempt that was interrupted for any reason.
 
     Parameters
     ----------
     source
         The data.
     options
-        Options; those of `p4sgd.host.streaming.manifest.OPTIONS` count.
+        Training options; those named in `p4sgd.host.streaming.OPTIONS` matter.
     config
-        Configuration of the workers, or what chooses it for a number of features.
+        Configuration of the workers, or a function that chooses it for a number of features.
     folder
-        The folder to be, which must not be there unless this has made it.
+        The folder to make. If it exists, it must be the result of the same call.
     memory
-        Bytes of memory to use, about, at the most.
+        Approximate limit for the memory of the process, in bytes.
     on_progress
-        Called again and again while the work goes on.
+        Called repeatedly during the work.
 
     Returns
     -------
-    What is in the folder. The images are those of `p4sgd.host.image.prepare_images`, byte for byte.
+    The manifest. The images are those of `p4sgd.host.image.prepare_images`, byte for byte.
 
     Raises
     ------
     UserError
-        If data, options and configuration do not suit each other, if the file cannot be read or the folder be written,
-        or if something else was begun in this folder.
+        If data, options and configuration do not suit each other, if the file cannot be read or the folder cannot be
+        written, or if the folder was begun with other data or options.
     P4sgdError
-        If another program is at work on it.
+        If another process is preparing this folder.
     """
-    job = describe_job(source, options, config if isinstance(config, WorkerConfig) else None, memory)
+    request = describe_request(source, options, config if isinstance(config, WorkerConfig) else None, memory)
     if folder.exists():
-        return _finished(folder, job)
+        return _finished(folder, request)
     work = unfinished_folder(folder)
     try:
         with _locked(work):
-            if folder.exists():  # another program was faster
+            if folder.exists():  # another process was faster
                 work.rmdir()
-                return _finished(folder, job)
-            with _going_on(work):
-                state = _begin(work, job)
-                Steps(source, options, config, work, memory, job, state, on_progress or _nothing).run()
+                return _finished(folder, request)
+            with _resumable(work):
+                state = _begin(work, request)
+                Steps(source, options, config, work, memory, request, state, on_progress or _no_progress).run()
                 os.rename(work, folder)
                 sync_folder(folder.parent)
-            _tidy(folder)
+            _delete_scratch(folder)
             return load_manifest(folder)[0]
     except OSError as error:
         raise write_error(work, error) from error
 
 
-def _nothing(step: Step, done: int, total: int) -> None:
+def _no_progress(step: Step, done: int, total: int) -> None:
     """No progress to show."""
 
 
 @contextlib.contextmanager
 def _locked(work: Path) -> Iterator[None]:
-    """Be the only one at work in a folder, which is made if it is not there."""
-    if work.exists() and not (work / _JOB).exists() and any(not each.name.startswith(".") for each in work.iterdir()):
-        raise UserError(f"{work}: is there already and no unfinished preparation: delete it or choose another name")
+    """Make a folder if there is none, and lock it against other processes."""
+    if (
+        work.exists()
+        and not (work / _REQUEST).exists()
+        and any(not each.name.startswith(".") for each in work.iterdir())
+    ):
+        raise UserError(f"{work}: is there already and is no unfinished preparation: delete it or choose another name")
     work.mkdir(exist_ok=True)
     handle = os.open(work, os.O_RDONLY)
     try:
@@ -115,8 +120,8 @@ def _locked(work: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _going_on(work: Path) -> Iterator[None]:
-    """Say after an interruption how to go on; if nothing was done, nothing is left."""
+def _resumable(work: Path) -> Iterator[None]:
+    """Tell the user after an interruption how to resume; delete the folder if nothing was done."""
     try:
         yield
     except BaseException as error:
@@ -124,35 +129,35 @@ def _going_on(work: Path) -> Iterator[None]:
         if not (work / STATE).exists():
             shutil.rmtree(work, ignore_errors=True)
         elif isinstance(error, OSError | MemoryError | KeyboardInterrupt) or isinstance(error.__cause__, OSError):
-            told.add_note(f"{work} has what was done so far: the same command goes on from there")
+            told.add_note(f"{work} has what was done so far: the same command continues from there")
         if told is error:
             raise
         raise told from error
 
 
-def _begin(work: Path, job: dict[str, Any]) -> State:
-    """Note what is to be done, or refuse a folder where something else was begun; what is done already."""
-    path = work / _JOB
+def _begin(work: Path, request: dict[str, Any]) -> State:
+    """Record the request, or refuse a folder that was begun with another one; returns the state so far."""
+    path = work / _REQUEST
     state = load_state(work) if (work / STATE).exists() else State()
     if state.first_pass is not None:
-        check_same(json.loads(path.read_bytes()), job, str(work), only_data=state.extremes is None)
+        check_same(json.loads(path.read_bytes()), request, str(work), only_data=state.extremes is None)
     if state.extremes is None:
         with new_file(path) as file:
-            file.write(json.dumps(job, indent=1).encode())
+            file.write(json.dumps(request, indent=1).encode())
     return state
 
 
-def _finished(folder: Path, job: dict[str, Any]) -> Manifest:
-    """A folder that is there already, if it is what was asked for."""
-    if not (folder / MANIFEST).exists() or not (folder / _JOB).exists():
+def _finished(folder: Path, request: dict[str, Any]) -> Manifest:
+    """The manifest of an existing folder, if that is what was requested."""
+    if not (folder / MANIFEST).exists() or not (folder / _REQUEST).exists():
         raise UserError(f"{folder}: is there already: choose another name or delete it")
-    check_same(json.loads((folder / _JOB).read_bytes()), job, str(folder))
-    _tidy(folder)
+    check_same(json.loads((folder / _REQUEST).read_bytes()), request, str(folder))
+    _delete_scratch(folder)
     return load_manifest(folder)[0]
 
 
-def _tidy(folder: Path) -> None:
-    """Delete what only the making needed."""
+def _delete_scratch(folder: Path) -> None:
+    """Delete files that only the preparation needed."""
     shutil.rmtree(folder / ROWS, ignore_errors=True)
     for path in folder.iterdir():
         if path.name in (STATE, SOURCE_LABELS) or path.name.startswith("."):

@@ -1,4 +1,4 @@
-"""The contents of a folder of prepared data: its files, their checksums, and a JSON manifest that is written last."""
+"""Contents of a folder of prepared data: files, checksums, and a JSON manifest that is written last."""
 
 import dataclasses
 import hashlib
@@ -38,10 +38,10 @@ __all__ = [
 
 
 MANIFEST = "manifest.json"
-"""Name of the document in its folder. A folder without it is not whole."""
+"""Name of the manifest in its folder. A folder without it is unfinished."""
 
 FORMAT_VERSION = 1
-"""Changes whenever a reader of the old version would misread the new."""
+"""Increased whenever a reader of the old version would misread the new one."""
 
 _SCHEMA = "p4sgd-prepared"
 
@@ -55,11 +55,11 @@ class SourceFacts:
     name
         Name of the data set, without folders.
     bytes
-        Bytes of its file; 0 for one that is built in.
+        Size of its file; 0 for a built-in data set.
     sha256
-        Of the file; empty for one that is built in.
+        Checksum of the file; empty for a built-in data set.
     samples
-        All samples, held out or not.
+        Number of samples, including the held-out ones.
     """
 
     name: str
@@ -77,7 +77,7 @@ class FileFacts:
     bytes
         Its size.
     sha256
-        Of its contents.
+        Checksum of its contents.
     """
 
     bytes: int
@@ -86,24 +86,24 @@ class FileFacts:
 
 @dataclass(frozen=True)
 class Manifest:
-    """All that is known of prepared data beside the files that it names.
+    """Description of prepared data and of the files that hold them.
 
     Parameters
     ----------
     source
         Which data were prepared.
     options
-        `OPTIONS` by name, as they were chosen.
+        Values of `OPTIONS` by name, as they were chosen.
     config
         Configuration of the workers.
     samples, validation_samples
-        Samples to train on, and held out.
+        Number of samples to train on, and of held-out samples.
     space
         Their features.
     sparse
-        Whether they are sparse.
+        Whether the samples are sparse.
     scaling
-        ``minmax`` or ``maxabs``; the images have offset and scale of every feature.
+        ``minmax`` or ``maxabs``; offset and scale of every feature are in the images.
     signed
         Whether features are two's complement.
     labels
@@ -111,7 +111,7 @@ class Manifest:
     mean_square
         See `p4sgd.host.training.preparation.Prepared`.
     files
-        By name.
+        The files by name.
     """
 
     source: SourceFacts
@@ -129,12 +129,12 @@ class Manifest:
 
     @property
     def stored(self) -> int:
-        """Planes that are stored."""
+        """Number of stored planes."""
         planes, precision = self.options["planes"], self.options["precision"]
         return int(precision if planes is None else planes)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data; a float comes back from JSON exactly as it was."""
+        """Convert to JSON data, which preserves floats exactly."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         nested = {name: dataclasses.asdict(fields[name]) for name in ("source", "config", "space")}
         files = {name: dataclasses.asdict(facts) for name, facts in self.files.items()}
@@ -142,7 +142,7 @@ class Manifest:
         return {**head, **fields, **nested, "labels": self.labels.to_json(), "files": files}
 
     def save(self, folder: Path) -> None:
-        """Write the document.
+        """Write the manifest.
 
         Raises
         ------
@@ -154,22 +154,22 @@ class Manifest:
             file.write(text)
 
     def array(self, folder: Path, name: str) -> npt.NDArray[Any]:
-        """An array of the folder, mapped."""
+        """An array of the folder, memory-mapped."""
         array: npt.NDArray[Any] = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
         return array
 
 
 def load_manifest(folder: Path) -> tuple[Manifest, str]:
-    """Read the document; what it says of the files is not looked at.
+    """Read the manifest of a folder, without checking the files that it lists.
 
     Returns
     -------
-    The manifest and its SHA-256, which stands for all that the folder has.
+    The manifest and its SHA-256, which identifies all contents of the folder.
 
     Raises
     ------
     UserError
-        If it cannot be read, is none, is damaged or of another version.
+        If it cannot be read, is no manifest, is damaged, or is of another version.
     """
     path = folder / MANIFEST
     try:
@@ -182,7 +182,7 @@ def load_manifest(folder: Path) -> tuple[Manifest, str]:
             raise ValueError(f"the schema is {content['schema']}")
         if content["version"] != FORMAT_VERSION:
             raise UserError(
-                f"{path}: prepared data of version {content['version']}, this p4sgd reads version {FORMAT_VERSION}: "
+                f"{path}: has version {content['version']}, this p4sgd reads version {FORMAT_VERSION}: "
                 f"prepare the data again"
             )
         fields = {field.name: content[field.name] for field in dataclasses.fields(Manifest)}
@@ -196,7 +196,9 @@ def load_manifest(folder: Path) -> tuple[Manifest, str]:
             raise ValueError("options are missing")
         return Manifest(**fields), hashlib.sha256(text).hexdigest()
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{path}: no manifest of prepared data, or damaged: {error}: prepare the data again") from error
+        raise UserError(
+            f"{path}: is damaged or no manifest of prepared data ({error}): prepare the data again"
+        ) from error
 
 
 LABELS = "labels"
@@ -206,13 +208,13 @@ MEANS = "means"
 """float64 (features,): means of the scaled features."""
 
 VALIDATION_LABELS = "validation_labels"
-"""float64 (samples held out,): their labels, as the data have them."""
+"""float64 (held-out samples,): their labels, as in the data."""
 
 VALIDATION = "validation"
-"""(samples held out, features): these samples as they are, if they are dense."""
+"""(held-out samples, features): dense samples, unchanged."""
 
 VALIDATION_SPARSE = ("validation_data", "validation_indices", "validation_indptr")
-"""The same as the parts of a CSR matrix, if they are sparse."""
+"""The same for sparse samples, as the parts of a CSR matrix."""
 
 _BLOCK_BYTES = 1 << 22
 
@@ -225,7 +227,7 @@ def hash_files(
     Raises
     ------
     UserError
-        If one cannot be read.
+        If a file cannot be read.
     """
     sizes = {name: _size(folder / name) for name in names}
     done, facts = 0, {}
@@ -240,16 +242,16 @@ def hash_files(
 
 
 def check_files(folder: Path, files: Mapping[str, FileFacts], on_progress: OnProgress) -> None:
-    """Refuse files that are not what they were.
+    """Compare files with their recorded size and checksum.
 
     Raises
     ------
     UserError
-        If one is missing, cannot be read, or is damaged.
+        If a file is missing, cannot be read, or is damaged.
     """
     for name, facts in files.items():
         if _size(folder / name) != facts.bytes:
-            raise UserError(f"{folder / name}: has not the {facts.bytes:,} bytes that it had: prepare the data again")
+            raise UserError(f"{folder / name}: does not have its {facts.bytes:,} bytes: prepare the data again")
     for name, facts in hash_files(folder, files, on_progress).items():
         if facts != files[name]:
             raise UserError(f"{folder / name}: is damaged: prepare the data again")

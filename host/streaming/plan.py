@@ -1,7 +1,7 @@
-"""The first reading of a data set to prepare, and the place of every sample.
+"""The first pass over a data set, and the bucket of every sample.
 
-The first reading counts samples and finds features and labels. Labels alone then decide about the places: the shuffle
-and the split are those of `p4sgd.host.training.preparation.prepare`.
+The first pass counts samples and finds features and labels. Labels alone decide where the samples go: shuffle and split
+are those of `p4sgd.host.training.preparation.prepare`.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from p4sgd.host.streaming.state import FirstPass, OnProgress, Step
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import BANKS
 
-__all__ = ["PROGRAM_BYTES", "SAMPLE_BYTES", "Plan", "bucket_rows", "first_pass", "make_plan"]
+__all__ = ["PROGRAM_BYTES", "SAMPLE_BYTES", "BucketPlan", "bucket_rows", "first_pass", "plan_buckets"]
 
 
 def first_pass(source: Source, on_progress: OnProgress) -> tuple[FirstPass, npt.NDArray[np.float64]]:
@@ -28,12 +28,12 @@ def first_pass(source: Source, on_progress: OnProgress) -> tuple[FirstPass, npt.
 
     Returns
     -------
-    What they say, and their labels: float64 (samples,).
+    The findings, and the labels: float64 (samples,).
 
     Raises
     ------
     UserError
-        If there is a mistake in the data.
+        If there is an error in the data.
     """
     sha256 = ""
     if source.path.exists():
@@ -56,48 +56,48 @@ def first_pass(source: Source, on_progress: OnProgress) -> tuple[FirstPass, npt.
 def _join_labels(
     parts: list[tuple[tuple[str, ...], npt.NDArray[np.float64]]], name: str
 ) -> tuple[npt.NDArray[np.float64], tuple[str, ...]]:
-    """Labels of all samples and their names, from those of many blocks, each of which numbers its texts by itself."""
+    """Labels of all samples, and their names. Every block numbers the labels that are texts by itself."""
     if len({bool(names) for names, _ in parts}) > 1:
-        raise UserError(f"{name}: some labels are numbers and others are not: put them right")
+        raise UserError(f"{name}: some labels are numbers and others are not: use numbers or names for all")
     return RawLabels.join(
         RawLabels(labels.astype(np.intp), names) if names else RawLabels(labels) for names, labels in parts
     ).encode(name)
 
 
 PROGRAM_BYTES = 320 << 20
-"""Memory of the program, its libraries and the blocks under way, whatever the data."""
+"""Memory of the program, its libraries and the current blocks, independent of the data."""
 
 SAMPLE_BYTES = 80
-"""Memory of a sample beyond its features, at the most: label, place in the order and what it takes to find that."""
+"""Upper bound for the memory per sample without its features: label, destination, and computing these."""
 
 _FEATURE_BYTES = 200
-"""Memory of a feature beyond the samples': extremes, scaling, sums, and blocks of at least 8 samples."""
+"""Memory per feature without the buckets: extremes, scaling, sums, and blocks of at least 8 samples."""
 
 _LEAST_BUCKET = 8 << 20
-"""Smaller buckets would be too many files."""
+"""Least size of a bucket in bytes: smaller ones would be too many files."""
 
 _COPIES = {False: 1.25, True: 4.0}
-"""What a bucket takes in memory while it is put in order, in parts of its file; of sparse rows there are copies."""
+"""Memory for putting a bucket in order, relative to the size of its file, by whether it is sparse (more copies)."""
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
-    """Where every sample goes.
+class BucketPlan:
+    """The destination of every sample in the buckets.
 
-    The samples to train on come first, then those that are held out, which begin with a bucket of their own.
+    Training samples come first. Held-out samples follow, beginning with a bucket of their own.
 
     Parameters
     ----------
     coding
         Meaning of the labels.
     train_labels
-        Labels of the samples to train on, in their order, as `LabelCoding.labels_of` gives them.
+        Labels of the training samples, in shuffled order, as returned by `LabelCoding.labels_of`.
     validation_labels
-        Labels of the others, in their order, as the data have them.
+        Labels of the held-out samples, in shuffled order, as in the data.
     rows
-        Samples of a bucket, a multiple of 8.
+        Samples per bucket, a multiple of 8.
     destinations
-        Place of each sample of the file.
+        Destination of each sample, in the order of the file.
     """
 
     coding: LabelCoding
@@ -108,23 +108,23 @@ class Plan:
 
     @property
     def train_buckets(self) -> int:
-        """Buckets of the samples to train on."""
+        """Number of buckets of training samples."""
         return -(-self.train_labels.size // self.rows)
 
     @property
     def buckets(self) -> int:
-        """All buckets."""
+        """Number of all buckets."""
         return self.train_buckets + -(-self.validation_labels.size // self.rows)
 
     def samples_of(self, bucket: int) -> int:
-        """How many samples a bucket has."""
+        """Number of samples in a bucket."""
         if bucket < self.train_buckets:
             return min(self.rows, self.train_labels.size - bucket * self.rows)
         return min(self.rows, self.validation_labels.size - (bucket - self.train_buckets) * self.rows)
 
 
 @dataclass(frozen=True, eq=False)
-class _Labels:
+class _LabelsOnly:
     """Labels without features."""
 
     name: str
@@ -133,21 +133,21 @@ class _Labels:
     labelled: bool = True
 
 
-def make_plan(
+def plan_buckets(
     first_pass: FirstPass, labels: npt.NDArray[np.float64], options: TrainingOptions, rows: int, name: str
-) -> Plan:
-    """Shuffle and split.
+) -> BucketPlan:
+    """Shuffle and split the samples, and assign them to buckets.
 
     Parameters
     ----------
     first_pass
-        What the first reading said.
+        Findings of the first pass.
     labels
         Labels of all samples, float64 (samples,).
     options
-        Options of the training to be.
+        Training options.
     rows
-        Samples of a bucket, a multiple of 8.
+        Samples per bucket, a multiple of 8.
     name
         Name of the data, for messages.
 
@@ -157,27 +157,27 @@ def make_plan(
         If labels and options do not suit each other.
     """
     task = get_loss(options.loss).task
-    coding = LabelCoding.fit(task, _Labels(name, labels, first_pass.label_names), options.positive)
+    coding = LabelCoding.fit(task, _LabelsOnly(name, labels, first_pass.label_names), options.positive)
     if options.validation_fraction > 0:
         stratified = task is Task.CLASSIFICATION
         rest, held_out = split(labels, options.validation_fraction, seed=options.seed, stratified=stratified, name=name)
-        coding = LabelCoding.fit(task, _Labels(name, labels[rest], first_pass.label_names), options.positive)
+        coding = LabelCoding.fit(task, _LabelsOnly(name, labels[rest], first_pass.label_names), options.positive)
     else:
         rest, held_out = shuffle(labels.size, options.seed), np.empty(0, np.intp)
     destinations = np.empty(labels.size, np.intp)
     destinations[rest] = np.arange(rest.size)
     destinations[held_out] = -(-rest.size // rows) * rows + np.arange(held_out.size)
-    train_labels = coding.labels_of(_Labels(name, labels[rest], first_pass.label_names))
-    return Plan(coding, train_labels, labels[held_out], rows, destinations)
+    train_labels = coding.labels_of(_LabelsOnly(name, labels[rest], first_pass.label_names))
+    return BucketPlan(coding, train_labels, labels[held_out], rows, destinations)
 
 
 def bucket_rows(first_pass: FirstPass, memory: int) -> int:
-    """Samples of a bucket for a peak of about ``memory`` bytes; a multiple of 8.
+    """Samples per bucket for a memory peak of about ``memory`` bytes; a multiple of 8.
 
     Raises
     ------
     UserError
-        If that is too little.
+        If that is too little memory; the message says how much is needed.
     """
     value = np.dtype(first_pass.dtype).itemsize
     sample = first_pass.stored * (value + 4 * first_pass.sparse) / first_pass.samples + 16

@@ -1,8 +1,7 @@
-"""Progress of making a folder of prepared data, kept in a file so that an interrupted run can go on.
+"""Progress of a preparation, saved in a file from which an interrupted one is resumed.
 
-The state file replaces the one before in one step, after everything that it speaks of is on the disk. What lies on the
-disk beyond that is written again. The job, a description of what is prepared, shows whether options or data have
-changed since.
+The state file is replaced atomically, after everything that it mentions is on the disk. Whatever else is on the disk is
+written again. The request, which describes data and options, shows whether these have changed since.
 """
 
 import dataclasses
@@ -33,13 +32,13 @@ __all__ = [
     "Step",
     "check_same",
     "check_unchanged",
-    "describe_job",
+    "describe_request",
     "load_state",
 ]
 
 
 class Step(Enum):
-    """A step of the work, in their order, and what it counts."""
+    """The steps of a preparation in order, each with a title and the unit of its progress."""
 
     IDENTIFY = ("identifying the data", "bytes")
     READ = ("reading labels", "bytes")
@@ -53,14 +52,16 @@ class Step(Enum):
 
 
 OnProgress: TypeAlias = Callable[[Step, int, int], None]
-"""Called with a step, how much of it is done, and how much there is."""
+"""Called with a step, how much of it is done, and its total."""
 
 
-def describe_job(source: Source, options: TrainingOptions, config: WorkerConfig | None, memory: int) -> dict[str, Any]:
-    """What is to be done. A file is known again by its place, its size and the time of its last change."""
+def describe_request(
+    source: Source, options: TrainingOptions, config: WorkerConfig | None, memory: int
+) -> dict[str, Any]:
+    """Describe data and options as JSON data. A file is identified by path, size and modification time."""
     reading = dataclasses.asdict(source.options)
-    del reading["communicator"]  # not how, but who
-    reading["ignore_columns"] = list(reading["ignore_columns"])  # as JSON gives it back
+    del reading["communicator"]  # says which processes read, not how
+    reading["ignore_columns"] = list(reading["ignore_columns"])  # as it comes back from JSON
     return {
         "file": _file(source),
         "reading": reading,
@@ -71,53 +72,53 @@ def describe_job(source: Source, options: TrainingOptions, config: WorkerConfig 
 
 
 def check_same(begun: Mapping[str, Any], asked: Mapping[str, Any], place: str, *, only_data: bool = False) -> None:
-    """Refuse to go on with something else.
+    """Refuse to resume a preparation with another request.
 
     Parameters
     ----------
     begun, asked
-        Of `describe_job`.
+        Results of `describe_request`: at the beginning, and now.
     place
         The folder, for messages.
     only_data
-        So far nothing was done but to read the data, so that the rest may change.
+        Compare only the data, because nothing else has been used so far.
 
     Raises
     ------
     UserError
-        If they differ; the message says in what.
+        If they differ; the message says where.
     """
-    anew = f"delete {place} to begin anew"
+    restart = f"delete {place} to start again"
     if begun["file"] != asked["file"]:
         if begun["file"].get("path") != asked["file"].get("path"):
-            raise UserError(f"{place}: was begun with {begun['file']['path']}: name that file, or {anew}")
-        raise UserError(f"{place}: {asked['file']['path']} has changed since this was begun: {anew}")
+            raise UserError(f"{place}: was begun with {begun['file']['path']}: name that file, or {restart}")
+        raise UserError(f"{place}: {asked['file']['path']} has changed since this was begun: {restart}")
     if begun["reading"] != asked["reading"]:
-        raise UserError(f"{place}: was begun with another way to read the file: take that, or {anew}")
+        raise UserError(f"{place}: was begun with another way to read the file: use that, or {restart}")
     if only_data:
         return
     for name, ours in begun["options"].items():
         theirs = asked["options"][name]
         if ours != theirs:
             raise UserError(
-                f"{place}: was begun with {name.replace('_', '-')} {ours}, not {theirs}: take that, or {anew}"
+                f"{place}: was begun with {name.replace('_', '-')} {ours}, not {theirs}: use that, or {restart}"
             )
     if begun["config"] != asked["config"]:
-        raise UserError(f"{place}: was begun with another configuration of the workers: take that, or {anew}")
+        raise UserError(f"{place}: was begun with another configuration of the workers: use that, or {restart}")
     if begun["memory"] != asked["memory"]:
-        raise UserError(f"{place}: was begun with a memory of {begun['memory']:,} bytes: take that, or {anew}")
+        raise UserError(f"{place}: was begun with a memory of {begun['memory']:,} bytes: use that, or {restart}")
 
 
-def check_unchanged(job: Mapping[str, Any], source: Source) -> None:
-    """Refuse a file that was changed while it was read.
+def check_unchanged(request: Mapping[str, Any], source: Source) -> None:
+    """Check that a file has not changed since the request.
 
     Raises
     ------
     UserError
-        Then.
+        If it has.
     """
-    if _file(source) != job["file"]:
-        raise UserError(f"{source.name}: has changed while it was read: let nobody write it, and begin anew")
+    if _file(source) != request["file"]:
+        raise UserError(f"{source.name}: has changed while it was read: start again when no program writes to it")
 
 
 def _file(source: Source) -> dict[str, Any]:
@@ -128,31 +129,31 @@ def _file(source: Source) -> dict[str, Any]:
 
 
 STATE = "state"
-"""Name of the file in the unfinished folder."""
+"""Name of the state file in the unfinished folder."""
 
-_KIND = TensorFileKind("p4sgd-preparation", 1, "state of a preparation", "delete the folder and begin anew")
+_KIND = TensorFileKind("p4sgd-preparation", 1, "state of a preparation", "delete the folder and start again")
 
 
 @dataclass(frozen=True)
 class FirstPass:
-    """What reading all samples once says, beside the labels.
+    """What the first pass over the data finds, except for the labels.
 
     Parameters
     ----------
     samples
-        How many.
+        Number of samples.
     space
         Their features.
     label_names
         See `p4sgd.host.data.Dataset`.
     stored
-        Values that are stored.
+        Number of stored values.
     sparse
-        Whether they are those of sparse rows.
+        Whether the samples are sparse.
     dtype
-        Their type: ``<f8`` or ``<f4``.
+        Type of the values: ``<f8`` or ``<f4``.
     sha256
-        Of the file, see `p4sgd.host.streaming.manifest.SourceFacts`.
+        Checksum of the file; see `p4sgd.host.streaming.manifest.SourceFacts`.
     """
 
     samples: int
@@ -166,30 +167,30 @@ class FirstPass:
 
 @dataclass(eq=False)
 class State:
-    """What is done.
+    """State of a preparation.
 
     Parameters
     ----------
-    survey
-        The first reading, once it is done; the labels are in a file of their own.
+    first_pass
+        Findings of the first pass, once it is done; the labels have a file of their own.
     placed
-        Samples that lie in buckets.
+        Number of samples in buckets.
     sizes
-        Number and bytes of each bucket's file then.
+        Number and file size of each bucket at that point.
     extremes
-        Of the samples to train on among them.
+        Extremes of the training samples in buckets.
     held_out
-        Values that are stored of the others among them.
+        Number of stored values of the held-out samples in buckets.
     packed
-        Buckets that are in the images, or among the samples that were held out.
+        Number of buckets that have been packed into the images or written as held-out samples.
     written
-        For each image `p4sgd.host.image.file.ImageWriter.written` then.
+        `p4sgd.host.image.file.ImageWriter.written` of each image at that point.
     sums
         float64 (features,): sum of the scaled features of the packed samples.
     mean_square
-        See `p4sgd.host.training.preparation.Prepared`; ``None`` as long as it is not known.
+        See `p4sgd.host.training.preparation.Prepared`; ``None`` until it is known.
     validation
-        Values of held out samples that were written.
+        Number of stored values of the held-out samples that have been written.
     """
 
     first_pass: FirstPass | None = None
@@ -204,7 +205,7 @@ class State:
     validation: int = 0
 
     def save(self, folder: Path) -> None:
-        """Write the file.
+        """Write the state file of a folder.
 
         Raises
         ------
@@ -225,7 +226,7 @@ _SCALARS = ("placed", "sizes", "held_out", "packed", "written", "mean_square", "
 
 
 def load_state(folder: Path) -> State:
-    """Read the file.
+    """Read the state file of a folder.
 
     Raises
     ------
@@ -251,4 +252,4 @@ def load_state(folder: Path) -> State:
         state.sums = tensors["sums"].copy() if "sums" in tensors else None
         return state
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{folder / STATE}: is damaged: delete {folder} and begin anew") from error
+        raise UserError(f"{folder / STATE}: is damaged: delete {folder} and start again") from error

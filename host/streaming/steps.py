@@ -1,4 +1,4 @@
-"""The steps of making a folder of prepared data: read twice, sort by buckets, pack bucket by bucket."""
+"""Steps of a preparation: read the data twice, sort them into buckets, pack the buckets into images."""
 
 import contextlib
 import os
@@ -32,7 +32,7 @@ from p4sgd.host.streaming.manifest import (
     SourceFacts,
     hash_files,
 )
-from p4sgd.host.streaming.plan import Plan, first_pass, make_plan
+from p4sgd.host.streaming.plan import BucketPlan, first_pass, plan_buckets
 from p4sgd.host.streaming.state import FirstPass, OnProgress, State, Step, check_unchanged
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import check_capacity_for, mean_square, sampled, square_norms
@@ -42,20 +42,20 @@ __all__ = ["ROWS", "SOURCE_LABELS", "Steps", "sync_folder"]
 
 
 SOURCE_LABELS = "source_labels.npy"
-"""All labels, in the order of the file."""
+"""Name of the file with all labels, in the order of the data."""
 
 ROWS = "rows"
-"""Folder of the buckets."""
+"""Name of the folder of buckets."""
 
 _SUMMED_VALUES = 1 << 20
-"""Values that are scaled at once, about, to be added up."""
+"""Approximate number of values that are scaled at once to compute their sums."""
 
 _KEPT_BYTES = 1 << 28
-"""Rows that go to buckets before the state is written again."""
+"""Approximate size of the rows that are added to buckets before the state is saved again."""
 
 
 class Steps:
-    """One attempt, in an unfinished folder that nobody else works in.
+    """One attempt to prepare data, in a locked unfinished folder.
 
     Parameters
     ----------
@@ -63,10 +63,10 @@ class Steps:
         See `p4sgd.host.streaming.make.make_folder`.
     work
         The folder.
-    job
-        Of `describe_job`.
+    request
+        Result of `p4sgd.host.streaming.state.describe_request`.
     state
-        What is done already.
+        What earlier attempts have done.
     """
 
     def __init__(
@@ -76,21 +76,21 @@ class Steps:
         config: WorkerConfig | Callable[[int], WorkerConfig],
         work: Path,
         memory: int,
-        job: dict[str, Any],
+        request: dict[str, Any],
         state: State,
         on_progress: OnProgress,
     ) -> None:
         self._source = source
         self._options = options
-        self._choose = config
+        self._config = config
         self._work = work
         self._memory = memory
-        self._job = job
-        self._tell = on_progress
+        self._request = request
+        self._on_progress = on_progress
         self._state = state
 
     def run(self) -> None:
-        """Do what is left to do.
+        """Carry out the remaining steps.
 
         Raises
         ------
@@ -100,11 +100,11 @@ class Steps:
             If the folder cannot be written.
         """
         if not (self._work / MANIFEST).exists():
-            found, labels = self._survey()
-            choose, features = self._choose, found.space.count
+            found, labels = self._read_labels()
+            choose, features = self._config, found.space.count
             config = choose if isinstance(choose, WorkerConfig) else choose(features)
             check_capacity_for(features, self._options, config)
-            plan = make_plan(found, labels, self._options, plans.bucket_rows(found, self._memory), self._source.name)
+            plan = plan_buckets(found, labels, self._options, plans.bucket_rows(found, self._memory), self._source.name)
             del labels
             buckets = Buckets(self._work / ROWS, features, plan.rows, np.dtype(found.dtype), sparse=found.sparse)
             buckets.sizes = dict(self._state.sizes)
@@ -116,10 +116,10 @@ class Steps:
 
     # -- the steps -----------------------------------------------------------------------------------------------------
 
-    def _survey(self) -> tuple[FirstPass, npt.NDArray[np.float64]]:
+    def _read_labels(self) -> tuple[FirstPass, npt.NDArray[np.float64]]:
         if self._state.first_pass is None:
-            found, labels = first_pass(self._source, self._tell)
-            check_unchanged(self._job, self._source)
+            found, labels = first_pass(self._source, self._on_progress)
+            check_unchanged(self._request, self._source)
             with new_file(self._work / SOURCE_LABELS) as file:
                 np.save(file, labels)
             self._state.first_pass = found
@@ -128,8 +128,8 @@ class Steps:
         labels = np.load(self._work / SOURCE_LABELS)
         return self._state.first_pass, labels
 
-    def _sort(self, found: FirstPass, plan: Plan, buckets: Buckets, config: WorkerConfig) -> None:
-        """Read all samples again, each to its bucket."""
+    def _sort(self, found: FirstPass, plan: BucketPlan, buckets: Buckets, config: WorkerConfig) -> None:
+        """Read all samples again, and append each to its bucket."""
         state = self._state
         if state.extremes is None:
             state.extremes = Extremes(found.space.count)
@@ -140,7 +140,7 @@ class Steps:
         for block in self._source.blocks(found.space):
             skipped = min(max(state.placed - first, 0), block.samples)
             first += block.samples
-            self._tell(Step.SORT, self._source.position, self._source.size)
+            self._on_progress(Step.SORT, self._source.position, self._source.size)
             if skipped == block.samples:
                 continue
             if first > found.samples:
@@ -154,14 +154,14 @@ class Steps:
             state.placed = first
             since += stored_values(features) * 8
             if since > _KEPT_BYTES:
-                self._keep(buckets)
+                self._save_buckets(buckets)
                 since = 0
-        check_unchanged(self._job, self._source)
+        check_unchanged(self._request, self._source)
         if first != found.samples:
-            raise UserError(f"{self._source.name}: has changed while it was read: begin anew")
-        self._keep(buckets)
+            raise UserError(f"{self._source.name}: has changed while it was read: start again")
+        self._save_buckets(buckets)
 
-    def _keep(self, buckets: Buckets) -> None:
+    def _save_buckets(self, buckets: Buckets) -> None:
         buckets.sync()
         sync_folder(self._work / ROWS)
         self._state.sizes = sorted(buckets.sizes.items())
@@ -172,8 +172,10 @@ class Steps:
         low, high = self._state.extremes.range()
         return Scaling.from_range(low, high, self._options.scaling, sparse=found.sparse)
 
-    def _pack(self, found: FirstPass, plan: Plan, buckets: Buckets, scaling: Scaling, config: WorkerConfig) -> None:
-        """Bucket by bucket: put the samples in order, and into the images."""
+    def _pack(
+        self, found: FirstPass, plan: BucketPlan, buckets: Buckets, scaling: Scaling, config: WorkerConfig
+    ) -> None:
+        """Put the samples of each bucket in order and append them to the images or to the held-out samples."""
         state, options = self._state, self._options
         if state.mean_square is None:
             state.mean_square = mean_square(_first_norms(plan, buckets, scaling), bias=options.bias)
@@ -195,7 +197,7 @@ class Steps:
                 self._save()
                 buckets.drop(bucket)
                 done += plan.samples_of(bucket)
-                self._tell(Step.PACK, done, found.samples)
+                self._on_progress(Step.PACK, done, found.samples)
             for writer in writers:
                 writer.finish()
                 writer.sync()
@@ -203,7 +205,7 @@ class Steps:
     def _pack_bucket(
         self,
         bucket: int,
-        plan: Plan,
+        plan: BucketPlan,
         buckets: Buckets,
         scaling: Scaling,
         images: list[Image],
@@ -218,15 +220,15 @@ class Steps:
             for part, writer in zip(block, writers, strict=True):
                 writer.append_lines(part)
 
-    def _hold_out_bucket(self, bucket: int, plan: Plan, buckets: Buckets, found: FirstPass) -> None:
+    def _hold_out_bucket(self, bucket: int, plan: BucketPlan, buckets: Buckets, found: FirstPass) -> None:
         features = buckets.load(bucket, plan.samples_of(bucket))
         shape = (plan.validation_labels.size, found.space.count)
         first, state = (bucket - plan.train_buckets) * plan.rows, self._state
         write_held_out(self._work, features, shape, first=first, stored=state.held_out, written=state.validation)
         state.validation += stored_values(features)
 
-    def _finish(self, found: FirstPass, plan: Plan, scaling: Scaling, config: WorkerConfig) -> None:
-        """What is left: labels, means, checksums, and the manifest, after which everything is there."""
+    def _finish(self, found: FirstPass, plan: BucketPlan, scaling: Scaling, config: WorkerConfig) -> None:
+        """Write labels, means and, last of all, the manifest with the checksums."""
         state, options, work = self._state, self._options, self._work
         assert state.sums is not None
         assert state.mean_square is not None
@@ -253,7 +255,7 @@ class Steps:
             signed=scaling.signed,
             labels=plan.coding,
             mean_square=state.mean_square,
-            files=hash_files(work, names, self._tell),
+            files=hash_files(work, names, self._on_progress),
         ).save(work)
         sync_folder(work)
 
@@ -262,8 +264,8 @@ class Steps:
     def _save(self) -> None:
         self._state.save(self._work)
 
-    def _check_room(self, found: FirstPass, plan: Plan, config: WorkerConfig) -> None:
-        """Refuse a disk that is too small for the images and the buckets that they are made of, before any is there."""
+    def _check_room(self, found: FirstPass, plan: BucketPlan, config: WorkerConfig) -> None:
+        """Refuse to begin if the disk is too small for the images and the buckets."""
         value = np.dtype(found.dtype).itemsize
         rows = found.stored * (value + 4 * found.sparse) + 24 * found.samples
         held_out = rows * plan.validation_labels.size // found.samples
@@ -273,11 +275,11 @@ class Steps:
         free = shutil.disk_usage(self._work).free
         if needed > free:
             raise UserError(
-                f"{self._work}: preparing the data takes {needed / 1e6:,.1f} MB of the disk, {free / 1e6:,.1f} MB are "
+                f"{self._work}: preparing the data takes {needed / 1e6:,.1f} MB on the disk, {free / 1e6:,.1f} MB are "
                 f"free: free some space or choose another folder"
             )
 
-    def _images(self, plan: Plan, scaling: Scaling, config: WorkerConfig) -> list[Image]:
+    def _images(self, plan: BucketPlan, scaling: Scaling, config: WorkerConfig) -> list[Image]:
         options = self._options
         return plan_images(
             plan.coding.integers(plan.train_labels),
@@ -302,7 +304,7 @@ class Steps:
         return writers
 
     def _add_sums(self, data: Dataset, scaling: Scaling) -> None:
-        """Add up the scaled features; of sparse samples what they differ in from zeros."""
+        """Add to the sums of scaled features; for sparse samples only the differences from those of zeros."""
         sums = self._state.sums
         assert sums is not None
         step = max(1, _SUMMED_VALUES * data.samples // max(1, stored_values(data.features)))
@@ -315,8 +317,8 @@ class Steps:
                 sums += np.bincount(features.indices, differences, minlength=data.feature_count)
 
 
-def _first_norms(plan: Plan, buckets: Buckets, scaling: Scaling) -> FloatArray:
-    """Squared norms of the first samples to train on, as many as their mean is taken of."""
+def _first_norms(plan: BucketPlan, buckets: Buckets, scaling: Scaling) -> FloatArray:
+    """Squared norms of the first training samples, as many as `mean_square` is computed from."""
     count = sampled(plan.train_labels.size, scaling.scale.size)
     norms = []
     for bucket in range(-(-count // plan.rows)):
@@ -326,7 +328,7 @@ def _first_norms(plan: Plan, buckets: Buckets, scaling: Scaling) -> FloatArray:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names of a folder on the disk."""
+    """Sync the entries of a folder to the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
