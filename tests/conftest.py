@@ -1,5 +1,7 @@
 """What all tests share: Hypothesis' settings, and the order of the tests."""
 
+import itertools
+import os
 from pathlib import Path
 
 import pytest
@@ -9,16 +11,43 @@ from hypothesis import settings
 settings.register_profile("p4sgd", deadline=None, print_blob=True)
 settings.load_profile("p4sgd")
 
-LONGEST = ("system", "conformance", "formal", "build", "hw")
-"""Folders with the longest tests, these first.
+LONGEST = (
+    "build/estimate/test_u280.py",
+    "test_readme.py",
+    "build/fpga/test_full_size.py",
+    "host/cli/test_resources_command.py",
+    "system/test_rtl_identical.py",
+    "system/test_doctor.py",
+    "system",
+    "conformance",
+    "formal",
+    "build",
+    "hw",
+)
+"""Files and folders with the longest tests, longest first."""
 
-A process that has no tests left takes over some that another would have come to last. Those should be short.
-"""
 
-
+@pytest.hookimpl(trylast=True)  # when tests that are not wanted have been left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the longest tests begin first."""
-    order = {Path(__file__).with_name(name): index for index, name in enumerate(LONGEST)}
+    """Let the longest tests begin first, in every process.
+
+    A process that has no tests left takes over some that another would have come to last. Those should be short.
+    """
+    order = {Path(__file__).parent / name: index for index, name in enumerate(LONGEST)}
     items.sort(
-        key=lambda item: min((order[folder] for folder in item.path.parents if folder in order), default=len(order))
+        key=lambda item: min(
+            (order[path] for path in (item.path, *item.path.parents) if path in order), default=len(order)
+        )
     )
+    # pytest-xdist cuts the list into equal shares, one a process: deal the files in turn, and even the shares out.
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    shares: list[list[pytest.Item]] = [[] for _ in range(processes)]
+    for _, file in itertools.groupby(items, key=lambda item: item.path):
+        min(shares, key=len).extend(file)
+    sizes = [len(items) * (index + 1) // processes - len(items) * index // processes for index in range(processes)]
+    surplus = list(itertools.chain.from_iterable(share[size:] for share, size in zip(shares, sizes, strict=True)))
+    items.clear()
+    for share, size in zip(shares, sizes, strict=True):
+        missing = size - len(share)
+        items += [*share[:size], *surplus[: max(missing, 0)]]
+        del surplus[: max(missing, 0)]

@@ -63,19 +63,19 @@ def assert_right(device, job):
 def test_a_missing_worker_is_named_and_the_next_run_is_right(stall):
     seed = default_seed()
     pick = random.Random(seed)
-    device = RtlDevice(TINY, 3, seed=seed, memory_stall=stall, link_stall=stall)
+    device = RtlDevice(TINY, 4, seed=seed, memory_stall=stall, link_stall=stall)
     try:
         for number in range(6):
-            job = random_job(TINY, 3, seed=seed + number, mini_batches=30)  # 3,000 cycles or more: network's way alone
+            job = random_job(TINY, 4, seed=seed + number, mini_batches=30)  # 3,000 cycles or more: network's way alone
             cycles = pick.randrange(1, 1500)
-            print(f"P4SGD_SEED={seed}, worker 2 is lost after {cycles} cycles of {job.settings}")
+            print(f"P4SGD_SEED={seed}, worker 3 is lost after {cycles} cycles of {job.settings}")
             # Nobody hears it any more.
             status = run_into(
-                device, job, cycles, lambda: clients_of(device)[2].write_pair(registers.PEER_MAC, 0x0250_0000_0BAD)
+                device, job, cycles, lambda: clients_of(device)[3].write_pair(registers.PEER_MAC, 0x0250_0000_0BAD)
             )
             assert all(flags["network_error"] for flags in status)
             said = explain_network_error([diagnose_worker(client, 0.0) for client in clients_of(device)])
-            assert said.startswith("worker 2 no longer answers: worker 0, 1 waited for it in vain (slot "), said
+            assert said.startswith("worker 3 no longer answers: worker 0, 1, 2 waited for it in vain (slot "), said
             assert_right(device, job)
     finally:
         device.close()

@@ -28,8 +28,14 @@ CASES = [
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("config", [TINY, pytest.param(SMALL, marks=pytest.mark.slow)], ids=["E1", "E2"])
+@pytest.mark.parametrize(
+    ("config", "workers"),
+    [
+        pytest.param(TINY, 2, id="E1-2"),
+        pytest.param(TINY, 4, id="E1-4", marks=pytest.mark.slow),
+        pytest.param(SMALL, 2, id="E2-2", marks=pytest.mark.slow),
+    ],
+)
 def test_random_jobs(config, workers):
     seed = default_seed()
     places = {name: worker_map(config)[name].offset for name in identity(config)}

@@ -4,6 +4,7 @@ import errno
 import itertools
 import json
 import os
+import re
 from importlib import import_module
 
 import numpy as np
@@ -55,17 +56,17 @@ def test_cycles_by_cause_and_the_emulators_weights(tmp_path):
 @pytest.mark.parametrize(
     ("word", "says"),
     [
-        ("loss=0.1", "there is no fault 'loss'; there are memory_stall, link_stall, worker_pause, link_loss,"),
-        ("up_loss", "up_loss needs a chance, as in up_loss=0.01, not ''"),
-        ("up_loss=a", "up_loss needs a chance, as in up_loss=0.01, not 'a'"),
-        ("up_loss=1", "up loss must be 0 to below 1, not 1"),
-        ("up_loss=1e-9", "up loss must be 0 or at least 1.53e-05, not 1e-09"),
+        ("loss=0.1", "'loss'.* memory_stall, link_stall, worker_pause, link_loss,"),
+        ("up_loss", "up_loss .*up_loss=0.01, not ''"),
+        ("up_loss=a", "up_loss .*up_loss=0.01, not 'a'"),
+        ("up_loss=1", r"up loss .*below 1, not 1\b"),
+        ("up_loss=1e-9", "up loss .*1.53e-05, not 1e-09"),
     ],
 )
 def test_disturbances_that_are_none(word, says):
     done = CliRunner().invoke(main, ["simulate", "digits:3", "--fault", word])
     assert done.exit_code == 2
-    assert says in done.stderr
+    assert re.search(says, done.stderr)
 
 
 def test_too_many_samples_are_refused_before_the_simulator_is_built(monkeypatch):
@@ -97,18 +98,26 @@ def test_minutes_of_silence_are_announced_without_a_terminal(monkeypatch, quiet)
 
 @pytest.mark.rtl
 @pytest.mark.slow
-def test_table_waveform_and_trace(tmp_path):
-    waves, trace = tmp_path / "run.vcd", tmp_path / "run.json"
-    faults = ["--fault", "memory_stall=0.1", "--fault", "up_loss=0.05", "--batch", 32]
-    stdout = invoke("simulate", *RUN, *faults, "--waves", waves, "--trace", trace, "--timeline").stdout
-    for name in all_counters(WorkerConfig.tiny()):
-        assert name.lower() in stdout
-    assert "worker 1" in stdout
-    assert "%" in stdout
+def test_waveform(tmp_path):
+    """Of one worker: that simulator takes half as long to build."""
+    waves = tmp_path / "run.vcd"
+    invoke("simulate", *RUN[:-1], "1", "--waves", waves)
     with waves.open() as file:
         start = file.read(100_000)
     assert "$timescale" in start
     assert "$var" in start
+
+
+@pytest.mark.rtl
+@pytest.mark.slow
+def test_table_and_trace(tmp_path):
+    trace = tmp_path / "run.json"
+    faults = ["--fault", "memory_stall=0.1", "--fault", "up_loss=0.05", "--batch", 32]
+    stdout = invoke("simulate", *RUN, *faults, "--trace", trace, "--timeline").stdout
+    for name in all_counters(WorkerConfig.tiny()):
+        assert name.lower() in stdout
+    assert "worker 1" in stdout
+    assert "%" in stdout
 
     # 2 epochs of 64 samples are 16 micro-batches, in mini-batches of 4.
     assert f"trace in {trace}\n" in stdout
@@ -144,4 +153,4 @@ def test_a_file_that_cannot_be_written_is_refused_at_once(tmp_path, monkeypatch,
     monkeypatch.setattr(build, "build_cluster", lambda *_: pytest.fail("a simulator takes minutes"))
     done = CliRunner().invoke(main, ["simulate", "digits:3", option, str(tmp_path / "gone" / "file")])
     assert done.exit_code == 2
-    assert "there is no folder" in done.stderr
+    assert f"no folder {tmp_path / 'gone'}" in done.stderr
