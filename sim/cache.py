@@ -1,7 +1,7 @@
-"""The cache of simulators and their Verilog, which take long to make and can be made again.
+"""Size-limited cache of built simulators and of the Verilog they are built from.
 
-Its size is limited: a process that adds to it removes what was used least recently. A lock marks an entry as in use,
-from when its making begins until the process that uses it ends; renaming the entry keeps the lock.
+A process that adds an entry removes the least recently used ones. An entry is locked from the beginning of its build
+until the process that uses it ends, which shows others that it is in use; renaming the entry keeps the lock.
 """
 
 import contextlib
@@ -12,13 +12,13 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["LIMIT_BYTES", "cache_directory", "hold", "making", "prune", "size"]
+__all__ = ["LIMIT_BYTES", "build_lock", "cache_directory", "hold", "prune", "size"]
 
 LIMIT_BYTES = 5_000_000_000
-"""Size to which the cache is reduced; entries in use are kept in any case."""
+"""Size to which the cache is reduced; entries in use are never removed."""
 
 _held: dict[tuple[int, int], int] = {}
-"""Descriptors of entries that this process uses, by device and inode; they stay open until it ends."""
+"""File descriptors of the entries that this process uses, by device and inode; open until it ends."""
 
 
 def cache_directory() -> Path:
@@ -33,7 +33,7 @@ def cache_directory() -> Path:
 
 
 def hold(path: Path) -> bool:
-    """Keep a file or folder of the cache until this process ends; returns False if it does not exist."""
+    """Mark an entry of the cache as in use until this process ends; returns False if it does not exist."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:
@@ -44,7 +44,7 @@ def hold(path: Path) -> bool:
     key = (status.st_dev, status.st_ino)
     try:
         there = os.stat(path)
-    except OSError:  # removed while this waited for the lock
+    except OSError:  # removed while this process waited for the lock
         there = None
     if there is None or (there.st_dev, there.st_ino) != key:
         os.close(handle)
@@ -59,10 +59,10 @@ def hold(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def making(path: Path) -> Iterator[None]:
-    """Lock a file or folder of the cache for making it. Another process may have made it before: check again.
+def build_lock(path: Path) -> Iterator[None]:
+    """Hold the lock for building an entry of the cache, then check again: another process may have built it meanwhile.
 
-    Locks are shared by entries whose names end alike, so that there are no more than 256 of them.
+    Entries whose names end in the same two hexadecimal digits share a lock, so that there are at most 256 lock files.
     """
     locks = cache_directory() / "locks"
     locks.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def making(path: Path) -> Iterator[None]:
 
 
 def prune(limit: int = LIMIT_BYTES) -> None:
-    """Remove what was used least recently and is not in use, until no more than ``limit`` bytes are left."""
+    """Remove the least recently used entries that are not in use until at most ``limit`` bytes are left."""
     entries = sorted((_used(entry), size(entry), entry) for entry in _entries())
     total = sum(bytes_ for _, bytes_, _ in entries)
     for _, bytes_, entry in entries:
@@ -84,7 +84,7 @@ def prune(limit: int = LIMIT_BYTES) -> None:
 
 
 def size(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder; those that are removed meanwhile count as 0."""
+    """Bytes of a file, or of all files in a folder; files that disappear meanwhile count as 0."""
     total = 0
     files = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)  # not rglob(), which may raise
     for file in files if path.is_dir() else [path]:
@@ -108,7 +108,7 @@ def _used(entry: Path) -> float:
 
 
 def _remove(entry: Path) -> bool:
-    """Remove an entry that is not in use, by renaming it first, so that no process sees part of it."""
+    """Remove an entry unless it is in use. It is renamed first, so that no process sees it half deleted."""
     try:
         handle = os.open(entry, os.O_RDONLY)
     except OSError:

@@ -22,7 +22,7 @@ from cocotb_tools import config
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import Verilator
 
-from p4sgd.sim.cache import cache_directory, hold, making, prune
+from p4sgd.sim.cache import build_lock, cache_directory, hold, prune
 
 __all__ = ["Build", "MissingToolError", "SimulationError", "build", "environment", "lint"]
 
@@ -294,7 +294,7 @@ def _entry(name: str, *what: object) -> Path:
 def _made_once(target: Path) -> Iterator[Path | None]:
     """A scratch folder that becomes ``target`` when all is done; None if another process has just made it."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with making(target):
+    with build_lock(target):
         if hold(target):
             yield None
             return

@@ -1,4 +1,4 @@
-"""The simulated cluster: workers, aggregator, links and memories in one model compiled by Verilator.
+"""Simulated cluster: workers, aggregator, links and memories in one model compiled by Verilator.
 
-Importing `p4sgd.sim.cluster` itself imports neither Amaranth nor cocotb; its modules do.
+Importing this package imports neither Amaranth nor cocotb; some of its modules do.
 """

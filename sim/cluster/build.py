@@ -1,7 +1,7 @@
-"""Building the simulator of a cluster, or of a single worker.
+"""Builds of the simulator of a cluster, or of a single worker.
 
-Elaborating one takes several seconds, so the Verilog is kept beside the builds, by configuration and by a hash of
-the sources that it comes from.
+Elaboration takes several seconds, so the Verilog is cached as well, by configuration and by a hash of the sources that
+it is generated from.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import to_verilog
 from p4sgd.hw.worker.worker import ENGINE, WORKER, worker_verilog
 from p4sgd.sim import verilator
-from p4sgd.sim.cache import cache_directory, hold, making
+from p4sgd.sim.cache import build_lock, cache_directory, hold
 from p4sgd.sim.cluster.cluster import Cluster, SingleWorker
 
 __all__ = ["build_cluster", "build_single_worker"]
@@ -44,7 +44,7 @@ def _verilog(config: WorkerConfig, top: str, size: str, make: Callable[[], wirin
     path = cache_directory() / "verilog" / f"{top}-{key}.v"
     if hold(path):
         return path.read_text()
-    with making(path):
+    with build_lock(path):
         if hold(path):
             return path.read_text()
         _logger.info("generating Verilog")
@@ -62,37 +62,37 @@ def _verilog(config: WorkerConfig, top: str, size: str, make: Callable[[], wirin
 
 
 def build_cluster(config: WorkerConfig, workers: int, *, waves: bool = False) -> verilator.Build:
-    """Compile a cluster, or find it in the cache.
+    """Compile the simulator of a cluster, or find it in the cache.
 
     Raises
     ------
     ValueError
-        If packets are to travel in UDP: links carry frames of one beat.
+        If packets travel in UDP: the simulated links carry only frames of one beat.
     MissingToolError, SimulationError
         As :func:`p4sgd.sim.verilator.build`.
     """
     if config.udp:
-        raise ValueError("the simulated network carries frames of one beat: packets in UDP cannot be simulated")
+        raise ValueError("packets in UDP cannot be simulated: the simulated network carries frames of one beat")
     text = _verilog(config, "cluster", str(workers), lambda: Cluster(config, workers))
     return _compile(text, "cluster", ("sim_storage.sv", "sim_trace.sv"), waves=waves)
 
 
 def build_single_worker(config: WorkerConfig) -> verilator.Build:
-    """Compile a single worker, or find it in the cache.
+    """Compile the simulator of a single worker, or find it in the cache.
 
     Raises
     ------
     ValueError
-        If packets are to travel in UDP: the program that carries the frames may do that.
+        If packets travel in UDP: a simulated worker sends frames of one beat, which its client may put into UDP.
     MissingToolError, SimulationError
         As :func:`p4sgd.sim.verilator.build`.
     """
     if config.udp:
-        raise ValueError("a simulated worker sends Ethernet frames of the protocol, not packets in UDP")
+        raise ValueError("packets in UDP cannot be simulated: a simulated worker sends frames of one beat")
     text = _verilog(config, "single_worker", "", lambda: SingleWorker(config))
     return _compile(text, "single_worker", ("sim_storage.sv",))
 
 
-def _compile(text: str, top: str, beside: tuple[str, ...], *, waves: bool = False) -> verilator.Build:
-    sources = [Path(__file__).with_name(name) for name in beside]
+def _compile(text: str, top: str, models: tuple[str, ...], *, waves: bool = False) -> verilator.Build:
+    sources = [Path(__file__).with_name(name) for name in models]
     return verilator.build(text, top, sources=sources, waves=waves, optimize=True, apart=(WORKER, ENGINE))

@@ -10,7 +10,7 @@ import pytest
 
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.sim import verilator
-from p4sgd.sim.cache import cache_directory, hold, making, prune, size
+from p4sgd.sim.cache import build_lock, cache_directory, hold, prune, size
 from p4sgd.sim.cluster import build as cluster
 
 
@@ -114,11 +114,11 @@ def test_one_at_a_time_makes_an_entry(cache):
     seen = []
 
     def make():
-        with making(path):
+        with build_lock(path):
             seen.append(path.exists())
 
     other = threading.Thread(target=make)
-    with making(path):
+    with build_lock(path):
         other.start()
         other.join(0.2)
         assert other.is_alive()
