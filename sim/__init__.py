@@ -1,1 +1,1 @@
-"""Exact models of the hardware, the emulator, and the RTL cluster."""
+"""Golden model of the hardware, emulator, and simulated RTL cluster."""

@@ -1,7 +1,7 @@
-"""The golden model: one NumPy function for each stage of the hardware, exact to the bit.
+"""Golden model of the hardware: one bit-exact NumPy function per stage.
 
-All integers are int64. A 64-bit sum is exact: |q| < 2^8, |w| ≤ 2^31 and at most 2^24 features stay below 2^63. The
-functions are written to be read; :mod:`p4sgd.sim.emulator` computes the same at speed.
+All integers are int64, which no sum overflows: |q| < 2^8, |w| ≤ 2^31 and at most 2^24 features stay below 2^63. This
+code is meant to be read; :mod:`p4sgd.sim.emulator` computes the same results faster.
 """
 
 from collections.abc import Sequence
@@ -38,18 +38,18 @@ class Flags:
 
 
 def read_planes(q: IntArray, stored: int, precision: int) -> IntArray:
-    """Features as a run at ``precision`` planes sees them: S-bit integers floored to their P first planes."""
+    """Features that a run at ``precision`` P reads: the P most significant of ``stored`` S bits, rounded down."""
     return q >> (stored - precision)
 
 
 def dot(q: IntArray, w: IntArray) -> IntArray:
-    """Forward: exact dot products of features (samples, features) and weights (features,); shape (samples,)."""
+    """Forward pass: exact dot products of features (samples, features) and weights (features,); shape (samples,)."""
     result: IntArray = q @ w
     return result
 
 
 def partial(t: IntArray, settings: RunSettings, flags: Flags, *, limit: int | None = None) -> IntArray:
-    """Round 1: exact dot products to partial activations (`ACTIVATION`), clamped to ±``limit`` (`partial_limit`)."""
+    """Round 1: dot products to partial activations (`ACTIVATION`), clamped to ±``limit`` (default `partial_limit`)."""
     limit = settings.partial_limit if limit is None else limit
     rounded = round_half_up(t, settings.features.forward_shift)
     clamped = np.clip(rounded, -limit, limit)
@@ -58,13 +58,13 @@ def partial(t: IntArray, settings: RunSettings, flags: Flags, *, limit: int | No
 
 
 def all_reduce(partials: Sequence[IntArray]) -> IntArray:
-    """AllReduce: the sum over workers. It fits `ACTIVATION` because every partial is clamped."""
+    """AllReduce: sum of the partials over all workers. It fits `ACTIVATION` because every partial is clamped."""
     result: IntArray = np.sum(np.stack(partials), axis=0, dtype=np.int64)
     return result
 
 
 def residual(z: IntArray, y: IntArray, table: LossTable, mode: LabelMode, flags: Flags) -> IntArray:
-    """Round 2: g = s·ψ(s·z − o) − c as `RESIDUAL`, from `ACTIVATION` sums and `LABEL` labels of the same shape."""
+    """Round 2: `RESIDUAL` g = s·ψ(s·z − o) − c from `ACTIVATION` sums z and `LABEL` labels y of the same shape."""
     sign = np.where(y < 0, -1, 1) if mode.sign else np.ones_like(y)
     argument = sign * z - (y if mode.offset else 0)
     margin = MARGIN.saturate(argument)
@@ -75,25 +75,25 @@ def residual(z: IntArray, y: IntArray, table: LossTable, mode: LabelMode, flags:
 
 
 def delta(g: IntArray, settings: RunSettings) -> IntArray:
-    """δ = g · mantissa of the learning rate, exact (`DELTA`)."""
+    """δ = g · mantissa of the learning rate (`DELTA`, exact)."""
     return g * settings.rate_mantissa
 
 
 def gradient(q: IntArray, d: IntArray) -> IntArray:
-    """Backward: exact gradient of one micro-batch, (8, features) and (8,) to (features,)."""
+    """Backward pass: exact gradient of a micro-batch, from features (8, features) and δ (8,); shape (features,)."""
     result: IntArray = d @ q
     return result
 
 
 def update(w_next: IntArray, g: IntArray, settings: RunSettings, flags: Flags) -> IntArray:
-    """Round 3: subtract the rounded gradient from the next weights (`WEIGHT`, saturating)."""
+    """Round 3: subtract the rounded gradient from the weights (`WEIGHT`, saturating)."""
     updated = w_next - round_half_up(g, settings.gradient_shift)
     flags.weight_saturated |= WEIGHT.overflows(updated)
     return WEIGHT.saturate(updated)
 
 
 def regularize(w: IntArray, settings: RunSettings) -> IntArray:
-    """End of a mini-batch: L2 shrink, then L1 soft threshold. Never overflows: both move a weight towards 0."""
+    """End of a mini-batch: L2 shrinkage, then L1 soft thresholding. Both move weights towards 0: no overflow."""
     shrunk = w - round_half_up(w * settings.shrink, SHRINK.fraction)
     result: IntArray = np.sign(shrunk) * np.maximum(np.abs(shrunk) - settings.threshold, 0)
     return result
@@ -101,7 +101,7 @@ def regularize(w: IntArray, settings: RunSettings) -> IntArray:
 
 @dataclass
 class Trained:
-    """Result of a run: weights of each worker and the flags of each worker."""
+    """Result of `train`: final weights and sticky flags of each worker."""
 
     weights: list[IntArray]
     flags: list[Flags]
@@ -114,23 +114,23 @@ def train(
     table: LossTable,
     settings: RunSettings,
 ) -> Trained:
-    """A whole run of all workers.
+    """Train all workers for one run.
 
     Parameters
     ----------
     q
-        For each worker its features, (samples, features of the shard), P-bit integers as `read_planes` gives them.
+        Features of each worker: P-bit integers from `read_planes`, (samples, features of the shard).
     y
-        `LABEL` labels, (samples,). Samples are a multiple of 8; rows beyond the last whole mini-batch are not used.
+        `LABEL` labels, (samples,), a multiple of 8. Samples after the last whole mini-batch are not used.
     weights
-        For each worker its first weights, (features of the shard,), `WEIGHT` integers.
+        Initial weights of each worker: `WEIGHT` integers, (features of the shard,).
     table, settings
         Loss table and run settings; ``settings.workers`` must be ``len(q)``.
     """
     if len(q) != settings.workers:
         raise ValueError(f"settings are for {settings.workers} workers, there are {len(q)}")
     w = [np.array(worker, dtype=np.int64) for worker in weights]
-    read = w  # what forward passes see: w, or with staleness the w of the mini-batch before
+    read = w  # weights of forward passes: w, or with staleness the w before the last update
     flags = [Flags() for _ in q]
     for mini_batch in range(settings.mini_batches):
         w_next = [worker.copy() for worker in w]
@@ -147,5 +147,5 @@ def train(
     return Trained(w, flags)
 
 
-assert ACTIVATION.fraction == LABEL.fraction == MARGIN.fraction, "s·z − o aligns only if the formats agree"
+assert ACTIVATION.fraction == LABEL.fraction == MARGIN.fraction, "z and o must have the same binary point"
 assert DELTA.fraction == RESIDUAL.fraction

@@ -1,16 +1,16 @@
-"""Compiled kernels for the arithmetic of the golden model, reading lines as they lie in memory.
+"""Numba kernels that compute the golden model on packed lines.
 
-One call does all engines of a worker: with few features an engine, calls would otherwise take longer than sums.
+One call handles all engines of a worker, because with few features per engine the calls would outweigh the arithmetic.
 
-Sums are formed in float64 where it is exact, which is where every partial sum is an integer below 2^53 in magnitude:
+Sums use float64 where it is exact, that is, where every partial sum is an integer below 2^53 in magnitude:
 
-- gradients always: Σ of 8 products of a 32-bit δ and an 8-bit feature stays below 2^43;
+- gradients always: a sum of 8 products of a 32-bit δ and an 8-bit feature stays below 2^43;
 - updates always: the largest intermediate is weight · shrink, below 2^49;
-- dot products if Σ_j max|w| · 255 < 2^53, which `dot_is_exact` checks; else they are formed in int64.
+- dot products if Σ_j max|w| · 255 < 2^53, which `dot_is_exact` checks; otherwise they use int64.
 
-An exact sum does not depend on its order, so the compiler may vectorise and the number of threads does not matter.
-Compiled code is cached beside this file by Numba, or in the user's cache folder; the first use on a machine takes some
-seconds longer, and so does every use where neither can be written.
+Exact sums do not depend on the order of addition, so the compiler may vectorise them.
+Numba caches the compiled code beside this file or in the user's cache folder. The first use on a machine takes some
+seconds longer, as does every use if neither place is writable.
 """
 
 from collections.abc import Callable
@@ -30,11 +30,11 @@ ByteArray = npt.NDArray[np.uint8]
 
 _SUMS = {"reassoc", "contract", "nsz"}
 _SPREAD = np.array([sum((byte >> bit & 1) << 8 * bit for bit in range(8)) for byte in range(256)], dtype=np.uint64)
-"""Byte to word: bit i becomes byte i."""
+"""Look-up table from a byte to a 64-bit word: bit i becomes byte i."""
 
 
 def _compiled(**options: Any) -> Callable[[Any], Any]:
-    """What `numba.njit` with a cache gives, or without one where there is no folder for it."""
+    """`numba.njit` with a cache, or without one where Numba finds no writable folder for it."""
 
     def compiled(function: Any) -> Any:
         try:
@@ -47,7 +47,7 @@ def _compiled(**options: Any) -> Callable[[Any], Any]:
 
 @_compiled()
 def dot_is_exact(weights: FloatArray) -> bool:
-    """Whether dot products with these weights are exact in float64, whatever the features."""
+    """Whether dot products with these weights are exact in float64 for any features."""
     most = 0.0
     for weight in weights:
         most = max(most, abs(weight))
@@ -56,7 +56,7 @@ def dot_is_exact(weights: FloatArray) -> bool:
 
 @_compiled()
 def _decode(lines: Any, micro_batch: int, precision: int, flip: Any, spread: Any, out: Any) -> None:
-    """One port's part of a micro-batch: (banks, C · lanes / 8) words of 8 features, with ``flip`` inverted in each."""
+    """Decode one port's lines of a micro-batch to (banks, C · lanes / 8) words of 8 features; ``flip`` is XORed."""
     chunks, banks, lane_bytes = lines.shape[1], lines.shape[3], lines.shape[4]
     for bank in range(banks):
         for chunk in range(chunks):
@@ -97,7 +97,7 @@ def _forward(
     features: Any,
     totals: Any,
 ) -> None:
-    # First all features, part by part, then the sums.
+    # First decode the lines of every port, then sum.
     ports = BANKS // parts[0].shape[3]
     for number, lines in enumerate(parts):
         bank = number % ports * lines.shape[3]
@@ -119,8 +119,8 @@ def _forward(
             totals[row] += total - correction
 
 
-def _flip(precision: int, signed: bool) -> tuple[np.uint64, int]:
-    """Signed features are decoded as q + 2^(P-1), with the sign bit inverted: the word of bits, and the offset."""
+def _sign_flip(precision: int, signed: bool) -> tuple[np.uint64, int]:
+    """XOR mask of a word and offset of a feature: signed q is decoded as q + 2^(P-1), by inverting its sign bit."""
     offset = 1 << (precision - 1) if signed else 0
     return np.uint64(offset * 0x0101010101010101), offset
 
@@ -135,30 +135,32 @@ def forward(
     features: ByteArray,
     totals: IntArray,
 ) -> None:
-    """Decode micro-batches of a worker and add their exact dot products to ``totals``.
+    """Decode some micro-batches of a worker and add their exact dot products to ``totals``.
 
     Parameters
     ----------
     parts
-        For each memory port of each engine uint8 (T, C, S, 8/ports, lanes/8), contiguous: its lines.
+        Lines of each memory port of each engine: uint8 (T, C, S, 8/ports, lanes/8), contiguous.
     first, count
-        Micro-batches to do.
+        First micro-batch, and number of micro-batches.
     precision, signed
         Format of the features.
     weights
         float64 (E, C · lanes), integers.
     features
-        uint8 (E, 8 · count, C · lanes), contiguous; filled with the decoded features for `backward`.
+        uint8 (E, 8 · count, C · lanes), contiguous; receives the decoded features, for `backward`.
     totals
         int64 (8 · count,).
     """
-    flip, offset = _flip(precision, signed)
+    flip, offset = _sign_flip(precision, signed)
     words = features.view(np.uint64)
     _forward(parts, first, count, precision, offset, flip, _SPREAD, weights, words, features, totals)
 
 
 @_compiled(fastmath=_SUMS)
-def _descend(features: Any, deltas: Any, offset: float, scale: float, low: float, high: float, weights: Any) -> bool:
+def _backward_engine(
+    features: Any, deltas: Any, offset: float, scale: float, low: float, high: float, weights: Any
+) -> bool:
     saturated = False
     size = weights.shape[0]
     block = 1024  # stays in the first-level cache
@@ -200,7 +202,7 @@ def _descend(features: Any, deltas: Any, offset: float, scale: float, low: float
 def _backward(features: Any, deltas: Any, offset: float, scale: float, low: float, high: float, weights: Any) -> bool:
     saturated = False
     for engine in range(weights.shape[0]):
-        saturated |= _descend(features[engine], deltas, offset, scale, low, high, weights[engine])
+        saturated |= _backward_engine(features[engine], deltas, offset, scale, low, high, weights[engine])
     return saturated
 
 
@@ -213,7 +215,7 @@ def backward(
     limits: tuple[int, int],
     weights: FloatArray,
 ) -> bool:
-    """Gradients and Round 3 of all micro-batches of a mini-batch, in order; returns whether a weight was saturated.
+    """Gradients and Round 3 of all micro-batches of a mini-batch, in order; returns whether any weight saturated.
 
     Parameters
     ----------
@@ -228,9 +230,9 @@ def backward(
     limits
         Least and largest weight.
     weights
-        float64 (E, C · lanes), integers: the next weights, updated in place.
+        float64 (E, C · lanes), integers; updated in place.
     """
-    _, offset = _flip(precision, signed)
+    _, offset = _sign_flip(precision, signed)
     scale = 2.0**-gradient_shift
     low, high = float(limits[0]), float(limits[1])
     return bool(_backward(features, deltas.astype(np.float64), float(offset), scale, low, high, weights))
@@ -249,7 +251,7 @@ def _regularize(weights: Any, shrink: float, scale: float, threshold: float) -> 
 
 
 def regularize(weights: FloatArray, shrink: int, fraction: int, threshold: int) -> None:
-    """L2 shrink by ``shrink · 2^-fraction`` and L1 threshold, in place; weights are float64 (E, n), integers."""
+    """L2 shrinkage by ``shrink · 2^-fraction`` and L1 soft thresholding of weights, float64 (E, n), in place."""
     if shrink or threshold:
         _regularize(weights, float(shrink), 2.0**-fraction, float(threshold))
 
@@ -257,7 +259,10 @@ def regularize(weights: FloatArray, shrink: int, fraction: int, threshold: int) 
 def activations(
     parts: tuple[ByteArray, ...], precision: int, signed: bool, weights: FloatArray, *, block: int = 64
 ) -> IntArray:
-    """Exact dot products of all samples of a worker's image; int64 (8 · T,). Parameters as `forward`."""
+    """Exact dot products of all samples of a worker's image: int64 (8 · T,).
+
+    ``block`` micro-batches are decoded at a time; the other parameters are those of `forward`.
+    """
     micro_batches = parts[0].shape[0]
     totals = np.zeros(BANKS * micro_batches, np.int64)
     for first in range(0, micro_batches, block):
