@@ -1,8 +1,8 @@
-"""The emulated device: the registers and memory of every worker, and the arithmetic of runs.
+"""Emulated device: registers and memory of every worker, and the arithmetic of runs.
 
-`EmulatedDevice` reads the same memory image and the same registers as the RTL and ends with the same bits. It does not
-emulate time: sums are formed without packets, and the cycle and packet counters read 0. `NetworkedWorker` is one worker
-that forms its sums by packets, through whatever carries them.
+`EmulatedDevice` takes the same memory images and registers as the RTL and produces the same bits. It does not emulate
+time or packets: cycle and packet counters read 0. `NetworkedWorker` is a single worker that takes part in AllReduce by
+packets, over any transport.
 """
 
 from p4sgd.sim.emulator.device import EmulatedDevice, RemoteWorkers, warm_up

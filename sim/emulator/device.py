@@ -1,4 +1,4 @@
-"""The emulated cluster: workers in one process, which sum up without packets."""
+"""Emulated workers in one process, whose partials are summed without packets."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,9 +26,9 @@ class RemoteWorkers:
     first
         Shard of the first worker in this process; its other workers follow.
     workers
-        How many workers the job has.
+        Number of workers of the job.
     add
-        Adds their partials: takes the sum of the partials in this process, int64 (B,), and returns the sum of all.
+        Sums over all processes: takes the sum of the partials in this one, int64 (B,), and returns the total.
     """
 
     first: int
@@ -37,17 +37,17 @@ class RemoteWorkers:
 
 
 class EmulatedDevice:
-    """``workers`` emulated workers and the sum between them.
+    """``workers`` emulated workers and the AllReduce between them.
 
     Parameters
     ----------
     config
         Size of every worker.
     workers
-        How many, 1 to 32.
+        Number of workers, 1 to 32.
     remote
-        Workers of the same job in other processes, which do the same runs with the same settings; None if there are
-        none.
+        Workers of the same job in other processes, which do the same runs with the same settings; None if all are
+        here.
     """
 
     name = "emulator"
@@ -58,8 +58,8 @@ class EmulatedDevice:
     def __init__(self, config: WorkerConfig, workers: int, *, remote: RemoteWorkers | None = None) -> None:
         if not 1 <= workers <= MAX_WORKERS:
             raise ValueError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
-        self._others = remote or RemoteWorkers(0, workers, lambda sums: sums)
-        first = self._others.first
+        self._remote = remote or RemoteWorkers(0, workers, lambda sums: sums)
+        first = self._remote.first
         self._workers = [EmulatedWorker(config, index) for index in range(first, first + workers)]
 
     @property
@@ -70,26 +70,24 @@ class EmulatedDevice:
     def wait(self, timeout_s: float | None = None) -> None:
         """Carry out the run that was started; ``timeout_s`` is ignored.
 
-        After an exception, Ctrl-C included, every worker has the weights from before the run.
+        After an exception, including Ctrl-C, every worker has its weights from before the run.
 
         Raises
         ------
         EmulatorError
-            If the registers or the memory of a worker describe a run that it cannot do, or one that would never end
-            because the settings of the workers differ.
+            If registers or memory of a worker describe a run that it cannot do, or one that would never end because
+            the workers' settings differ.
         """
         idle = [worker.index for worker in self._workers if not worker.started]
         if len(idle) == len(self._workers):
             return
         try:
             if idle:
-                raise EmulatorError(
-                    f"workers {idle} were not started: the others would wait for their packets for ever"
-                )
+                raise EmulatorError(f"workers {idle} were not started: the others would wait for their packets forever")
             runs = [Run(worker) for worker in self._workers]
-            self._agree(runs)
+            self._check_job(runs)
             for mini_batch in range(runs[0].settings.mini_batches):
-                sums = self._others.add(golden.all_reduce([run.partials(mini_batch) for run in runs]))
+                sums = self._remote.add(golden.all_reduce([run.partials(mini_batch) for run in runs]))
                 for run in runs:
                     run.update(mini_batch, sums)
         except BaseException:
@@ -101,16 +99,16 @@ class EmulatedDevice:
             run.finish()
 
     def close(self) -> None:
-        """Forget everything."""
+        """Release the workers and their memory."""
         self._workers = []
 
-    def _agree(self, runs: Sequence[Run]) -> None:
-        """Refuse a run in which packets of one worker would not belong to the job of another."""
+    def _check_job(self, runs: Sequence[Run]) -> None:
+        """Refuse a run whose workers are not set up for the same job."""
         shards = [worker.registers.get(spec.JOB, "shard") for worker in self._workers]
         first, last = self._workers[0].index, self._workers[-1].index
         if shards != list(range(first, last + 1)):  # an aggregator takes shard i from port i only
             raise EmulatorError(f"JOB.shard must be {first} to {last} in the order of the workers, not {shards}")
-        wanted = (runs[0].job[0], self._others.workers)
+        wanted = (runs[0].job[0], self._remote.workers)
         batches = {(run.settings.micro_batches, run.settings.mini_batches) for run in runs}
         for worker, run in zip(self._workers, runs, strict=True):
             if run.job != wanted:
@@ -123,9 +121,9 @@ class EmulatedDevice:
 
 
 def warm_up(config: WorkerConfig) -> None:
-    """Compile the kernels that workers of a configuration need, by a small run: that takes seconds the first time.
+    """Compile the kernels for a configuration by a small run, which takes seconds the first time.
 
-    During a run other workers would take such a wait for a lost packet.
+    Otherwise the first run would compile them, and other workers would take the delay for lost packets.
     """
     worker = EmulatedWorker(config, 0)
     client = RegisterClient(worker.read_register, worker.write_register)

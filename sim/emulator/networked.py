@@ -1,4 +1,4 @@
-"""An emulated worker with a network: its sums are formed by packets, as on a board."""
+"""Emulated worker that takes part in AllReduce by packets, as a board does."""
 
 from collections import Counter, deque
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _PROBE_NUMBERS = 1 << spec.PROBE["number"].bits
 
 
 class _Progress:
-    """Progress of a run. All partials of a mini-batch are computed at once; they wait here for free slots."""
+    """Progress of a run. The partials of a mini-batch are computed at once and wait here for free slots."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -33,7 +33,7 @@ class _Progress:
             self._next()
 
     def take(self, sums: tuple[int, ...]) -> None:
-        """Take the sums of a micro-batch. Those of the last one update the weights and begin the next mini-batch."""
+        """Take the sums of a micro-batch; after the last one, update the weights and begin the next mini-batch."""
         self._sums.append(sums)
         if len(self._sums) == self.run.settings.micro_batches:
             self.run.update(self._mini_batch, np.array(self._sums, np.int64).reshape(-1))
@@ -42,7 +42,7 @@ class _Progress:
 
     @property
     def is_over(self) -> bool:
-        """Whether all updates are made."""
+        """Whether all mini-batches are done."""
         return self._mini_batch == self.run.settings.mini_batches
 
     def _next(self) -> None:
@@ -52,19 +52,19 @@ class _Progress:
 
 
 class NetworkedWorker(EmulatedWorker):
-    """An emulated worker that sends and receives packets as the RTL does. Its counters of cycles stay 0.
+    """An emulated worker that sends and receives packets as the RTL does. Its cycle counters stay 0.
 
-    It does nothing by itself: its owner hands it frames (`receive`) and calls `work` after every frame and register
-    write, and at the time `next_work`. A call does the arithmetic of one mini-batch at most.
+    It has neither thread nor timer: its owner passes frames to `receive` and calls `work` after every frame, after
+    every register write, and at the time `next_work`. One call computes at most one mini-batch.
 
     Parameters
     ----------
     config
-        Size of the worker. It has as many AllReduce operations in flight as slots.
+        Size of the worker. It has one AllReduce operation in flight per slot.
     send
-        Sends a frame of 64 bytes. It may lose it.
+        Sends a frame of 64 bytes, which may get lost.
     clock
-        The time in cycles (`p4sgd.hw.spec.config`), for RESEND_CYCLES and ECHO_CYCLES.
+        Returns the time in cycles (`p4sgd.hw.spec.config`), for RESEND_CYCLES and ECHO_CYCLES.
     """
 
     def __init__(self, config: WorkerConfig, send: Callable[[bytes], None], clock: Callable[[], int]) -> None:
@@ -75,9 +75,9 @@ class NetworkedWorker(EmulatedWorker):
         self._endpoint.leave()  # after power-up a worker is in no job
         self._progress: _Progress | None = None
         self._resend_at: int | None = None
-        self._probe = 0, 0  # number and time of the last one
+        self._probe = 0, 0  # number of the last probe, and when it was sent
         self._sent = self._resent = self._received = 0
-        self._before = self._counts()  # the run
+        self._before = self._counts()  # counters when the run began
         self._configure()
 
     # -- for the owner -------------------------------------------------------------------------------------------
@@ -88,17 +88,17 @@ class NetworkedWorker(EmulatedWorker):
         Raises
         ------
         EmulatorError
-            If this starts a run that the worker cannot do. It is not started then.
+            If this would start a run that the worker cannot do.
         """
         super().write_register(offset, word)
         if offset == spec.PROBE.offset:
             question = spec.PROBE.decode(word)
             destination = BROADCAST if question["broadcast"] else self._endpoint.peer_mac
-            self._ask(question["slot"], question["number"], destination)
+            self._send_probe(question["slot"], question["number"], destination)
         self._configure()
 
     def receive(self, frame: bytes) -> None:
-        """Take a frame, of whatever length."""
+        """Process a frame of any length."""
         now = self._clock()
         self._received += 1
         acknowledgement = self._endpoint.receive_frame(frame, now)
@@ -109,27 +109,27 @@ class NetworkedWorker(EmulatedWorker):
             self._endpoint.echo = None
 
     def work(self) -> None:
-        """Resend what is due, go on with the run, and begin the one that was requested during another."""
+        """Resend packets that are due, continue the run, and start one that was requested during another."""
         now = self._clock()
         if self._resend_at is not None and now >= self._resend_at:
             self._resend(now)
         if self._progress is not None:
-            self._go_on(self._progress)
+            self._advance(self._progress)
         if self._progress is None and self.registers.get(spec.CTRL, "start"):
             try:
                 super()._strobe(spec.CTRL, spec.CTRL["start"], 1)
                 self._start()
-            except EmulatorError:  # the write that requested it has returned, so a flag must tell
+            except EmulatorError:  # too late to fail the write that requested it: set a flag
                 self._end("refused")
 
     @property
     def next_work(self) -> int | None:
-        """Time at which to call `work` even if nothing is received; None for never."""
+        """Time at which to call `work` even if no frame comes; None for never."""
         return self._resend_at
 
     @property
     def idle(self) -> bool:
-        """Whether no run is under way; the same as CTRL.idle."""
+        """Whether no run is under way, as CTRL.idle."""
         return self._progress is None
 
     # -- a run ---------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class NetworkedWorker(EmulatedWorker):
         if self._endpoint.given_up is not None:
             self.registers.set(spec.STATUS, "network_error", 1)
 
-    def _go_on(self, progress: _Progress) -> None:
+    def _advance(self, progress: _Progress) -> None:
         endpoint = self._endpoint
         if endpoint.given_up is not None:
             self._end("network_error")
@@ -169,7 +169,7 @@ class NetworkedWorker(EmulatedWorker):
                 self._end("memory_error")
 
     def _end(self, flag: str) -> None:
-        """End the run, which is void, with a flag of STATUS."""
+        """End the run as void, with a flag of STATUS."""
         self._progress = None
         self.started = False
         self.registers.set(spec.STATUS, flag, 1)
@@ -198,9 +198,9 @@ class NetworkedWorker(EmulatedWorker):
         if given_up is not None and not had_given_up:
             values = {"slot": given_up.slot, "partial": given_up.phase is SlotPhase.PARTIAL, "round": given_up.round}
             self._show(spec.GIVEN_UP, given_up=1, **values)
-            self._ask(given_up.slot, 0, self._endpoint.peer_mac)
+            self._send_probe(given_up.slot, 0, self._endpoint.peer_mac)
 
-    def _ask(self, slot: int, number: int, destination: int) -> None:
+    def _send_probe(self, slot: int, number: int, destination: int) -> None:
         self._probe = number, self._clock()
         self.registers.set(spec.ECHO, "came", 0)
         self._transmit(self._endpoint.probe(slot, number, destination))
@@ -232,7 +232,7 @@ class NetworkedWorker(EmulatedWorker):
 
     def _strobe(self, register: Register, field: Field, value: int) -> None:
         if register is spec.CTRL and not self.idle:
-            return  # it stays set until the run under way has ended
+            return  # start stays set until the current run ends
         super()._strobe(register, field, value)
         if register is spec.CTRL:
             self._start()
@@ -247,7 +247,7 @@ class NetworkedWorker(EmulatedWorker):
             self._show_counters()
 
     def _configure(self) -> None:
-        """Copy the registers to the endpoint; the time of the next resend may change with them."""
+        """Copy settings from the registers to the endpoint; they may change the time of the next resend."""
         get, endpoint = self.registers.get, self._endpoint
         endpoint.job, endpoint.shard, endpoint.workers = (get(spec.JOB, name) for name in ("job", "shard", "workers"))
         endpoint.local_mac, endpoint.peer_mac = (self._get_pair(pair) for pair in (spec.LOCAL_MAC, spec.PEER_MAC))
@@ -269,7 +269,7 @@ class NetworkedWorker(EmulatedWorker):
         )
 
     def _show_counters(self) -> None:
-        """Set the counters to what was counted since the run began."""
+        """Show in the registers what was counted since the run began."""
         for name, count in self._counts().items():
             self._show_pair(spec.COUNTERS[name].registers, count - self._before[name])
 

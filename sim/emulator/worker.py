@@ -1,4 +1,4 @@
-"""One emulated worker: its registers, its memory, and the arithmetic of a run."""
+"""Emulated worker: registers, memory, and the arithmetic of a run."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ __all__ = ["EmulatedWorker", "EmulatorError", "Memory", "Registers", "Run"]
 
 
 class EmulatorError(RuntimeError):
-    """The registers or the memory describe a run that a real worker could not do, or would never end."""
+    """Registers or memory describe a run that a real worker could not do or would never finish."""
 
 
 _PAGE = 4096
@@ -27,11 +27,11 @@ ByteArray = npt.NDArray[np.uint8]
 
 
 class Memory:
-    """One memory bank: the arrays that were written to it, by address.
+    """One memory bank: the arrays written to it, by address.
 
-    Arrays are kept, not copied, so that an image costs no further memory (often it is a mapped file). They must not be
-    changed from then on. When an array is partly overwritten, the rest of it is copied and the array released.
-    Addresses that were never written cannot be read.
+    Arrays are kept, not copied, so that an image, often a mapped file, takes no further memory. They must not be
+    changed afterwards. When an array is partly overwritten, the rest of it is copied and the array released. Addresses
+    that were never written cannot be read.
     """
 
     def __init__(self, name: str) -> None:
@@ -58,16 +58,16 @@ class Memory:
 
     @property
     def size(self) -> int:
-        """Bytes that are kept; every array counts as whole pages, as many small ones need more than their bytes."""
+        """Bytes kept. An array counts as whole pages, because many small ones take more memory than their bytes."""
         return sum(-(-piece.size // _PAGE) * _PAGE for piece in self._pieces.values())
 
     def read(self, address: int, size: int) -> ByteArray:
-        """Bytes from an address on, without a copy if they are part of one array.
+        """Bytes from an address on; not a copy if they lie within one array.
 
         Raises
         ------
         EmulatorError
-            If not all of them were written.
+            If some of them were never written.
         """
         end = address + size
         parts: list[tuple[int, ByteArray]] = []
@@ -83,7 +83,7 @@ class Memory:
 
 
 class Registers:
-    """The register file of a worker, with the map and the kinds of access of the RTL.
+    """The register file of a worker, with the map and access kinds of the RTL.
 
     Parameters
     ----------
@@ -102,16 +102,16 @@ class Registers:
             self._word[registers[name].offset] = word
 
     def get(self, register: Register, field: str = "value") -> int:
-        """A field's value, without the effects of a read."""
+        """A field's value, without the side effects of a bus read."""
         return register[field].decode(self._word[register.offset])
 
     def set(self, register: Register, field: str, value: int) -> None:
-        """Set a field from the worker's side."""
+        """Set a field from the hardware's side, whatever its access kind."""
         known = register[field]
         self._word[register.offset] = self._word[register.offset] & ~known.mask | known.encode(value)
 
     def read(self, offset: int) -> int:
-        """Read over the bus: clears read-to-clear fields; unmapped offsets read 0."""
+        """Bus read: clears read-to-clear fields; unmapped offsets read 0."""
         register = self._at.get(offset)
         if register is None:
             return 0
@@ -122,7 +122,7 @@ class Registers:
         return word
 
     def write(self, offset: int, word: int) -> None:
-        """Write over the bus; unmapped offsets and read-only fields are ignored."""
+        """Bus write: unmapped offsets and read-only fields are ignored."""
         register = self._at.get(offset)
         if register is None:
             return
@@ -141,7 +141,7 @@ class Registers:
 
 
 class Run:
-    """A run of one worker, with the settings and data of its registers and memory."""
+    """A run of one worker, with the settings in its registers and the data in its memory."""
 
     def __init__(self, worker: "EmulatedWorker") -> None:
         get = worker.registers.get
@@ -165,15 +165,15 @@ class Run:
             for engine in range(config.engines)
             for port in range(config.ports)
         )
-        # Integers of 32 bits, which float64 represents exactly.
+        # 32-bit integers, which float64 represents exactly.
         self._weights = worker.first_weights(settings.chunks)
-        # Weights of forward passes; with staleness they are those before the last update.
+        # Weights of forward passes; with staleness those before the last update.
         self._read = self._weights.copy() if settings.stale else self._weights
-        # Decoded features of the mini-batch under way.
+        # Decoded features of the current mini-batch.
         self._features = np.empty((config.engines, settings.batch, self._weights.shape[1]), np.uint8)
 
     def partials(self, mini_batch: int) -> IntArray:
-        """Forward pass and Round 1 of a mini-batch: (B,) partial activations."""
+        """Forward pass and Round 1 of a mini-batch: partial activations, int64 (B,)."""
         settings = self.settings
         form = settings.features
         totals = np.zeros(settings.batch, np.int64)
@@ -191,7 +191,7 @@ class Run:
         return golden.partial(totals, settings, self.flags, limit=self.limit)
 
     def update(self, mini_batch: int, sums: IntArray) -> None:
-        """Loss, backward pass and Round 3 of a mini-batch, from the sums of all workers."""
+        """Loss, backward pass and Round 3 of a mini-batch, from the sums over all workers."""
         settings = self.settings
         rows = slice(mini_batch * settings.batch, (mini_batch + 1) * settings.batch)
         g = golden.residual(sums, self.labels[rows], self.table, settings.label_mode, self.flags)
@@ -236,7 +236,7 @@ class EmulatedWorker:
         self._slope = np.zeros(config.table_segments, np.int64)
         self._intercept = np.zeros(config.table_segments, np.int64)
         self._segment = 0
-        self._chunks = config.chunks  # of which there are weights
+        self._chunks = config.chunks  # chunks that have weights
         self._weights = np.zeros((config.engines, config.chunks * config.lanes))
 
     @property
@@ -249,7 +249,7 @@ class EmulatedWorker:
         return self.registers.read(offset)
 
     def write_register(self, offset: int, word: int) -> None:
-        """Write a word. A start takes effect when the device is waited for."""
+        """Write a word. A run that this starts is carried out in `EmulatedDevice.wait`."""
         self.registers.write(offset, word)
 
     def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
@@ -272,7 +272,7 @@ class EmulatedWorker:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes that all banks keep."""
+        """Bytes kept in all banks."""
         return sum(memory.size for memory in self._memory)
 
     def memory(self, number: int, address: tuple[Register, Register], size: int) -> npt.NDArray[np.uint8]:
@@ -290,7 +290,7 @@ class EmulatedWorker:
         return LossTable(self.registers.get(spec.TABLE_SHIFT), self._slope.copy(), self._intercept.copy())
 
     def first_weights(self, chunks: int) -> npt.NDArray[np.float64]:
-        """The weights that a run begins with, by RUN.model_source: float64 (E, chunks · lanes)."""
+        """Initial weights of a run, by RUN.model_source: float64 (E, chunks · lanes)."""
         size = chunks * self._config.lanes
         source = self.registers.get(spec.RUN, "model_source")
         if source == ModelSource.MEMORY.value:
@@ -344,7 +344,7 @@ class EmulatedWorker:
 
 
 def _settings(worker: EmulatedWorker) -> tuple[RunSettings, int]:
-    """Read the settings of a run and the limit of Round 1 from the registers."""
+    """Settings of a run and limit of Round 1, from the registers."""
     get = worker.registers.get
     try:
         form = FeatureFormat(
@@ -357,7 +357,7 @@ def _settings(worker: EmulatedWorker) -> tuple[RunSettings, int]:
             mini_batches=get(spec.MINI_BATCHES),
             label_mode=LabelMode(*(bool(get(spec.LABEL_MODE, name)) for name in ("sign", "offset", "constant"))),
             rate_mantissa=get(spec.RATE, "mantissa"),
-            # The registers hold the shift; the exponent is what gives this shift.
+            # The register holds the shift of Round 3, from which the exponent follows.
             rate_exponent=get(spec.RATE, "gradient_shift") - RESIDUAL.fraction - form.fraction + WEIGHT.fraction,
             shrink=get(spec.SHRINK_FACTOR),
             threshold=get(spec.THRESHOLD),
