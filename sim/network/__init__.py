@@ -1,1 +1,1 @@
-"""The AllReduce protocol as state machines over packets, and a simulated network with faults."""
+"""State machines of the AllReduce protocol, and a simulated network with faults."""

@@ -1,4 +1,4 @@
-"""State machine of an aggregator in the AllReduce protocol."""
+"""State machine of the aggregator in the AllReduce protocol."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ _ROUNDS = 1 << ROUND_BITS
 
 
 def _wrap(value: int) -> int:
-    """Two's complement, 32 bits."""
+    """Wrap to 32-bit two's complement."""
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 def _add(sums: tuple[int, ...], values: tuple[int, ...]) -> tuple[int, ...]:
-    """Sums of int32, which wrap as in hardware; clamped partials of correct workers never do."""
+    """Add int32 element by element, wrapping as the hardware does; clamped partials never wrap."""
     added = tuple(map(add, sums, values))
     fit = min(added) >= -(1 << 31) and max(added) < 1 << 31
     return added if fit else tuple(map(_wrap, added))
@@ -37,15 +37,15 @@ def _add(sums: tuple[int, ...], values: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class SlotState:
-    """State of a slot.
+    """State of a slot of a job.
 
     Attributes
     ----------
     round
-        Round that the slot carries.
+        Round that the slot is in.
     aggregated
-        Bitmap of the shards whose partials are in ``sums``. It is 0 only in a fresh slot, which has carried nothing:
-        its round is the one before the job's first, complete, but without sums to answer with.
+        Bitmap of the shards whose partials are in ``sums``. It is 0 only in a slot that has not been used yet: that
+        counts as complete in the round before the job's first, but has no sums to answer with.
     acknowledged
         Bitmap of the shards that have acknowledged the sums.
     sums
@@ -74,22 +74,22 @@ class Aggregator:
     slots
         Slots of each job.
     jobs
-        Most jobs at a time.
+        Number of places, each for one of the jobs that are served at a time.
     mac
-        Own address; packets to others are dropped.
+        Own MAC address; packets to other addresses are dropped.
 
     Attributes
     ----------
     slots : list of lists of SlotState
-        Slots of the present or last job in each place; none before the first job.
+        Slots of the current or last job in each place; empty before the first job.
     jobs : dict of int to Job
-        Jobs that are served, by place.
+        Jobs served, by place.
     accepted : int
         Packets that changed the state or were answered.
     drops : Counter of DropReason
         All other packets.
     job_accepted, job_dropped : Counter of int
-        Accepted and dropped packets to this address with the number of a job, by its place.
+        Accepted and dropped packets to this address that belong to a job, by its place.
     counts : Counter of str
         Effects of accepted packets, by the names of :data:`p4sgd.hw.spec.aggregator.COUNTERS`.
     """
@@ -108,12 +108,12 @@ class Aggregator:
         self.counts: Counter[str] = Counter()
 
     def begin(self, index: int, job: Job, first_round: int = 1) -> None:
-        """Serve a job in place ``index`` from this round on, with all slots fresh.
+        """Serve a job in place ``index`` from round ``first_round`` on, with all slots unused.
 
         Raises
         ------
         ValueError
-            If a job of this number is being served in another place.
+            If another place serves a job of this number.
         """
         if self._place_of.get(job.number, index) != index:
             raise ValueError(f"job {job.number} is being served already")
@@ -168,7 +168,7 @@ class Aggregator:
         return None if isinstance(outcome, DropReason) else outcome
 
     def _act(self, packet: Packet, port: int, place: int | None) -> Answer | DropReason | None:
-        """Returns the answer, None if the packet is accepted without one, or why it is dropped."""
+        """The answer, None if the packet is accepted without an answer, or why it is dropped."""
         job = None if place is None else self.jobs[place]
         failed = self._failed_checks(packet, port, job)
         slot = SlotState() if place is None or DropReason.SLOT in failed else self.slots[place][packet.slot]
@@ -182,7 +182,7 @@ class Aggregator:
         return act(slot, packet, job)
 
     def _failed_checks(self, packet: Packet, port: int, job: Job | None) -> list[DropReason]:
-        """The checks of `VERDICT` that a packet fails, in this order."""
+        """The checks of `VERDICT` that a packet fails, in the order of `VERDICT`."""
         if job is None:
             return [DropReason.JOB]
         failed = []

@@ -1,4 +1,4 @@
-"""A simulated network: AllReduce operations of workers and an aggregator whose links and workers have faults."""
+"""Simulated network: AllReduce between workers and an aggregator over faulty links."""
 
 import heapq
 import random
@@ -12,16 +12,16 @@ from p4sgd.sim.network.aggregator import Aggregator
 from p4sgd.sim.network.endpoint import Endpoint
 from p4sgd.sim.network.faults import Line, Restart, Schedule, between
 
-__all__ = ["Events", "FaultyCluster", "StalledError"]
+__all__ = ["EventQueue", "FaultyCluster", "StalledError"]
 
 
-class Events:
-    """A queue of events in order of time, which is any integer.
+class EventQueue:
+    """Event queue of a discrete-event simulation; time is an integer.
 
     Attributes
     ----------
     now : int
-        Time of the last event.
+        Time of the latest event.
     """
 
     def __init__(self) -> None:
@@ -30,29 +30,29 @@ class Events:
         self._scheduled = 0
 
     def at(self, time: int, action: Callable[[], None]) -> None:
-        """Schedule an event. Events of one time happen in the order they were scheduled."""
+        """Schedule an event. Events of the same time happen in the order in which they were scheduled."""
         self._scheduled += 1
         heapq.heappush(self._queue, (time, self._scheduled, action))
 
     def step(self) -> None:
-        """Go to the next event and let it happen."""
+        """Advance to the next event and carry it out."""
         self.now, _, action = heapq.heappop(self._queue)
         action()
 
 
 _NOTICE = (1, 1000)
-"""Bounds of the time after which the host knows that a worker has given up, and restarts the job."""
+"""Range of the time until the host notices that a worker has given up, and restarts the job."""
 
 _SUBMIT = (1, 10)
-"""Bounds of the time that a worker takes to begin an operation."""
+"""Range of the time that a worker takes to begin an operation."""
 
 
 class StalledError(RuntimeError):
-    """Workers wait for longer than any fault explains."""
+    """Workers have waited longer than any fault explains."""
 
 
 class FaultyCluster:
-    """Workers and an aggregator with faulty lines between them. The same seed gives the same run.
+    """Workers and an aggregator with faulty links between them. The same seed gives the same run.
 
     Packets that are in flight when a run ends arrive during the next one, as in a real network.
 
@@ -61,18 +61,18 @@ class FaultyCluster:
     endpoints
         The workers, by shard index.
     aggregator
-        With shard i on port i.
+        The aggregator; shard i is on port i.
     schedule, seed
-        The faults, and the seed of all random numbers. Workers also begin operations and check timers at random times.
+        The faults, and the seed of all random numbers, which also decide when workers submit and check their timers.
 
     Attributes
     ----------
     counts : Counter of str
-        What became of packets (see `Line`), how many were ``resent``, and how often workers have ``given up``.
+        Fates of packets (see `Line`), packets ``resent``, and how often workers have ``given up``.
     got : list of lists of eight int
-        For each worker the sums it has received in this run, in order.
+        Sums that each worker has received in this run, in order.
     discarded : list of (operation, eight int)
-        Sums that a worker had received before the job was restarted, and the operation repeated.
+        Sums that a worker had received of operations that a restart of the job repeats.
     """
 
     def __init__(self, endpoints: Sequence[Endpoint], aggregator: Aggregator, schedule: Schedule, seed: int) -> None:
@@ -83,7 +83,7 @@ class FaultyCluster:
         self._aggregator = aggregator
         self._schedule = schedule
         self._rng = random.Random(seed)
-        self._events = Events()
+        self._events = EventQueue()
         self._up = [Line(schedule.up, self._rng, self.counts) for _ in endpoints]
         self._down = [Line(schedule.down, self._rng, self.counts) for _ in endpoints]
         self._job = self._first_round = 0
@@ -91,15 +91,15 @@ class FaultyCluster:
         self._todo: list[deque[Sequence[int]]] = [deque() for _ in endpoints]
         self._missing = 0
         self._progress_at = 0
-        self._goes_on_at = [0] * len(endpoints)
-        self._out: int | None = None  # a worker that has left the job, which is going to be restarted
+        self._paused_until = [0] * len(endpoints)
+        self._left: int | None = None  # a worker that has left the job, until the job is restarted
         for worker in range(len(endpoints)):
-            self._time(worker)
+            self._check_timers(worker)
             if schedule.pauses is not None:
                 self._after(schedule.pauses.every, partial(self._pause, worker))
 
     def begin_job(self, job: int, first_round: int) -> None:
-        """Reset all state, and begin a job in this round."""
+        """Reset all state, and begin a job in round ``first_round``."""
         self._job, self._first_round = job, first_round
         members = tuple(Member(endpoint.local_mac, port) for port, endpoint in enumerate(self._endpoints))
         everyone = (1 << len(members)) - 1
@@ -111,19 +111,19 @@ class FaultyCluster:
     def all_reduce(
         self, partials: Sequence[Sequence[Sequence[int]]], *, time_limit: int = 1_000_000
     ) -> list[list[tuple[int, ...]]]:
-        """Run a sequence of AllReduce operations to its end.
+        """Run a sequence of AllReduce operations until all are complete.
 
         Parameters
         ----------
         partials
-            For each worker, in order, its eight partials of each operation.
+            For each worker the eight partials of each operation, in order.
         time_limit
             Time without progress after which the run counts as stalled.
 
         Returns
         -------
         list of lists of eight int
-            For each worker the sums it has received, in order.
+            Sums that each worker has received, in order.
 
         Raises
         ------
@@ -135,12 +135,12 @@ class FaultyCluster:
         self._begin_at(0)
         begun = self._progress_at = self._events.now
         restarts = deque(self._schedule.restarts)
-        while self._missing or self._out is not None or any(endpoint.busy for endpoint in self._endpoints):
+        while self._missing or self._left is not None or any(endpoint.busy for endpoint in self._endpoints):
             if self._events.now > self._progress_at + time_limit:
                 counts = [len(worker) for worker in self.got]
                 wanted = [len(worker) for worker in partials]
-                raise StalledError(f"nothing new in {time_limit}: {counts} of {wanted} sums")
-            if restarts and self._out is None and self._events.now >= begun + restarts[0].time:
+                raise StalledError(f"no progress for a time of {time_limit}: {counts} of {wanted} sums")
+            if restarts and self._left is None and self._events.now >= begun + restarts[0].time:
                 self._restart(restarts.popleft())
             self._events.step()
         return self.got
@@ -148,9 +148,9 @@ class FaultyCluster:
     def _after(self, bounds: tuple[int, int], action: Callable[[], None]) -> None:
         self._events.at(self._events.now + between(self._rng, bounds), action)
 
-    def _waits(self, worker: int, action: Callable[[], None]) -> bool:
-        """Whether a worker is paused; if so, the action is scheduled for the end of the pause."""
-        time = self._goes_on_at[worker]
+    def _postponed(self, worker: int, action: Callable[[], None]) -> bool:
+        """Whether a worker is paused; if so, schedule the action for the end of the pause."""
+        time = self._paused_until[worker]
         if time <= self._events.now:
             return False
         self._events.at(time, action)
@@ -159,25 +159,25 @@ class FaultyCluster:
     # -- operations ----------------------------------------------------------------------------------------------
 
     def _begin_at(self, operation: int) -> None:
-        """Have all workers do the operations from this one on."""
+        """Have all workers do the operations from ``operation`` on."""
         self._todo = [deque(worker[operation:]) for worker in self._partials]
         self._missing = sum(map(len, self._todo))
         for worker in range(len(self._endpoints)):
             self._after(_SUBMIT, partial(self._submit, worker))
 
     def _submit(self, worker: int) -> None:
-        """Begin the next operation if a slot is free; otherwise this is called again after CLEAR or sums."""
+        """Begin the next operation if a slot is free. If not, CLEAR or sums will cause another attempt."""
         endpoint, todo = self._endpoints[worker], self._todo[worker]
-        if not todo or not endpoint.can_submit or worker == self._out:
+        if not todo or not endpoint.can_submit or worker == self._left:
             return
-        if self._waits(worker, partial(self._submit, worker)):
+        if self._postponed(worker, partial(self._submit, worker)):
             return
         self._send_up(endpoint.submit(todo.popleft(), self._events.now), worker)
         self._after(_SUBMIT, partial(self._submit, worker))
 
-    def _time(self, worker: int) -> None:
-        """Check the timers of a worker."""
-        if self._waits(worker, partial(self._time, worker)):
+    def _check_timers(self, worker: int) -> None:
+        """Resend what is due, and schedule the next check."""
+        if self._postponed(worker, partial(self._check_timers, worker)):
             return
         endpoint = self._endpoints[worker]
         had_joined = endpoint.joined
@@ -187,7 +187,7 @@ class FaultyCluster:
         self.counts["resent"] += len(due)
         for packet in due:
             self._send_up(packet, worker)
-        self._after((1, endpoint.resend_after), partial(self._time, worker))
+        self._after((1, endpoint.resend_after), partial(self._check_timers, worker))
 
     # -- packets -------------------------------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class FaultyCluster:
                     self._events.at(time, partial(self._to_worker, answer.packet, worker))
 
     def _to_worker(self, packet: Packet, worker: int) -> None:
-        if self._waits(worker, partial(self._to_worker, packet, worker)):
+        if self._postponed(worker, partial(self._to_worker, packet, worker)):
             return
         endpoint = self._endpoints[worker]
         acknowledgement = endpoint.receive(packet, self._events.now)
@@ -224,37 +224,37 @@ class FaultyCluster:
         assert self._schedule.pauses is not None
         self.counts["pauses"] += 1
         length = between(self._rng, self._schedule.pauses.length)
-        self._goes_on_at[worker] = self._events.now + length
+        self._paused_until[worker] = self._events.now + length
         every = self._schedule.pauses.every
         self._after((length + every[0], length + every[1]), partial(self._pause, worker))
 
     def _restart(self, restart: Restart) -> None:
-        """Put a worker into its state after power-up: it belongs to job 0 and has begun nothing."""
+        """Reset a worker to its state after power-up: in job 0, without any operation."""
         self.counts["restarts"] += 1
-        self._out = restart.worker
+        self._left = restart.worker
         self._endpoints[restart.worker].job = 0
         self._endpoints[restart.worker].join(0)
         self._events.at(self._events.now + restart.notice, self._restart_job)
 
     def _give_up(self, worker: int) -> None:
-        """Note that a worker has given up, and schedule a restart of the job unless there is one already."""
+        """Note that a worker has given up, and schedule a restart of the job unless one is scheduled already."""
         self.counts["given up"] += 1
-        if self._out is None:
-            self._out = worker
+        if self._left is None:
+            self._left = worker
             self._after(_NOTICE, self._restart_with_more_resends)
 
     def _restart_with_more_resends(self) -> None:
-        """Restart the job with twice as many resends: with too few it might never end."""
+        """Restart the job with twice as many resends, because with too few it might never end."""
         for endpoint in self._endpoints:
             endpoint.resends *= 2
         self._restart_job()
 
     def _restart_job(self) -> None:
-        """Restart the job as the host does, from the first operation that not all have done, under a new number.
+        """Restart the job as the host does: under a new number, from the first operation that some have not done.
 
         Packets of the old job are still in flight.
         """
-        self._out = None
+        self._left = None
         done = min(map(len, self.got))
         for got in self.got:
             self.discarded += enumerate(got[done:], done)

@@ -14,21 +14,21 @@ class SlotPhase(Enum):
     """What a slot of a worker waits for."""
 
     IDLE = 0
-    """Nothing; it may carry the next AllReduce."""
+    """Nothing: the slot is free for the next AllReduce."""
     PARTIAL = 1
-    """The sums: the partial is sent until FULL comes."""
+    """The sums: PARTIAL is resent until FULL comes."""
     ACK = 2
-    """The end of the round: ACK is sent until CLEAR comes."""
+    """The end of the round: ACK is resent until CLEAR comes."""
 
 
 @dataclass
 class _Slot:
     phase: SlotPhase = SlotPhase.IDLE
     number: int = 0
-    """Number of the AllReduce that the slot carries or carried last, counted from the join; below 0 if none yet."""
+    """Number of the slot's current or last AllReduce, counted from the join; negative if there was none yet."""
     values: tuple[int, ...] = (0,) * VALUES
     sums: tuple[int, ...] | None = None
-    """Sums that wait for those of earlier operations."""
+    """Sums that wait for those of earlier operations, to be delivered in order."""
     sent_at: int = 0
     resends: int = 0
     """How often the packet of this phase has been sent again."""
@@ -36,7 +36,7 @@ class _Slot:
 
 @dataclass(frozen=True)
 class GivenUp:
-    """The slot that has run out of resends first, and what it waited for."""
+    """The slot that ran out of resends first, and what it waited for."""
 
     slot: int
     round: int
@@ -51,17 +51,17 @@ class Endpoint:
     Parameters
     ----------
     slots
-        AllReduce operations in flight. Number n uses slot ``n mod slots`` in round ``first_round + n div slots``.
+        AllReduce operations in flight. Operation n uses slot ``n mod slots`` in round ``first_round + n div slots``.
     job, shard, workers
         Job number, shard (from 0) and number of workers.
     local_mac, peer_mac
         Own address and the aggregator's.
     first_round
-        Round of the first AllReduce: 1 for a fresh aggregator.
+        Round of the first AllReduce: 1 if the aggregator has just begun the job.
     resend_after
         Time after which a packet without an answer is sent again.
     doublings
-        How often this time doubles while a slot has no answer, 0 to 15.
+        How often this time doubles while there is no answer, 0 to 15.
     resends
         How often a packet is sent again before the endpoint gives up; 0 for no limit.
 
@@ -72,7 +72,7 @@ class Endpoint:
     drops : Counter of DropReason
         Packets that were dropped.
     joined : bool
-        Whether the endpoint has neither left nor given up since the last join; otherwise it uses no slots.
+        Whether the endpoint has neither left the job nor given up since the last join; if not, it uses no slots.
     given_up : GivenUp or None
         Why the endpoint has stopped, since the last join.
     echo : Packet or None
@@ -125,19 +125,19 @@ class Endpoint:
 
     @property
     def can_submit(self) -> bool:
-        """Whether the next slot is free: its last round is cleared, and its sums are delivered."""
+        """Whether the next slot is free: its last round is cleared and its sums are delivered."""
         slot = self._slots[self._submitted % self._count]
         return self.joined and slot.phase is SlotPhase.IDLE and slot.sums is None
 
     @property
     def busy(self) -> bool:
-        """Whether any slot waits for the network, or holds sums."""
+        """Whether any slot waits for a packet or holds sums."""
         return any(slot.phase is not SlotPhase.IDLE or slot.sums is not None for slot in self._slots)
 
     def submit(self, values: Sequence[int], now: int) -> Packet:
         """Begin an AllReduce with this worker's eight partials; returns the packet to send.
 
-        Partials that are not int32 are refused by `Packet.to_bytes` only.
+        Whether they are int32 is checked only by `Packet.to_bytes`.
 
         Raises
         ------
@@ -196,7 +196,7 @@ class Endpoint:
         )
 
     def resend(self, now: int) -> list[Packet]:
-        """Packets without an answer that are due again; none once a slot has run out of resends."""
+        """Packets to send again because no answer came in time; none once a slot has run out of resends."""
         due = []
         for index, slot in enumerate(self._slots):
             if slot.phase is SlotPhase.IDLE or now < self._due(slot):
@@ -210,7 +210,7 @@ class Endpoint:
         return due
 
     def next_resend(self) -> int | None:
-        """Time of the next resend if no packet is received before; None if no slot waits for an answer."""
+        """Time of the next resend unless a packet comes before; None if no slot waits for an answer."""
         return min((self._due(slot) for slot in self._slots if slot.phase is not SlotPhase.IDLE), default=None)
 
     def _due(self, slot: _Slot) -> int:
@@ -224,7 +224,7 @@ class Endpoint:
         return (self._first_round + slot.number // self._count) % (1 << ROUND_BITS)
 
     def _check(self, packet: Packet) -> DropReason | None:
-        """The first check that a packet fails."""
+        """Why a packet is dropped: the first check that it fails; None if it passes all."""
         is_to_all = bool(packet.destination >> GROUP_BIT & 1)
         if not is_to_all and packet.destination != self.local_mac:
             return DropReason.ADDRESS

@@ -1,4 +1,4 @@
-"""Faults of a simulated network and its workers: their chances, and lines that apply them to packets."""
+"""Faults of a simulated network: their probabilities, and links that apply them to packets."""
 
 import random
 from collections import Counter
@@ -8,7 +8,7 @@ __all__ = ["Bursts", "Faults", "Line", "Pauses", "Restart", "Schedule", "between
 
 
 def between(rng: random.Random, bounds: tuple[int, int]) -> int:
-    """A random number within both bounds; several times as fast as `randint`."""
+    """A random integer between two bounds, both included; several times as fast as `randint`."""
     low, high = bounds
     return low + int(rng.random() * (high - low + 1))
 
@@ -26,12 +26,12 @@ def _check_bounds(name: str, bounds: tuple[int, int]) -> None:
 
 @dataclass(frozen=True)
 class Bursts:
-    """Loss in bursts: a line is in a good state or in a bad one, and may change before each packet (Gilbert-Elliott).
+    """Loss in bursts (Gilbert-Elliott model): a link is in a good or a bad state and may change before each packet.
 
     Attributes
     ----------
     begin, end
-        Chance that a good state turns bad, and a bad one good.
+        Chances that a good state turns bad, and a bad one good.
     loss
         Chance that a packet is lost in a bad state.
     """
@@ -43,7 +43,7 @@ class Bursts:
     def __post_init__(self) -> None:
         _check_chances(self, "begin", "end", "loss")
         if self.begin and not self.end:
-            raise ValueError("end must be above 0: a burst without an end is a broken line")
+            raise ValueError("end must be above 0: bursts would never end")
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,15 @@ class Faults:
     bursts
         Further loss, in bursts.
     corruption
-        Chance that bits of a packet flip. The MAC drops such a frame, so the packet is lost; it is counted separately.
+        Chance that bits of a packet flip. The MAC drops such a frame, so the packet is lost, but counted separately.
         CRC-32 detects any four flipped bits in a frame of this size, and any within 32 bits of each other. Errors that
         it misses are not modelled.
     duplication
         Chance that a packet is sent twice; each copy has its own loss and delay.
     delay
-        Shortest and longest delay of a packet: the wider the range, the more packets overtake others.
+        Shortest and longest delay of a packet. The wider the range, the more packets overtake others.
     in_order
-        Whether no packet overtakes another: a packet then waits for those before it.
+        Whether packets wait for those sent before them, so that none overtakes another.
     straggle
         Chance that a packet takes ``straggle_delay`` longer.
     straggle_delay
@@ -88,7 +88,7 @@ class Faults:
 
 @dataclass(frozen=True)
 class Pauses:
-    """Random pauses of workers: they send nothing, and packets that arrive wait for them.
+    """Random pauses of workers, which neither send nor receive; packets that arrive wait.
 
     Attributes
     ----------
@@ -115,9 +115,9 @@ class Restart:
     worker
         Shard index.
     time
-        When, from the beginning.
+        Time of the restart, from the beginning of the run.
     notice
-        Time until the host notices; the other workers go on as far as they can.
+        Time until the host notices; the other workers continue as far as they can.
     """
 
     worker: int
@@ -136,7 +136,7 @@ class Schedule:
     pauses
         Pauses of the workers.
     restarts
-        Restarts in order of time. One that is due before the job is restarted after another waits for that.
+        Restarts of workers in order of time. A restart waits until the job has been restarted after the last one.
     """
 
     up: Faults = Faults()
@@ -146,7 +146,7 @@ class Schedule:
 
 
 class Line:
-    """One direction of one worker's cable, with `Faults`.
+    """One direction of a worker's link, with `Faults`.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class Line:
     rng
         Source of random numbers.
     counts
-        Counters of ``packets``, and of ``duplicated``, ``corrupted``, ``lost`` and ``reordered`` copies of them.
+        Counts of ``packets``, and of ``duplicated``, ``corrupted``, ``lost`` and ``reordered`` copies.
     """
 
     def __init__(self, faults: Faults, rng: random.Random, counts: Counter[str]) -> None:
@@ -166,7 +166,7 @@ class Line:
         self._latest = 0
 
     def arrivals(self, now: int) -> list[int]:
-        """When each copy of a packet that is sent now arrives; empty if it is lost."""
+        """When each copy of a packet sent now arrives; empty if all are lost."""
         self._counts["packets"] += 1
         copies = 1
         if self._rng.random() < self._faults.duplication:
