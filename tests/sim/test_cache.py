@@ -90,6 +90,31 @@ def test_other_versions_of_the_tools_make_other_simulators(cache, monkeypatch):
         assert verilator.build("module m; endmodule", "m").directory != first
 
 
+@pytest.mark.parametrize("options", ["_VERILATOR", "_COMPILER", "_MAKE_VARIABLES", "_PRECOMPILE"])
+def test_other_options_make_other_simulators(cache, monkeypatch, options):
+    """Options for all models, which the tools get in arguments or in the environment."""
+    passed = []
+
+    def run(folder, command, step):
+        passed.extend([*command, *verilator.environment().values()])
+
+    monkeypatch.setattr(verilator, "_run", run)
+    monkeypatch.setattr(verilator.shutil, "which", lambda program: program)
+    first = verilator.build("module m; endmodule", "m").directory
+    assert not any("--more" in word for word in passed)
+    before = getattr(verilator, options)
+    monkeypatch.setattr(verilator, options, before + (" --more" if isinstance(before, str) else ("--more",)))
+    assert verilator.build("module m; endmodule", "m").directory != first
+    assert any("--more" in word for word in passed)
+
+
+def test_settings_of_a_simulator_make_another(cache, monkeypatch):
+    monkeypatch.setattr(verilator, "_run", lambda *_: None)
+    settings = [{}, {"waves": True}, {"optimize": True}, {"apart": ["n"]}]
+    folders = {verilator.build("module m; endmodule", "m", **each).directory for each in settings}
+    assert len(folders) == len(settings)
+
+
 @pytest.mark.parametrize("disk", ["", "full"])
 def test_verilog_is_kept_whole_or_not_at_all(cache, monkeypatch, disk):
     monkeypatch.setattr(cluster, "to_verilog", lambda *_: "module cluster; endmodule")

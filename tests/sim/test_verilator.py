@@ -1,6 +1,9 @@
 """Building simulators."""
 
-import time
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,14 +46,36 @@ def test_programs_tell_how_far_they_are(tmp_path, monkeypatch, caplog):
     assert {"file 1 of 2", "file 2 of 2"} <= set(caplog.messages) <= {"file 0 of 2", "file 1 of 2", "file 2 of 2"}
 
 
-def test_a_program_ends_with_us(tmp_path, monkeypatch):
-    def interrupt(text):
-        raise KeyboardInterrupt
+BUSY = ["sh", "-c", "exec 9>pipe; sleep 600 & sleep 600 & echo $$ started; wait"]
+"""A program that starts two others. All hold a named pipe open."""
 
-    begun = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        verilator._run(tmp_path, ["sleep", "60"], interrupt)
-    assert time.monotonic() - begun < 30
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("end", ["Ctrl-C", "the program is killed", "this process is killed"])
+def test_nothing_is_left_running(tmp_path, monkeypatch, end):
+    monkeypatch.setattr(verilator, "_STEP_SECONDS", 0.05)
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)  # so that it need not wait for a writer
+    os.set_blocking(reader, True)
+
+    def step(text):
+        if "started" in text:
+            if end == "Ctrl-C":
+                raise KeyboardInterrupt
+            os.kill(int(text.split()[0]), signal.SIGKILL)
+        return ""
+
+    if end == "this process is killed":
+        code = f"""if True:
+            import os, pathlib
+            from p4sgd.sim import verilator
+            verilator._run(pathlib.Path(), {BUSY}, lambda text: os.kill(os.getpid(), 9 if "started" in text else 0))"""
+        assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False).returncode == -signal.SIGKILL
+    else:
+        with pytest.raises(KeyboardInterrupt if end == "Ctrl-C" else SimulationError):
+            verilator._run(tmp_path, BUSY, step)
+    assert os.read(reader, 1) == b"", "nobody holds the pipe"
+    os.close(reader)
 
 
 @pytest.mark.parametrize(
