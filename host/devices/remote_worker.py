@@ -1,5 +1,7 @@
 """A worker process at the other end of a control socket."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,6 +17,9 @@ __all__ = ["RemoteWorker"]
 
 _TIMEOUT_S = 30.0
 """Longest time without an answer: a worker answers between two mini-batches."""
+
+_LARGE_WRITE = 1 << 20
+"""Bytes from which on a worker is asked before they are sent, as it answers a write only after all of them."""
 
 
 class RemoteWorker:
@@ -66,9 +71,19 @@ class RemoteWorker:
         self._client.call("write_register", offset=offset, word=word)
 
     def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
-        """Write bytes to a bank."""
+        """Write bytes to a bank.
+
+        Raises
+        ------
+        P4sgdError
+            If the worker refuses, because the bank does not exist or has no room, or during a run. A large write is
+            refused before its bytes are sent.
+        """
         content = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-        self._client.call("write_memory", content.data, bank=bank, address=address, size=content.size)
+        where: dict[str, Any] = {"bank": bank, "address": address, "size": content.size}
+        if content.size >= _LARGE_WRITE:
+            self._client.call("prepare_write", **where)
+        self._client.call("write_memory", content.data, **where)
 
     def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
         """Read bytes of a bank."""

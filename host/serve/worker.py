@@ -21,7 +21,10 @@ __all__ = ["ServedWorker", "WorkerServer", "cycles_now"]
 
 
 class ServedWorker(Protocol):
-    """Registers, memory and packets of a worker that does nothing by itself: its server calls `work`."""
+    """Registers, memory and packets of a worker that does nothing by itself: its server calls `work`.
+
+    Accesses to registers and memory that it refuses raise `EmulatorError`, `UserError`, ValueError or MemoryError.
+    """
 
     @property
     def config(self) -> WorkerConfig:
@@ -103,6 +106,7 @@ class WorkerServer:
             read_register=self._read_register,
             write_register=self._write_register,
             read_memory=self._read_memory,
+            prepare_write=self._prepare_write,
             write_memory=self._write_memory,
             await_end=self._await_end,
         )
@@ -165,7 +169,8 @@ class WorkerServer:
         self._check_range(bank, address, size)
         return self._worker.read_memory(bank, address, size).data
 
-    def _write_memory(self, bank: Any, address: Any, size: Any) -> Generator[memoryview]:
+    def _prepare_write(self, bank: Any, address: Any, size: Any) -> None:
+        """Refuse what `_write_memory` would refuse: called before many bytes are sent."""
         self._check_range(bank, address, size)
         # What is overwritten need not be kept beside the new contents.
         if size <= self._memory_limit:
@@ -176,6 +181,9 @@ class WorkerServer:
                 f"{size:,} bytes are too many: the memory is limited to {self._memory_limit:,}, of which {kept:,} are "
                 "taken: start the worker with a larger --memory-limit"
             )
+
+    def _write_memory(self, bank: Any, address: Any, size: Any) -> Generator[memoryview]:
+        self._prepare_write(bank, address, size)
         data = np.empty(size, np.uint8)
         yield data.data
         self._worker.write_memory(bank, address, data)

@@ -8,8 +8,8 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -20,7 +20,9 @@ from p4sgd.host.aggregators.controller import SlotView
 from p4sgd.host.aggregators.software import SoftwareAggregator, job_from_json, job_to_json
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.rpc import address as listening
+from p4sgd.host.rpc import server as rpc_server
 from p4sgd.host.rpc.address import ControlAddress, ControlListener
+from p4sgd.host.rpc.client import ControlClient
 from p4sgd.host.rpc.server import ControlServer, Methods
 from p4sgd.host.serve.aggregator import Requests, SoftwareAggregatorServer
 from p4sgd.hw.spec.job import Job, Member
@@ -121,6 +123,15 @@ def test_what_a_controller_can_do(loop, client):
     assert client.served() == {0: second}
     assert client.counters() == loop.model.counters() | {"OVERRUNS": 4}
     client.close()
+
+
+@pytest.mark.parametrize("size", [5, {}, {"slots": 6}, {"slots": "6", "jobs": 3}])
+def test_a_size_that_is_none(loop, address, monkeypatch, size):
+    monkeypatch.setattr(ControlClient, "call", lambda *_: (size, b""))
+    with pytest.raises(
+        P4sgdError, match=f"the aggregator at {address} does not answer as it should: .* is not its size"
+    ):
+        SoftwareAggregator(address)
 
 
 def test_refusals_are_told(client):
@@ -258,14 +269,14 @@ def test_lines_of_text(address, client):
     assert client.served() == {}
 
 
-def test_many_requests_at_once_are_answered_in_order(address, client):
+def test_many_requests_at_once_are_answered_in_order(loop, address):
     channel = connect(address)
-    for mac in range(200):
-        channel.send({"do": "set_mac", "mac": mac})
-    channel.send({"do": "counters"})
-    assert [channel.receive()[0] for _ in range(200)] == [{"ok": None}] * 200
-    assert "FRAMES" in channel.receive()[0]["ok"]
+    requests = [*({"do": "set_mac", "mac": mac} for mac in range(500)), {"do": "size"}]
+    channel._connection.sendall(b"".join(map(encode, requests)))
+    assert [channel.receive()[0] for _ in range(500)] == [{"ok": None}] * 500
+    assert channel.receive()[0] == {"ok": {"slots": SLOTS, "jobs": PLACES}}
     channel.close()
+    assert loop.model.mac == 499
 
 
 def test_clients_that_say_nothing_do_not_keep_others_out(address, client):
@@ -326,24 +337,28 @@ def test_clients_that_go_without_reading(address, client):
     assert client.served() == {}
 
 
-def test_clients_that_are_idle_make_room(address):
+def test_clients_that_are_idle_make_room(address, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(rpc_server, "time", SimpleNamespace(monotonic=lambda: now[0]))
     methods = Methods(double=lambda number: 2 * number)
-    server = ControlServer(ControlListener(address), "test", methods, most_clients=2, busy="is busy", idle_s=0.5)
+    server = ControlServer(ControlListener(address), "test", methods, most_clients=2, busy="is busy", idle_s=30)
 
-    def pump(seconds):
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            server.turn(0.01)
+    def pump():
+        for _ in range(10):
+            server.turn(0)
 
     with address.connect(10) as idle, address.connect(10) as busy:
-        pump(0.3)
+        pump()
+        now[0] += 20
         busy.sendall(encode({"do": "double", "number": 5}))
-        pump(0.3)
+        pump()
+        now[0] += 20
+        pump()
         assert idle.recv(1000)
         assert idle.recv(1000) == b"", "hung up"
         assert busy.recv(1000).endswith(encode({"ok": 10}))
         busy.sendall(encode({"do": "double", "number": 6}))
-        pump(0.1)
+        pump()
         assert busy.recv(1000) == encode({"ok": 12})
     server.close()
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import select
 import socket
 import stat
 import threading
@@ -28,11 +29,12 @@ from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.sim.emulator import warm_up
 from p4sgd.sim.network.aggregator import Aggregator
-from p4sgd.sim.rpc import HEADER_LIMIT, MAGIC, PREFIX, Channel, RefusedError, encode, greeting
+from p4sgd.sim.rpc import HEADER_LIMIT, MAGIC, PREFIX, VERSION, Channel, RefusedError, encode, greeting
 
 TINY = WorkerConfig.tiny()
 LIMIT = 1 << 20
 MAC = 0x0250_3453_47FF
+GREETING = greeting(server="worker", process=1)
 
 
 @pytest.fixture
@@ -174,9 +176,16 @@ def test_nobody_there(tmp_path):
     ("answer", "says"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n", "does not answer as it should: another program is there"),
-        (MAGIC + b"\0\2" + encode({}), "it has version 2 of the control protocol, not 3"),
+        (MAGIC + b"\0\2" + encode({}), f"it has version 2 of the control protocol, not {VERSION}"),
         (greeting(server="aggregator", process=1), "it is 'aggregator', not 'worker'"),
         (b"", "is gone"),
+        (GREETING, "is gone"),
+        (GREETING + PREFIX.pack(5, 0) + b"hello", "does not answer as it should: "),
+        (GREETING + PREFIX.pack(HEADER_LIMIT + 1, 0), "does not answer as it should: .* is too long"),
+        (GREETING + PREFIX.pack(2, 1 << 63) + b"{}", "does not answer as it should: .* is too long"),
+        (GREETING + encode({}), "does not answer as it should: it sends something else than an answer"),
+        (GREETING + encode({"ok": "5"}), "does not answer as it should: '5' is no word of 32 bits"),
+        (GREETING + encode({"ok": 1 << 32}), "does not answer as it should: 4294967296 is no word of 32 bits"),
     ],
 )
 def test_something_else_is_there(tmp_path, answer, says):
@@ -189,6 +198,8 @@ def test_something_else_is_there(tmp_path, answer, says):
         def talk():
             with other.accept()[0] as connection:
                 connection.sendall(answer)
+                connection.shutdown(socket.SHUT_WR)
+                connection.recv(1000)  # the request, if there is one
 
         thread = threading.Thread(target=talk)
         thread.start()
@@ -210,7 +221,7 @@ def test_garbage_stops_nothing(board, address):
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")
     pick = random.Random(seed)
-    methods = ["read_register", "write_register", "read_memory", "write_memory", "await_end", "reboot", 7, None]
+    methods = ["read_register", "write_register", "read_memory", "prepare_write", "write_memory", "await_end", "no", 7]
     arguments = ["offset", "word", "bank", "address", "size", "within_ms"]
     values = [0, 4, 1 << 63, 1 << 64, -1, 1e300, True, None, "0", [], {}]
     for _ in range(200):
@@ -280,6 +291,29 @@ def test_a_body_that_is_refused_is_not_kept(board, address):
     channel.close()
 
 
+@pytest.mark.parametrize(
+    ("bank", "size", "expected"),
+    [
+        (0, LIMIT - 1, ["write_memory"]),
+        (0, LIMIT, ["prepare_write", "write_memory"]),
+        (0, LIMIT + 1, ["prepare_write"]),
+        (TINY.memories, LIMIT, ["prepare_write"]),
+    ],
+    ids=["small", "large", "too large", "no bank"],
+)
+def test_a_large_write_is_refused_before_it_is_sent(remote, monkeypatch, bank, size, expected):
+    sent, send = [], Channel.send
+
+    def record(channel, header, body=b""):
+        sent.append((header["do"], len(body)))
+        send(channel, header, body)
+
+    monkeypatch.setattr(Channel, "send", record)
+    with pytest.raises(P4sgdError, match="refuses") if "write_memory" not in expected else contextlib.nullcontext():
+        remote.write_memory(bank, 0, np.zeros(size, np.uint8))
+    assert sent == [(do, size if do == "write_memory" else 0) for do in expected]
+
+
 @pytest.mark.parametrize("part", [5, 15, -1])
 def test_who_stops_in_the_middle_is_cut_off(board, address, monkeypatch, part):
     monkeypatch.setattr("p4sgd.host.rpc.server._STALL_S", 0.2)
@@ -295,10 +329,12 @@ def test_who_takes_no_answers_is_cut_off(board, address, monkeypatch, remote):
     monkeypatch.setattr("p4sgd.host.rpc.server._STALL_S", 0.2)
     remote.write_memory(0, 0, np.zeros(LIMIT, np.uint8))
     remote.close()
-    _, channel = raw(address)
+    connection, channel = raw(address)
     for _ in range(5):
         channel.send({"do": "read_memory", "bank": 0, "address": 0, "size": LIMIT})
-    time.sleep(1)
+    hung_up = select.poll()
+    hung_up.register(connection, select.POLLRDHUP)
+    assert hung_up.poll()
     connect(address).close()
     channel.close()
 
@@ -315,12 +351,10 @@ def started(remote):
 
 def test_registers_are_served_and_abort_ends_a_run(board, remote):
     client = started(remote)
-    begun = time.monotonic()
     assert not client.read(registers.CTRL)["idle"]
     client.write(registers.ABORT, abort=1)
-    assert remote.await_end(5)
+    assert remote.await_end(10), "it would never end by itself"
     assert client.read(registers.STATUS)["aborted"]
-    assert time.monotonic() - begun < 5
 
 
 def test_a_client_that_has_gone_finds_its_run_again(board, remote, address):
@@ -397,11 +431,10 @@ def test_a_worker_that_was_started_anew_is_not_taken_for_the_old_one(address):
                 worker.read_register(0)
 
 
-def test_a_server_that_hangs_is_not_waited_for_again(tmp_path):
+def test_a_server_that_hangs_is_not_waited_for_again(tmp_path, monkeypatch):
     with socket.socket(socket.AF_UNIX) as hung:
         hung.bind(f"{tmp_path}/hung")
         hung.listen()
-        begun = time.monotonic()
         address = ControlAddress.parse(f"unix:{tmp_path}/hung")
         with pytest.raises(P4sgdError, match=r"^worker 1 has not answered for 0\.5 s$"):
             ControlClient(address, "worker", "worker 1", "p4sgd worker", timeout_s=0.5)
@@ -413,10 +446,11 @@ def test_a_server_that_hangs_is_not_waited_for_again(tmp_path):
             accepted, _ = accepting.result()
             accepted.sendall(greeting(server="worker", process=1))
             client = connecting.result()
-        for _ in range(100):
+        for _ in range(3):
             with pytest.raises(P4sgdError, match=r"^worker 1 has not answered for 0\.5 s$"):
                 client.call("read_register", offset=0)
-        assert time.monotonic() - begun < 30
+            monkeypatch.setattr(ControlAddress, "connect", lambda *_: pytest.fail("it is connected to again"))
+        assert accepted.recv(1000, socket.MSG_WAITALL) == encode({"do": "read_register", "offset": 0}), "asked once"
         accepted.close()
 
 
