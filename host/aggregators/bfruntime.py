@@ -50,6 +50,8 @@ def open_bfruntime(aggregator: AggregatorAddress) -> "BfRuntimeController":
     ------
     UserError
         If the client of the SDE is not installed, or if TLS is asked for, which that client does not support.
+    P4sgdError
+        If the switch cannot be reached or does not run the program.
     """
     if aggregator.tls is not None:
         raise UserError("aggregator.tls: the SDE's client has no TLS: use a tunnel to the switch instead")
@@ -196,7 +198,13 @@ class BfRuntimeController(TableController):
         return {name: count for name, count in counters_of(found).items() if name not in lacking}
 
     def read_slots(self, place: int, slots: range) -> list[SlotView]:
-        """State of the given slots of a place."""
+        """State of the given slots of a place.
+
+        Raises
+        ------
+        P4sgdError
+            If no job is served there.
+        """
         served = (entry for entry in self.read_entries("jobs") if entry.action == "serve")
         job = next((entry.data for entry in served if entry.data["place"] == place), None)
         if job is None:

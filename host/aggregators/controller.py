@@ -102,9 +102,12 @@ def open_controller(cluster: Cluster) -> Controller:
     Raises
     ------
     UserError
-        If a package that this kind needs is not installed.
+        If the aggregator process, the board or a file that the cluster file names is not there, if the process or the
+        board is in use by other programs, or if a package that this kind needs is not installed. The command line exits
+        with status 2.
     P4sgdError
-        If the aggregator cannot be reached.
+        If the aggregator does not answer as one of this version should, or if a Tofino cannot be reached. A BMv2 is not
+        connected to before the first call.
     """
     aggregator = cluster.aggregator
     if aggregator.kind == "socket":
@@ -196,6 +199,11 @@ def read_active_slots(controller: Controller) -> dict[tuple[int, Job], tuple[Wai
     """The slots that are under way, by place and job.
 
     A job that ends while its slots are being read is left out.
+
+    Raises
+    ------
+    P4sgdError
+        If the aggregator cannot be reached, or cannot show the slots of a job that it serves.
     """
     found = {}
     for place, job in controller.served().items():
@@ -236,6 +244,11 @@ def read_progress(before: dict[tuple[int, Job], tuple[WaitingSlot, ...]], contro
         Result of `read_active_slots` some time ago.
     controller
         Controller of the aggregator.
+
+    Raises
+    ------
+    P4sgdError
+        As `read_active_slots`.
     """
     found = []
     for (place, job), under_way in read_active_slots(controller).items():

@@ -3,6 +3,8 @@
 A client becomes the primary, which may write, only for as long as it writes, by using a higher election number than any
 client before it. So several programs can use one switch in turn, such as a training and a status display. A client that
 loses the right to write half way starts again.
+
+Importing this module raises `UserError` if a package that it needs is not installed.
 """
 
 import queue
@@ -71,7 +73,13 @@ class _RightLostError(P4sgdError):
 
 
 def open_p4runtime(aggregator: AggregatorAddress) -> "P4RuntimeController":
-    """Open the controller of a cluster file's switch."""
+    """Open the controller of a cluster file's switch, which is not connected to before the first call.
+
+    Raises
+    ------
+    UserError
+        If a file for TLS cannot be read.
+    """
     return P4RuntimeController(aggregator.control, device_id=aggregator.device_id, tls=aggregator.tls)
 
 
@@ -112,7 +120,13 @@ class P4RuntimeController(TableController):
     # The program
 
     def deploy(self, program: Program) -> None:
-        """Load a program into the switch, which forgets all jobs."""
+        """Load a program into the switch, which forgets all jobs.
+
+        Raises
+        ------
+        UserError
+            If the program's P4Info was not written by a P4 compiler.
+        """
         try:
             schema = finsy.P4Schema(program.p4info, program.config)
         except (ValueError, text_format.ParseError) as error:
@@ -229,7 +243,13 @@ class P4RuntimeController(TableController):
         return self._stream.election_id
 
     def change(self, act: Callable[[], _T]) -> _T:
-        """Call a function with the right to write, again whenever another program has taken the right meanwhile."""
+        """Call a function with the right to write, again whenever another program has taken the right meanwhile.
+
+        Raises
+        ------
+        P4sgdError
+            If other programs keep taking the right for 30 s; or as the function.
+        """
         end = time.monotonic() + _CONTEST_S
         while True:
             try:
@@ -278,6 +298,11 @@ class P4RuntimeController(TableController):
         """State of the given slots of a place.
 
         The switch's P4Runtime server cannot read registers, so the slots are probed by packets through the CPU port.
+
+        Raises
+        ------
+        P4sgdError
+            If no job is served there, or probes are not answered.
         """
         job = self.served().get(place)
         if job is None:

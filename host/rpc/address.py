@@ -35,7 +35,7 @@ class ControlAddress:
         Raises
         ------
         UserError
-            If the text is neither.
+            If the text is neither, or the path is longer than a socket's may be.
         """
         kind, _, rest = text.partition(":")
         if kind == "unix" and rest:
@@ -162,7 +162,7 @@ def check_address(address: ControlAddress) -> None:
     Raises
     ------
     UserError
-        As there.
+        As `ControlListener`.
     """
     if address.path is None:
         ControlListener(address).close()

@@ -39,7 +39,7 @@ class ControlClient:
     UserError
         If the server is not there or serves another client.
     P4sgdError
-        If it does not answer as it should, there or later.
+        If it does not answer as it should, or not in time.
     """
 
     def __init__(
@@ -71,7 +71,8 @@ class ControlClient:
         Raises
         ------
         P4sgdError
-            If the server refuses, is gone, was started again, or does not answer as it should.
+            If the server refuses, is gone, was started again, serves another client meanwhile, or does not answer as it
+            should, or not in time.
         """
         if self._failure is not None:
             raise P4sgdError(f"{self._name} {self._failure}")

@@ -276,7 +276,10 @@ class ControlServer:
         self._selector.register(source, selectors.EVENT_READ, on_readable)
 
     def turn(self, seconds: float | None) -> None:
-        """Wait for events, at most for so long, and do what they ask for."""
+        """Wait for events, at most for so long, and do what they ask for.
+
+        Exceptions of functions given to `watch`, and those of methods that are no refusals, pass through.
+        """
         now = time.monotonic()
         for connection in list(self._connections):
             if not connection.events or (connection.deadline is not None and now >= connection.deadline):

@@ -25,7 +25,9 @@ _SLOWNESS = 2500
 
 
 class SimulatedWorker:
-    """A worker for a `BoardServer`. Its time passes only during a run, and for a moment after requests and frames.
+    """A simulated worker for a `p4sgd.host.serve.worker.WorkerServer`.
+
+    Its time passes only during a run, and for a moment after requests and frames.
 
     What the host sees of RESEND_CYCLES and ECHO_CYCLES are about cycles of 4 ns of this machine's time, as of an
     emulated worker: in cycles of the simulation it would wait for hours where others wait for seconds.
