@@ -21,7 +21,13 @@ def test_names_are_found():
     assert explained("A component.") == set()
 
 
+OF_OTHERS = {"kernel.verilog.VendorPorts"}
+"""Components that have the ports of what they hold."""
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_docstring_names_ports_that_are_there(name):
     component = example(name)
-    assert explained(inspect.getdoc(type(component))) <= set(component.signature.members)
+    names = explained(inspect.getdoc(type(component)))
+    assert names or name in OF_OTHERS, "its docstring has no section Members"
+    assert names <= set(component.signature.members)
