@@ -7,25 +7,22 @@ import time
 
 import pytest
 from support.bench import default_seed
+from support.namespace import Namespace
 
+from conformance.controlled_subject import ControlledSubject
+from conformance.generate import COMMITTED
+from conformance.random_sequences import random_cases
+from conformance.runner import run
+from conformance.subject import Abilities
+from conformance.vectors import Geometry, read
+from conformance.wire import LONGEST, SHORTEST, cables
 from p4sgd.build.generate.switch_program import COMPILER_VARIABLE, build, find_compiler
+from p4sgd.host.aggregators.p4runtime import P4RuntimeController
 from p4sgd.host.aggregators.tables import read_program
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 
 SWITCH = "simple_switch_grpc"
-
-generate = pytest.importorskip("conformance.generate", reason="there are no vectors")
-p4runtime = pytest.importorskip("p4sgd.host.aggregators.p4runtime")
-
-from support.namespace import Namespace  # noqa: E402
-
-from conformance.controlled_subject import ControlledSubject  # noqa: E402
-from conformance.random_sequences import random_cases  # noqa: E402
-from conformance.runner import run  # noqa: E402
-from conformance.subject import Abilities  # noqa: E402
-from conformance.vectors import Geometry, read  # noqa: E402
-from conformance.wire import LONGEST, SHORTEST, cables  # noqa: E402
 
 
 @contextlib.contextmanager
@@ -50,7 +47,7 @@ def switch_of(geometry, folder):
         )
         stack.callback(process.wait)
         stack.callback(process.terminate)
-        controller = p4runtime.P4RuntimeController(address)
+        controller = P4RuntimeController(address)
         end = time.monotonic() + 60
         while True:
             try:
@@ -71,7 +68,7 @@ def switch_of(geometry, folder):
 @pytest.mark.slow
 def test_committed_vectors(tmp_path):
     with switch_of(Geometry(), tmp_path) as (space, subject):
-        for file in sorted(generate.COMMITTED.iterdir()):
+        for file in sorted(COMMITTED.iterdir()):
             done = space.call(run, subject, read(file))
             print(file.name, done)
             assert done.cases

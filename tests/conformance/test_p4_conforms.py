@@ -2,6 +2,7 @@
 
 import pytest
 from support.bench import default_seed
+from support.p4_switch import InterpretedSwitch
 
 from conformance.generate import COMMITTED
 from conformance.random_sequences import random_cases
@@ -11,8 +12,6 @@ from conformance.subject import Abilities
 from conformance.vectors import Geometry, read
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 
-p4_switch = pytest.importorskip("support.p4_switch", reason="there are no P4 programs")
-
 ABILITIES = {
     "v1model": Abilities(Geometry(), shortest=14, sees_other_protocols=False, looks=False),
     # TNA's ingress is not told how long a frame is.
@@ -21,7 +20,7 @@ ABILITIES = {
 """Frames of other protocols are forwarded: these are switches for all traffic. Registers cannot be seen."""
 
 
-class InterpretedSubject(p4_switch.InterpretedSwitch):
+class InterpretedSubject(InterpretedSwitch):
     """One of the programs, told of jobs by the entries of its tables."""
 
     def __init__(self, folder, architecture):

@@ -18,11 +18,10 @@ from conformance.runner import NonconformanceError, run
 from conformance.subject import Abilities
 from conformance.vectors import Geometry, read
 from conformance.wire import LONGEST, SHORTEST, cables
+from p4sgd.host.aggregators.software import SoftwareAggregator
+from p4sgd.host.rpc.address import ControlAddress
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
-
-client = pytest.importorskip("p4sgd.host.aggregators.software", reason="there is no p4sgd switch serve")
-address = pytest.importorskip("p4sgd.host.rpc.address")
 
 
 @contextlib.contextmanager
@@ -45,7 +44,7 @@ def switch_of(geometry, folder):
             assert process.poll() is None, (folder / "log").read_text()
             assert time.monotonic() < end, "it does not listen"
             time.sleep(0.02)
-        controller = client.SoftwareAggregator(address.ControlAddress.parse(f"unix:{control}"))
+        controller = SoftwareAggregator(ControlAddress.parse(f"unix:{control}"))
         abilities = Abilities(geometry, SHORTEST, LONGEST, sees_other_protocols=False, keeps_order=False)
         subject = space.call(ControlledSubject, controller, far, abilities, settle_s=0.0005)
         stack.callback(subject.close)
