@@ -16,6 +16,9 @@ FORMATS = ("data.libsvm", "data.libsvm.gz", "data.csv", "data.csv.xz", "data.tsv
 FORMATS += ("data.npz", "packed.npz", "sparse.npz", "data.parquet")
 """Names of files that `write_data` can make."""
 
+WITHOUT_TEXTS = tuple(name for name in FORMATS if name.split(".")[1] in ("libsvm", "npy"))
+"""Those whose labels can only be numbers."""
+
 _COMPRESSED = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 
 

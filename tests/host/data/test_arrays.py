@@ -93,7 +93,7 @@ def test_text_labels_in_npz(tmp_path):
         ({"X": X, "y": np.array([1, 2, 2**53 + 1])}, "the label 9007199254740993 is too large to be told from others"),
         ({"X": X, "y": np.array([1, 2, 2**64 - 1], np.uint64)}, "the label 18446744073709551615 is too large"),
         ({"X": X, "y": np.array("a")}, "3 samples, but labels of shape"),
-        ({"format": np.array(b"lil"), "shape": np.array([3, 2]), "y": Y}, "holds no sparse matrix that SciPy could"),
+        ({"format": np.array(b"lil"), "shape": np.array([3, 2]), "y": Y}, "holds no sparse matrix"),
         ({"X": X[:0], "y": Y[:0]}, "there are no samples"),
         ({**SPARSE, "shape": np.array(3)}, "must be a matrix"),
         ({**SPARSE, "shape": np.array([3.0, 2.0])}, "the sparse matrix is damaged: shape"),
@@ -108,7 +108,7 @@ def test_wrong_npz(tmp_path, arrays, message):
     np.savez(path, **arrays)
     with pytest.raises(UserError, match=f"^{path}.*{message}"):
         read_dataset(path)
-    if "y" not in message and "label" not in message:
+    if "label" not in message:
         with pytest.raises(UserError, match=f"^{path}.*{message}"):
             read_dataset(path, labels_needed=False, like=FeatureSpace(2))
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.bench import default_seed
-from support.data_files import FORMATS, make_samples, use_small_blocks, write_data
+from support.data_files import FORMATS, WITHOUT_TEXTS, make_samples, use_small_blocks, write_data
 
 from p4sgd.host.data import read_dataset
 from p4sgd.host.data.read import open_source
@@ -70,7 +70,7 @@ def build(path, folder, options, config=CONFIG, **more):
     ),
 )
 def test_is_what_is_prepared_in_memory(tmp_path_factory, name, seed, samples, features, rows, texts, options):
-    texts = texts and options["loss"] == "logistic" and name.split(".")[1] not in ("libsvm", "npy")
+    texts = texts and options["loss"] == "logistic" and name not in WITHOUT_TEXTS
     options = TrainingOptions(**options)
     folder = tmp_path_factory.mktemp("prepared")
     path = write_data(folder, name, *make_samples(seed, samples, features, texts=texts))
