@@ -13,6 +13,7 @@ from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.dataset import DistributedDataset, join_shares
 from p4sgd.host.data.identity import identify
 from p4sgd.host.distributed import share_of
+from p4sgd.host.errors import P4sgdError
 from p4sgd.host.image import prepare_images
 from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train
 from p4sgd.hw.spec.config import PRESETS
@@ -182,5 +183,5 @@ def test_a_run_goes_on_in_one_process_or_in_several(tmp_path):
 
 def test_ranks_disagree_with_the_options():
     data = make(16, 30, sparse=False, seed=8)
-    with pytest.raises(Exception, match="options are for 3 workers, the device has 2"):
+    with pytest.raises(P4sgdError, match="3 workers, the device has 2"):
         run_ranks(2, lambda ranks: train(spread(data, ranks), TrainingOptions(workers=3), device(ranks)))
