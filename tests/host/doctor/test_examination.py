@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -40,11 +41,11 @@ def evidence(examination, worker, check):
 
 
 def assert_only(examination, *expected):
-    """Expect these findings and no others that have not passed. The last item of each begins the problem."""
+    """Expect these findings and no others that have not passed. The last item of each matches the problem's begin."""
     found = problems(examination)
     assert [problem[:3] for problem in found] == [problem[:3] for problem in expected], found
     for (*_, text), (*_, begin) in zip(found, expected, strict=True):
-        assert text.startswith(begin), found
+        assert re.match(begin, text), found
     assert examination.healthy == all(result == "warning" for _, _, result, _ in found)
 
 
@@ -81,10 +82,10 @@ def test_the_settings_are_those_of_training(device):
 @pytest.mark.parametrize(
     ("register", "word", "says"),
     [
-        (registers.MAGIC_WORD, 0xFFFFFFFF, "is no P4SGD worker: its first identification word is 0xffffffff"),
-        (registers.ABI, 2, "has version 2 of the register map"),
-        (registers.CONFIG_HASH, 1, "has another configuration than asked for"),
-        (registers.CTRL, 0, "is busy with another run"),
+        (registers.MAGIC_WORD, 0xFFFFFFFF, "is no P4SGD worker: .* 0xffffffff"),
+        (registers.ABI, 2, "has version 2 .*register map"),
+        (registers.CONFIG_HASH, 1, "has another configuration .*0x00000001"),
+        (registers.CTRL, 0, "is busy "),
     ],
     ids=["magic", "version", "configuration", "busy"],
 )
@@ -97,13 +98,13 @@ def test_a_worker_with_another_identity(device, register, word, says):
 
 def test_an_aggregator_of_another_version():
     examination = examine(NetworkedDevice(TINY, 2, version=2))
-    says = "the aggregator speaks version 2 of the packet format, the worker version 1"
+    says = r"the aggregator .*version 2 .*, the worker version 1\b"
     assert_only(examination, (0, "settings", "failed", says), (1, "settings", "failed", says))
 
 
 def test_an_aggregator_of_fewer_slots():
     examination = examine(NetworkedDevice(TINY, 2, slots=TINY.slots // 2))
-    says = "the worker has 4 slots, the aggregator only 2"
+    says = r"the worker has 4 slots, the aggregator .*\b2\b"
     assert_only(examination, (0, "settings", "failed", says), (1, "settings", "failed", says))
 
 
@@ -197,9 +198,7 @@ def test_no_answers_without_a_controller(device):
 def test_what_the_aggregator_drops(device):
     device.up = lambda worker, frame: frame if worker == 0 else frame[:26] + b"\1" + frame[27:]
     examination = examine(device)
-    assert_only(
-        examination, (1, "link", "failed", f"the aggregator drops what it sends: it is {DropReason.RESERVED.help}")
-    )
+    assert_only(examination, (1, "link", "failed", f"the aggregator drops .*{re.escape(DropReason.RESERVED.help)}"))
     assert evidence(examination, 1, "link")["aggregator_dropped_reserved"] == 2 * PROBES
 
 
@@ -212,7 +211,7 @@ def every(n):
 def test_the_share_that_is_lost_on_either_way(device):
     device.up, device.down = every(4), every(8)
     examination = examine(device)
-    says = "34% of the probes or their echoes are lost: 8 of 32 on the way up, 3 of 24 on the way down"
+    says = "34% .* lost: 8 of 32 .*way up, 3 of 24 .*way down"
     assert_only(examination, (1, "link", "warning", says))
     assert examination.complete
 
@@ -236,48 +235,48 @@ def busy(device):
 def test_a_dead_way_up_beside_another_job(busy):
     busy.up = lambda worker, frame: frame if worker == 0 else None
     examination = examine(busy)
-    assert_only(examination, (1, "link", "failed", "nothing that it sends comes to the aggregator: the way up is dead"))
+    assert_only(examination, (1, "link", "failed", "nothing .*aggregator: the way up "))
     assert evidence(examination, 1, "link")["aggregator_frames"] == 20 * 2 * PROBES
 
 
 def test_a_dead_way_down_beside_another_job(busy):
     busy.down = lambda worker, echo: echo if worker == 0 else None
-    assert_only(examine(busy), (1, "link", "failed", "the aggregator answers, but nothing comes back: the way down"))
+    assert_only(examine(busy), (1, "link", "failed", "the aggregator answers, .*: the way down "))
 
 
 def test_losses_beside_another_job(busy):
     busy.up = every(4)
-    says = "25% of the probes or their echoes are lost: 8 of 32 on the way up, 0 of 24 on the way down"
+    says = "25% .* lost: 8 of 32 .*way up, 0 of 24 .*way down"
     assert_only(examine(busy), (1, "link", "warning", says))
 
 
 def test_what_the_aggregator_drops_beside_another_job(busy):
     busy.up = lambda worker, frame: frame if worker == 0 else frame[:26] + b"\1" + frame[27:]
-    says = f"the aggregator drops what it sends: it is {DropReason.RESERVED.help}"
+    says = f"the aggregator drops .*{re.escape(DropReason.RESERVED.help)}"
     assert_only(examine(busy), (1, "link", "failed", says))
 
 
 def test_a_link_that_loses_nearly_all(device):
     count = itertools.count(1)
     device.down = lambda worker, echo: echo if worker == 0 or next(count) % 16 == 0 else None
-    assert_only(examine(device), (1, "link", "failed", "94% of the probes or their echoes are lost: 0 of 32"))
+    assert_only(examine(device), (1, "link", "failed", "94% .* lost: 0 of 32 "))
 
 
 def test_packets_that_are_sent_again(device):
     device.resent = [0, 1]  # one of two packets in each run: the other was answered by multicast
-    assert_only(examine(device), (1, "allreduce", "warning", "it sent 48 of 144 packets again"))
+    assert_only(examine(device), (1, "allreduce", "warning", ".* 48 of 144 packets again"))
 
 
 def test_a_worker_that_receives_no_multicast(device):
     device.resent = [1, 2]
     examination = examine(device)
-    assert_only(examination, (1, "allreduce", "failed", "it receives no multicast frames"))
+    assert_only(examination, (1, "allreduce", "failed", ".*no multicast"))
     assert evidence(examination, 0, "allreduce")["sent_again"] == 48
 
 
 def test_workers_that_do_not_wait_for_answers(device):
     examination = examine(device, NetworkSettings(resend_cycles=40))
-    says = "it sends packets again after 40 cycles, less than 2 times the 50 that an answer takes"
+    says = r"it sends packets again after 40 cycles, .*\b50\b"
     assert_only(examination, (0, "settings", "warning", says), (1, "settings", "warning", says))
     assert examination.complete
     assert evidence(examination, 1, "allreduce")["sent_again"] == 0, "they were made to wait"
@@ -299,7 +298,7 @@ def test_wrong_weights(device):
         return data
 
     device.workers[1].spoil = flip
-    assert_only(examine(device), (1, "weights", "failed", "1 of its 8 weights differ from those of the exact model"))
+    assert_only(examine(device), (1, "weights", "failed", "1 of its 8 weights "))
 
 
 def test_a_run_that_fails(device):
