@@ -2,6 +2,9 @@
 
 import errno
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -9,6 +12,8 @@ from support.disk import small_disk
 
 from p4sgd.build.generate import artifacts
 from p4sgd.host.cli.app import main
+
+PROGRAM = Path(sys.executable).with_name("p4sgd")
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +59,22 @@ def test_full_disk(tmp_path, model, words, out, older):
     assert f"{out}: cannot write: the disk is full" in line
     assert contents(tmp_path) == before
     assert os.listdir(tmp_path) == ([out] if older else [])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["predict", "MODEL", "breast_cancer", "--probabilities"], ["data", "synth", "rcv1", "--scale", "0.01"]],
+    ids=["predict", "synth"],
+)
+def test_full_disk_at_the_end_of_a_program(tmp_path, model, words):
+    """Python closes files when it exits, which must not fail once more."""
+    command = [PROGRAM, *[str(model) if word == "MODEL" else word for word in words], "--out", "out.npz"]
+    with small_disk(1024):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert "out.npz: cannot write: the disk is full" in line
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("older", [True, False])

@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of training keeps the best model so far and says so; before that it leaves nothing."""
+"""Ctrl-C or SIGTERM in training keeps the best model so far and says so; before that it leaves nothing."""
 
 import json
 import os
@@ -59,11 +59,17 @@ def _heed_interrupts():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def test_ctrl_c_keeps_the_best_model(tmp_path):
-    status, stdout, terminal = interrupt(tmp_path, "--out", "model", by=signal.SIGINT)
+either = pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM], ids=lambda by: by.name)
+
+
+@either
+def test_the_best_model_is_kept(tmp_path, by):
+    status, stdout, terminal = interrupt(tmp_path, "--out", "model", by=by)
     assert status == 130
     (said,) = re.findall(r"p4sgd train: (interrupted.*)\r\n", terminal)
-    match = re.fullmatch(r"interrupted after epoch (\d+); best .*: epoch (\d+), train loss \S+; .* model", said)
+    match = re.fullmatch(
+        r"interrupted after epoch (\d+); best so far: epoch (\d+), train loss \S+; kept in model", said
+    )
     assert match, said
     assert load_model(tmp_path / "model").training["epoch"] == int(match[2])
     rows = [line.split()[0] for line in stdout.splitlines() if line.strip()[:1].isdigit()]
@@ -72,13 +78,14 @@ def test_ctrl_c_keeps_the_best_model(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["data.npz", "model"]
 
 
-def test_json_is_still_a_document_after_sigterm(tmp_path):
-    status, stdout, terminal = interrupt(tmp_path, "--json", by=signal.SIGTERM)
+@either
+def test_json_is_still_a_document(tmp_path, by):
+    status, stdout, terminal = interrupt(tmp_path, "--json", by=by)
     assert status == 130
     document = json.loads(stdout)
     assert document["stopped"] == "interrupted"
     assert len(document["epochs"]) >= 3
-    assert re.search("not kept: --out MODEL", terminal)
+    assert "not kept: --out MODEL" in terminal
     assert os.listdir(tmp_path) == ["data.npz"]
 
 
