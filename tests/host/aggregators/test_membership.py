@@ -178,7 +178,7 @@ def test_more_jobs_than_places():
     cluster = Cluster()
     cluster.join(0, 1, 0, workers=1)
     cluster.join(1, 2, 0, workers=1)
-    with pytest.raises(P4sgdError, match="job 3 cannot begin: the aggregator already serves 2 others"):
+    with pytest.raises(P4sgdError, match="job 3 cannot begin: the aggregator already serves 2 others, the most"):
         cluster.join(2, 3, 0, workers=1)
     assert cluster.served == {1: ([0], 1), 2: ([1], 1)}
 
@@ -267,6 +267,6 @@ def test_no_place_is_taken_from_another_program():
     first.join(0, 1, 0, workers=1)
     first.join(1, 2, 0, workers=1)
     second = Cluster(first.switch)
-    with pytest.raises(P4sgdError, match="job 3 cannot begin: the aggregator already serves 2 others"):
+    with pytest.raises(P4sgdError, match="job 3 cannot begin: the aggregator already serves 2 others, the most"):
         second.join(2, 3, 0, workers=1)
     assert second.served == {1: ([0], 1), 2: ([1], 1)}

@@ -121,7 +121,7 @@ def test_labels_that_are_texts(tmp_path):
     document = json.loads(run("evaluate", model, tmp_path / "test.csv", "--json").stdout)
     assert document["accuracy"] == np.mean(correct)
     done = run("predict", model, tmp_path / "test.csv", "--probabilities")
-    assert done.stderr.endswith(" virginica, or so\n")
+    assert re.fullmatch("probabilities .* virginica, or so\n", done.stderr)
     assert all((row[0] == names[2]) == (float(row[1]) > 0.5) for row in csv.reader(done.stdout.splitlines()))
 
 
@@ -145,7 +145,7 @@ def test_columns_in_another_order_and_no_labels(tmp_path):
         assert run("predict", model, table("other.csv", columns)).stdout == expected
     assert run("predict", model, table("bare.csv", ["label", "b", "c", "a"], label=[""] * 40)).stdout == expected
     lacking = run("predict", model, table("lacking.csv", ["a", "b", "label"]), status=2)
-    assert re.search(r"lacking\.csv: .*features .*column 3 .*: c$", lacking.stderr.strip())
+    assert re.search(r"lacking\.csv: features are missing .*column 3 \(label\).*: c$", lacking.stderr.strip())
     same = json.loads(run("evaluate", model, table("x.csv", ["label", "c", "b", "a"]), "--json").stdout)
     assert same == json.loads(run("evaluate", model, train, "--json").stdout) | {"data": str(tmp_path / "x.csv")}
 

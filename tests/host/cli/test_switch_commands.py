@@ -164,7 +164,7 @@ def test_a_job_of_another_cluster_file(lab, between):
     lab._links[0].send(packet.to_bytes())
     lab.send(PacketType.PARTIAL, 0, 1, 0, number=8)  # of no job: only to wait for the other
     said = lab.run("status").stdout
-    assert "job 9, slot 0, round 1: no partials have arrived from shard 1 (port 0), shard 2 (unix:/lab/w2, " in said
+    assert re.search(r"job 9, slot 0, round 1: .*partials .* shard 1 \(port 0\), shard 2 \(unix:/lab/w2, ", said)
 
 
 def test_a_job_that_follows_another_in_its_place(lab, between):
@@ -257,7 +257,7 @@ def test_clear_ends_a_job(lab):
     lab.begin(3, number=12, first_round=5)
     lab.send(PacketType.PARTIAL, 2, 5, 0, 1, number=12)
     said = lab.run("clear").stdout
-    assert re.match("job 12 in place 3 .*ended", said)
+    assert re.match("job 12 in place 3 has ended; .*run .*lost$", said)
     dropped = lab.control.counters()["DROPPED_JOB"]
     lab.send(PacketType.PARTIAL, 2, 5, 0, 1, number=12)
     assert lab.control.counters()["DROPPED_JOB"] == dropped + 2
@@ -268,7 +268,7 @@ def test_clear_ends_the_job_that_is_named(lab):
     lab.begin(0, number=1)
     lab.begin(1, number=2)
     done = lab.run("clear", status=2)
-    assert re.search("--job.*served: 1, 2$", done.stderr.strip())
+    assert re.search("choose .* --job; .*served: 1, 2$", done.stderr.strip())
     done = lab.run("clear", "--job", "3", status=2)
     assert re.search("--job 3: .*not served; .*: 1, 2$", done.stderr.strip())
     assert json.loads(lab.run("clear", "--job", "2", "--json").stdout) == {"place": 1, "job": 2}
@@ -280,7 +280,7 @@ def test_a_session_is_told_that_the_aggregator_is_for_udp(lab):
     worker = JoinRequest(1, 0, 1, 0x0250_3453_4700, 0x0250_3453_47FF)
     with pytest.raises(P4sgdError, match=r"refuses: port 0, udp:\S+, cannot send to 01:00:50:34:53:47") as refusal:
         Membership(lab.control).join(worker, 0, 1)
-    assert "Ethernet interfaces" in str(refusal.value)
+    assert "an aggregator with Ethernet interfaces" in str(refusal.value)
     assert lab.control.served() == {}
 
 
@@ -304,14 +304,14 @@ def test_a_cluster_file_with_a_mistake(lab):
         (["--control", "unix:a"], "Missing option '--interface'"),
         (["--interface", "lo", "--control", "a"], "'a' .*unix:PATH or tcp:HOST:PORT"),
         (["--interface", "lo", "--interface", "lo", "--control", "unix:a"], "--interface: lo .*twice"),
-        (["--interface", "udp:1", "--control", "unix:a"], "'1' .*IPv4"),
+        (["--interface", "udp:1", "--control", "unix:a"], "udp:1: '1' .*IPv4 address"),
         (["--interface", "lo", "--control", "unix:a", "--slots", "0"], "--slots.*0 .*1<=x<=65536"),
         (["--interface", "lo", "--control", "unix:a", "--jobs", "257"], "--jobs.*257 .*1<=x<=256"),
         (
             ["--interface", "lo", "--control", "unix:a", "--slots", "65536", "--jobs", "17"],
-            "1,114,112 slots, .*1,048,576",
+            "--slots 65536 .*--jobs 17 .*1,114,112 slots, .*most .*1,048,576",
         ),
-        (["--interface", "x" * 150, "--control", "unix:a"], "name .*15 bytes"),
+        (["--interface", "x" * 150, "--control", "unix:a"], "interface.* name .*at most 15 bytes"),
         (["--interface", "lo", "--control", f"tcp:{'é' * 60}:80"], "control address.*unix:PATH or tcp"),
         (["--interface", "lo", "--control", "unix:a", "--metrics", "9"], "--metrics: '9' .*HOST:PORT"),
         (

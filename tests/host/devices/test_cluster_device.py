@@ -22,3 +22,4 @@ def test_workers_with_packets_in_udp_are_refused(tmp_path, asked_for):
     with serve_worker(config, control), pytest.raises(UserError) as refused:
         ClusterDevice(config if asked_for else None, 1, cluster=cluster)
     assert str(refused.value).startswith(f"worker 0 at {control} was generated with --udp")
+    assert str(refused.value).endswith(": generate it without --udp")

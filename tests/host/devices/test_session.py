@@ -366,7 +366,7 @@ def test_a_busy_worker(device, images):
 )
 def test_settings_of_other_data(device, images, changes, message):
     session = Session(device)
-    with pytest.raises(P4sgdError, match="uploaded"):
+    with pytest.raises(P4sgdError, match="no images were uploaded"):
         session.configure(settings())
     session.upload(images)
     with pytest.raises(P4sgdError, match=message):

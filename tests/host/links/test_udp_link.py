@@ -176,7 +176,7 @@ def test_nobody_there_is_no_error(opened):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("udp:", "'' is not an IPv4 address"),
+        ("udp:", "'' is not an IPv4 address such as 10.0.0.1"),
         ("udp:host", "'host' is not an IPv4 address"),
         ("udp:127.0.0.1,group", "'group' is not an option of a UDP link"),
         ("udp:127.0.0.1,port=5", "'port=5' is not an option of a UDP link"),

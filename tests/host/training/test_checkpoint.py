@@ -247,10 +247,10 @@ def test_the_checkpoint_of_another_run_is_not_replaced(tmp_path):
         Case(case.options | {"loss": "squared"}, test=True),
     ]
     for other in others:
-        with pytest.raises(UserError, match=f"^{path}: has epoch 5 of another run: .*another file"):
+        with pytest.raises(UserError, match=f"^{path}: has epoch 5 of another run: .*another file.*delete"):
             run(other, checkpoint=CheckpointFile(path))
     path.write_text("damaged")
-    with pytest.raises(UserError, match=f"^{path}: .*another file"):
+    with pytest.raises(UserError, match=f"^{path}: .*another file.*delete"):
         run(case, checkpoint=CheckpointFile(path))
     path.write_bytes(before)
     run(Case(case.options | {"epochs": 2}, test=True), checkpoint=CheckpointFile(path))
@@ -262,7 +262,7 @@ def test_the_checkpoint_of_a_run_that_has_not_ended_is_not_begun_anew(tmp_path):
     path, case = tmp_path / "c", CASES["plain"]
     stop(case, path, 3)
     before = path.read_bytes()
-    with pytest.raises(UserError, match=f"^{path}: has epoch 3 of this run: --resume {path}"):
+    with pytest.raises(UserError, match=f"^{path}: has epoch 3 of this run: --resume {path} .*another file.*delete"):
         run(case, checkpoint=CheckpointFile(path))
     stop(case, tmp_path / "earlier", 1)
     with pytest.raises(UserError, match="has epoch 3 of this run"):
@@ -306,8 +306,8 @@ def saved(tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"options": {"l2": 0.5}}, "options of this checkpoint"),
-        ({"options": {"seed": 9}}, "options of this checkpoint"),
+        ({"options": {"l2": 0.5}}, "options of this checkpoint are others"),
+        ({"options": {"seed": 9}}, "options of this checkpoint are others"),
         ({"config": dataclasses.replace(CONFIG, table_segments=128)}, "another configuration"),
         ({"data": dataset(samples=90, name="short")}, "short .*90 samples of 40 features, made .*96 of 40: name"),
         ({"data": dataset(seed=2, name="other")}, "other .*values or labels .*made.*: name"),
@@ -328,7 +328,7 @@ def test_another_run(saved, change, says):
     ("changes", "says"),
     [
         ({"kind": "p4sgd-model"}, "not a checkpoint .*--checkpoint"),
-        ({"version": "7"}, r".*version 7, .*version 1\b"),
+        ({"version": "7"}, r".*checkpoint of version 7, .*version 1\b.*train again"),
         ({"run": "{}"}, "a damaged checkpoint"),
         ({"run": "["}, "a damaged checkpoint"),
         ({"run": "[]"}, "a damaged checkpoint"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -318,21 +319,21 @@ def test_ctrl_c_during_a_run():
 def test_a_batch_beyond_the_samples_is_remarked_on(batch, told):
     """100 samples need a batch of 104 if one is to take them all."""
     remarks = run(dataset(samples=100), batch=batch, epochs=1).remarks
-    assert any("a batch of 104 " in remark for remark in remarks) == told
+    assert any(re.search("a batch of 104 .*all samples", remark) for remark in remarks) == told
 
 
 def test_remarks():
     heard = []
     result = run(on_remark=heard.append, learning_rate=15.0, batch=8, precision=1, l2=1e-9)
     assert heard == list(result.remarks)
-    assert any(remark.startswith("l2 ") for remark in heard)
+    assert any(remark.startswith("l2 has no effect") for remark in heard)
     assert len(set(heard)) == len(heard)
 
 
 @pytest.mark.parametrize(("precision", "signed"), [(1, True), (1, False), (2, True)])
 def test_one_signed_bit_is_told(precision, signed):
     remarks = run(dataset(signed=signed), scaling="maxabs", precision=precision).remarks
-    assert any("positive features" in remark and "minmax" in remark for remark in remarks) == (
+    assert any(re.search("positive features .*0.*scaling minmax", remark) for remark in remarks) == (
         precision == 1 and signed
     )
 
@@ -385,10 +386,10 @@ def test_memory_is_checked_to_the_byte(workers, held_out, monkeypatch):
     session.write_weights([np.zeros(image.layout.features, np.int64) for image in prepared.images])
     needed = max(ends)
     check_memory(data, options, CONFIG, needed)
-    with pytest.raises(UserError, match=f"made .*{needed:,} bytes .*memory"):
+    with pytest.raises(UserError, match=f"made .*{needed:,} bytes .*memory.*{needed - 1:,}: "):
         check_memory(data, options, CONFIG, needed - 1)
 
 
 def test_another_number_of_workers():
-    with pytest.raises(P4sgdError, match="2 workers, the device has 1"):
+    with pytest.raises(P4sgdError, match=r"options .*2 workers, the device has 1"):
         run(workers=2, device=open_device("emulator", CONFIG, 1))
