@@ -188,7 +188,7 @@ class RtlDevice:
         UserError
             If the waveform cannot be written.
         P4sgdError
-            If the trace is not whole.
+            If the trace is incomplete.
         """
         try:
             self._simulator.stop()

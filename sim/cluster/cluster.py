@@ -1,6 +1,6 @@
-"""Top levels of simulated designs: a cluster of workers, and a single worker whose frames a program carries.
+"""Top levels of the simulated designs: a cluster, and a single worker that exchanges frames with a program.
 
-The workers are instances of their generated Verilog, as on a board.
+Workers are instances of their generated Verilog, as on a board.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ __all__ = ["Cluster", "Merge", "SingleWorker"]
 
 
 class Merge(wiring.Component):
-    """Takes items from ``count`` streams in turn, and adds to each the number of its stream.
+    """Merges ``count`` streams, which it visits in rotation, and tags every item with the number of its stream.
 
     Members
     -------
@@ -68,13 +68,13 @@ class Merge(wiring.Component):
 
 
 _CABLE_CYCLES = 20
-"""Cycles from a worker to the aggregator or back, MACs included."""
+"""Latency from a worker to the aggregator or back, in cycles, including the MACs."""
 
 _JOBS = 2
-"""Jobs that the aggregator serves at a time."""
+"""Jobs that the aggregator can serve at a time."""
 
 _PAUSES = 5000
-"""Number of the first worker's generator of pauses; those before are taken by memories and links."""
+"""Instance number of the first worker's `Pause`; smaller ones belong to memories and links."""
 
 
 class Cluster(wiring.Component):
@@ -92,28 +92,27 @@ class Cluster(wiring.Component):
     config
         Size of every worker.
     workers
-        How many, 1 to 32.
+        Number of workers, 1 to 32.
 
     Members
     -------
     control : In(AXI4-Lite).array(workers), aggregator_control : In(AXI4-Lite)
     idle : Out(workers), all_idle : Out(1)
-        Workers without a run. A simulator can wait for the edge of one signal without sampling it in every cycle.
+        Workers that are idle, and whether all are: a simulator waits for an edge faster than it samples every cycle.
     seed : In(32)
-        Of all random numbers; stable before reset ends.
+        Seed of all random numbers; stable before reset ends.
     memory_stall, link_stall : In(8)
         Chance of a stall in each cycle and channel, in 1/256.
     up_…, down_… : In(16)
-        The inputs `LINK_CHANCES` of the links from the workers, and to them, in 1/65536; see `Link`.
+        `LINK_CHANCES` of the links from the workers and to them, in 1/65536; see `Link`.
     up_cut, down_cut : In(workers)
-        Links that are cut, a bit for each worker: frames that enter are lost.
+        Links that are cut, one bit per worker: they lose all frames.
     worker_pause : In(16)
-        Chance that a pause of a worker begins, in each cycle, in 1/65536. Both its links hold their frames then; see
-        `Pause`.
+        Chance per cycle that a worker pauses, in 1/65536. During a pause its links hold their frames; see `Pause`.
     spared : In(workers)
-        Workers to which none of these chances applies.
+        Workers that are exempt from all of these faults.
     note_events : In(1)
-        Write the workers' events to a file; see ``sim_trace.sv``.
+        Record the workers' events in a file; see ``sim_trace.sv``.
     load, save : In(workers · memories)
         A rising edge loads or saves a memory bank (bit worker · memories + bank) from or to its file.
     """
@@ -226,11 +225,11 @@ class Cluster(wiring.Component):
 
 
 _WAITING = 64
-"""Frames that may wait for the simulator's client to take them."""
+"""Depth of the queue of frames for the simulator's client."""
 
 
 class SingleWorker(wiring.Component):
-    """A worker with its memories, whose frames a program carries::
+    """A worker with its memories, whose network is the simulator's client::
 
         SimMemory × … ◀─▶ Worker ──▶ FIFO ──▶ tx
                                  ◀─────────── rx
@@ -244,7 +243,7 @@ class SingleWorker(wiring.Component):
     -------
     control : In(AXI4-Lite).array(1)
     idle : Out(1), all_idle : Out(1)
-        The worker has no run; two names for the interface of a `Cluster`.
+        The worker is idle; two names, as in a `Cluster`.
     seed : In(32), memory_stall : In(8), load : In(memories), save : In(memories)
         As in a `Cluster`.
     tx : Out(stream of FrameBeat), rx : In(stream of FrameBeat)

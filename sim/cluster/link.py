@@ -1,4 +1,4 @@
-"""Random faults of a simulated cluster: links that lose, repeat, reorder and delay frames, and pauses of workers."""
+"""Faulty links, which lose, duplicate, reorder and delay frames at random, and random pauses of workers."""
 
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
@@ -12,12 +12,12 @@ __all__ = ["PAUSE_BITS", "Link", "Noise", "Pause"]
 
 
 class Noise(wiring.Component):
-    """A new 32-bit number every cycle: xorshift32 (Marsaglia, "Xorshift RNGs", 2003).
+    """Random number generator: a 32-bit number every cycle, by xorshift32 (Marsaglia, "Xorshift RNGs", 2003).
 
     Parameters
     ----------
     instance
-        Number of this generator; generators with different numbers give different sequences for one seed.
+        Number of this generator. Different numbers give different sequences for the same seed.
 
     Members
     -------
@@ -35,8 +35,8 @@ class Noise(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        # Weyl's constant spreads instance numbers over the state. Zero, which xorshift would keep, is replaced, and no
-        # other state: seeds must not share their sequences.
+        # A multiple of 2^32 / golden ratio spreads instance numbers over all bits. Of the states only 0, which xorshift
+        # never leaves, is replaced: replacing more of them would give several seeds the same sequence.
         salt = ((self._instance + 1) * 0x9E3779B9) & 0xFFFFFFFF
         started = Signal()
         first = Signal(32)
@@ -53,24 +53,24 @@ class Noise(wiring.Component):
 _DEPTH = 256
 
 _WEATHER = 4000
-"""Number of the first link's generator for bursts; links and memories have those below."""
+"""Instance number of the first link's generator for bursts; smaller ones belong to links and memories."""
 
 
 class Link(wiring.Component):
-    """A cable that delivers frames after ``delay`` cycles or more, and loses, repeats and reorders some at random::
+    """A cable that delivers frames after at least ``delay`` cycles, and randomly loses, duplicates and reorders them::
 
         i ─┬─▶ in `delay` cycles ───────────▶┬─▶ o
            └─▶ 4 to 1024 cycles later ──────▶┘
 
-    Most frames take the upper path, in order. A frame that is reordered takes the lower one, and a frame that is
-    duplicated takes both. Like a cable, a link is always ready: a frame that finds its buffer full is lost.
+    Most frames take the upper path, which keeps their order. A reordered frame takes the lower one, and a duplicated
+    frame takes both. Like a cable, a link is always ready: a frame that finds its buffer full is lost.
 
     Parameters
     ----------
     delay
-        Cycles from end to end, MACs included.
+        Latency in cycles, including the MACs.
     instance
-        Number of the link, below 500, for its random numbers.
+        Number of the link, below 500; selects its random numbers.
 
     Members
     -------
@@ -78,14 +78,14 @@ class Link(wiring.Component):
     o : Out(stream of FrameBeat)
     seed : In(32)
     loss, duplication, reordering : In(16)
-        Chances that a frame is lost, duplicated or reordered, in 1/65536; a lost one is neither of the others.
+        Chances that a frame is lost, duplicated or reordered, in 1/65536. A lost frame is neither of the others.
     burst_begin, burst_end, burst_loss : In(16)
-        Chances that a burst begins or ends before a frame, and that a frame within a burst is lost; that one replaces
-        ``loss`` (Gilbert-Elliott model).
+        Chances that a burst begins or ends before a frame, and chance of loss within a burst, which replaces ``loss``
+        there (Gilbert-Elliott model), in 1/65536.
     stall : In(8)
-        Chance that a frame waits another cycle before it is delivered, in 1/256.
+        Chance per cycle that a frame that is due waits for another cycle, in 1/256.
     hold : In(1)
-        Deliver nothing more; a frame that is being delivered stays.
+        Deliver no further frames; one that is offered already stays.
     """
 
     def __init__(self, delay: int, instance: int) -> None:
@@ -124,7 +124,7 @@ class Link(wiring.Component):
         m.d.comb += [noise.seed.eq(self.seed), fate.seed.eq(self.seed), weather.seed.eq(self.seed)]
         now = Signal(16)
         m.d.sync += now.eq(now + 1)
-        bad = Signal()  # in the last frame
+        bad = Signal()  # whether the last frame was in a burst
         is_bad = bad ^ (weather.value[:16] < Mux(bad, self.burst_end, self.burst_begin))
         with m.If(self.i.valid):
             m.d.sync += bad.eq(is_bad)
@@ -150,7 +150,7 @@ class Link(wiring.Component):
         return m
 
     def _path(self, m: Module, name: str, enter: Value, due: Value, now: Signal) -> tuple[SyncFIFOBuffered, Value]:
-        """A path, first in, first out: the queue of its frames, and whether the next one is due."""
+        """One of the two paths: the queue of its frames, and whether the first of them is due."""
         entry = data.StructLayout({"beat": FrameBeat, "due": 16})
         m.submodules[name] = queue = SyncFIFOBuffered(width=entry.size, depth=_DEPTH)
         sent = data.View(entry, queue.w_data)
@@ -160,7 +160,7 @@ class Link(wiring.Component):
 
 
 PAUSE_BITS = 12
-"""A pause lasts 1 to 2^12 cycles, with equal probability."""
+"""A pause lasts 1 to 2^12 cycles, uniformly distributed."""
 
 
 class Pause(wiring.Component):
@@ -169,13 +169,13 @@ class Pause(wiring.Component):
     Parameters
     ----------
     instance
-        Number of its generator of random numbers.
+        Number of its random number generator.
 
     Members
     -------
     seed : In(32)
     chance : In(16)
-        Chance that a pause begins, in each cycle without one, in 1/65536.
+        Chance per cycle that a pause begins, in 1/65536.
     paused : Out(1)
     """
 

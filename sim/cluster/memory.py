@@ -1,4 +1,4 @@
-"""Simulated memory banks behind AXI4."""
+"""Simulated memory banks with AXI4 ports."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ __all__ = ["SimMemory", "attach_memories"]
 
 
 _REQUESTS = 64
-"""Most requests of a kind that wait: more than the default latency, so that bursts of one beat have full rate too."""
+"""Depth of the queues of requests: more than the default latency, so that bursts of one beat have full rate too."""
 
 _BEATS = 16
 
@@ -27,12 +27,12 @@ _DECODE_ERROR = 0b11
 
 
 class SimMemory(wiring.Component):
-    """An AXI4 slave that answers in order, ``latency`` cycles or more after a request, with at most a beat per cycle.
+    """AXI4 memory that answers requests in order, after ``latency`` cycles or more, with at most one beat per cycle.
 
-    With ``stall`` every channel pauses at random, independently of the others. Requests beyond the memory are answered
-    with DECERR. Requests that break a rule of AXI4, or that no master of this project makes, are answered with SLVERR,
-    which makes a run void: bursts across a 4 KiB boundary, bursts other than INCR, beats narrower than the bus, and
-    ``last`` on the wrong beat of a write. Contents are loaded from files and saved to them, see ``sim_storage.sv``.
+    With ``stall`` every channel pauses at random, independently of the others. Addresses beyond the memory get DECERR.
+    Requests that break a rule of AXI4, or that no master of this project makes, get SLVERR, which makes a run void:
+    bursts across a 4 KiB boundary, bursts other than INCR, beats narrower than the bus, and ``last`` on the wrong beat
+    of a write. Contents are loaded from files and saved to files; see ``sim_storage.sv``.
 
     Parameters
     ----------
@@ -41,20 +41,20 @@ class SimMemory(wiring.Component):
     address_bits
         log2 of the memory's size in bytes.
     file
-        Name of the file of its contents.
+        Name of the file with its contents.
     instance
-        Number of this memory, for its random numbers.
+        Number of this memory; selects its random numbers.
     latency
-        Cycles from a read request to its first beat, at least 4. 40 cycles are 160 ns at 250 MHz, the order of a
-        random access to high-bandwidth memory.
+        Cycles from a read request to its first beat, at least 4. The default of 40 is 160 ns at 250 MHz, about that
+        of a random access to high-bandwidth memory.
 
     Members
     -------
     bus : In(AXI4)
     seed : In(32), stall : In(8)
-        Chance of a pause in each cycle, in 1/256.
+        Seed of the random numbers; chance of a pause per cycle and channel, in 1/256.
     load, save : In(1)
-        A rising edge reads or writes the file.
+        A rising edge loads the contents from the file, or saves them to it.
     """
 
     def __init__(self, data_bits: int, address_bits: int, *, file: str, instance: int, latency: int = 40) -> None:
@@ -107,7 +107,7 @@ class SimMemory(wiring.Component):
         return m
 
     def _requests(self, m: Module, name: str, channel: Any, goes: Any) -> tuple[SyncFIFOBuffered, data.View, Signal]:
-        """A queue of requests, each with the time from which it may be answered: queue, first request, whether due."""
+        """A queue of requests, with the time when each may be answered: queue, first request, whether that is due."""
         layout = data.StructLayout({"addr": 64, "len": 8, "bad": 1, "due": 16})
         size = self._bus.size
         page_bits = BOUNDARY.bit_length() - 1
@@ -115,8 +115,8 @@ class SimMemory(wiring.Component):
         m.submodules[name] = queue = SyncFIFOBuffered(width=layout.size, depth=_REQUESTS)
         entry = data.View(layout, queue.w_data)
         now = Signal(16, name=f"{name}_now")
-        was_due = Signal(name=f"{name}_was_due")  # time wraps while an answer waits for its taker
-        accepting = Signal(name=f"{name}_accepting")  # stays until a request comes
+        was_due = Signal(name=f"{name}_was_due")  # the 16-bit time may wrap while the answer waits
+        accepting = Signal(name=f"{name}_accepting")  # held until a request comes
         m.d.sync += now.eq(now + 1)
         m.d.comb += [
             entry.addr.eq(channel.payload.addr),
@@ -182,7 +182,7 @@ class SimMemory(wiring.Component):
         outside = request.addr[self._address_bits :].any()
         misplaced = Signal()  # a beat of this burst had a wrong `last`
         wrong_last = self.bus.w.payload.last != (beat == request.len)
-        accepting = Signal()  # stays until a beat comes
+        accepting = Signal()  # held until a beat comes
         taken = self.bus.w.valid & self.bus.w.ready
         m.d.comb += [
             address.eq(request.addr[size : self._address_bits] + beat),
@@ -212,7 +212,7 @@ def _response(outside: Any, bad: Any) -> Any:
 def attach_memories(
     m: Module, config: WorkerConfig, worker: Any, index: int, *, seed: Value, stall: ValueLike, load: Value, save: Value
 ) -> None:
-    """Connect memories to a worker.
+    """Connect simulated memories to a worker.
 
     Parameters
     ----------
@@ -223,11 +223,11 @@ def attach_memories(
     worker
         Its interface.
     index
-        Its number, for the names of files and random numbers.
+        Its number, which selects file names and random numbers.
     seed, stall
         As in `SimMemory`.
     load, save
-        A rising edge of a bit loads or saves the bank of that number.
+        A rising edge of bit n loads or saves bank n.
     """
     for bank in range(config.memories):
         port = memory_port(config, worker, bank)

@@ -1,4 +1,4 @@
-"""The process of a simulator, which loads memories, accesses registers and lets time pass on request."""
+"""Client of a simulator process, which loads memories, accesses registers and runs the clock on request."""
 
 import contextlib
 import os
@@ -28,25 +28,25 @@ _START_SECONDS = 120.0
 _STOP_SECONDS = 30.0
 
 _FRAMES_LIMIT = 1 << 20
-"""Most bytes of frames that a worker sends within one request."""
+"""Limit for the frames that a worker sends during one request, in bytes."""
 
 
 class ClusterProcess:
-    """Starts a compiled cluster or worker and sends it requests (see :mod:`p4sgd.sim.cluster.server`).
+    """Starts the simulator of a cluster or single worker and sends it requests (see :mod:`p4sgd.sim.cluster.server`).
 
-    The simulator runs in a session of its own, so that Ctrl-C reaches the client only.
+    The simulator runs in a session of its own, so that Ctrl-C reaches only the client.
 
     Parameters
     ----------
     build
         The compiled model.
     settings
-        Values for inputs of the top level, set before reset: seed, stalls, losses, addresses.
+        Values of top-level inputs, set before reset, such as the seed and chances of faults.
 
     Raises
     ------
     SimulationError
-        If the simulator does not start, or ends before a request is answered. The message has the end of its log.
+        If the simulator does not start, or ends before it answers a request. The message holds the end of its log.
     """
 
     def __init__(self, build: Build, settings: Mapping[str, int]) -> None:
@@ -65,7 +65,7 @@ class ClusterProcess:
             raise
 
     def _listen(self, listener: socket.socket) -> None:
-        # Through the folder's descriptor, because an address has 107 bytes and a scratch folder may be deep.
+        # The folder is named by its descriptor: a socket address has at most 107 bytes, and the path may be longer.
         folder = os.open(self.directory, os.O_RDONLY)
         try:
             listener.bind(f"/proc/self/fd/{folder}/{SOCKET}")
@@ -100,7 +100,7 @@ class ClusterProcess:
         return result
 
     def exchange(self, frames: Sequence[bytes], cycles: int) -> tuple[list[bytes], bool]:
-        """Hand a worker frames, and let time pass until it sends some or becomes idle, ``cycles`` at most.
+        """Send frames to a worker and run until it sends some or becomes idle, for at most ``cycles`` cycles.
 
         Returns the frames that it has sent, and whether it is idle.
         """
@@ -116,7 +116,7 @@ class ClusterProcess:
                 return self._channel.call(do, body, most=most, **arguments)
             except OSError:
                 pass  # it has ended
-            except BaseException:  # the answer would be taken for that to the next request
+            except BaseException:  # a late answer would be taken for that to the next request
                 self._hang_up()
                 raise
         raise self._failure("the simulator ended unexpectedly")
@@ -127,13 +127,13 @@ class ClusterProcess:
         return SimulationError(f"{what}:\n{text}")
 
     def _hang_up(self) -> None:
-        """End the connection; the simulator ends when it sees that."""
+        """Close the connection, at which the simulator ends."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
 
     def stop(self) -> None:
-        """End the simulator. Its files stay until `close`, the waveform complete."""
+        """End the simulator, which completes its waveform. Its files stay until `close`."""
         try:
             self._hang_up()
             if self._process is not None:
@@ -143,7 +143,7 @@ class ClusterProcess:
             self._kill()
 
     def _kill(self) -> None:
-        """Kill what is left of the session: the process that was started, and the simulator that is its child."""
+        """Kill what is left of the session: the process started by `_spawn`, and its child, the simulator."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -151,7 +151,7 @@ class ClusterProcess:
             self._process = None
 
     def close(self) -> None:
-        """End the simulator and delete its files, also when interrupted while waiting for its end."""
+        """End the simulator and delete its files, even if interrupted while waiting for its end."""
         try:
             self.stop()
         finally:

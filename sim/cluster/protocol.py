@@ -1,4 +1,4 @@
-"""Names, files and limits that the simulator and its client share. Imports neither Amaranth nor cocotb."""
+"""Names, files and limits shared by the simulator and its client. Imports neither Amaranth nor cocotb."""
 
 from pathlib import Path
 
@@ -18,27 +18,27 @@ __all__ = [
 ]
 
 MEMORY_BITS = 24
-"""log2 of the bytes of every simulated memory bank."""
+"""log2 of the size of a simulated memory bank in bytes."""
 
 DIRECTIONS = ("up", "down")
-"""From a worker to the aggregator, and back."""
+"""Directions of links: from a worker to the aggregator, and back."""
 
 LINK_CHANCES = ("loss", "duplication", "reordering", "burst_begin", "burst_end", "burst_loss")
-"""Chances of faults of a link, in 1/65536. The cluster has an input for each and direction, such as ``up_loss``."""
+"""Chances of link faults, in 1/65536. The cluster has an input for each direction, such as ``up_loss``."""
 
 SOCKET = "socket"
-"""Where the client listens, in the simulator's working folder."""
+"""Socket on which the client listens, in the simulator's working folder."""
 
 WAVEFORM = "dump.vcd"
-"""The waveform, in the simulator's working folder."""
+"""Waveform, in the simulator's working folder."""
 
 
 EVENTS_FILE = "events.txt"
-"""The events of the workers (see ``sim_trace.sv``), in the simulator's working folder."""
+"""Events of the workers (see ``sim_trace.sv``), in the simulator's working folder."""
 
 EVENTS_LIMIT = 500_000
-"""Most events that are recorded; those of a worker in one cycle count as one. They are of some 60,000 micro-batches and
-make a trace of 50 MB. Viewers in a browser take no more than a few times that."""
+"""Maximum number of recorded events; those of a worker in one cycle count as one. They belong to some 60,000
+micro-batches and make a trace of 50 MB; viewers in a browser accept only a few times as much."""
 
 
 def memory_file(worker: int, bank: int) -> str:
@@ -47,7 +47,7 @@ def memory_file(worker: int, bank: int) -> str:
 
 
 def read_saved(directory: Path, worker: int, bank: int) -> list[tuple[int, npt.NDArray[np.uint8]]]:
-    """Read the file that a memory bank has saved: byte addresses and contents of written words (``sim_storage.sv``).
+    """Read the file saved by a memory bank (``sim_storage.sv``): byte address and contents of each written word.
 
     Raises
     ------
@@ -68,5 +68,5 @@ def read_saved(directory: Path, worker: int, bank: int) -> list[tuple[int, npt.N
     except ValueError:
         whole = False
     if not whole:
-        raise ValueError(f"{path} is not whole: the disk may be full")
+        raise ValueError(f"{path} is incomplete: the disk may be full")
     return words

@@ -1,7 +1,7 @@
-"""The server inside the simulator of a cluster or of a single worker.
+"""Server inside the simulator of a cluster or of a single worker.
 
-It runs as a cocotb test and answers the requests of :class:`p4sgd.sim.cluster.process.ClusterProcess`. Simulated time
-passes only while a request needs it.
+It runs as a cocotb test and answers the requests of :class:`p4sgd.sim.cluster.process.ClusterProcess`. Between requests
+simulated time stands still.
 """
 
 import socket
@@ -21,7 +21,7 @@ __all__ = ["serve"]
 _DATA_BITS = 8 * FRAME_BEAT_BYTES
 
 _BODY_LIMIT = 1 << 24
-"""Most bytes of frames in a request."""
+"""Limit for the frames in a request, in bytes."""
 
 
 class AxiLiteMaster:
@@ -74,7 +74,7 @@ class _Server:
         self._masters = [AxiLiteMaster(dut, port) for port in ports]
 
     async def reset(self, settings: dict[str, int]) -> None:
-        """Reset the design with these values at inputs, which some components take in the first cycle after it."""
+        """Set inputs, then reset the design: some components sample them in the first cycle after reset."""
         for name, value in settings.items():
             getattr(self._dut, name).value = value
         self._dut.rst.value = 1
@@ -83,24 +83,24 @@ class _Server:
         await RisingEdge(self._dut.clk)
 
     async def write(self, index: int, offset: int, word: int) -> None:
-        """Write a register of a worker, or of the aggregator, which comes after the last worker."""
+        """Write a register of a worker; the aggregator's index follows that of the last worker."""
         await self._masters[index].write(offset, word)
 
     async def read(self, index: int, offset: int) -> int:
         return await self._masters[index].read(offset)
 
     async def set(self, **inputs: int) -> None:
-        """Change inputs of the cluster, all at once."""
+        """Change several inputs of the top level in the same cycle."""
         for name, value in inputs.items():
             getattr(self._dut, name).value = value
         await RisingEdge(self._dut.clk)
 
     async def load(self, memories: int) -> None:
-        """Load memory banks, a bit each, from their files."""
+        """Load the memory banks of a bitmap from their files."""
         await self._trigger(self._dut.load, memories)
 
     async def save(self, memories: int) -> None:
-        """Save memory banks, a bit each, to their files."""
+        """Save the memory banks of a bitmap to their files."""
         await self._trigger(self._dut.save, memories)
 
     async def _trigger(self, signal: Any, memories: int) -> None:
@@ -110,7 +110,7 @@ class _Server:
         await ClockCycles(self._dut.clk, 2)
 
     async def run(self, cycles: int) -> bool:
-        """Let time pass until every worker is idle, ``cycles`` at most; returns whether all are."""
+        """Run until every worker is idle, for at most ``cycles`` cycles; returns whether all are."""
         await RisingEdge(self._dut.clk)
         if not self._dut.all_idle.value:
             await First(RisingEdge(self._dut.all_idle), Timer(cycles * CLOCK_NS, unit="ns"))
@@ -118,9 +118,9 @@ class _Server:
         return bool(self._dut.all_idle.value)
 
     async def exchange(self, sizes: list[int], cycles: int, body: bytes) -> tuple[bool, bytes]:
-        """Hand a single worker frames, and let time pass until it sends some or becomes idle, ``cycles`` at most.
+        """Send frames to a single worker and run until it sends some or becomes idle, for at most ``cycles`` cycles.
 
-        The body of the request has frames of these sizes. Returns whether the worker is idle, and the frames it sent.
+        The body of the request holds frames of these sizes. Returns whether the worker is idle, and the frames it sent.
         """
         dut = self._dut
         first = 0
@@ -148,7 +148,7 @@ class _Server:
         dut.rx__valid.value = 0
 
     async def _take(self) -> bytes:
-        """All frames that wait to be taken. The frames of a worker have one beat, so each takes one cycle."""
+        """Take all frames from the queue, one per cycle: a worker's frames have one beat."""
         dut, taken = self._dut, bytearray()
         dut.tx__ready.value = 1
         while True:
@@ -163,7 +163,7 @@ class _Server:
 
 @cocotb.test()
 async def serve(dut: Any) -> None:
-    """Answer requests until the client hangs up."""
+    """Answer requests until the client closes the connection."""
     Clock(dut.clk, CLOCK_NS, unit="ns").start()
     server = _Server(dut)
     with socket.socket(socket.AF_UNIX) as connection:

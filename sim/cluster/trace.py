@@ -1,4 +1,4 @@
-"""Traces of simulations: when each micro-batch was in each stage. Imports neither Amaranth nor cocotb."""
+"""Traces of a simulation: when each micro-batch was in each stage. Imports neither Amaranth nor cocotb."""
 
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ __all__ = ["Interval", "Trace", "read_trace"]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A micro-batch in a stage.
+    """The time that a micro-batch spends in a stage.
 
     Attributes
     ----------
     micro_batch, mini_batch
-        Numbers, from the first of the simulation on.
+        Numbers, counted from the beginning of the simulation.
     begin, end
         First cycle of the simulation in the stage, and first cycle after it.
     """
@@ -36,14 +36,14 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What happened in the workers of a simulated cluster.
+    """Trace of a simulated cluster.
 
     Attributes
     ----------
     workers
-        The intervals of every worker, by stage of `STAGES`, in order.
+        For every worker the intervals of each stage of `STAGES`, in order.
     whole
-        Whether all events of the simulation are in it; only the first `EVENTS_LIMIT` are recorded.
+        Whether it has all events of the simulation; only the first `EVENTS_LIMIT` are recorded.
     """
 
     workers: list[dict[str, list[Interval]]]
@@ -53,7 +53,7 @@ class Trace:
 def read_trace(directory: Path, workers: int) -> Trace:
     """Read the events that ``sim_trace.sv`` has written to the simulator's folder.
 
-    The trace of a stage lacks micro-batches that have not left it.
+    Micro-batches that have not left a stage are missing in it.
 
     Raises
     ------
@@ -76,12 +76,12 @@ def read_trace(directory: Path, workers: int) -> Trace:
     except (OSError, ValueError, IndexError):
         whole = False
     if not whole:
-        raise ValueError(f"{path} is not whole: the disk may be full")
+        raise ValueError(f"{path} is incomplete: the disk may be full")
     return Trace([_pair(dict(zip(EVENTS, seen, strict=True))) for seen in cycles], int(count) <= EVENTS_LIMIT)
 
 
 def _pair(cycles: dict[str, list[int]]) -> dict[str, list[Interval]]:
-    """The n-th first event of a stage and its n-th last event belong to micro-batch n."""
+    """Intervals from cycles of events: the n-th begin and the n-th end of a stage belong to micro-batch n."""
     began = cycles["mini_batch_begins"]
     mini_batches = [bisect_right(began, cycle) - 1 for cycle in cycles["forward_begins"]]
     return {

@@ -116,7 +116,7 @@ def test_the_waveform_is_kept_without_a_trace(open_rtl, tmp_path):
     device = open_rtl(waves=tmp_path / "run.vcd", on_trace=lambda _: pytest.fail("half a trace"))
     (Simulator.directory / "events.txt").write_text("40 0 3\n")
     (Simulator.directory / "dump.vcd").write_text("$timescale")
-    with pytest.raises(P4sgdError, match=r"events.txt is not whole"):
+    with pytest.raises(P4sgdError, match=r"events.txt is incomplete"):
         device.close()
     assert (tmp_path / "run.vcd").read_text() == "$timescale"
     assert device._simulator._process.closed
@@ -153,7 +153,7 @@ def test_a_trace_that_is_not_whole(open_rtl, monkeypatch, reason):
     device = open_rtl(on_trace=lambda _: pytest.fail("half a trace"))
     (Simulator.directory / "events.txt").write_text("40 0 3\n")
     if reason == "full disk":
-        with pytest.raises(P4sgdError, match=r"events.txt is not whole: the disk may be full"):
+        with pytest.raises(P4sgdError, match=r"events.txt is incomplete"):
             device.close()
     else:
 

@@ -23,7 +23,7 @@ def test_nothing_written(tmp_path):
 
 @pytest.mark.parametrize("length", range(len(WHOLE) - 1))
 def test_a_file_that_was_cut(tmp_path, length):
-    with pytest.raises(ValueError, match=r"bank2.bin.txt is not whole: the disk may be full"):
+    with pytest.raises(ValueError, match=r"bank2.bin.txt is incomplete"):
         read(tmp_path, WHOLE[:length])
 
 
@@ -31,7 +31,7 @@ def test_a_file_that_was_cut(tmp_path, length):
 def test_a_file_with_a_hole(tmp_path, missing):
     """A disk may be full for a while only."""
     lines = WHOLE.splitlines(keepends=True)
-    with pytest.raises(ValueError, match="not whole"):
+    with pytest.raises(ValueError, match="incomplete"):
         read(tmp_path, "".join(lines[:missing] + lines[missing + 1 :]))
 
 
