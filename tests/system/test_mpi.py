@@ -101,12 +101,9 @@ def test_a_killed_rank_ends_the_job(data, tmp_path):
         until(lambda: state.exists() or process.poll() is not None)
         ranks = descendants(process, "--launcher")
         assert len(ranks) == 3
-        killed = time.monotonic()
         os.kill(ranks[1], signal.SIGKILL)
         out, err = process.communicate(timeout=PATIENCE_S)
-        took = time.monotonic() - killed
     assert process.returncode != 0
-    assert took < 10
     said = " ".join((out + err).split())
     told = re.search(r"(rank \d+ with )?PID (\d+) (?:on node|RUNNING AT) (\S+)", said)
     assert told, said

