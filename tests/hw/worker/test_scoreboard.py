@@ -46,13 +46,16 @@ async def reads_the_right_version(dut):
         first_version = version
         await cycle(dut, start=True)
         forward = backward = 0  # lines (a chunk is one) taken, chunks updated by last passes
+        spent = 0  # chunks begun in first micro-batches
         speed_forward, speed_backward = (random.uniform(0.05, 1) for _ in range(2))  # not so near 0 that it takes ages
         while backward < chunks * mini_batches:
             micro_batch, chunk = divmod(forward, chunks)
             mini_batch, micro_batch = divmod(micro_batch, micro_batches)
             done = mini_batch == mini_batches
             await ReadOnly()
-            permitted = bool(dut.credit.value) or micro_batch > 0
+            has_credit = bool(dut.credit.value)
+            assert has_credit == (spent < backward + (chunks << stale)), "neither too early nor too late"
+            permitted = has_credit or micro_batch > 0
             read_half, write_half = int(dut.read_half.value), int(dut.write_half.value)
             await RisingEdge(dut.clk)
             # The last backward pass of a mini-batch follows the last forward pass of that mini-batch.
@@ -63,12 +66,11 @@ async def reads_the_right_version(dut):
             wanted = first_version + (max(mini_batch - 1, 0) if stale else mini_batch)
             if take:
                 assert halves[read_half][chunk] == wanted
-            elif not done and not permitted:
-                assert micro_batch == 0
             if earn:
                 halves[write_half][updated_chunk] = first_version + updating + 1
                 backward += 1
             forward += take
+            spent += take and micro_batch == 0
             await cycle(
                 dut,
                 spend=take and micro_batch == 0,
