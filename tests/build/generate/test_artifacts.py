@@ -42,7 +42,8 @@ def test_fills_an_empty_folder(tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     write_folder(out, COMMAND, {"a": "b"}, {})
-    assert read_manifest(out) is not None
+    assert _contents(out).keys() == {"a", "manifest.json"}
+    assert read_manifest(out)["files"].keys() == {"a"}
 
 
 @pytest.mark.parametrize("generated_before", [True, False])

@@ -81,13 +81,14 @@ def test_what_may_differ_on_the_way(to, source, body, tos, ttl, number, flags, p
 def test_other_datagrams_are_refused(ip, udp):
     """Each with the right checksum of the header, but where that is what is wrong."""
     to, source, body = IPv4Address("10.0.0.2"), IPv4Address("10.0.0.1"), bytes(range(50))
-    assert decapsulate(datagram(to, source, body)) is not None
+    assert decapsulate(datagram(to, source, body)) == core_frame(to, source, body)
     assert decapsulate(datagram(to, source, body, ip, udp)) is None
 
 
 def test_other_frames_are_refused():
-    right = datagram(IPv4Address("10.0.0.2"), IPv4Address("10.0.0.1"), bytes(50))
-    assert decapsulate(right) is not None
+    to, source, body = IPv4Address("10.0.0.2"), IPv4Address("10.0.0.1"), bytes(50)
+    right = datagram(to, source, body)
+    assert decapsulate(right) == core_frame(to, source, body)
     for wrong in (right[:-1], right + b"\0", right[:64], b"", right[:12] + b"\x88\xb5" + right[14:]):
         assert decapsulate(wrong) is None
     for byte in range(14, 34):  # no bit of the header is without the checksum
