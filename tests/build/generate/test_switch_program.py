@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -109,7 +110,7 @@ def test_more_slots_than_a_tofino_can_have(no_compiler, tmp_path, slots, jobs):
     words = ["switch", "build", "--slots", str(slots), "--jobs", str(jobs), "--out", str(out), "--target"]
     done = CliRunner().invoke(main, [*words, "tofino"])
     assert done.exit_code == 2
-    assert f"--slots times --jobs: a tofino has 65,536 at most, not {slots * jobs:,}" in done.stderr
+    assert re.search(rf"--slots .*--jobs: .*tofino .*65,536.*, not {slots * jobs:,}", done.stderr)
     assert not out.exists()
     assert CliRunner().invoke(main, [*words, "bmv2"]).exit_code == 0
 
@@ -125,6 +126,8 @@ def test_slots_that_cannot_be(tmp_path, slots):
         main, ["switch", "build", "--target", "bmv2", "--slots", slots, "--out", str(tmp_path / "out")]
     )
     assert done.exit_code == 2
+    assert "--slots" in done.stderr
+    assert slots in done.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -132,7 +135,8 @@ def test_a_folder_with_other_files_is_refused(no_compiler, tmp_path):
     (tmp_path / "mine").write_text("")
     done = CliRunner().invoke(main, ["switch", "build", "--target", "tofino", "--out", str(tmp_path)])
     assert done.exit_code == 2
-    assert "mine" in done.stderr or "not generated" in done.stderr
+    assert f"{tmp_path} is not empty and was not generated" in done.stderr
+    assert os.listdir(tmp_path) == ["mine"]
 
 
 @pytest.mark.parametrize("jobs", [1, 8])
