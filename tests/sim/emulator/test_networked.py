@@ -199,11 +199,17 @@ def test_a_second_run_that_cannot_be_is_refused_when_its_time_has_come():
 
 
 def test_a_join_during_a_run_does_nothing():
+    job = random_job(TINY, 2, seed=1, mini_batches=20)
     cluster = PacketCluster(TINY, 2)
-    clients = began(cluster)
+    clients = configure(cluster.workers, job, aggregator_mac=MAC)
+    start(clients, job)
+    cluster.run(200)
     clients[0].write(registers.JOIN, round=77)
+    assert not clients[0].read(registers.CTRL)["idle"]
     cluster.wait()
-    assert not clients[0].read(registers.STATUS)["network_error"]
+    weights, status, _ = collect(cluster.workers, clients, job)
+    assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in job.golden().weights]
+    assert not any(flags["network_error"] for flags in status)
 
 
 def test_a_run_that_cannot_be_is_refused_and_not_begun():
