@@ -51,7 +51,6 @@ def test_numbers_of_any_width_are_taken_when_the_line_begins():
 
 
 @pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
-@pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="3 characters does not fit into 30 cycles"):
         Report("{a}", {"a": 4}, period_cycles=30, bit_cycles=1)
