@@ -181,7 +181,7 @@ def test_the_doctor_finds_a_link_that_is_down(lab):
     finally:
         lab.set_link(1, "up")
     assert (worker, check) == (1, "link")
-    assert "the way up" in problem
+    assert "the way up is dead" in problem
 
 
 def test_the_doctor_finds_workers_behind_other_ports(lab):
