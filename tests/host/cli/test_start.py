@@ -1,6 +1,7 @@
 """The command line starts at once and explains itself."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 
 from p4sgd.host.cli.app import main
-from p4sgd.host.data import read_dataset
 from p4sgd.host.training.model_file import load_model
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
@@ -68,8 +68,9 @@ def test_every_command_has_help(words, flag):
 
 
 def test_lists_of_commands_cut_no_sentence():
-    for words in ([], ["data"]):
+    for group, words in ((main, []), (main.commands["data"], ["data"])):
         listed = CliRunner().invoke(main, [*words, "--help"]).stdout.partition("Commands:")[2]
+        assert set(group.commands) <= set(re.findall(r"^  (\w\S*)  +\w", listed, re.MULTILINE))
         assert "..." not in listed
 
 
@@ -89,7 +90,7 @@ def test_every_option_has_help(param):
 
 
 def test_commands_in_the_order_of_use():
-    assert list(main.commands) == [
+    assert main.list_commands(click.Context(main)) == [
         "train",
         "predict",
         "evaluate",
@@ -148,19 +149,12 @@ def test_full_disk_on_standard_output(words, predict):
     assert done.stderr == f"p4sgd {words[0]}: No space left on device\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "closed"),
-    [
-        ("train data.csv --epochs 1", ">&- 2>&-"),
-        ("data synth rcv1 --scale 0.001", ">&-"),
-        ("data synth rcv1 --scale 0.001", "2>&-"),
-    ],
-)
-def test_closed_streams(tmp_path, words, closed):
-    """Output is discarded, files are written."""
-    out = tmp_path / "made.npz"
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_streams(tmp_path, closed):
+    """Output is discarded, the model is written."""
+    model = tmp_path / "model"
     (tmp_path / "data.csv").write_text("1,2,0\n3,4,1\n" * 8)
-    command = f"{PROGRAM} {words} --out {out} {closed}"
+    command = f"{PROGRAM} train data.csv --epochs 1 --out {model} {closed}"
     done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert load_model(out).loss == "logistic" if words.startswith("train") else read_dataset(str(out)).samples
+    assert load_model(model).loss == "logistic"
