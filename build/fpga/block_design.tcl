@@ -94,7 +94,7 @@ proc p4sgd::add_memory {channels} {
     wire global_clock/BUFG_O memory_reset/slowest_sync_clk
     wire xdma/axi_aresetn memory_reset/ext_reset_in
     wire memory_reset/peripheral_aresetn hbm/APB_0_PRESET_N hbm/APB_1_PRESET_N
-    # The card switches itself off where this is open.
+    # The card switches itself off if this pin is open.
     cell too_hot xilinx.com:ip:util_vector_logic {C_OPERATION or C_SIZE 1}
     wire hbm/DRAM_0_STAT_CATTRIP too_hot/Op1
     wire hbm/DRAM_1_STAT_CATTRIP too_hot/Op2
@@ -102,7 +102,7 @@ proc p4sgd::add_memory {channels} {
     connect_bd_net [get_bd_ports hbm_cattrip] [get_bd_pins too_hot/Res]
 }
 
-# Gives a master the port of a channel, and addresses of some channels.
+# Connects a master to the port of a channel, and maps the addresses of the channels that it reaches.
 proc p4sgd::connect_memory {master channel reached} {
     set port SAXI_[format %02d $channel]
     set converter converter_[format %02d $channel]
@@ -118,7 +118,7 @@ proc p4sgd::connect_memory {master channel reached} {
     }
 }
 
-# A kernel, packed as IP before, with its registers at an address of the host's.
+# A kernel, already packaged as IP, with its registers at an address of the host's.
 proc p4sgd::add_kernel {name vlnv offset} {
     variable registers
     cell $name $vlnv {}
@@ -150,8 +150,8 @@ proc p4sgd::open_project {name part kernels} {
     create_bd_design board
 }
 
-# Checks the block design, and makes the FPGA's image: out/<name>/<name>.runs/impl_1/board_wrapper.bit.
-proc p4sgd::make_image {constraints jobs} {
+# Checks the block design and makes the bitstream, out/<name>/<name>.runs/impl_1/board_wrapper.bit.
+proc p4sgd::make_bitstream {constraints jobs} {
     variable folder
     validate_bd_design
     save_bd_design
@@ -169,7 +169,7 @@ proc p4sgd::make_image {constraints jobs} {
     foreach slack {WNS WHS} {
         set nanoseconds [get_property STATS.$slack [get_runs impl_1]]
         if {[string is double -strict $nanoseconds] && $nanoseconds < 0} {
-            error "the image is there, but misses its timing: $slack is $nanoseconds ns"
+            error "the bitstream is there, but misses its timing: $slack is $nanoseconds ns"
         }
     }
 }

@@ -22,9 +22,9 @@ PLACE = "place.tcl"
 """Script that Vivado runs before placement, because v++ tells it to."""
 
 _SCRIPT = """\
-# Run by Vivado before place_design, as v++ was told: gives the worker's engines, the rest of it, and the register
-# slices between it and its memory to dies, in the regions that the shell has for kernels on each. What is not found
-# stays where the tool puts it.
+# Vivado runs this before place_design, because v++ tells it to. It assigns the worker's engines, the rest of the worker
+# and its register slices to dies, in the region that the shell has for kernels on each die. What is not found is left
+# to the tool.
 
 set kernel [get_cells -quiet -hierarchical -filter {{NAME =~ */{unit}/inst}}]
 foreach {{die cells}} {{
@@ -66,9 +66,10 @@ make                # out/hw/{name}.xclbin; takes hours
 |---|---|
 {targets}
 
-`make TARGET=hw_emu` builds the second, and writes `emconfig.json` beside it. With `XCL_EMULATION_MODE=hw_emu` and
-`EMCONFIG_PATH=$PWD/out/hw_emu` in the environment programs find it as the board `xrt:0`. `make PLATFORM=<file>.xpfm`
-takes another shell. The MAC is IP that needs a licence (UltraScale+ Integrated 100G Ethernet), which is free.
+`make TARGET=hw_emu` builds the second design, and writes `emconfig.json` beside it. With `XCL_EMULATION_MODE=hw_emu`
+and `EMCONFIG_PATH=$PWD/out/hw_emu` in the environment programs find it as the board `xrt:0`.
+`make PLATFORM=<file>.xpfm` builds for another shell. The MAC is IP that needs a licence (UltraScale+ Integrated 100G
+Ethernet), which is free.
 All that the tools write goes to `out`; after `make clean`, which removes it, the folder can be generated again.
 
 | file | contents |
@@ -142,7 +143,7 @@ def _makefile(xclbin: Xclbin, command: str) -> str:
     shell = SHELLS[xclbin.board]
     lines = [
         header_comment("# {}", command),
-        f"IMAGE := {xclbin.name}",
+        f"NAME := {xclbin.name}",
         f"DEFAULT_PLATFORM := {shell.platform}",
         "PLATFORM ?= $(DEFAULT_PLATFORM)",
         f"RELEASES := {' '.join(shell.releases)}",

@@ -1,5 +1,5 @@
-#   make                 the FPGA's image, for v++'s target hw: hours
-#   make TARGET=hw_emu   one for the emulator of the hardware: see README.md
+#   make                 the xclbin of the board (v++'s target hw): takes hours
+#   make TARGET=hw_emu   an xclbin for Vitis' hardware emulator: see README.md
 #   make kernels         only the kernels, packed as out/<kernel>.xo
 #   make check           whether the tools are there
 #   make clean           removes what the tools wrote
@@ -10,24 +10,24 @@ $(error TARGET is $(TARGET): set it to hw or hw_emu)
 endif
 
 OUT := out
-IMAGE_FILE := $(OUT)/$(TARGET)/$(IMAGE).xclbin
+XCLBIN := $(OUT)/$(TARGET)/$(NAME).xclbin
 OBJECTS := $(KERNELS_$(TARGET):%=$(OUT)/%.xo)
 TOOLS := vivado v++ platforminfo $(if $(filter hw_emu,$(TARGET)),emconfigutil)
 # v++ takes files of scripts with their whole path only.
 PLACE := $(PLACE_$(TARGET):%=--vivado.prop run.impl_1.STEPS.PLACE_DESIGN.TCL.PRE=$(CURDIR)/%)
 OTHER_PLATFORM := $(if $(filter-out $(DEFAULT_PLATFORM),$(PLATFORM)),--platform $(PLATFORM))
 
-.PHONY: image kernels check clean
+.PHONY: xclbin kernels check clean
 .DELETE_ON_ERROR:
 
-image: $(IMAGE_FILE)
+xclbin: $(XCLBIN)
 
 kernels: $(OBJECTS)
 
 check:
 	@for tool in $(TOOLS); do \
 	    command -v $$tool >/dev/null || { \
-	        echo "$$tool is not on the path: source settings64.sh of Vitis $(lastword $(RELEASES)), or install that" >&2; \
+	        echo "$$tool is not on the path: source settings64.sh of Vitis $(lastword $(RELEASES)), or install it" >&2; \
 	        exit 2; \
 	    }; \
 	done
@@ -45,14 +45,14 @@ check:
 	    exit 2; \
 	}
 
-# A kernel with IP of the vendor has a script that makes it, and constraints.
+# A kernel with the vendor's IP also needs the script that makes the IP, and constraints.
 .SECONDEXPANSION:
 
 $(OUT)/%.xo: package_%.tcl package_kernel.tcl %.v %.xml $$(wildcard $$*_ip.tcl) $$(if $$(wildcard $$*_ip.tcl),p4sgd_cmac.xdc) | check
 	mkdir -p $(OUT)
 	vivado -mode batch -nojournal -notrace -log $(OUT)/$*.log -source package_$*.tcl
 
-$(IMAGE_FILE): $(OBJECTS) link_$(TARGET).cfg $(PLACE_$(TARGET)) | check
+$(XCLBIN): $(OBJECTS) link_$(TARGET).cfg $(PLACE_$(TARGET)) | check
 	mkdir -p $(@D)
 	v++ --link --target $(TARGET) --config link_$(TARGET).cfg $(OTHER_PLATFORM) $(PLACE) \
 	    --temp_dir $(@D)/temp --log_dir $(@D)/logs --report_dir $(@D)/reports --output $@ $(OBJECTS)

@@ -1,8 +1,11 @@
 """The folder from which Vivado builds the bitstream of a worker without a shell, and reports of its parts."""
 
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from amaranth.vendor import XilinxPlatform
 
 from p4sgd.build.fpga.alveo_u280 import CONFIGURATION, AlveoU280Platform
 from p4sgd.build.fpga.kernel import Kernel, cmac, memory_bus, worker
@@ -14,7 +17,7 @@ from p4sgd.build.generate.floorplan import floorplan, kernel_placement
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.worker.worker import ENGINE
 
-__all__ = ["FLOORPLAN", "HOST_QUAD", "board_constraints", "build", "clock_constraints", "vivado_files"]
+__all__ = ["FLOORPLAN", "PINS", "BoardPins", "board_constraints", "build", "clock_constraints", "vivado_files"]
 
 
 def clock_constraints(port: str, megahertz: int, command: str) -> str:
@@ -23,26 +26,55 @@ def clock_constraints(port: str, megahertz: int, command: str) -> str:
     return f"{header}\ncreate_clock -period {1000 / megahertz:.3f} -name clock [get_ports {port}]\n"
 
 
-_PAIRS = {
-    "pcie_refclk": ("pcie_refclk", 1),
-    "hbm_refclk": ("ddr4_refclk", 0),
-    "qsfp0_refclk": ("qsfp28_refclk", 0),
+@dataclass(frozen=True)
+class BoardPins:
+    """Where the ports of the block design are on a board that has no shell.
+
+    Attributes
+    ----------
+    platform
+        Amaranth platform with the resources ``pcie`` and ``hbm_cattrip``, and those of ``clocks``.
+    configuration
+        XDC constraints of every design for the board.
+    clocks
+        Resource of each differential clock of the block design, by the name of the clock.
+    host_quad, host_block
+        Transceiver quad of lane 0 of PCI Express, and the PCI Express block beside it.
+    """
+
+    platform: type[XilinxPlatform]
+    configuration: str
+    clocks: Mapping[str, tuple[str, int]]
+    host_quad: str
+    host_block: str
+
+
+PINS = {
+    "u280": BoardPins(
+        AlveoU280Platform,
+        CONFIGURATION,
+        # HBM gets one of the two clocks for DDR4.
+        {"pcie_refclk": ("pcie_refclk", 1), "hbm_refclk": ("ddr4_refclk", 0), "qsfp0_refclk": ("qsfp28_refclk", 0)},
+        "GTY_Quad_227",  # UG1314; AMD's board files
+        "PCIE4C_X1Y0",
+    )
 }
-"""Differential clocks of the design, and their resources; HBM gets one of the two clocks for DDR4."""
+"""Pins by the name of the board. ``block_design.tcl`` sets up the HBM of a U280: two stacks, 8 GB, 32 channels."""
 
 
-def board_constraints(command: str) -> str:
-    """Pins of the block design's ports on an Alveo U280, and the card's configuration, from `AlveoU280Platform`.
+def board_constraints(board: str, command: str) -> str:
+    """Pins of the block design's ports on one of the boards in `PINS`, and the board's configuration.
 
     Transceivers need no pins here: their IP places them.
     """
-    platform = AlveoU280Platform()
+    pins = PINS[board]
+    platform = pins.platform()
     lines = [header_comment("# {}", command)]
-    for name, (resource, number) in _PAIRS.items():
+    for name, (resource, number) in pins.clocks.items():
         found = platform.lookup(resource, number)
         pair = found.ios[0]
-        for letter, pins in (("p", pair.p), ("n", pair.n)):
-            lines += _pin(f"{name}_clk_{letter}", pins.names[0], found.attrs)
+        for letter, half in (("p", pair.p), ("n", pair.n)):
+            lines += _pin(f"{name}_clk_{letter}", half.names[0], found.attrs)
         period = 1e9 / found.clock.frequency
         lines.append(f"create_clock -period {period:.3f} -name {name} [get_ports {name}_clk_p]")
     reset = next(each for each in platform.lookup("pcie", 0).ios if each.name == "rst")
@@ -50,7 +82,7 @@ def board_constraints(command: str) -> str:
     too_hot = platform.lookup("hbm_cattrip", 0)
     lines += _pin("hbm_cattrip", too_hot.ios[0].names[0], too_hot.attrs)
     lines.append("set_false_path -from [get_ports pcie_perst_n]")
-    return "\n".join(lines) + "\n" + CONFIGURATION
+    return "\n".join(lines) + "\n" + pins.configuration
 
 
 def _pin(port: str, pin: str, attributes: Any) -> list[str]:
@@ -70,9 +102,6 @@ _HERE = Path(__file__).parent
 _PROJECT = "p4sgd_board"
 """Name of the project."""
 
-HOST_QUAD, _HOST_BLOCK = "GTY_Quad_227", "PCIE4C_X1Y0"
-"""Quad of lane 0 of PCI Express on a U280, and the PCI Express block beside it (UG1314; AMD's board files)."""
-
 _FREE_MEGAHERTZ = 100
 """Frequency of the board's clock for HBM and the MAC."""
 
@@ -90,7 +119,7 @@ def vivado_files(
     config
         Size of the worker.
     board
-        One of `SHELLS`; of the shell only the FPGA and its memory matter.
+        One of `PINS` and of `SHELLS`; of the shell only FPGA, memory, MACs and releases of the tools matter.
     command
         Command that makes the files, for their first lines.
     megahertz
@@ -101,11 +130,11 @@ def vivado_files(
     Raises
     ------
     KeyError
-        If there is no such board.
+        If the board's pins or its shell are not known.
     ValueError
         If the worker leaves no channel of memory to the host.
     """
-    shell, device = SHELLS[board], DEVICES[board]
+    pins, shell, device = PINS[board], SHELLS[board], DEVICES[board]
     channels = _channels(config, shell)  # before the work
     kernels = (worker(config, device, build_id), cmac(0, build_id))
     found = {
@@ -113,8 +142,8 @@ def vivado_files(
         "Makefile": _makefile(kernels, board, command),
         _RULES: with_header_comment(_HERE / "vivado_rules.mk", command),
         **{name: with_header_comment(_HERE / name, command) for name in (_OUT_OF_CONTEXT, _BLOCK_DESIGN, PROCEDURES)},
-        "project.tcl": _project(channels, kernels, shell, command),
-        "board.xdc": board_constraints(command),
+        "project.tcl": _project(channels, kernels, shell, pins, command),
+        "board.xdc": board_constraints(board, command),
     }
     for kernel in kernels:
         found |= kernel_files(kernel, shell.part, shell.macs[0], _FREE_MEGAHERTZ, command, for_vitis=False)
@@ -146,7 +175,9 @@ def _channels(config: WorkerConfig, shell: Shell) -> tuple[range, ...]:
     return found
 
 
-def _project(channels: tuple[range, ...], kernels: tuple[Kernel, ...], shell: Shell, command: str) -> str:
+def _project(
+    channels: tuple[range, ...], kernels: tuple[Kernel, ...], shell: Shell, pins: BoardPins, command: str
+) -> str:
     engine, mac = kernels
     ports = [each[0] for each in channels]
     free = next(channel for channel in range(shell.hbm.channels) if channel not in ports)
@@ -155,7 +186,7 @@ def _project(channels: tuple[range, ...], kernels: tuple[Kernel, ...], shell: Sh
         header_comment("# {}", command),
         *_source(_BLOCK_DESIGN),
         f"p4sgd::open_project {_PROJECT} {shell.part} {{{' '.join(kernel.name for kernel in kernels)}}}",
-        f"p4sgd::add_host {HOST_QUAD} {_HOST_BLOCK}",
+        f"p4sgd::add_host {pins.host_quad} {pins.host_block}",
         f"p4sgd::add_memory {{{' '.join(map(str, sorted([*ports, free])))}}}",
         *(f"p4sgd::add_kernel {kernel.unit} {kernel.vlnv} {_REGISTERS * i:#x}" for i, kernel in enumerate(kernels)),
         f"p4sgd::connect_memory xdma/M_AXI {free} {{{every}}}",
@@ -166,7 +197,7 @@ def _project(channels: tuple[range, ...], kernels: tuple[Kernel, ...], shell: Sh
         f"p4sgd::bus_between {engine.unit}/axis_tx {mac.unit}/axis_tx",
         f"p4sgd::bus_between {mac.unit}/axis_rx {engine.unit}/axis_rx",
         f"p4sgd::connect_port {mac.unit}",
-        "p4sgd::make_image board.xdc 8",
+        "p4sgd::make_bitstream board.xdc 8",
     ]
     return "\n".join(lines) + "\n"
 
@@ -176,7 +207,7 @@ def _makefile(kernels: tuple[Kernel, ...], board: str, command: str) -> str:
         header_comment("# {}", command),
         f"RELEASES := {' '.join(SHELLS[board].releases)}",
         f"KERNELS := {' '.join(kernel.name for kernel in kernels)}",
-        f"IMAGE := out/{_PROJECT}/{_PROJECT}.runs/impl_1/board_wrapper.bit",
+        f"BITSTREAM := out/{_PROJECT}/{_PROJECT}.runs/impl_1/board_wrapper.bit",
         "",
         f"include {_RULES}",
     ]
@@ -194,7 +225,7 @@ it yet: it was checked as far as that is possible without, by the tests of p4sgd
 make check      # is Vivado installed?
 make engine     # out/engine: timing and utilisation of one engine, alone
 make worker     # out/worker: of the whole worker
-make image      # out/{project}/…/board_wrapper.bit, the bitstream; takes hours
+make bitstream  # out/{project}/…/board_wrapper.bit; takes hours
 ```
 
 AMD's XDMA driver gives the host all memory from address 0 on, 256 MiB a channel, and the registers: the worker's from

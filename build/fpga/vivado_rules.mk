@@ -1,19 +1,19 @@
-#   make image      the FPGA's image: hours
+#   make bitstream  the bitstream of the board: takes hours
 #   make worker     reports of the worker alone, in out/worker
 #   make engine     reports of one engine, in out/engine
 #   make check      whether Vivado is there
-#   make clean      removes what it wrote
+#   make clean      removes what Vivado wrote
 
 VIVADO := vivado -mode batch -nojournal -notrace
 
-.PHONY: image worker engine check clean
+.PHONY: bitstream worker engine check clean
 .DELETE_ON_ERROR:
 
-image: $(IMAGE)
+bitstream: $(BITSTREAM)
 
 check:
 	@command -v vivado >/dev/null || { \
-	    echo "vivado is not on the path: source settings64.sh of Vivado $(lastword $(RELEASES)), or install that" >&2; \
+	    echo "vivado is not on the path: source settings64.sh of Vivado $(lastword $(RELEASES)), or install it" >&2; \
 	    exit 2; \
 	}
 	@release=$$(vivado -version 2>/dev/null | sed -n 's/.*v\([0-9]*\.[0-9]*\).*/\1/p' | head -n 1); \
@@ -26,14 +26,14 @@ worker engine: | check
 	mkdir -p out
 	$(VIVADO) -log out/$@.log -source $@.tcl
 
-# A kernel with IP of the vendor has a script that makes it, and constraints.
+# A kernel with the vendor's IP also needs the script that makes the IP, and constraints.
 .SECONDEXPANSION:
 
 out/%/ip/component.xml: package_%.tcl package_kernel.tcl %.v $$(wildcard $$*_ip.tcl) $$(if $$(wildcard $$*_ip.tcl),p4sgd_cmac.xdc) | check
 	mkdir -p out
 	$(VIVADO) -log out/$*.log -source package_$*.tcl
 
-$(IMAGE): project.tcl block_design.tcl board.xdc $(KERNELS:%=out/%/ip/component.xml) | check
+$(BITSTREAM): project.tcl block_design.tcl board.xdc $(KERNELS:%=out/%/ip/component.xml) | check
 	mkdir -p out
 	$(VIVADO) -log out/project.log -source project.tcl
 

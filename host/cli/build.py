@@ -20,15 +20,23 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _NOT_DRIVEN = "p4sgd itself cannot train on a worker with UDP yet."
 
 
-def _boards() -> Iterable[str]:
+def _with_shells() -> Iterable[str]:
+    """Boards that `build vitis` makes folders for."""
     from p4sgd.build.fpga.link import SHELLS
 
     return SHELLS
 
 
-def _board_options(command: _Command) -> _Command:
-    """Add the options of `build vitis` and `build vivado`."""
-    for option in (
+def _with_pins() -> Iterable[str]:
+    """Boards that `build vivado` makes folders for."""
+    from p4sgd.build.fpga.vivado import PINS
+
+    return PINS
+
+
+def _board_options(boards: Callable[[], Iterable[str]]) -> Callable[[_Command], _Command]:
+    """The options of `build vitis` and `build vivado`; ``boards`` returns the boards of the command."""
+    options = (
         click.option(
             "--build-id",
             type=click.IntRange(0, (1 << 32) - 1),
@@ -40,13 +48,18 @@ def _board_options(command: _Command) -> _Command:
         click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder to write."),
         click.option(
             "--board",
-            type=NameFrom("board", _boards),
+            type=NameFrom("board", boards),
             help="Board; by default the one that the configuration is for.",
         ),
         click.option("--config", "name", type=configuration, help="Configuration of the worker."),
-    ):
-        command = option(command)
-    return common_options(command)
+    )
+
+    def add(command: _Command) -> _Command:
+        for option in options:
+            command = option(command)
+        return common_options(command)
+
+    return add
 
 
 def _needed(name: str | None) -> str:
@@ -62,8 +75,8 @@ def _needed(name: str | None) -> str:
     return name
 
 
-def _board_of(name: str | None, board: str | None) -> str:
-    """The board that is named, or that the configuration is for.
+def _board_of(name: str | None, board: str | None, boards: Iterable[str]) -> str:
+    """The board that is named, or that the configuration is for, one of ``boards``.
 
     Raises
     ------
@@ -72,14 +85,14 @@ def _board_of(name: str | None, board: str | None) -> str:
     """
     from p4sgd.build.generate.devices import BOARDS
 
+    known = "|".join(boards)
     if name is None and board is None:
-        raise UserError(f"for which board? name it with --board {'|'.join(_boards())}")
+        raise UserError(f"for which board? name it with --board {known}")
     found = board or BOARDS.get(name or "")
     if found is None:
-        raise UserError(f"configuration {name} is for no board: name one with --board {'|'.join(_boards())}")
-    if found not in _boards():
-        boards = "|".join(_boards())
-        raise UserError(f"configuration {name} is for {found}, for which there is no folder yet: name --board {boards}")
+        raise UserError(f"configuration {name} is for no board: name one with --board {known}")
+    if found not in boards:
+        raise UserError(f"configuration {name} is for {found}, for which there is no folder yet: name --board {known}")
     return found
 
 
@@ -126,7 +139,7 @@ def show(
 
 @click.command()
 @click.option("--aggregator", is_flag=True, help="Build an aggregator between the board's ports instead of a worker.")
-@_board_options
+@_board_options(_with_shells)
 def vitis(
     name: str | None,
     board: str | None,
@@ -145,7 +158,7 @@ def vitis(
     output = Output(as_json=as_json, quiet=quiet)
     if aggregator and name is not None:
         raise UserError("--config is for workers, not for --aggregator: name the board with --board instead")
-    board = _board_of(name if aggregator else _needed(name), board)
+    board = _board_of(name if aggregator else _needed(name), board, _with_shells())
     with output.working(f"making the kernels for {board}"):
         from p4sgd.build.fpga.vitis import build
 
@@ -167,7 +180,7 @@ def vitis(
     show_default=True,
     help="Clock for reports of the worker and an engine on their own; the bitstream has 250 MHz.",
 )
-@_board_options
+@_board_options(_with_pins)
 def vivado(
     name: str | None,
     board: str | None,
@@ -186,14 +199,14 @@ def vivado(
     """
     output = Output(as_json=as_json, quiet=quiet)
     config = _needed(name)
-    board = _board_of(config, board)
+    board = _board_of(config, board, _with_pins())
     with output.working(f"making the project for {board}"):
         from p4sgd.build.fpga.vivado import build
 
         with writing(out, ValueError):
             files = build(config, out, board=board, megahertz=megahertz, udp=udp, build_id=build_id)
     facts = {"config": config, "board": board, "megahertz": megahertz}
-    show(output, out, files, facts, ["make check", "make engine", "make image"], udp=udp)
+    show(output, out, files, facts, ["make check", "make engine", "make bitstream"], udp=udp)
 
 
 @click.command()

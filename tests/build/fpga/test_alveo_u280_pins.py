@@ -14,7 +14,7 @@ from support.platform import lines
 
 from p4sgd.build.fpga.alveo_u280 import AlveoU280Platform
 from p4sgd.build.fpga.cmac import CMACS_U280
-from p4sgd.build.fpga.vivado import HOST_QUAD
+from p4sgd.build.fpga.vivado import PINS
 
 LINES = {str(line): line for line in lines(AlveoU280Platform.resources)}
 
@@ -123,7 +123,7 @@ def test_a_mac_has_the_transceivers_of_its_cage(cage):
 
 def test_the_host_s_quad_is_that_of_lane_0():
     name, _ = site("pcie_0.rx[0]")
-    assert f"GTY_Quad_{name.rsplit('_', 1)[1]}" == HOST_QUAD
+    assert f"GTY_Quad_{name.rsplit('_', 1)[1]}" == PINS["u280"].host_quad
 
 
 def test_reference_clocks_are_those_of_their_quads():

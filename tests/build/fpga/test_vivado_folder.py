@@ -3,13 +3,16 @@
 import re
 
 import pytest
+from click.testing import CliRunner
 from support.command_line import p4sgd
 from support.vendor_checks import CHECKS, plant, problems
 from support.vendor_checks.folder import open_vendor_folder
 from support.verilog_ports import instances_of, module_at
 
 from p4sgd.build.fpga.check import NoTclError, check
+from p4sgd.build.fpga.link import SHELLS
 from p4sgd.build.fpga.vivado import board_constraints, clock_constraints, vivado_files
+from p4sgd.host.cli.app import main
 from p4sgd.hw.spec.config import WorkerConfig
 
 
@@ -44,7 +47,7 @@ def test_the_same_bytes_by_the_command_line(vivado_folder, tmp_path):
     out = tmp_path / "out"
     done = p4sgd("build", "vivado", "--config", "tiny", "--board", "u280", "--out", out, PYTHONHASHSEED="7")
     assert done.returncode == 0, done.stderr
-    assert "make image" in done.stdout
+    assert "make bitstream" in done.stdout
     assert {path.name: path.read_bytes() for path in out.iterdir()} == {
         path.name: path.read_bytes() for path in vivado_folder.iterdir()
     }
@@ -55,6 +58,18 @@ def test_a_worker_that_takes_all_memory_is_refused_in_a_line(tmp_path):
     assert done.returncode == 2
     assert done.stderr.strip().count("\n") == 0
     assert "the worker takes all 32 channels of memory, and the host needs one" in done.stderr
+
+
+@pytest.mark.parametrize("words", [[], ["--board", "u50"]])
+def test_a_board_whose_pins_are_not_known_is_refused(words, tmp_path, monkeypatch):
+    """It has a shell, so Vitis can build for it; Vivado would get the pins of another board."""
+    monkeypatch.setitem(SHELLS, "u50", SHELLS["u280"])
+    done = CliRunner().invoke(main, ["build", "vivado", "--config", "u50", *words, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 2
+    assert "u50" in done.stderr
+    assert "u280" in done.stderr
+    with pytest.raises(KeyError, match="u50"):
+        vivado_files(WorkerConfig.u50(), "u50", "p4sgd", megahertz=250, build_id=0)
 
 
 FAULTS = {
@@ -219,7 +234,7 @@ def test_the_makefile_is_looked_at(vivado_folder, tmp_path):
 
 def test_pins_of_an_alveo_u280():
     """AMD's master XDC: HBM_CATTRIP D32, PCIe's reset BH26, its clock of 16 lanes AR15, QSFP0's T42, 100 MHz BJ43."""
-    found = board_constraints("p4sgd")
+    found = board_constraints("u280", "p4sgd")
     pins = dict(re.findall(r"PACKAGE_PIN (\w+) \[get_ports (\w+)\]", found))
     assert {pin: port for pin, port in pins.items() if not port.endswith("_n") or port == "pcie_perst_n"} == {
         "D32": "hbm_cattrip",
