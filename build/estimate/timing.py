@@ -29,7 +29,7 @@ __all__ = [
     "Start",
     "Timing",
     "analyse",
-    "ways",
+    "cell_arcs",
 ]
 
 
@@ -110,8 +110,8 @@ _MEMORIES = {"RAMB18E2": BLOCK_RAM, "RAMB36E2": BLOCK_RAM, "URAM288": ULTRA_RAM}
 _CLOCK = re.compile(r"C|W?CLK|CLK[AB]\w+CLK|clk")
 
 
-def ways(cell: Cell) -> Iterator[Arc | Start | End]:
-    """All arcs of a cell. A cell of unknown type has a register at every input and output."""
+def cell_arcs(cell: Cell) -> Iterator[Arc | Start | End]:
+    """All timing arcs of a cell. A cell of unknown type has a register at every input and output."""
     inputs = {pin: port for pin, port in cell.pins.items() if not port.output and not _CLOCK.fullmatch(pin)}
     outputs = {pin: port for pin, port in cell.pins.items() if port.output}
     if re.fullmatch(r"LUT\d", cell.type):
@@ -322,7 +322,7 @@ class _Graph:
                     graph.starts[net] = (CLOCK_TO_OUT, _Register(None, name))
         for cell in top.cells:
             driven: int | None = None
-            for way in ways(cell):
+            for way in cell_arcs(cell):
                 if isinstance(way, Arc):
                     graph.arcs[way.target].append(way)
                 elif isinstance(way, Start):
@@ -395,11 +395,11 @@ def _propagate(graph: _Graph) -> dict[int, _State]:
                 continue
             waiting.pop()
             done.add(net)
-            ways = [_step(latest[arc.source], arc) for arc in graph.arcs.get(net, ()) if arc.source in latest]
+            candidates = [_step(latest[arc.source], arc) for arc in graph.arcs.get(net, ()) if arc.source in latest]
             if net in latest:
-                ways.append(latest[net])
-            if ways:
-                latest[net] = max(ways, key=lambda state: state.delay)
+                candidates.append(latest[net])
+            if candidates:
+                latest[net] = max(candidates, key=lambda state: state.delay)
     return latest
 
 

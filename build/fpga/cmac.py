@@ -72,7 +72,7 @@ def ip_script(module: str, place: CmacPlace, free_megahertz: int, command: str) 
     }
     lines = [
         header_comment("# {}", command),
-        "# UltraScale+ Integrated 100G Ethernet (PG203); it needs a licence, which the vendor gives for nothing.",
+        "# UltraScale+ Integrated 100G Ethernet (PG203); it needs a licence, which is free.",
         "",
         f"create_ip -name cmac_usplus -vendor xilinx.com -library ip -module_name {module}",
         "set_property -dict [list \\",
@@ -84,10 +84,10 @@ def ip_script(module: str, place: CmacPlace, free_megahertz: int, command: str) 
 
 
 _CROSSINGS = """\
-# Signals between the kernel's clock and the MAC's, in a MAC's kernel: to be read for an instance of it.
+# Signals between the kernel's clock and the MAC's, in a MAC's kernel; to be read for each instance of it.
 #
-# Whatever crosses is taken by a synchronizer, or rests when it is taken: words in a FIFO, whose pointers say when they
-# are there, and counters, for which the host waits. So paths must be short, but need not end at a certain edge.
+# A signal that crosses passes a synchronizer, or is stable when it is sampled: words in a FIFO, whose pointers tell
+# when they are valid, and counters, for which the host waits. So paths must be short, but need not meet a given edge.
 
 set kernel_clock [get_clocks -of_objects [get_ports ap_clk]]
 set free_clock [get_clocks -of_objects [get_ports clk_gt_freerun]]
@@ -96,7 +96,8 @@ set_max_delay -datapath_only -from $kernel_clock -to $mac_clock {period}
 set_max_delay -datapath_only -from $mac_clock -to $kernel_clock {period}
 set_max_delay -datapath_only -from $free_clock -to $kernel_clock {period}
 
-# Of a FIFO's pointer, in Gray code, one bit changes at a time: so it arrives, if no bit is a cycle later than another.
+# A FIFO's pointer is in Gray code: one bit changes at a time, so it arrives intact if no bit is a cycle later than
+# another.
 """
 
 
@@ -113,7 +114,7 @@ def crossing_constraints(command: str) -> str:
             ]
     lines += [
         "",
-        "# Resets begin at any time, and end in step with the clock.",
+        "# Resets are asserted at any time, and released in step with the clock.",
         "set_false_path -to [get_pins {component/adapter/start_reset/*_reg/PRE component/adapter/rest_reset/*_reg/PRE "
         "component/adapter/*/rst_cdc/*_reg/PRE}]",
     ]

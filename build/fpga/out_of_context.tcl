@@ -1,4 +1,4 @@
-# Procedures of the scripts that try a module alone, out of its context: how big it is, and how long its paths are.
+# Procedures of the scripts that implement a module on its own, out of context, to report its size and timing.
 # What the tools write goes to the folder out beside this file.
 
 namespace eval p4sgd {

@@ -1,4 +1,4 @@
-# Procedures of the scripts package_<kernel>.tcl, which pack a kernel as IP of Vivado, and that for v++ as a file .xo.
+# Procedures of the scripts package_<kernel>.tcl, which package a kernel as IP for Vivado, and as an .xo file for v++.
 # What the tools write goes to the folder out beside this file.
 
 namespace eval p4sgd {
@@ -20,13 +20,13 @@ proc p4sgd::open_kernel {name top part} {
     set_property top $top [current_fileset]
 }
 
-# A script that adds IP of the vendor's to the project.
+# A script that adds the vendor's IP to the project.
 proc p4sgd::ip {file} {
     variable folder
     source [file join $folder $file]
 }
 
-# Constraints that hold for the kernel wherever it is put; clocks are known when it is.
+# Constraints for every instance of the kernel. They are read late, because they need the clocks of the design.
 proc p4sgd::constraints {file} {
     variable folder
     set path [file join $folder $file]
@@ -35,7 +35,7 @@ proc p4sgd::constraints {file} {
     set_property USED_IN {implementation} [get_files $path]
 }
 
-# Makes IP of the project, which becomes the current core. Vivado finds AXI buses by the names of their ports.
+# Packages the project as IP, which becomes the current core. Vivado finds AXI buses by the names of their ports.
 proc p4sgd::make_core {vendor library version} {
     variable kernel
     update_compile_order -fileset sources_1
@@ -61,7 +61,7 @@ proc p4sgd::clock {hertz} {
     set_property value_resolve_type user $frequency
 }
 
-# A bus, which must be there.
+# A bus; an error if there is none of this name.
 proc p4sgd::interface {name} {
     set found [ipx::get_bus_interfaces $name -of_objects [ipx::current_core]]
     if {[llength $found] == 0} {
@@ -70,13 +70,13 @@ proc p4sgd::interface {name} {
     return $found
 }
 
-# A bus goes with ap_clk.
+# Associates a bus with ap_clk.
 proc p4sgd::bus {name} {
     interface $name
     ipx::associate_bus_interfaces -busif $name -clock ap_clk [ipx::current_core]
 }
 
-# A memory port, and how much of it may be under way: beats of a burst, bursts to be read and to be written.
+# A memory port, with its longest burst in beats and the numbers of outstanding reads and writes.
 proc p4sgd::memory {name beats reads writes} {
     bus $name
     foreach {parameter value} [list \
@@ -90,7 +90,7 @@ proc p4sgd::memory {name beats reads writes} {
     }
 }
 
-# The bus of registers, of so many bytes.
+# The bus of the registers, with the size of their address space in bytes.
 proc p4sgd::control {name bytes} {
     variable registers
     bus $name
@@ -101,7 +101,7 @@ proc p4sgd::control {name bytes} {
     set_property width 32 $registers
 }
 
-# A register, and what it is for.
+# A register, with its description.
 proc p4sgd::register {name offset bits text} {
     variable registers
     set register [ipx::add_register -quiet $name $registers]
@@ -125,7 +125,7 @@ proc p4sgd::pointer {name offset memory} {
     set_property value $memory [ipx::add_register_parameter -quiet ASSOCIATED_BUSIF $register]
 }
 
-# A bus of another kind, with a list of its signals and the ports that these are.
+# A bus of another kind, with a list of its signals and their ports.
 proc p4sgd::add_interface {name mode kind signals} {
     set core [ipx::current_core]
     set interface [ipx::add_bus_interface $name $core]
@@ -137,7 +137,7 @@ proc p4sgd::add_interface {name mode kind signals} {
     }
 }
 
-# A clock that is no bus: v++ then leaves it to the link configuration what it is connected to.
+# A clock port without a bus interface, so that v++ connects it as the link configuration says.
 proc p4sgd::plain_clock {port} {
     ipx::remove_bus_interface -quiet $port [ipx::current_core]
 }

@@ -17,19 +17,19 @@ from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import instances, modules
 from p4sgd.hw.worker.worker import ENGINE
 
-__all__ = ["deal", "floorplan", "home", "kernel_placement", "placement", "slice_dies"]
+__all__ = ["engines_by_die", "floorplan", "kernel_placement", "placement", "shared_die", "slice_dies"]
 
 
 _HEAD = """\
-# Where to place {what} on the {dies} dies of an {board}: to be sourced in Vivado after synthesis, which must
-# keep the hierarchy (-flatten_hierarchy rebuilt does), and before place_design. If {what} is not the top
-# of the design, first set p4sgd_top to the path to it, with a slash at the end.
+# Floor plan of {what} on the {dies} dies of an {board}, to be sourced in Vivado before place_design. Synthesis
+# must have kept the hierarchy, as -flatten_hierarchy rebuilt does. If {what} is not the top of the design,
+# first set p4sgd_top to the path to it, with a slash at the end.
 #
-# Engines are dealt evenly. What there is once takes a fraction of an engine and goes to SLR{home}, from where no engine
-# is more than one boundary away: a signal crosses one in a cycle of 250 MHz, and those between engines and the rest
-# have a register at the engine. Memory ports have none: those of engines, and of the labels, that are not on
-# SLR{memory}, where the memory is, need AXI register slices, one on each die of the way{slices}.
-# tx and rx need some too if the MAC is on another die than the rest; the transceivers are on SLR{network}.
+# Engines are distributed evenly. The parts that a worker has once, less than an engine together, are on SLR{shared},
+# from where no engine is more than one boundary away: at 250 MHz a signal crosses one boundary in a cycle, and each
+# signal between an engine and the rest has a register in the engine. Memory ports have none: those of engines and
+# labels that are not on SLR{memory}, beside the memory, need AXI register slices, one on each die of the way{slices}.
+# tx and rx need slices too if the MAC is on another die than the rest; the transceivers are on SLR{network}.
 
 if {{![info exists p4sgd_top]}} {{set p4sgd_top ""}}
 """
@@ -38,7 +38,7 @@ _SLICES = {"the worker": "", "the worker's kernel": ": these are in the kernel"}
 """Ends of a sentence of the head, by what is placed."""
 
 
-def home(device: Device) -> int:
+def shared_die(device: Device) -> int:
     """Die of the parts that a worker has once: the one in the middle; of two, the one nearer to the network."""
     return min(
         range(device.dies),
@@ -46,14 +46,14 @@ def home(device: Device) -> int:
     )
 
 
-def deal(engines: int, device: Device) -> list[range]:
+def engines_by_die(engines: int, device: Device) -> list[range]:
     """Engines of each die; their numbers differ by at most one.
 
     Dies near the memory get the engines that are left over, because most wires of an engine lead there. The die with
     the rest of the worker gets one last.
     """
     each, left = divmod(engines, device.dies)
-    order = sorted(range(device.dies), key=lambda die: (die == home(device), abs(die - device.memory_die)))
+    order = sorted(range(device.dies), key=lambda die: (die == shared_die(device), abs(die - device.memory_die)))
     ends = [0]
     for die in range(device.dies):
         ends.append(ends[-1] + each + (die in order[:left]))
@@ -66,8 +66,8 @@ def slice_dies(config: WorkerConfig, device: Device) -> list[range]:
     These are all dies on the way, both ends included, or none if the port is on the memory's die. Memories are numbered
     as in `WorkerConfig.memories`.
     """
-    dealt = enumerate(deal(config.engines, device))
-    masters = [die for die, engines in dealt for _ in range(len(engines) * config.ports)] + [home(device)]
+    dies = enumerate(engines_by_die(config.engines, device))
+    masters = [die for die, engines in dies for _ in range(len(engines) * config.ports)] + [shared_die(device)]
     return [_way(die, device.memory_die) for die in masters]
 
 
@@ -97,8 +97,8 @@ def placement(worker: str, top: str, engine: str, device: Device) -> list[list[s
     """
     found = instances(modules(worker)[top])
     engines = [name for module, name in found if module == engine]
-    cells = [[engines[number] for number in numbers] for numbers in deal(len(engines), device)]
-    cells[home(device)] += [name for module, name in found if module != engine]
+    cells = [[engines[number] for number in numbers] for numbers in engines_by_die(len(engines), device)]
+    cells[shared_die(device)] += [name for module, name in found if module != engine]
     return cells
 
 
@@ -142,7 +142,10 @@ def floorplan(cells: Sequence[Sequence[str]], device: Device, command: str, *, w
         The design of the cells: ``the worker``, or ``the worker's kernel``.
     """
     facts = {"dies": device.dies, "board": device.name, "memory": device.memory_die, "network": device.network_die}
-    lines = [header_comment("# {}", command), _HEAD.format(**facts, home=home(device), what=what, slices=_SLICES[what])]
+    lines = [
+        header_comment("# {}", command),
+        _HEAD.format(**facts, shared=shared_die(device), what=what, slices=_SLICES[what]),
+    ]
     for die, names in enumerate(cells):
         pblock = f"p4sgd_slr{die}"
         lines += [

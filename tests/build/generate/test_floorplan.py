@@ -10,7 +10,7 @@ from support.yosys import run_yosys
 
 from p4sgd.build.generate import verilog
 from p4sgd.build.generate.devices import BOARDS, DEVICES
-from p4sgd.build.generate.floorplan import deal, floorplan, home, placement, slice_dies
+from p4sgd.build.generate.floorplan import engines_by_die, floorplan, placement, shared_die, slice_dies
 from p4sgd.build.generate.verilog import FLOORPLAN, generate
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
@@ -78,7 +78,7 @@ def test_every_part_of_the_worker_once(board, engines, tmp_path):
     assert sum(placed) == engines
     assert max(placed) - min(placed) <= 1
     once = {die for die, names in dies.items() if not all(cell.startswith("engine") for cell in names)}
-    assert once == {f"SLR{home(device)}"}
+    assert once == {f"SLR{shared_die(device)}"}
 
     below = place(plan, tmp_path, "shell/worker/")
     assert below == {die: [f"shell/worker/{cell}" for cell in names] for die, names in dies.items()}
@@ -88,12 +88,12 @@ def test_every_part_of_the_worker_once(board, engines, tmp_path):
 def test_dies(device):
     assert 0 <= device.memory_die < device.dies
     assert 0 <= device.network_die < device.dies
-    assert max(abs(die - home(device)) for die in range(device.dies)) == 1
+    assert max(abs(die - shared_die(device)) for die in range(device.dies)) == 1
     for engines in range(1, 33):
-        dealt = deal(engines, device)
-        assert [number for numbers in dealt for number in numbers] == list(range(engines))
-        counts = [len(numbers) for numbers in dealt]
-        assert counts[home(device)] == min(counts)
+        by_die = engines_by_die(engines, device)
+        assert [number for numbers in by_die for number in numbers] == list(range(engines))
+        counts = [len(numbers) for numbers in by_die]
+        assert counts[shared_die(device)] == min(counts)
         assert counts[device.memory_die] == max(counts)
 
 
@@ -102,8 +102,8 @@ def test_dies(device):
 def test_a_slice_on_every_die_of_the_way_to_memory(device, ports):
     for engines in range(1, 33):
         ways = slice_dies(WorkerConfig(engines=engines, ports=ports), device)
-        die_of = {engine: die for die, dealt in enumerate(deal(engines, device)) for engine in dealt}
-        masters = [die_of[memory // ports] for memory in range(engines * ports)] + [home(device)]
+        die_of = {engine: die for die, numbers in enumerate(engines_by_die(engines, device)) for engine in numbers}
+        masters = [die_of[memory // ports] for memory in range(engines * ports)] + [shared_die(device)]
         for way, master in zip(map(list, ways), masters, strict=True):
             if master == device.memory_die:
                 assert not way
