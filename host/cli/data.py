@@ -18,7 +18,7 @@ from p4sgd.host.cli.options import (
     take_reading,
 )
 from p4sgd.host.cli.output import Output, show_steps
-from p4sgd.host.cli.training import preparation_options
+from p4sgd.host.cli.training_run import preparation_options
 from p4sgd.host.errors import UserError
 
 __all__ = ["data", "fetch", "prepare", "synth"]

@@ -15,7 +15,7 @@ from p4sgd.host.cli.options import (
     take_reading,
 )
 from p4sgd.host.cli.output import Output
-from p4sgd.host.cli.training import finish, run_training, training_options
+from p4sgd.host.cli.training_run import finish, run_training, training_options
 from p4sgd.host.files import begins_with
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from p4sgd.host.cli.options import (
     take_reading,
 )
 from p4sgd.host.cli.output import Output
-from p4sgd.host.cli.training import finish, run_training, training_options
+from p4sgd.host.cli.training_run import finish, run_training, training_options
 from p4sgd.host.distributed.communicator import Communicator, SingleProcess
 
 __all__ = ["run_ranks", "train"]

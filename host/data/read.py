@@ -20,7 +20,7 @@ from p4sgd.host.errors import UserError
 __all__ = [
     "BUILTIN",
     "FORMATS",
-    "HEEDED",
+    "FORMAT_ARGUMENTS",
     "Source",
     "check_options",
     "find_format",
@@ -83,7 +83,7 @@ FORMATS: dict[str, type[Source]] = {
 }
 """Readers by name of the format."""
 
-HEEDED = {
+FORMAT_ARGUMENTS = {
     "libsvm": ("zero_based",),
     "csv": ("label_column", "ignore_columns", "header", "delimiter"),
     "npz": (),

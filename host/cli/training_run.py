@@ -1,4 +1,4 @@
-"""What `p4sgd train` and `p4sgd simulate` share: training options, the display while they run, and the report."""
+"""A training run of `p4sgd train` or `p4sgd simulate`: options, display of the progress, and report."""
 
 import contextlib
 import dataclasses
@@ -268,7 +268,7 @@ def finish(
     output.document(document | dict(more or {}))
     name = result.monitored.replace("_", " ")
     best = f"epoch {result.best_epoch}, {name} {result.best.metrics[result.monitored]:.4g}"
-    kept = "it is not kept: --out MODEL would" if out is None else f"kept in {out}"
+    kept = "not kept: --out MODEL keeps it" if out is None else f"kept in {out}"
     if result.stopped is StopReason.INTERRUPTED:
         done = len(result.history)
         output.tell(f"interrupted after epoch {done}; best so far: {best}; {kept}")
