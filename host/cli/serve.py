@@ -18,7 +18,7 @@ __all__ = ["serve", "worker"]
 
 
 _MOST_SLOTS = 1 << 20
-"""Most slots of all jobs together: half a gigabyte."""
+"""Maximum number of slots of all jobs together: half a gigabyte."""
 
 
 @click.command()
@@ -33,7 +33,9 @@ _MOST_SLOTS = 1 << 20
 )
 @click.option("--control", required=True, metavar="ADDRESS", help="Control socket: unix:PATH or tcp:HOST:PORT.")
 @click.option("--slots", type=click.IntRange(1, 1 << 16), default=4096, show_default=True, help="Slots of each job.")
-@click.option("--jobs", type=click.IntRange(1, 256), default=8, show_default=True, help="Most jobs at a time.")
+@click.option(
+    "--jobs", type=click.IntRange(1, 256), default=8, show_default=True, help="Maximum number of jobs at a time."
+)
 @click.option("--metrics", metavar="HOST:PORT", help="Serve the counters for Prometheus here, as /metrics.")
 @click.option("--user", metavar="NAME", help="User to become once all sockets are open.")
 @common_options
@@ -71,7 +73,7 @@ def serve(
     if len(interfaces) > MAX_PORTS:
         raise UserError(f"--interface: an aggregator has at most {MAX_PORTS} ports, not {len(interfaces)}")
     if twice := {name for name in interfaces if interfaces.count(name) > 1}:
-        raise UserError(f"--interface: {min(twice)} is there twice")
+        raise UserError(f"--interface: {min(twice)} is given twice")
     address = ControlAddress.parse(control)
     metrics_at = None if metrics is None else ControlAddress.parse_tcp(metrics, "--metrics")
     becomes = None if user is None else find_user(user)
@@ -149,7 +151,7 @@ def _stays(path: Path) -> bool:
     default=4096,
     show_default=True,
     metavar="MIB",
-    help="Most that the emulator's memories hold, all together; those of rtl have a fixed size.",
+    help="Limit of the emulator's memories, all together; those of rtl have a fixed size.",
 )
 @quiet_option
 def worker(interface: str, control: str, name: str, device: str, memory_limit: int, quiet: bool) -> None:

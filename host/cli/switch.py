@@ -226,7 +226,7 @@ def status(path: Path, interval: float, as_json: bool, quiet: bool) -> None:
     from p4sgd.host.aggregators.controller import read_active_slots, read_progress
 
     output = Output(as_json=as_json, quiet=quiet)
-    with controller_of(path) as (cluster, controller), output.working("looking at the slots"):
+    with controller_of(path) as (cluster, controller), output.working("reading the slots"):
         before = read_active_slots(controller)
         time.sleep(interval)
         found = read_progress(before, controller)

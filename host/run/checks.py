@@ -93,7 +93,7 @@ def check_replaces(path: Path | None, is_one: Callable[[Path], bool], kind: str)
     """
     check_new_file(path)
     if path is not None and path.exists() and path.stat().st_size and not is_one(path):
-        raise UserError(f"{path}: is there already and no {kind} of p4sgd: choose another name or delete it")
+        raise UserError(f"{path}: already exists and is no {kind} of p4sgd: choose another name or delete it")
 
 
 def check_absent(path: Path | None, *, overwrite: bool, special: bool = False) -> None:
@@ -113,7 +113,7 @@ def check_absent(path: Path | None, *, overwrite: bool, special: bool = False) -
     """
     check_new_file(path, special=special)
     if path is not None and path.is_file() and path.stat().st_size and not overwrite:
-        raise UserError(f"{path}: is there already: choose another name, or replace it with --overwrite")
+        raise UserError(f"{path}: already exists: choose another name, or replace it with --overwrite")
 
 
 def check_new_images(folder: Path | None, workers: int) -> list[Path]:
@@ -144,7 +144,7 @@ def check_new_images(folder: Path | None, workers: int) -> list[Path]:
     for path in files:
         check_new_file(path)
         if path.exists() and path.stat().st_size and not is_image_file(path):
-            raise UserError(f"{path}: is there already and no image file of p4sgd: choose another folder or delete it")
+            raise UserError(f"{path}: already exists and is no image file of p4sgd: choose another folder or delete it")
     return files
 
 
@@ -196,12 +196,12 @@ def check_reading(reading: Mapping[str, Any], sources: Iterable[str | None]) -> 
     UserError
         If an option is for other formats, if a file does not exist, or if its format cannot be found out.
     """
-    from p4sgd.host.data.read import HEEDED, find_format, is_builtin
+    from p4sgd.host.data.read import FORMAT_ARGUMENTS, find_format, is_builtin
 
     given = [name for name, value in reading.items() if name != "file_format" and (value or value is False)]
     if not given:
         return
-    heeded: set[str] = set()
+    used: set[str] = set()
     kinds = []
     for source in sources:
         if source is None:
@@ -212,11 +212,11 @@ def check_reading(reading: Mapping[str, Any], sources: Iterable[str | None]) -> 
             kinds.append(f"{source} is prepared already")
         else:
             file_format, _ = find_format(source, reading.get("file_format"))
-            heeded.update(HEEDED[file_format])
+            used.update(FORMAT_ARGUMENTS[file_format])
             kinds.append(f"{source} is {file_format}")
     for name in given:
-        if name not in heeded:
-            formats = ", ".join(each for each, names in HEEDED.items() if name in names)
+        if name not in used:
+            formats = ", ".join(each for each, names in FORMAT_ARGUMENTS.items() if name in names)
             raise UserError(f"{option_name(name)} is for {formats}, but {' and '.join(kinds)}: leave it out")
 
 

@@ -187,7 +187,7 @@ def _check_outputs(request: TrainingRequest) -> None:
 
 
 def _workers(request: TrainingRequest, who_has: str, there: int) -> int:
-    """How many workers a run has where that is given: those that are there, unless the request names a number."""
+    """Number of workers of a run on workers that are there already; the request may not ask for another number."""
     wanted = request.options.get("workers", there)
     if wanted != there:
         remedy = "leave --workers out" if request.resume is None else "resume it on as many"

@@ -162,6 +162,6 @@ def _find(saved: Checkpoint, what: str) -> str:
     name = saved.origin.get(what)
     option = "DATA" if what == "data" else f"--{what} DATA"
     if name is None or not (is_builtin(name) or Path(name).exists()):
-        where = "it does not say where its data are" if name is None else f"its data {name} are not there"
+        where = "it does not say where its data are" if name is None else f"its data {name} do not exist"
         raise UserError(f"{saved.path}: {where}: name them: p4sgd train --resume {saved.path} {option}")
     return str(name)

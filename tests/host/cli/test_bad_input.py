@@ -85,27 +85,27 @@ def test_arrays_that_are_not_finite(tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--batch", 12], "batch .*12: .*8 or 16"),
-        (["--batch", 0], "batch .*8 to"),
-        (["--precision", 5, "--planes", 4], "precision .*4 stored planes, not 5"),
+        (["--batch", 12], "batch .*multiple of 8, not 12: .*8 or 16"),
+        (["--batch", 0], r"batch .*8 to \d+, not 0"),
+        (["--precision", 5, "--planes", 4], "precision .*at most the 4 stored planes, not 5"),
         (["--precision", 9], "precision .*1 to 8, not 9"),
         (["--precision", 0], "precision .*1 to 8, not 0"),
-        (["--epochs", 0], "epochs .*1"),
-        (["--lr", 0], "learning rate .*more than 0"),
-        (["--lr", "nan"], "learning rate .*finite"),
-        (["--lr", 1e9], "learning rate"),
-        (["--l2", -1], "l2 .*0, not -1"),
-        (["--loss", "cubic"], "loss 'cubic'.*logistic, hinge, squared"),
-        (["--device", "abacus"], "device 'abacus'.*emulator, rtl"),
-        (["--config", "huge"], "configuration 'huge'.*tiny, small, u280"),
+        (["--epochs", 0], r"epochs .*at least 1, not 0"),
+        (["--lr", 0], "learning rate .*more than 0, not 0"),
+        (["--lr", "nan"], "learning rate .*finite number, not nan"),
+        (["--lr", 1e9], r"learning rate 1e\+09 .*range \S+ to \S+ for a batch of 16$"),
+        (["--l2", -1], "l2 .*at least 0, not -1"),
+        (["--loss", "cubic"], "no loss 'cubic'; .*logistic, hinge, squared"),
+        (["--device", "abacus"], "no device 'abacus'; .*emulator, rtl"),
+        (["--config", "huge"], "no configuration 'huge'; .*tiny, small, u280"),
         (["--workers", 33], "workers .*1 to 32, not 33"),
         (["--workers", 0], "workers .*1 to 32, not 0"),
-        (["--workers", 32], "32 workers: .*at most 4"),
-        (["--validation-fraction", 1], "validation fraction .*below 1"),
-        (["--validation-fraction", 0.9999], "leaves"),
-        (["--positive", 7], "label 7"),
-        (["--test", "digits"], "64 features, 30"),
-        (["--test", "nowhere.csv"], "nowhere.csv: .*no such file"),
+        (["--workers", 32], "too few for 32 workers: .*at most 4"),
+        (["--validation-fraction", 1], "validation fraction .*below 1, not 1"),
+        (["--validation-fraction", 0.9999], "breast_cancer: .*0.9999 of 569 samples leaves"),
+        (["--positive", 7], "breast_cancer: no sample .*label 7; .*0, 1"),
+        (["--test", "digits"], "digits: .*64 features, 30 .*needed"),
+        (["--test", "nowhere.csv"], "^nowhere.csv: .*no such file"),
         (["--epochs", "many"], "--epochs.*'many'.*integer"),
         (["--out", "/nowhere/model"], "^/nowhere/model: .*no folder /nowhere$"),
     ],
@@ -122,7 +122,7 @@ def test_a_model_file_that_is_no_file(tmp_path, kind):
     out = tmp_path / "model"
     out.mkdir() if kind == "folder" else os.mkfifo(out)
     line = refused(tmp_path, "train", "breast_cancer", "--epochs", 1, "--out", out)
-    assert line.startswith(f"{out}: is not a file")
+    assert re.match(f"{out}: is not a file .*written", line), line
     assert out.is_dir() if kind == "folder" else out.is_fifo()
 
 
@@ -161,7 +161,7 @@ def test_files_that_must_stay(tmp_path, monkeypatch, model, words, out):
     save_file({"tensor": np.zeros(3)}, tmp_path / "foreign")
     (tmp_path / "link.csv").symlink_to("data.csv")
     line = refused(tmp_path, *words.split())
-    assert line.startswith(f"{Path(out)}: is ")
+    assert re.match(f"{Path(out)}: (is|already) ", line), line
     assert "choose another name" in line
 
 
@@ -194,7 +194,7 @@ def test_a_checkpoint_of_another_run_stays(tmp_path, words):
         done = CliRunner().invoke(main, begin)
         assert done.exit_code == 0, done.output
     line = refused(tmp_path, *words.split(), "--checkpoint", kept)
-    assert re.match(f"{kept}: has epoch 1 of another run: .*another file", line), line
+    assert re.match(f"{kept}: has epoch 1 of another run: .*another file.*delete", line), line
 
 
 @pytest.mark.parametrize(
@@ -236,18 +236,18 @@ def test_options_for_one_of_two_formats(tmp_path, monkeypatch):
     ("there", "words", "says"),
     [
         ([], ["--images", "no/where"], "no/where: .*no folder no$"),
-        (["images"], ["--images", "images"], "images/worker0.p4sgd: .*no folder images"),
+        (["images"], ["--images", "images"], "images/worker0.p4sgd: .*no folder images$"),
         (
             ["worker1.p4sgd"],
             ["--images", ".", "--workers", "2"],
-            "worker1.p4sgd: is there already and no image file.*: choose another folder",
+            "worker1.p4sgd: .*already .*no image file.*: choose another folder or delete it$",
         ),
         (
             [],
             ["--images", ".", "--out", "worker0.p4sgd"],
-            "worker0.p4sgd: is written already.*: choose another name",
+            "worker0.p4sgd: is written already by this command: choose another name",
         ),
-        ([], ["--images", ".", "--workers", "33"], "workers must be 1 to 32, not 33"),
+        ([], ["--images", ".", "--workers", "33"], "workers .*1 to 32, not 33$"),
     ],
     ids=["no folder", "a file", "not an image", "the model", "workers"],
 )
@@ -261,7 +261,7 @@ def test_images_that_cannot_be_files(tmp_path, monkeypatch, there, words, says):
 def test_images_do_not_replace_those_of_prepared_data(tmp_path):
     write(tmp_path, "manifest.json", "{}")
     line = refused(tmp_path, "train", "breast_cancer", "--images", tmp_path)
-    assert re.match(f"{tmp_path}: .*prepared data.*: choose another folder", line), line
+    assert re.match(f"{tmp_path}: .*prepared data.*: choose another folder$", line), line
 
 
 def test_a_folder_with_the_name_of_a_built_in_data_set(tmp_path, monkeypatch):
@@ -283,14 +283,14 @@ def test_a_folder_that_takes_no_files(tmp_path):
 def test_a_table_for_a_command_that_takes_no_options_file(tmp_path):
     write(tmp_path, "run.toml", "[info]\n")
     line = refused(tmp_path, "train", "breast_cancer", "--options", tmp_path / "run.toml")
-    assert re.search(r"table info\b.*\[train\], ", line), line
+    assert re.search(r"run\.toml: unknown table info; .*\[train\], ", line), line
     assert "[info]" not in line
 
 
 def test_a_link_into_a_missing_folder(tmp_path):
     (tmp_path / "model").symlink_to("nowhere/model")
     line = refused(tmp_path, "train", "breast_cancer", "--epochs", 1, "--out", tmp_path / "model")
-    assert re.match(f"{tmp_path / 'model'}: .*no folder {tmp_path / 'nowhere'}", line), line
+    assert re.match(f"{tmp_path / 'model'}: .*no folder {tmp_path / 'nowhere'}$", line), line
 
 
 @pytest.mark.parametrize(
@@ -313,9 +313,9 @@ def test_a_micro_batch_that_just_fits_the_line_fifo(tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("nowhere.csv", "no such file; .*breast_cancer"),
-        ("/", "is a folder"),
-        ("breast_canser", r"no such file; .*mean breast_cancer\?"),
+        ("nowhere.csv", "^nowhere.csv: .*no such file; .*data sets .*breast_cancer"),
+        ("/", "^/: is a folder"),
+        ("breast_canser", r"^breast_canser: .*no such file; .*mean breast_cancer\?"),
         ("", "is a folder"),
         ("a9a", "p4sgd data fetch a9a"),
         ("rcv1", "p4sgd data synth rcv1 --out rcv1.npz"),
@@ -330,8 +330,7 @@ def test_no_such_data(tmp_path, words, says):
 def test_a_disturbance_given_twice(tmp_path):
     chances = ["--fault", "link_loss=0.1", "--fault", "link_loss=0.2"]
     line = refused(tmp_path, "simulate", "digits:3", *chances)
-    assert "--fault" in line
-    assert "link_loss" in line
+    assert re.search("--fault.* link_loss .*more than once", line), line
 
 
 @pytest.fixture(scope="module")
@@ -354,7 +353,7 @@ def edited(model, path, **changes):
 def test_model_of_another_version(tmp_path, model, command):
     other = edited(model, tmp_path / "model", version="99")
     line = refused(tmp_path, command, other, "breast_cancer")
-    assert re.match(rf"{other}: .*version 99, .*version \d", line), line
+    assert re.match(rf"{other}: .*model file of version 99, .*version \d", line), line
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
@@ -419,11 +418,11 @@ def test_generate_into_a_folder_of_someone_else(tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["synth", "mnist", "--out", "x.npz"], "shape 'mnist'.*gisette, real-sim, rcv1"),
-        (["synth", "rcv1", "--out", "x.xls", "--scale", 0.01], r"x.xls.*\.libsvm or \.npz"),
-        (["synth", "rcv1", "--out", "x.npz", "--scale", 2], "scale .*0 .*1, not 2"),
-        (["synth", "rcv1", "--out", "/nowhere/x.npz"], "/nowhere/x.npz: .*no folder /nowhere"),
-        (["fetch", "mnist"], "data set 'mnist'.*a9a"),
+        (["synth", "mnist", "--out", "x.npz"], "no shape 'mnist'; .*gisette, real-sim, rcv1"),
+        (["synth", "rcv1", "--out", "x.xls", "--scale", 0.01], r"^x\.xls: .*format.*\.libsvm or \.npz"),
+        (["synth", "rcv1", "--out", "x.npz", "--scale", 2], "scale .*above 0 .*at most 1, not 2"),
+        (["synth", "rcv1", "--out", "/nowhere/x.npz"], "^/nowhere/x.npz: .*no folder /nowhere$"),
+        (["fetch", "mnist"], "no data set 'mnist'.*; .*a9a"),
     ],
 )
 def test_bad_data_commands(tmp_path, monkeypatch, words, says):
