@@ -56,11 +56,11 @@ def pipeline(m: Module, value: Any, cycles: int, name: str, *, reset_less: bool 
     value
         A value or a view.
     cycles
-        How many registers.
+        Number of registers.
     name
         Prefix of their names; the delay in cycles follows it.
     reset_less
-        Whether the registers ignore the reset. They may where a flag beside them says when they are valid.
+        Whether the registers ignore the reset: safe if a flag of its own tells when they are valid.
 
     Returns
     -------
@@ -106,7 +106,7 @@ class AdderTree(wiring.Component):
     Parameters
     ----------
     terms
-        How many numbers, at least 1.
+        Number of terms, at least 1.
     width
         Signed width of each.
 

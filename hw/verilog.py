@@ -83,7 +83,7 @@ def share_modules(text: str) -> str:
     Parameters
     ----------
     text
-        Verilog of Amaranth's, as yosys writes it.
+        Verilog that yosys has written for Amaranth.
     """
     text = _START.sub(r"\\$start ", text)
     while True:

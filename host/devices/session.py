@@ -216,9 +216,9 @@ class Session:
                 raise P4sgdError(f"an image of {layout.features} features needs as many weights of {WEIGHT}")
             padded = np.zeros(layout.padded_features, np.int64)
             padded[: layout.features] = values
-            for engine, dealt in enumerate(layout.deal(padded)):
+            for engine, scattered in enumerate(layout.scatter(padded)):
                 number, address = worker.config.model_memory(engine), _model_address(layout)
-                worker.write_memory(number, address, np.ascontiguousarray(dealt, dtype="<i4").view(np.uint8))
+                worker.write_memory(number, address, np.ascontiguousarray(scattered, dtype="<i4").view(np.uint8))
 
     # -- a run ---------------------------------------------------------------------------------------------------
 

@@ -61,8 +61,8 @@ def quantised_activations(
         padded = np.zeros(layout.padded_features)
         padded[: layout.features] = values
         lines = tuple(image.lines(memory) for memory in range(layout.config.labels_memory))
-        dealt = np.ascontiguousarray(layout.deal(padded), np.float64)
-        total += kernels.activations(lines, features.precision, features.signed, dealt)[:samples]
+        scattered = np.ascontiguousarray(layout.scatter(padded), np.float64)
+        total += kernels.activations(lines, features.precision, features.signed, scattered)[:samples]
     total = communicator.all_sum(total)
     result: FloatArray = np.ldexp(total.astype(np.float64), -(WEIGHT.fraction + features.fraction))
     return result

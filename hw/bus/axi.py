@@ -33,7 +33,7 @@ BOUNDARY = 4096
 """A burst must not cross a multiple of this many bytes (IHI 0022, A3.4.1)."""
 
 MAX_BEATS = 256
-"""Most beats of a burst."""
+"""Maximum number of beats of a burst."""
 
 BURST_INCR = 0b01
 """Burst type: consecutive addresses."""

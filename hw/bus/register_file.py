@@ -23,7 +23,7 @@ class EventCounters(wiring.Component):
     Parameters
     ----------
     count
-        How many counters.
+        Number of counters.
 
     Members
     -------

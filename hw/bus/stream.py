@@ -93,7 +93,7 @@ class RegisteredValidFIFO(wiring.Component):
     width
         Bits of an item.
     depth
-        Most items in it, a power of two. The source must not send more: there is no back-pressure.
+        Maximum number of items, a power of two. The source must not send more: there is no back-pressure.
 
     Members
     -------

@@ -71,7 +71,7 @@ class Gradient(wiring.Component):
     config
         Size of the worker.
     spacing
-        Fewest cycles between gradients of the same chunk.
+        Minimum number of cycles between gradients of the same chunk.
 
     Members
     -------

@@ -14,7 +14,7 @@ __all__ = ["StridedReader"]
 
 
 _GROUP_BEATS = 8
-"""Most beats of a group."""
+"""Maximum number of beats of a group."""
 
 _GROUP_BITS = _GROUP_BEATS.bit_length()
 
@@ -40,8 +40,8 @@ class StridedReader(wiring.Component):
     fifo_beats
         Depth of the FIFO, a power of two: beats that may be under way.
     burst_limit
-        Most beats of a burst, a power of two. At least 8, the longest group; at most half the FIFO, so that one burst
-        arrives while the next is requested.
+        Maximum number of beats of a burst, a power of two. At least 8, the longest group; at most half the FIFO, so
+        that one burst arrives while the next is requested.
 
     Members
     -------

@@ -123,7 +123,7 @@ class FrameSplit(wiring.Component):
     Parameters
     ----------
     ports
-        How many.
+        Number of ports.
     depth
         Beats of the FIFO before each port. The FIFO cuts the combinational paths between ports.
 
@@ -176,7 +176,7 @@ class FrameMerge(wiring.Component):
     Parameters
     ----------
     ports
-        How many.
+        Number of ports.
     port_bits
         Width of a port's number.
     depth

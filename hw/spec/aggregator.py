@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 MAX_JOBS = 8
-"""Most jobs at a time; the register map has room for so many."""
+"""Maximum number of jobs at a time: the register map has room for these."""
 
 MAGIC = int.from_bytes(b"P4AG", "big")
 """First word of the identification block."""

@@ -189,7 +189,7 @@ class WorkerConfig:
 
     @property
     def in_flight(self) -> int:
-        """Most micro-batches of an engine between the start of their forward pass and that of their backward pass."""
+        """Maximum number of micro-batches of an engine between the starts of their forward and backward passes."""
         return self.slots // 2
 
     @property

@@ -124,7 +124,7 @@ class Fixed:
 
 
 MAX_PRECISION = 8
-"""Most planes of a feature, which is an integer of so many bits at most."""
+"""Maximum number of planes, that is of bits, of a feature."""
 
 WEIGHT = Fixed(32, 23)
 """A weight, ±256 in steps of 1.2e-7; updates saturate and set a sticky flag."""

@@ -6,7 +6,7 @@ byte. With several memory ports an engine reads an equal part of every line thro
 Labels are eight little-endian int32 for each micro-batch. Weights are one little-endian int32 for each feature, chunk
 by chunk, in the memory of port 0.
 
-The features of a worker are dealt to its engines chunk by chunk: its i-th chunk of ``lanes`` features is chunk
+The features of a worker are distributed over its engines chunk by chunk: its i-th chunk of ``lanes`` features is chunk
 ``i // engines`` of engine ``i % engines``. Missing features and samples are zeros.
 """
 
@@ -93,15 +93,15 @@ class ImageLayout:
         """Byte offset of a port's part of a line."""
         return ((micro_batch * self.chunks + chunk) * self.stored + plane) * self.config.port_bytes
 
-    def deal(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-        """Deal the last axis (padded features) to engines: (..., padded_features) → (engines, ..., C · lanes)."""
+    def scatter(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """Distribute the last axis (padded features): (..., padded_features) → (engines, ..., C · lanes)."""
         engines, lanes = self.config.engines, self.config.lanes
         split = values.reshape(*values.shape[:-1], self.chunks, engines, lanes)
-        dealt = np.moveaxis(split, -2, 0)
-        return dealt.reshape(engines, *values.shape[:-1], self.chunks * lanes)
+        scattered = np.moveaxis(split, -2, 0)
+        return scattered.reshape(engines, *values.shape[:-1], self.chunks * lanes)
 
     def gather(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-        """Undo `deal`: (engines, ..., C · lanes) → (..., padded_features)."""
+        """Undo `scatter`: (engines, ..., C · lanes) → (..., padded_features)."""
         engines, lanes = self.config.engines, self.config.lanes
         split = values.reshape(engines, *values.shape[1:-1], self.chunks, lanes)
         gathered = np.moveaxis(split, 0, -2)
@@ -129,9 +129,9 @@ class ImageLayout:
         padded = np.zeros((self.micro_batches * BANKS, self.padded_features), np.int64)
         padded[: self.samples, : self.features] = q
         shape = (self.config.engines, self.micro_batches, BANKS, self.chunks, self.config.lanes)
-        dealt: IntArray = self.deal(padded).reshape(shape).astype(np.int64)
+        scattered: IntArray = self.scatter(padded).reshape(shape).astype(np.int64)
         planes = np.arange(self.stored - 1, -1, -1).reshape(-1, 1, 1)
-        bits = (dealt.transpose(0, 1, 3, 2, 4)[:, :, :, np.newaxis] >> planes) & 1
+        bits = (scattered.transpose(0, 1, 3, 2, 4)[:, :, :, np.newaxis] >> planes) & 1
         lines = np.packbits(bits.astype(np.uint8), axis=-1, bitorder="little")
         parts = lines.reshape(*lines.shape[:4], self.config.ports, -1, lines.shape[5])
         return np.ascontiguousarray(np.moveaxis(parts, 4, 1)).reshape(-1, *self.lines_shape)

@@ -12,7 +12,7 @@ JOB_NUMBERS = 256
 """Different job numbers that a packet can hold."""
 
 MAX_PORTS = 32
-"""Most ports of an aggregator; a job has a 32-bit bitmap of them."""
+"""Maximum number of ports of an aggregator; a job has a 32-bit bitmap of them."""
 
 
 @dataclass(frozen=True)

@@ -46,13 +46,13 @@ __all__ = [
 
 
 MAX_WORKERS = 32
-"""Most workers of a job: the packet's bitmap has so many bits."""
+"""Maximum number of workers of a job: the packet's bitmap has a bit for each."""
 
 MAX_GRADIENT_SHIFT = 31
 """Largest right shift of Round 3 in hardware."""
 
 MAX_MICRO_BATCHES = 65535
-"""Most micro-batches of a mini-batch."""
+"""Maximum number of micro-batches of a mini-batch."""
 
 COUNT_BITS = 40
 """Bits of the hardware's counters of chunks in a run."""

@@ -1,6 +1,6 @@
 """The packet in UDP and IPv4, for networks with routers.
 
-The payload of the UDP datagram is the frame of a packet (:mod:`p4sgd.hw.spec.packet`) from behind its EtherType. The
+The payload of the UDP datagram is the frame of a packet (:mod:`p4sgd.hw.spec.packet`) after its EtherType. The
 frame with the datagram is declared once, in `FIELDS`; the codec here, the RTL and the documents come from it.
 
 Endpoint and aggregator work with 48-bit addresses whether packets travel in UDP or not. In UDP such an address stands

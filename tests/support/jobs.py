@@ -154,13 +154,13 @@ def configure(
         lines = layout.pack_lines(job.stored[index])
         padded = np.zeros(layout.padded_features, np.int64)
         padded[: job.weights[index].size] = job.weights[index]
-        dealt = layout.deal(padded).astype("<i4")
+        scattered = layout.scatter(padded).astype("<i4")
         for memory, part in enumerate(lines):
             worker.write_memory(memory, 0, part.reshape(-1))
             client.write_pair(registers.lines_address(*divmod(memory, job.config.ports)), 0)
         for engine in range(job.config.engines):
             model = _aligned(layout.lines_bytes)
-            worker.write_memory(job.config.model_memory(engine), model, dealt[engine].view(np.uint8))
+            worker.write_memory(job.config.model_memory(engine), model, scattered[engine].view(np.uint8))
             client.write_pair(registers.model_address(engine), model)
         worker.write_memory(job.config.labels_memory, 0, job.labels.astype("<i4").view(np.uint8))
         client.write_pair(registers.LABELS_ADDRESS, 0)

@@ -42,6 +42,6 @@ def test_every_bit_is_where_the_definition_says(layout, signed, seed):
 @given(layouts, st.integers(0, 1 << 30))
 def test_gather_undoes_deal(layout, seed):
     values = np.random.default_rng(seed).integers(0, 1000, (3, layout.padded_features))
-    dealt = layout.deal(values)
-    assert dealt.shape == (layout.config.engines, 3, layout.chunks * layout.config.lanes)
-    np.testing.assert_array_equal(layout.gather(dealt), values)
+    scattered = layout.scatter(values)
+    assert scattered.shape == (layout.config.engines, 3, layout.chunks * layout.config.lanes)
+    np.testing.assert_array_equal(layout.gather(scattered), values)

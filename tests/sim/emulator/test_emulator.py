@@ -62,8 +62,8 @@ def test_activations_of_any_planes(config, features, samples, planes, signed, se
     precision = int(rng.integers(1, planes + 1))
     weights = np.zeros(layout.padded_features, np.int64)
     weights[:features] = rng.integers(-(1 << 31), 1 << 31, features)
-    dealt = layout.deal(weights)
-    got = kernels.activations(tuple(lines), precision, signed, dealt.astype(np.float64), block=2)
+    scattered = layout.scatter(weights)
+    got = kernels.activations(tuple(lines), precision, signed, scattered.astype(np.float64), block=2)
     np.testing.assert_array_equal(got[:samples], (q >> (planes - precision)) @ weights[:features])
     assert not got[samples:].any()
 
