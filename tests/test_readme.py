@@ -1,4 +1,4 @@
-"""Every command that a README shows as runnable is run.
+"""What the READMEs show is true: commands and Python examples run, releases and tables are those of the code.
 
 A block fenced as ```sh holds commands for the reader to run, one a line, joined by ``&&`` where they belong together.
 The blocks of a README run in order, each ``p4sgd`` command as written, in one empty folder. Set-up commands (``SETUP``)
@@ -15,8 +15,19 @@ from pathlib import Path
 
 import pytest
 
+from p4sgd.build.fpga.link import SHELLS
+from p4sgd.host.xrt import library
+from p4sgd.hw.aggregator.aggregator import Aggregator
+from p4sgd.hw.net.endpoint import Endpoint
+from p4sgd.hw.spec import packet
+from p4sgd.hw.spec.config import CLOCK_NS
+
 ROOT = Path(__file__).parents[1]
-READMES = ["README.md", *(f"{room}/README.md" for room in ("hw", "sim", "host", "build", "tests"))]
+ROOMS = ("hw", "sim", "host", "build", "tests")
+READMES = [
+    "README.md",
+    *sorted(str(path.relative_to(ROOT)) for room in ROOMS for path in (ROOT / room).rglob("README.md")),
+]
 SETUP = {"python3", "pip", "pytest", "ruff", "mypy", "apt-get", ".ci/run"}
 
 
@@ -39,15 +50,14 @@ def commands(text):
 
 def cases():
     for name in READMES:
-        path = ROOT / name
-        found = commands(path.read_text()) if path.exists() else []
+        found = commands((ROOT / name).read_text())
         if found:
             simulated = any("rtl" in words or "simulate" in words for words in found)
-            yield pytest.param(found, id=name, marks=[pytest.mark.slow] + [pytest.mark.rtl] * simulated)
+            yield pytest.param(name, found, id=name, marks=[pytest.mark.slow] + [pytest.mark.rtl] * simulated)
 
 
-@pytest.mark.parametrize("found", list(cases()))
-def test_commands_work(found, tmp_path):
+@pytest.mark.parametrize(("name", "found"), list(cases()))
+def test_commands_work(name, found, tmp_path):
     program = Path(sys.executable).with_name("p4sgd")
     for words in found:
         command = shlex.join(["p4sgd", *words])
@@ -61,6 +71,66 @@ def test_commands_work(found, tmp_path):
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
         assert done.stdout.strip() or done.stderr.strip(), f"{command} says nothing"
+        if "--timeline" in words:
+            (drawing,) = re.findall(r"^```\n(worker 0, .*?)^```", (ROOT / name).read_text(), re.MULTILINE | re.DOTALL)
+            assert drawing in done.stdout, f"{name} shows another drawing than {command}"
+
+
+def test_the_python_example_works(tmp_path):
+    """That of host/README.md; examples in other READMEs are parts of programs."""
+    (example,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "host/README.md").read_text(), re.MULTILINE | re.DOTALL)
+    command = [sys.executable, "-c", example]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    *epochs, last = done.stdout.splitlines()
+    assert [line.split()[0] for line in epochs] == ["1", "2", "3", "4", "5"]
+    assert int(last.split()[0]) in range(1, 6)
+    assert [path.name for path in tmp_path.iterdir()] == ["breast_cancer.model"]
+
+
+def test_releases_of_amd_s_tools_are_stated_once():
+    """Those of Vitis in README.md, those of XRT in host/xrt; both are what the code says."""
+    found = {}
+    for name in READMES:
+        if stated := re.findall(r"(\w+)\s+(20\d\d\.\d)\s+to\s+(20\d\d\.\d)", (ROOT / name).read_text()):
+            found[name] = stated
+    releases, xrt = SHELLS["u280"].releases, tuple(library.RELEASES.split(" to "))
+    assert found == {"README.md": [("Vitis", releases[0], releases[-1])], "host/xrt/README.md": [("XRT", *xrt)]}
+    assert SHELLS["u280"].platform in (ROOT / "README.md").read_text()
+
+
+def test_the_packet_of_the_protocol_page_is_that_of_the_specification():
+    """Bytes and names of `p4sgd.hw.spec.packet.FIELDS`, without a gap, and the numbers of the types."""
+    text = (ROOT / "hw/net/README.md").read_text()
+    known, begin = {field.name: field for field in packet.FIELDS}, 0
+    for first, last, cell in re.findall(r"^\| (\d+)(?:–(\d+))? \| (`.*?) \|", text, re.MULTILINE):
+        fields = [known[name] for name in re.findall(r"`(\w+)`", cell)]
+        end = fields[-1].offset_bits + fields[-1].bits
+        assert (fields[0].offset_bits, fields[0].offset_bits // 8, end // 8 - 1) == (
+            begin,
+            int(first),
+            int(last or first),
+        )
+        begin = end
+    assert begin == 8 * packet.FRAME_BYTES
+    assert ", ".join(f"{kind.value} {kind.name}" for kind in packet.PacketType) in text
+
+
+def test_the_latencies_of_the_protocol_page_are_those_of_the_components():
+    text = (ROOT / "hw/net/README.md").read_text()
+    found = re.findall(r"`(\w+)\.(\w*LATENCY)`\) \| (\d+) \| (\d+) \|", text)
+    classes = {"Endpoint": Endpoint, "Aggregator": Aggregator}
+    expected = [getattr(classes[name], latency) for name, latency, _, _ in found]
+    assert [(int(cycles), int(ns)) for _, _, cycles, ns in found] == [(each, each * CLOCK_NS) for each in expected]
+    assert len(found) == 3
+    logic = sum(expected) + 1, sum(expected) + 8  # a register, then up to eight workers in turn
+    assert f"**{logic[0]} to {logic[1]}** | **{logic[0] * CLOCK_NS} to {logic[1] * CLOCK_NS}**" in text
+
+
+def test_the_campaign_s_figure_is_that_of_its_table():
+    """README.md repeats it; hw/net/VERIFICATION.md says how it is made."""
+    (sums,) = re.findall(r"# Python workers: ([\d,]+) sums; none wrong", (ROOT / "README.md").read_text())
+    assert f"| sums compared | {sums} |" in (ROOT / "hw/net/VERIFICATION.md").read_text()
 
 
 def test_the_readme_trains_and_tests():
