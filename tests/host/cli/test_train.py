@@ -117,7 +117,7 @@ def test_json_keeps_standard_output_clean_even_with_remarks():
 
 def test_flags_are_reported():
     document = json.loads(run("breast_cancer", "--epochs", 1, "--lr", 500, "--json").stdout)
-    assert "residual_saturated" in document["flags"] or "weight_saturated" in document["flags"]
+    assert document["flags"] == ["residual_saturated", "weight_saturated"]
 
 
 def test_every_training_option_is_an_option():
