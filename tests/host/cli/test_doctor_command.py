@@ -48,9 +48,7 @@ def test_a_healthy_cluster(opened):
 def test_a_sick_cluster(opened):
     done = doctor("--fault", "down_loss=0.5")
     assert done.exit_code == 1
-    assert (
-        "failed: worker 1: the aggregator answers, but nothing comes back: the way down is dead: check" in done.stdout
-    )
+    assert re.search("failed: worker 1: .*the way down .*: check", done.stdout)
     assert "left out" in done.stdout
     assert "can train" not in done.stdout
     assert opened[0][2] == {"down_loss": 0.5}
