@@ -11,6 +11,7 @@ from support.command_line import p4sgd
 from support.vendor_checks import plant
 from support.vendor_checks.folder import command_table
 
+from p4sgd.build.fpga import check as checks
 from p4sgd.build.fpga.check import CHECKS, NoTclError, check, open_folder, run_tcl
 
 CMAC = {"p4sgd_cmac": "p4sgd_cmac_kernel"}
@@ -129,12 +130,14 @@ def test_scripts_cannot_do_harm(tmp_path, text, commands):
 
 
 def test_without_tkinter_tclsh_does_the_same(tmp_path, monkeypatch):
+    if checks._python_tcl() is None or not shutil.which("tclsh"):
+        pytest.skip("needs tkinter and tclsh")
     text = "current_project\nset_property -bogus 1"
     with_python = _run(tmp_path, text, commands=command_table())
     monkeypatch.setitem(sys.modules, "tkinter", None)
-    if not shutil.which("tclsh"):
-        pytest.skip("no tclsh")
+    assert checks._python_tcl() is None
     assert _run(tmp_path, text, commands=command_table()) == with_python
+    assert [kind for kind, *_ in with_python].count("error") == 1
 
 
 def test_what_is_in_the_folder_is_not_imported(vitis_folder, tmp_path):
