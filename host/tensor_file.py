@@ -34,12 +34,15 @@ class TensorFileKind:
         The name in messages.
     hint
         The remedy in messages about a file of another kind.
+    renewal
+        The remedy in messages about a file of another version.
     """
 
     kind: str
     version: int
     noun: str
     hint: str
+    renewal: str = "train again, or use the p4sgd that wrote it"
 
     def save(self, path: Path, tensors: Mapping[str, npt.NDArray[Any]], texts: Mapping[str, str]) -> None:
         """Write a file of arrays and texts by name, whole or not at all.
@@ -75,7 +78,7 @@ class TensorFileKind:
         if texts.get("version") != str(self.version):
             raise UserError(
                 f"{path}: a {self.noun} of version {texts.get('version')}, this p4sgd reads version {self.version}: "
-                f"train again, or use the p4sgd that wrote it"
+                f"{self.renewal}"
             )
         return tensors, texts
 

@@ -1,4 +1,4 @@
-"""Building blocks of the datapath: adders, saturation, pipelines, adder trees and accumulators."""
+"""Building blocks of the datapath: adders, saturation, pipelines and adder trees."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.spec.fixed import Fixed
 
-__all__ = ["Accumulator", "AdderTree", "add", "overflows", "pipeline", "ram_style", "saturate", "tree_latency"]
+__all__ = ["AdderTree", "add", "overflows", "pipeline", "ram_style", "saturate", "tree_latency"]
 
 
 def _extend(value: Value, width: int) -> Value:
@@ -147,77 +147,4 @@ class AdderTree(wiring.Component):
                 sums.append(register)
             level = sums
         m.d.comb += self.o.eq(level[0])
-        return m
-
-
-_LOW = 32
-"""Bits of the low half of an `Accumulator`."""
-
-
-class Accumulator(wiring.Component):
-    """Running sum that is too wide for one carry chain, one number a cycle.
-
-    The sum is kept in two halves. The carry out of the low half is a register and enters the high half a cycle later,
-    so the longest chain is that of one half.
-
-    Parameters
-    ----------
-    in_width, out_width
-        Signed widths of a number and of the sum. The sum of all numbers from one ``first`` to the next must fit.
-
-    Members
-    -------
-    valid
-        ``i`` is added in this cycle.
-    first
-        With ``valid``: ``i`` starts a new sum.
-    i
-        The number to add.
-    o
-        The sum up to the number that came `LATENCY` cycles ago; valid while no newer number has come.
-
-    Raises
-    ------
-    ValueError
-        If the sum fits the low half alone.
-    """
-
-    LATENCY = 2
-
-    def __init__(self, in_width: int, out_width: int) -> None:
-        if out_width <= _LOW:
-            raise ValueError(f"a sum of {out_width} bits needs no split accumulator")
-        self._in_width = in_width
-        self._out_width = out_width
-        super().__init__({"valid": In(1), "first": In(1), "i": In(signed(in_width)), "o": Out(signed(out_width))})
-
-    valid: Signal
-    first: Signal
-    i: Signal
-    o: Signal
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        low = Signal(_LOW + 1, reset_less=True)  # with the carry of the latest addition
-        high = Signal(signed(self._out_width - _LOW), reset_less=True)
-        high_addend = Signal(signed(max(1, self._in_width - _LOW)), reset_less=True)
-        valid = Signal()
-        first = Signal(reset_less=True)
-        m.d.sync += [valid.eq(self.valid), first.eq(self.first), high_addend.eq(self.i >> _LOW)]
-        low_addend = Signal(_LOW)
-        m.d.comb += low_addend.eq(self.i)
-        with m.If(self.valid):
-            with m.If(self.first):
-                m.d.sync += low.eq(low_addend)
-            with m.Else():
-                m.d.sync += low.eq(low[:_LOW] + low_addend)
-        # The low half is one cycle ahead of the high half. `settled` is the low half delayed to match it.
-        settled = Signal(_LOW, reset_less=True)
-        with m.If(valid):
-            m.d.sync += settled.eq(low)
-            with m.If(first):
-                m.d.sync += high.eq(high_addend)
-            with m.Else():
-                m.d.sync += high.eq(high + high_addend + low[_LOW])
-        m.d.comb += self.o.eq(Cat(settled, high))
         return m

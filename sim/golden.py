@@ -15,6 +15,7 @@ from p4sgd.hw.spec.run import VALUE_FRACTION, LabelMode, LossTable, RunSettings
 
 __all__ = [
     "Flags",
+    "activation",
     "all_reduce",
     "delta",
     "dot",
@@ -42,18 +43,28 @@ def read_planes(q: IntArray, stored: int, precision: int) -> IntArray:
     return q >> (stored - precision)
 
 
-def dot(q: IntArray, w: IntArray) -> IntArray:
-    """Forward pass: exact dot products of features (samples, features) and weights (features,); shape (samples,)."""
-    result: IntArray = q @ w
+def dot(q: IntArray, w: IntArray, unit: int) -> IntArray:
+    """Forward: exact dot products of features (samples, features) and weights (features,) over each unit.
+
+    Unit i is features i·unit up to (i + 1)·unit, the last may have fewer; shape (samples, units).
+    """
+    return np.stack([q[:, i : i + unit] @ w[i : i + unit] for i in range(0, w.size, unit)], axis=-1)
+
+
+def activation(t: IntArray, settings: RunSettings) -> IntArray:
+    """Round 1: a worker's share of the activation from its units' exact dot products, (samples, units) to (samples,).
+
+    The sum of rounded numbers does not depend on how units are dealt to workers.
+    """
+    result: IntArray = round_half_up(t, settings.features.forward_shift).sum(axis=-1)
     return result
 
 
-def partial(t: IntArray, settings: RunSettings, flags: Flags, *, limit: int | None = None) -> IntArray:
-    """Round 1: dot products to partial activations (`ACTIVATION`), clamped to ±``limit`` (default `partial_limit`)."""
+def partial(a: IntArray, settings: RunSettings, flags: Flags, *, limit: int | None = None) -> IntArray:
+    """Partial activations (`ACTIVATION`): a worker's share, clamped to ±``limit`` (`partial_limit`)."""
     limit = settings.partial_limit if limit is None else limit
-    rounded = round_half_up(t, settings.features.forward_shift)
-    clamped = np.clip(rounded, -limit, limit)
-    flags.partial_clamped |= bool(np.any(clamped != rounded))
+    clamped = np.clip(a, -limit, limit)
+    flags.partial_clamped |= bool(np.any(clamped != a))
     return clamped
 
 
@@ -119,7 +130,8 @@ def train(
     Parameters
     ----------
     q
-        Features of each worker: P-bit integers from `read_planes`, (samples, features of the shard).
+        Features of each worker: P-bit integers from `read_planes`, (samples, features of the shard), unit by unit;
+        every unit but the job's last has ``settings.unit`` features.
     y
         `LABEL` labels, (samples,), a multiple of 8. Samples after the last whole mini-batch are not used.
     weights
@@ -137,7 +149,8 @@ def train(
         for micro_batch in range(settings.micro_batches):
             first = (mini_batch * settings.micro_batches + micro_batch) * BANKS
             rows = slice(first, first + BANKS)
-            partials = [partial(dot(q[i][rows], read[i]), settings, flags[i]) for i in range(settings.workers)]
+            shares = [activation(dot(q[i][rows], read[i], settings.unit), settings) for i in range(settings.workers)]
+            partials = [partial(shares[i], settings, flags[i]) for i in range(settings.workers)]
             z = all_reduce(partials)
             for i in range(settings.workers):
                 g = residual(z, y[rows], table, settings.label_mode, flags[i])

@@ -6,7 +6,7 @@ Sums use float64 where it is exact, that is, where every partial sum is an integ
 
 - gradients always: a sum of 8 products of a 32-bit δ and an 8-bit feature stays below 2^43;
 - updates always: the largest intermediate is weight · shrink, below 2^49;
-- dot products if Σ_j max|w| · 255 < 2^53, which `dot_is_exact` checks; otherwise they use int64.
+- dot products of units always: a sum of 64 products of a 32-bit weight and an 8-bit feature stays below 2^46.
 
 Exact sums do not depend on the order of addition, so the compiler may vectorise them.
 Numba caches the compiled code beside this file or in the user's cache folder. The first use on a machine takes some
@@ -22,8 +22,9 @@ import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
+from p4sgd.hw.spec.run import MAX_UNIT
 
-__all__ = ["activations", "backward", "dot_is_exact", "forward", "regularize"]
+__all__ = ["activations", "backward", "forward", "regularize"]
 
 FloatArray = npt.NDArray[np.float64]
 ByteArray = npt.NDArray[np.uint8]
@@ -46,15 +47,6 @@ def _compiled(**options: Any) -> Callable[[Any], Any]:
 
 
 @_compiled()
-def dot_is_exact(weights: FloatArray) -> bool:
-    """Whether dot products with these weights are exact in float64 for any features."""
-    most = 0.0
-    for weight in weights:
-        most = max(most, abs(weight))
-    return most * 255.0 * weights.size < 2.0**53
-
-
-@_compiled()
 def _decode(lines: Any, micro_batch: int, precision: int, flip: Any, spread: Any, out: Any) -> None:
     """Decode one port's lines of a micro-batch to (banks, C · lanes / 8) words of 8 features; ``flip`` is XORed."""
     chunks, banks, lane_bytes = lines.shape[1], lines.shape[3], lines.shape[4]
@@ -68,18 +60,10 @@ def _decode(lines: Any, micro_batch: int, precision: int, flip: Any, spread: Any
 
 
 @_compiled(fastmath=_SUMS)
-def _dot_float(features: Any, weights: Any) -> float:
+def _dot(features: Any, weights: Any) -> float:
     total = 0.0
     for j in range(weights.shape[0]):
         total += np.float64(features[j]) * weights[j]
-    return total
-
-
-@_compiled()
-def _dot_int(features: Any, weights: Any) -> np.int64:
-    total = np.int64(0)
-    for j in range(weights.shape[0]):
-        total += np.int64(features[j]) * np.int64(weights[j])
     return total
 
 
@@ -92,6 +76,8 @@ def _forward(
     offset: int,
     flip: Any,
     spread: Any,
+    unit: int,
+    shift: int,
     weights: Any,
     words: Any,
     features: Any,
@@ -104,19 +90,20 @@ def _forward(
         for index in range(count):
             rows = slice(BANKS * index + bank, BANKS * index + bank + lines.shape[3])
             _decode(lines, first + index, precision, flip, spread, words[number // ports, rows])
+    size = weights.shape[1]
+    half = np.int64((1 << shift) >> 1)
+    addends = np.empty(-(-size // unit), np.int64)  # of each unit: half a step, less what the offset adds
     for engine in range(weights.shape[0]):
-        exact = dot_is_exact(weights[engine])
-        correction = np.int64(0)
-        if offset:
-            for weight in weights[engine]:
-                correction += np.int64(weight)
-            correction *= offset
+        addends[:] = half
+        for j in range(size):
+            addends[j // unit] -= offset * np.int64(weights[engine, j])
         for row in range(BANKS * count):
-            if exact:
-                total = np.int64(_dot_float(features[engine, row], weights[engine]))
-            else:
-                total = _dot_int(features[engine, row], weights[engine])
-            totals[row] += total - correction
+            total = np.int64(0)
+            for begin in range(0, size, unit):
+                end = min(begin + unit, size)
+                exact = np.int64(_dot(features[engine, row, begin:end], weights[engine, begin:end]))
+                total += (exact + addends[begin // unit]) >> shift
+            totals[row] += total
 
 
 def _sign_flip(precision: int, signed: bool) -> tuple[np.uint64, int]:
@@ -131,11 +118,13 @@ def forward(
     count: int,
     precision: int,
     signed: bool,
+    unit: int,
+    shift: int,
     weights: FloatArray,
     features: ByteArray,
     totals: IntArray,
 ) -> None:
-    """Decode some micro-batches of a worker and add their exact dot products to ``totals``.
+    """Decode some micro-batches of a worker and add the rounded dot products of its units to ``totals``.
 
     Parameters
     ----------
@@ -145,6 +134,8 @@ def forward(
         First micro-batch, and number of micro-batches.
     precision, signed
         Format of the features.
+    unit, shift
+        Lanes of a unit, at most 64; its dot product is divided by ``2**shift``.
     weights
         float64 (E, C · lanes), integers.
     features
@@ -154,7 +145,7 @@ def forward(
     """
     flip, offset = _sign_flip(precision, signed)
     words = features.view(np.uint64)
-    _forward(parts, first, count, precision, offset, flip, _SPREAD, weights, words, features, totals)
+    _forward(parts, first, count, precision, offset, flip, _SPREAD, unit, shift, weights, words, features, totals)
 
 
 @_compiled(fastmath=_SUMS)
@@ -269,5 +260,5 @@ def activations(
         count = min(block, micro_batches - first)
         features = np.empty((weights.shape[0], BANKS * count, weights.shape[1]), np.uint8)
         part = totals[BANKS * first : BANKS * (first + count)]
-        forward(parts, first, count, precision, signed, weights, features, part)
+        forward(parts, first, count, precision, signed, MAX_UNIT, 0, weights, features, part)
     return totals

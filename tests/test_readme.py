@@ -71,6 +71,12 @@ def test_commands_work(found, tmp_path):
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
         assert done.stdout.strip() or done.stderr.strip(), f"{command} says nothing"
+        if "--timeline" in words:
+            (drawing,) = re.findall(
+                r"^```\n(worker 0, .*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
+            )
+            shown = "\n".join(line.rstrip() for line in done.stdout.splitlines())
+            assert drawing in shown, f"README.md shows another drawing than {command}"
 
 
 def test_the_python_example_works(tmp_path):

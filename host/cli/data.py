@@ -171,8 +171,8 @@ def prepare(data: str, out: Path, memory: int, config: str | None, as_json: bool
 
     DATA is scaled, quantised and packed into a memory image for every worker, one part at a time. p4sgd train DIR then
     trains on these images and ends with the weights of p4sgd train DATA. The options that the images depend on are
-    given here; training takes them over and may choose only another loss of the same kind, or fewer bits than are
-    stored.
+    given here; training takes them over and may choose only another loss of the same kind, fewer bits than are stored,
+    or other workers, for which it makes images of these.
 
     While the samples are sorted, the disk needs room for a second copy of them. After an interruption of any kind, the
     same command continues where it stopped.
@@ -180,12 +180,12 @@ def prepare(data: str, out: Path, memory: int, config: str | None, as_json: bool
     output = Output(as_json=as_json, quiet=quiet)
     with output.working("getting ready"):
         from p4sgd.host.data.read import open_source
+        from p4sgd.host.devices import DEVICES
         from p4sgd.host.image.file import image_file
         from p4sgd.host.run.checks import check_reading
-        from p4sgd.host.run.plan import choose_configuration
         from p4sgd.host.streaming.make import make_folder
         from p4sgd.host.training import TrainingOptions
-        from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+        from p4sgd.hw.spec.config import PRESETS
 
         if not out.exists() and not out.parent.is_dir():
             raise UserError(f"{out}: there is no folder {out.parent}")
@@ -193,13 +193,10 @@ def prepare(data: str, out: Path, memory: int, config: str | None, as_json: bool
         check_reading(reading, [data])
         source = open_source(data, **reading)
         options = TrainingOptions(**choices)
-
-        def choose(features: int) -> WorkerConfig:
-            return PRESETS[choose_configuration("emulator", features + options.bias, options.workers)]()
+        workers = PRESETS[config or DEVICES["emulator"].configuration]()
 
     with show_steps(output) as on_progress:
-        wanted = choose if config is None else PRESETS[config]()
-        manifest = make_folder(source, options, wanted, out, memory=memory, on_progress=on_progress)
+        manifest = make_folder(source, options, workers, out, memory=memory, on_progress=on_progress)
     size = sum(manifest.files[image_file(out, worker).name].bytes for worker in range(options.workers))
     output.document({"out": str(out), "images_bytes": size, **manifest.to_json()})
     held_out = f" and {manifest.validation_samples:,} held out" if manifest.validation_samples else ""

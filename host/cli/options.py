@@ -86,8 +86,8 @@ def configuration_option(command: _Command) -> _Command:
     return click.option(
         "--config",
         type=configuration,
-        help="Hardware configuration of each worker; by default the largest of u280 (only on the emulator), small and "
-        "tiny that leaves no worker without features.",
+        help="Hardware configuration of each worker, which does not change the weights; by default u280 on the "
+        "emulator and small in simulation.",
     )(command)
 
 

@@ -116,6 +116,12 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         metavar="LABEL",
         help="Label of class 1, all other labels being class 0; needed if there are more than two.",
     ),
+    "unit": _option(
+        "--unit",
+        type=int,
+        help="Features that stay together on an engine, and whose part of an activation is rounded: 8, 16, 32 or 64; "
+        "by default the most that leave 32 units. With fewer than a worker has lanes, some lanes are idle.",
+    ),
     "workers": _option("--workers", type=int, help="Number of workers that share the features, 1 to 32."),
     "staleness": _option(
         "--staleness",

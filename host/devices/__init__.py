@@ -30,6 +30,8 @@ class DeviceKind:
         Whether its workers send packets.
     distributed
         Whether its workers may be used by several processes (ranks).
+    configuration
+        Name of its workers' default configuration; without effect if they report their own.
     """
 
     summary: str
@@ -37,11 +39,17 @@ class DeviceKind:
     class_name: str
     has_network: bool
     distributed: bool = False
+    configuration: str = "small"  # quick to simulate
 
 
 DEVICES: Mapping[str, DeviceKind] = {
     "emulator": DeviceKind(
-        "exact and fast, on this machine", "p4sgd.sim.emulator", "EmulatedDevice", has_network=False, distributed=True
+        "exact and fast, on this machine",
+        "p4sgd.sim.emulator",
+        "EmulatedDevice",
+        has_network=False,
+        distributed=True,
+        configuration="u280",
     ),
     "rtl": DeviceKind(
         "the generated Verilog, simulated: exact and slow", "p4sgd.host.devices.rtl", "RtlDevice", has_network=True

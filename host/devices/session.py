@@ -165,11 +165,18 @@ class Session:
         self._images = list(images)
 
     def load_table(self, table: LossTable) -> None:
-        """Write the loss table of every worker."""
-        for client in self._clients:
-            client.write(registers.TABLE_SHIFT, value=table.shift)
+        """Write the loss table of every worker.
+
+        Raises
+        ------
+        ValueError
+            If the table does not fit a worker; see `LossTable.refine`.
+        """
+        for worker, client in zip(self._device.workers, self._clients, strict=True):
+            refined = table.refine(worker.config.table_segments)
+            client.write(registers.TABLE_SHIFT, value=refined.shift)
             client.write(registers.TABLE_INDEX, value=0)
-            for slope, intercept in zip(table.slope.tolist(), table.intercept.tolist(), strict=True):
+            for slope, intercept in zip(refined.slope.tolist(), refined.intercept.tolist(), strict=True):
                 client.write(registers.TABLE_SLOPE, value=slope)
                 client.write(registers.TABLE_INTERCEPT, value=intercept)
 
@@ -189,7 +196,13 @@ class Session:
         self._stale = settings.stale
         form, mode = settings.features, settings.label_mode
         for client, image in zip(self._clients, self._images, strict=True):
-            client.write(registers.FORMAT, precision=form.precision, stored=form.stored, signed=int(form.signed))
+            client.write(
+                registers.FORMAT,
+                precision=form.precision,
+                stored=form.stored,
+                signed=int(form.signed),
+                unit_chunks=(image.layout.unit_chunks - 1).bit_length(),
+            )
             client.write(registers.CHUNKS, value=image.layout.chunks)
             client.write(registers.MICRO_BATCHES, value=settings.micro_batches)
             client.write(registers.MINI_BATCHES, value=settings.mini_batches)
@@ -214,9 +227,7 @@ class Session:
             layout = image.layout
             if values.shape != (layout.features,) or WEIGHT.overflows(values):
                 raise P4sgdError(f"an image of {layout.features} features needs as many weights of {WEIGHT}")
-            padded = np.zeros(layout.padded_features, np.int64)
-            padded[: layout.features] = values
-            for engine, scattered in enumerate(layout.scatter(padded)):
+            for engine, scattered in enumerate(layout.scatter(layout.pad(values))):
                 number, address = worker.config.model_memory(engine), _model_address(layout)
                 worker.write_memory(number, address, np.ascontiguousarray(scattered, dtype="<i4").view(np.uint8))
 
@@ -297,7 +308,7 @@ class Session:
                 for engine in range(config.engines)
             ]
             gathered = layout.gather(np.stack(engines).astype(np.int64))
-            weights.append(np.asarray(gathered[: layout.features], dtype=np.int64))
+            weights.append(layout.unpad(gathered))
         return self._of_job(weights)
 
     # -- details -------------------------------------------------------------------------------------------------
@@ -371,10 +382,10 @@ class Session:
             raise P4sgdError("no images were uploaded yet")
         for worker, image in zip(self._device.workers, self._images, strict=True):
             layout, form = image.layout, settings.features
-            if (form.stored, form.signed) != (layout.stored, image.signed):
+            if (form.stored, form.signed, settings.unit) != (layout.stored, image.signed, layout.unit):
                 raise P4sgdError(
-                    f"the settings are for {form.stored} stored planes, signed {form.signed}; the image has "
-                    f"{layout.stored}, signed {image.signed}"
+                    f"the settings are for {form.stored} stored planes, signed {form.signed}, units of "
+                    f"{settings.unit}; the image has {layout.stored}, signed {image.signed}, units of {layout.unit}"
                 )
             if settings.micro_batches * settings.mini_batches > layout.micro_batches:
                 raise P4sgdError(

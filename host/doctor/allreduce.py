@@ -62,7 +62,7 @@ class SelfTest:
         configs = [worker.config for worker in device.workers]
         self._session = session
         self._images = _images(configs)
-        self._table = get_loss(_LOSS).table(configs[0].table_segments)
+        self._table = get_loss(_LOSS).table(min(config.table_segments for config in configs))
         self._settings = _settings(self._images)
         self._source = ModelSource.ZERO
         self.weights: list[IntArray] = [np.zeros(image.layout.features, np.int64) for image in self._images]
@@ -87,18 +87,18 @@ class SelfTest:
 
 
 def _images(configs: Sequence[WorkerConfig]) -> list[_Image]:
-    """Random images with one chunk of features for every engine, and labels −1 and 1."""
+    """Random images with one unit of features for every engine, and labels −1 and 1."""
     rng = np.random.default_rng(0)
     labels = rng.choice(LABEL.from_real([-1.0, 1.0]), BANKS).astype(np.int32)
-    sizes = [config.engines * config.lanes for config in configs]
+    unit = min(config.lanes for config in configs)
     return [
         _Image(
-            ImageLayout(config, size, BANKS, _FEATURES.stored),
+            ImageLayout(config, config.engines * unit, BANKS, _FEATURES.stored, unit),
             _FEATURES.signed,
             labels,
-            rng.integers(0, 1 << _FEATURES.precision, (BANKS, size)),
+            rng.integers(0, 1 << _FEATURES.precision, (BANKS, config.engines * unit)),
         )
-        for config, size in zip(configs, sizes, strict=True)
+        for config in configs
     ]
 
 
@@ -114,6 +114,7 @@ def _settings(images: Sequence[_Image]) -> RunSettings:
         rate_mantissa=1,
         rate_exponent=features.bit_length() + 3,
         workers=len(images),
+        unit=images[0].layout.unit,
     )
 
 

@@ -1,6 +1,6 @@
 """Memory images of the workers: partition of the features, packing into planes, and image files."""
 
-from p4sgd.host.image.file import Image, open_image
-from p4sgd.host.image.packing import Shard, partition, prepare_images
+from p4sgd.host.image.file import Image, Shard, open_image
+from p4sgd.host.image.packing import partition, prepare_images
 
 __all__ = ["Image", "Shard", "open_image", "partition", "prepare_images"]

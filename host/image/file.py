@@ -13,9 +13,9 @@ bytes  content
 20–    JSON text: shapes, and offset, type and CRC-32 of each section
 ====== ==========================================================================
 
-The sections are ``lines0`` … (one for each memory port of each engine), ``labels`` (int32), and ``offset`` and
-``scale`` (float64), by which the shard's features were scaled: a = (x − offset) · scale. All numbers are little-endian.
-For the order of bits see :mod:`p4sgd.hw.spec.image`.
+The sections are ``lines0`` … (one for each memory port of each engine), ``labels`` (int32), ``offset`` and ``scale``
+(float64), by which the shard's features were scaled: a = (x − offset) · scale, and ``units`` (int64), the numbers of
+its units. All numbers are little-endian. For the order of bits see :mod:`p4sgd.hw.spec.image`.
 """
 
 import dataclasses
@@ -34,14 +34,25 @@ import numpy.typing as npt
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import begins_with
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import ImageLayout
 
-__all__ = ["FORMAT_VERSION", "MAGIC", "PAGE", "Image", "ImageWriter", "image_file", "is_image_file", "open_image"]
+__all__ = [
+    "FORMAT_VERSION",
+    "MAGIC",
+    "PAGE",
+    "Image",
+    "ImageWriter",
+    "Shard",
+    "image_file",
+    "is_image_file",
+    "open_image",
+]
 
 MAGIC = b"P4SGDIMG"
 """First bytes of an image file."""
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Increased whenever a reader of the old version would misread the new one."""
 
 PAGE = 4096
@@ -49,6 +60,43 @@ PAGE = 4096
 
 _START = struct.Struct("<8sIII")
 _NO_CHECKSUM = "0" * 8
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """The units of a worker. Unit i has the job's features i·unit up to (i + 1)·unit; the last may have fewer.
+
+    Parameters
+    ----------
+    worker
+        Index of the worker.
+    units
+        int64 (n,): numbers of its units, ascending.
+    unit
+        Features of a unit.
+    total
+        Features of the job, the bias counting as the last one.
+    """
+
+    worker: int
+    units: IntArray
+    unit: int
+    total: int
+
+    @property
+    def features(self) -> int:
+        """How many features it has."""
+        last = int(self.units[-1] + 1) * self.unit
+        return self.units.size * self.unit - max(0, last - self.total)
+
+    @property
+    def columns(self) -> IntArray | slice:
+        """Where its features are among those of the job: a slice if they are consecutive, else int64 (features,)."""
+        first, last = int(self.units[0]), int(self.units[-1]) + 1
+        if last - first == self.units.size:
+            return slice(first * self.unit, min(last * self.unit, self.total))
+        columns = self.units[:, np.newaxis] * self.unit + np.arange(self.unit)
+        return columns.reshape(-1)[: self.features]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,14 +110,14 @@ class Image:
         mini-batch.
     signed
         Whether features are two's complement.
-    worker, workers
-        Index of the worker, and number of workers.
-    first
-        Index of the shard's first feature among all features.
+    shard
+        The worker and its features.
+    workers
+        How many workers there are.
     samples
         Samples without padding.
     bias
-        Whether the last feature of the last worker is the bias.
+        Whether the job's last feature is the bias.
     labels
         int32 (8·T,): `LABEL` integers, 0 for padding.
     offset, scale
@@ -83,9 +131,8 @@ class Image:
 
     layout: ImageLayout
     signed: bool
-    worker: int
+    shard: Shard
     workers: int
-    first: int
     samples: int
     bias: bool
     labels: npt.NDArray[np.int32]
@@ -122,8 +169,8 @@ class ImageWriter:
             for name, (size, checksum) in written.items():
                 self._written[name], self._checksums[name] = size, checksum
             return
-        for name in ("labels", "offset", "scale"):
-            self._append(name, getattr(image, name).astype(self._sections[name]["dtype"]).view(np.uint8))
+        for name, values in _small_sections(image).items():
+            self._append(name, values.astype(self._sections[name]["dtype"]).view(np.uint8))
 
     @staticmethod
     def file_bytes(image: Image) -> int:
@@ -163,13 +210,19 @@ class ImageWriter:
         self._checksums[name] = zlib.crc32(data.data, self._checksums[name])
 
 
+def _small_sections(image: Image) -> dict[str, npt.NDArray[Any]]:
+    """Sections but for the lines."""
+    return {"labels": image.labels, "offset": image.offset, "scale": image.scale, "units": image.shard.units}
+
+
 def _header(image: Image) -> dict[str, Any]:
     """The header of an image, with the checksums left blank."""
     layout = image.layout
     lines = [f"lines{number}" for number in range(layout.config.labels_memory)]
     shapes: dict[str, tuple[str, tuple[int, ...]]] = dict.fromkeys(lines, ("|u1", layout.lines_shape))
-    shapes["labels"] = ("<i4", image.labels.shape)
-    shapes["offset"] = shapes["scale"] = ("<f8", (layout.features,))
+    shapes |= {
+        name: (values.dtype.newbyteorder("<").str, values.shape) for name, values in _small_sections(image).items()
+    }
     sections: dict[str, dict[str, Any]] = {
         name: {
             "offset": 0,
@@ -185,10 +238,11 @@ def _header(image: Image) -> dict[str, Any]:
         "features": layout.features,
         "padded_samples": layout.samples,
         "stored": layout.stored,
+        "unit": layout.unit,
         "signed": image.signed,
-        "worker": image.worker,
+        "worker": image.shard.worker,
         "workers": image.workers,
-        "first": image.first,
+        "total": image.shard.total,
         "samples": image.samples,
         "bias": image.bias,
         "sections": sections,
@@ -274,11 +328,10 @@ def open_image(path: Path, *, verify: bool = True) -> Image:
                 raise UserError(f"{path}: {name} is damaged: prepare the data again")
     config = WorkerConfig(**header["config"])
     return Image(
-        layout=ImageLayout(config, header["features"], header["padded_samples"], header["stored"]),
+        layout=ImageLayout(config, header["features"], header["padded_samples"], header["stored"], header["unit"]),
         signed=header["signed"],
-        worker=header["worker"],
+        shard=Shard(header["worker"], arrays["units"].astype(np.int64, copy=False), header["unit"], header["total"]),
         workers=header["workers"],
-        first=header["first"],
         samples=header["samples"],
         bias=header["bias"],
         labels=arrays["labels"].astype(np.int32, copy=False),

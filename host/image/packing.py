@@ -2,55 +2,42 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.dataset import Dataset, Features
 from p4sgd.host.data.scaling import Scaling, quantize, steps
-from p4sgd.host.distributed.communicator import raise_on_all
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, raise_on_all
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, write_error
-from p4sgd.host.image.file import Image, ImageWriter, image_file, open_image
+from p4sgd.host.image.file import Image, ImageWriter, Shard, image_file, open_image
 from p4sgd.hw.spec.config import BANKS, PRESETS, WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL, IntArray
 from p4sgd.hw.spec.image import ImageLayout
-from p4sgd.hw.spec.run import MAX_WORKERS
+from p4sgd.hw.spec.run import MAX_UNIT, MAX_WORKERS, UNITS
 
-__all__ = ["PackedBlocks", "Shard", "available_memory", "pack_lines", "partition", "plan_images", "prepare_images"]
-
-
-@dataclass(frozen=True)
-class Shard:
-    """A worker's part of the features: ``first`` up to but not including ``last``. The bias counts as the last feature.
-
-    Parameters
-    ----------
-    worker
-        Index of the worker.
-    first, last
-        Range of features.
-    """
-
-    worker: int
-    first: int
-    last: int
-
-    @property
-    def features(self) -> int:
-        """Number of features."""
-        return self.last - self.first
+__all__ = [
+    "PackedBlocks",
+    "available_memory",
+    "pack_lines",
+    "partition",
+    "plan_images",
+    "prepare_images",
+    "store_images",
+    "unpack_lines",
+]
 
 
-def partition(features: int, workers: int, config: WorkerConfig, *, bias: bool) -> list[Shard]:
-    """Divide features among workers, in contiguous ranges of whole chunks of ``config.lanes`` features.
+def partition(features: int, workers: int, config: WorkerConfig, *, bias: bool, unit: int) -> list[Shard]:
+    """Deal units to workers, consecutive ones to each.
 
-    Of K = ⌈(features + bias) / lanes⌉ chunks, worker w of W gets chunks ⌊w·K/W⌋ to ⌊(w+1)·K/W⌋ − 1, so that numbers of
-    chunks differ by at most one.
+    Of K units worker w of W gets ⌊w·K/W⌋ up to ⌊(w+1)·K/W⌋, so that two workers differ by at most one.
 
     Parameters
     ----------
@@ -62,6 +49,8 @@ def partition(features: int, workers: int, config: WorkerConfig, *, bias: bool) 
         Their configuration.
     bias
         Whether a bias follows them as the last feature.
+    unit
+        Features of a unit.
 
     Returns
     -------
@@ -70,37 +59,39 @@ def partition(features: int, workers: int, config: WorkerConfig, *, bias: bool) 
     Raises
     ------
     UserError
-        If a worker would get no chunk, or more features than it can hold.
+        If a worker would get no unit, or more units than it can hold.
     """
     if not 1 <= workers <= MAX_WORKERS:
         raise UserError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
     total = features + bias
     named = f"{features} features{' and the bias' if bias else ''}"
-    chunks = -(-total // config.lanes)
-    if chunks < workers:
+    count = -(-total // unit)
+    if count < workers:
+        smaller = unit > UNITS[0] and -(-total // UNITS[0]) >= workers
         raise UserError(
-            f"{named} are {chunks} chunks of {config.lanes}, too few for {workers} workers: use at most {chunks}"
+            f"{named} are {count} unit{'s' if count > 1 else ''} of {unit}, too few for {workers} workers: use at most "
+            f"{count}{f' or --unit {UNITS[0]}' if smaller else ''}"
         )
-    edges = [worker * chunks // workers * config.lanes for worker in range(workers)] + [total]
-    shards = [Shard(worker, edges[worker], edges[worker + 1]) for worker in range(workers)]
-    largest = max(shard.features for shard in shards)
-    if largest > config.features:
-        needed = -(-chunks // (config.features // config.lanes))
+    edges = [worker * count // workers for worker in range(workers + 1)]
+    shards = [Shard(worker, np.arange(*edges[worker : worker + 2]), unit, total) for worker in range(workers)]
+    largest, room = -(-count // workers), _units_held(config, unit)
+    if largest > room:
+        needed = -(-count // room) if room else MAX_WORKERS + 1
         remedies = [f"at least {needed} workers"] if needed <= MAX_WORKERS else []
-        if larger := [name for name, make in PRESETS.items() if _fits(total, workers, make())]:
+        if unit < config.lanes:
+            remedies.append(f"--unit {config.lanes}")
+        if larger := [name for name, make in PRESETS.items() if _units_held(make(), unit) >= largest]:
             remedies.append(f"a larger configuration ({', '.join(larger)})")
         raise UserError(
-            f"{named} over {workers} worker{'s' if workers > 1 else ''} are up to "
-            f"{largest} a worker, this configuration holds {config.features}: "
-            f"use {' or '.join(remedies or ['fewer features'])}"
+            f"{named} over {workers} worker{'s' if workers > 1 else ''} are up to {largest} units of {unit} a worker, "
+            f"this configuration holds {room}: use {' or '.join(remedies or ['fewer features'])}"
         )
     return shards
 
 
-def _fits(features: int, workers: int, config: WorkerConfig) -> bool:
-    """Whether every worker of a configuration gets a chunk, and no more than it holds."""
-    chunks = -(-features // config.lanes)
-    return workers <= chunks and -(-chunks // workers) * config.lanes <= config.features
+def _units_held(config: WorkerConfig, unit: int) -> int:
+    """Most units of a worker."""
+    return config.engines * (config.chunks * config.lanes // max(unit, config.lanes))
 
 
 _SWAPS = ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0F0F0))
@@ -115,8 +106,8 @@ def pack_lines(q: npt.NDArray[np.uint8], layout: ImageLayout) -> npt.NDArray[np.
     Parameters
     ----------
     q
-        uint8 (samples, padded features), C-contiguous, samples a multiple of 8: S-bit features in the low bits; the
-        higher bits are ignored. The array is overwritten.
+        uint8 (samples, padded features), as `ImageLayout.pad` gives them, C-contiguous, samples a multiple of 8: S-bit
+        features in the low bits; the higher bits are ignored. The array is overwritten.
     layout
         Layout of the image; its number of samples does not matter.
 
@@ -124,8 +115,39 @@ def pack_lines(q: npt.NDArray[np.uint8], layout: ImageLayout) -> npt.NDArray[np.
     -------
     uint8 (engines · ports, T, C, S, 8/ports, lanes/8), C-contiguous; T is the number of micro-batches in ``q``.
     """
-    config = layout.config
     words = q.view(np.uint64)
+    _transpose_bits(words)
+    planes = words.view(np.uint8).reshape(-1, *_plane_shape(layout))
+    most_significant_first = planes[..., layout.stored - 1 :: -1]
+    lines = np.ascontiguousarray(most_significant_first.transpose(_LINE_ORDER))
+    return lines.reshape(-1, planes.shape[0], layout.chunks, *lines.shape[5:])
+
+
+def unpack_lines(lines: npt.NDArray[np.uint8], layout: ImageLayout) -> npt.NDArray[np.uint8]:
+    """Undo `pack_lines`: the S-bit features in the low bits, 0 above them."""
+    planes = np.zeros((lines.shape[1], *_plane_shape(layout)), np.uint8)
+    most_significant_first = planes[..., layout.stored - 1 :: -1]
+    in_line_order = lines.reshape([most_significant_first.shape[axis] for axis in _LINE_ORDER])
+    most_significant_first[:] = in_line_order.transpose(np.argsort(_LINE_ORDER))
+    words = planes.reshape(lines.shape[1] * BANKS, -1).view(np.uint64)
+    _transpose_bits(words)
+    return words.view(np.uint8)
+
+
+_LINE_ORDER = (4, 1, 0, 3, 5, 7, 2, 6)
+"""Axes of `_plane_shape`, after that of micro-batches, in the order in which lines have them."""
+
+
+def _plane_shape(layout: ImageLayout) -> tuple[int, ...]:
+    """Bytes of a micro-batch before they are put in order: port, bank of the port, unit of the engine, engine, chunk of
+    the unit, group of 8 lanes, bit of the feature."""
+    config = layout.config
+    units = layout.chunks // layout.unit_chunks
+    return (config.ports, BANKS // config.ports, units, config.engines, layout.unit_chunks, config.lanes // 8, 8)
+
+
+def _transpose_bits(words: npt.NDArray[np.uint64]) -> None:
+    """Transpose 64-bit words as 8×8 bits, in place."""
     swapped = np.empty_like(words)
     for shift, mask in _SWAPS:
         np.right_shift(words, np.uint64(shift), out=swapped)
@@ -134,12 +156,6 @@ def pack_lines(q: npt.NDArray[np.uint8], layout: ImageLayout) -> npt.NDArray[np.
         words ^= swapped
         swapped <<= np.uint64(shift)
         words ^= swapped
-    # bytes: (T, port, bank of the port, chunk, engine, group of 8 lanes, bit of the feature)
-    shape = (config.ports, BANKS // config.ports, layout.chunks, config.engines, config.lanes // 8, 8)
-    planes = words.view(np.uint8).reshape(-1, *shape)
-    most_significant_first = planes[..., layout.stored - 1 :: -1]
-    lines = np.ascontiguousarray(most_significant_first.transpose(4, 1, 0, 3, 6, 2, 5))
-    return lines.reshape(-1, *lines.shape[2:])
 
 
 _BLOCK_VALUES = 1 << 20
@@ -155,6 +171,7 @@ def prepare_images(
     *,
     workers: int = 1,
     stored: int = 8,
+    unit: int = MAX_UNIT,
     batch: int = BANKS,
     bias: bool = True,
     directory: Path | None = None,
@@ -179,6 +196,8 @@ def prepare_images(
         Number of workers.
     stored
         Planes (S), 1 to 8.
+    unit
+        Features of a unit.
     batch
         Samples of a mini-batch, a multiple of 8. The last one is filled with zero samples, whose bias is zero too, so
         that they change no weight.
@@ -199,13 +218,12 @@ def prepare_images(
     """
     if labels.shape != (data.samples,) or scaling.scale.shape != (data.feature_count,):
         raise ValueError(f"labels {labels.shape} and scaling {scaling.scale.shape} must fit {data.features.shape}")
-    planned = plan_images(labels, scaling, config, workers=workers, stored=stored, batch=batch, bias=bias)
+    planned = plan_images(labels, scaling, config, workers=workers, stored=stored, unit=unit, batch=batch, bias=bias)
     own = planned[data.communicator.rank :: data.communicator.size]
     blocks = PackedBlocks(data, planned, scaling, planned[0].layout.samples)
-    if directory is not None:
-        return _in_files(own, blocks, directory)
-    raise_on_all(data.communicator, partial(_check_room, own, data))
-    return _in_memory(own, blocks)
+    fewer = "" if stored == 1 else f", or store fewer than {stored} planes with --precision or --planes"
+    remedy = f"keep the images in files with --images DIR or by p4sgd data prepare{fewer}"
+    return store_images(own, blocks, directory, name=data.name, remedy=remedy, communicator=data.communicator)
 
 
 def plan_images(
@@ -215,6 +233,7 @@ def plan_images(
     *,
     workers: int = 1,
     stored: int = 8,
+    unit: int = MAX_UNIT,
     batch: int = BANKS,
     bias: bool = True,
 ) -> list[Image]:
@@ -222,7 +241,7 @@ def plan_images(
 
     Parameters
     ----------
-    labels, scaling, config, workers, stored, batch, bias
+    labels, scaling, config, workers, stored, unit, batch, bias
         See `prepare_images`.
 
     Raises
@@ -243,23 +262,63 @@ def plan_images(
     offset, scale = (np.append(each, np.zeros(int(bias))) for each in (scaling.offset, scaling.scale))
     return [
         Image(
-            layout=ImageLayout(config, shard.features, padded_samples, stored),
+            layout=ImageLayout(config, shard.features, padded_samples, stored, unit),
             signed=scaling.signed,
-            worker=shard.worker,
+            shard=shard,
             workers=workers,
-            first=shard.first,
             samples=labels.size,
             bias=bias,
             labels=padded_labels,
-            offset=offset[shard.first : shard.last],
-            scale=scale[shard.first : shard.last],
+            offset=offset[shard.columns],
+            scale=scale[shard.columns],
             port_lines=(),
         )
-        for shard in partition(scaling.scale.size, workers, config, bias=bias)
+        for shard in partition(scaling.scale.size, workers, config, bias=bias, unit=unit)
     ]
 
 
-def _check_room(own: Sequence[Image], data: Dataset) -> None:
+LineBlocks: TypeAlias = Iterable[list[npt.NDArray[np.uint8]]]
+"""For some micro-batches after others the lines of each worker: uint8 (engines · ports, T, C, S, 8/ports, lanes/8)."""
+
+
+def store_images(
+    images: Sequence[Image],
+    blocks: LineBlocks,
+    directory: Path | None,
+    *,
+    name: str,
+    remedy: str,
+    communicator: Communicator = SINGLE_PROCESS,
+) -> list[Image]:
+    """Give images their lines.
+
+    Parameters
+    ----------
+    images
+        Images without lines, of the workers of this process.
+    blocks
+        The lines.
+    directory
+        See `prepare_images`.
+    name
+        Name of the data, for messages.
+    remedy
+        What helps if the images do not fit into memory, for messages.
+    communicator
+        The processes that do this together.
+
+    Raises
+    ------
+    UserError
+        See `prepare_images`.
+    """
+    if directory is not None:
+        return _in_files(images, blocks, directory)
+    raise_on_all(communicator, partial(_check_room, images, name, remedy))
+    return _in_memory(images, blocks)
+
+
+def _check_room(own: Sequence[Image], name: str, remedy: str) -> None:
     """Check that images fit into memory.
 
     They store all features of all samples, including zeros, so that those of a small sparse file may be large.
@@ -272,12 +331,11 @@ def _check_room(own: Sequence[Image], data: Dataset) -> None:
     needed = sum(image.layout.config.labels_memory * image.layout.lines_bytes for image in own)
     available = available_memory()
     if available is not None and needed > available:
-        planes = own[0].layout.stored
-        fewer = "" if planes == 1 else f", or store fewer than {planes} planes with --precision or --planes"
+        features = own[0].shard.total - own[0].bias
         raise UserError(
-            f"{data.name}: the memory images of {data.samples:,} samples of {data.feature_count:,} features take "
-            f"{needed / 1e9:,.1f} GB, zeros included, and {available / 1e9:,.1f} GB of memory are available: keep the "
-            f"images in files with --images DIR or by p4sgd data prepare{fewer}"
+            f"{name}: the memory images of {own[0].samples:,} samples of {features:,} features take "
+            f"{needed / 1e9:,.1f} GB, zeros included, and {available / 1e9:,.1f} GB of memory are available: "
+            f"{remedy}"
         )
 
 
@@ -297,7 +355,7 @@ def available_memory() -> int | None:
         return free
 
 
-def _in_memory(own: Sequence[Image], blocks: "PackedBlocks") -> list[Image]:
+def _in_memory(own: Sequence[Image], blocks: LineBlocks) -> list[Image]:
     lines = [np.empty((image.layout.config.labels_memory, *image.layout.lines_shape), np.uint8) for image in own]
     done = 0
     for block in blocks:
@@ -307,12 +365,12 @@ def _in_memory(own: Sequence[Image], blocks: "PackedBlocks") -> list[Image]:
     return [dataclasses.replace(image, port_lines=tuple(each)) for image, each in zip(own, lines, strict=True)]
 
 
-def _in_files(own: Sequence[Image], blocks: "PackedBlocks", directory: Path) -> list[Image]:
+def _in_files(own: Sequence[Image], blocks: LineBlocks, directory: Path) -> list[Image]:
     try:
         directory.mkdir(exist_ok=True)
     except OSError as error:
         raise write_error(directory, error) from error
-    paths = [image_file(directory, image.worker) for image in own]
+    paths = [image_file(directory, image.shard.worker) for image in own]
     with contextlib.ExitStack() as files:
         writers = [
             ImageWriter(files.enter_context(new_file(path, ImageWriter.file_bytes(image))), image)
@@ -363,7 +421,7 @@ class PackedBlocks:
             block = np.empty((held.shape[0], blank.size), np.uint8)
             block[:] = blank
             self._fill(block[:, :features], held)
-            parts = [block[:, image.first : image.first + image.layout.features] for image in self.images]
+            parts = [block[:, image.shard.columns] for image in self.images]
             dealt, samples = self.data.redistribute(parts, which), min(step, self.padded_samples - first)
             own = self.images[ranks.rank :: ranks.size]
             yield [_pack(part, samples, image.layout) for part, image in zip(dealt, own, strict=True)]
@@ -387,5 +445,5 @@ class PackedBlocks:
 def _pack(part: npt.NDArray[np.uint8], samples: int, layout: ImageLayout) -> npt.NDArray[np.uint8]:
     """Lines of a worker's features in a block, filled with zeros up to ``samples`` samples."""
     q = np.zeros((samples, layout.padded_features), np.uint8)
-    q[: part.shape[0], : part.shape[1]] = part
+    q[: part.shape[0]] = layout.pad(part)
     return pack_lines(q, layout)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from p4sgd.host.losses.fit import Shape, fit_table
-from p4sgd.hw.spec.run import LabelMode, LossTable
+from p4sgd.hw.spec.run import TABLE_SEGMENTS, LabelMode, LossTable
 
 __all__ = ["FloatArray", "Hinge", "Logistic", "Loss", "Squared", "Task"]
 
@@ -63,7 +63,7 @@ class Loss(ABC):
         sign = np.where(y < 0, -1.0, 1.0) if mode.sign else np.ones_like(y)
         return sign * self.psi(sign * z - (y if mode.offset else 0.0)) - (y if mode.constant else 0.0)
 
-    def table(self, segments: int) -> LossTable:
+    def table(self, segments: int = TABLE_SEGMENTS) -> LossTable:
         """Loss table with ``segments`` segments; see `p4sgd.host.losses.fit.fit_table`."""
         return fit_table(self.psi, segments, self.shape)
 

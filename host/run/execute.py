@@ -17,7 +17,7 @@ from p4sgd.host.streaming.folder import PreparedFolder
 from p4sgd.host.streaming.state import OnProgress
 from p4sgd.host.training import CheckpointFile, EpochRecord, TrainingResult
 from p4sgd.host.training.model_file import save_model
-from p4sgd.hw.spec.config import PRESETS
+from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 
 __all__ = ["Stage", "execute", "resume_advice"]
 
@@ -26,7 +26,10 @@ class Stage(Enum):
     """A stage of a training run, in order."""
 
     VERIFY = "verify"
-    """The files of a prepared folder are compared with their checksums; left out for other data."""
+    """The files of a prepared folder are compared with their checksums; left out for other data.
+
+    Which files these are depends on the configuration, so this follows `OPEN` if the device says it itself.
+    """
     OPEN = "open"
     """The device is opened: minutes, if a simulator has to be built."""
     TRAIN = "train"
@@ -71,9 +74,14 @@ def execute(
     """
     begin = on_stage or (lambda stage: None)
     request = plan.request
-    if isinstance(plan.data, PreparedFolder):
-        begin(Stage.VERIFY)
-        plan.data.verify(on_progress)
+
+    def verify(config: WorkerConfig) -> None:
+        if isinstance(plan.data, PreparedFolder):
+            begin(Stage.VERIFY)
+            plan.data.verify(plan.options, config, on_progress=on_progress)
+
+    if plan.config is not None:
+        verify(plan.config)
     begin(Stage.OPEN)
     device = _open(plan)
     with (
@@ -81,6 +89,8 @@ def execute(
         _note_resume(plan.checkpoint, plan.ranks, resume_words),
         _note_doctor(device, request.cluster),
     ):
+        if plan.config is None:
+            verify(device.workers[0].config)
         begin(Stage.TRAIN)
         result = training.train(
             plan.data,

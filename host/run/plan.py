@@ -32,14 +32,20 @@ from p4sgd.host.run.checks import (
     find_cluster,
 )
 from p4sgd.host.run.request import TrainingRequest, resume_request
-from p4sgd.host.streaming.folder import FREE_OPTIONS, PreparedFolder, is_prepared, open_prepared
-from p4sgd.host.training.checkpoint import Checkpoint, CheckpointFile, is_checkpoint_file, load_checkpoint
+from p4sgd.host.streaming.folder import TRAINING_MAY_CHANGE, PreparedFolder, is_prepared, open_prepared
+from p4sgd.host.training.checkpoint import (
+    RESUME_MAY_CHANGE,
+    Checkpoint,
+    CheckpointFile,
+    is_checkpoint_file,
+    load_checkpoint,
+)
 from p4sgd.host.training.model_file import is_model_file
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import check_memory
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 
-__all__ = ["TrainingPlan", "choose_configuration", "make_plan"]
+__all__ = ["TrainingPlan", "make_plan"]
 
 _DEFAULT_DEVICE = "emulator"
 
@@ -128,7 +134,7 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
         digest = hashlib.sha256(asked.resume.read_bytes()).hexdigest()
         check_same(ranks, digest, f"{asked.resume}: is not the same file for all ranks: give all of them the newest")
         request = resume_request(asked, saved, ranks)
-        fixed = {name: str(asked.resume) for name in request.options if name != "epochs"}
+        fixed = {name: str(asked.resume) for name in request.options if name not in RESUME_MAY_CHANGE}
     raise_on_all(ranks, partial(_check_outputs, request) if ranks.rank == 0 else None)
     device = request.device or _DEFAULT_DEVICE
     request = dataclasses.replace(request, device=device)
@@ -144,7 +150,7 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
     check_reading(request.reading, [request.data, request.test])
     folder = _open_prepared(request, ranks)
     if folder is not None:
-        fixed = {name: folder.name for name in folder.manifest.options if name not in FREE_OPTIONS} | fixed
+        fixed = {name: folder.name for name in folder.manifest.options if name not in TRAINING_MAY_CHANGE} | fixed
         chosen = folder.options(chosen, set(chosen))
     options = TrainingOptions(**chosen)
     images = check_new_images(request.images, options.workers)
@@ -153,13 +159,13 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
     test = None
     if request.test is not None:
         test = read_dataset(request.test, like=data.space, communicator=ranks, **request.reading)
-    config = _configuration(request, device, data, options, saved)
+    config = _configuration(request, device, data, saved)
     if device == "rtl" and config is not None:
         from p4sgd.sim.cluster.protocol import MEMORY_BITS
 
         check_memory(data, options, config, 1 << MEMORY_BITS)  # before a simulator is built, which takes minutes
     if folder is not None and config is not None:
-        folder.check(options, config)
+        folder.check(options, config, directory=request.images)
     return TrainingPlan(
         request=request,
         device=device,
@@ -175,12 +181,6 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
     )
 
 
-def choose_configuration(device: str, features: int, workers: int) -> str:
-    """The largest configuration that is quick on the device and in which every worker has a chunk of features."""
-    names = ("u280", "small", "tiny") if device == "emulator" else ("small", "tiny")
-    return next((name for name in names if -(-features // PRESETS[name]().lanes) >= workers), names[-1])
-
-
 def _check_outputs(request: TrainingRequest) -> None:
     check_replaces(request.out, is_model_file, "model file")
     check_replaces(request.checkpoint, is_checkpoint_file, "checkpoint")
@@ -190,8 +190,7 @@ def _workers(request: TrainingRequest, who_has: str, there: int) -> int:
     """Number of workers of a run on workers that are there already; the request may not ask for another number."""
     wanted = request.options.get("workers", there)
     if wanted != there:
-        remedy = "leave --workers out" if request.resume is None else "resume it on as many"
-        raise UserError(f"{who_has} {there} workers, this run has {wanted}: {remedy}")
+        raise UserError(f"{who_has} {there} workers, this run has {wanted}: leave --workers out")
     return there
 
 
@@ -209,9 +208,8 @@ def _open_prepared(request: TrainingRequest, ranks: Communicator) -> PreparedFol
         return None
     if not is_prepared(data):
         raise UserError(f"{data}: is a folder, but holds no prepared data or not all: p4sgd data prepare makes it")
-    if request.samples is not None or request.images is not None:
-        option = "--samples" if request.images is None else "--images"
-        raise UserError(f"{data}: was prepared as a whole and has its images already: leave {option} out")
+    if request.samples is not None:
+        raise UserError(f"{data}: was prepared as a whole: leave --samples out")
     return open_prepared(Path(data), ranks)
 
 
@@ -237,14 +235,18 @@ def _configuration(
     request: TrainingRequest,
     device: str,
     data: Dataset | PreparedFolder,
-    options: TrainingOptions,
     saved: Checkpoint | None,
 ) -> WorkerConfig | None:
-    """The workers' configuration: the checkpoint's, the user's, the workers' own, the folder's, or one that suits."""
+    """The workers' configuration: the user's, the workers' own, the checkpoint's, the folder's, or the default.
+
+    The folder's is not taken for simulated Verilog: it may take very long to build, and dealing units anew is quick.
+    """
+    if request.config is not None:
+        return PRESETS[request.config]()
+    if device == CLUSTER:
+        return None
     if saved is not None:
         return saved.run.config
-    if request.config is None and device == CLUSTER:
-        return None
-    if request.config is None and isinstance(data, PreparedFolder):
+    if isinstance(data, PreparedFolder) and device != "rtl":
         return data.manifest.config
-    return PRESETS[request.config or choose_configuration(device, data.space.count + options.bias, options.workers)]()
+    return PRESETS[DEVICES[device].configuration]()

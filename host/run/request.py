@@ -9,9 +9,8 @@ from typing import Any
 from p4sgd.host.data.read import is_builtin
 from p4sgd.host.distributed.communicator import Communicator, broadcast
 from p4sgd.host.errors import UserError
-from p4sgd.host.run.checks import option_name
-from p4sgd.host.training.checkpoint import Checkpoint
-from p4sgd.hw.spec.config import PRESETS
+from p4sgd.host.run.checks import CLUSTER, option_name
+from p4sgd.host.training.checkpoint import RESUME_MAY_CHANGE, Checkpoint
 
 __all__ = ["TrainingRequest", "resume_request"]
 
@@ -39,7 +38,7 @@ class TrainingRequest:
     cluster
         Cluster file of the device ``cluster``.
     config
-        Name of the workers' configuration; ``None`` chooses one for the device and the data.
+        Name of the workers' configuration; ``None`` takes the checkpoint's, the prepared folder's or the device's.
     out
         Model file to write.
     images
@@ -99,18 +98,18 @@ def resume_request(request: TrainingRequest, saved: Checkpoint, ranks: Communica
     """
     origin, began = saved.origin, saved.run.options.to_json()
     for name, value in began.items():
-        if name != "epochs" and name in request.options and request.options[name] != value:
+        if name not in RESUME_MAY_CHANGE and name in request.options and request.options[name] != value:
             ours, theirs = _words(name, value), _words(name, request.options[name])
             raise UserError(f"{saved.path}: this run began {ours}, not {theirs}: leave that out, {_ANEW}")
-    if request.config is not None and PRESETS[request.config]() != saved.run.config:
-        raise UserError(
-            f"{saved.path}: the workers of this run have another configuration than {request.config}: leave --config "
-            f"out, {_ANEW}"
-        )
     epochs = request.options.get("epochs", began["epochs"])
     out = _path(request.out, origin.get("out"))
     missing = broadcast(ranks, out is not None and not out.exists())
     _check_unfinished(saved, epochs, wanted=missing or request.out is not None)
+    device = request.device or origin.get("device")
+    workers = request.options.get("workers")
+    if workers is None and device != CLUSTER and ranks.size == 1:  # else the cluster or the launcher says how many
+        workers = began["workers"]
+    options = {name: value for name, value in began.items() if name != "workers"} | {"epochs": epochs}
     began_reading = origin.get("reading", {})
     return dataclasses.replace(
         request,
@@ -118,8 +117,8 @@ def resume_request(request: TrainingRequest, saved: Checkpoint, ranks: Communica
         test=request.test or (None if saved.run.test is None else _find(saved, "test")),
         samples=request.samples if request.samples is not None else origin.get("samples"),
         reading=began_reading | {name: value for name, value in request.reading.items() if value not in (None, ())},
-        options=began | {"epochs": epochs},
-        device=request.device or origin.get("device"),
+        options=options if workers is None else options | {"workers": workers},
+        device=device,
         cluster=_path(request.cluster, origin.get("cluster")),
         out=out,
         checkpoint=request.checkpoint or saved.path,

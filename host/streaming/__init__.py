@@ -11,6 +11,7 @@ OPTIONS = (
     "scaling",
     "bias",
     "positive",
+    "unit",
     "workers",
     "validation_fraction",
     "seed",

@@ -12,7 +12,9 @@ from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.data.scaling import steps
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, check_same
 from p4sgd.host.errors import UserError
+from p4sgd.host.image import partition
 from p4sgd.host.image.file import Image, image_file, open_image
+from p4sgd.host.image.redeal import redeal_images, same_lines
 from p4sgd.host.losses import get_loss
 from p4sgd.host.streaming.manifest import (
     LABELS,
@@ -31,11 +33,11 @@ from p4sgd.host.training.preparation import Prepared, bias_value, check_capacity
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.run import FeatureFormat
 
-__all__ = ["FREE_OPTIONS", "PreparedFolder", "is_prepared", "open_prepared"]
+__all__ = ["TRAINING_MAY_CHANGE", "PreparedFolder", "is_prepared", "open_prepared"]
 
 
-FREE_OPTIONS = ("loss", "precision")
-"""Options that training may change: another loss for the same task, fewer bits than are stored."""
+TRAINING_MAY_CHANGE = ("loss", "precision", "workers")
+"""Options that training may change: another loss for the same task, fewer bits than are stored, other workers."""
 
 
 def is_prepared(source: str | Path) -> bool:
@@ -51,7 +53,7 @@ class PreparedFolder:
     manifest
         Its manifest.
     communicator
-        The processes that train on it together, each with its worker.
+        The processes that train on it together.
     """
 
     def __init__(self, path: Path, manifest: Manifest, sha256: str, communicator: Communicator) -> None:
@@ -84,22 +86,28 @@ class PreparedFolder:
     def _workers(self) -> int:
         return int(self.manifest.options["workers"])
 
-    @property
-    def _own_workers(self) -> range:
-        """Workers of this process."""
-        return range(self.communicator.rank, self._workers, self.communicator.size)
+    def _suits(self, options: TrainingOptions, config: WorkerConfig) -> bool:
+        """Whether the images are for these workers. If not, every process makes those of its workers of all images."""
+        return self._workers == options.workers and same_lines(self.manifest.config, config)
 
-    def verify(self, on_progress: OnProgress | None = None) -> None:
+    def verify(self, options: TrainingOptions, config: WorkerConfig, *, on_progress: OnProgress | None = None) -> None:
         """Read every file that this process needs, and compare it with its checksum.
+
+        Parameters
+        ----------
+        options, config
+            Options of the training run and configuration of its workers, which decide which images are read.
+        on_progress
+            Called while files are read.
 
         Raises
         ------
         UserError
             If a file is damaged.
         """
-        others = {image_file(self._path, worker).name for worker in range(self._workers)} - {
-            image_file(self._path, worker).name for worker in self._own_workers
-        }
+        images = [image_file(self._path, worker).name for worker in range(self._workers)]
+        needed = images[self.communicator.rank :: self.communicator.size] if self._suits(options, config) else images
+        others = set(images) - set(needed)
         files = {name: facts for name, facts in self.manifest.files.items() if name not in others}
         check_files(self._path, files, on_progress or (lambda step, done, total: None))
 
@@ -118,20 +126,23 @@ class PreparedFolder:
         UserError
             If a chosen option is not the one that the data were prepared with.
         """
-        ours = {**self.manifest.options, "planes": self.manifest.stored}
+        ours = {**self.manifest.options, "planes": self.manifest.stored, "unit": self.manifest.unit}
         for name in sorted(given & set(ours)):
-            if name not in FREE_OPTIONS and asked[name] != ours[name] and str(asked[name]) != str(ours[name]):
+            if name not in TRAINING_MAY_CHANGE and asked[name] != ours[name] and str(asked[name]) != str(ours[name]):
                 raise UserError(
                     f"{self.name}: was prepared with {name.replace('_', '-')} {ours[name]}, not {asked[name]}: choose "
                     f"that or prepare the data again"
                 )
         return {
             **asked,
-            **{name: value for name, value in ours.items() if name not in given or name not in FREE_OPTIONS},
+            **{name: value for name, value in ours.items() if name not in given or name not in TRAINING_MAY_CHANGE},
         }
 
-    def load(self, options: TrainingOptions, config: WorkerConfig) -> Prepared:
+    def load(self, options: TrainingOptions, config: WorkerConfig, *, directory: Path | None = None) -> Prepared:
         """The data as training needs them; arrays and images are mapped, not loaded.
+
+        For other workers than those it was prepared for, `redeal_images` makes new images of its images, in
+        ``directory`` if there is one.
 
         Raises
         ------
@@ -139,8 +150,11 @@ class PreparedFolder:
             If options or configuration do not suit the folder, or if a file cannot be read.
         """
         manifest = self.manifest
-        self.check(options, config)
-        images = [open_image(image_file(self._path, worker), verify=False) for worker in range(options.workers)]
+        self.check(options, config, directory=directory)
+        images = [open_image(image_file(self._path, worker), verify=False) for worker in range(self._workers)]
+        own = redeal_images(
+            images, config, options.workers, name=self.name, communicator=self.communicator, directory=directory
+        )
         scaling = self._scaling(images)
         slope, offset = hardware_values(scaling, options)
         factor = steps(options.stored, manifest.signed) / 2.0 ** (options.stored - int(manifest.signed))
@@ -156,7 +170,10 @@ class PreparedFolder:
             validation=self._validation() if manifest.validation_samples else None,
             coding=manifest.labels,
             features=FeatureFormat(options.stored, options.precision, manifest.signed),
-            images=[images[worker] for worker in self._own_workers],
+            images=own,
+            shards=partition(
+                self.space.count, options.workers, config, bias=options.bias, unit=options.unit_of(self.space.count)
+            ),
             slope=slope,
             offset=offset,
             scaling=manifest.scaling,
@@ -165,37 +182,43 @@ class PreparedFolder:
             communicator=self.communicator,
         )
 
-    def check(self, options: TrainingOptions, config: WorkerConfig) -> None:
-        """Check that the folder was prepared for these options and this configuration.
+    def check(self, options: TrainingOptions, config: WorkerConfig, *, directory: Path | None = None) -> None:
+        """Check that a training run with these options on workers of this configuration can use the folder.
+
+        Parameters
+        ----------
+        options, config
+            The options and the configuration.
+        directory
+            Folder for new images, if one is given.
 
         Raises
         ------
         UserError
-            If it was not.
+            If it cannot, or if there is a folder for new images and none are needed.
         """
         manifest = self.manifest
-        self.options({**options.to_json(), "planes": options.stored}, set(manifest.options))
+        stored = {"planes": options.stored, "unit": options.unit_of(self.space.count)}
+        self.options({**options.to_json(), **stored}, set(manifest.options))
         prepared_for, task = get_loss(manifest.options["loss"]).task, get_loss(options.loss).task
         if task is not prepared_for:
             raise UserError(
                 f"{self.name}: was prepared for a {prepared_for.value}, the loss {options.loss} is for a {task.value}: "
                 f"choose another loss or prepare the data again"
             )
-        ours = manifest.config
-        if (config.engines, config.lanes, config.ports) != (ours.engines, ours.lanes, ours.ports):
-            raise UserError(
-                f"{self.name}: was prepared for workers of {ours.engines} engines, {ours.lanes} lanes and {ours.ports} "
-                f"ports, these have {config.engines}, {config.lanes} and {config.ports}: prepare the data again"
-            )
         check_capacity_for(self.space.count, options, config)
+        if directory is not None and self._suits(options, config):
+            raise UserError(
+                f"{self.name}: was prepared for these workers and has its images already: leave --images out"
+            )
 
     def _scaling(self, images: list[Image]) -> Scaling:
         """Scaling of all features, joined from the images."""
-        offset, scale = (
-            np.concatenate([getattr(image, part) for image in images])[: self.space.count]
-            for part in ("offset", "scale")
-        )
-        return Scaling(self.manifest.scaling, offset, scale, self.manifest.signed)
+        offset, scale = np.empty((2, images[0].shard.total))
+        for image in images:
+            offset[image.shard.columns], scale[image.shard.columns] = image.offset, image.scale
+        count = self.space.count
+        return Scaling(self.manifest.scaling, offset[:count], scale[:count], self.manifest.signed)
 
     def _validation(self) -> Dataset:
         manifest = self.manifest
@@ -229,7 +252,7 @@ def open_prepared(path: Path, communicator: Communicator = SINGLE_PROCESS) -> Pr
     path
         The folder.
     communicator
-        The processes that train on it together, each with the worker of its rank; all must see the folder.
+        The processes that train on it together; all must see the folder.
 
     Raises
     ------

@@ -9,7 +9,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ def unfinished_folder(folder: Path) -> Path:
 def make_folder(
     source: Source,
     options: TrainingOptions,
-    config: WorkerConfig | Callable[[int], WorkerConfig],
+    config: WorkerConfig,
     folder: Path,
     *,
     memory: int = 1 << 30,
@@ -54,7 +54,7 @@ def make_folder(
     options
         Training options; those named in `p4sgd.host.streaming.OPTIONS` matter.
     config
-        Configuration of the workers, or a function that chooses it for a number of features.
+        Configuration of the workers.
     folder
         The folder to make. If it exists, it must be the result of the same call.
     memory
@@ -74,7 +74,7 @@ def make_folder(
     P4sgdError
         If another process is preparing this folder.
     """
-    request = describe_request(source, options, config if isinstance(config, WorkerConfig) else None, memory)
+    request = describe_request(source, options, config, memory)
     if folder.exists():
         return _finished(folder, request)
     work = unfinished_folder(folder)
@@ -151,9 +151,10 @@ def _finished(folder: Path, request: dict[str, Any]) -> Manifest:
     """The manifest of an existing folder, if that is what was requested."""
     if not (folder / MANIFEST).exists() or not (folder / _REQUEST).exists():
         raise UserError(f"{folder}: is there already: choose another name or delete it")
+    manifest, _ = load_manifest(folder, remedy="delete the folder or choose another name")
     check_same(json.loads((folder / _REQUEST).read_bytes()), request, str(folder))
     _delete_scratch(folder)
-    return load_manifest(folder)[0]
+    return manifest
 
 
 def _delete_scratch(folder: Path) -> None:

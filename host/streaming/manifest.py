@@ -18,6 +18,7 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file
 from p4sgd.host.streaming import OPTIONS
 from p4sgd.host.streaming.state import OnProgress, Step
+from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import WorkerConfig
 
 __all__ = [
@@ -40,7 +41,7 @@ __all__ = [
 MANIFEST = "manifest.json"
 """Name of the manifest in its folder. A folder without it is unfinished."""
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Increased whenever a reader of the old version would misread the new one."""
 
 _SCHEMA = "p4sgd-prepared"
@@ -130,8 +131,12 @@ class Manifest:
     @property
     def stored(self) -> int:
         """Number of stored planes."""
-        planes, precision = self.options["planes"], self.options["precision"]
-        return int(precision if planes is None else planes)
+        return TrainingOptions(**self.options).stored
+
+    @property
+    def unit(self) -> int:
+        """Features of a unit."""
+        return TrainingOptions(**self.options).unit_of(self.space.count)
 
     def to_json(self) -> dict[str, Any]:
         """Convert to JSON data, which preserves floats exactly."""
@@ -159,8 +164,15 @@ class Manifest:
         return array
 
 
-def load_manifest(folder: Path) -> tuple[Manifest, str]:
+def load_manifest(folder: Path, *, remedy: str = "prepare the data again") -> tuple[Manifest, str]:
     """Read the manifest of a folder, without checking the files that it lists.
+
+    Parameters
+    ----------
+    folder
+        The folder.
+    remedy
+        The remedy in messages about a manifest that is damaged or of another version.
 
     Returns
     -------
@@ -182,8 +194,7 @@ def load_manifest(folder: Path) -> tuple[Manifest, str]:
             raise ValueError(f"the schema is {content['schema']}")
         if content["version"] != FORMAT_VERSION:
             raise UserError(
-                f"{path}: has version {content['version']}, this p4sgd reads version {FORMAT_VERSION}: "
-                f"prepare the data again"
+                f"{path}: has version {content['version']}, this p4sgd reads version {FORMAT_VERSION}: {remedy}"
             )
         fields = {field.name: content[field.name] for field in dataclasses.fields(Manifest)}
         fields["source"] = SourceFacts(**content["source"])
@@ -196,9 +207,7 @@ def load_manifest(folder: Path) -> tuple[Manifest, str]:
             raise ValueError("options are missing")
         return Manifest(**fields), hashlib.sha256(text).hexdigest()
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(
-            f"{path}: is damaged or no manifest of prepared data ({error}): prepare the data again"
-        ) from error
+        raise UserError(f"{path}: is damaged or no manifest of prepared data ({error}): {remedy}") from error
 
 
 LABELS = "labels"

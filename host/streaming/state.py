@@ -55,9 +55,7 @@ OnProgress: TypeAlias = Callable[[Step, int, int], None]
 """Called with a step, how much of it is done, and its total."""
 
 
-def describe_request(
-    source: Source, options: TrainingOptions, config: WorkerConfig | None, memory: int
-) -> dict[str, Any]:
+def describe_request(source: Source, options: TrainingOptions, config: WorkerConfig, memory: int) -> dict[str, Any]:
     """Describe data and options as JSON data. A file is identified by path, size and modification time."""
     reading = dataclasses.asdict(source.options)
     del reading["communicator"]  # says which processes read, not how
@@ -66,7 +64,7 @@ def describe_request(
         "file": _file(source),
         "reading": reading,
         "options": {name: getattr(options, name) for name in OPTIONS},
-        "config": None if config is None else dataclasses.asdict(config),
+        "config": dataclasses.asdict(config),
         "memory": memory,
     }
 
@@ -97,12 +95,13 @@ def check_same(begun: Mapping[str, Any], asked: Mapping[str, Any], place: str, *
         raise UserError(f"{place}: was begun with another way to read the file: use that, or {restart}")
     if only_data:
         return
-    for name, ours in begun["options"].items():
-        theirs = asked["options"][name]
+    for name, theirs in asked["options"].items():
+        words = name.replace("_", "-")
+        if name not in begun["options"]:
+            raise UserError(f"{place}: was begun without {words}, by another version of p4sgd: {restart}")
+        ours = begun["options"][name]
         if ours != theirs:
-            raise UserError(
-                f"{place}: was begun with {name.replace('_', '-')} {ours}, not {theirs}: use that, or {restart}"
-            )
+            raise UserError(f"{place}: was begun with {words} {ours}, not {theirs}: use that, or {restart}")
     if begun["config"] != asked["config"]:
         raise UserError(f"{place}: was begun with another configuration of the workers: use that, or {restart}")
     if begun["memory"] != asked["memory"]:
@@ -131,7 +130,13 @@ def _file(source: Source) -> dict[str, Any]:
 STATE = "state"
 """Name of the state file in the unfinished folder."""
 
-_KIND = TensorFileKind("p4sgd-preparation", 1, "state of a preparation", "delete the folder and start again")
+_KIND = TensorFileKind(
+    "p4sgd-preparation",
+    2,
+    "state of a preparation",
+    "delete the folder and start again",
+    "delete the folder to begin anew",
+)
 
 
 @dataclass(frozen=True)

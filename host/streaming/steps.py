@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +72,7 @@ class Steps:
         self,
         source: Source,
         options: TrainingOptions,
-        config: WorkerConfig | Callable[[int], WorkerConfig],
+        config: WorkerConfig,
         work: Path,
         memory: int,
         request: dict[str, Any],
@@ -101,8 +100,7 @@ class Steps:
         """
         if not (self._work / MANIFEST).exists():
             found, labels = self._read_labels()
-            choose, features = self._config, found.space.count
-            config = choose if isinstance(choose, WorkerConfig) else choose(features)
+            config, features = self._config, found.space.count
             check_capacity_for(features, self._options, config)
             plan = plan_buckets(found, labels, self._options, plans.bucket_rows(found, self._memory), self._source.name)
             del labels
@@ -287,6 +285,7 @@ class Steps:
             config,
             workers=options.workers,
             stored=options.stored,
+            unit=options.unit_of(scaling.scale.size),
             batch=options.batch,
             bias=options.bias,
         )
@@ -295,7 +294,7 @@ class Steps:
         writers = []
         for index, image in enumerate(images):
             written = self._state.written[index] if self._state.written else None
-            path = image_file(self._work, image.worker)
+            path = image_file(self._work, image.shard.worker)
             file = files.enter_context(path.open("w+b" if written is None else "r+b"))
             if written is None:
                 reserve(file, ImageWriter.file_bytes(image))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, raise_on_all
@@ -26,6 +27,7 @@ from p4sgd.hw.spec.fixed import IntArray
 
 __all__ = [
     "FORMAT_VERSION",
+    "RESUME_MAY_CHANGE",
     "Best",
     "Checkpoint",
     "CheckpointFile",
@@ -35,8 +37,11 @@ __all__ = [
     "load_checkpoint",
 ]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """To be changed whenever a reader of the old version would misread a new file, or continue differently."""
+
+RESUME_MAY_CHANGE = ("epochs", "workers")
+"""Options that may change when a run is resumed: they do not change what an epoch computes."""
 
 _KIND = TensorFileKind("p4sgd-checkpoint", FORMAT_VERSION, "checkpoint", "name what --checkpoint wrote")
 
@@ -54,7 +59,7 @@ class Best:
     score
         The monitored metric after that epoch.
     weights
-        int64 `WEIGHT` integers of all workers, concatenated.
+        int64 `WEIGHT` integers of all features, the bias last.
     intercept
         Intercept of the model on raw features, which the weights do not determine.
     """
@@ -72,7 +77,7 @@ class State:
     Parameters
     ----------
     weights
-        For each worker int64 `WEIGHT` integers after the last epoch; empty before the first.
+        int64 `WEIGHT` integers of all features, the bias last, after the last epoch; ``None`` before the first.
     history
         The completed epochs.
     remarks
@@ -87,7 +92,7 @@ class State:
         The best model so far.
     """
 
-    weights: list[IntArray] = field(default_factory=list)
+    weights: IntArray | None = None
     history: list[EpochRecord] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     first_rate: float | None = None
@@ -107,14 +112,15 @@ class State:
 
 @dataclass(frozen=True)
 class Run:
-    """The inputs of a run. Runs with the same inputs end with the same bits, on any device.
+    """The inputs of a run. Runs with the same inputs end with the same bits, on any device and any workers, unless
+    activations are clamped, at a limit that depends on the number of workers.
 
     Parameters
     ----------
     options
-        Options; only ``epochs`` may change when the run is resumed.
+        Options; ``epochs`` and ``workers`` may change when the run is resumed.
     config
-        Configuration of the workers.
+        Configuration of the workers, which may change too.
     data, test
         Identities of the training data and of the test data, if any.
     """
@@ -152,14 +158,13 @@ class Checkpoint:
         Raises
         ------
         UserError
-            If anything but the number of epochs differs.
+            If anything but epochs and workers differs.
         """
         self.check_data(run.data)
         self._check_same("test data", self.run.test, run.test)
-        if dataclasses.replace(self.run.options, epochs=run.options.epochs) != run.options:
+        free = {name: getattr(run.options, name) for name in RESUME_MAY_CHANGE}
+        if dataclasses.replace(self.run.options, **free) != run.options:
             raise UserError(f"{self.path}: the options of this checkpoint are others: use those, {_ANEW}")
-        if self.run.config != run.config:
-            raise UserError(f"{self.path}: the workers of this checkpoint have another configuration: use it, {_ANEW}")
 
     def check_data(self, data: DataIdentity) -> None:
         """Refuse other training data; the part of `check` that can be done early.
@@ -266,7 +271,8 @@ class CheckpointFile:
         """
         # Each epoch is converted to text only once: a history may become long.
         self._epochs += [json.dumps(vars(record)).encode() for record in state.history[len(self._epochs) :]]
-        tensors = {f"weights_{worker}": weights.astype(np.int32) for worker, weights in enumerate(state.weights)}
+        assert state.weights is not None
+        tensors: dict[str, npt.NDArray[Any]] = {"weights": state.weights.astype(np.int32)}
         # A tensor, because the size of the metadata is limited.
         tensors["history"] = np.frombuffer(b"\n".join(self._epochs), np.uint8)
         scalars = {"first_rate": state.first_rate, "divisor": state.divisor, "idle": state.idle}
@@ -305,7 +311,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     tensors, metadata = _KIND.load(path)
     try:
         run = _run(json.loads(metadata["run"]))
-        state = _state(run.options.workers, tensors, json.loads(metadata["state"]), json.loads(metadata["remarks"]))
+        state = _state(tensors, json.loads(metadata["state"]), json.loads(metadata["remarks"]))
         _check(run, state)
         return Checkpoint(path, run, dict(json.loads(metadata["origin"])), state)
     except (UserError, KeyError, IndexError, TypeError, ValueError) as error:
@@ -321,7 +327,7 @@ def _run(fields: Mapping[str, Any]) -> Run:
     )
 
 
-def _state(workers: int, tensors: Mapping[str, Any], scalars: Mapping[str, Any], remarks: list[str]) -> State:
+def _state(tensors: Mapping[str, Any], scalars: Mapping[str, Any], remarks: list[str]) -> State:
     best = None
     if "best_weights" in tensors:
         best = Best(
@@ -331,7 +337,7 @@ def _state(workers: int, tensors: Mapping[str, Any], scalars: Mapping[str, Any],
             intercept=float(scalars["best_intercept"]),
         )
     return State(
-        weights=[tensors[f"weights_{worker}"].astype(np.int64) for worker in range(workers)],
+        weights=tensors["weights"].astype(np.int64),
         history=[_record(json.loads(line)) for line in tensors["history"].tobytes().splitlines()],
         remarks=[str(remark) for remark in remarks],
         first_rate=float(scalars["first_rate"]),
@@ -349,9 +355,8 @@ def _record(fields: Mapping[str, Any]) -> EpochRecord:
 def _check(run: Run, state: State) -> None:
     """Raise a `ValueError` if the parts of a checkpoint contradict each other."""
     weights = run.data.features + run.options.bias
-    found = sum(each.size for each in state.weights)
-    if found != weights:
-        raise ValueError(f"{found} weights for {run.data.features} features")
+    if state.weights is None or state.weights.shape != (weights,):
+        raise ValueError(f"it has not the {weights} weights of {run.data.features} features")
     if [record.epoch for record in state.history] != list(range(1, state.epoch + 1)) or not state.history:
         raise ValueError("the epochs are not in order")
     if state.best is not None and (state.best.weights.size != weights or not 1 <= state.best.epoch <= state.epoch):

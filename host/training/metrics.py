@@ -31,7 +31,7 @@ __all__ = ["evaluate", "fit_intercept", "measure", "quantised_activations"]
 
 def quantised_activations(
     images: Sequence[Image],
-    weights: Sequence[IntArray],
+    weights: IntArray,
     features: FeatureFormat,
     samples: int,
     communicator: Communicator = SINGLE_PROCESS,
@@ -43,7 +43,7 @@ def quantised_activations(
     images
         The images of this process's workers.
     weights
-        For each worker int64 `WEIGHT` integers, in the order of the features in its image.
+        int64 `WEIGHT` integers of all features, the bias last.
     features
         Format of the features, with the planes that are read.
     samples
@@ -57,11 +57,9 @@ def quantised_activations(
     """
     total = np.zeros(samples, np.int64)
     for image in images:
-        layout, values = image.layout, weights[image.worker]
-        padded = np.zeros(layout.padded_features)
-        padded[: layout.features] = values
+        layout = image.layout
         lines = tuple(image.lines(memory) for memory in range(layout.config.labels_memory))
-        scattered = np.ascontiguousarray(layout.scatter(padded), np.float64)
+        scattered = np.ascontiguousarray(layout.scatter(layout.pad(weights[image.shard.columns])), np.float64)
         total += kernels.activations(lines, features.precision, features.signed, scattered)[:samples]
     total = communicator.all_sum(total)
     result: FloatArray = np.ldexp(total.astype(np.float64), -(WEIGHT.fraction + features.fraction))

@@ -10,7 +10,7 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.losses import get_loss
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import MAX_PRECISION
-from p4sgd.hw.spec.run import MAX_MICRO_BATCHES, MAX_WORKERS
+from p4sgd.hw.spec.run import MAX_MICRO_BATCHES, MAX_WORKERS, UNITS, choose_unit
 
 __all__ = ["SCHEDULES", "LearningRateSchedule", "TrainingOptions"]
 
@@ -120,6 +120,11 @@ class TrainingOptions:
         only makes up for scaling and quantisation.
     positive
         The label of class 1, as the source has it, all others being class 0, if there are more than two labels.
+    unit
+        Features of a unit, 8, 16, 32 or 64: activations are rounded for each unit, and a unit is never divided among
+        workers or engines. ``None`` takes the most that leave 32 units. With fewer features than a worker has lanes,
+        some lanes are idle: 64 is best for boards with no more engines than that leaves units. Weights depend on it,
+        by rounding; they do not depend on ``workers``, unless activations are clamped.
     workers
         Number of workers, 1 to 32.
     staleness
@@ -154,6 +159,7 @@ class TrainingOptions:
     scaling: str = "auto"
     bias: bool = True
     positive: str | float | None = None
+    unit: int | None = None
     workers: int = 1
     staleness: int = 0
     validation_fraction: float = 0.0
@@ -194,6 +200,8 @@ class TrainingOptions:
             raise UserError(f"power has no effect on the schedule {self.schedule}: only invscaling has one")
         if self.tolerance != defaults["tolerance"] and self.patience is None and self.schedule != "adaptive":
             raise UserError("tolerance has no effect without patience or the schedule adaptive")
+        if self.unit is not None and (not isinstance(self.unit, int) or self.unit not in UNITS):
+            raise UserError(f"unit must be one of {', '.join(map(str, UNITS))}, not {self.unit}")
         _whole("workers", self.workers, 1, MAX_WORKERS)
         _whole("staleness", self.staleness, 0, 1)
         _whole("seed", self.seed, 0)
@@ -202,6 +210,10 @@ class TrainingOptions:
     def stored(self) -> int:
         """Bit planes that are stored (S)."""
         return self.precision if self.planes is None else self.planes
+
+    def unit_of(self, features: int) -> int:
+        """Features of a unit, for so many features of the data."""
+        return choose_unit(features + self.bias) if self.unit is None else self.unit
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""

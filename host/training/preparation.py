@@ -17,7 +17,7 @@ from p4sgd.host.data.scaling import feature_values, steps
 from p4sgd.host.devices.session import bank_bytes
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
 from p4sgd.host.errors import UserError
-from p4sgd.host.image import Image, partition, prepare_images
+from p4sgd.host.image import Image, Shard, partition, prepare_images
 from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.model_file import Model
@@ -25,7 +25,7 @@ from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
 from p4sgd.hw.spec.image import ImageLayout
-from p4sgd.hw.spec.run import FeatureFormat, check_capacity
+from p4sgd.hw.spec.run import TABLE_SEGMENTS, FeatureFormat, check_capacity
 
 __all__ = [
     "Prepared",
@@ -71,6 +71,8 @@ class Prepared:
         Format of the features.
     images
         The images of this process's workers.
+    shards
+        The units of all workers.
     slope, offset
         float64 (features,) or (features + 1,), the bias last with slope 0: the hardware reads slope · raw feature +
         offset, rounded.
@@ -93,12 +95,29 @@ class Prepared:
     coding: LabelCoding
     features: FeatureFormat
     images: Sequence[Image]
+    shards: Sequence[Shard]
     slope: npt.NDArray[np.float64]
     offset: npt.NDArray[np.float64]
     scaling: str
     mean_square: float
     means: npt.NDArray[np.float64] | None = None
     communicator: Communicator = SINGLE_PROCESS
+
+    @property
+    def unit(self) -> int:
+        """Features of a unit."""
+        return self.shards[0].unit
+
+    def split(self, weights: IntArray) -> list[IntArray]:
+        """Deal the job's weights to its workers: int64 (features,) to one array a worker."""
+        return [weights[shard.columns] for shard in self.shards]
+
+    def join(self, weights: Sequence[IntArray]) -> IntArray:
+        """Undo `split`."""
+        joined = np.empty(self.shards[0].total, np.int64)
+        for shard, values in zip(self.shards, weights, strict=True):
+            joined[shard.columns] = values
+        return joined
 
     def fold(self, weights: IntArray, loss: str) -> Model:
         """The model on raw features for weights of the hardware.
@@ -154,13 +173,13 @@ class PreparedData(Protocol):
         """The processes that train together."""
         ...
 
-    def load(self, options: TrainingOptions, config: WorkerConfig) -> Prepared:
-        """The result of `prepare`, without the samples.
+    def load(self, options: TrainingOptions, config: WorkerConfig, *, directory: Path | None = None) -> Prepared:
+        """The result of `prepare`, without the samples; ``directory`` is for images that have to be made for it.
 
         Raises
         ------
         UserError
-            If it was prepared for other options or another configuration.
+            If it was prepared for other options.
         """
         ...
 
@@ -202,6 +221,8 @@ def prepare(
     coding = broadcast(data.communicator, coding)
     scaling = Scaling.fit(data.features, options.scaling, data.communicator)
     labels = coding.labels_of(data)
+    unit = options.unit_of(data.feature_count)
+    shards = partition(data.feature_count, options.workers, config, bias=options.bias, unit=unit)
     images = prepare_images(
         data,
         coding.integers(labels),
@@ -209,6 +230,7 @@ def prepare(
         config,
         workers=options.workers,
         stored=options.stored,
+        unit=unit,
         batch=options.batch,
         bias=options.bias,
         directory=directory,
@@ -226,6 +248,7 @@ def prepare(
         coding=coding,
         features=FeatureFormat(options.stored, options.precision, scaling.signed),
         images=images,
+        shards=shards,
         slope=slope,
         offset=offset,
         scaling=scaling.kind,
@@ -245,15 +268,21 @@ def hardware_values(
 
 
 def check_capacity_for(features: int, options: TrainingOptions, config: WorkerConfig) -> None:
-    """Refuse more features than the workers can hold.
+    """Refuse workers that are too small: for the features, or for the loss table.
 
     Raises
     ------
     UserError
         If features, options and configuration do not fit together.
     """
-    shards = partition(features, options.workers, config, bias=options.bias)
-    chunks = max(ImageLayout(config, shard.features, BANKS, options.stored).chunks for shard in shards)
+    unit = options.unit_of(features)
+    shards = partition(features, options.workers, config, bias=options.bias, unit=unit)
+    chunks = max(ImageLayout(config, shard.features, BANKS, options.stored, unit).chunks for shard in shards)
+    if config.table_segments < TABLE_SEGMENTS:
+        raise UserError(
+            f"the loss table of these workers has {config.table_segments} segments, training needs {TABLE_SEGMENTS}: "
+            f"generate workers with table_segments of {TABLE_SEGMENTS} or more"
+        )
     try:
         check_capacity(config, chunks, options.precision, stale=bool(options.staleness))
     except ValueError as error:
@@ -272,8 +301,9 @@ def check_memory(data: Dataset | PreparedData, options: TrainingOptions, config:
     if options.validation_fraction and isinstance(data, Dataset):
         held_out = data.held_out(options.validation_fraction)
     samples = -(-(data.samples - held_out) // options.batch) * options.batch
-    shards = partition(data.space.count, options.workers, config, bias=options.bias)
-    needed = max(bank_bytes(ImageLayout(config, shard.features, samples, options.stored)) for shard in shards)
+    unit = options.unit_of(data.space.count)
+    shards = partition(data.space.count, options.workers, config, bias=options.bias, unit=unit)
+    needed = max(bank_bytes(ImageLayout(config, shard.features, samples, options.stored, unit)) for shard in shards)
     if needed > available:
         raise UserError(
             f"{data.name} needs {needed:,} bytes of a worker's memory, there are {available:,}: use fewer samples, "

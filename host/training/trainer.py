@@ -38,7 +38,8 @@ from p4sgd.hw.spec.run import RunSettings
 __all__ = ["train"]
 
 _FLAG_REMARKS = {
-    "partial_clamped": "activations were clamped: a lower learning rate or more l2 keeps them smaller",
+    "partial_clamped": "activations were clamped, at a limit that depends on the number of workers: a lower "
+    "learning rate or more l2 keeps them smaller",
     "residual_saturated": "residuals were saturated at ±128: a lower learning rate keeps activations smaller",
     "weight_saturated": "weights were saturated at ±256: a lower learning rate or more l2 keeps them smaller",
 }
@@ -121,7 +122,7 @@ def train(
     if isinstance(data, Dataset):
         prepared = prepare(data, options, config, directory=directory)
     else:
-        prepared = data.load(options, config)
+        prepared = data.load(options, config, directory=directory)
     state = State() if resume is None else copy.deepcopy(resume.state)
     return _Training(prepared, options, device, test, state, on_epoch, on_remark, keep).run()
 
@@ -175,11 +176,11 @@ class _Training:
         """Train to the end."""
         session = Session(self._device, communicator=self._ranks)
         session.upload(self._prepared.images)
-        session.load_table(broadcast(self._ranks, self._loss.table(self._device.workers[0].config.table_segments)))
+        session.load_table(broadcast(self._ranks, self._loss.table()))
         state, options = self._state, self._options
         source = ModelSource.ZERO
-        if state.weights:
-            session.write_weights(state.weights)
+        if state.weights is not None:
+            session.write_weights(self._prepared.split(state.weights))
             source = ModelSource.MEMORY
             self._keep_state()  # the new checkpoint file may be another one
         for record in state.history:
@@ -217,7 +218,7 @@ class _Training:
         begin = time.perf_counter()
         report = session.run(source)
         seconds = time.perf_counter() - begin
-        weights = session.read_weights()
+        weights = self._prepared.join(session.read_weights())
         model, metrics = self._measure(weights)
         self._tell_flags(report, epoch)
         record = EpochRecord(
@@ -231,7 +232,7 @@ class _Training:
         )
         # In this order, so that Ctrl-C between the two leaves no best epoch without a record.
         self._state.history.append(record)
-        self._score(epoch, np.concatenate(weights), model.intercept, metrics)
+        self._score(epoch, weights, model.intercept, metrics)
         self._state.weights = weights
         self._keep_state()
         self._tell_epoch(record)
@@ -256,19 +257,20 @@ class _Training:
             shrink=penalties.shrink,
             threshold=penalties.threshold,
             workers=self._options.workers,
+            unit=self._prepared.unit,
             stale=bool(self._options.staleness),
         )
 
-    def _measure(self, weights: list[IntArray]) -> tuple[Model, dict[str, float]]:
+    def _measure(self, weights: IntArray) -> tuple[Model, dict[str, float]]:
         """The model of these weights, and its metrics."""
         prepared, loss, coding = self._prepared, self._loss, self._prepared.coding
-        model = prepared.fold(np.concatenate(weights), self._options.loss)
+        model = prepared.fold(weights, self._options.loss)
         samples = prepared.samples
         quantised_z = quantised_activations(prepared.images, weights, prepared.features, samples, self._ranks)
         measured = {}
         if prepared.train is None:
             assert prepared.means is not None
-            real = WEIGHT.to_real(np.concatenate(weights))
+            real = WEIGHT.to_real(weights)
             correction = float(quantised_z.mean()) - float(real @ prepared.means)
             if self._options.bias:
                 correction += fit_intercept(loss, quantised_z, coding.real(prepared.train_labels))
@@ -286,7 +288,7 @@ class _Training:
         metrics = {f"{name}_{key}": value for name, values in measured.items() for key, value in values.items()}
         if self._penalised:
             # The weight of the bias is left out: the model has a fitted intercept instead, which is not penalised.
-            w = WEIGHT.to_real(np.concatenate(weights)[: prepared.space.count])
+            w = WEIGHT.to_real(weights[: prepared.space.count])
             penalty = self._options.l2 / 2 * float(w @ w) + self._options.l1 * float(np.abs(w).sum())
             metrics["objective"] = metrics[f"{self._fitted}_loss"] + penalty
         # The rest of the model is the same in all ranks: exact functions of the weights.

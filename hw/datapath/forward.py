@@ -1,17 +1,19 @@
-"""Forward pass: from lines and weights to exact dot products."""
+"""Forward pass: from lines and weights to the rounded dot products of units (Round 1)."""
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.stream import ValidSignature
 from p4sgd.hw.datapath.lines import LinePosition
 from p4sgd.hw.datapath.model import MODEL_READ_LATENCY, ReadPort
-from p4sgd.hw.primitives import Accumulator, AdderTree, add, pipeline, tree_latency
+from p4sgd.hw.datapath.units import UnitAccumulator
+from p4sgd.hw.primitives import AdderTree, add, pipeline, tree_latency
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
-from p4sgd.hw.spec.fixed import MAX_PRECISION, WEIGHT
+from p4sgd.hw.spec.fixed import MAX_PRECISION, ROUND_1_SHIFT, WEIGHT
+from p4sgd.hw.spec.run import MAX_UNIT, UNIT_CHUNKS_BITS
 
 __all__ = ["DotProduct"]
 
@@ -20,7 +22,10 @@ _PLACE = ("first_plane", "first_chunk", "first_micro_batch", "last_micro_batch")
 
 
 class DotProduct(wiring.Component):
-    """Exact dot products ``T_b = Σ_j q[b, j] · w[j]`` of features q and weights w, one plane of one chunk a cycle::
+    """Forward pass and Round 1: sums of the rounded dot products of units, one plane of one chunk a cycle.
+
+    The exact dot product ``T = Σ_j q[b, j] · w[j]`` of features q and weights w over each unit is rounded half up to
+    `ACTIVATION`::
 
         line ─┬───────────────────────────────────────────────▶ kept
               │ 2 cycles, while the weights of its chunk are read
@@ -28,10 +33,11 @@ class DotProduct(wiring.Component):
              gate: w_j where bit (b, j) is set, else 0
               │ lanes terms
               ▼
-             AdderTree ──▶ Horner: h = 2·h + sum; −sum for the first plane of signed features
+             AdderTree ──▶ Horner: h = 2·h + sum; −sum for the first plane of signed features;
+                             │     begins with half a step in the first chunk of a unit
                              │ after the last plane of a chunk
                              ▼
-                           Accumulator over chunks ──▶ dots
+                           UnitAccumulator ──▶ dots
 
     A line that was taken is never held up: a micro-batch gets its permit only if there is room for its result.
     Throughput is one line a cycle, also from chunk to chunk and from micro-batch to micro-batch. `latency` cycles after
@@ -46,9 +52,11 @@ class DotProduct(wiring.Component):
     weights
         Access to the model.
     dots
-        One exact dot product for each sample of a micro-batch, with 23 + precision − signed fraction bits.
-    precision, signed, chunks, micro_batches
-        Settings of the run, stable. ``micro_batches`` is the number in a mini-batch.
+        For each sample of a micro-batch the sum over the engine's units, with 16 + precision − signed fraction bits, of
+        which the last precision − signed are 0.
+    precision, signed, chunks, unit_chunks, micro_batches
+        Settings of the run, stable. ``unit_chunks`` is log2 of the chunks of a unit, which hold at most 64 features;
+        ``micro_batches`` is the number in a mini-batch.
     start
         Pulse before a run, while idle.
     permit_micro_batch
@@ -80,6 +88,7 @@ class DotProduct(wiring.Component):
                 "precision": In(4),
                 "signed": In(1),
                 "chunks": In(17),
+                "unit_chunks": In(UNIT_CHUNKS_BITS),
                 "micro_batches": In(16),
                 "start": In(1),
                 "permit_micro_batch": In(1),
@@ -96,6 +105,7 @@ class DotProduct(wiring.Component):
     precision: Signal
     signed: Signal
     chunks: Signal
+    unit_chunks: Signal
     micro_batches: Signal
     start: Signal
     permit_micro_batch: Signal
@@ -110,7 +120,7 @@ class DotProduct(wiring.Component):
     @staticmethod
     def latency(config: WorkerConfig) -> int:
         """Cycles from the last line of a micro-batch to its dot products."""
-        return MODEL_READ_LATENCY + 1 + tree_latency(config.lanes) + 1 + Accumulator.LATENCY
+        return MODEL_READ_LATENCY + 1 + tree_latency(config.lanes) + 1 + UnitAccumulator.LATENCY
 
     def elaborate(self, platform: object) -> Module:
         config = self._config
@@ -136,24 +146,51 @@ class DotProduct(wiring.Component):
             self.weights.enable.eq(self.took),
         ]
 
+        # A unit begins where its bits of the chunk number are 0: with the widest chunks everywhere.
+        unit_bits = (MAX_UNIT // config.lanes - 1).bit_length()
+        first_of_unit: Value = Const(1)
+        if unit_bits:
+            within_unit = Signal(unit_bits, reset_less=True)
+            m.d.sync += within_unit.eq((1 << self.unit_chunks) - 1)
+            first_of_unit = (position.chunk[:unit_bits] & within_unit) == 0
+
         # The line, delayed to match its weights; its valid flag and position, delayed to match its sum.
         line = pipeline(m, self.lines.payload, MODEL_READ_LATENCY, "line", reset_less=True)[-1]
-        place = data.StructLayout({"first_plane": 1, "last_plane": 1, "first_chunk": 1, "last_chunk": 1})
+        place = data.StructLayout(
+            {"first_plane": 1, "last_plane": 1, "first_chunk": 1, "last_chunk": 1, "first_of_unit": 1}
+        )
         here: Any = Signal(place)
-        m.d.comb += [here[flag].eq(getattr(position, flag)) for flag in place.members]
+        m.d.comb += [
+            *(here[flag].eq(getattr(position, flag)) for flag in place.members if flag != "first_of_unit"),
+            here.first_of_unit.eq(first_of_unit),
+        ]
         latency = MODEL_READ_LATENCY + 1 + self._tree_latency
         valid = pipeline(m, self.took, latency, "valid")[-1]
-        now = pipeline(m, here, latency, "place", reset_less=True)[-1]
+        *_, before, now = pipeline(m, here, latency, "place", reset_less=True)
         chunk_done = Signal()
         chunk_first = Signal(reset_less=True)
-        m.d.sync += [chunk_done.eq(valid & now.last_plane), chunk_first.eq(now.first_chunk)]
+        chunk_first_of_unit = Signal(reset_less=True)
+        step = Signal(range(MAX_PRECISION + 1), reset_less=True)
+        m.d.sync += [
+            chunk_done.eq(valid & now.last_plane),
+            chunk_first.eq(now.first_chunk),
+            chunk_first_of_unit.eq(now.first_of_unit),
+            step.eq(self.precision - self.signed),
+        ]
         done = valid & now.last_plane & now.last_chunk
-        m.d.comb += self.dots.valid.eq(pipeline(m, done, 1 + Accumulator.LATENCY, "done")[-1])
+        m.d.comb += self.dots.valid.eq(pipeline(m, done, 1 + UnitAccumulator.LATENCY, "done")[-1])
 
-        negative = now.first_plane & self.signed
+        # Half a step, 2^(6 + precision − signed): Horner's rule doubles it for each plane after the first.
+        negative = Signal(reset_less=True)
+        half = Signal(ROUND_1_SHIFT + 1, reset_less=True)
+        first = before.first_of_unit
+        m.d.sync += [
+            negative.eq(before.first_plane & self.signed),
+            half.eq(Cat(Const(0, ROUND_1_SHIFT - 1), first & self.signed, first & ~self.signed)),
+        ]
         for bank in range(BANKS):
             tree = AdderTree(config.lanes, WEIGHT.width)
-            accumulator = Accumulator(self._chunk_bits, config.dot_bits)
+            accumulator = UnitAccumulator(self._chunk_bits, config.dot_bits, whole_units=not unit_bits)
             m.submodules[f"tree{bank}"] = tree
             m.submodules[f"accumulator{bank}"] = accumulator
             for lane in range(config.lanes):
@@ -161,13 +198,13 @@ class DotProduct(wiring.Component):
                 gated = Signal(signed(WEIGHT.width), name=f"gated_{bank}_{lane}", reset_less=True)
                 m.d.sync += gated.eq(Mux(line[bank * config.lanes + lane], self.weights.data[lane], 0))
                 m.d.comb += tree.i[lane].eq(gated)
-            # Horner's rule with a single adder: 2·h is gated to 0 for the first plane, and a plane is subtracted as its
-            # complement with a carry in.
+            # Horner's rule with a single adder: for the first plane, 2·h is replaced by half a step or 0. A plane is
+            # subtracted as its complement with a carry in.
             horner = Signal(signed(self._chunk_bits), name=f"horner_{bank}", reset_less=True)
             doubled = Signal.like(horner, name=f"doubled_{bank}")
             addend = Signal.like(horner, name=f"addend_{bank}")
             m.d.comb += [
-                doubled.eq(Mux(now.first_plane, 0, horner << 1)),
+                doubled.eq(Mux(now.first_plane, half, horner << 1)),
                 addend.eq(tree.o ^ negative.as_signed()),
             ]
             with m.If(valid):
@@ -175,6 +212,8 @@ class DotProduct(wiring.Component):
             m.d.comb += [
                 accumulator.valid.eq(chunk_done),
                 accumulator.first.eq(chunk_first),
+                accumulator.first_of_unit.eq(chunk_first_of_unit),
+                accumulator.step.eq(step),
                 accumulator.i.eq(horner),
                 self.dots.payload[bank].eq(accumulator.o),
             ]

@@ -1,15 +1,15 @@
-"""Round 1: from the dot products of all engines to partial activations."""
+"""Partial activations: the sum over all engines of a worker, clamped."""
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.stream import RegisteredValidFIFO, ValidSignature
 from p4sgd.hw.primitives import AdderTree, overflows, pipeline, tree_latency
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
-from p4sgd.hw.spec.fixed import ACTIVATION, MAX_PRECISION, WEIGHT
+from p4sgd.hw.spec.fixed import ACTIVATION, MAX_PRECISION
 
 __all__ = ["PartialSum"]
 
@@ -17,18 +17,15 @@ __all__ = ["PartialSum"]
 _LOW = 32
 """Bits of the low half of a sum."""
 
-_BASE_SHIFT = WEIGHT.fraction - ACTIVATION.fraction
-"""Fraction bits that rounding drops, besides those of the features."""
-
 
 class PartialSum(wiring.Component):
-    """Sum of the engines' dot products, rounded half up to `ACTIVATION` and clamped to ±``limit``.
+    """Sum of the engines' rounded dot products, clamped to ±``limit``.
 
     The sums are too wide for one carry chain, so their low and high halves are added separately. The stages on each
     bank, each ending in a register::
 
-        dots ──▶ register ──▶ FIFO ─┬▶ AdderTree of low halves ──▶ + half ──┐
-                                    └▶ AdderTree of high halves ────────────┴▶ carry ─┐
+        dots ──▶ register ──▶ FIFO ─┬▶ AdderTree of low halves ───┐
+                                    └▶ AdderTree of high halves ──┴▶ carry ───────────┐
                         partials ◀── FIFO ◀── clamp ◀── compare with ±limit ◀─ shift ◀┘
 
     Throughput is one micro-batch a cycle; ``partials`` come `latency` cycles after the last engine's ``dots``. Every
@@ -37,12 +34,12 @@ class PartialSum(wiring.Component):
     Members
     -------
     dots
-        For each engine, one exact dot product for each sample of a micro-batch. At most `WorkerConfig.in_flight`
-        micro-batches may be ahead of ``partials``.
+        From each engine its ``dots`` (`DotProduct`), one for each sample of a micro-batch. At most
+        `WorkerConfig.in_flight` micro-batches may be ahead of ``partials``.
     partials
         One `ACTIVATION` for each sample of a micro-batch.
     precision, signed
-        Settings of the run, stable. The sums are shifted by 7 + precision − signed bits.
+        Settings of the run, stable. The last precision − signed bits of all ``dots`` are 0 and are dropped.
     limit
         Largest magnitude of a partial; stable.
     clamped
@@ -96,23 +93,16 @@ class PartialSum(wiring.Component):
             m.d.comb += queue.o.ready.eq(taken)
         valid = pipeline(m, taken, self._tree_latency + 5, "valid")[-1]
 
-        shift = Signal(range(MAX_PRECISION + 1), reset_less=True)  # in addition to _BASE_SHIFT
-        too_little = config.engines << (_LOW - 1)  # what the sum of low halves lacks, see _bank
-        half = Signal(range(too_little + (1 << (_BASE_SHIFT + MAX_PRECISION))), reset_less=True)
+        shift = Signal(range(MAX_PRECISION + 1), reset_less=True)
         lowest = Signal(signed(ACTIVATION.width), reset_less=True)
-        m.d.sync += [
-            shift.eq(self.precision - self.signed),
-            half.eq((Const(1 << (_BASE_SHIFT - 1)) << shift) + too_little),
-            lowest.eq(-self.limit),
-        ]
+        m.d.sync += [shift.eq(self.precision - self.signed), lowest.eq(-self.limit)]
 
         m.submodules.results = results = RegisteredValidFIFO(BANKS * ACTIVATION.width, config.in_flight)
         clamps = Signal(BANKS, reset_less=True)
         layout = data.ArrayLayout(signed(config.dot_bits), BANKS)
         items = [data.View(layout, queue.o.payload) for queue in queues]
         banks = [
-            self._bank(m, bank, [item[bank] for item in items], shift, half, lowest, clamps[bank])
-            for bank in range(BANKS)
+            self._bank(m, bank, [item[bank] for item in items], shift, lowest, clamps[bank]) for bank in range(BANKS)
         ]
         m.d.comb += [
             self.clamped.eq(valid & clamps.any()),
@@ -124,14 +114,12 @@ class PartialSum(wiring.Component):
         ]
         return m
 
-    def _bank(
-        self, m: Module, bank: int, dots: list[Value], shift: Signal, half: Signal, lowest: Signal, clamped: Value
-    ) -> Signal:
+    def _bank(self, m: Module, bank: int, dots: list[Value], shift: Signal, lowest: Signal, clamped: Value) -> Signal:
         """Build one bank; returns its partial. ``clamped`` is set in the same cycle."""
         engines = self._config.engines
         high_bits = self._config.dot_bits - _LOW
         # The tree adds signed numbers, low halves are unsigned. Inverting the top bit subtracts 2^31 and makes a low
-        # half a signed number of 32 bits; `half` adds 2^31 for every engine.
+        # half a signed number of 32 bits; after the tree 2^31 is added for every engine.
         lows = AdderTree(engines, _LOW)
         highs = AdderTree(engines, high_bits)
         m.submodules[f"lows{bank}"] = lows
@@ -141,15 +129,15 @@ class PartialSum(wiring.Component):
                 lows.i[index].eq(Cat(dot[: _LOW - 1], ~dot[_LOW - 1]).as_signed()),
                 highs.i[index].eq(dot[_LOW:].as_signed()),
             ]
-        low = Signal(signed(lows.out_width + 2), name=f"low_{bank}", reset_less=True)
+        low = Signal(lows.out_width, name=f"low_{bank}", reset_less=True)
         high = Signal(signed(highs.out_width), name=f"high_{bank}", reset_less=True)
         total = Signal(signed(highs.out_width + 1 + _LOW), name=f"total_{bank}", reset_less=True)
-        rounded = Signal(signed(len(total) - _BASE_SHIFT), name=f"rounded_{bank}", reset_less=True)
+        shifted = Signal.like(total, name=f"shifted_{bank}", reset_less=True)
         m.d.sync += [
-            low.eq(lows.o + half),
+            low.eq(lows.o + (engines << (_LOW - 1))),
             high.eq(highs.o),
             total.eq(Cat(low[:_LOW], (high + (low >> _LOW))[: highs.out_width + 1])),
-            rounded.eq(total[_BASE_SHIFT:].as_signed() >> shift),
+            shifted.eq(total >> shift),
         ]
         # A sum that fits the width of an activation is compared with the limits. Of one that does not, the sign says
         # which limit it takes. So the comparisons are no wider than an activation.
@@ -158,12 +146,12 @@ class PartialSum(wiring.Component):
         fits = Signal(name=f"fits_{bank}", reset_less=True)
         negative = Signal(name=f"negative_{bank}", reset_less=True)
         value = Signal(signed(ACTIVATION.width), name=f"value_{bank}", reset_less=True)
-        narrow = rounded[: ACTIVATION.width].as_signed()
+        narrow = shifted[: ACTIVATION.width].as_signed()
         m.d.sync += [
             above.eq(narrow > self.limit),
             below.eq(narrow < lowest),
-            fits.eq(~overflows(rounded, ACTIVATION)),
-            negative.eq(rounded[-1]),
+            fits.eq(~overflows(shifted, ACTIVATION)),
+            negative.eq(shifted[-1]),
             value.eq(narrow),
         ]
         over = Mux(fits, above, ~negative)

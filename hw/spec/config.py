@@ -5,7 +5,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from p4sgd.hw.spec.fixed import MAX_PRECISION, WEIGHT
+from p4sgd.hw.spec.fixed import MAX_PRECISION, ROUND_1_SHIFT, WEIGHT
 
 __all__ = ["BANKS", "CLOCK_NS", "PRESETS", "WorkerConfig"]
 
@@ -16,6 +16,9 @@ CLOCK_NS = 4
 
 BANKS = 8
 """Samples of a micro-batch, one bank each; fixed by the packet, which carries eight integers."""
+
+_MAX_FEATURES = 1 << 24
+"""Most features of a worker: their dot product of 8-bit features and 32-bit weights fits the host's 64-bit integers."""
 
 
 def _is_power_of_two(value: int) -> bool:
@@ -50,14 +53,14 @@ class WorkerConfig:
         AllReduce operations in flight: a power of two, 2 to 4096. Half of them may wait for sums while the other half
         wait for CLEAR.
     table_segments
-        Segments of the loss table: a power of two, 16 to 1024.
+        Segments of the loss table: a power of two, 16 to 1024. Training needs 256 (`TABLE_SEGMENTS`).
     udp
         Whether packets travel in UDP (:mod:`p4sgd.hw.spec.udp`).
 
     Raises
     ------
     ValueError
-        If a number is outside its range, or a dot product of the worker would exceed 64 bits.
+        If a number is outside its range, or the worker has more than 2^24 features.
     """
 
     engines: int = 1
@@ -85,10 +88,10 @@ class WorkerConfig:
                 raise ValueError(f"{name} must be {low} to {high}, not {value}")
             if name != "engines" and not _is_power_of_two(value):
                 raise ValueError(f"{name} must be a power of two, not {value}")
-        if self.worker_dot_bits > 64:
+        if self.features > _MAX_FEATURES:
             raise ValueError(
-                f"a worker of {self.features} features has dot products of {self.worker_dot_bits} bits; "
-                f"64 bits, that is {1 << 24} features, is the most"
+                f"a worker of {self.engines} engines · {self.chunks} chunks · {self.lanes} lanes has {self.features} "
+                f"features; {_MAX_FEATURES} are the most"
             )
 
     # -- presets -------------------------------------------------------------------------------------------------
@@ -96,7 +99,7 @@ class WorkerConfig:
     @classmethod
     def tiny(cls) -> "WorkerConfig":
         """One engine of 8 lanes: the smallest configuration that has every mechanism, for tests."""
-        return cls(engines=1, lanes=8, chunks=16, line_fifo_depth=128, slots=4, table_segments=64)
+        return cls(engines=1, lanes=8, chunks=16, line_fifo_depth=128, slots=4)
 
     @classmethod
     def small(cls) -> "WorkerConfig":
@@ -204,26 +207,22 @@ class WorkerConfig:
 
     @property
     def dot_bits(self) -> int:
-        """Signed width of an engine's exact dot product: weight + 8 planes + log2(lanes · chunks)."""
-        return WEIGHT.width + MAX_PRECISION + _bits(self.lanes * self.chunks)
-
-    @property
-    def worker_dot_bits(self) -> int:
-        """Signed width of a worker's exact dot product: `dot_bits` + log2(engines)."""
-        return self.dot_bits + (self.engines - 1).bit_length()
+        """Signed width of an engine's sum of rounded dot products: weight + 8 planes + log2(lanes · chunks), less
+        `ROUND_1_SHIFT`."""
+        return WEIGHT.width + MAX_PRECISION + _bits(self.lanes * self.chunks) - ROUND_1_SHIFT
 
     @property
     def config_hash(self) -> int:
         """The first 32 bits of SHA-256 over the fields as canonical JSON, to tell configurations apart."""
         fields = dataclasses.asdict(self)
         if not self.udp:
-            del fields["udp"]  # bitstreams older than this field keep their hash
+            del fields["udp"]  # so that configurations from before this field keep their hash
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
     def table(self) -> dict[str, int]:
         """Fields and derived sizes by name, for printing."""
-        derived = ("features", "line_bytes", "plane_sum_bits", "dot_bits", "worker_dot_bits")
+        derived = ("features", "line_bytes", "plane_sum_bits", "dot_bits")
         return dataclasses.asdict(self) | {name: getattr(self, name) for name in derived}
 
 

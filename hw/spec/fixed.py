@@ -20,6 +20,7 @@ __all__ = [
     "MAX_PRECISION",
     "RATE_MANTISSA",
     "RESIDUAL",
+    "ROUND_1_SHIFT",
     "SHRINK",
     "SLOPE",
     "WEIGHT",
@@ -29,8 +30,8 @@ __all__ = [
 ]
 
 IntArray = npt.NDArray[np.int64]
-"""Integers of the formats below. 64 bits hold all of them and all sums of the design: the widest is a worker's dot
-product, which `WorkerConfig` limits to 64 bits."""
+"""Integers of the formats below. 64 bits hold all of them and all sums of the design: the widest is the exact dot
+product of all features of a worker, of which `WorkerConfig` allows 2^24."""
 
 
 def round_half_up(value: IntArray, shift: int) -> IntArray:
@@ -131,6 +132,9 @@ WEIGHT = Fixed(32, 23)
 
 ACTIVATION = Fixed(32, 16)
 """A partial or whole activation z as it travels in a packet."""
+
+ROUND_1_SHIFT = WEIGHT.fraction - ACTIVATION.fraction
+"""Fraction bits that Round 1 drops whatever the features are: 7. Those of the features, 0 to 8, go too."""
 
 LABEL = Fixed(32, 16)
 """A label as the memory image holds it; aligned with `ACTIVATION`."""

@@ -6,19 +6,24 @@ byte. With several memory ports an engine reads an equal part of every line thro
 Labels are eight little-endian int32 for each micro-batch. Weights are one little-endian int32 for each feature, chunk
 by chunk, in the memory of port 0.
 
-The features of a worker are distributed over its engines chunk by chunk: its i-th chunk of ``lanes`` features is chunk
-``i // engines`` of engine ``i % engines``. Missing features and samples are zeros.
+The units of a worker are distributed over its engines in turn: its i-th unit is unit ``i // engines`` of engine
+``i % engines``. A unit takes whole chunks: several if it has more features than there are lanes; one, filled up with
+zeros, if it has fewer. Missing features and samples are zeros.
 """
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
+from p4sgd.hw.spec.run import MAX_UNIT, check_unit
 
 __all__ = ["LABEL_BYTES", "ImageLayout"]
+
+_T = TypeVar("_T", bound=np.generic)
 
 LABEL_BYTES = 4 * BANKS
 """Bytes of the labels of one micro-batch."""
@@ -33,36 +38,72 @@ class ImageLayout:
     config
         The worker; only ``engines``, ``lanes`` and ``ports`` matter here.
     features
-        Features of the shard, before padding.
+        Features of the shard, before padding. All units but the last have ``unit`` of them.
     samples
         Samples, before padding.
     stored
         Planes in the image (S).
+    unit
+        Features of a unit, one of `UNITS`.
 
     Raises
     ------
     ValueError
-        If there are no features or no samples.
+        If there are no features or no samples, or if a unit has another number of features.
     """
 
     config: WorkerConfig
     features: int
     samples: int
     stored: int
+    unit: int = MAX_UNIT
 
     def __post_init__(self) -> None:
         if self.features < 1 or self.samples < 1:
             raise ValueError(f"an image needs features and samples, not {self.features} and {self.samples}")
+        check_unit(self.unit)
+
+    @property
+    def units(self) -> int:
+        """Units of the worker."""
+        return -(-self.features // self.unit)
+
+    @property
+    def unit_chunks(self) -> int:
+        """Chunks of a unit: 1, 2, 4 or 8."""
+        return max(1, self.unit // self.config.lanes)
+
+    @property
+    def unit_lanes(self) -> int:
+        """Features of a unit including padding."""
+        return self.unit_chunks * self.config.lanes
 
     @property
     def chunks(self) -> int:
-        """Chunks of each engine (C): ⌈features / (engines · lanes)⌉."""
-        return -(-self.features // (self.config.engines * self.config.lanes))
+        """Chunks of each engine (C): ⌈units / engines⌉ · unit_chunks."""
+        return -(-self.units // self.config.engines) * self.unit_chunks
 
     @property
     def padded_features(self) -> int:
         """Features including padding: C · engines · lanes."""
         return self.chunks * self.config.engines * self.config.lanes
+
+    def pad(self, values: npt.NDArray[_T]) -> npt.NDArray[_T]:
+        """Fill up units, and the last axis with units, by zeros: (..., features) → (..., padded_features)."""
+        leading = values.shape[:-1]
+        padded = np.zeros((*leading, self.padded_features // self.unit_lanes, self.unit_lanes), values.dtype)
+        units = padded[..., : self.unit]
+        whole = self.features // self.unit
+        units[..., :whole, :] = values[..., : whole * self.unit].reshape(*leading, whole, self.unit)
+        if rest := self.features % self.unit:
+            units[..., whole, :rest] = values[..., whole * self.unit :]
+        return padded.reshape(*leading, self.padded_features)
+
+    def unpad(self, values: npt.NDArray[_T]) -> npt.NDArray[_T]:
+        """Undo `pad`: (..., padded_features) → (..., features)."""
+        leading = values.shape[:-1]
+        units = values.reshape(*leading, -1, self.unit_lanes)[..., : self.unit]
+        return units.reshape(*leading, -1)[..., : self.features]
 
     @property
     def micro_batches(self) -> int:
@@ -93,17 +134,15 @@ class ImageLayout:
         """Byte offset of a port's part of a line."""
         return ((micro_batch * self.chunks + chunk) * self.stored + plane) * self.config.port_bytes
 
-    def scatter(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    def scatter(self, values: npt.NDArray[_T]) -> npt.NDArray[_T]:
         """Distribute the last axis (padded features): (..., padded_features) → (engines, ..., C · lanes)."""
-        engines, lanes = self.config.engines, self.config.lanes
-        split = values.reshape(*values.shape[:-1], self.chunks, engines, lanes)
+        split = values.reshape(*values.shape[:-1], -1, self.config.engines, self.unit_lanes)
         scattered = np.moveaxis(split, -2, 0)
-        return scattered.reshape(engines, *values.shape[:-1], self.chunks * lanes)
+        return scattered.reshape(self.config.engines, *values.shape[:-1], self.chunks * self.config.lanes)
 
-    def gather(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    def gather(self, values: npt.NDArray[_T]) -> npt.NDArray[_T]:
         """Undo `scatter`: (engines, ..., C · lanes) → (..., padded_features)."""
-        engines, lanes = self.config.engines, self.config.lanes
-        split = values.reshape(engines, *values.shape[1:-1], self.chunks, lanes)
+        split = values.reshape(*values.shape[:-1], -1, self.unit_lanes)
         gathered = np.moveaxis(split, 0, -2)
         return gathered.reshape(*values.shape[1:-1], self.padded_features)
 
@@ -127,7 +166,7 @@ class ImageLayout:
         if q.shape != (self.samples, self.features):
             raise ValueError(f"q must have shape {(self.samples, self.features)}, not {q.shape}")
         padded = np.zeros((self.micro_batches * BANKS, self.padded_features), np.int64)
-        padded[: self.samples, : self.features] = q
+        padded[: self.samples] = self.pad(q)
         shape = (self.config.engines, self.micro_batches, BANKS, self.chunks, self.config.lanes)
         scattered: IntArray = self.scatter(padded).reshape(shape).astype(np.int64)
         planes = np.arange(self.stored - 1, -1, -1).reshape(-1, 1, 1)

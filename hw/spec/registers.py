@@ -12,11 +12,12 @@ from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import INTERCEPT, RATE_MANTISSA, SHRINK, SLOPE
 from p4sgd.hw.spec.packet import ROUND_BITS, DropReason
 from p4sgd.hw.spec.register_map import Access, Counter, Field, Register, RegisterMap, counter_block, pair, whole
+from p4sgd.hw.spec.run import UNIT_CHUNKS_BITS
 
 MAGIC = int.from_bytes(b"P4SG", "big")
 """First word of the identification block."""
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 """Raised whenever the meaning of a register changes."""
 
 
@@ -71,7 +72,7 @@ STATUS = Register(
     0x034,
     "Sticky flags: set by any run until they are cleared",
     (
-        Field("partial_clamped", 0, 1, _W1C, "Round 1 clamped a partial activation"),
+        Field("partial_clamped", 0, 1, _W1C, "a partial activation was clamped"),
         Field("residual_saturated", 1, 1, _W1C, "Round 2 saturated a margin or a residual"),
         Field("weight_saturated", 2, 1, _W1C, "Round 3 saturated a weight"),
         Field("memory_error", 3, 1, _W1C, "a memory response was an error; the run ended, its result is void"),
@@ -89,6 +90,7 @@ FORMAT = Register(
         Field("precision", 0, 4, _RW, "planes to read (P), 1 to 8", reset=1),
         Field("stored", 4, 4, _RW, "planes in the image (S), P to 8", reset=1),
         Field("signed", 8, 1, _RW, "features are two's complement"),
+        Field("unit_chunks", 9, UNIT_CHUNKS_BITS, _RW, "log2 of the chunks of a unit, which has at most 64 features"),
     ),
 )
 CHUNKS = whole(

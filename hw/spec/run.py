@@ -2,8 +2,8 @@
 
 A run is a pass over consecutive mini-batches of the memory image, usually an epoch. Integers are exact, except at
 
-- **Round 1**: partial activation, from the exact dot product to `ACTIVATION`, clamped so that the sum of all workers
-  cannot overflow;
+- **Round 1**: the exact dot product of each unit to `ACTIVATION`. A worker's partial activation is the sum over its
+  units, clamped so that the sum of all workers cannot overflow;
 - **Round 2**: residual, from the exact table value to `RESIDUAL`;
 - **Round 3**: weight update, from the exact gradient to `WEIGHT`, saturated; and, once a mini-batch, the L2 shrink.
 """
@@ -20,6 +20,7 @@ from p4sgd.hw.spec.fixed import (
     MAX_PRECISION,
     RATE_MANTISSA,
     RESIDUAL,
+    ROUND_1_SHIFT,
     SHRINK,
     SLOPE,
     WEIGHT,
@@ -33,14 +34,20 @@ __all__ = [
     "MAX_GRADIENT_SHIFT",
     "MAX_MICRO_BATCHES",
     "MAX_SHIFT",
+    "MAX_UNIT",
     "MAX_WORKERS",
     "STAGES",
+    "TABLE_SEGMENTS",
+    "UNITS",
+    "UNIT_CHUNKS_BITS",
     "VALUE_FRACTION",
     "FeatureFormat",
     "LabelMode",
     "LossTable",
     "RunSettings",
     "check_capacity",
+    "check_unit",
+    "choose_unit",
     "partial_limit",
 ]
 
@@ -56,6 +63,39 @@ MAX_MICRO_BATCHES = 65535
 
 COUNT_BITS = 40
 """Bits of the hardware's counters of chunks in a run."""
+
+
+UNITS = (8, 16, 32, 64)
+"""Features that a unit may have. A unit is as many consecutive features of the job, the bias counting as the last one;
+the features of a unit are with one engine. Because Round 1 rounds units, the weights do not depend on which worker has
+which units."""
+
+MAX_UNIT = UNITS[-1]
+"""Most features of a unit: one chunk of the widest worker, which has 64 lanes. On a worker of fewer lanes such a unit
+is several chunks."""
+
+UNIT_CHUNKS_BITS = 2
+"""Bits of log2 of a unit's chunks: a unit of 64 features has 8 chunks of 8 lanes."""
+
+_FEWEST_UNITS = 32
+"""Units that `choose_unit` leaves at least, so that as many workers, or engines, get one each."""
+
+
+def choose_unit(features: int) -> int:
+    """Features of a unit for so many features, bias included: the most that leave at least 32 units, but at least 8."""
+    return max((unit for unit in UNITS if -(-features // unit) >= _FEWEST_UNITS), default=UNITS[0])
+
+
+def check_unit(unit: int) -> None:
+    """Check that a unit may have so many features.
+
+    Raises
+    ------
+    ValueError
+        If it may not.
+    """
+    if unit not in UNITS:
+        raise ValueError(f"unit must be one of {', '.join(map(str, UNITS))}, not {unit}")
 
 
 def partial_limit(workers: int) -> int:
@@ -142,7 +182,7 @@ class FeatureFormat:
     @property
     def forward_shift(self) -> int:
         """Right shift of Round 1, 7 to 15: fraction bits of weight and feature less those of an activation."""
-        return WEIGHT.fraction + self.fraction - ACTIVATION.fraction
+        return ROUND_1_SHIFT + self.fraction
 
 
 @dataclass(frozen=True)
@@ -187,7 +227,9 @@ class RunSettings:
     threshold
         L1: after each mini-batch |w| is reduced by this many `WEIGHT` steps, at most to 0.
     workers
-        Workers of the job, for the clamp of Round 1.
+        Workers of the job, on which the limit of a partial activation depends.
+    unit
+        Features of a unit, one of `UNITS`: Round 1 rounds the dot product of each.
     stale
         Bounded staleness of 1: the forward pass of mini-batch k reads the weights after the update of mini-batch k − 2,
         so it need not wait for that of mini-batch k − 1.
@@ -208,9 +250,11 @@ class RunSettings:
     shrink: int = 0
     threshold: int = 0
     workers: int = 1
+    unit: int = MAX_UNIT
     stale: bool = False
 
     def __post_init__(self) -> None:
+        check_unit(self.unit)
         ranges = {
             "chunks": (1, 65536),
             "micro_batches": (1, MAX_MICRO_BATCHES),
@@ -258,6 +302,9 @@ VALUE_FRACTION = MARGIN.fraction + SLOPE.fraction
 MAX_SHIFT = 31
 """Largest `LossTable.shift`."""
 
+TABLE_SEGMENTS = 256
+"""Segments of the loss table that training uses, on every worker: weights must not depend on the configuration."""
+
 
 @dataclass(frozen=True)
 class LossTable:
@@ -299,6 +346,20 @@ class LossTable:
     def segments(self) -> int:
         """Number of segments."""
         return int(self.slope.shape[0])
+
+    def refine(self, segments: int) -> "LossTable":
+        """The same function as a table of so many segments, for a worker with a larger table.
+
+        Raises
+        ------
+        ValueError
+            If ``segments`` is no multiple of those of this table by a power of two, or more than `shift` allows.
+        """
+        parts = segments // self.segments
+        if parts < 1 or parts & (parts - 1) or parts * self.segments != segments:
+            raise ValueError(f"a table of {self.segments} segments does not fit a worker's of {segments}")
+        shift = self.shift - (parts.bit_length() - 1)
+        return LossTable(shift, np.repeat(self.slope, parts), np.repeat(self.intercept, parts))
 
     def __call__(self, x: IntArray) -> IntArray:
         """The table's value at `MARGIN` integers; int64 with `VALUE_FRACTION` fraction bits, same shape."""

@@ -29,6 +29,7 @@ ENGINE_SETTINGS = data.StructLayout(
         "stored": unsigned(registers.FORMAT["stored"].bits),
         "signed": unsigned(1),
         "chunks": unsigned(registers.CHUNKS["value"].bits),
+        "unit_chunks": unsigned(registers.FORMAT["unit_chunks"].bits),
         "total_chunks": unsigned(COUNT_BITS),
         "micro_batches": unsigned(registers.MICRO_BATCHES["value"].bits),
         "gradient_shift": unsigned(registers.RATE["gradient_shift"].bits),
@@ -97,7 +98,7 @@ class EngineState(wiring.Signature):
 
 
 class Engine(wiring.Component):
-    """Reads lines, sends their dot products, and updates its weights when the deltas come back::
+    """Reads lines, sends the dot products of its units, and updates its weights when the deltas come back::
 
                      ┌─────────┐ lines ┌────────────┐ dots
         memory(s) ──▶│ readers ├──────▶│ DotProduct ├──────▶
@@ -127,7 +128,7 @@ class Engine(wiring.Component):
     extra_memory
         The other memory ports. Port i reads part i of every line.
     dots
-        Exact dot products, an item for each micro-batch.
+        Rounded dot products (`DotProduct`), an item for each micro-batch.
     deltas
         The deltas of the micro-batches, in the same order.
     settings
@@ -200,11 +201,12 @@ class Engine(wiring.Component):
         connect_stream(m, forward.dots, wiring.flipped(self.dots))
         wiring.connect(m, backward.gradients, model.gradients)
         m.d.comb += [
-            *(unit.precision.eq(settings.precision) for unit in (forward, backward)),
-            *(unit.signed.eq(settings.signed) for unit in (forward, backward)),
-            *(unit.micro_batches.eq(settings.micro_batches) for unit in (forward, backward)),
-            *(unit.chunks.eq(settings.chunks) for unit in (forward, backward, scoreboard, storer)),
-            *(unit.start.eq(commands.train) for unit in (forward, backward, scoreboard)),
+            *(part.precision.eq(settings.precision) for part in (forward, backward)),
+            *(part.signed.eq(settings.signed) for part in (forward, backward)),
+            *(part.micro_batches.eq(settings.micro_batches) for part in (forward, backward)),
+            *(part.chunks.eq(settings.chunks) for part in (forward, backward, scoreboard, storer)),
+            *(part.start.eq(commands.train) for part in (forward, backward, scoreboard)),
+            forward.unit_chunks.eq(settings.unit_chunks),
             model.gradient_shift.eq(settings.gradient_shift),
             model.shrink.eq(settings.shrink),
             model.threshold.eq(settings.threshold),

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import MAX_PRECISION
 from p4sgd.hw.spec.registers import ModelSource
-from p4sgd.hw.spec.run import COUNT_BITS
+from p4sgd.hw.spec.run import COUNT_BITS, MAX_UNIT, UNIT_CHUNKS_BITS
 
 __all__ = ["END_CYCLES", "Phase", "RunSizes", "Sequencer"]
 
@@ -37,11 +37,13 @@ class RunSizes(wiring.Component):
         Micro-batches of a mini-batch, mini-batches of the run, chunks of an engine.
     precision, stored, stale
         Planes to read, planes in the image; whether the model memory holds two versions.
+    unit_chunks
+        log2 of the chunks of a unit.
     total_micro_batches, total_chunks
         Micro-batches of the run; chunks that an engine reads in it. Both are below 2^40, see `RunSettings`.
     impossible
-        The run has no micro-batch, chunk or plane; or more planes than there are; or its model, or the lines of a
-        micro-batch, exceed what the worker holds.
+        The run has no micro-batch, chunk or plane; or more planes than there are; or units of more than 64 features; or
+        its model, or the lines of a micro-batch, exceed what the worker holds.
     done
         Pulse: the results are valid.
     """
@@ -56,6 +58,7 @@ class RunSizes(wiring.Component):
                 "chunks": In(_CHUNK_BITS),
                 "precision": In(_PLANE_BITS),
                 "stored": In(_PLANE_BITS),
+                "unit_chunks": In(UNIT_CHUNKS_BITS),
                 "stale": In(1),
                 "total_micro_batches": Out(COUNT_BITS),
                 "total_chunks": Out(COUNT_BITS),
@@ -70,6 +73,7 @@ class RunSizes(wiring.Component):
     chunks: Signal
     precision: Signal
     stored: Signal
+    unit_chunks: Signal
     stale: Signal
     total_micro_batches: Signal
     total_chunks: Signal
@@ -82,7 +86,7 @@ class RunSizes(wiring.Component):
         exhausted = Signal()  # factor is 0; computed while it is shifted, so that no comparison precedes the FSM
         addend = Signal(COUNT_BITS, reset_less=True)
         lines = Signal(_CHUNK_BITS + _PLANE_BITS, reset_less=True)  # of a micro-batch
-        checks = Signal(6, reset_less=True)
+        checks = Signal(7, reset_less=True)
         m.d.sync += [self.done.eq(0), exhausted.eq(factor[1:] == 0)]
         with m.FSM():
             with m.State("IDLE"):
@@ -132,6 +136,7 @@ class RunSizes(wiring.Component):
                         lines > self._config.line_fifo_depth,
                         self.precision > self.stored,
                         self.stored > MAX_PRECISION,
+                        (self._config.lanes << self.unit_chunks) > MAX_UNIT,
                         (self.chunks << self.stale) > self._config.chunks,
                     )
                 )

@@ -173,7 +173,7 @@ class Run:
         self._features = np.empty((config.engines, settings.batch, self._weights.shape[1]), np.uint8)
 
     def partials(self, mini_batch: int) -> IntArray:
-        """Forward pass and Round 1 of a mini-batch: partial activations, int64 (B,)."""
+        """Forward pass, Round 1 and clamp of a mini-batch: partial activations, int64 (B,)."""
         settings = self.settings
         form = settings.features
         totals = np.zeros(settings.batch, np.int64)
@@ -184,6 +184,8 @@ class Run:
             settings.micro_batches,
             form.precision,
             form.signed,
+            settings.unit,
+            form.forward_shift,
             self._read,
             self._features,
             totals,
@@ -344,7 +346,7 @@ class EmulatedWorker:
 
 
 def _settings(worker: EmulatedWorker) -> tuple[RunSettings, int]:
-    """Settings of a run and limit of Round 1, from the registers."""
+    """Settings of a run and the largest magnitude of a partial activation, from the registers."""
     get = worker.registers.get
     try:
         form = FeatureFormat(
@@ -362,6 +364,7 @@ def _settings(worker: EmulatedWorker) -> tuple[RunSettings, int]:
             shrink=get(spec.SHRINK_FACTOR),
             threshold=get(spec.THRESHOLD),
             workers=get(spec.JOB, "workers"),
+            unit=worker.config.lanes << get(spec.FORMAT, "unit_chunks"),
             stale=bool(get(spec.RUN, "stale")),
         )
         settings.check_fits(worker.config)

@@ -65,7 +65,7 @@ Results = list[tuple[list[dict[str, int]], list[list[IntArray]]]]
 def run_all(device: Device, options: argparse.Namespace) -> Results:
     """Run everything on a device."""
     session = Session(device)
-    session.load_table(get_loss("logistic").table(device.workers[0].config.table_segments))
+    session.load_table(get_loss("logistic").table())
     results: Results = []
     for batch in options.batch:
         layout = layout_for(device.workers[0].config, options, batch)

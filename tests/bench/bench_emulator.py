@@ -59,7 +59,7 @@ def emulated(
     device = open_device("emulator", CONFIG, workers)
     session = Session(device)
     session.upload(images)
-    session.load_table(loss.table(CONFIG.table_segments))
+    session.load_table(loss.table())
     settings = RunSettings(
         FeatureFormat(precision, precision, scaling.signed),
         images[0].layout.chunks,

@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
+from p4sgd.hw.spec.image import ImageLayout
+from p4sgd.hw.spec.run import choose_unit
 from p4sgd.hw.worker.timing import mini_batch_cycles
 
 SHAPES = {
@@ -49,10 +51,11 @@ def main() -> None:
     for workers in WORKERS:
         table.add_column(f"W = {workers}", justify="right")
     for name, (samples, features) in SHAPES.items():
-        cells = []
+        cells, unit = [], choose_unit(features + 1)
         single = 0.0
         for workers in WORKERS:
-            chunks = -(-features // (workers * config.engines * config.lanes))
+            shard = -(-(features + 1) // (workers * unit)) * unit
+            chunks = ImageLayout(config, shard, samples, options.precision, unit).chunks
             cycles = epoch_cycles(config, samples, chunks, options)
             single = single or cycles
             cells.append(f"{cycles * CLOCK_NS / 1e6:,.2f} ({single / (workers * cycles):.3f})")

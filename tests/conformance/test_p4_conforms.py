@@ -35,7 +35,7 @@ class InterpretedSubject(InterpretedSwitch):
         return [(port, frame) for frame, ports in left for port in range(ports.bit_length()) if ports >> port & 1]
 
 
-@pytest.mark.parametrize("architecture", sorted(ABILITIES))
+@pytest.mark.parametrize("architecture", [pytest.param("tna", marks=pytest.mark.slow), "v1model"])
 def test_committed_vectors(architecture, tmp_path):
     subject = InterpretedSubject(tmp_path / "program", architecture)
     for file in sorted(COMMITTED.iterdir()):

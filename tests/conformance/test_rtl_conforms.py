@@ -35,8 +35,9 @@ def run_files(config, files, close):
     run_bench(Aggregator(config), __file__, config=size, files=[str(file) for file in files], close=close)
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
-@pytest.mark.parametrize("close", [pytest.param(False, marks=pytest.mark.slow), True], ids=["apart", "close"])
+@pytest.mark.parametrize("close", [False, True], ids=["apart", "close"])
 def test_committed_vectors(close):
     run_files(CONFIG, sorted(COMMITTED.glob("*.jsonl*")), close)
 

@@ -8,6 +8,7 @@ import pytest
 from support.components import EXAMPLES, example, find_components
 
 from p4sgd.hw.aggregator.aggregator import Aggregator
+from p4sgd.hw.datapath.forward import DotProduct
 from p4sgd.hw.kernel.verilog import CMAC_IP, aggregator_kernel, cmac_kernel, worker_kernel
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
@@ -33,6 +34,8 @@ WAIVERS = {
         r"|Signal is not used: '(\w+_)?(clk|rst)'"
         # Addresses are multiples of a beat or of 4096, so their low bits are not looked at.
         r"|Bits of signal are not used: '(\w+_)?(base|address)'\[(\d|1[01]):0\]"
+        # Where every chunk is a unit, chunks of units are not counted, and rounding drops the same bits always.
+        r"|Signal is not used: 'unit_chunks'|Bits of signal are not used: 'i'\[6:0\]"
         # UdpSender writes the addresses anew, but for the destination's last four bytes, and EtherType, keep and last.
         r"|Bits of signal are not used: 'frames__payload'\[576:512,111:48,15:0\]"
         # UdpReceiver does not look at MAC addresses and source port.
@@ -85,6 +88,14 @@ def test_lint(name, tmp_path):
     source.write_text(to_verilog(example(name), "top"))
     sources = [source, MAC_MODEL] if name == "kernel.cmac.CmacKernel" else [source]
     assert complaints(verilator.lint(sources, "top")) == []
+
+
+@pytest.mark.rtl
+def test_lint_of_the_widest_forward_pass(tmp_path):
+    """Where every chunk is a unit there are no bits that count chunks of a unit."""
+    source = tmp_path / "top.v"
+    source.write_text(to_verilog(DotProduct(WorkerConfig(lanes=64)), "top"))
+    assert complaints(verilator.lint([source], "top")) == []
 
 
 @pytest.mark.rtl

@@ -1,15 +1,16 @@
 """The golden model against plain Python integers and fractions, written from the rules of hw/spec/run.py."""
 
-import itertools
 from fractions import Fraction
 from math import floor
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.jobs import random_job
+from support.jobs import deal, random_job
 
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.sim.golden import activation
 
 HALF = Fraction(1, 2)
 
@@ -43,9 +44,12 @@ def train(job):
             for row in rows:
                 total = 0
                 for worker in range(s.workers):
-                    exact = sum(a * b for a, b in zip(q[worker][row], w[worker], strict=True)) * feature
-                    real = exact * Fraction(1, 2**23)
-                    total += clamp(floor(real * 2**16 + HALF), -limit, limit)  # Round 1
+                    share = 0
+                    for unit in range(0, len(w[worker]), s.unit):
+                        columns = range(unit, min(unit + s.unit, len(w[worker])))
+                        exact = sum(q[worker][row][j] * w[worker][j] for j in columns) * feature
+                        share += floor(exact * Fraction(1, 2**23) * 2**16 + HALF)  # Round 1
+                    total += clamp(share, -limit, limit)
                 z.append(total)
             g = []
             for row, value in zip(rows, z, strict=True):
@@ -78,24 +82,34 @@ def test_same_as_exact_fractions(seed, workers, wild):
         assert got.tolist() == wanted
 
 
-def test_workers_matter_only_through_round_1():
-    """The same data on 1 and on 8 workers: activations differ by at most 8 half steps, weights by what follows."""
-    largest = 0
-    for seed in range(20):
+def test_the_deal_of_units_does_not_matter():
+    """The same data on one worker and dealt to up to 8, each unit to anyone: the same weights."""
+    dealt = 0
+    for seed in range(40):
         one = random_job(WorkerConfig.tiny(), 1, seed=seed, max_chunks=8, max_mini_batches=4)
-        features = one.stored[0].shape[1]
-        cuts = np.linspace(0, features, min(8, features) + 1).astype(int)
-        parts = [slice(a, b) for a, b in itertools.pairwise(cuts)]
-        many = type(one)(
-            one.config,
-            type(one.settings)(**{**vars(one.settings), "workers": len(parts)}),
-            one.table,
-            [one.stored[0][:, part] for part in parts],
-            one.labels,
-            [one.weights[0][part] for part in parts],
-        )
+        assert not one.golden().flags[0].partial_clamped
+        units = -(-one.weights[0].size // one.settings.unit)
+        many, shards = deal(one, one.config, np.random.default_rng(seed).integers(0, 8, units))
         together = one.golden().weights[0]
-        apart = np.concatenate(many.golden().weights)
-        largest = max(largest, int(np.abs(together - apart).max()))
-    print(f"largest difference: {largest} weight steps = {largest * 2.0**-23:.1e}")
-    assert 0 < largest < 1 << 12
+        for shard, weights in zip(shards, many.golden().weights, strict=True):
+            assert weights.tolist() == together[shard.columns].tolist()
+        dealt += len(shards) > 1
+    assert dealt > 10
+
+
+@pytest.mark.parametrize(("precision", "signed"), [(1, True), (1, False), (4, True), (8, False)])
+def test_noise_of_rounding_units(precision, signed):
+    """The error of an activation in steps of 2^-16, as sim/README.md says: the sum of U independent roundings.
+
+    Each has one of 2^s equally likely errors, from −1/2 (excluded) to 1/2 (included).
+    """
+    settings = random_job(WorkerConfig.tiny(), 1, seed=0, precision=precision, signed=signed).settings
+    shift = settings.features.forward_shift
+    rng = np.random.default_rng(0)
+    for units in (10, 4096):
+        exact = rng.integers(-(1 << 44), 1 << 44, (2000, units))
+        off = activation(exact, settings) - exact.sum(axis=1) / 2.0**shift
+        mean, deviation = units / 2 ** (shift + 1), (units / 12 * (1 - 4.0**-shift)) ** 0.5
+        print(f"{units} units: {off.mean():.2f} ± {off.std():.2f} steps, expected {mean:.2f} ± {deviation:.2f}")
+        assert off.std() == pytest.approx(deviation, rel=0.1)
+        assert off.mean() == pytest.approx(mean, abs=5 * deviation / 2000**0.5)

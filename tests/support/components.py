@@ -34,7 +34,9 @@ EXAMPLES: dict[str, Callable[[Any], wiring.Component]] = {
     "bus.register_file.RegisterFile": lambda make: make(worker_map(_CONFIG)),
     "bus.stream.RegisterSlice": lambda make: make(_CONFIG.port_bits),
     "kernel.verilog.VendorPorts": lambda make: make(StridedReader(_CONFIG.line_bits), {"memory": "m_axi_gmem"}),
-    "primitives.Accumulator": lambda make: make(_CONFIG.plane_sum_bits + 8, _CONFIG.dot_bits),
+    "datapath.units.UnitAccumulator": lambda make: make(
+        _CONFIG.plane_sum_bits + 8, _CONFIG.dot_bits, whole_units=False
+    ),
     "primitives.AdderTree": lambda make: make(9, 12),
     "datapath.forward.DotProduct": lambda make: make(_CONFIG),
     "datapath.lines.LineFIFO": lambda make: make(_CONFIG),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from p4sgd.host.devices.device import client_of
+from p4sgd.host.image import Shard
 from p4sgd.host.losses import get_loss
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
@@ -14,10 +15,10 @@ from p4sgd.hw.spec.fixed import INTERCEPT, LABEL, SHRINK, SLOPE, WEIGHT, IntArra
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.register_map import RegisterClient
 from p4sgd.hw.spec.registers import ModelSource
-from p4sgd.hw.spec.run import MAX_SHIFT, FeatureFormat, LabelMode, LossTable, RunSettings
+from p4sgd.hw.spec.run import MAX_SHIFT, UNITS, FeatureFormat, LabelMode, LossTable, RunSettings
 from p4sgd.sim import golden
 
-SMALL = WorkerConfig(engines=2, ports=2, lanes=8, chunks=16, line_fifo_depth=128, slots=4, table_segments=64)
+SMALL = WorkerConfig(engines=2, ports=2, lanes=8, chunks=16, line_fifo_depth=128, slots=4)
 """Several of everything that there can be several of, and few of what wraps around."""
 
 PAGE = 4096
@@ -51,7 +52,7 @@ class Job:
     def layout(self, worker: int) -> ImageLayout:
         """Layout of a worker's image."""
         samples, features = self.stored[worker].shape
-        return ImageLayout(self.config, features, samples, self.settings.features.stored)
+        return ImageLayout(self.config, features, samples, self.settings.features.stored, self.settings.unit)
 
 
 def random_table(rng: np.random.Generator, segments: int, *, wild: bool) -> LossTable:
@@ -86,6 +87,7 @@ def random_job(
     chunks: int | None = None,
     micro_batches: int | None = None,
     mini_batches: int | None = None,
+    unit: int | None = None,
 ) -> Job:
     """A job of random size and settings; ``wild`` drives numbers into every clamp and saturation.
 
@@ -96,6 +98,7 @@ def random_job(
     p = precision or pick.randint(1, 8)
     form = FeatureFormat(pick.randint(p, 8), p, pick.random() < 0.5 if signed is None else signed)
     chunks = chunks or pick.randint(1, max_chunks)
+    unit = unit or pick.choice([unit for unit in UNITS if chunks % max(1, unit // config.lanes) == 0])
     micro_batches = micro_batches or pick.randint(1, 4)
     mini_batches = mini_batches or pick.randint(1, max_mini_batches)
     settings = RunSettings(
@@ -109,11 +112,12 @@ def random_job(
         shrink=pick.choice([0, pick.randint(0, SHRINK.maximum)]),
         threshold=pick.choice([0, pick.randint(0, 1000)]),
         workers=workers,
+        unit=unit,
         stale=stale,
     )
     samples = BANKS * micro_batches * mini_batches
-    full = chunks * config.engines * config.lanes
-    least = (chunks - 1) * config.engines * config.lanes + 1
+    units = chunks // max(1, unit // config.lanes) * config.engines
+    full, least = units * unit, (units - config.engines) * unit + 1
     low, high = (-(1 << form.stored - 1), 1 << form.stored - 1) if form.signed else (0, 1 << form.stored)
     stored = [rng.integers(low, high, (samples, pick.randint(least, full))) for _ in range(workers)]
     reach = WEIGHT.maximum if wild else 1 << 21
@@ -128,6 +132,22 @@ def random_job(
         table = known.table(config.table_segments)
         settings = dataclasses.replace(settings, label_mode=known.label_mode)
     return Job(config, settings, table, stored, labels, weights)
+
+
+def deal(one: Job, config: WorkerConfig, owners: np.ndarray) -> tuple[Job, list[Shard]]:
+    """A job of one worker for several: unit i goes to worker ``owners[i]``; workers without a unit are left out."""
+    unit, total = one.settings.unit, one.weights[0].size
+    shards = [
+        Shard(worker, np.flatnonzero(owners == owner), unit, total) for worker, owner in enumerate(np.unique(owners))
+    ]
+    job = dataclasses.replace(
+        one,
+        config=config,
+        settings=dataclasses.replace(one.settings, workers=len(shards)),
+        stored=[one.stored[0][:, shard.columns] for shard in shards],
+        weights=[one.weights[0][shard.columns] for shard in shards],
+    )
+    return job, shards
 
 
 def _aligned(size: int) -> int:
@@ -152,9 +172,7 @@ def configure(
         client = client_of(worker)
         clients.append(client)
         lines = layout.pack_lines(job.stored[index])
-        padded = np.zeros(layout.padded_features, np.int64)
-        padded[: job.weights[index].size] = job.weights[index]
-        scattered = layout.scatter(padded).astype("<i4")
+        scattered = layout.scatter(layout.pad(job.weights[index])).astype("<i4")
         for memory, part in enumerate(lines):
             worker.write_memory(memory, 0, part.reshape(-1))
             client.write_pair(registers.lines_address(*divmod(memory, job.config.ports)), 0)
@@ -165,8 +183,14 @@ def configure(
         worker.write_memory(job.config.labels_memory, 0, job.labels.astype("<i4").view(np.uint8))
         client.write_pair(registers.LABELS_ADDRESS, 0)
         form = settings.features
-        client.write(registers.FORMAT, precision=form.precision, stored=form.stored, signed=int(form.signed))
-        client.write(registers.CHUNKS, value=settings.chunks)
+        client.write(
+            registers.FORMAT,
+            precision=form.precision,
+            stored=form.stored,
+            signed=int(form.signed),
+            unit_chunks=(layout.unit_chunks - 1).bit_length(),
+        )
+        client.write(registers.CHUNKS, value=layout.chunks)
         client.write(registers.MICRO_BATCHES, value=settings.micro_batches)
         client.write(registers.MINI_BATCHES, value=settings.mini_batches)
         mode = settings.label_mode
@@ -211,8 +235,8 @@ def collect(workers, clients, job: Job):
             for engine in range(job.config.engines)
         ]
         gathered = layout.gather(np.stack(stored).astype(np.int64))
-        weights.append(gathered[: job.weights[index].size])
-        assert not gathered[job.weights[index].size :].any(), "padding features have weights"
+        weights.append(layout.unpad(gathered))
+        assert np.array_equal(gathered, layout.pad(weights[-1])), "padding features have weights"
         status.append(client.read(registers.STATUS))
         counters.append(client.read_counters(registers.counters(job.config)))
     return weights, status, counters

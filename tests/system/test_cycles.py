@@ -11,7 +11,7 @@ from p4sgd.hw.datapath.model import Model
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.worker.timing import READER_LATENCY, backward_cycles, chaining_cycles, forward_cycles, mini_batch_cycles
 
-CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=64, line_fifo_depth=512, slots=32, table_segments=64)
+CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=64, line_fifo_depth=512, slots=32)
 
 CASES = (
     (32, 8, 8, False),

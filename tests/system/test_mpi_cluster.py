@@ -44,6 +44,7 @@ def in_the_middle(lab, do_it):
     return process.returncode, err
 
 
+@pytest.mark.slow
 def test_weights_are_the_emulators(lab):
     words = ("breast_cancer", "--epochs", 3, "--batch", 32)
     expected = weights(*words, "--workers", RANKS, "--config", lab.config)

@@ -187,7 +187,7 @@ def begin_session(device, seed):
     layout = ImageLayout(TINY, 60, 640, 4)
     loss = get_loss("logistic")
     session = Session(device)
-    session.load_table(loss.table(TINY.table_segments))
+    session.load_table(loss.table())
     session.upload([RandomImage(layout, seed + worker) for worker in range(2)])
     features = FeatureFormat(4, 4, False)
     session.configure(

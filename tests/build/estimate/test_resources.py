@@ -52,6 +52,7 @@ endmodule
 """
 
 
+@pytest.mark.slow
 def test_memories(tmp_path):
     """28 bits wide: two RAM32M16 of 14 bits; less than a block RAM's 36 and an UltraRAM's 72."""
     depths = {"distributed": 32, "block": 1024, "ultra": 4096}

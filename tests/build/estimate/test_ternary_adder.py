@@ -46,6 +46,7 @@ def test_a_lut_a_bit(tmp_path):
     assert Counter(cell.type for cell in netlist.modules["top"].cells)["LUT6_2"] == 9
 
 
+@pytest.mark.slow
 def test_path(tmp_path):
     """Through a LUT to the majority, through the next bit's to the chain, and along it; not from LUT to LUT."""
     verilog = """

@@ -294,7 +294,12 @@ def test_a_link_into_a_missing_folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("config", "features", "says"), [("tiny", 200, "128"), ("small", 2000, "1,?024"), ("tiny", 160, "worker")]
+    ("config", "features", "says"),
+    [
+        ("tiny", 200, "26 units of 8 a worker, this configuration holds 16: use at least 2 workers"),
+        ("small", 2000, "32 units of 64 a worker, this configuration holds 16: use at least 2 workers"),
+        ("tiny", 160, "21 units of 8"),
+    ],
 )
 def test_more_features_than_the_configuration_holds(tmp_path, config, features, says):
     np.savez(tmp_path / "wide.npz", X=np.random.default_rng(0).random((16, features)), y=np.arange(16) % 2)

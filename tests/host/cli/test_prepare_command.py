@@ -18,6 +18,7 @@ from support.data_files import make_samples, write_data
 from support.disk import small_disk
 
 from p4sgd.host.cli.app import main
+from p4sgd.host.image import packing
 from p4sgd.host.streaming import plan, steps
 from p4sgd.host.training import load_checkpoint
 from p4sgd.host.training.model_file import load_model
@@ -80,6 +81,8 @@ def test_document(tmp_path, data):
         ("--staleness", 1),
         ("--loss", "hinge"),
         ("--lr", 0.1, "--precision", 2, "--planes", 4),
+        ("--workers", 3),
+        ("--workers", 1, "--config", "small"),
     ],
 )
 def test_weights_are_those_of_the_file(data, folder, tmp_path, more):
@@ -91,7 +94,7 @@ def test_weights_are_those_of_the_file(data, folder, tmp_path, more):
             words = [*options, *more] if options else [*more]
             epoch = train(source, *words, "--epochs", epochs, "--checkpoint", out)["epochs"][-1]
             weights = load_checkpoint(out).state.weights
-            results.append(([each.tolist() for each in weights], epoch["quantised_loss"], epoch["learning_rate"]))
+            results.append((weights.tolist(), epoch["quantised_loss"], epoch["learning_rate"]))
         assert results[0] == results[1]
 
 
@@ -173,20 +176,32 @@ def test_a_checkpoint_is_of_one_folder(folder, data, tmp_path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--workers", 3], "prepared with workers 2, not 3: choose that"),
         (["--batch", 16], "prepared with batch 24, not 16: choose that"),
         (["--no-bias"], "prepared with bias True, not False: choose that"),
         (["--validation-fraction", 0.5], "prepared with validation-fraction 0.0, not 0.5: choose that"),
         (["--precision", 5], "precision must be at most the 4 stored planes, not 5"),
         (["--loss", "squared"], "prepared for a classification"),
-        (["--config", "small"], "prepared for workers of 1 engines, 8 lanes"),
-        (["--images", "images"], "leave --images out"),
+        (["--unit", 16], "prepared with unit 8, not 16: choose that"),
+        (["--images", "images"], "has its images already: leave --images out"),
     ],
 )
 def test_what_contradicts_is_refused(folder, words, told):
     stderr = run("train", folder, *words, status=2).stderr
     assert told in stderr
     assert ("precision" if "--precision" in words else str(folder)) in stderr
+
+
+def test_images_for_other_workers_may_be_files(folder, tmp_path):
+    train(folder, "--epochs", 1, "--workers", 3, "--images", tmp_path / "images")
+    assert sorted(path.name for path in (tmp_path / "images").iterdir()) == [f"worker{i}.p4sgd" for i in range(3)]
+
+
+def test_images_for_other_workers_may_be_too_large(folder, monkeypatch):
+    """What the message proposes must be possible for a folder, whose planes are given."""
+    monkeypatch.setattr(packing, "available_memory", lambda: 1)
+    stderr = run("train", folder, "--workers", 3, status=2).stderr
+    assert "--images DIR, or prepare the data for these workers" in stderr
+    assert "--precision" not in stderr
 
 
 def test_what_agrees_is_not_refused(folder):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from safetensors import safe_open
 
 from p4sgd.host.cli.app import main
 from p4sgd.host.image import open_image
@@ -54,6 +56,26 @@ def test_test_data_do_not_influence_training(tmp_path):
     alone = json.loads(run("breast_cancer", "--epochs", 2, "--json").stdout)
     other = json.loads(run("breast_cancer", "--epochs", 2, "--json", "--test", "breast_cancer").stdout)
     assert alone["weights_sha256"] == other["weights_sha256"]
+
+
+def test_the_model_is_that_of_any_workers(tmp_path):
+    """Number and configuration of the workers are in the summary of the run, and nowhere else in the model file."""
+
+    def model(workers, config):
+        run("digits:3", "--epochs", 2, "--workers", workers, "--config", config, "--out", tmp_path / "model")
+        with safe_open(tmp_path / "model", "numpy") as file:
+            tensors = {name: file.get_tensor(name).tolist() for name in file.keys()}  # noqa: SIM118
+            metadata = file.metadata()
+        training = json.loads(metadata.pop("training"))
+        assert training.pop("configuration") == dataclasses.asdict(PRESETS[config]())
+        assert training["options"].pop("workers") == workers
+        for name in ("seconds", "samples_per_second"):
+            del training["metrics"][name]
+        return tensors, metadata, training
+
+    expected = model(1, "u280")
+    for workers, config in itertools.product((1, 2, 4, 8), ("tiny", "small", "u280")):
+        assert model(workers, config) == expected, (workers, config)
 
 
 def test_table_of_epochs():
@@ -140,6 +162,7 @@ def test_every_training_option_is_an_option():
         "--planes": 5,
         "--scaling": "maxabs",
         "--positive": "1",
+        "--unit": 16,
         "--workers": 2,
         "--staleness": 1,
         "--validation-fraction": 0.5,
@@ -177,13 +200,6 @@ def test_images_as_files(tmp_path, from_file):
         assert sorted(path.name for path in folder.iterdir()) == ["worker0.p4sgd", "worker1.p4sgd"]
     assert document["weights_sha256"] == json.loads(run(*words).stdout)["weights_sha256"]
     assert [open_image(folder / f"worker{worker}.p4sgd").samples for worker in (0, 1)] == [569, 569]
-
-
-@pytest.mark.parametrize(("workers", "expected"), [(1, "u280"), (2, "small"), (4, "tiny")])
-def test_a_configuration_is_found_for_the_workers(workers, expected):
-    """31 features with the bias: 1 chunk of 64 lanes, 2 of 16, 4 of 8."""
-    document = json.loads(run("breast_cancer", "--epochs", 1, "--workers", workers, "--json").stdout)
-    assert document["configuration"] == dataclasses.asdict(PRESETS[expected]())
 
 
 def test_an_older_model_is_replaced_whole(tmp_path):

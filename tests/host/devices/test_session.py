@@ -24,7 +24,7 @@ from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
 from p4sgd.sim.network.aggregator import Aggregator
 
-CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=4, line_fifo_depth=16, slots=4, table_segments=16)
+CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=4, line_fifo_depth=16, slots=4, table_segments=512)
 
 
 @dataclass
@@ -39,7 +39,7 @@ class FakeImage:
 
 
 def image(rng, features, samples=48, stored=3, config=CONFIG):
-    layout = ImageLayout(config, features, samples, stored)
+    layout = ImageLayout(config, features, samples, stored, unit=8)
     labels = rng.integers(-5, 5, layout.micro_batches * 8).astype(np.int32)
     return FakeImage(layout, False, labels, rng.integers(0, 1 << stored, (samples, features)))
 
@@ -62,6 +62,7 @@ def settings(**changes):
         "shrink": 77,
         "threshold": 5,
         "workers": 2,
+        "unit": 8,
     }
     return RunSettings(**{**values, **changes})
 
@@ -250,7 +251,7 @@ def test_settings(device, images):
     session.upload(images)
     session.configure(settings())
     for worker, each in zip(device.workers, images, strict=True):
-        assert worker.written("FORMAT") == [{"precision": 2, "stored": 3, "signed": 0}]
+        assert worker.written("FORMAT") == [{"precision": 2, "stored": 3, "signed": 0, "unit_chunks": 0}]
         assert worker.field(registers.CHUNKS) == each.layout.chunks
         assert worker.field(registers.MICRO_BATCHES) == 2
         assert worker.field(registers.MINI_BATCHES) == 3
@@ -262,8 +263,8 @@ def test_settings(device, images):
 
 
 def test_table(device):
-    table = LOSSES["logistic"].table(CONFIG.table_segments)
-    Session(device).load_table(table)
+    Session(device).load_table(LOSSES["logistic"].table())
+    table = LOSSES["logistic"].table().refine(CONFIG.table_segments)
     for worker in device.workers:
         assert worker.field(registers.TABLE_SHIFT) == table.shift
         assert worker.written("TABLE_INDEX") == [{"value": 0}]

@@ -18,6 +18,7 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.image import open_image, packing, prepare_images
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL
+from p4sgd.hw.spec.run import UNITS
 
 CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=16)
 
@@ -37,8 +38,8 @@ def read_back(images, precision=None):
     for image in images:
         lines = np.stack([image.lines(engine) for engine in range(image.layout.config.labels_memory)])
         q = image.layout.unpack_lines(lines, precision or image.layout.stored, image.signed)
-        assert not q[:, image.layout.features :].any(), "missing features must be zero"
-        parts.append(q[:, : image.layout.features])
+        parts.append(image.layout.unpad(q))
+        assert np.array_equal(q, image.layout.pad(parts[-1])), "missing features must be zero"
     return np.concatenate(parts, axis=1)
 
 
@@ -54,20 +55,26 @@ def read_back(images, precision=None):
     stored=st.integers(1, 8),
     batch=st.sampled_from([8, 16, 24]),
     bias=st.booleans(),
+    unit=st.sampled_from(UNITS),
 )
-def test_every_feature_is_in_its_place(seed, samples, features, sparse, negative, kind, workers, stored, batch, bias):
+def test_every_feature_is_in_its_place(
+    seed, samples, features, sparse, negative, kind, workers, stored, batch, bias, unit
+):
     rng = np.random.default_rng(seed)
+    workers = min(workers, -(-(features + bias) // unit))
     data = make(rng, samples, features, sparse=sparse, negative=negative)
     scaling = Scaling.fit(data.features, kind)
     labels = LABEL.from_real(data.labels)
-    images = prepare_images(data, labels, scaling, CONFIG, workers=workers, stored=stored, batch=batch, bias=bias)
+    images = prepare_images(
+        data, labels, scaling, CONFIG, workers=workers, stored=stored, unit=unit, batch=batch, bias=bias
+    )
     padded = -(-samples // batch) * batch
     expected = np.zeros((padded, features + bias), np.int64)
     expected[:samples, :features] = quantize(scaling.apply(data.features), stored, scaling.signed)
     if bias:
         expected[:samples, -1] = -1 if scaling.signed and stored == 1 else steps(stored, scaling.signed)
     assert np.array_equal(read_back(images), expected)
-    assert [image.worker for image in images] == list(range(workers))
+    assert [image.shard.worker for image in images] == list(range(workers))
     for image in images:
         assert image.layout.samples == padded
         assert image.samples == samples
@@ -75,7 +82,7 @@ def test_every_feature_is_in_its_place(seed, samples, features, sparse, negative
         assert image.labels.dtype == np.int32
         assert image.labels[:samples].tolist() == labels.tolist()
         assert not image.labels[samples:].any()
-        part = slice(image.first, min(features, image.first + image.layout.features))
+        part = slice(image.shard.columns.start, min(features, image.shard.columns.stop))
         assert np.array_equal(image.scale[: part.stop - part.start], scaling.scale[part])
         assert np.array_equal(image.offset[: part.stop - part.start], scaling.offset[part])
     assert images[-1].scale[-1] == (0 if bias else scaling.scale[-1])
@@ -87,7 +94,9 @@ def test_many_blocks(monkeypatch):
     for sparse in (False, True):
         data = make(rng, 75, 50, sparse=sparse)
         scaling = Scaling.fit(data.features)
-        images = prepare_images(data, LABEL.from_real(data.labels), scaling, CONFIG, workers=2, stored=5, batch=24)
+        images = prepare_images(
+            data, LABEL.from_real(data.labels), scaling, CONFIG, workers=2, stored=5, unit=16, batch=24
+        )
         q = read_back(images)
         assert q.shape == (96, 51)
         assert np.array_equal(q[:75, :50], quantize(scaling.apply(data.features), 5, scaling.signed))
@@ -100,7 +109,7 @@ def prepared(tmp_path):
     data = make(rng, 40, 60)
     scaling = Scaling.fit(data.features)
     arguments = (data, LABEL.from_real(data.labels), scaling, CONFIG)
-    options = {"workers": 2, "stored": 6, "batch": 16}
+    options = {"workers": 2, "stored": 6, "unit": 16, "batch": 16}
     return prepare_images(*arguments, **options), prepare_images(*arguments, **options, directory=tmp_path)
 
 
@@ -110,8 +119,11 @@ def test_files_hold_the_same(prepared, tmp_path):
     for here, there in zip(in_memory, in_files, strict=True):
         again = open_image(there.path)
         for image in (there, again):
-            for name in ("layout", "signed", "worker", "workers", "first", "samples", "bias"):
+            for name in ("layout", "signed", "workers", "samples", "bias"):
                 assert getattr(image, name) == getattr(here, name), name
+            for name in ("worker", "unit", "total"):
+                assert getattr(image.shard, name) == getattr(here.shard, name), name
+            assert image.shard.units.tolist() == here.shard.units.tolist()
             for name in ("labels", "offset", "scale"):
                 assert np.array_equal(getattr(image, name), getattr(here, name)), name
             for number in range(4):
@@ -127,7 +139,7 @@ def test_sections_are_pages(prepared):
     raw = image.path.read_bytes()
     _, _, length, _ = struct.unpack_from("<8sIII", raw)
     sections = json.loads(raw[20 : 20 + length])["sections"]
-    assert list(sections) == ["lines0", "lines1", "lines2", "lines3", "labels", "offset", "scale"]
+    assert list(sections) == ["lines0", "lines1", "lines2", "lines3", "labels", "offset", "scale", "units"]
     assert all(section["offset"] % 4096 == 0 for section in sections.values())
     assert len(raw) % 4096 == 0
     begin = sections["lines1"]["offset"]
@@ -155,13 +167,13 @@ def test_damage_is_seen(prepared):
         return lambda raw: raw.__setitem__(place, value)
 
     refused("not an image file", set_byte(0, 0))
-    refused("version 9, this p4sgd reads version 2: prepare the data again", set_byte(8, 9))
+    refused("version 9, this p4sgd reads version 3: prepare the data again", set_byte(8, 9))
     refused("header is damaged", set_byte(25, whole[25] ^ 1))
     refused("header is damaged", set_byte(14, 0xFF))
     refused("lines0 is damaged", set_byte(4096, whole[4096] ^ 1))
     refused("cut off", lambda raw: raw.__delitem__(slice(len(raw) - 4096, None)))
     refused("not an image file", lambda raw: raw.clear())
-    assert open_image(other.path).worker == 1
+    assert open_image(other.path).shard.worker == 1
     with pytest.raises(UserError, match="No such file"):
         open_image(image.path.with_name("nothing"))
 
@@ -172,7 +184,8 @@ def test_damage_is_seen(prepared):
         ({"batch": 12}, "batch must be a multiple of 8, not 12"),
         ({"batch": 0}, "batch must be a multiple of 8"),
         ({"stored": 9}, "stored planes must be 1 to 8"),
-        ({"workers": 9}, "50 features and the bias .* too few for 9 workers: use at most 7"),
+        ({"workers": 9, "unit": 8}, "50 features and the bias .* too few for 9 workers: use at most 7$"),
+        ({"workers": 2}, "50 features and the bias are 1 unit of 64, .* use at most 1 or --unit 8$"),
     ],
 )
 def test_refused(change, message):
@@ -207,7 +220,13 @@ def test_interrupted_nothing_is_left(tmp_path, monkeypatch, kind):
     monkeypatch.setattr("p4sgd.host.image.packing._pack", fail)
     with pytest.raises(kind):
         prepare_images(
-            data, LABEL.from_real(data.labels), Scaling.fit(data.features), CONFIG, workers=2, directory=tmp_path
+            data,
+            LABEL.from_real(data.labels),
+            Scaling.fit(data.features),
+            CONFIG,
+            workers=2,
+            unit=8,
+            directory=tmp_path,
         )
     assert [path.name for path in tmp_path.iterdir()] == ["worker0.p4sgd"]
     assert (tmp_path / "worker0.p4sgd").read_text() == "older"

@@ -1,57 +1,87 @@
-"""Features to workers."""
+"""Units to workers."""
 
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from p4sgd.host.errors import UserError
+from p4sgd.host.image.file import Shard
 from p4sgd.host.image.packing import partition
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.spec.run import UNITS
 
-CONFIG = WorkerConfig(engines=2, lanes=8, chunks=4)  # 64 features a worker
+CONFIG = WorkerConfig(engines=2, lanes=16, chunks=4)  # 8 units of up to 16 features a worker, 2 of 64
 
 
-@given(features=st.integers(1, 64 * 32 - 1), workers=st.integers(1, 32), bias=st.booleans())
-def test_contiguous_whole_chunks_and_equal(features, workers, bias):
-    chunks = -(-(features + bias) // 8)
-    if chunks < workers:
-        with pytest.raises(UserError, match=f"use at most {chunks}"):
-            partition(features, workers, CONFIG, bias=bias)
+@given(features=st.integers(1, 1000), workers=st.integers(1, 32), bias=st.booleans(), unit=st.sampled_from(UNITS))
+def test_consecutive_whole_units_and_equal(features, workers, bias, unit):
+    def deal():
+        return partition(features, workers, CONFIG, bias=bias, unit=unit)
+
+    units, room = -(-(features + bias) // unit), {8: 8, 16: 8, 32: 4, 64: 2}[unit]
+    if units < workers:
+        with pytest.raises(UserError, match=f"use at most {units}"):
+            deal()
         return
-    if -(-chunks // workers) > 8:
-        with pytest.raises(UserError, match="this configuration holds 64: use at least"):
-            partition(features, workers, CONFIG, bias=bias)
+    if -(-units // workers) > room:
+        with pytest.raises(UserError, match=f"this configuration holds {room}: use "):
+            deal()
         return
-    shards = partition(features, workers, CONFIG, bias=bias)
+    shards = deal()
     assert [shard.worker for shard in shards] == list(range(workers))
-    assert shards[0].first == 0
-    assert shards[-1].last == features + bias
-    for left, right in itertools.pairwise(shards):
-        assert left.last == right.first
-        assert right.first % 8 == 0
-    counts = [-(-shard.features // 8) for shard in shards]
+    assert np.concatenate([shard.units for shard in shards]).tolist() == list(range(units))
+    counts = [shard.units.size for shard in shards]
     assert max(counts) - min(counts) <= 1
-    assert counts == [(w + 1) * chunks // workers - w * chunks // workers for w in range(workers)]
+    assert counts == [(w + 1) * units // workers - w * units // workers for w in range(workers)]
+    edges = [0, *itertools.accumulate(shard.features for shard in shards)]
+    assert edges[-1] == features + bias
+    assert [shard.columns for shard in shards] == [slice(*edge) for edge in itertools.pairwise(edges)]
+
+
+@given(total=st.integers(1, 300), unit=st.sampled_from(UNITS), data=st.data())
+def test_columns_of_any_units(total, unit, data):
+    """Against the sentence that defines them, for any deal of units."""
+    owners = data.draw(st.lists(st.integers(0, 2), min_size=-(-total // unit), max_size=-(-total // unit)))
+    for worker in set(owners):
+        units = [i for i, owner in enumerate(owners) if owner == worker]
+        shard = Shard(worker, np.array(units), unit, total)
+        expected = [j for i in units for j in range(i * unit, min((i + 1) * unit, total))]
+        assert np.arange(total)[shard.columns].tolist() == expected
+        assert shard.features == len(expected)
 
 
 def test_the_advice_is_right():
-    with pytest.raises(UserError, match="holds 64: use at least 3 workers"):
-        partition(128, 2, CONFIG, bias=True)
-    partition(128, 3, CONFIG, bias=True)
-    partition(128, 2, CONFIG, bias=False)
-    with pytest.raises(UserError, match=r"holds 64: use a larger configuration \(tiny, small, u280"):
-        partition(64 * 32, 32, CONFIG, bias=True)
+    def deal(features, workers, config=CONFIG, bias=True, unit=16):
+        return partition(features, workers, config, bias=bias, unit=unit)
+
+    with pytest.raises(UserError, match=r"units of 16 .* holds 8: use at least 3 workers"):
+        deal(256, 2)
+    deal(256, 3)
+    deal(256, 2, bias=False)
+    with pytest.raises(UserError, match=r"holds 8: use a larger configuration \(small, u280"):
+        deal(128 * 32, 32)
     with pytest.raises(UserError, match=r"3000 features and the bias over 1 worker are .* configuration \(u280"):
-        partition(3000, 1, PRESETS["small"](), bias=True)
+        deal(3000, 1, PRESETS["small"](), unit=64)
     with pytest.raises(UserError, match=r"3001 features over 1 worker are .* configuration \(u280"):
-        partition(3001, 1, PRESETS["small"](), bias=False)
+        deal(3001, 1, PRESETS["small"](), bias=False, unit=64)
+    with pytest.raises(UserError, match=r"up to 33 units of 8 a worker, .* holds 8: use .* or --unit 16 or "):
+        deal(260, 1, unit=8)
     with pytest.raises(UserError, match=r"use fewer features$"):
-        partition(10**8, 32, CONFIG, bias=True)
+        deal(10**8, 32, unit=64)
+    with pytest.raises(UserError, match=r"2 units of 64, too few for 3 workers: use at most 2 or --unit 8"):
+        deal(100, 3, unit=64)
 
 
 @pytest.mark.parametrize("workers", [0, 33, -1])
 def test_workers_out_of_range(workers):
     with pytest.raises(UserError, match="workers must be 1 to 32"):
-        partition(1000, workers, CONFIG, bias=True)
+        partition(1000, workers, CONFIG, bias=True, unit=8)
+
+
+def test_a_worker_too_small_for_a_unit():
+    config = WorkerConfig(engines=1, lanes=8, chunks=4)
+    with pytest.raises(UserError, match=r"79 units of 64 .* this configuration holds 0: use a larger configuration"):
+        partition(5000, 1, config, bias=True, unit=64)

@@ -1,5 +1,6 @@
 """`make_plan` and `execute` without a command line: what a request leaves open, what is fixed, and what is written."""
 
+import contextlib
 import dataclasses
 import json
 import shlex
@@ -20,8 +21,10 @@ from p4sgd.host.run.plan import make_plan
 from p4sgd.host.run.request import TrainingRequest
 from p4sgd.host.streaming.make import make_folder
 from p4sgd.host.training import TrainingOptions
+from p4sgd.host.training.checkpoint import RESUME_MAY_CHANGE
 from p4sgd.host.training.model_file import load_model
 from p4sgd.hw.spec.config import PRESETS
+from p4sgd.sim.emulator import EmulatedDevice
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +40,7 @@ def test_a_plan_writes_nothing_and_its_execution_does():
     request = TrainingRequest(data="breast_cancer", options={"epochs": 2, "workers": 2}, out=Path("model"))
     plan = make_plan(request)
     assert there() == []
-    assert (plan.device, plan.config, plan.options.batch) == ("emulator", PRESETS["small"](), TrainingOptions().batch)
+    assert (plan.device, plan.config, plan.options.batch) == ("emulator", PRESETS["u280"](), TrainingOptions().batch)
     assert plan.options.epochs == 2
     stages, epochs = [], []
     result = execute(plan, on_stage=stages.append, on_epoch=epochs.append)
@@ -54,10 +57,10 @@ def test_a_plan_can_be_shown():
     assert shown["configuration"] == dataclasses.asdict(PRESETS["tiny"]())
 
 
-def test_a_checkpoint_fixes_all_options_but_epochs():
+def test_a_checkpoint_fixes_all_options_but_epochs_and_workers():
     execute(make_plan(TrainingRequest(data="iris:1", options={"epochs": 2, "batch": 24}, checkpoint=Path("c"))))
     plan = make_plan(TrainingRequest(resume=Path("c"), options={"epochs": 3}))
-    assert set(plan.fixed) == {field.name for field in dataclasses.fields(TrainingOptions)} - {"epochs"}
+    assert set(plan.fixed) == {field.name for field in dataclasses.fields(TrainingOptions)} - set(RESUME_MAY_CHANGE)
     assert set(plan.fixed.values()) == {"c"}
     assert (plan.options.batch, plan.options.epochs, plan.request.data) == (24, 3, "iris:1")
     assert plan.checkpoint.path == Path("c")
@@ -85,6 +88,42 @@ def test_a_prepared_folder_fixes_what_it_depends_on():
     damaged = make_plan(TrainingRequest(data="made"))
     with pytest.raises(UserError, match=image.name):
         execute(damaged)
+
+
+@pytest.fixture
+def made():
+    make_folder(open_source("digits:3"), TrainingOptions(workers=4), PRESETS["tiny"](), Path("made"))
+    return "made"
+
+
+def test_the_configuration_of_a_checkpoint_goes_before_that_of_the_folder(made):
+    begun = TrainingRequest(data=made, options={"epochs": 1, "workers": 1}, config="small", checkpoint=Path("c"))
+    execute(make_plan(begun))
+    plan = make_plan(TrainingRequest(resume=Path("c"), options={"epochs": 2}))
+    assert (plan.config, plan.options.workers) == (PRESETS["small"](), 1)
+    whole = execute(make_plan(TrainingRequest(data=made, options={"epochs": 2})))
+    assert execute(plan).model.weights.tolist() == whole.model.weights.tolist()
+
+
+def test_the_configuration_of_a_folder_is_not_that_of_a_simulation(made):
+    assert make_plan(TrainingRequest(data=made, device="rtl")).config == PRESETS["small"]()
+    assert make_plan(TrainingRequest(data=made, device="rtl", config="tiny")).config == PRESETS["tiny"]()
+    begun = TrainingRequest(data=made, options={"epochs": 1}, checkpoint=Path("c"))
+    execute(make_plan(begun))
+    resumed = TrainingRequest(resume=Path("c"), options={"epochs": 2}, device="rtl")
+    assert make_plan(resumed).config == PRESETS["tiny"]()
+
+
+@pytest.mark.parametrize(("config", "told"), [("tiny", "leave --images out"), ("small", None)])
+def test_a_device_that_says_its_configuration_is_opened_first(made, monkeypatch, config, told):
+    """The configuration decides which images are read, and whether new ones are made."""
+    monkeypatch.setattr(devices, "open_device", lambda name, _, workers: EmulatedDevice(PRESETS[config](), workers))
+    request = TrainingRequest(data=made, options={"epochs": 1, "workers": 4}, config="small", images=Path("images"))
+    plan, stages = dataclasses.replace(make_plan(request), config=None), []
+    with pytest.raises(UserError, match=told) if told else contextlib.nullcontext():
+        execute(plan, on_stage=stages.append)
+    assert stages[:3] == [Stage.OPEN, Stage.VERIFY, Stage.TRAIN]
+    assert Path("images").exists() == (told is None)
 
 
 def test_a_cluster_file_and_its_device_need_each_other():
@@ -132,7 +171,8 @@ def test_a_failure_is_told_with_the_command_that_resumes(monkeypatch):
 
 def test_names_of_options_are_those_of_the_command_line():
     """Messages name options as the user has to write them."""
-    context = main.commands["train"].make_context("train", ["data"])
+    parent = main.make_context("p4sgd", ["train", "data"])  # without which click would keep a command without -h
+    context = main.commands["train"].make_context("train", ["data"], parent=parent)
     plain = {field.name for field in dataclasses.fields(TrainingOptions)} - {"bias"}
     reading = {"file_format", "label_column", "ignore_columns", "header", "delimiter", "zero_based"}
     found = {param.name: "/".join([*param.opts, *param.secondary_opts]) for param in context.command.params}

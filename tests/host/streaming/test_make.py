@@ -1,5 +1,6 @@
 """Folders of prepared data: the same bytes as in memory, in whatever buckets, and after whatever interruption."""
 
+import json
 import os
 import random
 import shutil
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.bench import default_seed
 from support.data_files import FORMATS, WITHOUT_TEXTS, make_samples, use_small_blocks, write_data
+from support.tensor_file import rewrite
 
 from p4sgd.host.data import read_dataset
 from p4sgd.host.data.read import open_source
@@ -19,12 +21,13 @@ from p4sgd.host.image import open_image
 from p4sgd.host.streaming import plan, steps
 from p4sgd.host.streaming.folder import is_prepared, open_prepared
 from p4sgd.host.streaming.make import make_folder, unfinished_folder
+from p4sgd.host.streaming.state import STATE
 from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.preparation import prepare
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 
-CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=8, line_fifo_depth=64, slots=4, table_segments=64)
+CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=8, line_fifo_depth=64, slots=4)
 
 
 @pytest.fixture
@@ -282,6 +285,40 @@ def test_other_circumstances_are_refused(job, tiny, tmp_path):
         build(path, folder, options)
 
 
+def test_an_unfinished_folder_of_another_version_is_refused(job, tiny):
+    stop(job)
+    path, folder, options = job
+    rewrite(unfinished_folder(folder) / STATE, version="1")
+    with pytest.raises(
+        UserError, match=r"made\.unfinished/state: .*version 1, .*version 2: delete the folder to begin"
+    ):
+        build(path, folder, options)
+
+
+def test_an_option_that_is_missing_is_a_difference(job, tiny):
+    stop(job)
+    path, folder, options = job
+    request = unfinished_folder(folder) / "job.json"
+    content = json.loads(request.read_text())
+    assert content["options"].pop("unit") is None
+    request.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"begun without unit, .*: delete .*unfinished"):
+        build(path, folder, options)
+
+
+def test_a_finished_folder_of_another_version_is_refused(job, tiny):
+    path, folder, options = job
+    build(path, folder, options)
+    manifest = folder / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 1}))
+    with pytest.raises(
+        UserError, match=r"manifest\.json: has version 1, .*: delete the folder or choose another name$"
+    ):
+        build(path, folder, options)
+    with pytest.raises(UserError, match=r"manifest\.json: has version 1, .*: prepare the data again$"):
+        open_prepared(folder)
+
+
 def test_a_file_that_changes_between_readings_is_noticed(job, tiny):
     path, folder, options = job
 
@@ -329,9 +366,9 @@ def test_damage_is_found(job, tiny):
         for damaged in (whole[: len(whole) // 2], whole[:2] + bytes([whole[2] ^ 1]) + whole[3:]):
             (folder / name).write_bytes(damaged)
             with pytest.raises(UserError, match=f"{name}.*again"):
-                open_prepared(folder).verify()
+                open_prepared(folder).verify(options, CONFIG)
         (folder / name).write_bytes(whole)
-    open_prepared(folder).verify()
+    open_prepared(folder).verify(options, CONFIG)
 
 
 def test_little_memory_is_refused(job):

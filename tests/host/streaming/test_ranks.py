@@ -85,7 +85,7 @@ def test_ranks_train_on_a_folder_as_one_process(tmp_path, folder, more):
 
     def run(ranks):
         data = open_prepared(folder, ranks)
-        data.verify()
+        data.verify(options, CONFIG)
         spread = read_dataset(tmp_path / "test.libsvm", like=data.space, communicator=ranks)
         return train(data, options, device(ranks), test=spread, checkpoint=CheckpointFile(tmp_path / "state"))
 
@@ -111,17 +111,24 @@ def test_norms_do_not_depend_on_the_samples_beside(kind):
         assert np.concatenate(parts).tobytes() == whole.tobytes()
 
 
-def test_a_rank_checks_what_it_reads(folder):
+@pytest.mark.parametrize(
+    ("workers", "config", "expected"),
+    [(3, CONFIG, [False, True, False]), (3, PRESETS["small"](), [True] * 3), (2, CONFIG, [True] * 2)],
+)
+def test_a_rank_checks_what_it_reads(folder, workers, config, expected):
+    """If the images are for other workers, that is all of them."""
     path = image_file(folder, 1)
     path.write_bytes(path.read_bytes()[:-1] + b"?")
 
+    options = dataclasses.replace(OPTIONS, workers=workers)
+
     def verify(ranks):
         try:
-            open_prepared(folder, ranks).verify()
+            open_prepared(folder, ranks).verify(options, config)
         except UserError as error:
             return str(error)
         return ""
 
-    told = run_ranks(OPTIONS.workers, verify)
-    assert [bool(each) for each in told] == [False, True, False]
+    told = run_ranks(workers, verify)
+    assert [bool(each) for each in told] == expected
     assert "worker1.p4sgd: is damaged: prepare the data again" in told[1]

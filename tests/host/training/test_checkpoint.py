@@ -19,7 +19,7 @@ from p4sgd.host.training import CheckpointFile, StopReason, TrainingOptions, loa
 from p4sgd.host.training.checkpoint import is_checkpoint_file
 from p4sgd.hw.spec.config import WorkerConfig
 
-CONFIG = WorkerConfig(engines=2, lanes=8, chunks=8, line_fifo_depth=64, slots=4, table_segments=64)
+CONFIG = WorkerConfig(engines=2, lanes=8, chunks=8, line_fifo_depth=64, slots=4)
 
 
 def dataset(regression=False, samples=96, features=40, seed=1, name="made"):
@@ -213,12 +213,12 @@ def test_numbers_come_back_as_they_were(tmp_path):
     assert np.isnan(saved.state.history[0].metrics["train_r2"])
     assert repr(saved.state.history) == repr(list(result.history))
     assert saved.state.first_rate == 0.1 + 0.2
-    state = dataclasses.replace(saved.state, weights=[np.resize([-(1 << 31), (1 << 31) - 1], 21)], divisor=5.0**30)
+    state = dataclasses.replace(saved.state, weights=np.resize([-(1 << 31), (1 << 31) - 1], 21), divisor=5.0**30)
     state.best = dataclasses.replace(state.best, score=1 / 3, intercept=-5e-324)
     CheckpointFile(tmp_path / "d").save(saved.run, state)
     again = load_checkpoint(tmp_path / "d").state
-    assert again.weights[0].tolist() == state.weights[0].tolist()
-    assert again.weights[0].dtype == np.int64
+    assert again.weights.tolist() == state.weights.tolist()
+    assert again.weights.dtype == np.int64
     assert (again.divisor, again.best.score, again.best.intercept) == (5.0**30, 1 / 3, -5e-324)
 
 
@@ -308,17 +308,16 @@ def saved(tmp_path):
     [
         ({"options": {"l2": 0.5}}, "options of this checkpoint are others"),
         ({"options": {"seed": 9}}, "options of this checkpoint are others"),
-        ({"config": dataclasses.replace(CONFIG, table_segments=128)}, "another configuration"),
         ({"data": dataset(samples=90, name="short")}, "short .*90 samples of 40 features, made .*96 of 40: name"),
         ({"data": dataset(seed=2, name="other")}, "other .*values or labels .*made.*: name"),
         ({"test": None}, "test data .*: test, not none"),
         ({"test": dataset(seed=8, name="t")}, "test data .* t .*values or labels .*test"),
     ],
-    ids=["l2", "seed", "configuration", "shape", "values", "no test data", "test data"],
+    ids=["l2", "seed", "shape", "values", "no test data", "test data"],
 )
 def test_another_run(saved, change, says):
     options = TrainingOptions(**CASES["plain"].options | change.get("options", {}))
-    device = open_device("emulator", change.get("config", CONFIG), 1)
+    device = open_device("emulator", CONFIG, 1)
     test = change.get("test", dataset(seed=7, name="test"))
     with pytest.raises(UserError, match=f"^{saved.path}: .*{says}"):
         train(change.get("data", dataset()), options, device, test=test, resume=saved)
@@ -328,16 +327,16 @@ def test_another_run(saved, change, says):
     ("changes", "says"),
     [
         ({"kind": "p4sgd-model"}, "not a checkpoint .*--checkpoint"),
-        ({"version": "7"}, r".*checkpoint of version 7, .*version 1\b.*train again"),
+        ({"version": "7"}, r".*checkpoint of version 7, .*version 2\b.*train again"),
         ({"run": "{}"}, "a damaged checkpoint"),
         ({"run": "["}, "a damaged checkpoint"),
         ({"run": "[]"}, "a damaged checkpoint"),
         ({"state": "{}"}, "a damaged checkpoint"),
         ({"remarks": "3"}, "a damaged checkpoint"),
         ({"origin": "3"}, "a damaged checkpoint"),
-        ({"drop": ["weights_0"]}, "a damaged checkpoint"),
+        ({"drop": ["weights"]}, "a damaged checkpoint"),
         ({"drop": ["history"]}, "a damaged checkpoint"),
-        ({"replace": {"weights_0": np.zeros(4, np.int32)}}, "a damaged checkpoint: .*4 weights .*40 features"),
+        ({"replace": {"weights": np.zeros(4, np.int32)}}, "a damaged checkpoint: .* weights .* features"),
         ({"replace": {"best_weights": np.zeros(4, np.int32)}}, "a damaged checkpoint: the best model is of epoch"),
         ({"replace": {"history": np.frombuffer(b"{}", np.uint8)}}, "a damaged checkpoint"),
         ({"replace": {"history": np.frombuffer(b"\n", np.uint8)}}, "a damaged checkpoint"),

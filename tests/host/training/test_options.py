@@ -19,6 +19,8 @@ WRONG = [
     ({"precision": 0}, "precision .*1 to 8, not 0"),
     ({"precision": 9}, "precision .*1 to 8, not 9"),
     ({"planes": 9}, "planes .*1 to 8, not 9"),
+    ({"unit": 12}, "unit must be one of 8, 16, 32, 64, not 12"),
+    ({"unit": 8.0}, "unit must be one of 8, 16, 32, 64, not 8.0"),
     ({"precision": 5, "planes": 4}, "precision .*4 stored planes, not 5"),
     ({"learning_rate": 0.0}, "learning rate .*more than 0, not 0"),
     ({"learning_rate": float("nan")}, "learning rate .*finite.* nan"),

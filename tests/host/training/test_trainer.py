@@ -26,7 +26,7 @@ from p4sgd.hw.spec.fixed import WEIGHT
 from p4sgd.hw.spec.run import FeatureFormat, RunSettings
 from p4sgd.sim import golden
 
-CONFIG = WorkerConfig(engines=2, lanes=8, chunks=8, line_fifo_depth=64, slots=4, table_segments=64)
+CONFIG = WorkerConfig(engines=2, lanes=8, chunks=8, line_fifo_depth=64, slots=4)
 
 
 def dataset(task=Task.CLASSIFICATION, samples=100, features=20, signed=False, seed=1, name="made"):
@@ -46,6 +46,15 @@ def run(data=None, workers=1, test=None, on_epoch=None, on_remark=None, device=N
 
 
 # -- arithmetic ------------------------------------------------------------------------------------------------------
+
+
+def features_read(prepared, precision):
+    """The features of all workers' images, as a run of a precision reads them: int64 (samples, features)."""
+    q = np.empty((8 * prepared.images[0].layout.micro_batches, prepared.shards[0].total), np.int64)
+    for image in prepared.images:
+        lines = image.layout.unpack_lines(np.stack(image.port_lines), precision, prepared.features.signed)
+        q[:, image.shard.columns] = image.layout.unpad(lines)
+    return q
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -73,11 +82,8 @@ def test_weights_are_the_golden_model_s(name, workers):
     result = train(data, options, open_device("emulator", CONFIG, workers))
     prepared = prepare(data, options, CONFIG)
     form = prepared.features
-    q = [
-        image.layout.unpack_lines(np.stack(image.port_lines), form.precision, form.signed)[:, : image.layout.features]
-        for image in prepared.images
-    ]
-    weights = [np.zeros(each.shape[1], np.int64) for each in q]
+    q = features_read(prepared, form.precision)
+    weights = np.zeros(q.shape[1], np.int64)
     for epoch in range(1, 4):
         rate = choose_rate(0.3 / epoch**0.5, options.batch, form)
         penalties = choose_penalties(rate.actual, 1e-3, 1e-4)
@@ -91,18 +97,18 @@ def test_weights_are_the_golden_model_s(name, workers):
             rate_exponent=rate.exponent,
             shrink=penalties.shrink,
             threshold=penalties.threshold,
-            workers=workers,
+            unit=prepared.unit,
         )
-        table = LOSSES[name].table(CONFIG.table_segments)
-        weights = golden.train(q, prepared.images[0].labels.astype(np.int64), weights, table, settings).weights
+        table = LOSSES[name].table()
+        [weights] = golden.train([q], prepared.images[0].labels.astype(np.int64), [weights], table, settings).weights
         record = result.history[epoch - 1]
         assert record.learning_rate == rate.actual
-        z = sum(each @ w for each, w in zip(q, weights, strict=True))[: data.samples]
+        z = (q @ weights)[: data.samples]
         y = prepared.coding.real(prepared.train_labels)
         loss = LOSSES[name].value(z / 2.0 ** (WEIGHT.fraction + form.fraction), y).mean()
         assert record.metrics["quantised_loss"] == loss, f"epoch {epoch}"
         if epoch == result.best_epoch:
-            assert result.model.weights.tolist() == np.concatenate(weights).tolist()
+            assert result.model.weights.tolist() == weights.tolist()
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -120,9 +126,9 @@ def test_the_fold_is_exact_on_the_grid(stored, scaling, signed, bias):
     options = TrainingOptions(precision=stored, scaling=scaling, bias=bias, workers=2)
     prepared = prepare(data, options, CONFIG)
     assert prepared.features.signed == two_sided
-    weights = [rng.integers(-(1 << 31), 1 << 31, image.layout.features) for image in prepared.images]
+    weights = rng.integers(-(1 << 31), 1 << 31, 11 + bias)
     z = quantised_activations(prepared.images, weights, prepared.features, 24)
-    model = prepared.fold(np.concatenate(weights), "logistic")
+    model = prepared.fold(weights, "logistic")
     assert model.decision_function(prepared.train) == pytest.approx(z, rel=1e-9, abs=1e-6)
 
 
@@ -133,11 +139,9 @@ def test_quantised_activations_by_definition(precision, signed):
     options = TrainingOptions(precision=precision, planes=8, scaling="maxabs", workers=2, batch=16)
     prepared = prepare(data, options, CONFIG)
     rng = np.random.default_rng(4)
-    weights = [rng.integers(-(1 << 20), 1 << 20, image.layout.features) for image in prepared.images]
-    expected = np.zeros(30)
-    for image, w in zip(prepared.images, weights, strict=True):
-        q = image.layout.unpack_lines(np.stack(image.port_lines), precision, prepared.features.signed)
-        expected += q[:30, : image.layout.features] @ w
+    q = features_read(prepared, precision)
+    weights = rng.integers(-(1 << 20), 1 << 20, q.shape[1])
+    expected = q[:30] @ weights
     z = quantised_activations(prepared.images, weights, prepared.features, 30)
     assert z.tolist() == (expected / 2.0 ** (WEIGHT.fraction + prepared.features.fraction)).tolist()
 
@@ -209,7 +213,7 @@ def test_without_a_bias_quantisation_shifts_no_activation(precision, planes, sca
     result = run(data, epochs=20, **options)
     assert result.model.weights.size == 20
     prepared = prepare(data, TrainingOptions(**options), CONFIG)
-    weights = [result.model.weights.astype(np.int64)]
+    weights = result.model.weights.astype(np.int64)
     seen = quantised_activations(prepared.images, weights, prepared.features, data.samples)
     assert result.model.decision_function(data).mean() == pytest.approx(seen.mean())
     assert result.best.metrics["train_accuracy"] > result.best.metrics["quantised_accuracy"] - 0.03
@@ -393,3 +397,9 @@ def test_memory_is_checked_to_the_byte(workers, held_out, monkeypatch):
 def test_another_number_of_workers():
     with pytest.raises(P4sgdError, match=r"options .*2 workers, the device has 1"):
         run(workers=2, device=open_device("emulator", CONFIG, 1))
+
+
+def test_workers_with_a_small_loss_table_are_refused():
+    config = dataclasses.replace(CONFIG, table_segments=128)
+    with pytest.raises(UserError, match=r"has 128 segments, training needs 256.* table_segments of 256"):
+        train(dataset(), TrainingOptions(), open_device("emulator", config, 1))

@@ -68,7 +68,7 @@ def train(cluster, timeout_s=60):
     with contextlib.closing(ClusterDevice(None, 2, cluster=cluster)) as device:
         session = Session(device)
         samples = 8 * JOB.settings.micro_batches * JOB.settings.mini_batches
-        layout = ImageLayout(TINY, 2 * TINY.lanes, samples, JOB.settings.features.stored)
+        layout = ImageLayout(TINY, 2 * TINY.lanes, samples, JOB.settings.features.stored, JOB.settings.unit)
         session.upload([RandomImage(layout, seed) for seed in range(2)])
         session.load_table(JOB.table)
         session.configure(JOB.settings)

@@ -1,23 +1,27 @@
-"""DotProduct against golden.dot, with random stalls, configurations and runs."""
+"""DotProduct against golden.dot and Round 1, with random stalls, configurations and runs."""
 
+import dataclasses
 import random
+from typing import Any
 
 import cocotb
 import numpy as np
 import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
-from support.bench import parameters, run_bench, start
+from support.bench import parameters, run_sizes, start
 from support.model_memory import serve_weights
 from support.streams import StreamSink, StreamSource, pack, unpack
 
 from p4sgd.hw.datapath.forward import DotProduct
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.fixed import round_half_up
 from p4sgd.hw.spec.image import ImageLayout
+from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim import golden
 
 
 def lines_of(config, q, stored):
-    layout = ImageLayout(config, q.shape[1], q.shape[0], stored)
+    layout = ImageLayout(config, q.shape[1], q.shape[0], stored, config.lanes)
     packed = layout.pack_lines(q)[0].reshape(-1, config.line_bytes)
     return layout, [int.from_bytes(line.tobytes(), "little") for line in packed]
 
@@ -32,7 +36,7 @@ async def begin(dut):
 
 @cocotb.test()
 @cocotb.parametrize(stall=[0.0, 0.3])
-async def exact_dot_products(dut, stall):
+async def rounded_dot_products(dut, stall):
     config = WorkerConfig(**parameters()["config"])
     rng = np.random.default_rng(random.getrandbits(32))
     lines = StreamSource(dut, "lines", stall)
@@ -60,8 +64,9 @@ async def exact_dot_products(dut, stall):
     expected: list[int] = []
     for run in range(8):
         precision, is_signed = random.randint(1, 8), bool(random.getrandbits(1))
-        used = config.chunks if run == 0 else random.randint(1, 4)
+        used = config.chunks if run == 0 else random.randint(1, min(4, config.chunks))
         micro_batches = random.randint(1, 5)
+        unit_chunks = random.randint(0, (64 // config.lanes - 1).bit_length())
         low, high = (-(1 << precision - 1), 1 << precision - 1) if is_signed else (0, 1 << precision)
         q = rng.integers(low, high, (8 * micro_batches, used * config.lanes))
         w = rng.integers(-(1 << 31), 1 << 31, used * config.lanes)
@@ -71,14 +76,17 @@ async def exact_dot_products(dut, stall):
             chunks[chunk] = pack(w[chunk * config.lanes : (chunk + 1) * config.lanes].tolist(), 32)
         layout, words = lines_of(config, q, precision)
         assert layout.chunks == used
+        dut.unit_chunks.value = unit_chunks
         dut.precision.value, dut.signed.value = precision, int(is_signed)
         dut.chunks.value, dut.micro_batches.value = used, random.randint(1, 3)
         await begin(dut)
         lines.send(words)
         sent += words
-        t = golden.dot(q, w).tolist()
+        form = FeatureFormat(precision, precision, is_signed)
+        t = golden.dot(q, w, config.lanes << unit_chunks)
+        sums = round_half_up(t, form.forward_shift).sum(axis=1) << form.fraction
         for micro_batch in range(micro_batches):
-            expected += t[8 * micro_batch : 8 * micro_batch + 8]
+            expected += sums[8 * micro_batch : 8 * micro_batch + 8].tolist()
         got = await dots.receive(len(expected) // 8)
     flat = [value for item in got for value in unpack(item, config.dot_bits, 8)]
     assert flat == expected
@@ -89,13 +97,16 @@ async def exact_dot_products(dut, stall):
 async def a_line_every_cycle(dut):
     dut.kept__ready.value = 1
     dut.permit_chunk.value = dut.permit_micro_batch.value = 1
-    dut.precision.value, dut.signed.value, dut.chunks.value, dut.micro_batches.value = 2, 0, 3, 4
+    chunks = min(3, parameters()["config"]["chunks"])
+    lines = 2 * chunks
+    dut.precision.value, dut.signed.value, dut.chunks.value, dut.micro_batches.value = 2, 0, chunks, 4
+    dut.unit_chunks.value = 0
     await start(dut)
     await begin(dut)
     dut.lines__valid.value = 1
     seen, last = [], []
-    for cycle in range(6 * 20 + 40):
-        dut.lines__valid.value = int(cycle < 6 * 20)
+    for cycle in range(lines * 20 + 40):
+        dut.lines__valid.value = int(cycle < lines * 20)
         await ReadOnly()
         if dut.took.value and dut.last_line.value:
             last.append((cycle, int(dut.last_micro_batch.value)))
@@ -104,14 +115,23 @@ async def a_line_every_cycle(dut):
             seen.append(cycle)
         await RisingEdge(dut.clk)
     latency = parameters()["latency"]
-    assert seen == [6 * (item + 1) - 1 + latency for item in range(20)]
-    assert last == [(6 * (item + 1) - 1, int(item % 4 == 3)) for item in range(20)]
+    assert seen == [lines * (item + 1) - 1 + latency for item in range(20)]
+    assert last == [(lines * (item + 1) - 1, int(item % 4 == 3)) for item in range(20)]
+
+
+def example(lanes: int, chunks: int) -> tuple[DotProduct, dict[str, Any]]:
+    config = WorkerConfig(engines=1, lanes=lanes, chunks=chunks, line_fifo_depth=128, slots=4, table_segments=64)
+    return DotProduct(config), {"config": dataclasses.asdict(config), "latency": DotProduct.latency(config)}
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("lanes", [8, pytest.param(16, marks=pytest.mark.slow)])
-def test_dot_product(lanes):
-    config = WorkerConfig(engines=1, lanes=lanes, chunks=8, line_fifo_depth=128, slots=4, table_segments=64)
-    component = DotProduct(config)
-    fields = {name: getattr(config, name) for name in config.__dataclass_fields__}
-    run_bench(component, __file__, config=fields, latency=DotProduct.latency(config))
+def test_dot_product():
+    """The second has fewer chunks than the largest unit."""
+    run_sizes({"lanes8": example(8, 8), "lanes16": example(16, 2)}, __file__)
+
+
+@pytest.mark.rtl
+@pytest.mark.slow
+def test_more_sizes():
+    """With 64 lanes every chunk is a unit."""
+    run_sizes({"lanes8": example(8, 2), "lanes16": example(16, 8), "lanes64": example(64, 8)}, __file__)

@@ -66,7 +66,7 @@ async def exact_gradients(dut, stall):
         d = rng.integers(1 - (1 << 31), 1 << 31, 8 * micro_batches)
         if run == 1:
             q[:], d[:] = (low if is_signed else high - 1), 1 - (1 << 31)
-        layout = ImageLayout(config, q.shape[1], q.shape[0], precision)
+        layout = ImageLayout(config, q.shape[1], q.shape[0], precision, config.lanes)
         words = layout.pack_lines(q)[0].reshape(-1, config.line_bytes)
         dut.precision.value, dut.signed.value = precision, int(is_signed)
         dut.chunks.value, dut.micro_batches.value = chunks, of_mini_batch

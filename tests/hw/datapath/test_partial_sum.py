@@ -17,7 +17,7 @@ from p4sgd.sim import golden
 
 @cocotb.test()
 @cocotb.parametrize(stall=[0.0, 0.4])
-async def rounds_and_clamps(dut, stall):
+async def adds_and_clamps(dut, stall):
     config = WorkerConfig(**parameters()["config"])
     sources = [StreamSource(dut, f"dots__{engine}", stall, flow=True) for engine in range(config.engines)]
     sink = StreamSink(dut, "partials", stall)
@@ -42,24 +42,21 @@ async def rounds_and_clamps(dut, stall):
         dut.limit.value = settings.partial_limit
         for _ in range(4):
             await RisingEdge(dut.clk)
-        # Magnitudes around the limits and the halves, and the extremes of the width.
-        top = 1 << (config.dot_bits - 1)
+        # Magnitudes around the limits, and the extremes of the width.
+        fraction = settings.features.fraction
+        top = 1 << (config.dot_bits - 1 - fraction)
         for index in range(30):
-            reach = top if index < 3 else min(top, 1 << random.randint(settings.features.forward_shift, 50))
-            dots = np.array([[random.randint(-reach, reach - 1) for _ in range(8)] for _ in range(config.engines)])
+            reach = top if index < 2 else min(top, 1 << random.randint(1, 43))
+            shares = np.array([[random.randint(-reach, reach - 1) for _ in range(8)] for _ in range(config.engines)])
             if index == 0:
-                dots[:] = -top
+                shares[:] = -top
             if index == 1:
-                dots[:] = top - 1
-            if index == 2:
-                half = 1 << (settings.features.forward_shift - 1)
-                dots[:] = 0
-                dots[0] = [half, half - 1, -half, -half - 1, 3 * half, -3 * half, 0, 1]
+                shares[:] = top - 1
             flags = golden.Flags()
-            expected += golden.partial(dots.sum(axis=0), settings, flags).tolist()
+            expected += golden.partial(shares.sum(axis=0), settings, flags).tolist()
             expected_clamps += flags.partial_clamped
             for engine, source in enumerate(sources):
-                source.send([pack(dots[engine].tolist(), config.dot_bits)])
+                source.send([pack((shares[engine] << fraction).tolist(), config.dot_bits)])
         items = await sink.receive(len(expected) // 8)
         for _ in range(5):
             await RisingEdge(dut.clk)

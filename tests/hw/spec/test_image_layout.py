@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
+from p4sgd.hw.spec.run import UNITS
 
 layouts = st.builds(
     ImageLayout,
@@ -13,6 +14,7 @@ layouts = st.builds(
     st.integers(1, 70),
     st.integers(1, 20),
     st.integers(1, 8),
+    st.sampled_from(UNITS),
 )
 
 
@@ -28,8 +30,10 @@ def test_every_bit_is_where_the_definition_says(layout, signed, seed):
     found = 0
     for sample in range(layout.samples):
         for feature in range(layout.features):
-            chunk_of_worker, lane = divmod(feature, config.lanes)
-            chunk, engine = divmod(chunk_of_worker, config.engines)
+            unit_of_worker, within = divmod(feature, layout.unit)
+            unit, engine = divmod(unit_of_worker, config.engines)
+            chunk_of_unit, lane = divmod(within, config.lanes)
+            chunk = unit * max(1, layout.unit // config.lanes) + chunk_of_unit
             for plane in range(planes):
                 address = layout.line_address(sample // 8, chunk, plane)
                 port, bit = divmod((sample % 8) * config.lanes + lane, config.port_bits)
@@ -37,6 +41,15 @@ def test_every_bit_is_where_the_definition_says(layout, signed, seed):
                 assert got == int(q[sample, feature]) >> (planes - 1 - plane) & 1
                 found += int(got)
     assert found == int(np.unpackbits(memory).sum()), "padding is not zero"
+
+
+@given(layouts, st.integers(0, 1 << 30))
+def test_unpad_undoes_pad(layout, seed):
+    values = np.random.default_rng(seed).integers(1, 1000, (3, layout.features))
+    padded = layout.pad(values)
+    assert padded.shape == (3, layout.padded_features)
+    assert np.count_nonzero(padded) == values.size
+    np.testing.assert_array_equal(layout.unpad(padded), values)
 
 
 @given(layouts, st.integers(0, 1 << 30))

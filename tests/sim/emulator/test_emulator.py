@@ -1,17 +1,22 @@
 """The emulated device against the golden model, register by register and bit by bit."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.jobs import random_job, run_on
+from support.jobs import configure, random_job, run_on
+from support.run_limits import ORDINARY, ROOMS, cases
 
 from p4sgd.host.devices.device import client_of
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
+from p4sgd.hw.spec.run import UNITS
 from p4sgd.sim import kernels
 from p4sgd.sim.emulator import EmulatedDevice, EmulatorError
+from p4sgd.sim.emulator.worker import _settings
 
 configs = st.builds(
     WorkerConfig,
@@ -37,7 +42,7 @@ def test_bit_identical_to_golden(config, workers, seed, wild, runs, stale):
 
 
 def test_dot_products_beyond_float_precision():
-    """Weights and features at their limits: the float path would round, so the integer path must take over."""
+    """Weights and features at their limits: only sums of units are exact in float64."""
     config = WorkerConfig(engines=1, lanes=64, chunks=1024, line_fifo_depth=8192)
     features = 40_000
     layout = ImageLayout(config, features, 8, 8)
@@ -45,7 +50,7 @@ def test_dot_products_beyond_float_precision():
     q[1::2] = 254
     weights = np.full(layout.padded_features, float((1 << 31) - 1))
     weights[features:] = 0
-    assert not kernels.dot_is_exact(weights)
+    assert weights.sum() * 255 > 2.0**53
     lines = np.ascontiguousarray(layout.pack_lines(q)[0])
     got = kernels.activations((lines,), 8, False, weights[np.newaxis])
     np.testing.assert_array_equal(got, q.sum(axis=1) * ((1 << 31) - 1))
@@ -57,14 +62,13 @@ def test_activations_of_any_planes(config, features, samples, planes, signed, se
     rng = np.random.default_rng(seed)
     low, high = (-(1 << planes - 1), 1 << planes - 1) if signed else (0, 1 << planes)
     q = rng.integers(low, high, (samples, features))
-    layout = ImageLayout(config, features, samples, planes)
+    layout = ImageLayout(config, features, samples, planes, int(rng.choice(UNITS)))
     lines = layout.pack_lines(q)
     precision = int(rng.integers(1, planes + 1))
-    weights = np.zeros(layout.padded_features, np.int64)
-    weights[:features] = rng.integers(-(1 << 31), 1 << 31, features)
-    scattered = layout.scatter(weights)
+    weights = rng.integers(-(1 << 31), 1 << 31, features)
+    scattered = layout.scatter(layout.pad(weights))
     got = kernels.activations(tuple(lines), precision, signed, scattered.astype(np.float64), block=2)
-    np.testing.assert_array_equal(got[:samples], (q >> (planes - precision)) @ weights[:features])
+    np.testing.assert_array_equal(got[:samples], (q >> (planes - precision)) @ weights)
     assert not got[samples:].any()
 
 
@@ -112,6 +116,33 @@ def test_impossible_runs_are_refused(register, fields, message):
     with pytest.raises(EmulatorError, match=message):
         device.wait()
     assert client_of(device.workers[0]).read(registers.CTRL)["idle"] == 1
+
+
+def test_a_unit_of_more_than_64_features_is_refused():
+    config = WorkerConfig(engines=1, lanes=64)
+    device = EmulatedDevice(config, 1)
+    run_on(device, random_job(config, 1, seed=3))
+    client_of(device.workers[0]).write(registers.FORMAT, precision=1, stored=1, unit_chunks=1)
+    client_of(device.workers[0]).write(registers.CTRL, start=1)
+    with pytest.raises(EmulatorError, match=r"unit must be .*64, not 128"):
+        device.wait()
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: f"lanes{room.lanes}")
+def test_refuses_the_runs_that_the_rtl_refuses(room):
+    job = random_job(room, 1, seed=0, signed=False, unit=room.lanes, chunks=1)
+    for impossible, case in cases(room.lanes):
+        micro, mini, chunks, precision, stored, unit_chunks, stale = (ORDINARY | case).values()
+        device = EmulatedDevice(room, 1)
+        (client,) = configure(device.workers, job)
+        client.write(registers.MICRO_BATCHES, value=micro)
+        client.write(registers.MINI_BATCHES, value=mini)
+        client.write(registers.CHUNKS, value=chunks)
+        client.write(registers.FORMAT, precision=precision, stored=stored, signed=0, unit_chunks=unit_chunks)
+        client.write(registers.RATE, mantissa=1, gradient_shift=10)
+        client.write(registers.RUN, stale=stale)
+        with pytest.raises(EmulatorError) if impossible else nullcontext():
+            _settings(device.workers[0])
 
 
 def test_a_run_with_a_worker_missing_is_refused():

@@ -1,0 +1,106 @@
+"""Units dealt to other workers: the images are those that the data make for them."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.ranks import run_ranks
+
+from p4sgd.host.data import Dataset, Scaling
+from p4sgd.host.image import prepare_images
+from p4sgd.host.image.file import Shard
+from p4sgd.host.image.packing import pack_lines, unpack_lines
+from p4sgd.host.image.redeal import redeal_images
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.fixed import LABEL
+from p4sgd.hw.spec.run import UNITS
+
+clusters = st.tuples(
+    st.integers(1, 4),
+    st.builds(WorkerConfig, engines=st.integers(1, 3), ports=st.integers(1, 2), lanes=st.sampled_from([8, 16, 64])),
+)
+
+
+@settings(max_examples=60)
+@given(
+    before=clusters,
+    after=clusters,
+    unit=st.sampled_from(UNITS),
+    features=st.integers(1, 300),
+    stored=st.integers(1, 8),
+    bias=st.booleans(),
+    kind=st.sampled_from(["minmax", "maxabs"]),
+    seed=st.integers(0, 1 << 30),
+)
+def test_as_prepared_for_them(before, after, unit, features, stored, bias, kind, seed):
+    rng = np.random.default_rng(seed)
+    data = Dataset(rng.normal(size=(20, features)), rng.choice([-1.0, 1.0], 20), "made")
+    scaling, most = Scaling.fit(data.features, kind), -(-(features + bias) // unit)
+
+    def prepare(cluster):
+        workers, config = cluster
+        return prepare_images(
+            data,
+            LABEL.from_real(data.labels),
+            scaling,
+            config,
+            workers=min(workers, most),
+            stored=stored,
+            unit=unit,
+            bias=bias,
+        )
+
+    images, expected = prepare(before), prepare(after)
+    got = redeal_images(images, after[1], min(after[0], most), name="made")
+    check_same(got, expected)
+
+
+def check_same(images, expected):
+    assert len(images) == len(expected)
+    for ours, theirs in zip(images, expected, strict=True):
+        assert (ours.layout, ours.workers, ours.samples) == (theirs.layout, theirs.workers, theirs.samples)
+        assert (ours.signed, ours.bias, ours.shard.worker) == (theirs.signed, theirs.bias, theirs.shard.worker)
+        assert ours.shard.units.tolist() == theirs.shard.units.tolist()
+        for name in ("labels", "offset", "scale"):
+            assert getattr(ours, name).tolist() == getattr(theirs, name).tolist()
+        for here, there in zip(ours.port_lines, theirs.port_lines, strict=True):
+            assert np.array_equal(here, there)
+
+
+CONFIG = WorkerConfig(engines=2, ports=1, lanes=8)
+
+
+def prepare_for(workers, features=75):
+    rng = np.random.default_rng(3)
+    data = Dataset(rng.normal(size=(40, features)), rng.choice([-1.0, 1.0], 40), "made")
+    scaling, labels = Scaling.fit(data.features, "minmax"), LABEL.from_real(data.labels)
+    return prepare_images(data, labels, scaling, CONFIG, workers=workers, unit=8)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_units_need_not_be_consecutive(workers):
+    (whole,) = prepare_for(1)
+    values = whole.layout.unpad(unpack_lines(np.stack(whole.port_lines), whole.layout))
+
+    def image(worker, units):
+        shard = Shard(worker, np.array(units), whole.shard.unit, whole.shard.total)
+        layout = dataclasses.replace(whole.layout, features=shard.features)
+        lines = pack_lines(layout.pad(values[:, shard.columns]), layout)
+        offset, scale = whole.offset[shard.columns], whole.scale[shard.columns]
+        return dataclasses.replace(
+            whole, layout=layout, shard=shard, workers=2, offset=offset, scale=scale, port_lines=tuple(lines)
+        )
+
+    images = [image(0, [0, 3, 4, 9]), image(1, [1, 2, 5, 6, 7, 8])]
+    check_same(redeal_images(images, CONFIG, workers, name="made"), prepare_for(workers))
+
+
+def test_a_rank_reads_only_images_that_have_its_units():
+    """The ten units of four workers are dealt to two; the other rank's images are without lines here."""
+    images, expected = prepare_for(4), prepare_for(2)
+    empty = [dataclasses.replace(image, port_lines=()) for image in images]
+    given = [[*images[:2], *empty[2:]], [*empty[:2], *images[2:]]]
+    got = run_ranks(2, lambda ranks: redeal_images(given[ranks.rank], CONFIG, 2, name="made", communicator=ranks))
+    check_same([image for images in got for image in images], expected)
