@@ -20,7 +20,7 @@ __all__ = ["SHELLS", "Design", "Shell", "Xclbin", "aggregator_xclbin", "bank", "
 
 @dataclass(frozen=True)
 class Shell:
-    """A Vitis platform.
+    """A Vitis platform. Its board must have HBM: a worker's memories are mapped to nothing else yet.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Chances of faults in a simulated cluster, and the values of its inputs for them."""
+"""Names and rounding of the faults of ``--fault``, and the inputs of the simulated cluster (RTL) for them."""
 
 import math
 from collections.abc import Mapping

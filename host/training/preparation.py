@@ -1,4 +1,7 @@
-"""From a data set to the memory images of the workers, and from their weights back to a model on raw features."""
+"""Preparation of a data set in memory: the workers' memory images, and the way from weights back to a model.
+
+A data set larger than memory is prepared by `p4sgd.host.streaming`, block by block.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Faulty links, which lose, duplicate, reorder and delay frames at random, and random pauses of workers."""
+"""Faulty links and pauses of workers in the simulated cluster, set by ``--fault``; stalls of memory are in `memory`."""
 
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring

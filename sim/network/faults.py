@@ -1,4 +1,7 @@
-"""Faults of a simulated network: their probabilities, and links that apply them to packets."""
+"""Faults of the Python network of tests and campaigns: their probabilities, and links that apply them to packets.
+
+Those of ``--fault`` are other ones, of the simulated RTL: `p4sgd.sim.cluster.link`.
+"""
 
 import random
 from collections import Counter
