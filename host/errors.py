@@ -1,6 +1,6 @@
 """The errors that P4SGD reports in one line, and helpers that keep their messages short."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 __all__ = ["P4sgdError", "UserError", "listed", "shortened"]
 
@@ -14,7 +14,19 @@ class UserError(Exception):
 
 
 class P4sgdError(Exception):
-    """A failure of a device, a tool or the machine. The command line exits with status 1."""
+    """A failure of a device, a tool or the machine. The command line exits with status 1.
+
+    Parameters
+    ----------
+    message
+        One line.
+    lost_workers
+        Shards of the workers that caused it, if the other workers can go on.
+    """
+
+    def __init__(self, message: str = "", *, lost_workers: Iterable[int] = ()) -> None:
+        super().__init__(message)
+        self.lost_workers = frozenset(lost_workers)
 
 
 _CHARACTERS = 30

@@ -76,6 +76,12 @@ def _scalings() -> Iterable[str]:
     return KINDS
 
 
+def _reactions() -> Iterable[str]:
+    from p4sgd.host.training.options import ON_LOSS
+
+    return ON_LOSS
+
+
 def _option(*names: str, **attributes: Any) -> Callable[[_Command], _Command]:
     return click.option(*names, cls=_TrainingOption, show_default=True, **attributes)
 
@@ -123,6 +129,12 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         "by default the most that leave 32 units. With fewer than a worker has lanes, some lanes are idle.",
     ),
     "workers": _option("--workers", type=int, help="Number of workers that share the features, 1 to 32."),
+    "on_loss": _option(
+        "--on-loss",
+        type=NameFrom("reaction", _reactions),
+        help="What to do when a worker is lost: adopt deals its features to the others and trains the epoch "
+        "again, to the same weights; stop ends the run.",
+    ),
     "staleness": _option(
         "--staleness",
         type=int,

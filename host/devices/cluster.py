@@ -5,8 +5,9 @@ report their configuration themselves.
 """
 
 import contextlib
+import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -59,9 +60,11 @@ class ClusterWorker:
         self._index = index
         self._connection = connection
         self.config = connection.config
-        self.read_register = connection.read_register
-        self.read_memory = connection.read_memory
-        self.await_end = connection.await_end
+
+    def read_register(self, offset: int) -> int:
+        """Read the word at a byte offset."""
+        with self._losing():
+            return self._connection.read_register(offset)
 
     def write_register(self, offset: int, word: int) -> None:
         """Write the word at a byte offset. The aggregator is told before a worker joins a job."""
@@ -71,11 +74,32 @@ class ClusterWorker:
             on_join=lambda first_round: self._device.before_join(self._index, first_round),
             on_start=lambda: self._device.before_start(self._index),
         )
-        self._connection.write_register(offset, word)
+        with self._losing():
+            self._connection.write_register(offset, word)
 
     def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
         """Write C-contiguous bytes to a bank."""
-        self._connection.write_memory(bank, address, data)
+        with self._losing():
+            self._connection.write_memory(bank, address, data)
+
+    def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
+        """Read bytes of a bank."""
+        with self._losing():
+            return self._connection.read_memory(bank, address, size)
+
+    def await_end(self, within_s: float) -> bool:
+        """Wait for the end of the run, at most for a time; returns whether no run is under way."""
+        with self._losing():
+            return self._connection.await_end(within_s)
+
+    @contextlib.contextmanager
+    def _losing(self) -> Iterator[None]:
+        """Name this worker in errors of its connection."""
+        try:
+            yield
+        except P4sgdError as error:
+            error.lost_workers = frozenset({self._index})
+            raise
 
 
 class ClusterDevice:
@@ -132,7 +156,8 @@ class ClusterDevice:
             self._opened = opened.pop_all()
         self._connections = connections
         self._workers = {index: ClusterWorker(self, index, connection) for index, connection in connections.items()}
-        self._job_workers = JobWorkers(lambda: membership, ranks)
+        self._membership = lambda: membership
+        self._job_workers = JobWorkers(self._membership, ranks)
 
     @property
     def workers(self) -> Sequence[ClusterWorker]:
@@ -174,6 +199,27 @@ class ClusterDevice:
             if any(is_late for _, _, is_late in states):
                 names = ", ".join(map(str, running))
                 raise P4sgdError(f"worker {names} was still running after {timeout_s:g} s")
+
+    def drop(self, lost: Collection[int]) -> None:
+        """See `Device.drop`. The connections of lost workers are closed.
+
+        Raises
+        ------
+        P4sgdError
+            If several ranks share the cluster.
+        """
+        if self._ranks.size > 1:
+            raise P4sgdError("the workers of several ranks cannot go on without the others")
+        for index in lost:
+            with contextlib.suppress(P4sgdError):
+                self._connections[index].close()
+        kept = [index for index in self._connections if index not in lost]
+        settings = self.network_settings
+        self.network_settings = dataclasses.replace(settings, local_macs=tuple(settings.local_macs[i] for i in kept))
+        self._ports = [self._ports[index] for index in kept]
+        self._connections = {new: self._connections[old] for new, old in enumerate(kept)}
+        self._workers = {index: ClusterWorker(self, index, each) for index, each in self._connections.items()}
+        self._job_workers = JobWorkers(self._membership, self._ranks)
 
     def close(self) -> None:
         """Close all connections. Runs on boards are ended; otherwise workers and aggregator stay as they are."""

@@ -1,7 +1,7 @@
 """The interface of devices: workers with registers and memory, and how they find their aggregator."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -165,6 +165,16 @@ class Device(Protocol):
         ------
         P4sgdError
             If it takes longer than ``timeout_s`` seconds.
+        """
+        ...
+
+    def drop(self, lost: Collection[int]) -> None:
+        """Go on without some workers, by shard. The others are renumbered, in order, and must join a job anew.
+
+        Raises
+        ------
+        P4sgdError
+            If the device cannot do this.
         """
         ...
 

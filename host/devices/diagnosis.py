@@ -18,6 +18,7 @@ __all__ = [
     "NetworkError",
     "diagnose_worker",
     "explain_network_error",
+    "find_lost_workers",
     "probe",
     "probe_until_answered",
     "wait_for_echo",
@@ -198,6 +199,19 @@ def diagnose_worker(client: RegisterClient, echo_s: float) -> GiveUpReport | Non
     return GiveUpReport(reason["slot"], reason["round"], bool(reason["partial"]), workers, echo)
 
 
+def find_lost_workers(reports: Sequence[GiveUpReport | None]) -> frozenset[int]:
+    """Shards that no longer answer, though the aggregator still answers the others; ``reports`` as there.
+
+    Empty if `explain_network_error` blames something else.
+    """
+    answered = {
+        worker: report for worker, report in enumerate(reports) if report is not None and report.echo is not None
+    }
+    if _explain_refusal(answered) or _explain_loss_up(answered):
+        return frozenset()
+    return frozenset(_gone(answered))
+
+
 def explain_network_error(reports: Sequence[GiveUpReport | None]) -> str:
     """Explain in one line why workers gave up.
 
@@ -265,10 +279,15 @@ def _explain_gone(answered: _Answered) -> str | None:
     waiting = {worker: report for worker, report in answered.items() if _absent(report) - answered.keys()}
     if not waiting:
         return None
-    gone = {shard for report in waiting.values() for shard in _absent(report) - answered.keys()}
+    gone = _gone(answered)
     return (
         f"worker {_names(gone)} no longer answers: worker {_names(waiting)} waited for it in vain {_location(waiting)}"
     )
+
+
+def _gone(answered: _Answered) -> set[int]:
+    """Shards that are missing at the aggregator and did not get an echo."""
+    return {shard for report in answered.values() for shard in _absent(report) - answered.keys()}
 
 
 def _explain_late(answered: _Answered) -> str | None:

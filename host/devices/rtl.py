@@ -4,7 +4,7 @@ Slow (about 10^5 cycles a second) and exact: what runs is what a board would run
 """
 
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -179,6 +179,10 @@ class RtlDevice:
                     f"the simulated cluster was still running after {cycles:,} cycles; its aggregator has taken "
                     f"{accepted:,} packets and dropped {' and '.join(dropped) or 'none'}"
                 )
+
+    def drop(self, lost: Collection[int]) -> None:
+        """See `Device.drop`: a simulated cluster cannot."""
+        raise P4sgdError("the workers of a simulated cluster cannot go on without the others")
 
     def close(self) -> None:
         """End the simulator, leaving the waveform and handing over the trace if they were wanted.

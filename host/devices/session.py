@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from p4sgd.host.aggregators.membership import NumberTakenError
 from p4sgd.host.devices.device import Device, NetworkSettings, client_of
-from p4sgd.host.devices.diagnosis import NetworkError, diagnose_worker, explain_network_error
+from p4sgd.host.devices.diagnosis import NetworkError, diagnose_worker, explain_network_error, find_lost_workers
 from p4sgd.host.devices.identification import describe_shape, find_identity_problem
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, raise_on_all
 from p4sgd.host.errors import P4sgdError, UserError
@@ -271,10 +271,15 @@ class Session:
         done = self._of_job([bool(client.read(registers.CTRL)["done"]) for client in self._clients])
         for index, status in enumerate(statuses):
             if status["memory_error"]:  # first, as it makes the others report network errors
-                raise P4sgdError(f"worker {index} met a memory error; the weights of this run are void")
+                raise P4sgdError(
+                    f"worker {index} met a memory error; the weights of this run are void", lost_workers={index}
+                )
         if any(status["network_error"] for status in statuses):
             reports = self._of_job([diagnose_worker(client, self.network.echo_s) for client in self._clients])
-            raise NetworkError(f"{explain_network_error(reports)}; the weights of this run are void")
+            raise NetworkError(
+                f"{explain_network_error(reports)}; the weights of this run are void",
+                lost_workers=find_lost_workers(reports),
+            )
         flags: set[str] = set()
         for index, (ended, status) in enumerate(zip(done, statuses, strict=True)):
             set_here = {name for name, value in status.items() if value}

@@ -12,7 +12,7 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import MAX_PRECISION
 from p4sgd.hw.spec.run import MAX_MICRO_BATCHES, MAX_WORKERS, UNITS, choose_unit
 
-__all__ = ["SCHEDULES", "LearningRateSchedule", "TrainingOptions"]
+__all__ = ["ON_LOSS", "SCHEDULES", "LearningRateSchedule", "TrainingOptions"]
 
 
 SCHEDULES = ("constant", "invscaling", "adaptive")
@@ -22,6 +22,9 @@ constant: the initial rate. invscaling: initial rate / epoch^power. adaptive: th
 monitored loss has made no progress for ``patience`` epochs, or `ADAPTIVE_EPOCHS` without patience; with patience,
 training ends when the rate cannot be lowered further.
 """
+
+ON_LOSS = ("adopt", "stop")
+"""What may be done when a worker is lost."""
 
 ADAPTIVE_EPOCHS = 3
 """Epochs without progress before ``adaptive`` lowers the rate, if the options set no patience."""
@@ -127,6 +130,9 @@ class TrainingOptions:
         by rounding; they do not depend on ``workers``, unless activations are clamped.
     workers
         Number of workers, 1 to 32.
+    on_loss
+        What to do when a worker is lost during the run: ``adopt`` deals its units to the others and trains the epoch
+        again, with the same weights as if nothing had happened; ``stop`` ends the run.
     staleness
         With 1, the forward passes of a mini-batch may read weights that lack the update of the one before, and need not
         wait for it; with 0 they may not.
@@ -161,6 +167,7 @@ class TrainingOptions:
     positive: str | float | None = None
     unit: int | None = None
     workers: int = 1
+    on_loss: str = "adopt"
     staleness: int = 0
     validation_fraction: float = 0.0
     patience: int | None = None
@@ -171,6 +178,7 @@ class TrainingOptions:
         get_loss(self.loss)
         _one_of("schedule", self.schedule, SCHEDULES)
         _one_of("scaling", self.scaling, KINDS)
+        _one_of("on-loss", self.on_loss, ON_LOSS)
         _whole("epochs", self.epochs, 1)
         _whole("batch", self.batch, BANKS, _MAX_BATCH)
         if self.batch % BANKS:

@@ -22,12 +22,13 @@ from p4sgd.host.devices import Device
 from p4sgd.host.devices.session import RunReport, Session
 from p4sgd.host.distributed.communicator import broadcast, raise_on_all
 from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.image.redeal import redeal_images
 from p4sgd.host.losses import Loss, get_loss
 from p4sgd.host.training.checkpoint import Best, Checkpoint, CheckpointFile, Run, State
 from p4sgd.host.training.metrics import fit_intercept, measure, quantised_activations
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import LearningRateSchedule, TrainingOptions
-from p4sgd.host.training.preparation import Prepared, PreparedData, prepare
+from p4sgd.host.training.preparation import Prepared, PreparedData, check_capacity_for, prepare
 from p4sgd.host.training.rate import Rate, automatic_rate, choose_penalties, choose_rate, largest_rate, smallest_rate
 from p4sgd.host.training.result import EpochRecord, StopReason, TrainingResult
 from p4sgd.hw.spec.config import BANKS
@@ -174,21 +175,19 @@ class _Training:
 
     def run(self) -> TrainingResult:
         """Train to the end."""
-        session = Session(self._device, communicator=self._ranks)
-        session.upload(self._prepared.images)
-        session.load_table(broadcast(self._ranks, self._loss.table()))
+        session, source = self._open_session()
         state, options = self._state, self._options
-        source = ModelSource.ZERO
         if state.weights is not None:
-            session.write_weights(self._prepared.split(state.weights))
-            source = ModelSource.MEMORY
             self._keep_state()  # the new checkpoint file may be another one
         for record in state.history:
             self._tell_epoch(record)
         try:
             while state.epoch < options.epochs and not state.out_of_patience(options):
-                self._epoch(session, source)
-                source = ModelSource.KEEP
+                try:
+                    self._epoch(session, source)
+                    source = ModelSource.KEEP
+                except P4sgdError as error:
+                    session, source = self._adopt(error)
             stopped = StopReason.PATIENCE if state.out_of_patience(options) else StopReason.EPOCHS
         except KeyboardInterrupt:
             if state.best is None:
@@ -210,6 +209,45 @@ class _Training:
             remarks=tuple(state.remarks),
             summary=summary,
         )
+
+    def _open_session(self) -> tuple[Session, ModelSource]:
+        """A session with everything on the device, and where its weights come from."""
+        session = Session(self._device, communicator=self._ranks)
+        session.upload(self._prepared.images)
+        session.load_table(broadcast(self._ranks, self._loss.table()))
+        if self._state.weights is None:
+            return session, ModelSource.ZERO
+        session.write_weights(self._prepared.split(self._state.weights))
+        return session, ModelSource.MEMORY
+
+    def _adopt(self, error: P4sgdError) -> tuple[Session, ModelSource]:
+        """Deal the units of lost workers to the others, which go on from the weights of the last epoch.
+
+        Raises
+        ------
+        P4sgdError
+            The error, if this is not wanted or not possible.
+        """
+        lost, workers = error.lost_workers, len(self._device.workers) - len(error.lost_workers)
+        if self._options.on_loss != "adopt" or not lost or not workers or self._ranks.size > 1:
+            raise error
+        config = self._device.workers[0].config
+        try:
+            check_capacity_for(self._prepared.space.count, dataclasses.replace(self._options, workers=workers), config)
+            images = redeal_images(self._prepared.images, config, workers, name=self._prepared.name)
+            self._device.drop(lost)
+            self._prepared = dataclasses.replace(
+                self._prepared, images=images, shards=[image.shard for image in images]
+            )
+            session = self._open_session()
+        except (P4sgdError, UserError, RuntimeError) as second:
+            error.add_note(f"the other workers could not go on: {second}")
+            raise error from second
+        self._remark(
+            f"epoch {self._state.epoch + 1} is trained by {workers} worker{'s' if workers > 1 else ''} instead of "
+            f"{workers + len(lost)}: {error}"
+        )
+        return session
 
     def _epoch(self, session: Session, source: ModelSource) -> None:
         epoch = self._state.epoch + 1
@@ -256,7 +294,7 @@ class _Training:
             rate_exponent=rate.exponent,
             shrink=penalties.shrink,
             threshold=penalties.threshold,
-            workers=self._options.workers,
+            workers=len(self._prepared.shards),
             unit=self._prepared.unit,
             stale=bool(self._options.staleness),
         )

@@ -1,6 +1,6 @@
 """Emulated workers in one process, whose partials are summed without packets."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,6 +97,21 @@ class EmulatedDevice:
             raise
         for run in runs:
             run.finish()
+
+    def drop(self, lost: Collection[int]) -> None:
+        """Go on without some workers; the others are renumbered.
+
+        Raises
+        ------
+        EmulatorError
+            If there are workers in other processes.
+        """
+        if len(self._workers) != self._remote.workers:
+            raise EmulatorError("workers in other processes cannot be renumbered")
+        self._workers = [worker for worker in self._workers if worker.index not in lost]
+        for index, worker in enumerate(self._workers):
+            worker.index = index
+        self._remote = RemoteWorkers(0, len(self._workers), lambda sums: sums)
 
     def close(self) -> None:
         """Release the workers and their memory."""

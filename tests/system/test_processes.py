@@ -71,9 +71,9 @@ def test_weights_are_the_emulators_whatever_the_network_does(tmp_path):
 LONG = ("digits:3", "--epochs", "200", "--batch", "64", "--checkpoint", "run.checkpoint")
 
 
-def fail_in_the_middle(lab, break_it):
-    """Output of a run that something happens to after some epochs."""
-    run = lab.p4sgd("train", *LONG, *CLUSTER)
+def begin_and_break(lab, break_it, *words):
+    """A run that something happens to after some epochs."""
+    run = lab.p4sgd("train", *LONG, *CLUSTER, *words)
     limit = time.monotonic() + _LIMIT_S
     checkpoint = lab.folder / "run.checkpoint"
     while not checkpoint.exists():
@@ -82,7 +82,12 @@ def fail_in_the_middle(lab, break_it):
         time.sleep(0.02)
     time.sleep(0.3)
     break_it()
-    return end(run, 1)[1]
+    return run
+
+
+def fail_in_the_middle(lab, break_it):
+    """Output of a run that ends because of what happens to it."""
+    return end(begin_and_break(lab, break_it, "--on-loss", "stop"), 1)[1]
 
 
 def resumed(lab):
@@ -119,6 +124,23 @@ def test_a_worker_that_is_killed_is_named_and_the_run_goes_on_with_another(own_l
     own_lab.start_worker(2)
     got, wanted = resumed(own_lab)
     assert got == wanted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("break_it", "says"),
+    [
+        (lambda lab: lab.kill("worker2"), "worker 2 at unix:worker2 is gone"),
+        (lambda lab: lab.set_link(2, "down"), "worker 2 no longer answers"),
+    ],
+    ids=["killed", "cable"],
+)
+def test_the_others_take_over_from_a_worker_that_is_lost(own_lab, break_it, says):
+    run = begin_and_break(own_lab, lambda: break_it(own_lab), "--json")
+    document = json.loads(end(run)[0])
+    (remark,) = [remark for remark in document["remarks"] if "worker 2" in remark]
+    assert re.search(rf"epoch \d+ is trained by 3 workers instead of 4: {says}", remark)
+    assert document["weights_sha256"] == weights(own_lab, *LONG[:5], *EMULATOR)
 
 
 @pytest.mark.rtl

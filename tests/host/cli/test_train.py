@@ -164,6 +164,7 @@ def test_every_training_option_is_an_option():
         "--positive": "1",
         "--unit": 16,
         "--workers": 2,
+        "--on-loss": "stop",
         "--staleness": 1,
         "--validation-fraction": 0.5,
         "--patience": 9,
