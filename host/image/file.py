@@ -46,6 +46,7 @@ __all__ = [
     "Shard",
     "image_file",
     "is_image_file",
+    "join_scaling",
     "open_image",
 ]
 
@@ -265,6 +266,14 @@ def _encode(header: dict[str, Any]) -> bytes:
 
 def _aligned(size: int) -> int:
     return -(-size // PAGE) * PAGE
+
+
+def join_scaling(images: Sequence[Image]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Offset and scale of all features of the job, from the images of all workers: float64 (total,) each."""
+    offset, scale = np.empty((2, images[0].shard.total))
+    for image in images:
+        offset[image.shard.columns], scale[image.shard.columns] = image.offset, image.scale
+    return offset, scale
 
 
 def image_file(folder: Path, worker: int) -> Path:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
-from p4sgd.host.image.file import Image, Shard
+from p4sgd.host.image.file import Image, Shard, join_scaling
 from p4sgd.host.image.packing import pack_lines, partition, store_images, unpack_lines
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
@@ -63,10 +63,8 @@ def redeal_images(
     layouts = [dataclasses.replace(known.layout, config=config, features=shard.features) for shard in shards]
     if len(images) == workers and all(map(_same, images, shards, layouts)):
         return list(images[own])
-    offset, scale = np.empty((2, total))
-    for image in images:
-        offset[image.shard.columns], scale[image.shard.columns] = image.offset, image.scale
-    planned = [
+    offset, scale = join_scaling(images)
+    new = [
         dataclasses.replace(
             known,
             layout=layout,
@@ -77,9 +75,8 @@ def redeal_images(
             port_lines=(),
             path=None,
         )
-        for shard, layout in zip(shards, layouts, strict=True)
+        for shard, layout in zip(shards[own], layouts[own], strict=True)
     ]
-    new = planned[own]
     units = np.concatenate([image.shard.units for image in new])
     needed = [image for image in images if np.isin(image.shard.units, units).any()]
     return store_images(

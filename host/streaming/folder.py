@@ -13,7 +13,7 @@ from p4sgd.host.data.scaling import steps
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, check_same
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import partition
-from p4sgd.host.image.file import Image, image_file, open_image
+from p4sgd.host.image.file import Image, image_file, join_scaling, open_image
 from p4sgd.host.image.redeal import redeal_images, same_lines
 from p4sgd.host.losses import get_loss
 from p4sgd.host.streaming.manifest import (
@@ -214,9 +214,7 @@ class PreparedFolder:
 
     def _scaling(self, images: list[Image]) -> Scaling:
         """Scaling of all features, joined from the images."""
-        offset, scale = np.empty((2, images[0].shard.total))
-        for image in images:
-            offset[image.shard.columns], scale[image.shard.columns] = image.offset, image.scale
+        offset, scale = join_scaling(images)
         count = self.space.count
         return Scaling(self.manifest.scaling, offset[:count], scale[:count], self.manifest.signed)
 
