@@ -204,9 +204,7 @@ def find_lost_workers(reports: Sequence[GiveUpReport | None]) -> frozenset[int]:
 
     Empty if `explain_network_error` blames something else.
     """
-    answered = {
-        worker: report for worker, report in enumerate(reports) if report is not None and report.echo is not None
-    }
+    answered = _answered(reports)
     if _explain_refusal(answered) or _explain_loss_up(answered):
         return frozenset()
     return frozenset(_gone(answered))
@@ -225,7 +223,7 @@ def explain_network_error(reports: Sequence[GiveUpReport | None]) -> str:
         What `diagnose_worker` returns for the workers, by shard index.
     """
     given_up = {worker: report for worker, report in enumerate(reports) if report is not None}
-    answered = {worker: report for worker, report in given_up.items() if report.echo is not None}
+    answered = _answered(reports)
     for explain in (_explain_refusal, _explain_loss_up, _explain_gone, _explain_late, _explain_loss_down):
         if (explanation := explain(answered)) is not None:
             return explanation
@@ -241,6 +239,10 @@ def explain_network_error(reports: Sequence[GiveUpReport | None]) -> str:
 
 _Answered: TypeAlias = Mapping[int, GiveUpReport]
 """Reports of the workers whose probes the aggregator answered, by shard index."""
+
+
+def _answered(reports: Sequence[GiveUpReport | None]) -> _Answered:
+    return {worker: report for worker, report in enumerate(reports) if report is not None and report.echo is not None}
 
 
 def _explain_refusal(answered: _Answered) -> str | None:

@@ -201,7 +201,7 @@ class Session:
                 precision=form.precision,
                 stored=form.stored,
                 signed=int(form.signed),
-                unit_chunks=(image.layout.unit_chunks - 1).bit_length(),
+                unit_chunks=image.layout.unit_chunks_field,
             )
             client.write(registers.CHUNKS, value=image.layout.chunks)
             client.write(registers.MICRO_BATCHES, value=settings.micro_batches)

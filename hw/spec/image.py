@@ -74,6 +74,11 @@ class ImageLayout:
         return max(1, self.unit // self.config.lanes)
 
     @property
+    def unit_chunks_field(self) -> int:
+        """`unit_chunks` as FORMAT.unit_chunks has it: log2."""
+        return self.unit_chunks.bit_length() - 1
+
+    @property
     def unit_lanes(self) -> int:
         """Features of a unit including padding."""
         return self.unit_chunks * self.config.lanes

@@ -188,7 +188,7 @@ def configure(
             precision=form.precision,
             stored=form.stored,
             signed=int(form.signed),
-            unit_chunks=(layout.unit_chunks - 1).bit_length(),
+            unit_chunks=layout.unit_chunks_field,
         )
         client.write(registers.CHUNKS, value=layout.chunks)
         client.write(registers.MICRO_BATCHES, value=settings.micro_batches)
