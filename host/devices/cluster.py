@@ -108,7 +108,7 @@ class ClusterDevice:
     Parameters
     ----------
     config
-        Configuration that the workers must have. None accepts any that is the same for all.
+        Configuration that the workers must have. None accepts any, which may differ.
     workers
         Number of workers that the file must have.
     cluster
@@ -126,8 +126,8 @@ class ClusterDevice:
     Raises
     ------
     UserError
-        If a worker or the aggregator cannot be reached, or if the workers differ in their configurations, have another
-        one than ``config``, or send their packets in UDP.
+        If a worker or the aggregator cannot be reached, or if the workers have another configuration than
+        ``config``, or send their packets in UDP.
     P4sgdError
         If a worker or the aggregator does not answer as it should.
     """
@@ -149,7 +149,7 @@ class ClusterDevice:
                 connection = _connect(index, cluster.workers[index], cluster.network)
                 connections[index] = opened.enter_context(contextlib.closing(connection))
             found = ranks.all_gather([(index, str(worker), worker.config) for index, worker in connections.items()])
-            _check_alike(sorted((each for part in found for each in part), key=lambda each: each[0]), config)
+            _check_configurations(sorted((each for part in found for each in part), key=lambda each: each[0]), config)
             if ranks.rank == 0:
                 self.aggregator = opened.enter_context(contextlib.closing(open_controller(cluster)))
                 membership = Membership(self.aggregator)
@@ -242,17 +242,15 @@ def _connect(index: int, address: WorkerAddress, network: NetworkOptions) -> _Co
     return RemoteWorker(index, ControlAddress.parse(address.control))
 
 
-def _check_alike(workers: Sequence[tuple[int, str, WorkerConfig]], config: WorkerConfig | None) -> None:
-    """Refuse workers that use UDP, or differ from each other or ``config``; each is index, name and configuration."""
-    wanted = workers[0][2] if config is None else config
-    whose = "worker 0" if config is None else "was asked for"
+def _check_configurations(workers: Sequence[tuple[int, str, WorkerConfig]], config: WorkerConfig | None) -> None:
+    """Refuse workers that use UDP or are not of ``config``; each is index, name and configuration."""
     for _, name, there in workers:
         if there.udp:  # a session writes neither ETHERNET_MAC nor NEXT_HOP_MAC
             raise UserError(f"{name} was generated with --udp, which p4sgd cannot drive yet: generate it without --udp")
-        if there != wanted:
+        if config is not None and there != config:
             raise UserError(
-                f"{name} has another configuration than {whose} ({_describe(there, wanted)}): start it with the same "
-                "--config as the others, or use an xclbin of the same configuration"
+                f"{name} has another configuration than was asked for ({_describe(there, config)}): leave --config "
+                "out, start it with that --config, or use an xclbin of that configuration"
             )
 
 

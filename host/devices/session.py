@@ -23,7 +23,7 @@ from p4sgd.hw.spec.job import JOB_NUMBERS
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import LossTable, RunSettings
 
-__all__ = ["RunReport", "Session", "WorkerImage", "bank_bytes"]
+__all__ = ["RunReport", "Session", "WorkerImage", "bank_bytes", "of_job"]
 
 _T = TypeVar("_T")
 
@@ -324,8 +324,7 @@ class Session:
         return range(self._ranks.rank, self.workers, self._ranks.size)
 
     def _of_job(self, own: list[_T]) -> list[_T]:
-        """Gather one value for each of this device's workers from all ranks, in the order of shards."""
-        return [each for ranks in zip(*self._ranks.all_gather(own), strict=True) for each in ranks]
+        return of_job(own, self._ranks)
 
     def _start(self, source: ModelSource, store: bool) -> None:
         for client in self._clients:
@@ -403,6 +402,11 @@ class Session:
                 raise UserError(str(error)) from error
         if settings.workers != self.workers:
             raise P4sgdError(f"the settings are for {settings.workers} workers, the device has {self.workers}")
+
+
+def of_job(own: list[_T], ranks: Communicator) -> list[_T]:
+    """Gather a value for each worker of this process from all ranks, in the order of shards."""
+    return [each for values in zip(*ranks.all_gather(own), strict=True) for each in values]
 
 
 def bank_bytes(layout: ImageLayout) -> int:

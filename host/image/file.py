@@ -71,6 +71,8 @@ class Shard:
     ----------
     worker
         Index of the worker.
+    config
+        Its configuration.
     units
         int64 (n,): numbers of its units, ascending.
     unit
@@ -80,6 +82,7 @@ class Shard:
     """
 
     worker: int
+    config: WorkerConfig
     units: IntArray
     unit: int
     total: int
@@ -89,6 +92,10 @@ class Shard:
         """How many features it has."""
         last = int(self.units[-1] + 1) * self.unit
         return self.units.size * self.unit - max(0, last - self.total)
+
+    def layout(self, samples: int, stored: int) -> ImageLayout:
+        """Layout of its image of so many samples and planes."""
+        return ImageLayout(self.config, self.features, samples, stored, self.unit)
 
     @property
     def columns(self) -> IntArray | slice:
@@ -335,11 +342,12 @@ def open_image(path: Path, *, verify: bool = True) -> Image:
             begin = section["offset"]
             if f"{zlib.crc32(whole[begin : begin + section['bytes']].data):08x}" != section["crc32"]:
                 raise UserError(f"{path}: {name} is damaged: prepare the data again")
-    config = WorkerConfig(**header["config"])
+    config, units = WorkerConfig(**header["config"]), arrays["units"].astype(np.int64, copy=False)
+    shard = Shard(header["worker"], config, units, header["unit"], header["total"])
     return Image(
-        layout=ImageLayout(config, header["features"], header["padded_samples"], header["stored"], header["unit"]),
+        layout=shard.layout(header["padded_samples"], header["stored"]),
         signed=header["signed"],
-        shard=Shard(header["worker"], arrays["units"].astype(np.int64, copy=False), header["unit"], header["total"]),
+        shard=shard,
         workers=header["workers"],
         samples=header["samples"],
         bias=header["bias"],

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +21,7 @@ from p4sgd.host.image.file import Image, ImageWriter, Shard, image_file, open_im
 from p4sgd.hw.spec.config import BANKS, PRESETS, WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL, IntArray
 from p4sgd.hw.spec.image import ImageLayout
-from p4sgd.hw.spec.run import MAX_UNIT, MAX_WORKERS, UNITS
+from p4sgd.hw.spec.run import MAX_WORKERS, UNITS
 
 __all__ = [
     "PackedBlocks",
@@ -34,23 +35,26 @@ __all__ = [
 ]
 
 
-def partition(features: int, workers: int, config: WorkerConfig, *, bias: bool, unit: int) -> list[Shard]:
-    """Deal units to workers, consecutive ones to each.
+def partition(
+    features: int, configs: Sequence[WorkerConfig], *, bias: bool, unit: int, speeds: Sequence[float] | None = None
+) -> list[Shard]:
+    """Deal units to workers, consecutive ones to each, so that all finish at about the same time.
 
-    Of K units worker w of W gets ⌊w·K/W⌋ up to ⌊(w+1)·K/W⌋, so that two workers differ by at most one.
+    Every worker gets a unit. Then each unit goes to the worker that would finish it first, if it has room. As all units
+    are alike, no deal of whole units finishes earlier.
 
     Parameters
     ----------
     features
         Number of features of the data.
-    workers
-        Number of workers, 1 to 32.
-    config
-        Their configuration.
+    configs
+        Configuration of each worker, 1 to 32.
     bias
-        Whether a bias follows them as the last feature.
+        Whether a bias follows the features as the last one.
     unit
         Features of a unit.
+    speeds
+        Units that each worker does in some time, if all its engines have as many; ``None`` if all are equally fast.
 
     Returns
     -------
@@ -59,8 +63,9 @@ def partition(features: int, workers: int, config: WorkerConfig, *, bias: bool, 
     Raises
     ------
     UserError
-        If a worker would get no unit, or more units than it can hold.
+        If a worker would get no unit, or if the workers cannot hold all units.
     """
+    workers = len(configs)
     if not 1 <= workers <= MAX_WORKERS:
         raise UserError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
     total = features + bias
@@ -72,21 +77,53 @@ def partition(features: int, workers: int, config: WorkerConfig, *, bias: bool, 
             f"{named} are {count} unit{'s' if count > 1 else ''} of {unit}, too few for {workers} workers: use at most "
             f"{count}{f' or --unit {UNITS[0]}' if smaller else ''}"
         )
-    edges = [worker * count // workers for worker in range(workers + 1)]
-    shards = [Shard(worker, np.arange(*edges[worker : worker + 2]), unit, total) for worker in range(workers)]
-    largest, room = -(-count // workers), _units_held(config, unit)
-    if largest > room:
-        needed = -(-count // room) if room else MAX_WORKERS + 1
-        remedies = [f"at least {needed} workers"] if needed <= MAX_WORKERS else []
-        if unit < config.lanes:
-            remedies.append(f"--unit {config.lanes}")
-        if larger := [name for name, make in PRESETS.items() if _units_held(make(), unit) >= largest]:
-            remedies.append(f"a larger configuration ({', '.join(larger)})")
-        raise UserError(
-            f"{named} over {workers} worker{'s' if workers > 1 else ''} are up to {largest} units of {unit} a worker, "
-            f"this configuration holds {room}: use {' or '.join(remedies or ['fewer features'])}"
-        )
-    return shards
+    rooms = [_units_held(config, unit) for config in configs]
+    if sum(rooms) < count or min(rooms) == 0:
+        raise UserError(f"{named} {_no_room(count, unit, configs, rooms)}")
+    counts = _deal(count, rooms, [config.engines for config in configs], speeds or [1.0] * workers)
+    edges = np.cumsum([0, *counts])
+    return [
+        Shard(worker, config, np.arange(edges[worker], edges[worker + 1]), unit, total)
+        for worker, config in enumerate(configs)
+    ]
+
+
+def _deal(count: int, rooms: Sequence[int], engines: Sequence[int], speeds: Sequence[float]) -> list[int]:
+    """How many of ``count`` units each worker gets, at least one and at most its room."""
+    counts = [1] * len(rooms)
+
+    def with_one_more(worker: int) -> tuple[float, float, int]:
+        """When the worker would finish; if several at the same time, the one with the fewest units is next."""
+        units, each = counts[worker] + 1, engines[worker]
+        return -(-units // each) * each / speeds[worker], units / speeds[worker], worker
+
+    queue = [with_one_more(worker) for worker, room in enumerate(rooms) if room > 1]
+    heapq.heapify(queue)
+    for _ in range(count - len(rooms)):
+        *_, worker = heapq.heappop(queue)
+        counts[worker] += 1
+        if counts[worker] < rooms[worker]:
+            heapq.heappush(queue, with_one_more(worker))
+    return counts
+
+
+def _no_room(count: int, unit: int, configs: Sequence[WorkerConfig], rooms: Sequence[int]) -> str:
+    """Why workers cannot hold so many units, and what to do, for messages."""
+    workers, config, room = len(configs), configs[0], rooms[0]
+    if len(set(rooms)) > 1:
+        held = ", ".join(f"worker {worker} {room}" for worker, room in enumerate(rooms))
+        return f"are {count} units of {unit}, more than all workers hold ({held}): use more or larger workers"
+    largest = -(-count // workers)
+    needed = -(-count // room) if room else MAX_WORKERS + 1
+    remedies = [f"at least {needed} workers"] if needed <= MAX_WORKERS else []
+    if unit < config.lanes:
+        remedies.append(f"--unit {config.lanes}")
+    if larger := [name for name, make in PRESETS.items() if _units_held(make(), unit) >= largest]:
+        remedies.append(f"a larger configuration ({', '.join(larger)})")
+    return (
+        f"over {workers} worker{'s' if workers > 1 else ''} are up to {largest} units of {unit} a worker, "
+        f"this configuration holds {room}: use {' or '.join(remedies or ['fewer features'])}"
+    )
 
 
 def _units_held(config: WorkerConfig, unit: int) -> int:
@@ -167,16 +204,13 @@ def prepare_images(
     data: Dataset,
     labels: IntArray,
     scaling: Scaling,
-    config: WorkerConfig,
+    shards: Sequence[Shard],
     *,
-    workers: int = 1,
     stored: int = 8,
-    unit: int = MAX_UNIT,
     batch: int = BANKS,
-    bias: bool = True,
     directory: Path | None = None,
 ) -> list[Image]:
-    """Scale, quantise, partition and pack a data set.
+    """Scale, quantise and pack a data set.
 
     Beyond the images this takes the memory of one block of samples, whatever the size of the data; of sparse samples
     only stored values are scaled and quantised. If several ranks share the data set, each quantises its own samples,
@@ -190,19 +224,14 @@ def prepare_images(
         `LABEL` integers, (samples,).
     scaling
         Scaling of the features.
-    config
-        Configuration of the workers.
-    workers
-        Number of workers.
+    shards
+        The workers, as `partition` gives them. If they have a bias, it is always 1 (q = steps). With a single signed
+        plane it reads as −1, which serves as well.
     stored
         Planes (S), 1 to 8.
-    unit
-        Features of a unit.
     batch
         Samples of a mini-batch, a multiple of 8. The last one is filled with zero samples, whose bias is zero too, so
         that they change no weight.
-    bias
-        Append a feature that is always 1 (q = steps). With a single signed plane it reads as −1, which serves as well.
     directory
         Folder for one file per worker (`image_file`), of which the images are maps. ``None`` keeps them in memory.
 
@@ -218,7 +247,7 @@ def prepare_images(
     """
     if labels.shape != (data.samples,) or scaling.scale.shape != (data.feature_count,):
         raise ValueError(f"labels {labels.shape} and scaling {scaling.scale.shape} must fit {data.features.shape}")
-    planned = plan_images(labels, scaling, config, workers=workers, stored=stored, unit=unit, batch=batch, bias=bias)
+    planned = plan_images(labels, scaling, shards, stored=stored, batch=batch)
     own = planned[data.communicator.rank :: data.communicator.size]
     blocks = PackedBlocks(data, planned, scaling, planned[0].layout.samples)
     fewer = "" if stored == 1 else f", or store fewer than {stored} planes with --precision or --planes"
@@ -229,25 +258,22 @@ def prepare_images(
 def plan_images(
     labels: IntArray,
     scaling: Scaling,
-    config: WorkerConfig,
+    shards: Sequence[Shard],
     *,
-    workers: int = 1,
     stored: int = 8,
-    unit: int = MAX_UNIT,
     batch: int = BANKS,
-    bias: bool = True,
 ) -> list[Image]:
     """The images of all workers as `prepare_images` makes them, but without lines.
 
     Parameters
     ----------
-    labels, scaling, config, workers, stored, unit, batch, bias
+    labels, scaling, shards, stored, batch
         See `prepare_images`.
 
     Raises
     ------
     UserError
-        If the batch is no multiple of 8, or if the features do not suit the workers.
+        If the batch is no multiple of 8, or if there are more planes than the hardware has.
     """
     if batch < BANKS or batch % BANKS:
         raise UserError(f"batch must be a multiple of {BANKS}, not {batch}")
@@ -259,13 +285,14 @@ def plan_images(
     padded_labels = np.zeros(padded_samples, np.int32)
     padded_labels[: labels.size] = labels
     # The bias is not a feature of the data and is not scaled.
+    bias = shards[0].total > scaling.scale.size
     offset, scale = (np.append(each, np.zeros(int(bias))) for each in (scaling.offset, scaling.scale))
     return [
         Image(
-            layout=ImageLayout(config, shard.features, padded_samples, stored, unit),
+            layout=shard.layout(padded_samples, stored),
             signed=scaling.signed,
             shard=shard,
-            workers=workers,
+            workers=len(shards),
             samples=labels.size,
             bias=bias,
             labels=padded_labels,
@@ -273,7 +300,7 @@ def plan_images(
             scale=scale[shard.columns],
             port_lines=(),
         )
-        for shard in partition(scaling.scale.size, workers, config, bias=bias, unit=unit)
+        for shard in shards
     ]
 
 

@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.image.file import Image, Shard, join_scaling
-from p4sgd.host.image.packing import pack_lines, partition, store_images, unpack_lines
-from p4sgd.hw.spec.config import BANKS, WorkerConfig
-from p4sgd.hw.spec.image import ImageLayout
+from p4sgd.host.image.packing import pack_lines, store_images, unpack_lines
+from p4sgd.hw.spec.config import BANKS
 
 __all__ = ["redeal_images", "same_lines"]
 
@@ -23,8 +22,7 @@ _BLOCK_VALUES = 1 << 20
 
 def redeal_images(
     images: Sequence[Image],
-    config: WorkerConfig,
-    workers: int,
+    shards: Sequence[Shard],
     *,
     name: str,
     communicator: Communicator = SINGLE_PROCESS,
@@ -38,8 +36,8 @@ def redeal_images(
     ----------
     images
         The images of all workers that have them, in order.
-    config, workers
-        Configuration and number of the workers that get them.
+    shards
+        The workers that get them, as `partition` gives them.
     name
         Name of the data, for messages.
     communicator
@@ -57,25 +55,22 @@ def redeal_images(
         As `prepare_images`.
     """
     own = slice(communicator.rank, None, communicator.size)
-    known = images[0]
-    total = known.shard.total
-    shards = partition(total - known.bias, workers, config, bias=known.bias, unit=known.layout.unit)
-    layouts = [dataclasses.replace(known.layout, config=config, features=shard.features) for shard in shards]
-    if len(images) == workers and all(map(_same, images, shards, layouts)):
+    if len(images) == len(shards) and all(map(same_lines, (image.shard for image in images), shards)):
         return list(images[own])
+    known = images[0]
     offset, scale = join_scaling(images)
     new = [
         dataclasses.replace(
             known,
-            layout=layout,
+            layout=shard.layout(known.layout.samples, known.layout.stored),
             shard=shard,
-            workers=workers,
+            workers=len(shards),
             offset=offset[shard.columns],
             scale=scale[shard.columns],
             port_lines=(),
             path=None,
         )
-        for shard, layout in zip(shards[own], layouts[own], strict=True)
+        for shard in shards[own]
     ]
     units = np.concatenate([image.shard.units for image in new])
     needed = [image for image in images if np.isin(image.shard.units, units).any()]
@@ -89,14 +84,12 @@ def redeal_images(
     )
 
 
-def same_lines(ours: WorkerConfig, theirs: WorkerConfig) -> bool:
-    """Whether workers of two configurations have the same lines for the same units."""
-    return (ours.engines, ours.ports, ours.lanes) == (theirs.engines, theirs.ports, theirs.lanes)
-
-
-def _same(image: Image, shard: Shard, layout: ImageLayout) -> bool:
-    """Whether an image is for a worker."""
-    return np.array_equal(image.shard.units, shard.units) and same_lines(image.layout.config, layout.config)
+def same_lines(ours: Shard, theirs: Shard) -> bool:
+    """Whether two workers have the same lines in the same memories."""
+    here, there = ours.config, theirs.config
+    return np.array_equal(ours.units, theirs.units) and (
+        (here.engines, here.ports, here.lanes) == (there.engines, there.ports, there.lanes)
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ from typing import Any
 from p4sgd.host import devices, training
 from p4sgd.host.devices import Device
 from p4sgd.host.devices.diagnosis import NetworkError
+from p4sgd.host.devices.session import of_job
 from p4sgd.host.distributed.communicator import Communicator, launch_command
 from p4sgd.host.run.checks import CLUSTER
 from p4sgd.host.run.plan import TrainingPlan
@@ -17,6 +18,7 @@ from p4sgd.host.streaming.folder import PreparedFolder
 from p4sgd.host.streaming.state import OnProgress
 from p4sgd.host.training import CheckpointFile, EpochRecord, TrainingResult
 from p4sgd.host.training.model_file import save_model
+from p4sgd.host.training.preparation import deal
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 
 __all__ = ["Stage", "execute", "resume_advice"]
@@ -75,13 +77,13 @@ def execute(
     begin = on_stage or (lambda stage: None)
     request = plan.request
 
-    def verify(config: WorkerConfig) -> None:
+    def verify(configs: Sequence[WorkerConfig]) -> None:
         if isinstance(plan.data, PreparedFolder):
             begin(Stage.VERIFY)
-            plan.data.verify(plan.options, config, on_progress=on_progress)
+            plan.data.verify(deal(plan.data.space.count, plan.options, configs), on_progress=on_progress)
 
     if plan.config is not None:
-        verify(plan.config)
+        verify([plan.config] * plan.options.workers)
     begin(Stage.OPEN)
     device = _open(plan)
     with (
@@ -90,7 +92,7 @@ def execute(
         _note_doctor(device, request.cluster),
     ):
         if plan.config is None:
-            verify(device.workers[0].config)
+            verify(of_job([worker.config for worker in device.workers], plan.ranks))
         begin(Stage.TRAIN)
         result = training.train(
             plan.data,

@@ -42,7 +42,7 @@ from p4sgd.host.training.checkpoint import (
 )
 from p4sgd.host.training.model_file import is_model_file
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.preparation import check_memory
+from p4sgd.host.training.preparation import check_memory, deal
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 
 __all__ = ["TrainingPlan", "make_plan"]
@@ -160,12 +160,14 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
     if request.test is not None:
         test = read_dataset(request.test, like=data.space, communicator=ranks, **request.reading)
     config = _configuration(request, device, data, saved)
-    if device == "rtl" and config is not None:
-        from p4sgd.sim.cluster.protocol import MEMORY_BITS
+    if config is not None:
+        shards = deal(data.space.count, options, [config] * options.workers)
+        if device == "rtl":
+            from p4sgd.sim.cluster.protocol import MEMORY_BITS
 
-        check_memory(data, options, config, 1 << MEMORY_BITS)  # before a simulator is built, which takes minutes
-    if folder is not None and config is not None:
-        folder.check(options, config, directory=request.images)
+            check_memory(data, options, shards, 1 << MEMORY_BITS)  # before a simulator is built, which takes minutes
+        if folder is not None:
+            folder.check(options, shards, directory=request.images)
     return TrainingPlan(
         request=request,
         device=device,

@@ -1,6 +1,6 @@
 """Folders of prepared data as training data."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from p4sgd.host.data.scaling import steps
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, check_same
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import partition
-from p4sgd.host.image.file import Image, image_file, join_scaling, open_image
+from p4sgd.host.image.file import Image, Shard, image_file, join_scaling, open_image
 from p4sgd.host.image.redeal import redeal_images, same_lines
 from p4sgd.host.losses import get_loss
 from p4sgd.host.streaming.manifest import (
@@ -29,8 +29,7 @@ from p4sgd.host.streaming.manifest import (
 )
 from p4sgd.host.streaming.state import OnProgress
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.preparation import Prepared, bias_value, check_capacity_for, hardware_values
-from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.host.training.preparation import Prepared, bias_value, hardware_values
 from p4sgd.hw.spec.run import FeatureFormat
 
 __all__ = ["TRAINING_MAY_CHANGE", "PreparedFolder", "is_prepared", "open_prepared"]
@@ -86,17 +85,23 @@ class PreparedFolder:
     def _workers(self) -> int:
         return int(self.manifest.options["workers"])
 
-    def _suits(self, options: TrainingOptions, config: WorkerConfig) -> bool:
+    def _suits(self, shards: Sequence[Shard]) -> bool:
         """Whether the images are for these workers. If not, every process makes those of its workers of all images."""
-        return self._workers == options.workers and same_lines(self.manifest.config, config)
+        ours = partition(
+            self.space.count,
+            [self.manifest.config] * self._workers,
+            bias=bool(self.manifest.options["bias"]),
+            unit=self.manifest.unit,
+        )
+        return len(ours) == len(shards) and all(map(same_lines, ours, shards))
 
-    def verify(self, options: TrainingOptions, config: WorkerConfig, *, on_progress: OnProgress | None = None) -> None:
+    def verify(self, shards: Sequence[Shard], *, on_progress: OnProgress | None = None) -> None:
         """Read every file that this process needs, and compare it with its checksum.
 
         Parameters
         ----------
-        options, config
-            Options of the training run and configuration of its workers, which decide which images are read.
+        shards
+            The workers of the training run, which decide which images are read.
         on_progress
             Called while files are read.
 
@@ -106,7 +111,7 @@ class PreparedFolder:
             If a file is damaged.
         """
         images = [image_file(self._path, worker).name for worker in range(self._workers)]
-        needed = images[self.communicator.rank :: self.communicator.size] if self._suits(options, config) else images
+        needed = images[self.communicator.rank :: self.communicator.size] if self._suits(shards) else images
         others = set(images) - set(needed)
         files = {name: facts for name, facts in self.manifest.files.items() if name not in others}
         check_files(self._path, files, on_progress or (lambda step, done, total: None))
@@ -138,7 +143,7 @@ class PreparedFolder:
             **{name: value for name, value in ours.items() if name not in given or name not in TRAINING_MAY_CHANGE},
         }
 
-    def load(self, options: TrainingOptions, config: WorkerConfig, *, directory: Path | None = None) -> Prepared:
+    def load(self, options: TrainingOptions, shards: Sequence[Shard], *, directory: Path | None = None) -> Prepared:
         """The data as training needs them; arrays and images are mapped, not loaded.
 
         For other workers than those it was prepared for, `redeal_images` makes new images of its images, in
@@ -147,14 +152,12 @@ class PreparedFolder:
         Raises
         ------
         UserError
-            If options or configuration do not suit the folder, or if a file cannot be read.
+            If the options do not suit the folder, or if a file cannot be read.
         """
         manifest = self.manifest
-        self.check(options, config, directory=directory)
+        self.check(options, shards, directory=directory)
         images = [open_image(image_file(self._path, worker), verify=False) for worker in range(self._workers)]
-        own = redeal_images(
-            images, config, options.workers, name=self.name, communicator=self.communicator, directory=directory
-        )
+        own = redeal_images(images, shards, name=self.name, communicator=self.communicator, directory=directory)
         scaling = self._scaling(images)
         slope, offset = hardware_values(scaling, options)
         factor = steps(options.stored, manifest.signed) / 2.0 ** (options.stored - int(manifest.signed))
@@ -171,9 +174,7 @@ class PreparedFolder:
             coding=manifest.labels,
             features=FeatureFormat(options.stored, options.precision, manifest.signed),
             images=own,
-            shards=partition(
-                self.space.count, options.workers, config, bias=options.bias, unit=options.unit_of(self.space.count)
-            ),
+            shards=shards,
             slope=slope,
             offset=offset,
             scaling=manifest.scaling,
@@ -182,13 +183,15 @@ class PreparedFolder:
             communicator=self.communicator,
         )
 
-    def check(self, options: TrainingOptions, config: WorkerConfig, *, directory: Path | None = None) -> None:
-        """Check that a training run with these options on workers of this configuration can use the folder.
+    def check(self, options: TrainingOptions, shards: Sequence[Shard], *, directory: Path | None = None) -> None:
+        """Check that a training run with these options can use the folder.
 
         Parameters
         ----------
-        options, config
-            The options and the configuration.
+        options
+            The options.
+        shards
+            The workers.
         directory
             Folder for new images, if one is given.
 
@@ -206,8 +209,7 @@ class PreparedFolder:
                 f"{self.name}: was prepared for a {prepared_for.value}, the loss {options.loss} is for a {task.value}: "
                 f"choose another loss or prepare the data again"
             )
-        check_capacity_for(self.space.count, options, config)
-        if directory is not None and self._suits(options, config):
+        if directory is not None and self._suits(shards):
             raise UserError(
                 f"{self.name}: was prepared for these workers and has its images already: leave --images out"
             )

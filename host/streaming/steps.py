@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from p4sgd.host.data.read import Source
 from p4sgd.host.data.scaling import Extremes
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, reserve
-from p4sgd.host.image.file import Image, ImageWriter, image_file
+from p4sgd.host.image.file import Image, ImageWriter, Shard, image_file
 from p4sgd.host.image.packing import PackedBlocks, plan_images
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.streaming import OPTIONS
@@ -34,7 +35,7 @@ from p4sgd.host.streaming.manifest import (
 from p4sgd.host.streaming.plan import BucketPlan, first_pass, plan_buckets
 from p4sgd.host.streaming.state import FirstPass, OnProgress, State, Step, check_unchanged
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.preparation import check_capacity_for, mean_square, sampled, square_norms
+from p4sgd.host.training.preparation import deal, mean_square, sampled, square_norms
 from p4sgd.hw.spec.config import WorkerConfig
 
 __all__ = ["ROWS", "SOURCE_LABELS", "Steps", "sync_folder"]
@@ -101,15 +102,15 @@ class Steps:
         if not (self._work / MANIFEST).exists():
             found, labels = self._read_labels()
             config, features = self._config, found.space.count
-            check_capacity_for(features, self._options, config)
+            shards = deal(features, self._options, [config] * self._options.workers)
             plan = plan_buckets(found, labels, self._options, plans.bucket_rows(found, self._memory), self._source.name)
             del labels
             buckets = Buckets(self._work / ROWS, features, plan.rows, np.dtype(found.dtype), sparse=found.sparse)
             buckets.sizes = dict(self._state.sizes)
             if self._state.placed < found.samples:
-                self._sort(found, plan, buckets, config)
+                self._sort(found, plan, buckets, shards)
             scaling = self._scaling(found)
-            self._pack(found, plan, buckets, scaling, config)
+            self._pack(found, plan, buckets, scaling, shards)
             self._finish(found, plan, scaling, config)
 
     # -- the steps -----------------------------------------------------------------------------------------------------
@@ -126,12 +127,12 @@ class Steps:
         labels = np.load(self._work / SOURCE_LABELS)
         return self._state.first_pass, labels
 
-    def _sort(self, found: FirstPass, plan: BucketPlan, buckets: Buckets, config: WorkerConfig) -> None:
+    def _sort(self, found: FirstPass, plan: BucketPlan, buckets: Buckets, shards: Sequence[Shard]) -> None:
         """Read all samples again, and append each to its bucket."""
         state = self._state
         if state.extremes is None:
             state.extremes = Extremes(found.space.count)
-            self._check_room(found, plan, config)
+            self._check_room(found, plan, shards)
         buckets.restore(state.sizes)
         first, since = 0, 0
         edge = plan.train_buckets * plan.rows
@@ -171,7 +172,7 @@ class Steps:
         return Scaling.from_range(low, high, self._options.scaling, sparse=found.sparse)
 
     def _pack(
-        self, found: FirstPass, plan: BucketPlan, buckets: Buckets, scaling: Scaling, config: WorkerConfig
+        self, found: FirstPass, plan: BucketPlan, buckets: Buckets, scaling: Scaling, shards: Sequence[Shard]
     ) -> None:
         """Put the samples of each bucket in order and append them to the images or to the held-out samples."""
         state, options = self._state, self._options
@@ -179,7 +180,7 @@ class Steps:
             state.mean_square = mean_square(_first_norms(plan, buckets, scaling), bias=options.bias)
             state.sums = np.zeros(found.space.count)
             self._save()
-        images = self._images(plan, scaling, config)
+        images = self._images(plan, scaling, shards)
         done = sum(map(plan.samples_of, range(state.packed)))
         with contextlib.ExitStack() as files:
             writers = self._open_images(images, files)
@@ -262,13 +263,13 @@ class Steps:
     def _save(self) -> None:
         self._state.save(self._work)
 
-    def _check_room(self, found: FirstPass, plan: BucketPlan, config: WorkerConfig) -> None:
+    def _check_room(self, found: FirstPass, plan: BucketPlan, shards: Sequence[Shard]) -> None:
         """Refuse to begin if the disk is too small for the images and the buckets."""
         value = np.dtype(found.dtype).itemsize
         rows = found.stored * (value + 4 * found.sparse) + 24 * found.samples
         held_out = rows * plan.validation_labels.size // found.samples
         unknown = np.zeros(found.space.count)
-        images = self._images(plan, Scaling(self._options.scaling, unknown, unknown, signed=True), config)
+        images = self._images(plan, Scaling(self._options.scaling, unknown, unknown, signed=True), shards)
         needed = rows + held_out + sum(map(ImageWriter.file_bytes, images))
         free = shutil.disk_usage(self._work).free
         if needed > free:
@@ -277,17 +278,14 @@ class Steps:
                 f"free: free some space or choose another folder"
             )
 
-    def _images(self, plan: BucketPlan, scaling: Scaling, config: WorkerConfig) -> list[Image]:
+    def _images(self, plan: BucketPlan, scaling: Scaling, shards: Sequence[Shard]) -> list[Image]:
         options = self._options
         return plan_images(
             plan.coding.integers(plan.train_labels),
             scaling,
-            config,
-            workers=options.workers,
+            shards,
             stored=options.stored,
-            unit=options.unit_of(scaling.scale.size),
             batch=options.batch,
-            bias=options.bias,
         )
 
     def _open_images(self, images: list[Image], files: contextlib.ExitStack) -> list[ImageWriter]:

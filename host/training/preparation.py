@@ -27,15 +27,14 @@ from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
-from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.run import TABLE_SEGMENTS, FeatureFormat, check_capacity
 
 __all__ = [
     "Prepared",
     "PreparedData",
     "bias_value",
-    "check_capacity_for",
     "check_memory",
+    "deal",
     "hardware_values",
     "mean_square",
     "prepare",
@@ -176,7 +175,7 @@ class PreparedData(Protocol):
         """The processes that train together."""
         ...
 
-    def load(self, options: TrainingOptions, config: WorkerConfig, *, directory: Path | None = None) -> Prepared:
+    def load(self, options: TrainingOptions, shards: Sequence[Shard], *, directory: Path | None = None) -> Prepared:
         """The result of `prepare`, without the samples; ``directory`` is for images that have to be made for it.
 
         Raises
@@ -188,7 +187,7 @@ class PreparedData(Protocol):
 
 
 def prepare(
-    data: Dataset, options: TrainingOptions, config: WorkerConfig, *, directory: Path | None = None
+    data: Dataset, options: TrainingOptions, shards: Sequence[Shard], *, directory: Path | None = None
 ) -> Prepared:
     """Shuffle, split, scale, quantise and pack a training set.
 
@@ -201,17 +200,16 @@ def prepare(
         The samples.
     options
         Options of the training run.
-    config
-        Configuration of the workers.
+    shards
+        The workers, as `deal` gives them.
     directory
         Folder for the images as files; ``None`` keeps them in memory.
 
     Raises
     ------
     UserError
-        If data, options and configuration do not fit together.
+        If data and options do not fit together.
     """
-    check_capacity_for(data.feature_count, options, config)  # before any work is done
     task = get_loss(options.loss).task
     coding = LabelCoding.fit(task, data, options.positive)  # before the split, so that messages are about all samples
     validation = None
@@ -224,18 +222,13 @@ def prepare(
     coding = broadcast(data.communicator, coding)
     scaling = Scaling.fit(data.features, options.scaling, data.communicator)
     labels = coding.labels_of(data)
-    unit = options.unit_of(data.feature_count)
-    shards = partition(data.feature_count, options.workers, config, bias=options.bias, unit=unit)
     images = prepare_images(
         data,
         coding.integers(labels),
         scaling,
-        config,
-        workers=options.workers,
+        shards,
         stored=options.stored,
-        unit=unit,
         batch=options.batch,
-        bias=options.bias,
         directory=directory,
     )
     first = slice(sampled(data.samples, data.feature_count))
@@ -270,43 +263,59 @@ def hardware_values(
     return slope, offset
 
 
-def check_capacity_for(features: int, options: TrainingOptions, config: WorkerConfig) -> None:
-    """Refuse workers that are too small: for the features, or for the loss table.
+def deal(
+    features: int, options: TrainingOptions, configs: Sequence[WorkerConfig], speeds: Sequence[float] | None = None
+) -> list[Shard]:
+    """Deal the features to workers; see `partition`.
+
+    Parameters
+    ----------
+    features
+        Number of features of the data.
+    options
+        Options of the training run.
+    configs
+        Configuration of each worker.
+    speeds
+        See `partition`.
 
     Raises
     ------
     UserError
-        If features, options and configuration do not fit together.
+        If features, options and configurations do not fit together.
     """
     unit = options.unit_of(features)
-    shards = partition(features, options.workers, config, bias=options.bias, unit=unit)
-    chunks = max(ImageLayout(config, shard.features, BANKS, options.stored, unit).chunks for shard in shards)
-    if config.table_segments < TABLE_SEGMENTS:
-        raise UserError(
-            f"the loss table of these workers has {config.table_segments} segments, training needs {TABLE_SEGMENTS}: "
-            f"generate workers with table_segments of {TABLE_SEGMENTS} or more"
-        )
-    try:
-        check_capacity(config, chunks, options.precision, stale=bool(options.staleness))
-    except ValueError as error:
-        raise UserError(str(error)) from error
+    shards = partition(features, configs, bias=options.bias, unit=unit, speeds=speeds)
+    for shard in shards:
+        segments = shard.config.table_segments
+        if segments < TABLE_SEGMENTS:
+            raise UserError(
+                f"the loss table of worker {shard.worker} has {segments} segments, training needs {TABLE_SEGMENTS}: "
+                f"generate workers with table_segments of {TABLE_SEGMENTS} or more"
+            )
+        chunks = shard.layout(BANKS, options.stored).chunks
+        try:
+            check_capacity(shard.config, chunks, options.precision, stale=bool(options.staleness))
+        except ValueError as error:
+            raise UserError(str(error)) from error
+    return shards
 
 
-def check_memory(data: Dataset | PreparedData, options: TrainingOptions, config: WorkerConfig, available: int) -> None:
+def check_memory(
+    data: Dataset | PreparedData, options: TrainingOptions, shards: Sequence[Shard], available: int
+) -> None:
     """Refuse more data than workers with banks of ``available`` bytes can hold, before any work is done.
 
     Raises
     ------
     UserError
-        If there are too many samples, or if data, options and configuration do not fit together.
+        If there are too many samples.
     """
     held_out = 0
     if options.validation_fraction and isinstance(data, Dataset):
         held_out = data.held_out(options.validation_fraction)
     samples = -(-(data.samples - held_out) // options.batch) * options.batch
-    unit = options.unit_of(data.space.count)
-    shards = partition(data.space.count, options.workers, config, bias=options.bias, unit=unit)
-    needed = max(bank_bytes(ImageLayout(config, shard.features, samples, options.stored, unit)) for shard in shards)
+    needed = max(bank_bytes(shard.layout(samples, options.stored)) for shard in shards)
     if needed > available:
         raise UserError(
             f"{data.name} needs {needed:,} bytes of a worker's memory, there are {available:,}: use fewer samples, "

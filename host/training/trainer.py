@@ -19,7 +19,7 @@ import numpy as np
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.identity import identify
 from p4sgd.host.devices import Device
-from p4sgd.host.devices.session import RunReport, Session
+from p4sgd.host.devices.session import RunReport, Session, of_job
 from p4sgd.host.distributed.communicator import broadcast, raise_on_all
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.image.redeal import redeal_images
@@ -28,7 +28,7 @@ from p4sgd.host.training.checkpoint import Best, Checkpoint, CheckpointFile, Run
 from p4sgd.host.training.metrics import fit_intercept, measure, quantised_activations
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import LearningRateSchedule, TrainingOptions
-from p4sgd.host.training.preparation import Prepared, PreparedData, check_capacity_for, prepare
+from p4sgd.host.training.preparation import Prepared, PreparedData, deal, prepare
 from p4sgd.host.training.rate import Rate, automatic_rate, choose_penalties, choose_rate, largest_rate, smallest_rate
 from p4sgd.host.training.result import EpochRecord, StopReason, TrainingResult
 from p4sgd.hw.spec.config import BANKS
@@ -108,22 +108,23 @@ def train(
         raise P4sgdError(f"the options are for {options.workers} workers, the device has {workers}")
     if test is not None and not test.sparse and test.feature_count != data.space.count:
         raise UserError(f"{test.name} has {test.feature_count} features, {data.name} has {data.space.count}")
-    config = device.workers[0].config
+    ranks = data.communicator
+    configs = of_job([worker.config for worker in device.workers], ranks)
+    shards = deal(data.space.count, options, configs)
     keep: Callable[[State], None] | None = None
     if checkpoint is not None or resume is not None:
         identity = identify(data) if isinstance(data, Dataset) else data.identity
-        run = Run(options, config, identity, None if test is None else identify(test))
+        run = Run(options, configs[0], identity, None if test is None else identify(test))
         if resume is not None:
             resume.check(run)
         if checkpoint is not None:
-            ranks = data.communicator
             done = 0 if resume is None else resume.state.epoch
             raise_on_all(ranks, partial(checkpoint.check_replaces, run, done) if ranks.rank == 0 else None)
             keep = partial(checkpoint.keep, run, ranks=ranks)
     if isinstance(data, Dataset):
-        prepared = prepare(data, options, config, directory=directory)
+        prepared = prepare(data, options, shards, directory=directory)
     else:
-        prepared = data.load(options, config, directory=directory)
+        prepared = data.load(options, shards, directory=directory)
     state = State() if resume is None else copy.deepcopy(resume.state)
     return _Training(prepared, options, device, test, state, on_epoch, on_remark, keep).run()
 
@@ -231,14 +232,12 @@ class _Training:
         lost, workers = error.lost_workers, len(self._device.workers) - len(error.lost_workers)
         if self._options.on_loss != "adopt" or not lost or not workers or self._ranks.size > 1:
             raise error
-        config = self._device.workers[0].config
+        kept = [shard.config for shard in self._prepared.shards if shard.worker not in lost]
         try:
-            check_capacity_for(self._prepared.space.count, dataclasses.replace(self._options, workers=workers), config)
-            images = redeal_images(self._prepared.images, config, workers, name=self._prepared.name)
+            shards = deal(self._prepared.space.count, self._options, kept)
+            images = redeal_images(self._prepared.images, shards, name=self._prepared.name)
             self._device.drop(lost)
-            self._prepared = dataclasses.replace(
-                self._prepared, images=images, shards=[image.shard for image in images]
-            )
+            self._prepared = dataclasses.replace(self._prepared, images=images, shards=shards)
             session = self._open_session()
         except (P4sgdError, UserError, RuntimeError) as second:
             error.add_note(f"the other workers could not go on: {second}")

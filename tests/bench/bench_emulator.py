@@ -20,12 +20,12 @@ from sklearn.linear_model import SGDClassifier
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.devices import open_device
 from p4sgd.host.devices.session import Session
-from p4sgd.host.image import prepare_images
+from p4sgd.host.image import partition, prepare_images
 from p4sgd.host.losses import get_loss
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL
 from p4sgd.hw.spec.registers import ModelSource
-from p4sgd.hw.spec.run import FeatureFormat, RunSettings
+from p4sgd.hw.spec.run import FeatureFormat, RunSettings, choose_unit
 
 CONFIG = WorkerConfig.u280()
 
@@ -54,7 +54,8 @@ def emulated(
     begin = time.perf_counter()
     labels = LABEL.from_real(data.labels)
     scaling = Scaling.fit(data.features, "minmax")
-    images = prepare_images(data, labels, scaling, CONFIG, workers=workers, stored=precision, batch=batch)
+    shards = partition(features, [CONFIG] * workers, bias=True, unit=choose_unit(features + 1))
+    images = prepare_images(data, labels, scaling, shards, stored=precision, batch=batch)
     prepared = time.perf_counter() - begin
     device = open_device("emulator", CONFIG, workers)
     session = Session(device)
@@ -69,6 +70,7 @@ def emulated(
         rate_mantissa=128,
         rate_exponent=20,
         workers=workers,
+        unit=shards[0].unit,
     )
     session.configure(settings)
     session.run(ModelSource.ZERO)  # compiles

@@ -138,7 +138,8 @@ def deal(one: Job, config: WorkerConfig, owners: np.ndarray) -> tuple[Job, list[
     """A job of one worker for several: unit i goes to worker ``owners[i]``; workers without a unit are left out."""
     unit, total = one.settings.unit, one.weights[0].size
     shards = [
-        Shard(worker, np.flatnonzero(owners == owner), unit, total) for worker, owner in enumerate(np.unique(owners))
+        Shard(worker, config, np.flatnonzero(owners == owner), unit, total)
+        for worker, owner in enumerate(np.unique(owners))
     ]
     job = dataclasses.replace(
         one,

@@ -14,7 +14,7 @@ from p4sgd.host.data.dataset import DistributedDataset, join_shares
 from p4sgd.host.data.identity import identify
 from p4sgd.host.distributed import share_of
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.image import prepare_images
+from p4sgd.host.image import partition, prepare_images
 from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train
 from p4sgd.hw.spec.config import PRESETS
 from p4sgd.hw.spec.fixed import LABEL
@@ -69,12 +69,9 @@ def test_images_are_those_of_one_process(samples, chunks, odd, size, sparse, sto
             data,
             LABEL.from_real(data.labels),
             scaling,
-            CONFIG,
-            workers=size,
+            partition(features, [CONFIG] * size, bias=bias, unit=8),
             stored=stored,
-            unit=8,
             batch=batch,
-            bias=bias,
         )
 
     expected = images(data)

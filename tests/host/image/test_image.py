@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.scaling import quantize, steps
 from p4sgd.host.errors import UserError
-from p4sgd.host.image import open_image, packing, prepare_images
+from p4sgd.host.image import open_image, packing, partition, prepare_images
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL
 from p4sgd.hw.spec.run import UNITS
@@ -30,6 +30,10 @@ def make(rng, samples=37, features=50, *, sparse=False, negative=True, density=0
         dense = np.abs(dense)
     labels = rng.choice([-1.0, 1.0], samples)
     return Dataset(scipy.sparse.csr_array(dense) if sparse else dense, labels, "made")
+
+
+def deal(features, workers, unit):
+    return partition(features, [CONFIG] * workers, bias=True, unit=unit)
 
 
 def read_back(images, precision=None):
@@ -65,9 +69,8 @@ def test_every_feature_is_in_its_place(
     data = make(rng, samples, features, sparse=sparse, negative=negative)
     scaling = Scaling.fit(data.features, kind)
     labels = LABEL.from_real(data.labels)
-    images = prepare_images(
-        data, labels, scaling, CONFIG, workers=workers, stored=stored, unit=unit, batch=batch, bias=bias
-    )
+    shards = partition(features, [CONFIG] * workers, bias=bias, unit=unit)
+    images = prepare_images(data, labels, scaling, shards, stored=stored, batch=batch)
     padded = -(-samples // batch) * batch
     expected = np.zeros((padded, features + bias), np.int64)
     expected[:samples, :features] = quantize(scaling.apply(data.features), stored, scaling.signed)
@@ -94,9 +97,7 @@ def test_many_blocks(monkeypatch):
     for sparse in (False, True):
         data = make(rng, 75, 50, sparse=sparse)
         scaling = Scaling.fit(data.features)
-        images = prepare_images(
-            data, LABEL.from_real(data.labels), scaling, CONFIG, workers=2, stored=5, unit=16, batch=24
-        )
+        images = prepare_images(data, LABEL.from_real(data.labels), scaling, deal(50, 2, 16), stored=5, batch=24)
         q = read_back(images)
         assert q.shape == (96, 51)
         assert np.array_equal(q[:75, :50], quantize(scaling.apply(data.features), 5, scaling.signed))
@@ -108,8 +109,8 @@ def prepared(tmp_path):
     rng = np.random.default_rng(5)
     data = make(rng, 40, 60)
     scaling = Scaling.fit(data.features)
-    arguments = (data, LABEL.from_real(data.labels), scaling, CONFIG)
-    options = {"workers": 2, "stored": 6, "unit": 16, "batch": 16}
+    arguments = (data, LABEL.from_real(data.labels), scaling, deal(60, 2, 16))
+    options = {"stored": 6, "batch": 16}
     return prepare_images(*arguments, **options), prepare_images(*arguments, **options, directory=tmp_path)
 
 
@@ -184,21 +185,19 @@ def test_damage_is_seen(prepared):
         ({"batch": 12}, "batch must be a multiple of 8, not 12"),
         ({"batch": 0}, "batch must be a multiple of 8"),
         ({"stored": 9}, "stored planes must be 1 to 8"),
-        ({"workers": 9, "unit": 8}, "50 features and the bias .* too few for 9 workers: use at most 7$"),
-        ({"workers": 2}, "50 features and the bias are 1 unit of 64, .* use at most 1 or --unit 8$"),
     ],
 )
 def test_refused(change, message):
     data = make(np.random.default_rng(0))
     with pytest.raises(UserError, match=message):
-        prepare_images(data, LABEL.from_real(data.labels), Scaling.fit(data.features), CONFIG, **change)
+        prepare_images(data, LABEL.from_real(data.labels), Scaling.fit(data.features), deal(50, 1, 8), **change)
 
 
 def test_images_larger_than_memory_are_refused(tmp_path, monkeypatch):
     """A few sparse samples of very many features make a large image; files may hold it."""
     monkeypatch.setattr(packing, "available_memory", lambda: 10_000)
     data = make(np.random.default_rng(0), samples=300, sparse=True)
-    arguments = data, LABEL.from_real(data.labels), Scaling.fit(data.features), CONFIG
+    arguments = data, LABEL.from_real(data.labels), Scaling.fit(data.features), deal(50, 1, 8)
     with pytest.raises(UserError, match=r"300 samples of 50 features .* GB.*--images DIR.*data prepare.*--planes"):
         prepare_images(*arguments)
     assert prepare_images(*arguments, directory=tmp_path)[0].samples == 300
@@ -223,9 +222,7 @@ def test_interrupted_nothing_is_left(tmp_path, monkeypatch, kind):
             data,
             LABEL.from_real(data.labels),
             Scaling.fit(data.features),
-            CONFIG,
-            workers=2,
-            unit=8,
+            deal(50, 2, 8),
             directory=tmp_path,
         )
     assert [path.name for path in tmp_path.iterdir()] == ["worker0.p4sgd"]
@@ -238,13 +235,14 @@ import numpy as np
 from pathlib import Path
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.errors import UserError
-from p4sgd.host.image import prepare_images
+from p4sgd.host.image import partition, prepare_images
 from p4sgd.hw.spec.config import WorkerConfig
 x = np.random.default_rng(0).random((4000, 100))
 data = Dataset(x, np.zeros(4000), "made")
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 try:
-    prepare_images(data, np.zeros(4000, np.int64), Scaling.fit(x), WorkerConfig(), directory=Path(sys.argv[1]))
+    shards = partition(100, [WorkerConfig()], bias=True, unit=64)
+    prepare_images(data, np.zeros(4000, np.int64), Scaling.fit(x), shards, directory=Path(sys.argv[1]))
 except UserError as error:
     print(error)
 """

@@ -19,7 +19,7 @@ CONFIG = WorkerConfig(engines=2, lanes=16, chunks=4)  # 8 units of up to 16 feat
 @given(features=st.integers(1, 1000), workers=st.integers(1, 32), bias=st.booleans(), unit=st.sampled_from(UNITS))
 def test_consecutive_whole_units_and_equal(features, workers, bias, unit):
     def deal():
-        return partition(features, workers, CONFIG, bias=bias, unit=unit)
+        return partition(features, [CONFIG] * workers, bias=bias, unit=unit)
 
     units, room = -(-(features + bias) // unit), {8: 8, 16: 8, 32: 4, 64: 2}[unit]
     if units < workers:
@@ -35,7 +35,6 @@ def test_consecutive_whole_units_and_equal(features, workers, bias, unit):
     assert np.concatenate([shard.units for shard in shards]).tolist() == list(range(units))
     counts = [shard.units.size for shard in shards]
     assert max(counts) - min(counts) <= 1
-    assert counts == [(w + 1) * units // workers - w * units // workers for w in range(workers)]
     edges = [0, *itertools.accumulate(shard.features for shard in shards)]
     assert edges[-1] == features + bias
     assert [shard.columns for shard in shards] == [slice(*edge) for edge in itertools.pairwise(edges)]
@@ -47,7 +46,7 @@ def test_columns_of_any_units(total, unit, data):
     owners = data.draw(st.lists(st.integers(0, 2), min_size=-(-total // unit), max_size=-(-total // unit)))
     for worker in set(owners):
         units = [i for i, owner in enumerate(owners) if owner == worker]
-        shard = Shard(worker, np.array(units), unit, total)
+        shard = Shard(worker, CONFIG, np.array(units), unit, total)
         expected = [j for i in units for j in range(i * unit, min((i + 1) * unit, total))]
         assert np.arange(total)[shard.columns].tolist() == expected
         assert shard.features == len(expected)
@@ -55,7 +54,7 @@ def test_columns_of_any_units(total, unit, data):
 
 def test_the_advice_is_right():
     def deal(features, workers, config=CONFIG, bias=True, unit=16):
-        return partition(features, workers, config, bias=bias, unit=unit)
+        return partition(features, [config] * workers, bias=bias, unit=unit)
 
     with pytest.raises(UserError, match=r"units of 16 .* holds 8: use at least 3 workers"):
         deal(256, 2)
@@ -75,13 +74,53 @@ def test_the_advice_is_right():
         deal(100, 3, unit=64)
 
 
-@pytest.mark.parametrize("workers", [0, 33, -1])
+@pytest.mark.parametrize("workers", [0, 33])
 def test_workers_out_of_range(workers):
     with pytest.raises(UserError, match="workers must be 1 to 32"):
-        partition(1000, workers, CONFIG, bias=True, unit=8)
+        partition(1000, [CONFIG] * workers, bias=True, unit=8)
 
 
 def test_a_worker_too_small_for_a_unit():
     config = WorkerConfig(engines=1, lanes=8, chunks=4)
     with pytest.raises(UserError, match=r"79 units of 64 .* this configuration holds 0: use a larger configuration"):
-        partition(5000, 1, config, bias=True, unit=64)
+        partition(5000, [config], bias=True, unit=64)
+
+
+@given(
+    units=st.integers(1, 40),
+    workers=st.lists(
+        st.tuples(st.sampled_from([1, 2, 8]), st.integers(1, 8), st.sampled_from([0.5, 1.0, 1.5, 4.0])),
+        min_size=1,
+        max_size=4,
+    ),
+)
+def test_no_deal_is_done_earlier(units, workers):
+    """Against all deals that give every worker a unit, for workers of different sizes and speeds."""
+    configs = [WorkerConfig(engines=engines, lanes=8, chunks=1 << rows.bit_length()) for engines, rows, _ in workers]
+    rooms = [config.engines * config.chunks for config in configs]
+    speeds = [speed for *_, speed in workers]
+
+    def time(counts):
+        engines = (config.engines for config in configs)
+        return max(-(-n // each) * each / speed for n, each, speed in zip(counts, engines, speeds, strict=True))
+
+    possible = [
+        time((*others, last))
+        for others in itertools.product(*(range(1, min(room, units) + 1) for room in rooms[:-1]))
+        if 1 <= (last := units - sum(others)) <= rooms[-1]
+    ]
+    if not possible:
+        with pytest.raises(UserError, match=r"too few for|holds?"):
+            partition(8 * units, configs, bias=False, unit=8, speeds=speeds)
+        return
+    shards = partition(8 * units, configs, bias=False, unit=8, speeds=speeds)
+    counts = [shard.units.size for shard in shards]
+    assert sum(counts) == units
+    assert all(count <= room for count, room in zip(counts, rooms, strict=True))
+    assert time(counts) == min(possible)
+
+
+def test_workers_of_different_sizes_are_named():
+    configs = [WorkerConfig(engines=1, lanes=8, chunks=4), WorkerConfig(engines=2, lanes=8, chunks=4)]
+    with pytest.raises(UserError, match=r"13 units of 8, more than all workers hold \(worker 0 4, worker 1 8\)"):
+        partition(100, configs, bias=True, unit=8)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.ranks import run_ranks
 
 from p4sgd.host.data import Dataset, Scaling
-from p4sgd.host.image import prepare_images
+from p4sgd.host.image import partition, prepare_images
 from p4sgd.host.image.file import Shard
 from p4sgd.host.image.packing import pack_lines, unpack_lines
 from p4sgd.host.image.redeal import redeal_images
@@ -40,20 +40,20 @@ def test_as_prepared_for_them(before, after, unit, features, stored, bias, kind,
     scaling, most = Scaling.fit(data.features, kind), -(-(features + bias) // unit)
 
     def prepare(cluster):
-        workers, config = cluster
         return prepare_images(
             data,
             LABEL.from_real(data.labels),
             scaling,
-            config,
-            workers=min(workers, most),
+            deal(cluster),
             stored=stored,
-            unit=unit,
-            bias=bias,
         )
 
+    def deal(cluster):
+        workers, config = cluster
+        return partition(features, [config] * min(workers, most), bias=bias, unit=unit)
+
     images, expected = prepare(before), prepare(after)
-    got = redeal_images(images, after[1], min(after[0], most), name="made")
+    got = redeal_images(images, deal(after), name="made")
     check_same(got, expected)
 
 
@@ -76,7 +76,11 @@ def prepare_for(workers, features=75):
     rng = np.random.default_rng(3)
     data = Dataset(rng.normal(size=(40, features)), rng.choice([-1.0, 1.0], 40), "made")
     scaling, labels = Scaling.fit(data.features, "minmax"), LABEL.from_real(data.labels)
-    return prepare_images(data, labels, scaling, CONFIG, workers=workers, unit=8)
+    return prepare_images(data, labels, scaling, deal_to(workers, features))
+
+
+def deal_to(workers, features=75):
+    return partition(features, [CONFIG] * workers, bias=True, unit=8)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -85,7 +89,7 @@ def test_units_need_not_be_consecutive(workers):
     values = whole.layout.unpad(unpack_lines(np.stack(whole.port_lines), whole.layout))
 
     def image(worker, units):
-        shard = Shard(worker, np.array(units), whole.shard.unit, whole.shard.total)
+        shard = Shard(worker, CONFIG, np.array(units), whole.shard.unit, whole.shard.total)
         layout = dataclasses.replace(whole.layout, features=shard.features)
         lines = pack_lines(layout.pad(values[:, shard.columns]), layout)
         offset, scale = whole.offset[shard.columns], whole.scale[shard.columns]
@@ -94,13 +98,13 @@ def test_units_need_not_be_consecutive(workers):
         )
 
     images = [image(0, [0, 3, 4, 9]), image(1, [1, 2, 5, 6, 7, 8])]
-    check_same(redeal_images(images, CONFIG, workers, name="made"), prepare_for(workers))
+    check_same(redeal_images(images, deal_to(workers), name="made"), prepare_for(workers))
 
 
 def test_a_rank_reads_only_images_that_have_its_units():
-    """The ten units of four workers are dealt to two; the other rank's images are without lines here."""
-    images, expected = prepare_for(4), prepare_for(2)
+    """The eight units of four workers are dealt to two; the other rank's images are without lines here."""
+    images, expected = prepare_for(4, 63), prepare_for(2, 63)
     empty = [dataclasses.replace(image, port_lines=()) for image in images]
     given = [[*images[:2], *empty[2:]], [*empty[:2], *images[2:]]]
-    got = run_ranks(2, lambda ranks: redeal_images(given[ranks.rank], CONFIG, 2, name="made", communicator=ranks))
+    got = run_ranks(2, lambda ranks: redeal_images(given[ranks.rank], deal_to(2, 63), name="made", communicator=ranks))
     check_same([image for images in got for image in images], expected)

@@ -23,7 +23,7 @@ from p4sgd.host.streaming.folder import is_prepared, open_prepared
 from p4sgd.host.streaming.make import make_folder, unfinished_folder
 from p4sgd.host.streaming.state import STATE
 from p4sgd.host.training import TrainingOptions
-from p4sgd.host.training.preparation import prepare
+from p4sgd.host.training.preparation import deal, prepare
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 
@@ -78,14 +78,15 @@ def test_is_what_is_prepared_in_memory(tmp_path_factory, name, seed, samples, fe
     folder = tmp_path_factory.mktemp("prepared")
     path = write_data(folder, name, *make_samples(seed, samples, features, texts=texts))
     (folder / "expected").mkdir()
-    expected = prepare(read_dataset(path), options, CONFIG, directory=folder / "expected")
+    shards = deal(features, options, [CONFIG] * options.workers)
+    expected = prepare(read_dataset(path), options, shards, directory=folder / "expected")
     with pytest.MonkeyPatch.context() as patch:
         use_tiny_budget(patch, rows)
         manifest = build(path, folder / "made", options)
     for worker in range(options.workers):
         image = f"worker{worker}.p4sgd"
         assert (folder / "made" / image).read_bytes() == (folder / "expected" / image).read_bytes()
-    loaded = open_prepared(folder / "made").load(options, CONFIG)
+    loaded = open_prepared(folder / "made").load(options, shards)
     for part in ("coding", "features", "scaling", "mean_square", "samples", "space"):
         assert getattr(loaded, part) == getattr(expected, part), part
     for part in ("slope", "offset", "train_labels"):
@@ -359,6 +360,7 @@ def test_foreign_folders_are_left_alone(job, tiny):
 def test_damage_is_found(job, tiny):
     path, folder, options = job
     build(path, folder, options)
+    shards = deal(open_prepared(folder).space.count, options, [CONFIG] * options.workers)
     for name in contents(folder):
         if name == "job.json":
             continue
@@ -366,9 +368,9 @@ def test_damage_is_found(job, tiny):
         for damaged in (whole[: len(whole) // 2], whole[:2] + bytes([whole[2] ^ 1]) + whole[3:]):
             (folder / name).write_bytes(damaged)
             with pytest.raises(UserError, match=f"{name}.*again"):
-                open_prepared(folder).verify(options, CONFIG)
+                open_prepared(folder).verify(shards)
         (folder / name).write_bytes(whole)
-    open_prepared(folder).verify(options, CONFIG)
+    open_prepared(folder).verify(shards)
 
 
 def test_little_memory_is_refused(job):

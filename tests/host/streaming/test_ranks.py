@@ -16,7 +16,7 @@ from p4sgd.host.streaming import plan
 from p4sgd.host.streaming.folder import open_prepared
 from p4sgd.host.streaming.make import make_folder
 from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train
-from p4sgd.host.training.preparation import prepare, square_norms
+from p4sgd.host.training.preparation import deal, prepare, square_norms
 from p4sgd.hw.spec.config import PRESETS
 from p4sgd.sim.emulator import EmulatedDevice, RemoteWorkers
 
@@ -36,6 +36,10 @@ def device(ranks):
     return EmulatedDevice(CONFIG, 1, remote=RemoteWorkers(ranks.rank, ranks.size, ranks.all_sum))
 
 
+def deal_to(options, config=CONFIG):
+    return deal(40, options, [config] * options.workers)
+
+
 def images(folder):
     return [image_file(folder, worker).read_bytes() for worker in range(OPTIONS.workers)]
 
@@ -46,16 +50,16 @@ def test_images_are_the_same_whichever_way_they_are_made(tmp_path, name):
     folders = [tmp_path / each for each in ("process", "ranks", "buckets")]
     for folder in folders[:2]:
         folder.mkdir()
-    one = prepare(read_dataset(path), OPTIONS, CONFIG, directory=folders[0])
+    one = prepare(read_dataset(path), OPTIONS, deal_to(OPTIONS), directory=folders[0])
     several = run_ranks(
         OPTIONS.workers,
-        lambda ranks: prepare(read_dataset(path, communicator=ranks), OPTIONS, CONFIG, directory=folders[1]),
+        lambda ranks: prepare(read_dataset(path, communicator=ranks), OPTIONS, deal_to(OPTIONS), directory=folders[1]),
     )
     make_folder(open_source(path), OPTIONS, CONFIG, folders[2])
     expected = images(folders[0])
     assert images(folders[1]) == expected
     assert images(folders[2]) == expected
-    for other in [*several, open_prepared(folders[2]).load(OPTIONS, CONFIG)]:
+    for other in [*several, open_prepared(folders[2]).load(OPTIONS, deal_to(OPTIONS))]:
         assert other.mean_square == one.mean_square
         assert (other.scaling, other.coding, other.features) == (one.scaling, one.coding, one.features)
         for part in ("slope", "offset", "train_labels"):
@@ -85,7 +89,7 @@ def test_ranks_train_on_a_folder_as_one_process(tmp_path, folder, more):
 
     def run(ranks):
         data = open_prepared(folder, ranks)
-        data.verify(options, CONFIG)
+        data.verify(deal_to(options))
         spread = read_dataset(tmp_path / "test.libsvm", like=data.space, communicator=ranks)
         return train(data, options, device(ranks), test=spread, checkpoint=CheckpointFile(tmp_path / "state"))
 
@@ -124,7 +128,7 @@ def test_a_rank_checks_what_it_reads(folder, workers, config, expected):
 
     def verify(ranks):
         try:
-            open_prepared(folder, ranks).verify(options, config)
+            open_prepared(folder, ranks).verify(deal_to(options, config))
         except UserError as error:
             return str(error)
         return ""

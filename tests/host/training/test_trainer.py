@@ -19,7 +19,7 @@ from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import StopReason, TrainingOptions, train
 from p4sgd.host.training.metrics import evaluate, quantised_activations
 from p4sgd.host.training.model_file import load_model, save_model
-from p4sgd.host.training.preparation import check_memory, prepare
+from p4sgd.host.training.preparation import check_memory, deal, prepare
 from p4sgd.host.training.rate import choose_penalties, choose_rate, smallest_rate
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT
@@ -46,6 +46,10 @@ def run(data=None, workers=1, test=None, on_epoch=None, on_remark=None, device=N
 
 
 # -- arithmetic ------------------------------------------------------------------------------------------------------
+
+
+def prepare_for(data, options):
+    return prepare(data, options, deal(data.feature_count, options, [CONFIG] * options.workers))
 
 
 def features_read(prepared, precision):
@@ -80,7 +84,7 @@ def test_weights_are_the_golden_model_s(name, workers):
         seed=int(rng.integers(1000)),
     )
     result = train(data, options, open_device("emulator", CONFIG, workers))
-    prepared = prepare(data, options, CONFIG)
+    prepared = prepare_for(data, options)
     form = prepared.features
     q = features_read(prepared, form.precision)
     weights = np.zeros(q.shape[1], np.int64)
@@ -124,7 +128,7 @@ def test_the_fold_is_exact_on_the_grid(stored, scaling, signed, bias):
     slope, offset = rng.uniform(0.1, 9, 11), (rng.normal(size=11) * 5 if scaling == "minmax" else np.zeros(11))
     data = Dataset(grid * slope / top + offset, np.arange(24.0) % 2, "grid")
     options = TrainingOptions(precision=stored, scaling=scaling, bias=bias, workers=2)
-    prepared = prepare(data, options, CONFIG)
+    prepared = prepare_for(data, options)
     assert prepared.features.signed == two_sided
     weights = rng.integers(-(1 << 31), 1 << 31, 11 + bias)
     z = quantised_activations(prepared.images, weights, prepared.features, 24)
@@ -137,7 +141,7 @@ def test_the_fold_is_exact_on_the_grid(stored, scaling, signed, bias):
 def test_quantised_activations_by_definition(precision, signed):
     data = dataset(signed=signed, samples=30)
     options = TrainingOptions(precision=precision, planes=8, scaling="maxabs", workers=2, batch=16)
-    prepared = prepare(data, options, CONFIG)
+    prepared = prepare_for(data, options)
     rng = np.random.default_rng(4)
     q = features_read(prepared, precision)
     weights = rng.integers(-(1 << 20), 1 << 20, q.shape[1])
@@ -212,7 +216,7 @@ def test_without_a_bias_quantisation_shifts_no_activation(precision, planes, sca
     data, options = dataset(), {"precision": precision, "planes": planes, "scaling": scaling, "bias": False}
     result = run(data, epochs=20, **options)
     assert result.model.weights.size == 20
-    prepared = prepare(data, TrainingOptions(**options), CONFIG)
+    prepared = prepare_for(data, TrainingOptions(**options))
     weights = result.model.weights.astype(np.int64)
     seen = quantised_activations(prepared.images, weights, prepared.features, data.samples)
     assert result.model.decision_function(data).mean() == pytest.approx(seen.mean())
@@ -228,7 +232,7 @@ def test_same_seed_same_weights_and_other_seeds_others():
 def test_sorted_samples_are_shuffled():
     data = dataset()
     order = np.argsort(data.labels, kind="stable")
-    prepared = prepare(data.take(order), TrainingOptions(batch=8), CONFIG)
+    prepared = prepare_for(data.take(order), TrainingOptions(batch=8))
     per_batch = prepared.images[0].labels.reshape(-1, 8)[:12]
     assert ((per_batch > 0).any(axis=1) & (per_batch < 0).any(axis=1)).sum() >= 9
 
@@ -384,14 +388,14 @@ def test_memory_is_checked_to_the_byte(workers, held_out, monkeypatch):
     monkeypatch.setattr(RecordingWorker, "write_memory", lambda _, bank, at, data: ends.append(at + data.size))
     data = dataset(samples=500)
     options = TrainingOptions(workers=workers, validation_fraction=held_out, precision=3, batch=24)
-    prepared = prepare(data, options, CONFIG)
+    prepared = prepare_for(data, options)
     session = Session(RecordingDevice(CONFIG, workers))
     session.upload(prepared.images)
     session.write_weights([np.zeros(image.layout.features, np.int64) for image in prepared.images])
     needed = max(ends)
-    check_memory(data, options, CONFIG, needed)
+    check_memory(data, options, prepared.shards, needed)
     with pytest.raises(UserError, match=f"made .*{needed:,} bytes .*memory.*{needed - 1:,}: "):
-        check_memory(data, options, CONFIG, needed - 1)
+        check_memory(data, options, prepared.shards, needed - 1)
 
 
 def test_another_number_of_workers():
