@@ -37,6 +37,8 @@ _PORTS = {"bmv2": 511, "tofino": 288}
 """Number of ports of the kinds that are switches for all traffic. v1model drops frames to port 511. A Tofino keeps
 flooded frames from going back where they came from only on 4 pipes of 72 device ports."""
 
+_LARGEST_SHARE = 1_000_000
+
 AGGREGATOR_MAC = 0x0250_3453_47FF
 """The aggregator's default MAC address."""
 
@@ -127,6 +129,10 @@ class WorkerAddress:
         equal values of ``control`` apart.
     mac
         The worker's own MAC address, if the file gives one.
+    share
+        Share of the features that the worker should get, in proportion to the others'.
+    late
+        Whether training may begin without the worker process and take it in when it has been started.
     """
 
     control: str
@@ -134,6 +140,8 @@ class WorkerAddress:
     board: BoardAddress | None = None
     host: str = ""
     mac: int | None = None
+    share: float = 1.0
+    late: bool = False
 
     @property
     def local_mac(self) -> int:
@@ -268,8 +276,18 @@ def _worker(table: "_Table") -> WorkerAddress:
     board = table.board("control") if table.has_text("control", PREFIX) else None
     control = table.control("control") if board is None else str(board)
     port = table.number("port", None, 0, MAX_PORTS - 1)
-    worker = WorkerAddress(control, port, board, table.text("host", required=False), table.mac("mac"))
+    worker = WorkerAddress(
+        control,
+        port,
+        board,
+        table.text("host", required=False),
+        table.mac("mac"),
+        table.share("share"),
+        table.truth("late", False),
+    )
     table.refuse_others()
+    if worker.late and board is not None:
+        raise table.mistake("late", "a board cannot be late: only worker processes can")
     return worker
 
 
@@ -326,6 +344,15 @@ class _Table:
             required=usual is None,
         )
         return usual if value is None and usual is not None else int(value)
+
+    def share(self, key: str) -> float:
+        value = self._take(
+            key,
+            f"a number above 0, at most {_LARGEST_SHARE:,}",
+            lambda value: type(value) in (int, float) and 0 < value <= _LARGEST_SHARE,
+            required=False,
+        )
+        return 1.0 if value is None else float(value)
 
     def truth(self, key: str, usual: bool) -> bool:
         value = self._take(key, "true or false", lambda value: isinstance(value, bool), required=False)

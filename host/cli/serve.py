@@ -153,8 +153,16 @@ def _stays(path: Path) -> bool:
     metavar="MIB",
     help="Limit of the emulator's memories, all together; those of rtl have a fixed size.",
 )
+@click.option(
+    "--speed",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1.0,
+    show_default=True,
+    metavar="FRACTION",
+    help="Fraction of this machine's speed at which the emulator computes, to try out a slow worker.",
+)
 @quiet_option
-def worker(interface: str, control: str, name: str, device: str, memory_limit: int, quiet: bool) -> None:
+def worker(interface: str, control: str, name: str, device: str, memory_limit: int, speed: float, quiet: bool) -> None:
     """Run a worker as a process, in place of a board.
 
     It serves one client at a time at its control socket: p4sgd train and doctor with --device cluster. It exchanges
@@ -174,6 +182,8 @@ def worker(interface: str, control: str, name: str, device: str, memory_limit: i
     address = ControlAddress.parse(control)
     if interface.startswith("udp:"):
         raise UserError("--interface: workers speak Ethernet only: give the name of an interface, such as eth0")
+    if device == "rtl" and speed != 1:
+        raise UserError("--speed is for the emulator: leave it out for --device rtl")
     config = PRESETS[name]()
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         link = stack.enter_context(contextlib.closing(open_link(interface)))
@@ -184,7 +194,7 @@ def worker(interface: str, control: str, name: str, device: str, memory_limit: i
                 served = stack.enter_context(contextlib.closing(SimulatedWorker(config, link.send)))
             memory_limit = config.memories << MEMORY_BITS - 20
         else:
-            served = NetworkedWorker(config, link.send, cycles_now)
+            served = NetworkedWorker(config, link.send, cycles_now, speed=speed)
             with output.working("getting ready"):
                 warm_up(config)
         listener = stack.enter_context(contextlib.closing(ControlListener(address)))

@@ -76,6 +76,12 @@ def _scalings() -> Iterable[str]:
     return KINDS
 
 
+def _shares() -> Iterable[str]:
+    from p4sgd.host.training.options import SHARES
+
+    return SHARES
+
+
 def _reactions() -> Iterable[str]:
     from p4sgd.host.training.options import ON_LOSS
 
@@ -129,6 +135,12 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         "by default the most that leave 32 units. With fewer than a worker has lanes, some lanes are idle.",
     ),
     "workers": _option("--workers", type=int, help="Number of workers that share the features, 1 to 32."),
+    "shares": _option(
+        "--shares",
+        type=NameFrom("choice of shares", _shares),
+        help="How the features are shared out: fixed by the share of each worker in the cluster file, or equally; auto "
+        "by the workers' speeds, which are measured first.",
+    ),
     "on_loss": _option(
         "--on-loss",
         type=NameFrom("reaction", _reactions),

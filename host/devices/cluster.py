@@ -32,6 +32,9 @@ _SLACK_S = 0.02
 """`NetworkSettings.slack_s`: a batch of a socket aggregator takes a millisecond or two, and processes wait for a core.
 Starting all workers one after the other takes less, so packets that are resent after this time were lost."""
 
+_KNOCK_S = 0.2
+"""Longest time to wait for a connection to a worker that may not be there."""
+
 _POLL_S = 0.05
 """Time to wait for one worker before the others are checked."""
 
@@ -110,7 +113,7 @@ class ClusterDevice:
     config
         Configuration that the workers must have. None accepts any, which may differ.
     workers
-        Number of workers that the file must have.
+        Number of workers that the file must have. Those that it allows to be late may be missing.
     cluster
         The contents of the file.
     ranks
@@ -139,25 +142,51 @@ class ClusterDevice:
     ) -> None:
         if workers != len(cluster.workers):
             raise UserError(f"the cluster file has {len(cluster.workers)} workers, not {workers}")
-        self.network_settings = network_settings(cluster)
         self.aggregator: Controller | None = None
+        self._cluster = cluster
+        self._config = config
         self._ranks = ranks
-        self._ports = [worker.port for worker in cluster.workers]
+        self._absent: dict[int, bool] = {}  # by index in the file: whether the worker is known to have ended
         with contextlib.ExitStack() as opened:
             connections: dict[int, _Connection] = {}
             for index in range(ranks.rank, workers, ranks.size):
-                connection = _connect(index, cluster.workers[index], cluster.network)
+                try:
+                    connection = _connect(index, cluster.workers[index], cluster.network)
+                except UserError:
+                    if ranks.size > 1 or not cluster.workers[index].late:
+                        raise
+                    self._absent[index] = True
+                    continue
                 connections[index] = opened.enter_context(contextlib.closing(connection))
+            if not connections:
+                raise UserError("none of the cluster file's workers is there: start one, with p4sgd worker")
             found = ranks.all_gather([(index, str(worker), worker.config) for index, worker in connections.items()])
             _check_configurations(sorted((each for part in found for each in part), key=lambda each: each[0]), config)
             if ranks.rank == 0:
                 self.aggregator = opened.enter_context(contextlib.closing(open_controller(cluster)))
                 membership = Membership(self.aggregator)
             self._opened = opened.pop_all()
-        self._connections = connections
-        self._workers = {index: ClusterWorker(self, index, connection) for index, connection in connections.items()}
         self._membership = lambda: membership
+        self._arrange(connections)
+
+    def _arrange(self, connections: Mapping[int, _Connection]) -> None:
+        """Have these workers, by their index in the cluster file, and number them as shards."""
+        self._connections = dict(sorted(connections.items()))
+        ranks, addresses = self._ranks, self._cluster.workers
+        if ranks.size == 1:  # of several ranks, all workers are there
+            addresses = tuple(addresses[index] for index in self._connections)
+        self._present = addresses
+        self.network_settings = network_settings(dataclasses.replace(self._cluster, workers=addresses))
+        self._workers = {
+            shard: ClusterWorker(self, shard, connection)
+            for shard, connection in zip(self._shards, self._connections.values(), strict=True)
+        }
         self._job_workers = JobWorkers(self._membership, ranks)
+
+    @property
+    def _shards(self) -> range:
+        """Shards of this rank's workers."""
+        return range(self._ranks.rank, len(self._present), self._ranks.size)
 
     @property
     def workers(self) -> Sequence[ClusterWorker]:
@@ -165,12 +194,19 @@ class ClusterDevice:
         return list(self._workers.values())
 
     @property
+    def shares(self) -> Sequence[float]:
+        """See `Device.shares`."""
+        return [self._present[shard].share for shard in self._shards]
+
+    @property
     def links(self) -> Mapping[int, LinkState]:
         """Current state of the Ethernet links of this rank's boards, by shard index."""
         boards = {
-            index: connection for index, connection in self._connections.items() if isinstance(connection, BoardWorker)
+            shard: connection
+            for shard, connection in zip(self._shards, self._connections.values(), strict=True)
+            if isinstance(connection, BoardWorker)
         }
-        return {index: link for index, board in boards.items() if (link := board.link) is not None}
+        return {shard: link for shard, board in boards.items() if (link := board.link) is not None}
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until all started workers are idle. An error in one rank is raised in all.
@@ -210,16 +246,38 @@ class ClusterDevice:
         """
         if self._ranks.size > 1:
             raise P4sgdError("the workers of several ranks cannot go on without the others")
-        for index in lost:
+        indices = list(self._connections)
+        for index in (indices[shard] for shard in lost):
             with contextlib.suppress(P4sgdError):
                 self._connections[index].close()
-        kept = [index for index in self._connections if index not in lost]
-        settings = self.network_settings
-        self.network_settings = dataclasses.replace(settings, local_macs=tuple(settings.local_macs[i] for i in kept))
-        self._ports = [self._ports[index] for index in kept]
-        self._connections = {new: self._connections[old] for new, old in enumerate(kept)}
-        self._workers = {index: ClusterWorker(self, index, each) for index, each in self._connections.items()}
-        self._job_workers = JobWorkers(self._membership, self._ranks)
+            self._absent[index] = False
+        self._arrange({index: each for index, each in self._connections.items() if index not in self._absent})
+
+    def take_in(self) -> int:
+        """See `Device.take_in`; not for boards, nor if several ranks share the cluster.
+
+        A worker that was dropped must have ended since. One that was there all the time has lost its network.
+        """
+        came: dict[int, _Connection] = {}
+        for index in sorted(self._absent):
+            address = self._cluster.workers[index]
+            if address.board is not None:
+                continue
+            try:
+                connection = RemoteWorker(index, ControlAddress.parse(address.control), connect_s=_KNOCK_S)
+            except UserError:
+                self._absent[index] = True
+                continue
+            except P4sgdError:
+                continue
+            if self._absent[index] and self._config in (None, connection.config):
+                came[index] = self._opened.enter_context(contextlib.closing(connection))
+            else:
+                connection.close()
+        if came:
+            self._absent = {index: gone for index, gone in self._absent.items() if index not in came}
+            self._arrange(self._connections | came)
+        return len(came)
 
     def close(self) -> None:
         """Close all connections. Runs on boards are ended; otherwise workers and aggregator stay as they are."""
@@ -229,7 +287,7 @@ class ClusterDevice:
 
     def before_join(self, worker: int, first_round: int) -> None:
         """Tell the aggregator that a worker joins the job in its registers."""
-        self._job_workers.join(self._workers[worker], worker, self._ports[worker], first_round)
+        self._job_workers.join(self._workers[worker], worker, self._present[worker].port, first_round)
 
     def before_start(self, worker: int) -> None:
         """Note that a worker is started."""

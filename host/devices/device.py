@@ -158,6 +158,11 @@ class Device(Protocol):
         """Current state of the Ethernet links by shard index, of workers that report it; None if none does."""
         ...
 
+    @property
+    def shares(self) -> Sequence[float] | None:
+        """Shares of the features that the workers of this process should get, in proportion; None for equal ones."""
+        ...
+
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until the run of every started worker has ended.
 
@@ -176,6 +181,10 @@ class Device(Protocol):
         P4sgdError
             If the device cannot do this.
         """
+        ...
+
+    def take_in(self) -> int:
+        """Add workers that were dropped or late and are there now; returns how many. All must then join a job anew."""
         ...
 
     def close(self) -> None:

@@ -31,6 +31,8 @@ class RemoteWorker:
         Its number, for messages.
     address
         Its control socket.
+    connect_s
+        Longest time in which it must greet, in seconds.
 
     Raises
     ------
@@ -40,10 +42,10 @@ class RemoteWorker:
         If it does not answer as a worker should, here or in later calls.
     """
 
-    def __init__(self, index: int, address: ControlAddress) -> None:
+    def __init__(self, index: int, address: ControlAddress, *, connect_s: float = _TIMEOUT_S) -> None:
         self._name = f"worker {index} at {address}"
         command = f"p4sgd worker --interface INTERFACE --control {address}"
-        self._client = ControlClient(address, "worker", self._name, command, timeout_s=_TIMEOUT_S)
+        self._client = ControlClient(address, "worker", self._name, command, timeout_s=_TIMEOUT_S, connect_s=connect_s)
         try:
             self._config = read_configuration(RegisterClient(self.read_register, self.write_register))
         except P4sgdError as error:

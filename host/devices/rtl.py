@@ -184,6 +184,10 @@ class RtlDevice:
         """See `Device.drop`: a simulated cluster cannot."""
         raise P4sgdError("the workers of a simulated cluster cannot go on without the others")
 
+    def take_in(self) -> int:
+        """See `Device.take_in`: there are no others."""
+        return 0
+
     def close(self) -> None:
         """End the simulator, leaving the waveform and handing over the trace if they were wanted.
 

@@ -29,7 +29,9 @@ class ControlClient:
     command
         The command that starts it, for errors.
     timeout_s
-        Longest time without an answer.
+        Longest time without an answer, in seconds.
+    connect_s
+        Longest time without a greeting; as ``timeout_s`` if None.
     timeout_is_final
         Whether a time-out is a failure like others. If not, the next call connects anew, which tells whether the server
         is still the same process.
@@ -50,6 +52,7 @@ class ControlClient:
         command: str,
         *,
         timeout_s: float,
+        connect_s: float | None = None,
         timeout_is_final: bool = True,
     ) -> None:
         self._address = address
@@ -57,6 +60,7 @@ class ControlClient:
         self._name = name
         self._command = command
         self._timeout_s = timeout_s
+        self._connect_s = timeout_s if connect_s is None else connect_s
         self._timeout_is_final = timeout_is_final
         self._process: int | None = None
         self._channel: Channel | None = None
@@ -96,7 +100,7 @@ class ControlClient:
     def _connect(self) -> Channel:
         again = self._process is not None
         try:
-            connection = self._address.connect(self._timeout_s)
+            connection = self._address.connect(self._connect_s)
         except OSError as error:
             if again:
                 raise self._fail(error) from error
@@ -107,6 +111,7 @@ class ControlClient:
             if connection.family != socket.AF_UNIX:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             greeting = self._channel.receive_greeting(self._server)
+            connection.settimeout(self._timeout_s)
         except (OSError, ValueError) as error:
             raise self._fail(error) from error
         except BaseException:

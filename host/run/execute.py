@@ -18,7 +18,7 @@ from p4sgd.host.streaming.folder import PreparedFolder
 from p4sgd.host.streaming.state import OnProgress
 from p4sgd.host.training import CheckpointFile, EpochRecord, TrainingResult
 from p4sgd.host.training.model_file import save_model
-from p4sgd.host.training.preparation import deal
+from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 
 __all__ = ["Stage", "execute", "resume_advice"]

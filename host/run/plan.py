@@ -42,7 +42,8 @@ from p4sgd.host.training.checkpoint import (
 )
 from p4sgd.host.training.model_file import is_model_file
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.preparation import check_memory, deal
+from p4sgd.host.training.preparation import check_memory
+from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 
 __all__ = ["TrainingPlan", "make_plan"]

@@ -106,10 +106,11 @@ def resume_request(request: TrainingRequest, saved: Checkpoint, ranks: Communica
     missing = broadcast(ranks, out is not None and not out.exists())
     _check_unfinished(saved, epochs, wanted=missing or request.out is not None)
     device = request.device or origin.get("device")
-    workers = request.options.get("workers")
+    changed = {name: value for name, value in request.options.items() if name in RESUME_MAY_CHANGE}
+    workers = changed.get("workers")
     if workers is None and device != CLUSTER and ranks.size == 1:  # else the cluster or the launcher says how many
         workers = began["workers"]
-    options = {name: value for name, value in began.items() if name != "workers"} | {"epochs": epochs}
+    options = {name: value for name, value in began.items() if name != "workers"} | changed
     began_reading = origin.get("reading", {})
     return dataclasses.replace(
         request,

@@ -35,7 +35,8 @@ from p4sgd.host.streaming.manifest import (
 from p4sgd.host.streaming.plan import BucketPlan, first_pass, plan_buckets
 from p4sgd.host.streaming.state import FirstPass, OnProgress, State, Step, check_unchanged
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.preparation import deal, mean_square, sampled, square_norms
+from p4sgd.host.training.preparation import mean_square, sampled, square_norms
+from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import WorkerConfig
 
 __all__ = ["ROWS", "SOURCE_LABELS", "Steps", "sync_folder"]

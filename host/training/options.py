@@ -12,7 +12,7 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import MAX_PRECISION
 from p4sgd.hw.spec.run import MAX_MICRO_BATCHES, MAX_WORKERS, UNITS, choose_unit
 
-__all__ = ["ON_LOSS", "SCHEDULES", "LearningRateSchedule", "TrainingOptions"]
+__all__ = ["ON_LOSS", "SCHEDULES", "SHARES", "LearningRateSchedule", "TrainingOptions"]
 
 
 SCHEDULES = ("constant", "invscaling", "adaptive")
@@ -25,6 +25,9 @@ training ends when the rate cannot be lowered further.
 
 ON_LOSS = ("adopt", "stop")
 """What may be done when a worker is lost."""
+
+SHARES = ("fixed", "auto")
+"""How workers may get their shares of the features."""
 
 ADAPTIVE_EPOCHS = 3
 """Epochs without progress before ``adaptive`` lowers the rate, if the options set no patience."""
@@ -130,6 +133,9 @@ class TrainingOptions:
         by rounding; they do not depend on ``workers``, unless activations are clamped.
     workers
         Number of workers, 1 to 32.
+    shares
+        How units are dealt to workers: ``fixed`` by the shares of the cluster file, equal ones where it has none;
+        ``auto`` by the workers' speeds, which are measured before training.
     on_loss
         What to do when a worker is lost during the run: ``adopt`` deals its units to the others and trains the epoch
         again, with the same weights as if nothing had happened; ``stop`` ends the run.
@@ -167,6 +173,7 @@ class TrainingOptions:
     positive: str | float | None = None
     unit: int | None = None
     workers: int = 1
+    shares: str = "fixed"
     on_loss: str = "adopt"
     staleness: int = 0
     validation_fraction: float = 0.0
@@ -178,6 +185,7 @@ class TrainingOptions:
         get_loss(self.loss)
         _one_of("schedule", self.schedule, SCHEDULES)
         _one_of("scaling", self.scaling, KINDS)
+        _one_of("shares", self.shares, SHARES)
         _one_of("on-loss", self.on_loss, ON_LOSS)
         _whole("epochs", self.epochs, 1)
         _whole("batch", self.batch, BANKS, _MAX_BATCH)

@@ -20,21 +20,19 @@ from p4sgd.host.data.scaling import feature_values, steps
 from p4sgd.host.devices.session import bank_bytes
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
 from p4sgd.host.errors import UserError
-from p4sgd.host.image import Image, Shard, partition, prepare_images
+from p4sgd.host.image import Image, Shard, prepare_images
 from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
-from p4sgd.hw.spec.run import TABLE_SEGMENTS, FeatureFormat, check_capacity
+from p4sgd.hw.spec.run import FeatureFormat
 
 __all__ = [
     "Prepared",
     "PreparedData",
     "bias_value",
     "check_memory",
-    "deal",
     "hardware_values",
     "mean_square",
     "prepare",
@@ -201,7 +199,7 @@ def prepare(
     options
         Options of the training run.
     shards
-        The workers, as `deal` gives them.
+        The workers, as `p4sgd.host.training.shares.deal` gives them.
     directory
         Folder for the images as files; ``None`` keeps them in memory.
 
@@ -261,44 +259,6 @@ def hardware_values(
     if options.bias:
         slope, offset = np.append(slope, 0.0), np.append(offset, bias_value(options.stored, scaling.signed))
     return slope, offset
-
-
-def deal(
-    features: int, options: TrainingOptions, configs: Sequence[WorkerConfig], speeds: Sequence[float] | None = None
-) -> list[Shard]:
-    """Deal the features to workers; see `partition`.
-
-    Parameters
-    ----------
-    features
-        Number of features of the data.
-    options
-        Options of the training run.
-    configs
-        Configuration of each worker.
-    speeds
-        See `partition`.
-
-    Raises
-    ------
-    UserError
-        If features, options and configurations do not fit together.
-    """
-    unit = options.unit_of(features)
-    shards = partition(features, configs, bias=options.bias, unit=unit, speeds=speeds)
-    for shard in shards:
-        segments = shard.config.table_segments
-        if segments < TABLE_SEGMENTS:
-            raise UserError(
-                f"the loss table of worker {shard.worker} has {segments} segments, training needs {TABLE_SEGMENTS}: "
-                f"generate workers with table_segments of {TABLE_SEGMENTS} or more"
-            )
-        chunks = shard.layout(BANKS, options.stored).chunks
-        try:
-            check_capacity(shard.config, chunks, options.precision, stale=bool(options.staleness))
-        except ValueError as error:
-            raise UserError(str(error)) from error
-    return shards
 
 
 def check_memory(

@@ -19,7 +19,7 @@ import numpy as np
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.identity import identify
 from p4sgd.host.devices import Device
-from p4sgd.host.devices.session import RunReport, Session, of_job
+from p4sgd.host.devices.session import RunReport, Session
 from p4sgd.host.distributed.communicator import broadcast, raise_on_all
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.image.redeal import redeal_images
@@ -28,9 +28,10 @@ from p4sgd.host.training.checkpoint import Best, Checkpoint, CheckpointFile, Run
 from p4sgd.host.training.metrics import fit_intercept, measure, quantised_activations
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import LearningRateSchedule, TrainingOptions
-from p4sgd.host.training.preparation import Prepared, PreparedData, deal, prepare
+from p4sgd.host.training.preparation import Prepared, PreparedData, prepare
 from p4sgd.host.training.rate import Rate, automatic_rate, choose_penalties, choose_rate, largest_rate, smallest_rate
 from p4sgd.host.training.result import EpochRecord, StopReason, TrainingResult
+from p4sgd.host.training.shares import deal, deal_to
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, IntArray
 from p4sgd.hw.spec.registers import ModelSource
@@ -73,8 +74,8 @@ def train(
     options
         Options.
     device
-        Open device with ``options.workers`` workers; it stays open. Where several ranks train together, each has a
-        device with one of the workers, and all call this function with the same arguments.
+        Open device with ``options.workers`` workers, or fewer if some are late; it stays open. Where several ranks train
+        together, each has a device with one of the workers, and all call this function with the same arguments.
     test
         Samples to measure the model on after every epoch; not trained on.
     on_epoch
@@ -104,17 +105,18 @@ def train(
         On Ctrl-C in the first epoch.
     """
     workers = len(device.workers) * data.communicator.size
-    if workers != options.workers:
+    if workers > options.workers:
         raise P4sgdError(f"the options are for {options.workers} workers, the device has {workers}")
     if test is not None and not test.sparse and test.feature_count != data.space.count:
         raise UserError(f"{test.name} has {test.feature_count} features, {data.name} has {data.space.count}")
     ranks = data.communicator
-    configs = of_job([worker.config for worker in device.workers], ranks)
-    shards = deal(data.space.count, options, configs)
+    if workers < options.workers:  # there must be units for the late ones
+        deal(data.space.count, options, [device.workers[0].config] * options.workers)
+    shards, shares_remark = deal_to(device, data.space.count, data.samples, options, ranks)
     keep: Callable[[State], None] | None = None
     if checkpoint is not None or resume is not None:
         identity = identify(data) if isinstance(data, Dataset) else data.identity
-        run = Run(options, configs[0], identity, None if test is None else identify(test))
+        run = Run(options, shards[0].config, identity, None if test is None else identify(test))
         if resume is not None:
             resume.check(run)
         if checkpoint is not None:
@@ -126,7 +128,9 @@ def train(
     else:
         prepared = data.load(options, shards, directory=directory)
     state = State() if resume is None else copy.deepcopy(resume.state)
-    return _Training(prepared, options, device, test, state, on_epoch, on_remark, keep).run()
+    training = _Training(prepared, options, device, test, state, on_epoch, on_remark, keep)
+    training.remark(shares_remark)
+    return training.run()
 
 
 class _Training:
@@ -164,7 +168,7 @@ class _Training:
             self._monitored = "validation_loss"
         form = prepared.features
         if form.signed and form.precision == 1:
-            self._remark(_ONE_SIGNED_BIT)
+            self.remark(_ONE_SIGNED_BIT)
         self._tell_large_batch()
         first = state.first_rate or options.learning_rate or broadcast(self._ranks, self._automatic_rate())
         choose_rate(first, options.batch, form)  # raises if it is outside the range of the hardware
@@ -176,7 +180,7 @@ class _Training:
 
     def run(self) -> TrainingResult:
         """Train to the end."""
-        session, source = self._open_session()
+        session, source = None, ModelSource.ZERO
         state, options = self._state, self._options
         if state.weights is not None:
             self._keep_state()  # the new checkpoint file may be another one
@@ -185,6 +189,12 @@ class _Training:
         try:
             while state.epoch < options.epochs and not state.out_of_patience(options):
                 try:
+                    if came := self._device.take_in():
+                        session, source = self._deal_anew()
+                        workers = len(self._device.workers)
+                        self.remark(f"epoch {state.epoch + 1} is trained by {workers} workers, {came} of them new")
+                    elif session is None:
+                        session, source = self._open_session()
                     self._epoch(session, source)
                     source = ModelSource.KEEP
                 except P4sgdError as error:
@@ -229,24 +239,34 @@ class _Training:
         P4sgdError
             The error, if this is not wanted or not possible.
         """
-        lost, workers = error.lost_workers, len(self._device.workers) - len(error.lost_workers)
-        if self._options.on_loss != "adopt" or not lost or not workers or self._ranks.size > 1:
-            raise error
-        kept = [shard.config for shard in self._prepared.shards if shard.worker not in lost]
-        try:
-            shards = deal(self._prepared.space.count, self._options, kept)
-            images = redeal_images(self._prepared.images, shards, name=self._prepared.name)
-            self._device.drop(lost)
-            self._prepared = dataclasses.replace(self._prepared, images=images, shards=shards)
-            session = self._open_session()
-        except (P4sgdError, UserError, RuntimeError) as second:
-            error.add_note(f"the other workers could not go on: {second}")
-            raise error from second
-        self._remark(
-            f"epoch {self._state.epoch + 1} is trained by {workers} worker{'s' if workers > 1 else ''} instead of "
-            f"{workers + len(lost)}: {error}"
-        )
-        return session
+        while True:
+            lost, workers = error.lost_workers, len(self._device.workers) - len(error.lost_workers)
+            if self._options.on_loss != "adopt" or not lost or not workers or self._ranks.size > 1:
+                raise error
+            try:
+                self._device.drop(lost)
+                session = self._deal_anew()
+            except (P4sgdError, UserError, RuntimeError) as second:
+                second.add_note(f"before: {error}")
+                if isinstance(second, P4sgdError) and second.lost_workers:
+                    error = second
+                    continue
+                error.add_note(f"the other workers could not go on: {second}")
+                raise error from second
+            self.remark(
+                f"epoch {self._state.epoch + 1} is trained by {workers} worker{'s' if workers > 1 else ''} instead of "
+                f"{workers + len(lost)}: {error}"
+            )
+            return session
+
+    def _deal_anew(self) -> tuple[Session, ModelSource]:
+        """Deal all features to the workers that the device has now, from the images there are."""
+        prepared = self._prepared
+        shards, remark = deal_to(self._device, prepared.space.count, prepared.samples, self._options, self._ranks)
+        images = redeal_images(prepared.images, shards, name=prepared.name)
+        self._prepared = dataclasses.replace(prepared, images=images, shards=shards)
+        self.remark(remark)
+        return self._open_session()
 
     def _epoch(self, session: Session, source: ModelSource) -> None:
         epoch = self._state.epoch + 1
@@ -276,12 +296,12 @@ class _Training:
 
     def _settings(self, rate: Rate) -> RunSettings:
         if rate.coarse:
-            self._remark(
+            self.remark(
                 f"the learning rate is {rate.actual:.3g} instead of {rate.wanted:.3g}: it is near the smallest possible"
             )
         penalties = choose_penalties(rate.actual, self._options.l2, self._options.l1)
         for remark in penalties.remarks:
-            self._remark(remark)
+            self.remark(remark)
         samples = self._prepared.samples
         return RunSettings(
             features=self._prepared.features,
@@ -362,7 +382,7 @@ class _Training:
         batch, samples = self._options.batch, self._prepared.samples
         enough = -(-samples // BANKS) * BANKS
         if batch > enough:
-            self._remark(
+            self.remark(
                 f"a batch of {batch:,} is larger than the {samples:,} training samples: updates are only "
                 f"{samples / batch:.2g} of their size; a batch of {enough:,} holds all samples"
             )
@@ -370,20 +390,21 @@ class _Training:
     def _tell_flags(self, report: RunReport, epoch: int) -> None:
         for flag in sorted(report.flags):
             if not any(flag in record.flags for record in self._state.history):
-                self._remark(f"epoch {epoch}: {_FLAG_REMARKS[flag]}")
+                self.remark(f"epoch {epoch}: {_FLAG_REMARKS[flag]}")
 
     def _tell_epoch(self, record: EpochRecord) -> None:
         if self._on_epoch is not None:
             self._on_epoch(record)
 
-    def _remark(self, text: str) -> None:
-        if text not in self._state.remarks:
+    def remark(self, text: str | None) -> None:
+        """Tell the user something, once."""
+        if text is not None and text not in self._state.remarks:
             self._state.remarks.append(text)
             if self._on_remark is not None:
                 self._on_remark(text)
 
     def _summary(self) -> dict[str, Any]:
-        prepared, config = self._prepared, self._device.workers[0].config
+        prepared, configs = self._prepared, [dataclasses.asdict(shard.config) for shard in self._prepared.shards]
         return {
             "p4sgd": importlib.metadata.version("p4sgd"),
             "data": prepared.name,
@@ -391,7 +412,8 @@ class _Training:
             "validation_samples": 0 if prepared.validation is None else prepared.validation.samples,
             "features": prepared.space.count,
             "device": self._device.name,
-            "configuration": dataclasses.asdict(config),
+            "configuration": configs if any(each != configs[0] for each in configs) else configs[0],
+            "units": [shard.units.size for shard in prepared.shards],
             "learning_rate": self._state.history[0].learning_rate,
             "scaling": prepared.scaling,
             "signed": prepared.features.signed,

@@ -54,6 +54,7 @@ class EmulatedDevice:
     aggregator = None
     network_settings = None
     links = None
+    shares = None
 
     def __init__(self, config: WorkerConfig, workers: int, *, remote: RemoteWorkers | None = None) -> None:
         if not 1 <= workers <= MAX_WORKERS:
@@ -112,6 +113,10 @@ class EmulatedDevice:
         for index, worker in enumerate(self._workers):
             worker.index = index
         self._remote = RemoteWorkers(0, len(self._workers), lambda sums: sums)
+
+    def take_in(self) -> int:
+        """Add workers: there are never any others."""
+        return 0
 
     def close(self) -> None:
         """Release the workers and their memory."""

@@ -1,12 +1,15 @@
 """Emulated worker that takes part in AllReduce by packets, as a board does."""
 
+import contextlib
+import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import numpy as np
 
 from p4sgd.hw.spec import registers as spec
-from p4sgd.hw.spec.config import BANKS, WorkerConfig
+from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.packet import BROADCAST, DropReason, EchoValue, Packet
 from p4sgd.hw.spec.register_map import Field, Register
@@ -19,10 +22,14 @@ _PROBE_NUMBERS = 1 << spec.PROBE["number"].bits
 
 
 class _Progress:
-    """Progress of a run. The partials of a mini-batch are computed at once and wait here for free slots."""
+    """Progress of a run. The partials of a mini-batch are computed at once and wait here for free slots.
 
-    def __init__(self, run: Run) -> None:
+    All arithmetic is done within ``computing()``, which takes its time.
+    """
+
+    def __init__(self, run: Run, computing: Callable[[], AbstractContextManager[None]]) -> None:
         self.run = run
+        self._computing = computing
         self.partials: deque[IntArray] = deque()
         self._sums: list[tuple[int, ...]] = []
         self._mini_batch = -1
@@ -30,15 +37,17 @@ class _Progress:
     def begin(self) -> None:
         """Compute the partials of the first mini-batch, unless that is done."""
         if self._mini_batch < 0:
-            self._next()
+            with self._computing():
+                self._next()
 
     def take(self, sums: tuple[int, ...]) -> None:
         """Take the sums of a micro-batch; after the last one, update the weights and begin the next mini-batch."""
         self._sums.append(sums)
         if len(self._sums) == self.run.settings.micro_batches:
-            self.run.update(self._mini_batch, np.array(self._sums, np.int64).reshape(-1))
-            self._sums.clear()
-            self._next()
+            with self._computing():
+                self.run.update(self._mini_batch, np.array(self._sums, np.int64).reshape(-1))
+                self._sums.clear()
+                self._next()
 
     @property
     def is_over(self) -> bool:
@@ -52,7 +61,9 @@ class _Progress:
 
 
 class NetworkedWorker(EmulatedWorker):
-    """An emulated worker that sends and receives packets as the RTL does. Its cycle counters stay 0.
+    """An emulated worker that sends and receives packets as the RTL does.
+
+    Its cycles are those of ``clock``: CYCLES_BUSY while it computes, CYCLES_NETWORK at all other times of a run.
 
     It has neither thread nor timer: its owner passes frames to `receive` and calls `work` after every frame, after
     every register write, and at the time `next_work`. One call computes at most one mini-batch.
@@ -64,10 +75,15 @@ class NetworkedWorker(EmulatedWorker):
     send
         Sends a frame of 64 bytes, which may get lost.
     clock
-        Returns the time in cycles (`p4sgd.hw.spec.config`), for RESEND_CYCLES and ECHO_CYCLES.
+        Returns the time in cycles (`p4sgd.hw.spec.config`), for RESEND_CYCLES, ECHO_CYCLES and counters.
+    speed
+        Fraction of this machine's speed at which to compute, above 0 and at most 1: below 1 the worker sleeps after
+        each mini-batch, as a slower machine would take longer.
     """
 
-    def __init__(self, config: WorkerConfig, send: Callable[[bytes], None], clock: Callable[[], int]) -> None:
+    def __init__(
+        self, config: WorkerConfig, send: Callable[[bytes], None], clock: Callable[[], int], *, speed: float = 1.0
+    ) -> None:
         super().__init__(config, 0)
         self._send_frame = send
         self._clock = clock
@@ -76,6 +92,8 @@ class NetworkedWorker(EmulatedWorker):
         self._progress: _Progress | None = None
         self._resend_at: int | None = None
         self._probe = 0, 0  # number of the last probe, and when it was sent
+        self._speed = speed
+        self._busy = 0  # cycles of computing, since power-up
         self._sent = self._resent = self._received = 0
         self._before = self._counts()  # counters when the run began
         self._configure()
@@ -143,7 +161,7 @@ class NetworkedWorker(EmulatedWorker):
             raise
         self._before = self._counts()
         if self._endpoint.joined:
-            self._progress = _Progress(run)
+            self._progress = _Progress(run, self._computing)
             return
         self._end("not_joined")
         if self._endpoint.given_up is not None:
@@ -167,6 +185,15 @@ class NetworkedWorker(EmulatedWorker):
                 progress.run.finish()
             except EmulatorError:
                 self._end("memory_error")
+
+    @contextlib.contextmanager
+    def _computing(self) -> Iterator[None]:
+        """Count the time of the enclosed code, and stretch it if the worker is slowed down."""
+        begin = self._clock()
+        yield
+        if self._speed < 1:
+            time.sleep((self._clock() - begin) * (1 / self._speed - 1) * CLOCK_NS / 1e9)
+        self._busy += self._clock() - begin
 
     def _end(self, flag: str) -> None:
         """End the run as void, with a flag of STATUS."""
@@ -257,9 +284,12 @@ class NetworkedWorker(EmulatedWorker):
 
     def _counts(self) -> Counter[str]:
         """Counters since power-up, by the names of `p4sgd.hw.spec.registers.COUNTERS`."""
-        drops = self._endpoint.drops
+        drops, now = self._endpoint.drops, self._clock()
         return Counter(
             {
+                "CYCLES": now,
+                "CYCLES_BUSY": self._busy,
+                "CYCLES_NETWORK": now - self._busy,
                 "PACKETS_SENT": self._sent,
                 "PACKETS_RESENT": self._resent,
                 "PACKETS_RECEIVED": self._received,

@@ -259,7 +259,7 @@ def run_on(device, job: Job, *, runs: int = 1, timeout_s: float = 0.004, **optio
 
 
 def check_exact(device, job, runs, *, counts, **options):
-    """Run a job on a device, which must end with the golden model's weights and flags."""
+    """Run a job on a device, which must end with the golden model's weights and flags, and may count as RTL does."""
     weights, status, counters = run_on(device, job, runs=runs, **options)
     expected = job.golden(runs)
     for worker, (got, wanted) in enumerate(zip(weights, expected.weights, strict=True)):
@@ -270,8 +270,8 @@ def check_exact(device, job, runs, *, counts, **options):
     for counted in counters:
         causes = [value for name, value in counted.items() if name.startswith("CYCLES_")]
         assert counted["CYCLES"] == sum(causes)
-        assert bool(counted["CYCLES"]) == counts
         if counts:
+            assert counted["CYCLES"]
             lines = job.settings.mini_batches * job.settings.micro_batches * job.settings.chunks
             engines = [counted[f"ENGINE{engine}_LINES"] for engine in range(job.config.engines)]
             assert engines == [lines * job.settings.features.precision] * job.config.engines

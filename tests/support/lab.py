@@ -30,14 +30,30 @@ class Lab:
     """Worker i is behind port i of the aggregator. Sockets and logs are in a folder, and ``cluster.toml``.
 
     With ``faults``, words for `support.relay`, every frame goes through that. ``network`` are lines of the
-    cluster file. The first workers are of Verilog, as many as ``rtl`` says. With ``bmv2`` the aggregator is BMv2, yet
-    without its program, which is the folder of that name.
+    cluster file, ``entries`` those of each worker. The first workers are of Verilog, as many as ``rtl`` says. With
+    ``bmv2`` the aggregator is BMv2, yet without its program, which is the folder of that name. ``config`` and ``speed``
+    may be lists, with a value for each worker; workers of ``absent`` are not started.
     """
 
-    def __init__(self, folder, workers, *, config="tiny", network="", faults=None, rtl=0, bmv2=False):
+    def __init__(
+        self,
+        folder,
+        workers,
+        *,
+        config="tiny",
+        network="",
+        entries=None,
+        faults=None,
+        rtl=0,
+        bmv2=False,
+        speed=1,
+        absent=(),
+    ):
         self.folder = folder
         self.size = workers
-        self.config = config
+        self.configs = config if isinstance(config, list) else [config] * workers
+        self.speeds = speed if isinstance(speed, list) else [speed] * workers
+        self.entries = entries or [""] * workers
         self.rtl = rtl
         self.bmv2 = bmv2
         self.processes = {}
@@ -57,9 +73,10 @@ class Lab:
                 self._start("relay", relay, command, folder / "relay.ready")
             self.write_cluster(network=network)
             self.start_switch()
-            for index in range(workers):
+            present = [index for index in range(workers) if index not in absent]
+            for index in present:
                 self.start_worker(index, wait=False)
-            for index in range(workers):
+            for index in present:
                 self._await(f"worker{index}")
             self._stack = stack.pop_all()
 
@@ -73,7 +90,7 @@ class Lab:
         aggregator = bmv2 if self.bmv2 else ['kind = "socket"', 'control = "unix:switch"']
         lines = ["[aggregator]", *aggregator, "[network]", network]
         for index, port in enumerate(ports or range(self.size)):
-            lines += ["[[workers]]", f'control = "unix:worker{index}"', f"port = {port}"]
+            lines += ["[[workers]]", f'control = "unix:worker{index}"', f"port = {port}", self.entries[index]]
         (self.folder / name).write_text("\n".join(lines) + "\n")
 
     def set_link(self, worker, state):
@@ -96,8 +113,9 @@ class Lab:
 
     def start_worker(self, index, *, wait=True):
         control = self.folder / f"worker{index}"
-        command = [PROGRAM, "worker", "--interface", "eth0", "--control", f"unix:{control}", "--config", self.config]
-        command += ["--device", "rtl"] if index < self.rtl else []
+        config, speed = self.configs[index], self.speeds[index]
+        command = [PROGRAM, "worker", "--interface", "eth0", "--control", f"unix:{control}", "--config", config]
+        command += ["--device", "rtl"] if index < self.rtl else ["--speed", speed]
         self._start(f"worker{index}", self._workers[index], command, control, wait=wait)
 
     def _start(self, name, namespace, command, sign, *, wait=True):

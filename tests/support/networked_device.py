@@ -87,6 +87,7 @@ class NetworkedDevice:
     name = "networked"
     network_settings = None
     links = None
+    shares = None
     CYCLES = 50
 
     def __init__(self, config, workers, *, slots=None, version=VERSION):
@@ -142,6 +143,9 @@ class NetworkedDevice:
                 resent = 2
             for name, count in (("CYCLES", 1), ("PACKETS_SENT", 2 + resent), ("PACKETS_RESENT", resent)):
                 worker.words[registers.COUNTERS[name].registers[0].offset] = count
+
+    def take_in(self):
+        return 0
 
     def close(self):
         self.closed = True

@@ -1,4 +1,4 @@
-"""A cluster of emulated workers whose network is a queue of frames: faults by seed, time in cycles."""
+"""A cluster of workers, by default emulated, whose network is a queue of frames: faults by seed, time in cycles."""
 
 import heapq
 import itertools
@@ -39,37 +39,38 @@ class _Worker:
 class PacketCluster:
     """Worker i is behind port i of an aggregator; the job begins when the last worker joins.
 
-    ``up`` and ``down`` are `Faults` of the ways, ``cut`` a set of workers of which nothing comes to the aggregator.
+    ``configs`` are those of the workers, ``make(config, send)`` makes one. ``up`` and ``down`` are `Faults` of the
+    ways, ``cut`` a set of workers of which nothing comes to the aggregator.
     """
 
     name = "packets"
     network_settings = None
     links = None
+    shares = None
 
-    def __init__(self, config, workers, *, seed=0, up=None, down=None):
+    def __init__(self, configs, *, make=None, seed=0, up=None, down=None):
         rng = random.Random(seed)
+        make = make or (lambda config, send: NetworkedWorker(config, send, lambda: self.now))
         self.counts = Counter()
         self.cut = set()
         self.silent = False
         self.now = 0
         self._arrivals = []  # heap of (time, order, action)
         self._order = itertools.count()
-        self._up, self._down = (
-            [Line(faults or Faults(), rng, self.counts) for _ in range(workers)] for faults in (up, down)
-        )
-        self.aggregator = Aggregator(config.slots)
+        self._up, self._down = ([Line(faults or Faults(), rng, self.counts) for _ in configs] for faults in (up, down))
+        self.switch = Aggregator(max(config.slots for config in configs))
         self.workers = [
-            _Worker(self, NetworkedWorker(config, lambda frame, i=index: self._send(i, frame), lambda: self.now))
-            for index in range(workers)
+            _Worker(self, make(config, lambda frame, i=index: self._send(i, frame)))
+            for index, config in enumerate(configs)
         ]
 
     def joined(self, worker):
         if worker is self.workers[-1]:
             clients = [client_of(each.inner) for each in self.workers]
-            self.aggregator.mac = clients[0].read_pair(registers.PEER_MAC)
+            self.switch.mac = clients[0].read_pair(registers.PEER_MAC)
             members = [Member(client.read_pair(registers.LOCAL_MAC), port) for port, client in enumerate(clients)]
             number = clients[0].read(registers.JOB)["job"]
-            self.aggregator.begin(0, Job(number, tuple(members), _GROUP, (1 << len(members)) - 1))
+            self.switch.begin(0, Job(number, tuple(members), _GROUP, (1 << len(members)) - 1))
 
     def wait(self, timeout_s=None):
         limit = self.now + _LIMIT
@@ -97,7 +98,7 @@ class PacketCluster:
             self._at(time, lambda: self._arrive(index, frame))
 
     def _arrive(self, index, frame):
-        answer = None if index in self.cut or self.silent else self.aggregator.receive_frame(frame, index)
+        answer = None if index in self.cut or self.silent else self.switch.receive_frame(frame, index)
         if answer is None:
             return
         for port, line in enumerate(self._down):

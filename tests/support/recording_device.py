@@ -73,7 +73,7 @@ class RecordingDevice:
     """Workers that all end as soon as they are waited for, after ``on_run(device)``."""
 
     name = "recording"
-    aggregator = network_settings = links = None
+    aggregator = network_settings = links = shares = None
 
     def __init__(self, config, workers, on_run: Callable[["RecordingDevice"], None] = lambda device: None):
         self.workers = [RecordingWorker(config) for _ in range(workers)]
@@ -90,6 +90,9 @@ class RecordingDevice:
         self.on_run(self)
         for worker in self.workers:
             worker.words[registers.CTRL.offset] = registers.CTRL.encode(done=1, idle=1)
+
+    def take_in(self):
+        return 0
 
     def close(self):
         self.closed = True

@@ -143,6 +143,31 @@ def test_the_others_take_over_from_a_worker_that_is_lost(own_lab, break_it, says
     assert document["weights_sha256"] == weights(own_lab, *LONG[:5], *EMULATOR)
 
 
+@pytest.mark.slow
+def test_a_worker_that_comes_later_takes_part(tmp_path):
+    lab = Lab(tmp_path, 4, network=PATIENT, entries=["share = 2", "", "", "late = true"], absent={3})
+    try:
+        run = begin_and_break(lab, lambda: lab.start_worker(3), "--json")
+        document = json.loads(end(run)[0])
+        assert any(remark.endswith("4 workers, 1 of them new") for remark in document["remarks"])
+        assert document["units"] == [3, 2, 2, 2]
+        assert document["weights_sha256"] == weights(lab, *LONG[:5], *EMULATOR)
+    finally:
+        lab.close()
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_started_again_takes_part_again(own_lab):
+    def restart():
+        own_lab.kill("worker1")
+        own_lab.start_worker(1)
+
+    document = json.loads(end(begin_and_break(own_lab, restart, "--json"))[0])
+    assert [remark for remark in document["remarks"] if "instead of 4: worker 1 " in remark]
+    assert [remark for remark in document["remarks"] if remark.endswith("4 workers, 1 of them new")]
+    assert document["weights_sha256"] == weights(own_lab, *LONG[:5], *EMULATOR)
+
+
 @pytest.mark.rtl
 @pytest.mark.slow
 def test_workers_of_verilog_beside_emulated_ones(tmp_path, monkeypatch):
@@ -231,14 +256,13 @@ def test_options_that_do_not_go_together(lab, words, says):
 
 def test_workers_of_several_sizes(lab):
     lab.kill("worker3", 15)
-    lab.config = "small"
+    lab.configs[3] = "small"
     try:
         lab.start_worker(3)
-        _, said = end(lab.p4sgd("train", *RUN, *CLUSTER), 2)
-        assert re.search(r"worker 3 at \S*worker3 has another configuration than worker 0 \(.*lanes 16, not 8", said)
+        assert weights(lab, *RUN, *CLUSTER, "--shares", "auto") == weights(lab, *RUN, *EMULATOR)
     finally:
         lab.kill("worker3", 15)
-        lab.config = "tiny"
+        lab.configs[3] = "tiny"
         lab.start_worker(3)
 
 

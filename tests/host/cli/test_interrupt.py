@@ -28,7 +28,7 @@ def interrupt(folder, *words, by):
     data = folder / "data.npz"
     np.savez(data, X=np.random.default_rng(0).normal(size=(200, 30)), y=np.arange(200) % 2)
     command = [PROGRAM, "train", data, "--epochs", str(EPOCHS), *words]
-    environment = os.environ | {"TERM": "xterm", "COLUMNS": "150", "LINES": "50"}
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "150", "LINES": "50", "PYTHONFAULTHANDLER": "1"}
     process = subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=end, env=environment, preexec_fn=_heed_interrupts
     )
@@ -65,7 +65,7 @@ either = pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM], ids=lamb
 @either
 def test_the_best_model_is_kept(tmp_path, by):
     status, stdout, terminal = interrupt(tmp_path, "--out", "model", by=by)
-    assert status == 130
+    assert status == 130, terminal
     (said,) = re.findall(r"p4sgd train: (interrupted.*)\r\n", terminal)
     match = re.fullmatch(
         r"interrupted after epoch (\d+); best so far: epoch (\d+), train loss \S+; kept in model", said
@@ -81,7 +81,7 @@ def test_the_best_model_is_kept(tmp_path, by):
 @either
 def test_json_is_still_a_document(tmp_path, by):
     status, stdout, terminal = interrupt(tmp_path, "--json", by=by)
-    assert status == 130
+    assert status == 130, terminal
     document = json.loads(stdout)
     assert document["stopped"] == "interrupted"
     assert len(document["epochs"]) >= 3

@@ -68,7 +68,7 @@ def test_the_model_is_that_of_any_workers(tmp_path):
             metadata = file.metadata()
         training = json.loads(metadata.pop("training"))
         assert training.pop("configuration") == dataclasses.asdict(PRESETS[config]())
-        assert training["options"].pop("workers") == workers
+        assert training["options"].pop("workers") == len(training.pop("units")) == workers
         for name in ("seconds", "samples_per_second"):
             del training["metrics"][name]
         return tensors, metadata, training
@@ -164,6 +164,7 @@ def test_every_training_option_is_an_option():
         "--positive": "1",
         "--unit": 16,
         "--workers": 2,
+        "--shares": "auto",
         "--on-loss": "stop",
         "--staleness": 1,
         "--validation-fraction": 0.5,

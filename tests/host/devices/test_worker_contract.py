@@ -109,7 +109,7 @@ def emulator(tmp_path, monkeypatch, workers):
 
 @contextlib.contextmanager
 def packets(tmp_path, monkeypatch, workers):
-    yield PacketCluster(SMALL, workers), {}
+    yield PacketCluster([SMALL] * workers), {}
 
 
 @contextlib.contextmanager

@@ -23,7 +23,8 @@ from p4sgd.host.streaming.folder import is_prepared, open_prepared
 from p4sgd.host.streaming.make import make_folder, unfinished_folder
 from p4sgd.host.streaming.state import STATE
 from p4sgd.host.training import TrainingOptions
-from p4sgd.host.training.preparation import deal, prepare
+from p4sgd.host.training.preparation import prepare
+from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 

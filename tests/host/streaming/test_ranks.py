@@ -16,7 +16,8 @@ from p4sgd.host.streaming import plan
 from p4sgd.host.streaming.folder import open_prepared
 from p4sgd.host.streaming.make import make_folder
 from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train
-from p4sgd.host.training.preparation import deal, prepare, square_norms
+from p4sgd.host.training.preparation import prepare, square_norms
+from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import PRESETS
 from p4sgd.sim.emulator import EmulatedDevice, RemoteWorkers
 

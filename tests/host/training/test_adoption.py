@@ -24,7 +24,7 @@ class LosingDevice:
     """An emulator that loses workers in some of its runs, counted from 1."""
 
     name = "emulator"
-    aggregator = network_settings = links = None
+    aggregator = network_settings = links = shares = None
 
     def __init__(self, losses):
         self.device = open_device("emulator", CONFIG, OPTIONS["workers"])
@@ -47,6 +47,9 @@ class LosingDevice:
             lost = self.losses[self.runs]
             raise P4sgdError(f"worker {lost} is gone", lost_workers=lost)
         self.device.wait(timeout_s)
+
+    def take_in(self):
+        return 0
 
     def drop(self, lost):
         self.dropped.append(set(lost))

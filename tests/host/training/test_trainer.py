@@ -19,8 +19,9 @@ from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import StopReason, TrainingOptions, train
 from p4sgd.host.training.metrics import evaluate, quantised_activations
 from p4sgd.host.training.model_file import load_model, save_model
-from p4sgd.host.training.preparation import check_memory, deal, prepare
+from p4sgd.host.training.preparation import check_memory, prepare
 from p4sgd.host.training.rate import choose_penalties, choose_rate, smallest_rate
+from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT
 from p4sgd.hw.spec.run import FeatureFormat, RunSettings
@@ -399,8 +400,8 @@ def test_memory_is_checked_to_the_byte(workers, held_out, monkeypatch):
 
 
 def test_another_number_of_workers():
-    with pytest.raises(P4sgdError, match=r"options .*2 workers, the device has 1"):
-        run(workers=2, device=open_device("emulator", CONFIG, 1))
+    with pytest.raises(P4sgdError, match=r"options .*1 workers, the device has 2"):
+        run(workers=1, device=open_device("emulator", CONFIG, 2))
 
 
 def test_workers_with_a_small_loss_table_are_refused():

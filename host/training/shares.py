@@ -1,0 +1,183 @@
+"""Dealing a job's features to workers: by stated shares, or by the speeds that a short run measures."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.devices import Device
+from p4sgd.host.devices.session import RunReport, Session, of_job
+from p4sgd.host.distributed.communicator import Communicator, broadcast
+from p4sgd.host.errors import UserError
+from p4sgd.host.image import Shard, partition
+from p4sgd.host.losses import get_loss
+from p4sgd.host.training.options import TrainingOptions
+from p4sgd.host.training.rate import choose_rate, smallest_rate
+from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
+from p4sgd.hw.spec.image import ImageLayout
+from p4sgd.hw.spec.registers import ModelSource
+from p4sgd.hw.spec.run import TABLE_SEGMENTS, FeatureFormat, RunSettings, check_capacity
+
+__all__ = ["deal", "deal_to"]
+
+_MINI_BATCHES = 8
+"""Mini-batches of a run that measures speeds, if there are so many."""
+
+_ENOUGH_CYCLES = 50_000_000 // CLOCK_NS
+"""Runs are repeated until the slowest worker has worked for so long, 50 ms, or `_MOST_RUNS` times."""
+
+_MOST_RUNS = 8
+
+
+def deal(
+    features: int, options: TrainingOptions, configs: Sequence[WorkerConfig], speeds: Sequence[float] | None = None
+) -> list[Shard]:
+    """Deal the features to workers; see `partition`.
+
+    Parameters
+    ----------
+    features
+        Number of features of the data.
+    options
+        Options of the training run.
+    configs
+        Configuration of each worker.
+    speeds
+        See `partition`.
+
+    Raises
+    ------
+    UserError
+        If features, options and configurations do not fit together.
+    """
+    unit = options.unit_of(features)
+    shards = partition(features, configs, bias=options.bias, unit=unit, speeds=speeds)
+    for shard in shards:
+        segments = shard.config.table_segments
+        if segments < TABLE_SEGMENTS:
+            raise UserError(
+                f"the loss table of worker {shard.worker} has {segments} segments, training needs {TABLE_SEGMENTS}: "
+                f"generate workers with table_segments of {TABLE_SEGMENTS} or more"
+            )
+        chunks = shard.layout(BANKS, options.stored).chunks
+        try:
+            check_capacity(shard.config, chunks, options.precision, stale=bool(options.staleness))
+        except ValueError as error:
+            raise UserError(str(error)) from error
+    return shards
+
+
+def deal_to(
+    device: Device, features: int, samples: int, options: TrainingOptions, ranks: Communicator
+) -> tuple[list[Shard], str | None]:
+    """Deal the features to the workers of a device, in shares that the options choose.
+
+    Parameters
+    ----------
+    device
+        The device, which no session uses; it runs for a moment if speeds are to be measured.
+    features
+        Number of features of the data.
+    samples
+        Number of samples.
+    options
+        Options of the training run.
+    ranks
+        The processes that train together, each with a device of its own.
+
+    Returns
+    -------
+    The shards of all workers, and a remark on them if speeds were measured.
+
+    Raises
+    ------
+    UserError
+        As `deal`.
+    P4sgdError
+        If the device fails.
+    """
+    configs = of_job([worker.config for worker in device.workers], ranks)
+    stated = of_job(list(device.shares or [1.0] * len(device.workers)), ranks)
+    shards = deal(features, options, configs, stated)
+    if options.shares != "auto" or len(shards) == 1:
+        return shards, None
+    cycles = _measure(device, shards, samples, options, ranks)
+    if not all(cycles):
+        return shards, "shares are those of the cluster file, or equal: this device does not measure its workers"
+    speeds = [_rounds(shard) / each for shard, each in zip(shards, cycles, strict=True)]
+    balanced = deal(features, options, configs, speeds)
+    before, after = max(cycles), max(_rounds(shard) / speed for shard, speed in zip(balanced, speeds, strict=True))
+    ideal = sum(shard.units.size for shard in shards) / sum(speeds)
+    units = ", ".join(str(shard.units.size) for shard in balanced)
+    return balanced, (
+        f"by measured speed the workers have {units} units of {balanced[0].unit} features; the slowest should work for "
+        f"{_time(after)} in a mini-batch (before: {_time(before)}; if units could be divided: {_time(ideal)})"
+    )
+
+
+def _rounds(shard: Shard) -> int:
+    """Units of a worker, counting those that its engines would have if all had as many as the fullest."""
+    return -(-shard.units.size // shard.config.engines) * shard.config.engines
+
+
+def _time(cycles: float) -> str:
+    return f"{cycles * CLOCK_NS / 1000:.3g} µs"
+
+
+@dataclass(frozen=True)
+class _Blank:
+    """An image of zeros: `p4sgd.host.devices.session.WorkerImage`."""
+
+    layout: ImageLayout
+    signed: bool = False
+
+    @property
+    def labels(self) -> npt.NDArray[np.int32]:
+        return np.zeros(self.layout.samples, np.int32)
+
+    def lines(self, number: int) -> npt.NDArray[np.uint8]:
+        return np.zeros(self.layout.lines_shape, np.uint8)
+
+
+def _measure(
+    device: Device, shards: Sequence[Shard], samples: int, options: TrainingOptions, ranks: Communicator
+) -> list[float]:
+    """Cycles for which each worker of the job works in a mini-batch, by its counters; 0 if it does not count.
+
+    Waiting for sums does not count. Time does not depend on the data, so these are zeros.
+    """
+    loss, batch = get_loss(options.loss), options.batch
+    mini_batches = min(_MINI_BATCHES, -(-samples // batch))
+    own = shards[ranks.rank :: ranks.size]
+    form = FeatureFormat(options.stored, options.precision, signed=False)
+    rate = choose_rate(smallest_rate(batch, form), batch, form)
+    session = Session(device, communicator=ranks)
+    session.upload([_Blank(shard.layout(mini_batches * batch, options.stored)) for shard in own])
+    session.load_table(broadcast(ranks, loss.table()))
+    session.configure(
+        RunSettings(
+            features=form,
+            chunks=max(shard.layout(BANKS, options.stored).chunks for shard in own),
+            micro_batches=batch // BANKS,
+            mini_batches=mini_batches,
+            label_mode=loss.label_mode,
+            rate_mantissa=rate.mantissa,
+            rate_exponent=rate.exponent,
+            shrink=0,
+            threshold=0,
+            workers=len(shards),
+            unit=shards[0].unit,
+            stale=bool(options.staleness),
+        )
+    )
+    session.run(ModelSource.ZERO, store=False)  # caches and memory are cold
+    runs: list[list[int]] = []
+    while len(runs) < _MOST_RUNS and np.sum(runs, axis=0, initial=0).max() < _ENOUGH_CYCLES:
+        runs.append(_working(session.run(ModelSource.ZERO, store=False)) or [0] * len(shards))
+    return [float(each) / mini_batches for each in np.median(runs, axis=0)]
+
+
+def _working(report: RunReport) -> list[int]:
+    """Cycles of a run in which each worker took lines or waited for memory; empty if they do not count."""
+    return [counted["CYCLES_BUSY"] + counted["CYCLES_MEMORY"] for counted in report.counters]

@@ -1,0 +1,84 @@
+"""Features are dealt to workers by their speeds, as the workers' counters have them."""
+
+import dataclasses
+
+import pytest
+
+from p4sgd.host.devices.device import client_of
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS
+from p4sgd.host.errors import UserError
+from p4sgd.host.training import TrainingOptions
+from p4sgd.host.training.shares import deal_to
+from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.config import BANKS, WorkerConfig
+from p4sgd.sim.emulator import EmulatedDevice
+
+CONFIG = WorkerConfig(engines=2, lanes=16, chunks=16)
+UNITS = 16
+OPTIONS = TrainingOptions(workers=4, unit=16, bias=False, batch=64, precision=4, shares="auto")
+
+
+class Paced(EmulatedDevice):
+    """Emulated workers that count so many cycles for a line of each engine; their ``configs`` may differ."""
+
+    def __init__(self, cycles, configs=None, shares=None):
+        super().__init__(CONFIG, len(cycles))
+        for worker, config in zip(self.workers, configs or [CONFIG] * len(cycles), strict=True):
+            worker.__init__(config, worker.index)
+        self.cycles, self.shares = cycles, shares
+        self.runs = 0
+
+    def wait(self, timeout_s=None):
+        super().wait(timeout_s)
+        self.runs += 1
+        for worker, cycles in zip(self.workers, self.cycles, strict=True):
+            read = client_of(worker).read
+            lines = read(registers.CHUNKS)["value"] * read(registers.MICRO_BATCHES)["value"]
+            count = lines * read(registers.MINI_BATCHES)["value"] * read(registers.FORMAT)["precision"] * cycles
+            worker.registers.set(registers.COUNTERS["CYCLES_BUSY"].registers[0], "value", count)
+
+
+def units(device, options=OPTIONS):
+    shards, remark = deal_to(device, UNITS * 16, 1000, options, SINGLE_PROCESS)
+    return [shard.units.size for shard in shards], remark
+
+
+def test_all_finish_at_the_same_time():
+    dealt, remark = units(Paced([1, 1, 1, 1]))
+    assert dealt == [4, 4, 4, 4]
+    dealt, remark = units(Paced([1, 1, 2, 2]))
+    assert dealt == [6, 6, 2, 2]
+    cycles = OPTIONS.batch // BANKS * OPTIONS.precision  # of a unit, on an engine of the quick ones
+    assert f"should work for {3 * cycles * 4 / 1000:.3g} µs in a mini-batch" in remark
+    assert f"(before: {4 * cycles * 4 / 1000:.3g} µs; if units could be divided: " in remark
+
+
+def test_workers_of_more_engines_get_more():
+    wide = dataclasses.replace(CONFIG, engines=4)
+    (first, second), _ = units(Paced([1, 1], [wide, CONFIG]), dataclasses.replace(OPTIONS, workers=2))
+    assert first + second == UNITS
+    assert (-(-first // 4), -(-second // 2)) in [(3, 2), (3, 3)], "16 units on 6 engines"
+
+
+def test_shares_of_the_device():
+    fixed = dataclasses.replace(OPTIONS, shares="fixed")
+    device = Paced([1, 1, 1, 1], shares=[2, 2, 2, 1])
+    dealt, remark = units(device, fixed)
+    assert sum(dealt) == UNITS
+    assert max(dealt) <= 6
+    assert dealt[3] == 2, "twice as long for a unit"
+    assert (remark, device.runs) == (None, 0), "nothing is measured"
+
+
+def test_a_device_that_does_not_count():
+    dealt, remark = units(EmulatedDevice(CONFIG, 4))
+    assert dealt == [4, 4, 4, 4]
+    assert "does not measure" in remark
+
+
+def test_units_that_fit_no_worker():
+    small = dataclasses.replace(CONFIG, chunks=2, engines=1)
+    with pytest.raises(
+        UserError, match=r"16 units of 16, more than all workers hold \(worker 0 2, worker 1 4, worker 2 2"
+    ):
+        units(Paced([1] * 4, [small, dataclasses.replace(small, engines=2), small, small]))
