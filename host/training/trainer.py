@@ -74,8 +74,8 @@ def train(
     options
         Options.
     device
-        Open device with ``options.workers`` workers, or fewer if some are late; it stays open. Where several ranks train
-        together, each has a device with one of the workers, and all call this function with the same arguments.
+        Open device with ``options.workers`` workers, or fewer if some are late; it stays open. Where several ranks
+        train together, each has a device with one of the workers, and all call this function with the same arguments.
     test
         Samples to measure the model on after every epoch; not trained on.
     on_epoch

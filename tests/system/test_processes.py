@@ -150,7 +150,8 @@ def test_a_worker_that_comes_later_takes_part(tmp_path):
         run = begin_and_break(lab, lambda: lab.start_worker(3), "--json")
         document = json.loads(end(run)[0])
         assert any(remark.endswith("4 workers, 1 of them new") for remark in document["remarks"])
-        assert document["units"] == [3, 2, 2, 2]
+        assert sum(document["units"]) == 9
+        assert document["units"][0] in (3, 4), "of 9 units, by a share of 2 in 5"
         assert document["weights_sha256"] == weights(lab, *LONG[:5], *EMULATOR)
     finally:
         lab.close()
