@@ -12,10 +12,9 @@ settings.register_profile("p4sgd", deadline=None, print_blob=True)
 settings.load_profile("p4sgd")
 
 LONGEST = (
-    "build/estimate/test_u280.py",
+    "host/cli/test_resources_command.py",
     "test_readme.py",
     "build/fpga/test_full_size.py",
-    "host/cli/test_resources_command.py",
     "system/test_rtl_identical.py",
     "system/test_doctor.py",
     "system",
@@ -25,6 +24,11 @@ LONGEST = (
     "hw",
 )
 """Files and folders with the longest tests, longest first."""
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are cores, as many tests wait for other programs."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.hookimpl(trylast=True)  # when tests that are not wanted have been left out

@@ -42,6 +42,7 @@ def test_committed_vectors(close):
     run_files(CONFIG, sorted(COMMITTED.glob("*.jsonl*")), close)
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
 def test_new_random_sequences(tmp_path):
     file = tmp_path / "random.jsonl"

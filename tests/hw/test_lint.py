@@ -114,6 +114,7 @@ def test_lint_with_udp(component, tmp_path):
     assert complaints(verilator.lint([source], "top")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
 @pytest.mark.parametrize(
     "make",

@@ -68,6 +68,7 @@ def test_modules_that_differ_stay():
     assert list(modules(share_modules(different))) == list(modules(PAIRS))
 
 
+@pytest.mark.slow
 def test_an_engine_has_each_of_its_trees_once():
     text = to_verilog(example("worker.engine.Engine"), "top")
     names = list(modules(text))

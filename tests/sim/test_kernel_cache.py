@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_without_a_cache_for_compiled_code(tmp_path):
     """A file in the place of a folder keeps out even the superuser, whom permissions do not."""
     package = tmp_path / "p4sgd"

@@ -78,6 +78,7 @@ def test_one_engine_with_an_instance_for_each(generated):
     assert re.findall(rf"^  {ENGINE} +(\w+) \($", text, re.MULTILINE) == ["engine0", "engine1"]
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
 @pytest.mark.parametrize("top", TOPS)
 def test_elaborates_in_verilator(generated, top):
@@ -87,6 +88,7 @@ def test_elaborates_in_verilator(generated, top):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("top", TOPS)
 def test_elaborates_in_yosys(generated, top):
     run_yosys(f"read_verilog {top}.v; hierarchy -check -top {top}; proc; check -assert; stat", generated)
@@ -99,6 +101,7 @@ def test_the_worker_has_its_build_id():
     assert first[1] == second[1], "an engine knows no build id"
 
 
+@pytest.mark.slow
 def test_udp_is_in_every_file_that_it_concerns(generated, tmp_path):
     files = {path.name: path.read_text() for path in generate("tiny", tmp_path / "udp", udp=True)}
     for top in TOPS:

@@ -57,6 +57,7 @@ def test_scaled(name, scale, shape, values):
         assert np.abs(data.features).max() <= 1
 
 
+@pytest.mark.slow
 def test_whole_rcv1_is_never_dense():
     tracemalloc.start()
     data = make_dataset("rcv1")

@@ -126,7 +126,7 @@ def in_child(work):
     return os.waitpid(child, 0)[1]
 
 
-@pytest.mark.parametrize("name", ["data.libsvm", "data.csv"])
+@pytest.mark.parametrize("name", ["data.libsvm", pytest.param("data.csv", marks=pytest.mark.slow)])
 def test_goes_on_wherever_it_was_killed(tmp_path, tiny, name):
     """A process that dies before a call that changes the disk, each time at another one, and then goes on."""
     seed = default_seed()

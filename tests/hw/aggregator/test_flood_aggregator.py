@@ -114,6 +114,7 @@ async def nothing_changes(dut):
         assert (full.type, full.values) == (PacketType.FULL, (0 + 1 + 2,) * 8)
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
 def test_many_frames():
     run_bench(Aggregator(CONFIG), __file__, count=flood_size())

@@ -48,7 +48,7 @@ async def every_kind_of_field(dut, stall):
     cocotb.start_soon(watch())
     for register in registers:
         assert await master.read(register.offset) == word[register.offset], register.name
-    for _ in range(400):
+    for _ in range(200):
         action = random.random()
         register = random.choice(registers)
         if action < 0.4:

@@ -79,6 +79,7 @@ def test_reads(bits):
     run_bench(VendorPorts(StridedReader(bits), {"memory": "m_axi"}, id_bits=ID_BITS), __file__, only="reads", bits=bits)
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
 @pytest.mark.parametrize("lanes", [8, pytest.param(64, marks=pytest.mark.slow)])
 def test_stores(lanes):

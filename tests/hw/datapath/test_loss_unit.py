@@ -36,7 +36,7 @@ async def exact_deltas(dut, stall):
     await start(dut)
     cocotb.start_soon(count())
     expected: list[int] = []
-    for setting in range(16):
+    for setting in range(8):
         table = random_table(rng, segments, wild=setting % 2 == 0)
         mode = LabelMode(*(bool(random.getrandbits(1)) for _ in range(3)))
         settings = RunSettings(FeatureFormat(8, 8, False), 1, 1, 1, mode, random.randint(0, 255), 10)

@@ -170,6 +170,7 @@ async def a_flood_at_one_port_costs_the_other_a_turn(dut, flood):
     assert sink.empty()
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
 def test_aggregator_kernel():
     kernel = aggregator_kernel(CONFIG)

@@ -133,6 +133,7 @@ async def nothing_changes(dut):
     assert not dut.busy.value
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
 def test_many_frames():
     config = dataclasses.replace(WorkerConfig.tiny(), slots=SLOTS)
