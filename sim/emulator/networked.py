@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 import numpy as np
 
 from p4sgd.hw.spec import registers as spec
-from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
+from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.packet import BROADCAST, DropReason, EchoValue, Packet
 from p4sgd.hw.spec.register_map import Field, Register
@@ -189,10 +189,10 @@ class NetworkedWorker(EmulatedWorker):
     @contextlib.contextmanager
     def _computing(self) -> Iterator[None]:
         """Count the time of the enclosed code, and stretch it if the worker is slowed down."""
-        begin = self._clock()
+        begin, computed = self._clock(), time.thread_time()
         yield
         if self._speed < 1:
-            time.sleep((self._clock() - begin) * (1 / self._speed - 1) * CLOCK_NS / 1e9)
+            time.sleep((time.thread_time() - computed) * (1 / self._speed - 1))
         self._busy += self._clock() - begin
 
     def _end(self, flag: str) -> None:

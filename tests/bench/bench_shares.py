@@ -1,6 +1,6 @@
 """Time of a mini-batch on four worker processes, one of them slower: equal shares beside shares by measured speed.
 
-    PYTHONPATH=tests python tests/bench/bench_shares.py [--slow 0.5] [--speed 0.25] [--features 8192]
+    PYTHONPATH=tests python tests/bench/bench_shares.py [--slow 0.5] [--speed 0.1] [--features 65536]
 
 Needs network namespaces: root, or `unshare -Urn` before it. All workers are slowed down to ``--speed``, so that this
 machine need not have a core for each; one of them further, to ``--slow`` of that. Times are medians of epochs.
@@ -36,10 +36,10 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--slow", type=float, default=0.5)
-    parser.add_argument("--speed", type=float, default=0.25)
-    parser.add_argument("--features", type=int, default=8192)
+    parser.add_argument("--speed", type=float, default=0.1)
+    parser.add_argument("--features", type=int, default=65_536)
     parser.add_argument("--samples", type=int, default=1024)
-    parser.add_argument("--epochs", type=int, default=7)
+    parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--config", default="u280")
     options = parser.parse_args()
     table = Table("one worker", "shares", "units", "a mini-batch", "relative")
