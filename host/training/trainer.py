@@ -105,7 +105,7 @@ def train(
         On Ctrl-C in the first epoch.
     """
     workers = len(device.workers) * data.communicator.size
-    if workers > options.workers:
+    if workers > options.workers or (data.communicator.size > 1 and workers < options.workers):
         raise P4sgdError(f"the options are for {options.workers} workers, the device has {workers}")
     if test is not None and not test.sparse and test.feature_count != data.space.count:
         raise UserError(f"{test.name} has {test.feature_count} features, {data.name} has {data.space.count}")
