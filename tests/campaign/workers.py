@@ -90,8 +90,8 @@ class Breaker(threading.Thread):
 def run(seed: int) -> Outcome:
     """Trainings on one cluster, until one fails."""
     rng, counts, data = random.Random(seed), Counter[str](), dataset()
-    options = TrainingOptions(epochs=12, batch=32, workers=WORKERS)
-    alone = TrainingOptions(epochs=12, batch=32)
+    options = TrainingOptions(epochs=24, batch=32, workers=WORKERS)
+    alone = TrainingOptions(epochs=24, batch=32)
     expected = train(data, alone, open_device("emulator", _CONFIG, 1)).model.weights.tolist()
     with tempfile.TemporaryDirectory() as folder:
         lab = Lab(Path(folder), WORKERS, network=_NETWORK)

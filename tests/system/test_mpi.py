@@ -13,6 +13,7 @@ from support.mpi import descendants, needs_mpi, started, train
 
 from p4sgd.host.cli.app import main
 from p4sgd.host.data.synth import make_dataset, write_dataset
+from p4sgd.host.training import load_checkpoint
 
 pytestmark = needs_mpi
 
@@ -90,7 +91,7 @@ def test_ctrl_c_ends_all_ranks_and_the_run_goes_on(data, tmp_path):
     assert json.loads(resumed)["weights_sha256"] == json.loads(whole)["weights_sha256"]
 
 
-def test_a_killed_rank_ends_the_job(data, tmp_path):
+def test_a_killed_rank_ends_the_job_and_fewer_go_on(data, tmp_path):
     """A rank that is killed cannot say so, and mpiexec kills the others: what a user is told is mpiexec's.
 
     Open MPI names the rank. MPICH 5.0 only tells a process, which may be one that it has killed itself (3 of 12 times).
@@ -113,6 +114,11 @@ def test_a_killed_rank_ends_the_job(data, tmp_path):
     assert host.split(".")[0] == socket.gethostname().split(".")[0], said
     assert "signal 9" in said, said
     assert not [rank for rank in ranks if os.path.exists(f"/proc/{rank}")]
+    epochs = load_checkpoint(state).state.epoch + 1
+    status, resumed, err, _ = train("--resume", state, "--epochs", epochs, "--json", ranks=2)
+    assert status == 0, err
+    _, whole, _, _ = train(data, "--epochs", epochs, "--batch", 64, "--json")
+    assert json.loads(resumed)["weights_sha256"] == json.loads(whole)["weights_sha256"]
 
 
 def test_what_does_not_go_together_is_refused(data):

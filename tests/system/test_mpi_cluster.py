@@ -47,7 +47,7 @@ def in_the_middle(lab, do_it):
 @pytest.mark.slow
 def test_weights_are_the_emulators(lab):
     words = ("breast_cancer", "--epochs", 3, "--batch", 32)
-    expected = weights(*words, "--workers", RANKS, "--config", lab.config)
+    expected = weights(*words, "--workers", RANKS, "--config", "tiny")
     for _ in range(2):  # the second is another job
         assert weights(*words, *CLUSTER, ranks=RANKS, cwd=lab.folder) == expected
 
@@ -67,7 +67,7 @@ def test_ctrl_c_ends_the_runs_of_all_workers_and_others_begin(lab):
     assert err.count("interrupted after epoch") == 1
     words = ("breast_cancer", "--epochs", 1, "--batch", 32)
     assert weights(*words, *CLUSTER, ranks=RANKS, cwd=lab.folder) == weights(
-        *words, "--workers", RANKS, "--config", lab.config
+        *words, "--workers", RANKS, "--config", "tiny"
     )
 
 
