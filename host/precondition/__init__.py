@@ -1,0 +1,1 @@
+"""Preconditioning of the features by blocks of columns."""
