@@ -19,6 +19,7 @@ __all__ = [
     "ByteArray",
     "Communicator",
     "SingleProcess",
+    "StartedSum",
     "broadcast",
     "check_same",
     "launch_command",
@@ -32,6 +33,14 @@ __all__ = [
 T = TypeVar("T")
 
 ByteArray: TypeAlias = "npt.NDArray[np.uint8]"
+
+
+class StartedSum(Protocol):
+    """A sum over all ranks that may still be under way."""
+
+    def wait(self) -> "IntArray | None":
+        """The sum, once all ranks have started it; None on ranks that do not get it. To be called once."""
+        ...
 
 
 class Communicator(Protocol):
@@ -59,6 +68,21 @@ class Communicator(Protocol):
         """Element-wise sum over all ranks of int64 arrays of the same shape."""
         ...
 
+    def start_sum(self, values: "IntArray", owner: int | None = None) -> StartedSum:
+        """Start an element-wise sum over all ranks of int64 arrays of the same shape, and return at once.
+
+        Several sums may be under way. All ranks start them in the same order, and wait for all of them. An interruption
+        takes effect in the next of the other calls.
+
+        Parameters
+        ----------
+        values
+            This rank's values, which must not change before the sum is there.
+        owner
+            The only rank that gets the sum; by default all ranks get it.
+        """
+        ...
+
     def all_min(self, values: "npt.NDArray[np.float64]") -> "npt.NDArray[np.float64]":
         """Element-wise minimum over all ranks of float64 vectors of the same length, without NaN."""
         ...
@@ -69,6 +93,17 @@ class Communicator(Protocol):
         Blocks to send are uint8 arrays of any shape and may be empty.
         """
         ...
+
+
+class _Ready:
+    """The `StartedSum` of a process that trains alone."""
+
+    def __init__(self, total: "IntArray") -> None:
+        self._total = total
+
+    def wait(self) -> "IntArray":
+        """The values."""
+        return self._total
 
 
 class SingleProcess:
@@ -84,6 +119,10 @@ class SingleProcess:
     def all_sum(self, values: "IntArray") -> "IntArray":
         """The values."""
         return values
+
+    def start_sum(self, values: "IntArray", owner: int | None = None) -> StartedSum:
+        """The values."""
+        return _Ready(values)
 
     def all_min(self, values: "npt.NDArray[np.float64]") -> "npt.NDArray[np.float64]":
         """The values."""

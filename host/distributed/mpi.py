@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from p4sgd.host.distributed.communicator import ByteArray
+from p4sgd.host.distributed.communicator import ByteArray, StartedSum
 from p4sgd.hw.spec.fixed import IntArray
 
 __all__ = ["MpiCommunicator"]
@@ -24,6 +24,21 @@ _PATIENCE_S = 2.0
 _POLL_S = 0.01
 
 
+class _Sum:
+    """The `StartedSum` of an MPI request, which is in a list of those under way until it is done."""
+
+    def __init__(self, request: MPI.Request, total: IntArray | None, under_way: "list[_Sum]") -> None:
+        self.request = request
+        self._total = total
+        self._under_way = under_way
+
+    def wait(self) -> IntArray | None:
+        """See `StartedSum.wait`."""
+        self.request.Wait()
+        self._under_way.remove(self)
+        return self._total
+
+
 class MpiCommunicator:
     """The `Communicator` of all ranks that `mpiexec` has started.
 
@@ -35,6 +50,7 @@ class MpiCommunicator:
         # A second communicator: a rank may fail while others are inside a collective call of the first one.
         self._failures = MPI.COMM_WORLD.Dup()
         self._interrupted = False
+        self._under_way: list[_Sum] = []  # keeps their buffers, into which MPI writes, even if nobody waits for them
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._note)
 
@@ -62,6 +78,23 @@ class MpiCommunicator:
         self._end_if(bool(total[-1]))
         result: IntArray = total[:-1].reshape(values.shape)
         return result
+
+    def start_sum(self, values: IntArray, owner: int | None = None) -> StartedSum:
+        """See `Communicator.start_sum`.
+
+        An MPI library may send only while it is called, so starting a sum also asks after those under way.
+        """
+        own = np.ascontiguousarray(values)
+        total = np.empty_like(own) if owner in (None, self.rank) else None
+        if owner is None:
+            request = self._ranks.Iallreduce(own, total)
+        else:
+            request = self._ranks.Ireduce(own, total, root=owner)
+        for each in self._under_way:
+            each.request.Test()
+        started = _Sum(request, total, self._under_way)
+        self._under_way.append(started)
+        return started
 
     def all_min(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """See `Communicator.all_min`."""
