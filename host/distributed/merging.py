@@ -21,9 +21,9 @@ class CostTable:
     Attributes
     ----------
     sizes
-        Sizes that were measured, in any unit: whole numbers of at least 0, increasing.
+        Sizes that were measured, in any unit: whole numbers from 0 to 2^62, increasing.
     seconds
-        A time of at least 0 for each.
+        A time for each, from 0 to 1e9.
 
     Raises
     ------
@@ -38,10 +38,10 @@ class CostTable:
         if not self.sizes or len(self.sizes) != len(self.seconds):
             raise UserError(f"{len(self.sizes)} sizes and {len(self.seconds)} times: give one time for each size")
         for entry, (size, seconds) in enumerate(zip(self.sizes, self.seconds, strict=True), 1):
-            if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-                raise UserError(f"entry {entry}: a size must be a whole number of at least 0, not {size!r}")
-            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < float("inf"):
-                raise UserError(f"entry {entry}: a time must be a number of at least 0, not {seconds!r}")
+            if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 1 << 62:
+                raise UserError(f"entry {entry}: a size must be a whole number from 0 to 2^62, not {size!r}")
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= 1e9:
+                raise UserError(f"entry {entry}: a time must be a number of seconds from 0 to 1e9, not {seconds!r}")
         for entry, (before, size) in enumerate(pairwise(self.sizes), 2):
             if size <= before:
                 raise UserError(f"entry {entry}: size {size} follows {before}: sort the entries by size, each once")
