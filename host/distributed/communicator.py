@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 
 from p4sgd.host.errors import P4sgdError, UserError
 
@@ -19,7 +19,7 @@ __all__ = [
     "ByteArray",
     "Communicator",
     "SingleProcess",
-    "StartedSum",
+    "Started",
     "broadcast",
     "check_same",
     "launch_command",
@@ -31,23 +31,24 @@ __all__ = [
 
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 ByteArray: TypeAlias = "npt.NDArray[np.uint8]"
 
 
-class StartedSum(Protocol):
-    """A sum over all ranks that may still be under way."""
+class Started(Protocol[T_co]):
+    """A collective call that may still be under way."""
 
-    def wait(self) -> "IntArray | None":
-        """The sum, once all ranks have started it; None on ranks that do not get it. To be called once."""
+    def wait(self) -> T_co:
+        """Its result, once it is there. To be called once."""
         ...
 
 
 class Communicator(Protocol):
     """The processes that train together, called ranks. All run the same code and make the same calls in the same order.
 
-    A call returns when every rank has made it. Ctrl-C in any rank raises `KeyboardInterrupt` in all of them, in the
-    same call.
+    A call returns when every rank has made it, unless it only starts something. Ctrl-C in any rank raises
+    `KeyboardInterrupt` in all of them, in the same call.
     """
 
     @property
@@ -68,18 +69,30 @@ class Communicator(Protocol):
         """Element-wise sum over all ranks of int64 arrays of the same shape."""
         ...
 
-    def start_sum(self, values: "IntArray", owner: int | None = None) -> StartedSum:
+    def start_sum(self, values: "IntArray", owner: int | None = None) -> "Started[IntArray | None]":
         """Start an element-wise sum over all ranks of int64 arrays of the same shape, and return at once.
 
-        Several sums may be under way. All ranks start them in the same order, and wait for all of them. An interruption
-        takes effect in the next of the other calls.
+        Several calls may be under way. All ranks start them in the same order, and wait for all of them. An
+        interruption takes effect in the next call that is not of this kind.
 
         Parameters
         ----------
         values
             This rank's values, which must not change before the sum is there.
         owner
-            The only rank that gets the sum; by default all ranks get it.
+            The only rank that gets the sum, None on the others; by default all ranks get it.
+        """
+        ...
+
+    def start_broadcast(self, values: "npt.NDArray[np.float64]", owner: int) -> "Started[npt.NDArray[np.float64]]":
+        """Start to send a float64 array from its owner to all ranks, and return at once; see `start_sum`.
+
+        Parameters
+        ----------
+        values
+            On the owner, what to send. On the others, an array of the same shape, which may be overwritten.
+        owner
+            The rank that sends.
         """
         ...
 
@@ -95,15 +108,15 @@ class Communicator(Protocol):
         ...
 
 
-class _Ready:
-    """The `StartedSum` of a process that trains alone."""
+class _Ready(Generic[T_co]):
+    """What a process that trains alone has started: it is done."""
 
-    def __init__(self, total: "IntArray") -> None:
-        self._total = total
+    def __init__(self, values: T_co) -> None:
+        self._values = values
 
-    def wait(self) -> "IntArray":
+    def wait(self) -> T_co:
         """The values."""
-        return self._total
+        return self._values
 
 
 class SingleProcess:
@@ -120,7 +133,11 @@ class SingleProcess:
         """The values."""
         return values
 
-    def start_sum(self, values: "IntArray", owner: int | None = None) -> StartedSum:
+    def start_sum(self, values: "IntArray", owner: int | None = None) -> "Started[IntArray]":
+        """The values."""
+        return _Ready(values)
+
+    def start_broadcast(self, values: "npt.NDArray[np.float64]", owner: int) -> "Started[npt.NDArray[np.float64]]":
         """The values."""
         return _Ready(values)
 

@@ -4,13 +4,13 @@ import signal
 import time
 from collections.abc import Sequence
 from types import FrameType
-from typing import NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from p4sgd.host.distributed.communicator import ByteArray, StartedSum
+from p4sgd.host.distributed.communicator import ByteArray, Started
 from p4sgd.hw.spec.fixed import IntArray
 
 __all__ = ["MpiCommunicator"]
@@ -24,19 +24,22 @@ _PATIENCE_S = 2.0
 _POLL_S = 0.01
 
 
-class _Sum:
-    """The `StartedSum` of an MPI request, which is in a list of those under way until it is done."""
+class _Request(Generic[T]):
+    """What an MPI request has started, in a list of those under way until it is done."""
 
-    def __init__(self, request: MPI.Request, total: IntArray | None, under_way: "list[_Sum]") -> None:
-        self.request = request
-        self._total = total
+    def __init__(self, request: MPI.Request, result: T, under_way: "list[_Request[Any]]") -> None:
+        self.request: MPI.Request = request
+        self._result = result
         self._under_way = under_way
+        for each in under_way:
+            each.request.Test()  # an MPI library may send only while it is called
+        under_way.append(self)
 
-    def wait(self) -> IntArray | None:
-        """See `StartedSum.wait`."""
+    def wait(self) -> T:
+        """See `Started.wait`."""
         self.request.Wait()
         self._under_way.remove(self)
-        return self._total
+        return self._result
 
 
 class MpiCommunicator:
@@ -50,7 +53,9 @@ class MpiCommunicator:
         # A second communicator: a rank may fail while others are inside a collective call of the first one.
         self._failures = MPI.COMM_WORLD.Dup()
         self._interrupted = False
-        self._under_way: list[_Sum] = []  # keeps their buffers, into which MPI writes, even if nobody waits for them
+        self._under_way: list[
+            _Request[Any]
+        ] = []  # keeps their buffers, into which MPI writes, even if nobody waits for them
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._note)
 
@@ -79,22 +84,20 @@ class MpiCommunicator:
         result: IntArray = total[:-1].reshape(values.shape)
         return result
 
-    def start_sum(self, values: IntArray, owner: int | None = None) -> StartedSum:
-        """See `Communicator.start_sum`.
-
-        An MPI library may send only while it is called, so starting a sum also asks after those under way.
-        """
+    def start_sum(self, values: IntArray, owner: int | None = None) -> Started[IntArray | None]:
+        """See `Communicator.start_sum`."""
         own = np.ascontiguousarray(values)
         total = np.empty_like(own) if owner in (None, self.rank) else None
         if owner is None:
             request = self._ranks.Iallreduce(own, total)
         else:
             request = self._ranks.Ireduce(own, total, root=owner)
-        for each in self._under_way:
-            each.request.Test()
-        started = _Sum(request, total, self._under_way)
-        self._under_way.append(started)
-        return started
+        return _Request(request, total, self._under_way)
+
+    def start_broadcast(self, values: npt.NDArray[np.float64], owner: int) -> Started[npt.NDArray[np.float64]]:
+        """See `Communicator.start_broadcast`."""
+        buffer = np.ascontiguousarray(values)
+        return _Request(self._ranks.Ibcast(buffer, owner), buffer, self._under_way)
 
     def all_min(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """See `Communicator.all_min`."""

@@ -1,4 +1,4 @@
-"""Sums that are started and waited for later: exact, in any order, for all ranks or one."""
+"""Sums and broadcasts that are started and waited for later: exact, in any order, for all ranks or one."""
 
 import os
 import signal
@@ -33,6 +33,16 @@ def check_sums(ranks):
             assert total is None
 
 
+def check_broadcasts(ranks):
+    """With a sum under way between them."""
+    sent = [values(owner, 0) / 3 for owner in range(ranks.size)]
+    buffers = [sent[owner] if owner == ranks.rank else np.zeros((1, 3)) for owner in range(ranks.size)]
+    started = [ranks.start_broadcast(buffer, owner) for owner, buffer in enumerate(buffers)]
+    check_sums(ranks)
+    for owner in reversed(range(ranks.size)):
+        np.testing.assert_array_equal(started[owner].wait(), sent[owner], strict=True)
+
+
 def check_interruption(ranks):
     """Ctrl-C in one rank leaves the sums alone, and ends all ranks in the next other call."""
     started = [ranks.start_sum(values(ranks.rank, number)) for number in range(2)]
@@ -48,10 +58,11 @@ def test_one_process():
     ours = values(0, 1)
     assert SINGLE_PROCESS.start_sum(ours).wait() is ours
     assert SINGLE_PROCESS.start_sum(ours, owner=0).wait() is ours
+    assert SINGLE_PROCESS.start_broadcast(ours / 3, 0).wait().tolist() == (ours / 3).tolist()
 
 
 def test_threads():
-    run_ranks(3, check_sums)
+    run_ranks(3, check_broadcasts)
 
 
 @needs_mpi
@@ -70,6 +81,6 @@ def test_mpi():
 
 if __name__ == "__main__":  # as a rank
     communicator = open_communicator("mpi")
-    check_sums(communicator)
+    check_broadcasts(communicator)
     check_interruption(communicator)
     sys.stdout.write("done\n")
