@@ -23,6 +23,7 @@ from p4sgd.host.devices.xrt_worker import BoardWorker
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.rpc.address import ControlAddress
+from p4sgd.host.rpc.client import RefusalError
 from p4sgd.hw.spec.cmac import LinkState
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 
@@ -32,7 +33,7 @@ _SLACK_S = 0.02
 """`NetworkSettings.slack_s`: a batch of a socket aggregator takes a millisecond or two, and processes wait for a core.
 Starting all workers one after the other takes less, so packets that are resent after this time were lost."""
 
-_KNOCK_S = 0.2
+_RECONNECT_S = 0.2
 """Longest time to wait for a connection to a worker that may not be there."""
 
 _POLL_S = 0.05
@@ -100,6 +101,8 @@ class ClusterWorker:
         """Name this worker in errors of its connection."""
         try:
             yield
+        except RefusalError:
+            raise
         except P4sgdError as error:
             error.lost_workers = frozenset({self._index})
             raise
@@ -111,7 +114,7 @@ class ClusterDevice:
     Parameters
     ----------
     config
-        Configuration that the workers must have. None accepts any, which may differ.
+        Configuration that the workers must have. None accepts any, which may differ but for the number of slots.
     workers
         Number of workers that the file must have. Those that it allows to be late may be missing.
     cluster
@@ -130,7 +133,7 @@ class ClusterDevice:
     ------
     UserError
         If a worker or the aggregator cannot be reached, or if the workers have another configuration than
-        ``config``, or send their packets in UDP.
+        ``config``, differ in their slots, or send their packets in UDP.
     P4sgdError
         If a worker or the aggregator does not answer as it should.
     """
@@ -146,7 +149,7 @@ class ClusterDevice:
         self._cluster = cluster
         self._config = config
         self._ranks = ranks
-        self._absent: dict[int, bool] = {}  # by index in the file: whether the worker is known to have ended
+        self._absent: dict[int, int | None] = {}  # by index in the file: the process that was dropped, if any
         with contextlib.ExitStack() as opened:
             connections: dict[int, _Connection] = {}
             for index in range(ranks.rank, workers, ranks.size):
@@ -155,7 +158,7 @@ class ClusterDevice:
                 except UserError:
                     if ranks.size > 1 or not cluster.workers[index].late:
                         raise
-                    self._absent[index] = True
+                    self._absent[index] = None
                     continue
                 connections[index] = opened.enter_context(contextlib.closing(connection))
             if not connections:
@@ -248,36 +251,37 @@ class ClusterDevice:
             raise P4sgdError("the workers of several ranks cannot go on without the others")
         indices = list(self._connections)
         for index in (indices[shard] for shard in lost):
+            connection = self._connections[index]
             with contextlib.suppress(P4sgdError):
-                self._connections[index].close()
-            self._absent[index] = False
+                connection.close()
+            self._absent[index] = connection.process if isinstance(connection, RemoteWorker) else None
         self._arrange({index: each for index, each in self._connections.items() if index not in self._absent})
 
-    def take_in(self) -> int:
+    def take_in(self) -> Collection[int]:
         """See `Device.take_in`; not for boards, nor if several ranks share the cluster.
 
-        A worker that was dropped must have ended since. One that was there all the time has lost its network.
+        A worker that was dropped must have been started again. If it was not, it has lost its network.
         """
         came: dict[int, _Connection] = {}
-        for index in sorted(self._absent):
+        present = [(index, str(each), each.config) for index, each in self._connections.items()]
+        for index, dropped in sorted(self._absent.items()):
             address = self._cluster.workers[index]
             if address.board is not None:
                 continue
-            try:
-                connection = RemoteWorker(index, ControlAddress.parse(address.control), connect_s=_KNOCK_S)
-            except UserError:
-                self._absent[index] = True
-                continue
-            except P4sgdError:
-                continue
-            if self._absent[index] and self._config in (None, connection.config):
+            with contextlib.suppress(P4sgdError, UserError):
+                connection = RemoteWorker(index, ControlAddress.parse(address.control), connect_s=_RECONNECT_S)
+                try:
+                    if connection.process == dropped:
+                        raise P4sgdError(f"{connection} has not been started again")
+                    _check_configurations([*present, (index, str(connection), connection.config)], self._config)
+                except (P4sgdError, UserError):
+                    connection.close()
+                    raise
                 came[index] = self._opened.enter_context(contextlib.closing(connection))
-            else:
-                connection.close()
         if came:
-            self._absent = {index: gone for index, gone in self._absent.items() if index not in came}
+            self._absent = {index: process for index, process in self._absent.items() if index not in came}
             self._arrange(self._connections | came)
-        return len(came)
+        return {shard for shard, index in enumerate(self._connections) if index in came}
 
     def close(self) -> None:
         """Close all connections. Runs on boards are ended; otherwise workers and aggregator stay as they are."""
@@ -301,7 +305,8 @@ def _connect(index: int, address: WorkerAddress, network: NetworkOptions) -> _Co
 
 
 def _check_configurations(workers: Sequence[tuple[int, str, WorkerConfig]], config: WorkerConfig | None) -> None:
-    """Refuse workers that use UDP or are not of ``config``; each is index, name and configuration."""
+    """Refuse workers that use UDP, are not of ``config``, or differ in slots; each is index, name and configuration."""
+    _, first, known = workers[0]
     for _, name, there in workers:
         if there.udp:  # a session writes neither ETHERNET_MAC nor NEXT_HOP_MAC
             raise UserError(f"{name} was generated with --udp, which p4sgd cannot drive yet: generate it without --udp")
@@ -309,6 +314,10 @@ def _check_configurations(workers: Sequence[tuple[int, str, WorkerConfig]], conf
             raise UserError(
                 f"{name} has another configuration than was asked for ({_describe(there, config)}): leave --config "
                 "out, start it with that --config, or use an xclbin of that configuration"
+            )
+        if there.slots != known.slots:  # operation n is in slot n mod slots
+            raise UserError(
+                f"{name} has {there.slots} slots, {first} has {known.slots}: workers of one job must have equally many"
             )
 
 

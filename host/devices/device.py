@@ -183,8 +183,13 @@ class Device(Protocol):
         """
         ...
 
-    def take_in(self) -> int:
-        """Add workers that were dropped or late and are there now; returns how many. All must then join a job anew."""
+    def take_in(self) -> Collection[int]:
+        """Add workers that were dropped or late and are there now, and renumber all. All must then join a job anew.
+
+        Returns
+        -------
+        The shards of the new ones.
+        """
         ...
 
     def close(self) -> None:

@@ -61,6 +61,11 @@ class RemoteWorker:
         """Size of the worker, read from its registers."""
         return self._config
 
+    @property
+    def process(self) -> int | None:
+        """What tells this process from another one at the same address."""
+        return self._client.process
+
     def read_register(self, offset: int) -> int:
         """Read a word."""
         word, _ = self._client.call("read_register", offset=offset)

@@ -184,9 +184,9 @@ class RtlDevice:
         """See `Device.drop`: a simulated cluster cannot."""
         raise P4sgdError("the workers of a simulated cluster cannot go on without the others")
 
-    def take_in(self) -> int:
-        """See `Device.take_in`: there are no others."""
-        return 0
+    def take_in(self) -> Collection[int]:
+        """See `Device.take_in`: other workers never come."""
+        return ()
 
     def close(self) -> None:
         """End the simulator, leaving the waveform and handing over the trace if they were wanted.

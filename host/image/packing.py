@@ -21,7 +21,7 @@ from p4sgd.host.image.file import Image, ImageWriter, Shard, image_file, open_im
 from p4sgd.hw.spec.config import BANKS, PRESETS, WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL, IntArray
 from p4sgd.hw.spec.image import ImageLayout
-from p4sgd.hw.spec.run import MAX_WORKERS, UNITS
+from p4sgd.hw.spec.run import MAX_WORKERS, UNITS, most_chunks
 
 __all__ = [
     "PackedBlocks",
@@ -36,12 +36,22 @@ __all__ = [
 
 
 def partition(
-    features: int, configs: Sequence[WorkerConfig], *, bias: bool, unit: int, speeds: Sequence[float] | None = None
+    features: int,
+    configs: Sequence[WorkerConfig],
+    *,
+    bias: bool,
+    unit: int,
+    precision: int = 1,
+    stale: bool = False,
+    shares: Sequence[float] | None = None,
+    speeds: Sequence[float] | None = None,
 ) -> list[Shard]:
-    """Deal units to workers, consecutive ones to each, so that all finish at about the same time.
+    """Deal units to workers, consecutive ones to each, by shares or so that all finish at about the same time.
 
-    Every worker gets a unit. Then each unit goes to the worker that would finish it first, if it has room. As all units
-    are alike, no deal of whole units finishes earlier.
+    Every worker gets a unit. By shares, each further unit goes to the worker that then has the fewest units for its
+    share (the method of D'Hondt). By speeds, it goes to the worker that would finish it first, if the time of a worker
+    is that of its fullest engine. As all units are alike, no deal of whole units finishes earlier, or has a smaller
+    maximum of units for a share. A worker that is full gets no more.
 
     Parameters
     ----------
@@ -53,8 +63,12 @@ def partition(
         Whether a bias follows the features as the last one.
     unit
         Features of a unit.
+    precision, stale
+        Of the run: they limit what a worker can hold, see `check_capacity`. The limit is kept if the units fit.
+    shares
+        Share of each worker, in proportion; ``None`` for equal ones.
     speeds
-        Units that each worker does in some time, if all its engines have as many; ``None`` if all are equally fast.
+        In place of shares: units that each worker does in a second, if all its engines have as many.
 
     Returns
     -------
@@ -77,10 +91,18 @@ def partition(
             f"{named} are {count} unit{'s' if count > 1 else ''} of {unit}, too few for {workers} workers: use at most "
             f"{count}{f' or --unit {UNITS[0]}' if smaller else ''}"
         )
-    rooms = [_units_held(config, unit) for config in configs]
+    rooms = [_units_held(config, unit, precision, stale=stale) for config in configs]
+    if sum(rooms) < count or min(rooms) == 0:  # the caller's check of capacity says what limits them
+        rooms = [_units_held(config, unit) for config in configs]
+    if min(rooms) == 0 and len(set(rooms)) > 1:
+        worker = rooms.index(0)
+        raise UserError(f"worker {worker} cannot hold a unit of {unit} features: use a larger worker in its place")
     if sum(rooms) < count or min(rooms) == 0:
         raise UserError(f"{named} {_no_room(count, unit, configs, rooms)}")
-    counts = _deal(count, rooms, [config.engines for config in configs], speeds or [1.0] * workers)
+    if speeds is None:
+        counts = _deal(count, rooms, [1] * workers, shares or [1.0] * workers)
+    else:
+        counts = _deal(count, rooms, [config.engines for config in configs], speeds)
     edges = np.cumsum([0, *counts])
     return [
         Shard(worker, config, np.arange(edges[worker], edges[worker + 1]), unit, total)
@@ -126,9 +148,9 @@ def _no_room(count: int, unit: int, configs: Sequence[WorkerConfig], rooms: Sequ
     )
 
 
-def _units_held(config: WorkerConfig, unit: int) -> int:
+def _units_held(config: WorkerConfig, unit: int, precision: int = 1, *, stale: bool = False) -> int:
     """Most units of a worker."""
-    return config.engines * (config.chunks * config.lanes // max(unit, config.lanes))
+    return config.engines * (most_chunks(config, precision, stale=stale) * config.lanes // max(unit, config.lanes))
 
 
 _SWAPS = ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0F0F0))

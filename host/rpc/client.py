@@ -10,7 +10,11 @@ from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.sim.rpc import Channel, RefusedError
 
-__all__ = ["ControlClient"]
+__all__ = ["ControlClient", "RefusalError"]
+
+
+class RefusalError(P4sgdError):
+    """A server that is well does not do what it was asked to."""
 
 
 class ControlClient:
@@ -67,6 +71,11 @@ class ControlClient:
         self._failure: str | None = None
         self._connect()
 
+    @property
+    def process(self) -> int | None:
+        """What tells the server's process from another one at the same address."""
+        return self._process
+
     def call(
         self, do: str, body: bytes | memoryview = b"", *, most: int = 0, **arguments: Any
     ) -> tuple[Any, npt.NDArray[np.uint8]]:
@@ -84,7 +93,7 @@ class ControlClient:
         try:
             return channel.call(do, body, most=most, **arguments)
         except RefusedError as error:
-            raise P4sgdError(f"{self._name} refuses: {error}") from None
+            raise RefusalError(f"{self._name} refuses: {error}") from None
         except (OSError, ValueError) as error:
             raise self._fail(error) from error
         except BaseException:  # the answer to this call would be taken for the answer to the next one

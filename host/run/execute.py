@@ -77,12 +77,15 @@ def execute(
     begin = on_stage or (lambda stage: None)
     request = plan.request
 
-    def verify(configs: Sequence[WorkerConfig]) -> None:
+    def verify(configs: Sequence[WorkerConfig], shares: Sequence[float] | None = None) -> None:
         if isinstance(plan.data, PreparedFolder):
             begin(Stage.VERIFY)
-            plan.data.verify(deal(plan.data.space.count, plan.options, configs), on_progress=on_progress)
+            shards = None  # if they will be measured
+            if plan.options.shares != "auto":
+                shards = deal(plan.data.space.count, plan.options, configs, shares=shares)
+            plan.data.verify(shards, on_progress=on_progress)
 
-    if plan.config is not None:
+    if plan.config is not None and plan.cluster is None:
         verify([plan.config] * plan.options.workers)
     begin(Stage.OPEN)
     device = _open(plan)
@@ -91,8 +94,9 @@ def execute(
         _note_resume(plan.checkpoint, plan.ranks, resume_words),
         _note_doctor(device, request.cluster),
     ):
-        if plan.config is None:
-            verify(of_job([worker.config for worker in device.workers], plan.ranks))
+        if plan.config is None or plan.cluster is not None:
+            workers, shares = device.workers, device.shares or [1.0] * len(device.workers)
+            verify(of_job([worker.config for worker in workers], plan.ranks), of_job(list(shares), plan.ranks))
         begin(Stage.TRAIN)
         result = training.train(
             plan.data,

@@ -168,7 +168,9 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
 
             check_memory(data, options, shards, 1 << MEMORY_BITS)  # before a simulator is built, which takes minutes
         if folder is not None:
-            folder.check(options, shards, directory=request.images)
+            folder.check(options)
+            if cluster is None:  # a cluster's workers may get other shares
+                folder.check_images(shards, request.images)
     return TrainingPlan(
         request=request,
         device=device,

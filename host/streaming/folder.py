@@ -12,7 +12,6 @@ from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.data.scaling import steps
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, check_same
 from p4sgd.host.errors import UserError
-from p4sgd.host.image import partition
 from p4sgd.host.image.file import Image, Shard, image_file, join_scaling, open_image
 from p4sgd.host.image.redeal import redeal_images, same_lines
 from p4sgd.host.losses import get_loss
@@ -85,23 +84,21 @@ class PreparedFolder:
     def _workers(self) -> int:
         return int(self.manifest.options["workers"])
 
+    def _images(self) -> list[Image]:
+        return [open_image(image_file(self._path, worker), verify=False) for worker in range(self._workers)]
+
     def _suits(self, shards: Sequence[Shard]) -> bool:
         """Whether the images are for these workers. If not, every process makes those of its workers of all images."""
-        ours = partition(
-            self.space.count,
-            [self.manifest.config] * self._workers,
-            bias=bool(self.manifest.options["bias"]),
-            unit=self.manifest.unit,
-        )
+        ours = [image.shard for image in self._images()]
         return len(ours) == len(shards) and all(map(same_lines, ours, shards))
 
-    def verify(self, shards: Sequence[Shard], *, on_progress: OnProgress | None = None) -> None:
+    def verify(self, shards: Sequence[Shard] | None = None, *, on_progress: OnProgress | None = None) -> None:
         """Read every file that this process needs, and compare it with its checksum.
 
         Parameters
         ----------
         shards
-            The workers of the training run, which decide which images are read.
+            The workers of the training run, which decide which images are read; None reads all.
         on_progress
             Called while files are read.
 
@@ -111,7 +108,11 @@ class PreparedFolder:
             If a file is damaged.
         """
         images = [image_file(self._path, worker).name for worker in range(self._workers)]
-        needed = images[self.communicator.rank :: self.communicator.size] if self._suits(shards) else images
+        try:
+            suits = shards is not None and self._suits(shards)
+        except UserError:  # damaged: the checksums say where
+            suits = False
+        needed = images[self.communicator.rank :: self.communicator.size] if suits else images
         others = set(images) - set(needed)
         files = {name: facts for name, facts in self.manifest.files.items() if name not in others}
         check_files(self._path, files, on_progress or (lambda step, done, total: None))
@@ -155,8 +156,8 @@ class PreparedFolder:
             If the options do not suit the folder, or if a file cannot be read.
         """
         manifest = self.manifest
-        self.check(options, shards, directory=directory)
-        images = [open_image(image_file(self._path, worker), verify=False) for worker in range(self._workers)]
+        self.check(options)
+        images = self._images()
         own = redeal_images(images, shards, name=self.name, communicator=self.communicator, directory=directory)
         scaling = self._scaling(images)
         slope, offset = hardware_values(scaling, options)
@@ -183,22 +184,13 @@ class PreparedFolder:
             communicator=self.communicator,
         )
 
-    def check(self, options: TrainingOptions, shards: Sequence[Shard], *, directory: Path | None = None) -> None:
+    def check(self, options: TrainingOptions) -> None:
         """Check that a training run with these options can use the folder.
-
-        Parameters
-        ----------
-        options
-            The options.
-        shards
-            The workers.
-        directory
-            Folder for new images, if one is given.
 
         Raises
         ------
         UserError
-            If it cannot, or if there is a folder for new images and none are needed.
+            If it cannot.
         """
         manifest = self.manifest
         stored = {"planes": options.stored, "unit": options.unit_of(self.space.count)}
@@ -209,6 +201,15 @@ class PreparedFolder:
                 f"{self.name}: was prepared for a {prepared_for.value}, the loss {options.loss} is for a {task.value}: "
                 f"choose another loss or prepare the data again"
             )
+
+    def check_images(self, shards: Sequence[Shard], directory: Path | None) -> None:
+        """Refuse a folder for new images if none are needed for these workers.
+
+        Raises
+        ------
+        UserError
+            If there is one.
+        """
         if directory is not None and self._suits(shards):
             raise UserError(
                 f"{self.name}: was prepared for these workers and has its images already: leave --images out"

@@ -132,7 +132,7 @@ STATE = "state"
 
 _KIND = TensorFileKind(
     "p4sgd-preparation",
-    2,
+    3,
     "state of a preparation",
     "delete the folder and start again",
     "delete the folder to begin anew",

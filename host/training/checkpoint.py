@@ -158,7 +158,7 @@ class Checkpoint:
         Raises
         ------
         UserError
-            If anything but epochs and workers differs.
+            If anything but `RESUME_MAY_CHANGE` differs.
         """
         self.check_data(run.data)
         self._check_same("test data", self.run.test, run.test)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.devices import Device
-from p4sgd.host.devices.session import RunReport, Session, of_job
+from p4sgd.host.devices.session import Session, of_job
 from p4sgd.host.distributed.communicator import Communicator, broadcast
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Shard, partition
@@ -28,10 +28,16 @@ _ENOUGH_CYCLES = 50_000_000 // CLOCK_NS
 """Runs are repeated until the slowest worker has worked for so long, 50 ms, or `_MOST_RUNS` times."""
 
 _MOST_RUNS = 8
+"""Most runs that are measured."""
 
 
 def deal(
-    features: int, options: TrainingOptions, configs: Sequence[WorkerConfig], speeds: Sequence[float] | None = None
+    features: int,
+    options: TrainingOptions,
+    configs: Sequence[WorkerConfig],
+    *,
+    shares: Sequence[float] | None = None,
+    speeds: Sequence[float] | None = None,
 ) -> list[Shard]:
     """Deal the features to workers; see `partition`.
 
@@ -43,7 +49,7 @@ def deal(
         Options of the training run.
     configs
         Configuration of each worker.
-    speeds
+    shares, speeds
         See `partition`.
 
     Raises
@@ -52,7 +58,16 @@ def deal(
         If features, options and configurations do not fit together.
     """
     unit = options.unit_of(features)
-    shards = partition(features, configs, bias=options.bias, unit=unit, speeds=speeds)
+    shards = partition(
+        features,
+        configs,
+        bias=options.bias,
+        unit=unit,
+        precision=options.precision,
+        stale=bool(options.staleness),
+        shares=shares,
+        speeds=speeds,
+    )
     for shard in shards:
         segments = shard.config.table_segments
         if segments < TABLE_SEGMENTS:
@@ -98,15 +113,15 @@ def deal_to(
         If the device fails.
     """
     configs = of_job([worker.config for worker in device.workers], ranks)
-    stated = of_job(list(device.shares or [1.0] * len(device.workers)), ranks)
-    shards = deal(features, options, configs, stated)
+    shares = of_job(list(device.shares or [1.0] * len(device.workers)), ranks)
+    shards = deal(features, options, configs, shares=shares)
     if options.shares != "auto" or len(shards) == 1:
         return shards, None
     cycles = _measure(device, shards, samples, options, ranks)
     if not all(cycles):
         return shards, "shares are those of the cluster file, or equal: this device does not measure its workers"
     speeds = [_rounds(shard) / each for shard, each in zip(shards, cycles, strict=True)]
-    balanced = deal(features, options, configs, speeds)
+    balanced = deal(features, options, configs, speeds=speeds)
     before, after = max(cycles), max(_rounds(shard) / speed for shard, speed in zip(balanced, speeds, strict=True))
     ideal = sum(shard.units.size for shard in shards) / sum(speeds)
     units = ", ".join(str(shard.units.size) for shard in balanced)
@@ -174,10 +189,8 @@ def _measure(
     session.run(ModelSource.ZERO, store=False)  # caches and memory are cold
     runs: list[list[int]] = []
     while len(runs) < _MOST_RUNS and np.sum(runs, axis=0, initial=0).max() < _ENOUGH_CYCLES:
-        runs.append(_working(session.run(ModelSource.ZERO, store=False)) or [0] * len(shards))
+        report = session.run(ModelSource.ZERO, store=False)
+        if not report.counters:
+            return [0.0] * len(shards)
+        runs.append([counted["CYCLES_BUSY"] + counted["CYCLES_MEMORY"] for counted in report.counters])
     return [float(each) / mini_batches for each in np.median(runs, axis=0)]
-
-
-def _working(report: RunReport) -> list[int]:
-    """Cycles of a run in which each worker took lines or waited for memory; empty if they do not count."""
-    return [counted["CYCLES_BUSY"] + counted["CYCLES_MEMORY"] for counted in report.counters]

@@ -20,8 +20,9 @@ from p4sgd.host.data import Dataset
 from p4sgd.host.data.identity import identify
 from p4sgd.host.devices import Device
 from p4sgd.host.devices.session import RunReport, Session
-from p4sgd.host.distributed.communicator import broadcast, raise_on_all
+from p4sgd.host.distributed.communicator import Communicator, broadcast, raise_on_all
 from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.image.file import image_file
 from p4sgd.host.image.redeal import redeal_images
 from p4sgd.host.losses import Loss, get_loss
 from p4sgd.host.training.checkpoint import Best, Checkpoint, CheckpointFile, Run, State
@@ -74,8 +75,9 @@ def train(
     options
         Options.
     device
-        Open device with ``options.workers`` workers, or fewer if some are late; it stays open. Where several ranks
-        train together, each has a device with one of the workers, and all call this function with the same arguments.
+        Open device with ``options.workers`` workers, or fewer if some are late, which is possible in one process only;
+        it stays open. Where several ranks train together, each has a device with one of the workers, and all call this
+        function with the same arguments.
     test
         Samples to measure the model on after every epoch; not trained on.
     on_epoch
@@ -112,7 +114,15 @@ def train(
     ranks = data.communicator
     if workers < options.workers:  # there must be units for the late ones
         deal(data.space.count, options, [device.workers[0].config] * options.workers)
-    shards, shares_remark = deal_to(device, data.space.count, data.samples, options, ranks)
+    remarks: list[str] = []
+    while True:
+        try:
+            shards, remark = deal_to(device, data.space.count, data.samples, options, ranks)
+            break
+        except P4sgdError as error:  # of the run that measures speeds
+            _drop_lost(device, options, ranks, error)
+            remarks.append(_told(device, "training begins with", workers, [error]))
+    remarks += [remark] if remark else []
     keep: Callable[[State], None] | None = None
     if checkpoint is not None or resume is not None:
         identity = identify(data) if isinstance(data, Dataset) else data.identity
@@ -128,9 +138,24 @@ def train(
     else:
         prepared = data.load(options, shards, directory=directory)
     state = State() if resume is None else copy.deepcopy(resume.state)
-    training = _Training(prepared, options, device, test, state, on_epoch, on_remark, keep)
-    training.remark(shares_remark)
+    training = _Training(prepared, options, device, test, state, on_epoch, on_remark, keep, directory)
+    for remark in remarks:
+        training.remark(remark)
     return training.run()
+
+
+def _drop_lost(device: Device, options: TrainingOptions, ranks: Communicator, error: P4sgdError) -> None:
+    """Go on without the workers whose loss an error reports; raises it if this is not wanted or not possible."""
+    lost = error.lost_workers
+    if options.on_loss != "adopt" or not lost or len(lost) == len(device.workers) or ranks.size > 1:
+        raise error
+    device.drop(lost)
+
+
+def _told(device: Device, what: str, before: int, errors: list[P4sgdError]) -> str:
+    """A remark that fewer workers do something: how many, and why."""
+    left = len(device.workers)
+    return f"{what} {left} worker{'s' if left > 1 else ''} instead of {before}: {'; '.join(map(str, errors))}"
 
 
 class _Training:
@@ -146,6 +171,7 @@ class _Training:
         on_epoch: Callable[[EpochRecord], None] | None,
         on_remark: Callable[[str], None] | None,
         keep: Callable[[State], None] | None,
+        directory: Path | None,
     ) -> None:
         self._prepared = prepared
         self._ranks = prepared.communicator
@@ -158,6 +184,7 @@ class _Training:
         self._on_epoch = on_epoch
         self._on_remark = on_remark
         self._keep = keep
+        self._directory = directory
         self._state = state
         self._loss: Loss = get_loss(options.loss)
         self._penalised = options.l2 > 0 or options.l1 > 0
@@ -180,25 +207,24 @@ class _Training:
 
     def run(self) -> TrainingResult:
         """Train to the end."""
-        session, source = None, ModelSource.ZERO
+        opened: tuple[Session, ModelSource] | None = None
         state, options = self._state, self._options
         if state.weights is not None:
             self._keep_state()  # the new checkpoint file may be another one
         for record in state.history:
             self._tell_epoch(record)
+        tried = -1  # an epoch that began with all workers that could be had
         try:
             while state.epoch < options.epochs and not state.out_of_patience(options):
                 try:
-                    if came := self._device.take_in():
-                        session, source = self._deal_anew()
-                        workers = len(self._device.workers)
-                        self.remark(f"epoch {state.epoch + 1} is trained by {workers} workers, {came} of them new")
-                    elif session is None:
-                        session, source = self._open_session()
+                    if state.epoch > tried:
+                        tried = state.epoch
+                        opened = self._take_in() or opened
+                    session, source = opened or self._open_session()
                     self._epoch(session, source)
-                    source = ModelSource.KEEP
+                    opened = session, ModelSource.KEEP
                 except P4sgdError as error:
-                    session, source = self._adopt(error)
+                    opened = self._adopt(error)
             stopped = StopReason.PATIENCE if state.out_of_patience(options) else StopReason.EPOCHS
         except KeyboardInterrupt:
             if state.best is None:
@@ -239,32 +265,45 @@ class _Training:
         P4sgdError
             The error, if this is not wanted or not possible.
         """
+        before, errors = len(self._device.workers), [error]
         while True:
-            lost, workers = error.lost_workers, len(self._device.workers) - len(error.lost_workers)
-            if self._options.on_loss != "adopt" or not lost or not workers or self._ranks.size > 1:
-                raise error
+            _drop_lost(self._device, self._options, self._ranks, errors[-1])
+            told = _told(self._device, f"epoch {self._state.epoch + 1} is trained by", before, errors)
             try:
-                self._device.drop(lost)
-                session = self._deal_anew()
-            except (P4sgdError, UserError, RuntimeError) as second:
-                second.add_note(f"before: {error}")
-                if isinstance(second, P4sgdError) and second.lost_workers:
-                    error = second
-                    continue
+                opened = self._deal_anew(told)
+            except P4sgdError as second:
+                if not second.lost_workers:
+                    error.add_note(f"the other workers could not go on: {second}")
+                    raise error from second
+                errors.append(second)
+            except (UserError, RuntimeError) as second:
                 error.add_note(f"the other workers could not go on: {second}")
                 raise error from second
-            self.remark(
-                f"epoch {self._state.epoch + 1} is trained by {workers} worker{'s' if workers > 1 else ''} instead of "
-                f"{workers + len(lost)}: {error}"
-            )
-            return session
+            else:
+                return opened
 
-    def _deal_anew(self) -> tuple[Session, ModelSource]:
-        """Deal all features to the workers that the device has now, from the images there are."""
+    def _take_in(self) -> tuple[Session, ModelSource] | None:
+        """Deal units to workers that have come, too; None if none have."""
+        came = self._device.take_in()
+        if not came:
+            return None
+        epoch, workers = self._state.epoch + 1, len(self._device.workers)
+        try:
+            return self._deal_anew(f"epoch {epoch} is trained by {workers} workers, {len(came)} of them new")
+        except UserError as error:
+            self._device.drop(came)
+            return self._deal_anew(f"epoch {epoch}: {len(came)} workers that have come cannot take part: {error}")
+
+    def _deal_anew(self, told: str) -> tuple[Session, ModelSource]:
+        """Deal all features to the workers that the device has now, from the images there are, and say so."""
         prepared = self._prepared
         shards, remark = deal_to(self._device, prepared.space.count, prepared.samples, self._options, self._ranks)
-        images = redeal_images(prepared.images, shards, name=prepared.name)
+        images = redeal_images(prepared.images, shards, name=prepared.name, directory=self._directory)
         self._prepared = dataclasses.replace(prepared, images=images, shards=shards)
+        if self._directory is not None:
+            for worker in range(len(shards), len(prepared.shards)):
+                image_file(self._directory, worker).unlink(missing_ok=True)
+        self.remark(told)
         self.remark(remark)
         return self._open_session()
 

@@ -48,6 +48,7 @@ __all__ = [
     "check_capacity",
     "check_unit",
     "choose_unit",
+    "most_chunks",
     "partial_limit",
 ]
 
@@ -109,6 +110,11 @@ def partial_limit(workers: int) -> int:
     if not 1 <= workers <= MAX_WORKERS:
         raise ValueError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
     return ACTIVATION.maximum // workers
+
+
+def most_chunks(config: WorkerConfig, precision: int, *, stale: bool = False) -> int:
+    """The most chunks that pass `check_capacity`."""
+    return min(config.chunks // 2 if stale else config.chunks, config.line_fifo_depth // precision)
 
 
 def check_capacity(config: WorkerConfig, chunks: int, precision: int, *, stale: bool = False) -> None:

@@ -114,9 +114,9 @@ class EmulatedDevice:
             worker.index = index
         self._remote = RemoteWorkers(0, len(self._workers), lambda sums: sums)
 
-    def take_in(self) -> int:
-        """Add workers: there are never any others."""
-        return 0
+    def take_in(self) -> Collection[int]:
+        """Other workers never come: none."""
+        return ()
 
     def close(self) -> None:
         """Release the workers and their memory."""

@@ -145,7 +145,7 @@ class NetworkedDevice:
                 worker.words[registers.COUNTERS[name].registers[0].offset] = count
 
     def take_in(self):
-        return 0
+        return ()
 
     def close(self):
         self.closed = True

@@ -255,16 +255,28 @@ def test_options_that_do_not_go_together(lab, words, says):
     assert says in said
 
 
-def test_workers_of_several_sizes(lab):
+def test_workers_with_another_number_of_slots(lab):
     lab.kill("worker3", 15)
     lab.configs[3] = "small"
     try:
         lab.start_worker(3)
-        assert weights(lab, *RUN, *CLUSTER, "--shares", "auto") == weights(lab, *RUN, *EMULATOR)
+        _, said = end(lab.p4sgd("train", *RUN, *CLUSTER), 2)
+        assert re.search(r"worker 3 at \S*worker3 has 8 slots, worker 0 at \S*worker0 has 4", said)
     finally:
         lab.kill("worker3", 15)
         lab.configs[3] = "tiny"
         lab.start_worker(3)
+
+
+@pytest.mark.slow
+def test_workers_of_several_sizes(tmp_path):
+    lab = Lab(tmp_path, 3, config=["u50", "u280", "u50"], network=PATIENT)
+    try:
+        expected = weights(lab, *RUN, *EMULATOR)
+        for words in ((), ("--shares", "auto")):
+            assert weights(lab, *RUN, *CLUSTER, *words) == expected
+    finally:
+        lab.close()
 
 
 def test_a_worker_ends_well(lab):

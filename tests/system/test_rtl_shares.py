@@ -30,7 +30,7 @@ class Boards(PacketCluster):
         super().__init__(SIZES, make=make)
 
     def take_in(self):
-        return 0
+        return ()
 
 
 @pytest.mark.rtl

@@ -1,5 +1,7 @@
 """Training goes on without workers that are lost, to the same weights."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from support.failing_device import FailingDevice
@@ -9,6 +11,7 @@ from p4sgd.host.devices import open_device
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.sim.emulator import RemoteWorkers
 
 CONFIG = WorkerConfig(engines=2, lanes=16, chunks=16)
 OPTIONS = {"epochs": 5, "workers": 4, "precision": 3, "staleness": 1, "l2": 1e-3}
@@ -21,17 +24,19 @@ def dataset():
 
 
 class LosingDevice:
-    """An emulator that loses workers in some of its runs, counted from 1."""
+    """An emulator that loses workers in some of its runs, counted from 1; they are ``back`` before that run."""
 
     name = "emulator"
     aggregator = network_settings = links = shares = None
 
-    def __init__(self, losses):
+    def __init__(self, losses, back=0, late=()):
         self.device = open_device("emulator", CONFIG, OPTIONS["workers"])
         self.losses = losses
         self.runs = 0
         self.failed = False
-        self.dropped = []
+        self.dropped, self.away, self.back = [], [], back
+        if late:
+            self.drop(late)
 
     @property
     def workers(self):
@@ -49,10 +54,21 @@ class LosingDevice:
         self.device.wait(timeout_s)
 
     def take_in(self):
-        return 0
+        """The workers that were dropped, from the run on that ``back`` names."""
+        if not self.away or self.runs < self.back - 1:
+            return ()
+        self.device.workers.extend(self.away)
+        for index, worker in enumerate(self.device.workers):
+            worker.index = index
+        self.device._remote = RemoteWorkers(0, len(self.workers), lambda sums: sums)
+        came = range(len(self.workers) - len(self.away), len(self.workers))
+        self.away = []
+        return came
 
     def drop(self, lost):
         self.dropped.append(set(lost))
+        if self.back:
+            self.away += [worker for worker in self.workers if worker.index in lost]
         self.device.drop(lost)
 
     def close(self):
@@ -82,6 +98,41 @@ def test_the_result_is_that_of_a_run_that_lost_nobody(losses, left):
     assert len(told) == len(left)
     for remark, epoch, workers in zip(told, epochs, left, strict=True):
         assert remark.startswith(f"epoch {epoch} is trained by {workers} worker")
+
+
+def test_workers_that_come_back_take_part_again():
+    whole = run(open_device("emulator", CONFIG, OPTIONS["workers"]))
+    device = LosingDevice({2: {1}}, back=4)
+    result = run(device)
+    assert result.model.weights.tolist() == whole.model.weights.tolist()
+    assert len(device.workers) == 4
+    assert "epoch 3 is trained by 4 workers, 1 of them new" in result.remarks
+    assert len(result.summary["units"]) == 4
+
+
+def test_workers_that_are_late_take_part_when_they_come():
+    whole = run(open_device("emulator", CONFIG, OPTIONS["workers"]))
+    device = LosingDevice({}, back=3, late={2, 3})
+    result = run(device)
+    assert result.model.weights.tolist() == whole.model.weights.tolist()
+    assert result.remarks == ("epoch 3 is trained by 4 workers, 2 of them new",)
+
+
+def test_a_worker_that_always_fails_does_not_stop_the_others():
+    """It is back at once, each time: an epoch is begun with it once."""
+    device = LosingDevice({2 * run + 1: {3} for run in range(5)}, back=1)
+    result = run(device)
+    assert len(result.history) == OPTIONS["epochs"]
+    assert device.runs <= 2 * OPTIONS["epochs"]
+
+
+def test_a_worker_that_comes_and_does_not_suit_is_left_out():
+    device = LosingDevice({}, back=2, late={3})
+    device.away[0].__init__(dataclasses.replace(CONFIG, table_segments=16), 3)
+    result = run(device)
+    assert len(device.workers) == 3
+    remark = result.remarks[0]  # it comes again in each epoch, as no real one does
+    assert remark.startswith("epoch 2: 1 workers that have come cannot take part: the loss table of worker 3 has 16")
 
 
 @pytest.mark.parametrize(

@@ -64,10 +64,30 @@ def test_shares_of_the_device():
     fixed = dataclasses.replace(OPTIONS, shares="fixed")
     device = Paced([1, 1, 1, 1], shares=[2, 2, 2, 1])
     dealt, remark = units(device, fixed)
-    assert sum(dealt) == UNITS
-    assert max(dealt) <= 6
-    assert dealt[3] == 2, "twice as long for a unit"
+    assert dealt == [5, 5, 4, 2]
     assert (remark, device.runs) == (None, 0), "nothing is measured"
+
+
+def test_shares_are_not_rounded_to_engines():
+    wide = dataclasses.replace(CONFIG, engines=8)
+    fixed = dataclasses.replace(OPTIONS, shares="fixed", workers=2)
+    assert units(Paced([1, 1], [wide, wide], shares=[1.1, 1]), fixed)[0] == [8, 8]
+    assert units(Paced([1, 1], [wide, wide], shares=[3, 1]), fixed)[0] == [12, 4]
+
+
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        (dataclasses.replace(CONFIG, chunks=8), {"staleness": 1}),
+        (dataclasses.replace(CONFIG, line_fifo_depth=16), {"precision": 4}),
+    ],
+    ids=["two versions of the weights", "lines of a micro-batch"],
+)
+def test_a_quick_worker_gets_no_more_than_it_holds(config, options):
+    """Four chunks an engine, by either limit."""
+    dealt, _ = units(Paced([1, 100, 100, 100], [config] * 4), dataclasses.replace(OPTIONS, **options))
+    assert dealt[0] == 8
+    assert sum(dealt) == UNITS
 
 
 def test_a_device_that_does_not_count():
