@@ -86,6 +86,7 @@ class RtlDevice:
     name = "rtl"
     network_settings = None
     links = None
+    shares = None
 
     def __init__(
         self,
