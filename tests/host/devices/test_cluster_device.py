@@ -1,6 +1,8 @@
-"""Workers that the device `cluster` refuses."""
+"""Workers that the device `cluster` has, refuses, drops and takes in."""
 
+import contextlib
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 from support.worker_process import serve_worker
@@ -23,3 +25,67 @@ def test_workers_with_packets_in_udp_are_refused(tmp_path, asked_for):
         ClusterDevice(config if asked_for else None, 1, cluster=cluster)
     assert str(refused.value).startswith(f"worker 0 at {control} was generated with --udp")
     assert str(refused.value).endswith(": generate it without --udp")
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    """Opens the device on three workers, of which ``late`` ones may be missing; the aggregator is not needed here."""
+    controller = SimpleNamespace(close=lambda: None)
+    monkeypatch.setattr("p4sgd.host.devices.cluster.open_controller", lambda cluster: controller)
+    controls = [f"unix:{tmp_path / f'worker{index}'}" for index in range(3)]
+
+    def open_cluster(*late, shares=(1.0, 2.0, 3.0)):
+        workers = tuple(
+            WorkerAddress(control, port, share=shares[port], late=port in late) for port, control in enumerate(controls)
+        )
+        return ClusterDevice(None, 3, cluster=Cluster(AggregatorAddress("socket", "unix:none"), workers))
+
+    return controls, open_cluster
+
+
+def test_a_worker_that_is_not_there_is_refused_unless_it_may_be_late(cluster):
+    controls, open_cluster = cluster
+    with serve_worker(TINY, controls[0]), serve_worker(TINY, controls[2]):
+        with pytest.raises(UserError, match=r"worker 1 at \S*worker1 is not there"):
+            open_cluster(0)
+        with contextlib.closing(open_cluster(1)) as device:
+            assert device.shares == [1.0, 3.0]
+            assert device.take_in() == set()
+            with serve_worker(TINY, controls[1]):
+                assert device.take_in() == {1}
+                assert device.shares == [1.0, 2.0, 3.0]
+                assert device.take_in() == set()
+    with pytest.raises(UserError, match=r"none of the cluster file's workers is there"):
+        open_cluster(0, 1, 2)
+
+
+def test_a_worker_that_was_dropped_is_taken_in_when_it_was_started_again(cluster):
+    controls, open_cluster = cluster
+    with contextlib.ExitStack() as stack:
+        for control in controls[:2]:
+            stack.enter_context(serve_worker(TINY, control))
+        with serve_worker(TINY, controls[2]):
+            device = stack.enter_context(contextlib.closing(open_cluster()))
+            device.drop({2})
+            assert [worker.config for worker in device.workers] == [TINY] * 2
+            assert device.take_in() == set(), "it is the same process: its network is at fault"
+        assert device.take_in() == set()
+        with serve_worker(TINY, controls[2]):
+            assert device.take_in() == {2}
+            device.drop({0})
+            assert device.shares == [2.0, 3.0]
+
+
+def test_workers_of_other_slots_cannot_take_part(cluster):
+    controls, open_cluster = cluster
+    other = dataclasses.replace(TINY, slots=8)
+    wide = dataclasses.replace(TINY, engines=2)
+    with serve_worker(TINY, controls[0]), serve_worker(wide, controls[1]):
+        with contextlib.closing(open_cluster(2)) as device, serve_worker(other, controls[2]):
+            assert [worker.config for worker in device.workers] == [TINY, wide]
+            assert device.take_in() == set()
+        with (
+            serve_worker(other, controls[2]),
+            pytest.raises(UserError, match=r"worker 2 at \S* has 8 slots, worker 0 at \S* has 4: .*equally many"),
+        ):
+            open_cluster()
