@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import math
 import os
 import signal
 import socket
@@ -182,6 +183,8 @@ def worker(interface: str, control: str, name: str, device: str, memory_limit: i
     address = ControlAddress.parse(control)
     if interface.startswith("udp:"):
         raise UserError("--interface: workers speak Ethernet only: give the name of an interface, such as eth0")
+    if math.isnan(speed):
+        raise UserError("--speed must be a number above 0, at most 1, not nan")
     if device == "rtl" and speed != 1:
         raise UserError("--speed is for the emulator: leave it out for --device rtl")
     config = PRESETS[name]()

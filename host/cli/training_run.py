@@ -134,12 +134,14 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         help="Features that stay together on an engine, and whose part of an activation is rounded: 8, 16, 32 or 64; "
         "by default the most that leave 32 units. With fewer than a worker has lanes, some lanes are idle.",
     ),
-    "workers": _option("--workers", type=int, help="Number of workers that share the features, 1 to 32."),
+    "workers": _option(
+        "--workers", type=int, help="Number of workers that share the features, 1 to 32; a cluster file says it itself."
+    ),
     "shares": _option(
         "--shares",
         type=NameFrom("choice of shares", _shares),
-        help="How the features are shared out: fixed by the share of each worker in the cluster file, or equally; auto "
-        "by the workers' speeds, which are measured first.",
+        help="How the features of a cluster are shared out: fixed by the share of each worker in the cluster file, or "
+        "equally; auto by the workers' speeds, which are measured first.",
     ),
     "on_loss": _option(
         "--on-loss",

@@ -31,7 +31,7 @@ class ControlClient:
     name
         What errors call it.
     command
-        The command that starts it, for errors.
+        The command that starts it, for errors; an attribute, as more of it may be known later.
     timeout_s
         Longest time without an answer, in seconds.
     connect_s
@@ -62,7 +62,7 @@ class ControlClient:
         self._address = address
         self._server = server
         self._name = name
-        self._command = command
+        self.command = command
         self._timeout_s = timeout_s
         self._connect_s = timeout_s if connect_s is None else connect_s
         self._timeout_is_final = timeout_is_final
@@ -114,7 +114,7 @@ class ControlClient:
             if again:
                 raise self._fail(error) from error
             reason = error.strerror or error
-            raise UserError(f"{self._name} is not there ({reason}): start it: {self._command}") from None
+            raise UserError(f"{self._name} is not there ({reason}): start it: {self.command}") from None
         self._channel = Channel(connection)
         try:
             if connection.family != socket.AF_UNIX:
@@ -144,7 +144,7 @@ class ControlClient:
             return P4sgdError(f"{self._name} {why}")
         if isinstance(reason, OSError):
             self._failure = (
-                f"is gone ({reason.strerror or reason}): see why it ended and start it again: {self._command}"
+                f"is gone ({reason.strerror or reason}): see why it ended and start it again: {self.command}"
             )
         elif isinstance(reason, ValueError):
             self._failure = f"does not answer as it should: {reason}"

@@ -119,15 +119,22 @@ def deal_to(
         return shards, None
     cycles = _measure(device, shards, samples, options, ranks)
     if not all(cycles):
-        return shards, "shares are those of the cluster file, or equal: this device does not measure its workers"
+        kind = "equal" if device.shares is None else "those of the cluster file"
+        return shards, f"shares are {kind}: the device {device.name} does not measure how fast its workers are"
     speeds = [_rounds(shard) / each for shard, each in zip(shards, cycles, strict=True)]
     balanced = deal(features, options, configs, speeds=speeds)
     before, after = max(cycles), max(_rounds(shard) / speed for shard, speed in zip(balanced, speeds, strict=True))
     ideal = sum(shard.units.size for shard in shards) / sum(speeds)
+    units = ", ".join(str(shard.units.size) for shard in shards)
+    if after >= before:
+        return shards, (
+            f"the workers have {units} units of {shards[0].unit} features: the slowest works for {_time(before)} in a "
+            f"mini-batch, and shares by measured speed would change nothing (if units could be divided: {_time(ideal)})"
+        )
     units = ", ".join(str(shard.units.size) for shard in balanced)
     return balanced, (
-        f"by measured speed the workers have {units} units of {balanced[0].unit} features; the slowest should work for "
-        f"{_time(after)} in a mini-batch (before: {_time(before)}; if units could be divided: {_time(ideal)})"
+        f"by measured speed the workers have {units} units of {balanced[0].unit} features: the slowest should work for "
+        f"{_time(after)} in a mini-batch, instead of {_time(before)} (if units could be divided: {_time(ideal)})"
     )
 
 
@@ -137,7 +144,8 @@ def _rounds(shard: Shard) -> int:
 
 
 def _time(cycles: float) -> str:
-    return f"{cycles * CLOCK_NS / 1000:.3g} µs"
+    microseconds = cycles * CLOCK_NS / 1000
+    return f"{microseconds:.3g} µs" if microseconds < 1000 else f"{microseconds / 1000:.3g} ms"
 
 
 @dataclass(frozen=True)

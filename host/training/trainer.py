@@ -115,6 +115,10 @@ def train(
     if workers < options.workers:  # there must be units for the late ones
         deal(data.space.count, options, [device.workers[0].config] * options.workers)
     remarks: list[str] = []
+    if workers < options.workers:
+        remarks.append(
+            f"training begins with {workers} workers; {options.workers - workers} that may be late are not there"
+        )
     while True:
         try:
             shards, remark = deal_to(device, data.space.count, data.samples, options, ranks)
