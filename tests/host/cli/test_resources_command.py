@@ -51,7 +51,7 @@ def test_report(folder):
     engine, worker = report["units"]
     assert {"forward", "backward", "model", "reader", "fifo"} <= {part["name"] for part in engine["parts"]}
     (part,) = [part for part in worker["parts"] if part["name"] == "engine"]
-    assert part["lut"] == engine["total"]["lut"]
+    assert part["lut"] == part["instances"] * engine["total"]["lut"]
     for unit in engine, worker:
         for resource, count in unit["total"].items():
             parts = sum(part[resource] for part in unit["parts"])
