@@ -110,7 +110,7 @@ def test_files(folder):
 
 @pytest.mark.slow
 def test_engine_alone_as_tables(folder, measured, monkeypatch):
-    """README.md shows this command for tiny, so a test runs it: here yosys need not do the same again."""
+    """The command of README.md. For tiny, yosys would take as long as all other commands there; it has done u280."""
     (units, verilog), asked = measured[0], []
 
     def engine_of_the_worker(config, unit):
@@ -118,7 +118,9 @@ def test_engine_alone_as_tables(folder, measured, monkeypatch):
         return units[:1], verilog
 
     monkeypatch.setattr("p4sgd.build.estimate.resources.measure", engine_of_the_worker)
-    done = run("--config", "tiny", "--unit", "engine", "--board", "u50")
+    words = ("--config", "tiny", "--unit", "engine")
+    assert f"p4sgd resources {' '.join(words)}\n" in (Path(__file__).parents[3] / "README.md").read_text()
+    done = run(*words, "--board", "u50")
     assert done.exit_code == 0, done.output
     for text in ("part of the engine", "Alveo U50", "872,000", "longest path from", "rule: 3 LUTs"):
         assert text in done.stdout
