@@ -153,7 +153,11 @@ def _drop_lost(device: Device, options: TrainingOptions, ranks: Communicator, er
     lost = error.lost_workers
     if options.on_loss != "adopt" or not lost or len(lost) == len(device.workers) or ranks.size > 1:
         raise error
-    device.drop(lost)
+    try:
+        device.drop(lost)
+    except (P4sgdError, RuntimeError) as second:  # some devices cannot
+        error.add_note(f"the other workers could not go on: {second}")
+        raise error from second
 
 
 def _told(device: Device, what: str, before: int, errors: list[P4sgdError]) -> str:
