@@ -64,28 +64,22 @@ def _losses() -> Iterable[str]:
     return LOSSES
 
 
-def _schedules() -> Iterable[str]:
-    from p4sgd.host.training.options import SCHEDULES
-
-    return SCHEDULES
-
-
 def _scalings() -> Iterable[str]:
     from p4sgd.host.data.scaling import KINDS
 
     return KINDS
 
 
-def _shares() -> Iterable[str]:
-    from p4sgd.host.training.options import SHARES
+def _names(constant: str) -> Callable[[], Iterable[str]]:
+    """Returns, when called, the names in a constant of `p4sgd.host.training.options`."""
 
-    return SHARES
+    def names() -> Iterable[str]:
+        from p4sgd.host.training import options
 
+        found: tuple[str, ...] = getattr(options, constant)
+        return found
 
-def _reactions() -> Iterable[str]:
-    from p4sgd.host.training.options import ON_LOSS
-
-    return ON_LOSS
+    return names
 
 
 def _option(*names: str, **attributes: Any) -> Callable[[_Command], _Command]:
@@ -105,7 +99,7 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
     ),
     "schedule": _option(
         "--schedule",
-        type=NameFrom("schedule", _schedules),
+        type=NameFrom("schedule", _names("SCHEDULES")),
         help="Learning rate over the epochs: constant; invscaling divides it by epoch^power; adaptive divides it by 5 "
         "when the loss stops falling.",
     ),
@@ -139,13 +133,13 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
     ),
     "shares": _option(
         "--shares",
-        type=NameFrom("choice of shares", _shares),
+        type=NameFrom("choice of shares", _names("SHARES")),
         help="How the features of a cluster are shared out: fixed by the share of each worker in the cluster file, or "
         "equally; auto by the workers' speeds, which are measured first.",
     ),
     "on_loss": _option(
         "--on-loss",
-        type=NameFrom("reaction", _reactions),
+        type=NameFrom("reaction", _names("ON_LOSS")),
         help="What to do when a worker is lost: adopt deals its features to the others and trains the epoch "
         "again, to the same weights; stop ends the run.",
     ),
