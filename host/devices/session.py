@@ -267,15 +267,15 @@ class Session:
             if isinstance(error, RuntimeError):  # the emulator does not know the host's classes of errors
                 raise P4sgdError(f"device {self._device.name}: {error}") from error
             raise
-        statuses = self._of_job([client.read(registers.STATUS) for client in self._clients])
-        done = self._of_job([bool(client.read(registers.CTRL)["done"]) for client in self._clients])
+        statuses = of_job([client.read(registers.STATUS) for client in self._clients], self._ranks)
+        done = of_job([bool(client.read(registers.CTRL)["done"]) for client in self._clients], self._ranks)
         for index, status in enumerate(statuses):
             if status["memory_error"]:  # first, as it makes the others report network errors
                 raise P4sgdError(
                     f"worker {index} met a memory error; the weights of this run are void", lost_workers={index}
                 )
         if any(status["network_error"] for status in statuses):
-            reports = self._of_job([diagnose_worker(client, self.network.echo_s) for client in self._clients])
+            reports = of_job([diagnose_worker(client, self.network.echo_s) for client in self._clients], self._ranks)
             raise NetworkError(
                 f"{explain_network_error(reports)}; the weights of this run are void",
                 lost_workers=find_lost_workers(reports),
@@ -291,11 +291,12 @@ class Session:
                 )
             flags |= set_here
         self._joined = True
-        counters = self._of_job(
+        counters = of_job(
             [
                 client.read_counters(registers.counters(worker.config))
                 for client, worker in zip(self._clients, self._device.workers, strict=True)
-            ]
+            ],
+            self._ranks,
         )
         counted = any(any(worker.values()) for worker in counters)
         return RunReport(frozenset(flags), tuple(counters) if counted else ())
@@ -314,7 +315,7 @@ class Session:
             ]
             gathered = layout.gather(np.stack(engines).astype(np.int64))
             weights.append(layout.unpad(gathered))
-        return self._of_job(weights)
+        return of_job(weights, self._ranks)
 
     # -- details -------------------------------------------------------------------------------------------------
 
@@ -322,9 +323,6 @@ class Session:
     def _shards(self) -> range:
         """Indices in the job of this device's workers."""
         return range(self._ranks.rank, self.workers, self._ranks.size)
-
-    def _of_job(self, own: list[_T]) -> list[_T]:
-        return of_job(own, self._ranks)
 
     def _start(self, source: ModelSource, store: bool) -> None:
         for client in self._clients:
@@ -374,7 +372,7 @@ class Session:
         """The next number that is in no worker's JOB register and that the aggregator does not serve."""
         aggregator = self._device.aggregator
         served = {} if aggregator is None else aggregator.served()
-        known = self._of_job([client.read(registers.JOB)["job"] for client in self._clients])
+        known = of_job([client.read(registers.JOB)["job"] for client in self._clients], self._ranks)
         taken = set(known).union(*self._ranks.all_gather({job.number for job in served.values()}))
         for step in range(1, JOB_NUMBERS):
             if (job := (max(known) + step) % JOB_NUMBERS) not in taken:

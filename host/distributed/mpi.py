@@ -53,9 +53,8 @@ class MpiCommunicator:
         # A second communicator: a rank may fail while others are inside a collective call of the first one.
         self._failures = MPI.COMM_WORLD.Dup()
         self._interrupted = False
-        self._under_way: list[
-            _Request[Any]
-        ] = []  # keeps their buffers, into which MPI writes, even if nobody waits for them
+        # Keeps the buffers into which MPI writes, even if nobody waits for them.
+        self._under_way: list[_Request[Any]] = []
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._note)
 

@@ -10,7 +10,6 @@ from typing import Any
 from p4sgd.host import devices, training
 from p4sgd.host.devices import Device
 from p4sgd.host.devices.diagnosis import NetworkError
-from p4sgd.host.devices.session import of_job
 from p4sgd.host.distributed.communicator import Communicator, launch_command
 from p4sgd.host.run.checks import CLUSTER
 from p4sgd.host.run.plan import TrainingPlan
@@ -18,7 +17,7 @@ from p4sgd.host.streaming.folder import PreparedFolder
 from p4sgd.host.streaming.state import OnProgress
 from p4sgd.host.training import CheckpointFile, EpochRecord, TrainingResult
 from p4sgd.host.training.model_file import save_model
-from p4sgd.host.training.shares import deal
+from p4sgd.host.training.shares import deal, workers_of
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 
 __all__ = ["Stage", "execute", "resume_advice"]
@@ -95,8 +94,7 @@ def execute(
         _note_doctor(device, request.cluster),
     ):
         if plan.config is None or plan.cluster is not None:
-            workers, shares = device.workers, device.shares or [1.0] * len(device.workers)
-            verify(of_job([worker.config for worker in workers], plan.ranks), of_job(list(shares), plan.ranks))
+            verify(*workers_of(device, plan.ranks))
         begin(Stage.TRAIN)
         result = training.train(
             plan.data,

@@ -19,7 +19,7 @@ from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import TABLE_SEGMENTS, FeatureFormat, RunSettings, check_capacity
 
-__all__ = ["deal", "deal_to"]
+__all__ = ["deal", "deal_to", "workers_of"]
 
 _MINI_BATCHES = 8
 """Mini-batches of a run that measures speeds, if there are so many."""
@@ -112,8 +112,7 @@ def deal_to(
     P4sgdError
         If the device fails.
     """
-    configs = of_job([worker.config for worker in device.workers], ranks)
-    shares = of_job(list(device.shares or [1.0] * len(device.workers)), ranks)
+    configs, shares = workers_of(device, ranks)
     shards = deal(features, options, configs, shares=shares)
     if options.shares != "auto" or len(shards) == 1:
         return shards, None
@@ -136,6 +135,12 @@ def deal_to(
         f"by measured speed the workers have {units} units of {balanced[0].unit} features: the slowest should work for "
         f"{_time(after)} in a mini-batch, instead of {_time(before)} (if units could be divided: {_time(ideal)})"
     )
+
+
+def workers_of(device: Device, ranks: Communicator) -> tuple[list[WorkerConfig], list[float]]:
+    """Configuration and stated share of each worker of the job, in the order of shards."""
+    configs = of_job([worker.config for worker in device.workers], ranks)
+    return configs, of_job(list(device.shares or [1.0] * len(device.workers)), ranks)
 
 
 def _rounds(shard: Shard) -> int:

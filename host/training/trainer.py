@@ -279,14 +279,11 @@ class _Training:
             told = _told(self._device, f"epoch {self._state.epoch + 1} is trained by", before, errors)
             try:
                 opened = self._deal_anew(told)
-            except P4sgdError as second:
-                if not second.lost_workers:
+            except (P4sgdError, UserError, RuntimeError) as second:
+                if not isinstance(second, P4sgdError) or not second.lost_workers:
                     error.add_note(f"the other workers could not go on: {second}")
                     raise error from second
                 errors.append(second)
-            except (UserError, RuntimeError) as second:
-                error.add_note(f"the other workers could not go on: {second}")
-                raise error from second
             else:
                 return opened
 
