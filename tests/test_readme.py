@@ -1,9 +1,9 @@
 """What the READMEs show is true: commands and Python examples run, releases and tables are those of the code.
 
 A block fenced as ```sh holds commands for the reader to run, one a line, joined by ``&&`` where they belong together.
-The blocks of a README run in order, each ``p4sgd`` command as written, in one empty folder. Set-up commands (``SETUP``)
-are the continuous integration's to run. Any other command is an error, so that none goes untested; what is not meant to
-be run belongs into another kind of block (```text, ```console, or indented).
+The blocks of a README run in order, each ``p4sgd`` command as written, in one empty folder. The test of a worker of
+full size runs those of ``LARGE``, the continuous integration those of ``SETUP``. Any other command is an error, so that
+none goes untested; what is not meant to be run belongs into another kind of block (```text, ```console, or indented).
 """
 
 import os
@@ -29,6 +29,8 @@ READMES = [
     *sorted(str(path.relative_to(ROOT)) for room in ROOMS for path in (ROOT / room).rglob("README.md")),
 ]
 SETUP = {"python3", "pip", "pytest", "ruff", "mypy", "apt-get", ".ci/run"}
+LARGE = ("build vitis --config u280 --out worker", "build check worker")
+"""Commands of README.md that tests/build/fpga/test_full_size.py runs."""
 
 
 def commands(text):
@@ -50,7 +52,7 @@ def commands(text):
 
 def cases():
     for name in READMES:
-        found = commands((ROOT / name).read_text())
+        found = [words for words in commands((ROOT / name).read_text()) if shlex.join(words) not in LARGE]
         if found:
             simulated = any("rtl" in words or "simulate" in words for words in found)
             yield pytest.param(found, id=name, marks=[pytest.mark.slow] + [pytest.mark.rtl] * simulated)
