@@ -1,11 +1,12 @@
 """What the READMEs show is true: commands and Python examples run, releases and tables are those of the code.
 
 A block fenced as ```sh holds commands for the reader to run, one a line, joined by ``&&`` where they belong together.
-The blocks of a README run in order, each ``p4sgd`` command as written, in one empty folder. The test of a worker of
-full size runs those of ``LARGE``, the continuous integration those of ``SETUP``. Any other command is an error, so that
-none goes untested; what is not meant to be run belongs into another kind of block (```text, ```console, or indented).
+The blocks of a README run in order, each ``p4sgd`` command as written, in one empty folder. Other tests run the
+commands of ``ELSEWHERE``, the continuous integration those of ``SETUP``. Any other command is an error, so that none
+goes untested; what is not meant to be run belongs into another kind of block (```text, ```console, or indented).
 """
 
+import itertools
 import os
 import re
 import shlex
@@ -29,8 +30,12 @@ READMES = [
     *sorted(str(path.relative_to(ROOT)) for room in ROOMS for path in (ROOT / room).rglob("README.md")),
 ]
 SETUP = {"python3", "pip", "pytest", "ruff", "mypy", "apt-get", ".ci/run"}
-LARGE = ("build vitis --config u280 --out worker", "build check worker")
-"""Commands of README.md that tests/build/fpga/test_full_size.py runs."""
+ELSEWHERE = {
+    "build vitis --config u280 --out worker": "build/fpga/test_full_size.py",
+    "build check worker": "build/fpga/test_full_size.py",
+    "resources --config tiny --unit engine": "host/cli/test_resources_command.py",
+}
+"""Commands that take long, and the test that runs each of them."""
 
 
 def commands(text):
@@ -52,7 +57,7 @@ def commands(text):
 
 def cases():
     for name in READMES:
-        found = [words for words in commands((ROOT / name).read_text()) if shlex.join(words) not in LARGE]
+        found = [words for words in commands((ROOT / name).read_text()) if shlex.join(words) not in ELSEWHERE]
         if found:
             simulated = any("rtl" in words or "simulate" in words for words in found)
             yield pytest.param(found, id=name, marks=[pytest.mark.slow] + [pytest.mark.rtl] * simulated)
@@ -145,6 +150,13 @@ def test_the_readme_trains_and_tests():
     blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert any("venv" in block and "p4sgd train" in block for block in blocks)
     assert any("venv" in block and "pytest" in block for block in blocks)
+
+
+def test_another_test_names_each_command_that_it_runs():
+    for command, test in ELSEWHERE.items():
+        readmes = [commands((ROOT / name).read_text()) for name in READMES]
+        assert shlex.split(command) in itertools.chain(*readmes), f"no README shows {command}"
+        assert f'"p4sgd {command}"' in (ROOT / "tests" / test).read_text()
 
 
 def test_commands_are_found():

@@ -14,6 +14,9 @@ from p4sgd.host.cli import info as machine
 from p4sgd.host.cli.app import main
 from p4sgd.hw.spec.config import WorkerConfig
 
+COMMAND = "p4sgd resources --config tiny --unit engine"
+"""That of two READMEs."""
+
 TOLERANCE = 0.02
 """Of the numbers in hw/README.md, as versions of yosys differ a little."""
 
@@ -110,7 +113,7 @@ def test_files(folder):
 
 @pytest.mark.slow
 def test_engine_alone_as_tables(folder, measured, monkeypatch):
-    """The command of README.md. For tiny, yosys would take as long as all other commands there; it has done u280."""
+    """For tiny, yosys would take as long as all other commands of those READMEs; it has done u280."""
     (units, verilog), asked = measured[0], []
 
     def engine_of_the_worker(config, unit):
@@ -118,8 +121,7 @@ def test_engine_alone_as_tables(folder, measured, monkeypatch):
         return units[:1], verilog
 
     monkeypatch.setattr("p4sgd.build.estimate.resources.measure", engine_of_the_worker)
-    words = ("--config", "tiny", "--unit", "engine")
-    assert f"p4sgd resources {' '.join(words)}\n" in (Path(__file__).parents[3] / "README.md").read_text()
+    words = COMMAND.split()[2:]
     done = run(*words, "--board", "u50")
     assert done.exit_code == 0, done.output
     for text in ("part of the engine", "Alveo U50", "872,000", "longest path from", "rule: 3 LUTs"):
