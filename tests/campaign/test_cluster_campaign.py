@@ -1,6 +1,7 @@
 """A small part of the campaign on the RTL cluster, and that it sees what it is for."""
 
 import itertools
+import random
 from collections import Counter
 
 import pytest
@@ -16,11 +17,20 @@ GOOD = [{"network_error": 0}] * 2
 COUNTED = [{"CYCLES": 9, "PACKETS_SENT": 5, "PACKETS_RESENT": 2, "PACKETS_DROPPED": 1}] * 2
 
 
+SEED = 1
+"""Of a cluster of two workers."""
+
+
+def of_two_workers(seed):
+    return random.Random(seed).randint(2, 3) == 2  # the first that `run` asks
+
+
 @pytest.mark.rtl
 @pytest.mark.slow
 def test_every_training_ends_with_the_right_weights():
-    seed = default_seed()
-    outcomes = [run(seed), run(seed + 1)]
+    """On clusters of two workers: to build the simulator of three takes as long as all of these trainings."""
+    seeds = itertools.islice(filter(of_two_workers, itertools.count(default_seed())), 2)
+    outcomes = [run(seed) for seed in seeds]
     failed = [f"{outcome.failure}: --only {outcome.seed}" for outcome in outcomes if outcome.failure]
     assert not failed, "\n".join(failed)
     counts = sum((outcome.counts for outcome in outcomes), Counter())
@@ -42,7 +52,7 @@ def test_failures_are_seen(monkeypatch):
     golden = Job.golden
     monkeypatch.setattr(Job, "golden", other_golden)
     monkeypatch.setattr(cluster, "TRAININGS", 1)
-    outcome = run(0)
+    outcome = run(SEED)
     assert outcome.counts["wrong weights"] == 1
     assert outcome.failure.startswith("wrong weights of 1 workers: training 0 of")
 
@@ -50,7 +60,7 @@ def test_failures_are_seen(monkeypatch):
         raise P4sgdError("still running")
 
     monkeypatch.setattr(RtlDevice, "wait", stall)
-    outcome = run(0)
+    outcome = run(SEED)
     assert outcome.counts["stalls"] == 1
     assert outcome.failure.startswith("still running: training 0 of")
 
