@@ -158,16 +158,13 @@ def test_a_single_rank_is_a_worker(data):
 def test_a_rank_needs_a_third_of_the_memory_at_most(tmp_path):
     """Of what one process with four workers needs, where images make most of that.
 
-    Data are made, of rcv1's shape but thrice its samples: 60,726 × 47,236, images of 2.9 GB, a quarter of them a
+    Data are made, of rcv1's shape but with its samples thrice: 60,726 × 47,236, images of 2.9 GB, a quarter of them a
     rank's. Python and its libraries are 0.3 GB beside it, so it says nothing of smaller data: of rcv1 alone, 1 GB of
     images, a rank would have more than a third.
     """
-    path = tmp_path / "big.libsvm"
-    with open(path, "wb") as big:
-        for seed in range(3):
-            part = tmp_path / "part.libsvm"
-            write_dataset(make_dataset("rcv1", seed=seed), part)
-            big.write(part.read_bytes())
+    part, path = tmp_path / "part.libsvm", tmp_path / "big.libsvm"
+    write_dataset(make_dataset("rcv1"), part)
+    path.write_bytes(3 * part.read_bytes())
     words = (path, "--epochs", 1, "--batch", 64, "--json")
     status, one, _, (peak,) = train(*words, "--workers", 4, timeout=800)
     assert status == 0
