@@ -68,7 +68,7 @@ def test_weights_are_the_emulators_whatever_the_network_does(tmp_path):
         lab.close()
 
 
-LONG = ("digits:3", "--epochs", "200", "--batch", "64", "--checkpoint", "run.checkpoint")
+LONG = ("digits:3", "--epochs", "100", "--batch", "64", "--checkpoint", "run.checkpoint")
 
 
 def begin_and_break(lab, break_it, *words):
