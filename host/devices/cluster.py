@@ -7,7 +7,7 @@ report their configuration themselves.
 import contextlib
 import dataclasses
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -16,14 +16,14 @@ import numpy.typing as npt
 from p4sgd.host.aggregators.cluster_file import Cluster, NetworkOptions, WorkerAddress
 from p4sgd.host.aggregators.controller import Controller, open_controller
 from p4sgd.host.aggregators.membership import Membership
-from p4sgd.host.devices.device import NetworkSettings
+from p4sgd.host.devices.device import NetworkSettings, WorkerName, name_workers
 from p4sgd.host.devices.job_workers import JobWorkers, intercept_write
 from p4sgd.host.devices.remote_worker import RemoteWorker
 from p4sgd.host.devices.xrt_worker import BoardWorker
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.rpc.address import ControlAddress
-from p4sgd.host.rpc.client import RefusalError
+from p4sgd.host.rpc.client import GoneError, RefusalError
 from p4sgd.hw.spec.cmac import LinkState
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 
@@ -128,6 +128,8 @@ class ClusterDevice:
         Controller of the aggregator; None in other ranks than the first.
     network_settings : NetworkSettings
         How the workers find the aggregator.
+    names : tuple of WorkerName
+        See `Device.names`: numbers are those of the cluster file.
 
     Raises
     ------
@@ -175,16 +177,19 @@ class ClusterDevice:
     def _arrange(self, connections: Mapping[int, _Connection]) -> None:
         """Have these workers, by their index in the cluster file, and number them as shards."""
         self._connections = dict(sorted(connections.items()))
-        ranks, addresses = self._ranks, self._cluster.workers
-        if ranks.size == 1:  # of several ranks, all workers are there
-            addresses = tuple(addresses[index] for index in self._connections)
-        self._present = addresses
-        self.network_settings = network_settings(dataclasses.replace(self._cluster, workers=addresses))
+        ranks = self._ranks
+        present = list(self._connections) if ranks.size == 1 else range(len(self._cluster.workers))  # no rank is late
+        self._present = tuple(self._cluster.workers[index] for index in present)
+        self.names = tuple(self._name(index) for index in present)
+        self.network_settings = network_settings(dataclasses.replace(self._cluster, workers=self._present))
         self._workers = {
             shard: ClusterWorker(self, shard, connection)
             for shard, connection in zip(self._shards, self._connections.values(), strict=True)
         }
         self._job_workers = JobWorkers(self._membership, ranks)
+
+    def _name(self, index: int) -> WorkerName:
+        return WorkerName(index, self._cluster.workers[index].control)
 
     @property
     def _shards(self) -> range:
@@ -200,6 +205,11 @@ class ClusterDevice:
     def shares(self) -> Sequence[float]:
         """See `Device.shares`."""
         return [self._present[shard].share for shard in self._shards]
+
+    @property
+    def absent(self) -> Sequence[WorkerName]:
+        """See `Device.absent`."""
+        return [self._name(index) for index in sorted(self._absent)]
 
     @property
     def links(self) -> Mapping[int, LinkState]:
@@ -236,8 +246,8 @@ class ClusterDevice:
             if not running:
                 return
             if any(is_late for _, _, is_late in states):
-                names = ", ".join(map(str, running))
-                raise P4sgdError(f"worker {names} was still running after {timeout_s:g} s")
+                names = name_workers(self.names[shard] for shard in running)
+                raise P4sgdError(f"{names} was still running after {timeout_s:g} s")
 
     def drop(self, lost: Collection[int]) -> None:
         """See `Device.drop`. The connections of lost workers are closed.
@@ -257,7 +267,7 @@ class ClusterDevice:
             self._absent[index] = connection.process if isinstance(connection, RemoteWorker) else None
         self._arrange({index: each for index, each in self._connections.items() if index not in self._absent})
 
-    def take_in(self) -> Collection[int]:
+    def take_in(self, tell: Callable[[str], None]) -> Collection[int]:
         """See `Device.take_in`; not for boards, nor if several ranks share the cluster.
 
         A worker that was dropped must have been started again. If it was not, it has lost its network.
@@ -268,16 +278,24 @@ class ClusterDevice:
             address = self._cluster.workers[index]
             if address.board is not None:
                 continue
-            with contextlib.suppress(P4sgdError, UserError):
+            try:
                 connection = RemoteWorker(index, ControlAddress.parse(address.control), connect_s=_RECONNECT_S)
+            except (UserError, GoneError):  # it is not there, or another program uses it
+                continue
+            except P4sgdError as error:
+                tell(f"a worker that has come cannot take part: {error}")
+                continue
+            with contextlib.ExitStack() as opened:
+                opened.callback(connection.close)
+                if connection.process == dropped:
+                    continue
                 try:
-                    if connection.process == dropped:
-                        raise P4sgdError(f"{connection} has not been started again")
                     _check_configurations([*present, (index, str(connection), connection.config)], self._config)
-                except (P4sgdError, UserError):
-                    connection.close()
-                    raise
-                came[index] = self._opened.enter_context(contextlib.closing(connection))
+                except UserError as error:
+                    tell(f"a worker that has come cannot take part: {error}")
+                    continue
+                came[index] = connection
+                self._opened.push(opened.pop_all())
         if came:
             self._absent = {index: process for index, process in self._absent.items() if index not in came}
             self._arrange(self._connections | came)

@@ -1,7 +1,7 @@
 """The interface of devices: workers with registers and memory, and how they find their aggregator."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,7 +16,16 @@ from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.packet import GROUP_BIT
 from p4sgd.hw.spec.register_map import RegisterClient
 
-__all__ = ["WAIT_LIMIT", "Device", "NetworkSettings", "Worker", "client_of"]
+__all__ = [
+    "WAIT_LIMIT",
+    "Device",
+    "NetworkSettings",
+    "Worker",
+    "WorkerName",
+    "client_of",
+    "name_workers",
+    "names_of",
+]
 
 
 WAIT_LIMIT = 1 << 31
@@ -103,6 +112,32 @@ class NetworkSettings:
         return sum(waits) * CLOCK_NS / 1e9
 
 
+@dataclass(frozen=True)
+class WorkerName:
+    """A worker as the user knows it, also when others were lost or have come.
+
+    Parameters
+    ----------
+    number
+        Its place in the cluster file, from 0; its shard on devices without one.
+    control
+        Address at which it is controlled, if it has one.
+    """
+
+    number: int
+    control: str = ""
+
+    def __str__(self) -> str:
+        return name_workers([self])
+
+
+def name_workers(names: Iterable[WorkerName]) -> str:
+    """Name workers in a message: ``worker 2 at unix:a, 3 at unix:b``."""
+    return "worker " + ", ".join(
+        f"{each.number} at {each.control}" if each.control else f"{each.number}" for each in names
+    )
+
+
 class Worker(Protocol):
     """One worker: 32-bit registers (:mod:`p4sgd.hw.spec.registers`) and banks of memory.
 
@@ -163,6 +198,16 @@ class Device(Protocol):
         """Shares of the features that the workers of this process should get, in proportion; None for equal ones."""
         ...
 
+    @property
+    def names(self) -> Sequence[WorkerName] | None:
+        """Names of the job's workers by shard, those of other ranks included; None if they are numbered by shard."""
+        ...
+
+    @property
+    def absent(self) -> Sequence[WorkerName]:
+        """Workers that were dropped or are late."""
+        ...
+
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until the run of every started worker has ended.
 
@@ -183,8 +228,13 @@ class Device(Protocol):
         """
         ...
 
-    def take_in(self) -> Collection[int]:
+    def take_in(self, tell: Callable[[str], None]) -> Collection[int]:
         """Add workers that were dropped or late and are there now, and renumber all. All must then join a job anew.
+
+        Parameters
+        ----------
+        tell
+            Called with a remark on each worker that is there and does not suit, every time.
 
         Returns
         -------
@@ -195,6 +245,11 @@ class Device(Protocol):
     def close(self) -> None:
         """Release the device. It must not be used afterwards."""
         ...
+
+
+def names_of(device: Device, workers: int) -> Sequence[WorkerName]:
+    """Names of the ``workers`` of a device's job, by shard."""
+    return [WorkerName(shard) for shard in range(workers)] if device.names is None else device.names
 
 
 def client_of(worker: Worker) -> RegisterClient:

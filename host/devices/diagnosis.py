@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import TypeAlias
 
+from p4sgd.host.devices.device import WorkerName, name_workers
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.packet import ROUND_BITS, VERDICT, VERSION, DropReason
@@ -205,12 +206,13 @@ def find_lost_workers(reports: Sequence[GiveUpReport | None]) -> frozenset[int]:
     Empty if `explain_network_error` blames something else.
     """
     answered = _answered(reports)
-    if _explain_refusal(answered) or _explain_loss_up(answered):
+    names = [WorkerName(shard) for shard in range(len(reports))]
+    if _explain_refusal(answered, names) or _explain_loss_up(answered, names):
         return frozenset()
     return frozenset(_gone(answered))
 
 
-def explain_network_error(reports: Sequence[GiveUpReport | None]) -> str:
+def explain_network_error(reports: Sequence[GiveUpReport | None], names: Sequence[WorkerName] | None = None) -> str:
     """Explain in one line why workers gave up.
 
     The aggregator's echoes say which shards are missing there, or what is wrong with a worker's own settings. A worker
@@ -221,18 +223,21 @@ def explain_network_error(reports: Sequence[GiveUpReport | None]) -> str:
     ----------
     reports
         What `diagnose_worker` returns for the workers, by shard index.
+    names
+        What the workers are called, by shard index; by default as their shards.
     """
     given_up = {worker: report for worker, report in enumerate(reports) if report is not None}
     answered = _answered(reports)
+    names = [WorkerName(shard) for shard in range(len(reports))] if names is None else names
     for explain in (_explain_refusal, _explain_loss_up, _explain_gone, _explain_late, _explain_loss_down):
-        if (explanation := explain(answered)) is not None:
+        if (explanation := explain(answered, names)) is not None:
             return explanation
     if answered:
-        return _explain_mutual_wait(answered)
+        return _explain_mutual_wait(answered, names)
     if given_up:
         return (
-            f"the aggregator does not answer worker {_names(given_up)}, not even a probe: its address is wrong, it "
-            f"does not run, or a link is down {_location(given_up)}"
+            f"the aggregator does not answer worker {_numbers(given_up, names)}, not even a probe: its address is "
+            f"wrong, it does not run, or a link is down {_location(given_up)}"
         )
     return "a worker gave up waiting for the network, but no worker says any more what it was waiting for"
 
@@ -245,45 +250,49 @@ def _answered(reports: Sequence[GiveUpReport | None]) -> _Answered:
     return {worker: report for worker, report in enumerate(reports) if report is not None and report.echo is not None}
 
 
-def _explain_refusal(answered: _Answered) -> str | None:
+_Names: TypeAlias = Sequence[WorkerName]
+"""By shard index."""
+
+
+def _explain_refusal(answered: _Answered, names: _Names) -> str | None:
     """The aggregator drops everything that a worker sends."""
     for worker, report in answered.items():
         echo = report.echo
         assert echo is not None
         if echo.version != VERSION:
             return (
-                f"the aggregator speaks version {echo.version} of the packet format and drops what worker {worker} "
+                f"the aggregator speaks version {echo.version} of the packet format and drops what {names[worker]} "
                 f"sends, which is of version {VERSION}: generate both again with the same version of p4sgd"
             )
         if echo.failed:
-            return f"the aggregator drops what worker {worker} sends: it is {echo.failed[0].help}"
+            return f"the aggregator drops what {names[worker]} sends: it is {echo.failed[0].help}"
         if report.absent is None:
-            return f"the aggregator is in round {echo.round}, not in that of worker {worker} {report}: restart the job"
+            return f"the aggregator is in round {echo.round}, not in that of {names[worker]} {report}: restart the job"
     return None
 
 
-def _explain_loss_up(answered: _Answered) -> str | None:
+def _explain_loss_up(answered: _Answered, names: _Names) -> str | None:
     """A worker's probes reach the aggregator, but its PARTIAL or ACK did not."""
     lost = {worker: report for worker, report in answered.items() if worker in _absent(report)}
     if not lost:
         return None
     first = next(iter(lost.values()))
     alike = [worker for worker, report in lost.items() if replace(report, echo=first.echo) == first]
-    what = f"{'PARTIAL' if first.partial else 'ACK'} of worker {_names(alike)} {first}"
+    what = f"{'PARTIAL' if first.partial else 'ACK'} of {_full(alike, names)} {first}"
     return (
         f"no {what} came to the aggregator, though a probe did: frames are lost on the way up; check that link, or "
         "allow more resends"
     )
 
 
-def _explain_gone(answered: _Answered) -> str | None:
+def _explain_gone(answered: _Answered, names: _Names) -> str | None:
     """Workers are missing at the aggregator that did not get an echo either."""
     waiting = {worker: report for worker, report in answered.items() if _absent(report) - answered.keys()}
     if not waiting:
         return None
-    gone = _gone(answered)
     return (
-        f"worker {_names(gone)} no longer answers: worker {_names(waiting)} waited for it in vain {_location(waiting)}"
+        f"{_full(_gone(answered), names)} no longer answers: worker {_numbers(waiting, names)} waited for it in vain "
+        f"{_location(waiting)}"
     )
 
 
@@ -292,7 +301,7 @@ def _gone(answered: _Answered) -> set[int]:
     return {shard for report in answered.values() for shard in _absent(report) - answered.keys()}
 
 
-def _explain_late(answered: _Answered) -> str | None:
+def _explain_late(answered: _Answered, names: _Names) -> str | None:
     """A worker's PARTIAL came after others had given up. (That it never came, `_explain_loss_up` has ruled out.)"""
     for late, report in answered.items():
         location = report.slot, report.round
@@ -303,28 +312,31 @@ def _explain_late(answered: _Answered) -> str | None:
         ]
         if waited:
             return (
-                f"worker {late} was late: worker {_names(waited)} had given up when its PARTIAL came {report}; find "
-                "out what delayed it, or let workers wait longer"
+                f"{names[late]} was late: worker {_numbers(waited, names)} had given up when its PARTIAL came "
+                f"{report}; find out what delayed it, or let workers wait longer"
             )
     return None
 
 
-def _explain_loss_down(answered: _Answered) -> str | None:
+def _explain_loss_down(answered: _Answered, names: _Names) -> str | None:
     """A worker gave up although everything that it waited for has reached the aggregator."""
     for worker, report in answered.items():
         if not _absent(report):
             answer, last = ("FULL", "PARTIAL") if report.partial else ("CLEAR", "ACK")
             return (
-                f"worker {worker} gave up waiting for {answer} {report}, which the aggregator could send by now: the "
+                f"{names[worker]} gave up waiting for {answer} {report}, which the aggregator could send by now: the "
                 f"last {last} came late, or frames are lost on the worker's way down; let workers wait longer, or "
                 "check that link"
             )
     return None
 
 
-def _explain_mutual_wait(answered: _Answered) -> str:
+def _explain_mutual_wait(answered: _Answered, names: _Names) -> str:
     """Who waited for whom, if nothing more is known."""
-    waits = ", ".join(f"worker {worker} for {_names(_absent(report))} {report}" for worker, report in answered.items())
+    waits = ", ".join(
+        f"worker {names[worker].number} for {_numbers(_absent(report), names)} {report}"
+        for worker, report in answered.items()
+    )
     return (
         f"workers waited for each other in vain: {waits}; find out what delayed one of them, or let workers wait longer"
     )
@@ -335,8 +347,13 @@ def _absent(report: GiveUpReport) -> frozenset[int]:
     return report.absent
 
 
-def _names(workers: Iterable[int]) -> str:
-    return ", ".join(map(str, sorted(workers)))
+def _full(workers: Iterable[int], names: _Names) -> str:
+    """Workers that something is wrong with: their addresses, too."""
+    return name_workers(names[worker] for worker in sorted(workers))
+
+
+def _numbers(workers: Iterable[int], names: _Names) -> str:
+    return ", ".join(str(names[worker].number) for worker in sorted(workers))
 
 
 def _location(reports: _Answered) -> str:

@@ -50,8 +50,9 @@ class RemoteWorker:
             self._config = read_configuration(RegisterClient(self.read_register, self.write_register))
         except P4sgdError as error:
             self.close()
-            text = str(error)
-            raise P4sgdError(text if text.startswith(self._name) else f"{self._name} {text}") from None
+            if str(error).startswith(self._name):  # of the connection
+                raise
+            raise P4sgdError(f"{self._name} {error}") from None
         names = [name for name, make in PRESETS.items() if make() == self._config]
         self._client.command = f"{command} --config {names[0]}" if names else command
 

@@ -87,6 +87,8 @@ class RtlDevice:
     network_settings = None
     links = None
     shares = None
+    names = None
+    absent = ()
 
     def __init__(
         self,
@@ -185,7 +187,7 @@ class RtlDevice:
         """See `Device.drop`: a simulated cluster cannot."""
         raise P4sgdError("the workers of a simulated cluster cannot go on without the others")
 
-    def take_in(self) -> Collection[int]:
+    def take_in(self, tell: Callable[[str], None]) -> Collection[int]:
         """See `Device.take_in`: other workers never come."""
         return ()
 

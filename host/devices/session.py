@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.aggregators.membership import NumberTakenError
-from p4sgd.host.devices.device import Device, NetworkSettings, client_of
+from p4sgd.host.devices.device import Device, NetworkSettings, client_of, names_of
 from p4sgd.host.devices.diagnosis import NetworkError, diagnose_worker, explain_network_error, find_lost_workers
 from p4sgd.host.devices.identification import describe_shape, find_identity_problem
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, raise_on_all
@@ -114,9 +114,10 @@ class Session:
         self._clients = [client_of(worker) for worker in device.workers]
         self._images: list[WorkerImage] = []
         self._stale = False
+        self._names = names_of(device, self.workers)
         for index, shard in enumerate(self._shards):
             if problem := find_identity_problem(device, index):
-                raise P4sgdError(f"worker {shard} of device {device.name} {problem}")
+                raise P4sgdError(f"{self._names[shard]} of device {device.name} {problem}")
         self.network = network or device.network_settings or NetworkSettings()
         self._joined = False
         self._join(self.network.job)
@@ -272,12 +273,12 @@ class Session:
         for index, status in enumerate(statuses):
             if status["memory_error"]:  # first, as it makes the others report network errors
                 raise P4sgdError(
-                    f"worker {index} met a memory error; the weights of this run are void", lost_workers={index}
+                    f"{self._names[index]} met a memory error; the weights of this run are void", lost_workers={index}
                 )
         if any(status["network_error"] for status in statuses):
             reports = of_job([diagnose_worker(client, self.network.echo_s) for client in self._clients], self._ranks)
             raise NetworkError(
-                f"{explain_network_error(reports)}; the weights of this run are void",
+                f"{explain_network_error(reports, self._names)}; the weights of this run are void",
                 lost_workers=find_lost_workers(reports),
             )
         flags: set[str] = set()
@@ -286,8 +287,8 @@ class Session:
             if not ended or set_here & _NOT_RUN:
                 reason = f": its STATUS has {', '.join(sorted(set_here))}" if set_here else ""
                 raise P4sgdError(
-                    f"worker {index} did not run to the end{reason}; the weights of this run are void. Make sure that "
-                    "no other program uses the worker, and try again"
+                    f"{self._names[index]} did not run to the end{reason}; the weights of this run are void. Make sure "
+                    "that no other program uses the worker, and try again"
                 )
             flags |= set_here
         self._joined = True
@@ -342,7 +343,7 @@ class Session:
     def _refuse_busy(self) -> None:
         for index, client in zip(self._shards, self._clients, strict=True):
             if not client.read(registers.CTRL)["idle"]:
-                raise P4sgdError(f"worker {index} is busy with another run")
+                raise P4sgdError(f"{self._names[index]} is busy with another run")
 
     def _join(self, number: int | None = None) -> None:
         """Have the workers join a job, by default the next free one."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from p4sgd.host.aggregators.controller import Controller
-from p4sgd.host.devices.device import WAIT_LIMIT, Device, NetworkSettings, client_of
+from p4sgd.host.devices.device import WAIT_LIMIT, Device, NetworkSettings, WorkerName, client_of, names_of
 from p4sgd.host.devices.diagnosis import Echo
 from p4sgd.host.devices.identification import find_identity_problem
 from p4sgd.host.devices.session import Session
@@ -41,16 +41,27 @@ def examine(device: Device, network: NetworkSettings | None = None) -> Examinati
     network
         How the workers find the aggregator, by default the device's settings. Resends are chosen here instead.
     """
-    network = network or device.network_settings or NetworkSettings()
+    names = names_of(device, len(device.workers))
+    known = _examine_present(device, network or device.network_settings or NetworkSettings(), names)
+    findings = [
+        each if each.worker is None else replace(each, worker=names[each.worker].number) for each in known.findings
+    ]
+    late = "it is not there yet; training begins without it and takes it in when it comes"
+    findings += [Finding(name.number, "worker", Result.LATE, _where(name), late) for name in device.absent]
+    return replace(known, findings=tuple(findings))
+
+
+def _examine_present(device: Device, network: NetworkSettings, names: Sequence[WorkerName]) -> Examination:
+    """Examine the workers that are there; the findings have their shards."""
     network = _with_first_wait(network, round(network.slack_s * 1e9) // CLOCK_NS)
     aggregator = _readable(device.aggregator)
-    findings = [_examine_worker(device, index) for index in range(len(device.workers))]
+    findings = [_examine_worker(device, index, name) for index, name in enumerate(names)]
     findings += _examine_ethernet(device.links or {})
     if not (known := Examination(tuple(findings), complete=False)).healthy:
         return known
     session = Session(device, network)
     self_test = SelfTest(device, session)
-    findings += _examine_identities([client_of(worker) for worker in device.workers])
+    findings += _examine_identities([client_of(worker) for worker in device.workers], names)
     if not (known := Examination(tuple(findings), complete=False)).healthy:
         return known
     links, patience = _examine_links(device, session, self_test, aggregator)
@@ -75,10 +86,14 @@ def _readable(aggregator: Controller | None) -> Controller | None:
     return aggregator if aggregator is not None and aggregator.counters().keys() >= NEEDED_COUNTERS else None
 
 
-def _examine_worker(device: Device, index: int) -> Finding:
+def _where(name: WorkerName) -> dict[str, int | str]:
+    return {"control": name.control} if name.control else {}
+
+
+def _examine_worker(device: Device, index: int, name: WorkerName) -> Finding:
     """Check that a worker has the expected identity and configuration, and is idle."""
     client = client_of(device.workers[index])
-    evidence: dict[str, int | str] = {
+    evidence = _where(name) | {
         "magic": f"{client.read(registers.MAGIC_WORD)['value']:#010x}",
         "version": client.read(registers.ABI)["value"],
         "config_hash": f"{client.read(registers.CONFIG_HASH)['value']:#010x}",
@@ -121,15 +136,15 @@ def _examine_links(
     return [*links, *settings], patience
 
 
-def _examine_identities(clients: Sequence[RegisterClient]) -> list[Finding]:
+def _examine_identities(clients: Sequence[RegisterClient], names: Sequence[WorkerName]) -> list[Finding]:
     """Look for workers with the same shard or MAC address, and for group addresses.
 
     This comes before the probes, because an aggregator's answers about two equal workers would be misleading.
 
     Parameters
     ----------
-    clients
-        Registers of the workers, by shard index.
+    clients, names
+        Registers and names of the workers, by shard index.
 
     Returns
     -------
@@ -143,9 +158,9 @@ def _examine_identities(clients: Sequence[RegisterClient]) -> list[Finding]:
         evidence: dict[str, int | str] = {"shard": shard, "local_mac": mac_text(mac)}
         problems = []
         if (other := shards.setdefault(shard, worker)) != worker:
-            problems.append((f"it is shard {shard}, and so is worker {other}", "give each a shard of its own in JOB"))
+            problems.append((f"it is shard {shard}, and so is {names[other]}", "give each a shard of its own in JOB"))
         if (other := macs.setdefault(mac, worker)) != worker:
-            problem = f"its address is {mac_text(mac)}, and so is that of worker {other}"
+            problem = f"its address is {mac_text(mac)}, and so is that of {names[other]}"
             problems.append((problem, "give each an address of its own in LOCAL_MAC"))
         if mac >> GROUP_BIT & 1:
             problem = f"its address {mac_text(mac)} is that of a group: switches do not forward answers to it alone"

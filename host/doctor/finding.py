@@ -13,6 +13,8 @@ class Result(Enum):
     PASSED = "passed"
     WARNING = "warning"
     """Training works, but not as well as it could."""
+    LATE = "late"
+    """The worker is not there yet, which its entry in the cluster file allows."""
     FAILED = "failed"
     """Training does not work."""
 
@@ -24,7 +26,8 @@ class Finding:
     Parameters
     ----------
     worker
-        Index of the worker; ``None`` if the check is of all workers together.
+        Number of the worker in the cluster file, its shard where there is none; ``None`` if the check is of all workers
+        together.
     check
         Name of the check: ``worker``, ``ethernet``, ``link``, ``settings``, ``allreduce`` or ``weights``.
     result

@@ -45,6 +45,7 @@ def partition(
     stale: bool = False,
     shares: Sequence[float] | None = None,
     speeds: Sequence[float] | None = None,
+    names: Sequence[str] | None = None,
 ) -> list[Shard]:
     """Deal units to workers, consecutive ones to each, by shares or so that all finish at about the same time.
 
@@ -69,6 +70,8 @@ def partition(
         Share of each worker, in proportion; ``None`` for equal ones.
     speeds
         In place of shares: units that each worker does in a second, if all its engines have as many.
+    names
+        What messages call the workers; ``None`` for "worker 0" and so on.
 
     Returns
     -------
@@ -91,14 +94,16 @@ def partition(
             f"{named} are {count} unit{'s' if count > 1 else ''} of {unit}, too few for {workers} workers: use at most "
             f"{count}{f' or --unit {UNITS[0]}' if smaller else ''}"
         )
+    names = names or [f"worker {worker}" for worker in range(workers)]
     rooms = [_units_held(config, unit, precision, stale=stale) for config in configs]
     if sum(rooms) < count or min(rooms) == 0:  # the caller's check of capacity says what limits them
         rooms = [_units_held(config, unit) for config in configs]
     if min(rooms) == 0 and len(set(rooms)) > 1:
-        worker = rooms.index(0)
-        raise UserError(f"worker {worker} cannot hold a unit of {unit} features: use a larger worker in its place")
+        raise UserError(
+            f"{names[rooms.index(0)]} cannot hold a unit of {unit} features: use a larger worker in its place"
+        )
     if sum(rooms) < count or min(rooms) == 0:
-        raise UserError(f"{named} {_no_room(count, unit, configs, rooms)}")
+        raise UserError(f"{named} {_no_room(count, unit, configs, rooms, names)}")
     if speeds is None:
         counts = _deal(count, rooms, [1] * workers, shares or [1.0] * workers)
     else:
@@ -129,11 +134,11 @@ def _deal(count: int, rooms: Sequence[int], engines: Sequence[int], speeds: Sequ
     return counts
 
 
-def _no_room(count: int, unit: int, configs: Sequence[WorkerConfig], rooms: Sequence[int]) -> str:
+def _no_room(count: int, unit: int, configs: Sequence[WorkerConfig], rooms: Sequence[int], names: Sequence[str]) -> str:
     """Why workers cannot hold so many units, and what to do, for messages."""
     workers, config, room = len(configs), configs[0], rooms[0]
     if len(set(rooms)) > 1:
-        held = ", ".join(f"worker {worker} {room}" for worker, room in enumerate(rooms))
+        held = ", ".join(f"{name}: {room}" for name, room in zip(names, rooms, strict=True))
         return f"are {count} units of {unit}, more than all workers hold ({held}): use more or larger workers"
     largest = -(-count // workers)
     needed = -(-count // room) if room else MAX_WORKERS + 1

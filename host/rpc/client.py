@@ -10,11 +10,15 @@ from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.sim.rpc import Channel, RefusedError
 
-__all__ = ["ControlClient", "RefusalError"]
+__all__ = ["ControlClient", "GoneError", "RefusalError"]
 
 
 class RefusalError(P4sgdError):
     """A server that is well does not do what it was asked to."""
+
+
+class GoneError(P4sgdError):
+    """A server is gone, or does not answer in time."""
 
 
 class ControlClient:
@@ -141,12 +145,13 @@ class ControlClient:
         if isinstance(reason, TimeoutError):
             why = f"has not answered for {self._timeout_s:g} s"
             self._failure = why if self._timeout_is_final else None
-            return P4sgdError(f"{self._name} {why}")
+            return GoneError(f"{self._name} {why}")
         if isinstance(reason, OSError):
             self._failure = (
                 f"is gone ({reason.strerror or reason}): see why it ended and start it again: {self.command}"
             )
-        elif isinstance(reason, ValueError):
+            return GoneError(f"{self._name} {self._failure}")
+        if isinstance(reason, ValueError):
             self._failure = f"does not answer as it should: {reason}"
         else:
             self._failure = reason

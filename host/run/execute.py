@@ -17,8 +17,8 @@ from p4sgd.host.streaming.folder import PreparedFolder
 from p4sgd.host.streaming.state import OnProgress
 from p4sgd.host.training import CheckpointFile, EpochRecord, TrainingResult
 from p4sgd.host.training.model_file import save_model
-from p4sgd.host.training.shares import deal, workers_of
-from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.host.training.shares import deal, deal_stated
+from p4sgd.hw.spec.config import PRESETS
 
 __all__ = ["Stage", "execute", "resume_advice"]
 
@@ -76,16 +76,20 @@ def execute(
     begin = on_stage or (lambda stage: None)
     request = plan.request
 
-    def verify(configs: Sequence[WorkerConfig], shares: Sequence[float] | None = None) -> None:
+    def verify(device: Device | None) -> None:
         if isinstance(plan.data, PreparedFolder):
             begin(Stage.VERIFY)
-            shards = None  # if they will be measured
-            if plan.options.shares != "auto":
-                shards = deal(plan.data.space.count, plan.options, configs, shares=shares)
+            options, features, shards = plan.options, plan.data.space.count, None
+            if options.shares != "auto":  # if they will be measured, no shards are known
+                if device is not None:
+                    shards = deal_stated(device, features, options, plan.ranks)
+                elif plan.config is not None:
+                    shards = deal(features, options, [plan.config] * options.workers)
             plan.data.verify(shards, on_progress=on_progress)
 
-    if plan.config is not None and plan.cluster is None:
-        verify([plan.config] * plan.options.workers)
+    reports = plan.config is None or plan.cluster is not None  # the device itself says what its workers are like
+    if not reports:
+        verify(None)
     begin(Stage.OPEN)
     device = _open(plan)
     with (
@@ -93,8 +97,8 @@ def execute(
         _note_resume(plan.checkpoint, plan.ranks, resume_words),
         _note_doctor(device, request.cluster),
     ):
-        if plan.config is None or plan.cluster is not None:
-            verify(*workers_of(device, plan.ranks))
+        if reports:
+            verify(device)
         begin(Stage.TRAIN)
         result = training.train(
             plan.data,

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.devices import Device
+from p4sgd.host.devices.device import WorkerName, names_of
 from p4sgd.host.devices.session import Session, of_job
 from p4sgd.host.distributed.communicator import Communicator, broadcast
 from p4sgd.host.errors import UserError
@@ -19,7 +20,7 @@ from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import TABLE_SEGMENTS, FeatureFormat, RunSettings, check_capacity
 
-__all__ = ["deal", "deal_to", "workers_of"]
+__all__ = ["deal", "deal_stated", "deal_to"]
 
 _MINI_BATCHES = 8
 """Mini-batches of a run that measures speeds, if there are so many."""
@@ -38,6 +39,7 @@ def deal(
     *,
     shares: Sequence[float] | None = None,
     speeds: Sequence[float] | None = None,
+    names: Sequence[WorkerName] | None = None,
 ) -> list[Shard]:
     """Deal the features to workers; see `partition`.
 
@@ -51,6 +53,8 @@ def deal(
         Configuration of each worker.
     shares, speeds
         See `partition`.
+    names
+        What messages call the workers; ``None`` for their shards.
 
     Raises
     ------
@@ -58,6 +62,7 @@ def deal(
         If features, options and configurations do not fit together.
     """
     unit = options.unit_of(features)
+    names = [WorkerName(shard) for shard in range(len(configs))] if names is None else names
     shards = partition(
         features,
         configs,
@@ -67,12 +72,13 @@ def deal(
         stale=bool(options.staleness),
         shares=shares,
         speeds=speeds,
+        names=[str(name) for name in names],
     )
     for shard in shards:
         segments = shard.config.table_segments
         if segments < TABLE_SEGMENTS:
             raise UserError(
-                f"the loss table of worker {shard.worker} has {segments} segments, training needs {TABLE_SEGMENTS}: "
+                f"the loss table of {names[shard.worker]} has {segments} segments, training needs {TABLE_SEGMENTS}: "
                 f"generate workers with table_segments of {TABLE_SEGMENTS} or more"
             )
         chunks = shard.layout(BANKS, options.stored).chunks
@@ -81,6 +87,19 @@ def deal(
         except ValueError as error:
             raise UserError(str(error)) from error
     return shards
+
+
+def deal_stated(device: Device, features: int, options: TrainingOptions, ranks: Communicator) -> list[Shard]:
+    """Deal the features to the workers of a device, in the shares that it states.
+
+    Raises
+    ------
+    UserError
+        As `deal`.
+    """
+    configs = of_job([worker.config for worker in device.workers], ranks)
+    shares = of_job(list(device.shares or [1.0] * len(device.workers)), ranks)
+    return deal(features, options, configs, shares=shares, names=names_of(device, len(configs)))
 
 
 def deal_to(
@@ -112,8 +131,7 @@ def deal_to(
     P4sgdError
         If the device fails.
     """
-    configs, shares = workers_of(device, ranks)
-    shards = deal(features, options, configs, shares=shares)
+    shards = deal_stated(device, features, options, ranks)
     if options.shares != "auto" or len(shards) == 1:
         return shards, None
     cycles = _measure(device, shards, samples, options, ranks)
@@ -121,26 +139,26 @@ def deal_to(
         kind = "equal" if device.shares is None else "those of the cluster file"
         return shards, f"shares are {kind}: the device {device.name} does not measure how fast its workers are"
     speeds = [_rounds(shard) / each for shard, each in zip(shards, cycles, strict=True)]
-    balanced = deal(features, options, configs, speeds=speeds)
+    names = names_of(device, len(shards))
+    balanced = deal(features, options, [shard.config for shard in shards], speeds=speeds, names=names)
     before, after = max(cycles), max(_rounds(shard) / speed for shard, speed in zip(balanced, speeds, strict=True))
     ideal = sum(shard.units.size for shard in shards) / sum(speeds)
-    units = ", ".join(str(shard.units.size) for shard in shards)
     if after >= before:
         return shards, (
-            f"the workers have {units} units of {shards[0].unit} features: the slowest works for {_time(before)} in a "
+            f"{_units(shards, names)}: the slowest works for {_time(before)} in a "
             f"mini-batch, and shares by measured speed would change nothing (if units could be divided: {_time(ideal)})"
         )
-    units = ", ".join(str(shard.units.size) for shard in balanced)
     return balanced, (
-        f"by measured speed the workers have {units} units of {balanced[0].unit} features: the slowest should work for "
-        f"{_time(after)} in a mini-batch, instead of {_time(before)} (if units could be divided: {_time(ideal)})"
+        f"by measured speed {_units(balanced, names)}: the slowest should work for {_time(after)} "
+        f"in a mini-batch, instead of {_time(before)} (if units could be divided: {_time(ideal)})"
     )
 
 
-def workers_of(device: Device, ranks: Communicator) -> tuple[list[WorkerConfig], list[float]]:
-    """Configuration and stated share of each worker of the job, in the order of shards."""
-    configs = of_job([worker.config for worker in device.workers], ranks)
-    return configs, of_job(list(device.shares or [1.0] * len(device.workers)), ranks)
+def _units(shards: Sequence[Shard], names: Sequence[WorkerName]) -> str:
+    """How many units the workers have, for remarks."""
+    numbers, sizes = [name.number for name in names], [shard.units.size for shard in shards]
+    numbered, sized = (", ".join(map(str, each)) for each in (numbers, sizes))
+    return f"workers {numbered} have {sized} units of {shards[0].unit} features"
 
 
 def _rounds(shard: Shard) -> int:

@@ -19,6 +19,7 @@ import numpy as np
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.identity import identify
 from p4sgd.host.devices import Device
+from p4sgd.host.devices.device import name_workers, names_of
 from p4sgd.host.devices.session import RunReport, Session
 from p4sgd.host.distributed.communicator import Communicator, broadcast, raise_on_all
 from p4sgd.host.errors import P4sgdError, UserError
@@ -116,9 +117,7 @@ def train(
         deal(data.space.count, options, [device.workers[0].config] * options.workers)
     remarks: list[str] = []
     if workers < options.workers:
-        remarks.append(
-            f"training begins with {workers} workers; {options.workers - workers} that may be late are not there"
-        )
+        remarks.append(f"training begins with {workers} workers; those that are late: {name_workers(device.absent)}")
     while True:
         try:
             shards, remark = deal_to(device, data.space.count, data.samples, options, ranks)
@@ -252,7 +251,7 @@ class _Training:
             monitored=self._monitored,
             stopped=stopped,
             remarks=tuple(state.remarks),
-            summary=summary,
+            summary=summary | {"workers": [name.number for name in names_of(self._device, len(self._prepared.shards))]},
         )
 
     def _open_session(self) -> tuple[Session, ModelSource]:
@@ -289,15 +288,17 @@ class _Training:
 
     def _take_in(self) -> tuple[Session, ModelSource] | None:
         """Deal units to workers that have come, too; None if none have."""
-        came = self._device.take_in()
+        came = self._device.take_in(self.remark)
         if not came:
             return None
         epoch, workers = self._state.epoch + 1, len(self._device.workers)
+        names = names_of(self._device, workers)
+        new = name_workers(names[shard] for shard in sorted(came))
         try:
-            return self._deal_anew(f"epoch {epoch} is trained by {workers} workers, {len(came)} of them new")
+            return self._deal_anew(f"epoch {epoch} is trained by {workers} workers, {len(came)} of them new: {new}")
         except UserError as error:
             self._device.drop(came)
-            return self._deal_anew(f"epoch {epoch}: {len(came)} workers that have come cannot take part: {error}")
+            return self._deal_anew(f"epoch {epoch}: {new} has come and cannot take part: {error}")
 
     def _deal_anew(self, told: str) -> tuple[Session, ModelSource]:
         """Deal all features to the workers that the device has now, from the images there are, and say so."""

@@ -55,6 +55,8 @@ class EmulatedDevice:
     network_settings = None
     links = None
     shares = None
+    names = None
+    absent = ()
 
     def __init__(self, config: WorkerConfig, workers: int, *, remote: RemoteWorkers | None = None) -> None:
         if not 1 <= workers <= MAX_WORKERS:
@@ -114,7 +116,7 @@ class EmulatedDevice:
             worker.index = index
         self._remote = RemoteWorkers(0, len(self._workers), lambda sums: sums)
 
-    def take_in(self) -> Collection[int]:
+    def take_in(self, tell: Callable[[str], None]) -> Collection[int]:
         """Other workers never come: none."""
         return ()
 

@@ -88,6 +88,8 @@ class NetworkedDevice:
     network_settings = None
     links = None
     shares = None
+    names = None
+    absent = ()
     CYCLES = 50
 
     def __init__(self, config, workers, *, slots=None, version=VERSION):
@@ -144,7 +146,7 @@ class NetworkedDevice:
             for name, count in (("CYCLES", 1), ("PACKETS_SENT", 2 + resent), ("PACKETS_RESENT", resent)):
                 worker.words[registers.COUNTERS[name].registers[0].offset] = count
 
-    def take_in(self):
+    def take_in(self, tell):
         return ()
 
     def close(self):

@@ -47,6 +47,8 @@ class PacketCluster:
     network_settings = None
     links = None
     shares = None
+    names = None
+    absent = ()
 
     def __init__(self, configs, *, make=None, seed=0, up=None, down=None):
         rng = random.Random(seed)

@@ -73,7 +73,8 @@ class RecordingDevice:
     """Workers that all end as soon as they are waited for, after ``on_run(device)``."""
 
     name = "recording"
-    aggregator = network_settings = links = shares = None
+    aggregator = network_settings = links = shares = names = None
+    absent = ()
 
     def __init__(self, config, workers, on_run: Callable[["RecordingDevice"], None] = lambda device: None):
         self.workers = [RecordingWorker(config) for _ in range(workers)]
@@ -91,7 +92,7 @@ class RecordingDevice:
         for worker in self.workers:
             worker.words[registers.CTRL.offset] = registers.CTRL.encode(done=1, idle=1)
 
-    def take_in(self):
+    def take_in(self, tell):
         return ()
 
     def close(self):

@@ -211,7 +211,8 @@ def test_a_network_that_loses_nearly_all(device):
 class Unreadable:
     """A cluster with an aggregator that cannot be read."""
 
-    aggregator = network_settings = links = shares = None
+    aggregator = network_settings = links = shares = names = None
+    absent = ()
 
     def __init__(self, device):
         self.name, self.workers, self.wait = device.name, device.workers, device.wait

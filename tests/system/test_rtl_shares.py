@@ -33,7 +33,7 @@ class Boards(PacketCluster):
 
         super().__init__(SIZES, make=make)
 
-    def take_in(self):
+    def take_in(self, tell):
         return ()
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -9,10 +10,15 @@ from support.worker_process import serve_worker
 
 from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Cluster, WorkerAddress
 from p4sgd.host.devices.cluster import ClusterDevice
+from p4sgd.host.devices.device import WorkerName
 from p4sgd.host.errors import UserError
 from p4sgd.hw.spec.config import WorkerConfig
 
 TINY = WorkerConfig.tiny()
+
+
+def nothing(remark):
+    raise AssertionError(remark)
 
 
 @pytest.mark.parametrize("asked_for", [False, True])
@@ -50,11 +56,13 @@ def test_a_worker_that_is_not_there_is_refused_unless_it_may_be_late(cluster):
             open_cluster(0)
         with contextlib.closing(open_cluster(1)) as device:
             assert device.shares == [1.0, 3.0]
-            assert device.take_in() == set()
+            assert device.absent == [WorkerName(1, controls[1])]
+            assert device.take_in(nothing) == set()
             with serve_worker(TINY, controls[1]):
-                assert device.take_in() == {1}
+                assert device.take_in(nothing) == {1}
                 assert device.shares == [1.0, 2.0, 3.0]
-                assert device.take_in() == set()
+                assert device.absent == []
+                assert device.take_in(nothing) == set()
     with pytest.raises(UserError, match=r"none of the cluster file's workers is there"):
         open_cluster(0, 1, 2)
 
@@ -68,12 +76,13 @@ def test_a_worker_that_was_dropped_is_taken_in_when_it_was_started_again(cluster
             device = stack.enter_context(contextlib.closing(open_cluster()))
             device.drop({2})
             assert [worker.config for worker in device.workers] == [TINY] * 2
-            assert device.take_in() == set(), "it is the same process: its network is at fault"
-        assert device.take_in() == set()
+            assert device.take_in(nothing) == set(), "it is the same process: its network is at fault"
+        assert device.take_in(nothing) == set()
         with serve_worker(TINY, controls[2]):
-            assert device.take_in() == {2}
+            assert device.take_in(nothing) == {2}
             device.drop({0})
             assert device.shares == [2.0, 3.0]
+            assert device.names == (WorkerName(1, controls[1]), WorkerName(2, controls[2]))
 
 
 def test_workers_of_other_slots_cannot_take_part(cluster):
@@ -83,7 +92,11 @@ def test_workers_of_other_slots_cannot_take_part(cluster):
     with serve_worker(TINY, controls[0]), serve_worker(wide, controls[1]):
         with contextlib.closing(open_cluster(2)) as device, serve_worker(other, controls[2]):
             assert [worker.config for worker in device.workers] == [TINY, wide]
-            assert device.take_in() == set()
+            remarks = []
+            assert device.take_in(remarks.append) == set()
+            (remark,) = remarks
+            assert re.search(rf"worker 2 at {controls[2]} has 8 slots, worker 0 at \S* has 4", remark)
+            assert device.absent == [WorkerName(2, controls[2])]
         with (
             serve_worker(other, controls[2]),
             pytest.raises(UserError, match=r"worker 2 at \S* has 8 slots, worker 0 at \S* has 4: .*equally many"),

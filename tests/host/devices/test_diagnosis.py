@@ -5,8 +5,8 @@ import re
 import pytest
 from support.networked_device import NetworkedDevice
 
-from p4sgd.host.devices.device import NetworkSettings, client_of
-from p4sgd.host.devices.diagnosis import diagnose_worker, explain_network_error
+from p4sgd.host.devices.device import NetworkSettings, WorkerName, client_of
+from p4sgd.host.devices.diagnosis import diagnose_worker, explain_network_error, find_lost_workers
 from p4sgd.host.devices.session import Session
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
@@ -92,6 +92,16 @@ def test_losses_do_not_hide_who_is_missing(device, way, lost):
     setattr(device, way, lose(lost, 0, 1))
     give_up(device, 0, 1)
     assert explain(device) == f"worker 2 no longer answers: worker 0, 1 waited for it in vain {PLACE}"
+
+
+def test_names_of_the_cluster_file(device):
+    names = [WorkerName(number, f"unix:{number}") for number in (1, 4, 5)]
+    send_partial(device, 0, 1)
+    give_up(device, 0, 1)
+    reports = [diagnose_worker(client_of(worker), 0.0) for worker in device.workers]
+    said = explain_network_error(reports, names)
+    assert said == f"worker 5 at unix:5 no longer answers: worker 1, 4 waited for it in vain {PLACE}"
+    assert find_lost_workers(reports) == {2}, "a shard"
 
 
 def test_a_silent_worker_is_missing(device):

@@ -12,7 +12,7 @@ from p4sgd.host.aggregators.cluster_file import read_cluster
 from p4sgd.host.aggregators.membership import JoinRequest, Membership, NumberTakenError
 from p4sgd.host.devices import DEVICES, open_device
 from p4sgd.host.devices.cluster import network_settings
-from p4sgd.host.devices.device import NetworkSettings, client_of
+from p4sgd.host.devices.device import NetworkSettings, WorkerName, client_of
 from p4sgd.host.devices.session import Session
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.losses import LOSSES
@@ -319,6 +319,25 @@ def test_a_memory_error_voids_the_run(device, images):
     device.on_run = lambda ran: setattr(ran.workers[1], "status", registers.STATUS.encode(memory_error=1))
     with pytest.raises(P4sgdError, match="worker 1 met a memory error"):
         session.run(ModelSource.ZERO)
+
+
+def test_errors_name_workers_as_the_cluster_file_does(device, images):
+    """With worker 1 lost, worker 2 has shard 1."""
+    device.names = [WorkerName(0, "unix:a"), WorkerName(2, "unix:c")]
+    session = Session(device)
+    session.upload(images)
+
+    for flag, says in (("memory_error", "met"), ("aborted", "did not run to the end")):
+        device.on_run = lambda ran, flag=flag: setattr(ran.workers[1], "status", registers.STATUS.encode(**{flag: 1}))
+        with pytest.raises(P4sgdError, match=rf"^worker 2 at unix:c {says}") as caught:
+            session.run(ModelSource.ZERO)
+        assert caught.value.lost_workers == ({1} if flag == "memory_error" else set()), "a shard"
+    device.workers[1].words[registers.CTRL.offset] = 0
+    with pytest.raises(P4sgdError, match=r"^worker 2 at unix:c is busy"):
+        Session(device)
+    device.workers[1].words[registers.MAGIC_WORD.offset] = 0
+    with pytest.raises(P4sgdError, match=r"^worker 2 at unix:c of device recording is no P4SGD worker"):
+        Session(device)
 
 
 @pytest.mark.parametrize("flag", ["aborted", "not_joined", "refused"])

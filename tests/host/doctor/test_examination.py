@@ -10,7 +10,7 @@ from support.networked_device import NetworkedDevice
 
 from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Cluster, NetworkOptions
 from p4sgd.host.devices.cluster import network_settings
-from p4sgd.host.devices.device import NetworkSettings, client_of
+from p4sgd.host.devices.device import NetworkSettings, WorkerName, client_of
 from p4sgd.host.doctor import Result, examine
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import registers
@@ -46,7 +46,7 @@ def assert_only(examination, *expected):
     assert [problem[:3] for problem in found] == [problem[:3] for problem in expected], found
     for (*_, text), (*_, begin) in zip(found, expected, strict=True):
         assert re.match(begin, text), found
-    assert examination.healthy == all(result == "warning" for _, _, result, _ in found)
+    assert examination.healthy == all(result != "failed" for _, _, result, _ in found)
 
 
 def test_a_healthy_cluster(device):
@@ -59,6 +59,20 @@ def test_a_healthy_cluster(device):
     assert evidence(examination, 1, "link") == {"probes": PROBES, "echoes": PROBES, "cycles": 50, "ns": 200, "port": 1}
     assert evidence(examination, 1, "settings")["local_mac"] == "02:50:34:53:47:01"
     assert evidence(examination, 1, "weights") == {"weights": 8, "wrong": 0}
+
+
+def test_workers_are_those_of_the_cluster_file_and_one_is_late(device):
+    device.names = [WorkerName(0, "unix:a"), WorkerName(2, "unix:c")]
+    device.absent = [WorkerName(1, "unix:b")]
+    examination = examine(device)
+    assert_only(examination, (1, "worker", "late", "it is not there yet"))
+    assert examination.healthy
+    assert {finding.worker for finding in examination.findings if finding.check == "link"} == {0, 2}
+    assert [evidence(examination, worker, "worker")["control"] for worker in range(3)] == ["unix:a", "unix:b", "unix:c"]
+    once_joined(device, (registers.JOB, registers.JOB.encode(job=1, shard=0, workers=2)))
+    says = "it is shard 0, and so is worker 0 at unix:a"
+    found = [problem for problem in problems(examine(device)) if problem[1] != "worker"]
+    assert found[0] == (2, "settings", "failed", says)
 
 
 def test_the_self_test_has_weights_other_than_zero(device):

@@ -122,5 +122,5 @@ def test_no_deal_is_done_earlier(units, workers):
 
 def test_workers_of_different_sizes_are_named():
     configs = [WorkerConfig(engines=1, lanes=8, chunks=4), WorkerConfig(engines=2, lanes=8, chunks=4)]
-    with pytest.raises(UserError, match=r"13 units of 8, more than all workers hold \(worker 0 4, worker 1 8\)"):
+    with pytest.raises(UserError, match=r"13 units of 8, more than all workers hold \(worker 0: 4, worker 1: 8\)"):
         partition(100, configs, bias=True, unit=8)

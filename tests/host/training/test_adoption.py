@@ -8,6 +8,7 @@ from support.failing_device import FailingDevice
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
+from p4sgd.host.devices.device import WorkerName
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.hw.spec.config import WorkerConfig
@@ -27,14 +28,16 @@ class LosingDevice:
     """An emulator that loses workers in some of its runs, counted from 1; they are ``back`` before that run."""
 
     name = "emulator"
-    aggregator = network_settings = links = shares = None
+    aggregator = network_settings = links = shares = names = None
 
-    def __init__(self, losses, back=0, late=()):
+    def __init__(self, losses, back=0, late=(), refused=None):
         self.device = open_device("emulator", CONFIG, OPTIONS["workers"])
         self.losses = losses
         self.runs = 0
         self.failed = False
         self.dropped, self.away, self.back = [], [], back
+        self.refused = refused
+        self.absent = [WorkerName(number, f"unix:{number}") for number in sorted(late)]
         if late:
             self.drop(late)
 
@@ -53,8 +56,10 @@ class LosingDevice:
             raise P4sgdError(f"worker {lost} is gone", lost_workers=lost)
         self.device.wait(timeout_s)
 
-    def take_in(self):
+    def take_in(self, tell):
         """The workers that were dropped, from the run on that ``back`` names."""
+        if self.refused:
+            tell(self.refused)
         if not self.away or self.runs < self.back - 1:
             return ()
         self.device.workers.extend(self.away)
@@ -106,7 +111,7 @@ def test_workers_that_come_back_take_part_again():
     result = run(device)
     assert result.model.weights.tolist() == whole.model.weights.tolist()
     assert len(device.workers) == 4
-    assert "epoch 3 is trained by 4 workers, 1 of them new" in result.remarks
+    assert "epoch 3 is trained by 4 workers, 1 of them new: worker 3" in result.remarks
     assert len(result.summary["units"]) == 4
 
 
@@ -116,8 +121,21 @@ def test_workers_that_are_late_take_part_when_they_come():
     result = run(device)
     assert result.model.weights.tolist() == whole.model.weights.tolist()
     begin, came = result.remarks
-    assert begin == "training begins with 2 workers; 2 that may be late are not there"
-    assert came == "epoch 3 is trained by 4 workers, 2 of them new"
+    assert begin == "training begins with 2 workers; those that are late: worker 2 at unix:2, 3 at unix:3"
+    assert came == "epoch 3 is trained by 4 workers, 2 of them new: worker 2, 3"
+    assert result.summary["workers"] == [0, 1, 2, 3]
+
+
+def test_a_worker_that_does_not_suit_is_told_once():
+    device = LosingDevice({}, refused="worker 3 at unix:3 has 8 slots")
+    assert run(device).remarks == ("worker 3 at unix:3 has 8 slots",)
+    assert device.runs == OPTIONS["epochs"]
+
+
+def test_the_result_names_workers_as_the_cluster_file_does():
+    device = LosingDevice({2: {1}})
+    device.names = [WorkerName(number) for number in (0, 2, 5)]  # once worker 1 is lost
+    assert run(device).summary["workers"] == [0, 2, 5]
 
 
 def test_a_worker_that_always_fails_does_not_stop_the_others():
@@ -134,7 +152,7 @@ def test_a_worker_that_comes_and_does_not_suit_is_left_out():
     result = run(device)
     assert len(device.workers) == 3
     remark = result.remarks[1]  # it comes again in each epoch, as no real one does
-    assert remark.startswith("epoch 2: 1 workers that have come cannot take part: the loss table of worker 3 has 16")
+    assert remark.startswith("epoch 2: worker 3 has come and cannot take part: the loss table of worker 3 has 16")
 
 
 @pytest.mark.parametrize(

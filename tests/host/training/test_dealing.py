@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from p4sgd.host.devices.device import client_of
+from p4sgd.host.devices.device import WorkerName, client_of
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS
 from p4sgd.host.errors import UserError
 from p4sgd.host.training import TrainingOptions
-from p4sgd.host.training.shares import deal_to
+from p4sgd.host.training.shares import deal_stated, deal_to
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.sim.emulator import EmulatedDevice
@@ -98,6 +98,19 @@ def test_a_device_that_does_not_count():
 def test_units_that_fit_no_worker():
     small = dataclasses.replace(CONFIG, chunks=2, engines=1)
     with pytest.raises(
-        UserError, match=r"16 units of 16, more than all workers hold \(worker 0 2, worker 1 4, worker 2 2"
+        UserError, match=r"16 units of 16, more than all workers hold \(worker 0: 2, worker 1: 4, worker 2: 2"
     ):
         units(Paced([1] * 4, [small, dataclasses.replace(small, engines=2), small, small]))
+
+
+def test_workers_have_the_names_of_the_cluster_file():
+    device = Paced([1, 2], shares=[1, 1])
+    device.names = [WorkerName(0, "unix:a"), WorkerName(3, "unix:d")]
+    two = dataclasses.replace(OPTIONS, workers=2)
+    assert units(device, two)[1].startswith("by measured speed workers 0, 3 have ")
+    device.workers[1].__init__(dataclasses.replace(CONFIG, table_segments=16), 1)
+    with pytest.raises(UserError, match="loss table of worker 3 at unix:d has 16 segments"):
+        units(device, two)
+    device.workers[1].__init__(dataclasses.replace(CONFIG, chunks=2), 1)
+    with pytest.raises(UserError, match="worker 3 at unix:d: 4"):
+        deal_stated(device, 10_000, two, SINGLE_PROCESS)

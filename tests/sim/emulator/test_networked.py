@@ -267,7 +267,8 @@ def test_the_doctor_finds_a_healthy_cluster_healthy():
 class Readless:
     """A cluster of which the aggregator cannot be read."""
 
-    aggregator = network_settings = links = shares = None
+    aggregator = network_settings = links = shares = names = None
+    absent = ()
 
     def __init__(self, cluster):
         self.name, self.workers, self.wait = cluster.name, cluster.workers, cluster.wait
