@@ -187,7 +187,7 @@ def _judge(worker: int, receives: npt.NDArray[np.bool_], evidence: dict[str, int
             Result.WARNING,
             evidence,
             f"it sent {evidence['sent_again']} of {evidence['packets']} packets again, which should not be necessary",
-            "check the links for bit errors, and that answers take less than RESEND_CYCLES",
+            "check the links for bit errors; if machines are busy, raise resend_us of the cluster file",
         )
     return Finding(worker, _CHECK, Result.PASSED, evidence)
 

@@ -225,9 +225,9 @@ def _needed_resend_cycles(echo: Echo) -> int:
 def _explain_early_resends(resend_cycles: int, echo: Echo) -> tuple[str, str]:
     """Problem and remedy of a worker that does not wait long enough for answers."""
     return (
-        f"it sends packets again after {resend_cycles} cycles, less than {_ROUND_TRIPS} times the {echo.cycles} that "
-        "an answer takes: packets are resent whose answers are on their way",
-        f"set RESEND_CYCLES to {_needed_resend_cycles(echo)} or more",
+        f"it sends packets again after {resend_cycles * CLOCK_NS / 1000:g} µs, less than {_ROUND_TRIPS} times the "
+        f"{echo.cycles * CLOCK_NS / 1000:g} µs that an answer takes: packets are resent whose answers are on their way",
+        f"let it wait {-(-_needed_resend_cycles(echo) * CLOCK_NS // 1000)} µs or more: resend_us of the cluster file",
     )
 
 

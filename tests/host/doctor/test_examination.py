@@ -290,8 +290,11 @@ def test_a_worker_that_receives_no_multicast(device):
 
 def test_workers_that_do_not_wait_for_answers(device):
     examination = examine(device, NetworkSettings(resend_cycles=40))
-    says = r"it sends packets again after 40 cycles, .*\b50\b"
+    says = r"it sends packets again after 0.16 µs, .*\b0.2 µs"
     assert_only(examination, (0, "settings", "warning", says), (1, "settings", "warning", says))
+    assert {each.remedy for each in examination.findings if each.result is Result.WARNING} == {
+        "let it wait 1 µs or more: resend_us of the cluster file"
+    }
     assert examination.complete
     assert evidence(examination, 1, "allreduce")["sent_again"] == 0, "they were made to wait"
 
