@@ -115,6 +115,21 @@ class Membership:
             self._begin(job, first_round)
             state.served = job
 
+    def end(self) -> None:
+        """End all jobs that were begun here, if the aggregator still serves them.
+
+        Raises
+        ------
+        P4sgdError
+            If the aggregator cannot be reached.
+        """
+        begun = [job.served for job in self._jobs.values() if job.served is not None]
+        self._jobs.clear()
+        if begun:
+            for place, job in self._controller.served().items():
+                if job in begun:
+                    self._controller.end(place)
+
     def peers_of(self, indices: set[int]) -> set[int]:
         """All workers of the jobs that these workers belong to, themselves included."""
         return set().union(*(job.members for job in self._jobs.values() if indices & job.members.keys()))

@@ -222,16 +222,24 @@ def status(path: Path, interval: float, as_json: bool, quiet: bool) -> None:
     All slots are read twice. A slot that is active both times, in the same state, is waiting: lines below the table
     name the slot and its round, the shards whose partials or acknowledgements are missing, and the addresses of their
     workers. In rare cases such a slot is not waiting but was used 65,536 rounds, or a multiple, in between.
+
+    A program ends its job when it ends, unless it is killed. An aggregator does not know of programs: packets that it
+    has accepted between the readings show whether the workers are at work. Tofino does not count them for each job.
     """
     from p4sgd.host.aggregators.controller import read_active_slots, read_progress
+    from p4sgd.hw.spec.aggregator import job_counters
 
     output = Output(as_json=as_json, quiet=quiet)
     with controller_of(path) as (cluster, controller), output.working("reading the slots"):
         before = read_active_slots(controller)
+        counted = controller.counters()
         time.sleep(interval)
+        counts = controller.counters()  # before the slots: some aggregators show these by answering probes
         found = read_progress(before, controller)
         size = {"slots": controller.slots, "places": controller.jobs}
-    output.document(size | {"jobs": [_job_document(cluster, each) for each in found]})
+    names = {each.place: next(iter(job_counters(each.place))) for each in found}
+    packets = {place: counts[name] - counted[name] if name in counts else None for place, name in names.items()}
+    output.document(size | {"jobs": [_job_document(cluster, each, packets[each.place]) for each in found]})
     if not found:
         output.say("no job is served")
         return
@@ -242,22 +250,29 @@ def status(path: Path, interval: float, as_json: bool, quiet: bool) -> None:
             str(len(each.job.members)),
             f"{len(each.under_way):,}",
             f"{len(each.stuck):,}",
+            "-" if packets[each.place] is None else f"{packets[each.place]:,}",
         )
         for each in found
     ]
-    output.table(["place", "job", "workers", "slots under way", "that did not move"], rows, texts=0)
+    output.table(["place", "job", "workers", "slots under way", "that did not move", "packets accepted"], rows, texts=0)
     for each in found:
         for line in _sentences(cluster, each):
             output.say(line)
+        if interval and packets[each.place] == 0:
+            output.say(
+                f"no packets of job {each.job.number} were accepted in {interval:g} s: its workers wait, its program "
+                f"is busy otherwise, or was killed: then p4sgd switch clear --job {each.job.number} ends the job"
+            )
 
 
-def _job_document(cluster: "Cluster", each: "JobProgress") -> dict[str, Any]:
+def _job_document(cluster: "Cluster", each: "JobProgress", packets: int | None) -> dict[str, Any]:
     members = each.job.members
     return {
         "place": each.place,
         "job": each.job.number,
         "workers": len(members),
         "under_way": len(each.under_way),
+        "packets_accepted": packets,
         "stuck": [
             {
                 "slot": slot.slot,

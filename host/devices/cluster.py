@@ -170,6 +170,7 @@ class ClusterDevice:
             if ranks.rank == 0:
                 self.aggregator = opened.enter_context(contextlib.closing(open_controller(cluster)))
                 membership = Membership(self.aggregator)
+                opened.callback(_end_jobs, membership)
             self._opened = opened.pop_all()
         self._membership = lambda: membership
         self._arrange(connections)
@@ -302,7 +303,7 @@ class ClusterDevice:
         return {shard for shard, index in enumerate(self._connections) if index in came}
 
     def close(self) -> None:
-        """Close all connections. Runs on boards are ended; otherwise workers and aggregator stay as they are."""
+        """End the job at the aggregator and close all connections. Runs on boards are ended, too."""
         self._opened.close()
 
     # -- called by the workers -----------------------------------------------------------------------------------
@@ -314,6 +315,12 @@ class ClusterDevice:
     def before_start(self, worker: int) -> None:
         """Note that a worker is started."""
         self._job_workers.start(worker)
+
+
+def _end_jobs(membership: Membership) -> None:
+    """End jobs as far as possible: an aggregator that is gone has none."""
+    with contextlib.suppress(P4sgdError, UserError):
+        membership.end()
 
 
 def _connect(index: int, address: WorkerAddress, network: NetworkOptions) -> _Connection:

@@ -70,6 +70,9 @@ class Cluster:
             found[job.number] = ([member.port for member in job.members], first_round)
         return found
 
+    def end(self):
+        self._membership.end()
+
     def together(self, *ports):
         return self._membership.peers_of(set(ports))
 
@@ -82,6 +85,21 @@ def test_a_job_is_served_when_all_its_workers_are_there():
         cluster.join(port, 7, 3 - port, workers=4, first_round=9)
     assert cluster.served == {7: ([3, 2, 1, 0], 9)}
     assert cluster.switch.mac == 0
+
+
+def test_a_program_ends_its_own_jobs():
+    ours = Cluster()
+    others = Cluster(ours.switch)
+    for shard in (0, 1):
+        ours.join(shard, 5, shard)
+        others.join(2 + shard, 6, shard)
+    ours.end()
+    assert list(ours.served) == [6]
+    ours.end()
+    others.join(0, 5, 0)  # under the number of the job that has ended
+    others.join(1, 5, 1)
+    ours.end()
+    assert sorted(ours.served) == [5, 6]
 
 
 def test_workers_of_two_jobs_join_in_turn():

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from support.xrt import SHELL, TINY, Machine, bdf_of, make_xclbin
 
 from p4sgd.host.aggregators.fpga import BoardAggregator
+from p4sgd.host.aggregators.membership import Membership
 from p4sgd.host.cli.app import main
 from p4sgd.host.xrt import board as finding
 from p4sgd.host.xrt import mac
@@ -74,12 +75,15 @@ def both(tmp_path):
     return both
 
 
-def test_an_aggregator_on_a_board(machine, both):
+def test_an_aggregator_on_a_board(machine, both, monkeypatch):
     """Board 0 has the aggregator besides its worker."""
     lines = ['kind = "fpga"', f'control = "xrt:{bdf_of(0)}"', f'xclbin = "{both}"']
     options = ("--device", "cluster", "--cluster", machine.cluster_file(both, aggregator=lines))
     assert json.loads(run(*JOB, *options).stdout)["weights_sha256"] == emulated()
     assert not machine.open_handles
+    assert not machine.server.aggregator.jobs
+    monkeypatch.setattr(Membership, "end", lambda membership: None)  # as if the program were killed
+    run(*JOB, *options)
     (served,) = machine.server.aggregator.jobs.values()
     document = json.loads(run("switch", "clear", *options[2:], "--json").stdout)
     assert document == {"place": 0, "job": served.number}, "what another program has begun is seen"

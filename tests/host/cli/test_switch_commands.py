@@ -109,7 +109,8 @@ def test_a_hung_job(lab, between):
     said = lab.run("status", "--interval", "2.5").stdout
     assert between.seconds == [2.5]
     rows = [line.split() for line in said.splitlines() if line.strip()[:1].isdigit()]
-    assert rows == [["2", "1", "3", "1", "1"]]
+    assert rows == [["2", "1", "3", "1", "1", "0"]]
+    assert re.search("^no packets of job 1 were accepted in 2.5 s: .* p4sgd switch clear --job 1 ", said, re.MULTILINE)
     assert re.search(r"job 1, slot 5, round 7: .*partials .*shard 1 \(unix:/lab/w1, port 0\)\n", said)
     document = json.loads(lab.run("status", "--json").stdout)
     assert (document["slots"], document["places"]) == (16, 4)
@@ -139,9 +140,22 @@ def test_slots_that_are_done_or_move_are_not_named(lab, between):
     between.do = lambda: lab.send(PacketType.PARTIAL, 1, 1, 2)
     said = lab.run("status").stdout
     rows = [line.split() for line in said.splitlines() if line.strip()[:1].isdigit()]
-    assert rows == [["0", "1", "3", "2", "1"]]
+    assert rows == [["0", "1", "3", "2", "1", "1"]]
+    assert "no packets" not in said
     (line,) = [line for line in said.splitlines() if line.startswith("job ")]
     assert re.match("job 1, slot 2, round 1: .*partials .*shard 0 ", line)
+
+
+def test_an_aggregator_that_does_not_count_the_packets_of_a_job(lab, between, monkeypatch):
+    monkeypatch.setattr(SoftwareAggregator, "counters", lambda controller: {"FRAMES": 7})
+    lab.begin()
+    said = lab.run("status").stdout
+    assert [line.split() for line in said.splitlines() if line.strip()[:1].isdigit()] == [
+        ["0", "1", "3", "0", "0", "-"]
+    ]
+    assert "no packets" not in said
+    (job,) = json.loads(lab.run("status", "--json").stdout)["jobs"]
+    assert job["packets_accepted"] is None
 
 
 def test_neighbours_that_wait_for_the_same_are_told_together(lab, between):

@@ -11,7 +11,8 @@ from support.worker_process import serve_worker
 from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Cluster, WorkerAddress
 from p4sgd.host.devices.cluster import ClusterDevice
 from p4sgd.host.devices.device import WorkerName
-from p4sgd.host.errors import UserError
+from p4sgd.host.devices.session import Session
+from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec.config import WorkerConfig
 
 TINY = WorkerConfig.tiny()
@@ -83,6 +84,38 @@ def test_a_worker_that_was_dropped_is_taken_in_when_it_was_started_again(cluster
             device.drop({0})
             assert device.shares == [2.0, 3.0]
             assert device.names == (WorkerName(1, controls[1]), WorkerName(2, controls[2]))
+
+
+def test_its_job_ends_when_it_is_closed(tmp_path, monkeypatch):
+    served = {}
+    controller = SimpleNamespace(
+        jobs=4,
+        served=lambda: dict(served),
+        set_mac=lambda mac: None,
+        begin=lambda place, job, first_round: served.update({place: job}),
+        end=served.pop,
+        close=lambda: served.update(closed=None),
+    )
+    monkeypatch.setattr("p4sgd.host.devices.cluster.open_controller", lambda cluster: controller)
+    control = f"unix:{tmp_path / 'worker'}"
+    cluster = Cluster(AggregatorAddress("socket", "unix:none"), (WorkerAddress(control, 0),))
+    with serve_worker(TINY, control):
+        for _ in range(2):
+            device = ClusterDevice(None, 1, cluster=cluster)
+            Session(device)
+            assert len(served) == 1
+            device.close()
+            assert served == {"closed": None}
+            served.clear()
+        device = ClusterDevice(None, 1, cluster=cluster)
+        Session(device)
+        controller.served = gone
+        device.close()
+        assert "closed" in served, "whatever the aggregator says"
+
+
+def gone():
+    raise P4sgdError("the aggregator is gone")
 
 
 def test_workers_of_other_slots_cannot_take_part(cluster):
