@@ -126,7 +126,8 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         "--unit",
         type=int,
         help="Features that stay together on an engine, and whose part of an activation is rounded: 8, 16, 32 or 64; "
-        "by default the most that leave 32 units. With fewer than a worker has lanes, some lanes are idle.",
+        "by default the most that leave 32 units. With fewer than a worker has lanes, some of its lanes are idle; with "
+        "fewer units than the workers of a cluster together have engines, some engines are.",
     ),
     "workers": _option(
         "--workers", type=int, help="Number of workers that share the features, 1 to 32; a cluster file says it itself."

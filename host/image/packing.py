@@ -89,21 +89,21 @@ def partition(
     named = f"{features} features{' and the bias' if bias else ''}"
     count = -(-total // unit)
     if count < workers:
-        smaller = unit > UNITS[0] and -(-total // UNITS[0]) >= workers
-        raise UserError(
-            f"{named} are {count} unit{'s' if count > 1 else ''} of {unit}, too few for {workers} workers: use at most "
-            f"{count}{f' or --unit {UNITS[0]}' if smaller else ''}"
-        )
+        are, most = (f"{count} {noun}{'s' if count > 1 else ''}" for noun in ("unit", "worker"))
+        remedies = [f"at most {most}", *_other_unit(total, unit, configs, precision, stale=stale)]
+        raise UserError(f"{named} are {are} of {unit}, too few for {workers} workers: use {' or '.join(remedies)}")
     names = names or [f"worker {worker}" for worker in range(workers)]
     rooms = [_units_held(config, unit, precision, stale=stale) for config in configs]
     if sum(rooms) < count or min(rooms) == 0:  # the caller's check of capacity says what limits them
         rooms = [_units_held(config, unit) for config in configs]
-    if min(rooms) == 0 and len(set(rooms)) > 1:
-        raise UserError(
-            f"{names[rooms.index(0)]} cannot hold a unit of {unit} features: use a larger worker in its place"
-        )
     if sum(rooms) < count or min(rooms) == 0:
-        raise UserError(f"{named} {_no_room(count, unit, configs, rooms, names)}")
+        remedies = _other_unit(total, unit, configs, precision, stale=stale)
+        if min(rooms) == 0 and len(set(rooms)) > 1:
+            raise UserError(
+                f"{names[rooms.index(0)]} cannot hold a unit of {unit} features: use "
+                f"{' or '.join(['a larger worker in its place', *remedies])}"
+            )
+        raise UserError(f"{named} {_no_room(count, unit, configs, rooms, names, remedies)}")
     if speeds is None:
         counts = _deal(count, rooms, [1] * workers, shares or [1.0] * workers)
     else:
@@ -134,17 +134,34 @@ def _deal(count: int, rooms: Sequence[int], engines: Sequence[int], speeds: Sequ
     return counts
 
 
-def _no_room(count: int, unit: int, configs: Sequence[WorkerConfig], rooms: Sequence[int], names: Sequence[str]) -> str:
+def _other_unit(total: int, unit: int, configs: Sequence[WorkerConfig], precision: int, *, stale: bool) -> list[str]:
+    """A remedy, if there is one: the nearest unit with which all workers get units, and hold them."""
+    fitting = []
+    for other in UNITS:
+        count, rooms = -(-total // other), [_units_held(config, other, precision, stale=stale) for config in configs]
+        if len(configs) <= count <= sum(rooms) and min(rooms) > 0:
+            fitting.append(other)
+    return [f"--unit {min(fitting, key=lambda other: abs(other - unit))}"] if fitting else []
+
+
+def _no_room(
+    count: int,
+    unit: int,
+    configs: Sequence[WorkerConfig],
+    rooms: Sequence[int],
+    names: Sequence[str],
+    other_unit: Sequence[str],
+) -> str:
     """Why workers cannot hold so many units, and what to do, for messages."""
-    workers, config, room = len(configs), configs[0], rooms[0]
+    workers, room = len(configs), rooms[0]
     if len(set(rooms)) > 1:
         held = ", ".join(f"{name}: {room}" for name, room in zip(names, rooms, strict=True))
-        return f"are {count} units of {unit}, more than all workers hold ({held}): use more or larger workers"
+        remedies = ["more or larger workers", *other_unit]
+        return f"are {count} units of {unit}, more than all workers hold ({held}): use {' or '.join(remedies)}"
     largest = -(-count // workers)
     needed = -(-count // room) if room else MAX_WORKERS + 1
     remedies = [f"at least {needed} workers"] if needed <= MAX_WORKERS else []
-    if unit < config.lanes:
-        remedies.append(f"--unit {config.lanes}")
+    remedies += other_unit
     if larger := [name for name, make in PRESETS.items() if _units_held(make(), unit) >= largest]:
         remedies.append(f"a larger configuration ({', '.join(larger)})")
     return (

@@ -129,8 +129,8 @@ class TrainingOptions:
     unit
         Features of a unit, 8, 16, 32 or 64: activations are rounded for each unit, and a unit is never divided among
         workers or engines. ``None`` takes the most that leave 32 units. With fewer features than a worker has lanes,
-        some lanes are idle: 64 is best for boards with no more engines than that leaves units. Weights depend on it,
-        by rounding; they do not depend on ``workers``, unless activations are clamped.
+        some lanes are idle: 64 is best for boards if that leaves as many units as all workers together have engines.
+        Weights depend on it, by rounding; they do not depend on ``workers``, unless activations are clamped.
     workers
         Number of workers, 1 to 32.
     shares

@@ -66,12 +66,18 @@ def test_the_advice_is_right():
         deal(3000, 1, PRESETS["small"](), unit=64)
     with pytest.raises(UserError, match=r"3001 features over 1 worker are .* configuration \(u280"):
         deal(3001, 1, PRESETS["small"](), bias=False, unit=64)
-    with pytest.raises(UserError, match=r"up to 33 units of 8 a worker, .* holds 8: use .* or --unit 16 or "):
+    with pytest.raises(UserError, match=r"up to 13 units of 8 a worker, .* holds 8: use .* or --unit 16 or "):
+        deal(100, 1, unit=8)
+    deal(100, 1, unit=16)
+    with pytest.raises(
+        UserError, match=r"up to 33 units of 8 a worker, .* holds 8: use at least 5 workers or a larger"
+    ):
         deal(260, 1, unit=8)
     with pytest.raises(UserError, match=r"use fewer features$"):
         deal(10**8, 32, unit=64)
-    with pytest.raises(UserError, match=r"2 units of 64, too few for 3 workers: use at most 2 or --unit 8"):
+    with pytest.raises(UserError, match=r"2 units of 64, too few for 3 workers: use at most 2 workers or --unit 32"):
         deal(100, 3, unit=64)
+    deal(100, 3, unit=32)
 
 
 @pytest.mark.parametrize("workers", [0, 33])
@@ -124,3 +130,17 @@ def test_workers_of_different_sizes_are_named():
     configs = [WorkerConfig(engines=1, lanes=8, chunks=4), WorkerConfig(engines=2, lanes=8, chunks=4)]
     with pytest.raises(UserError, match=r"13 units of 8, more than all workers hold \(worker 0: 4, worker 1: 8\)"):
         partition(100, configs, bias=True, unit=8)
+
+
+def test_a_unit_that_suits_workers_of_different_lanes_is_advised():
+    """As many lanes as the first worker has may be too few, or too many for the others."""
+    lanes = [WorkerConfig(engines=1, lanes=8, chunks=8), WorkerConfig(engines=1, lanes=64, chunks=16)]
+    with pytest.raises(UserError, match=r"25 units of 8, more than all .*: use more or larger workers or --unit 16"):
+        partition(200, lanes, bias=False, unit=8)
+    with pytest.raises(UserError, match=r"holds? .*: use more or larger workers$"):
+        partition(2000, lanes, bias=False, unit=8)
+    partition(200, lanes, bias=False, unit=16)
+    small = WorkerConfig(engines=2, lanes=8, chunks=4)
+    with pytest.raises(UserError, match=r"worker 1 cannot hold a unit of 64 features: .* in its place or --unit 32$"):
+        partition(200, [lanes[1], small], bias=False, unit=64)
+    partition(200, [lanes[1], small], bias=False, unit=32)
