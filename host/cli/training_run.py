@@ -82,8 +82,8 @@ def _names(constant: str) -> Callable[[], Iterable[str]]:
     return names
 
 
-def _option(*names: str, **attributes: Any) -> Callable[[_Command], _Command]:
-    return click.option(*names, cls=_TrainingOption, show_default=True, **attributes)
+def _option(*names: str, show_default: bool = True, **attributes: Any) -> Callable[[_Command], _Command]:
+    return click.option(*names, cls=_TrainingOption, show_default=show_default, **attributes)
 
 
 _OPTIONS: dict[str, Callable[[Any], Any]] = {
@@ -130,7 +130,10 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         "fewer units than the workers of a cluster together have engines, some engines are.",
     ),
     "workers": _option(
-        "--workers", type=int, help="Number of workers that share the features, 1 to 32; a cluster file says it itself."
+        "--workers",
+        type=int,
+        show_default=False,
+        help="Number of workers that share the features, 1 to 32; by default 1, or all workers of the cluster file.",
     ),
     "shares": _option(
         "--shares",

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -122,6 +123,17 @@ def test_a_device_that_says_its_configuration_is_opened_first(made, monkeypatch,
     execute(plan, on_stage=stages.append)
     assert stages[:3] == [Stage.OPEN, Stage.VERIFY, Stage.TRAIN]
     assert Path("images").exists() == new
+
+
+def test_all_workers_of_the_cluster_file_train_by_default():
+    """As the help says: 1 is the default of other devices only."""
+    workers = "".join(f'[[workers]]\ncontrol = "unix:w{port}"\nport = {port}\n' for port in range(3))
+    Path("cluster.toml").write_text(f'[aggregator]\nkind = "socket"\ncontrol = "unix:switch"\n{workers}')
+    plan = make_plan(TrainingRequest(data="iris:1", device="cluster", cluster=Path("cluster.toml")))
+    assert (plan.options.workers, make_plan(TrainingRequest(data="iris:1")).options.workers) == (3, 1)
+    (option,) = [param for param in main.commands["train"].params if param.name == "workers"]
+    assert re.search("by default 1, .*all workers of the cluster file", option.help)
+    assert not option.show_default
 
 
 def test_a_cluster_file_and_its_device_need_each_other():
