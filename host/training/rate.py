@@ -1,14 +1,25 @@
-"""Learning rate and penalties as the registers of a worker have them, and the automatic learning rate."""
+"""Learning rate, penalties and settings of a run as a worker's registers have them, and the automatic learning rate."""
 
 import math
 from dataclasses import dataclass
 
 from p4sgd.host.errors import UserError
-from p4sgd.host.losses import Loss
+from p4sgd.host.losses import Loss, get_loss
+from p4sgd.host.training.options import TrainingOptions
+from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import RATE_MANTISSA, RESIDUAL, SHRINK, WEIGHT
-from p4sgd.hw.spec.run import MAX_GRADIENT_SHIFT, FeatureFormat
+from p4sgd.hw.spec.run import MAX_GRADIENT_SHIFT, FeatureFormat, RunSettings
 
-__all__ = ["Penalties", "Rate", "automatic_rate", "choose_penalties", "choose_rate", "largest_rate", "smallest_rate"]
+__all__ = [
+    "Penalties",
+    "Rate",
+    "automatic_rate",
+    "choose_penalties",
+    "choose_rate",
+    "largest_rate",
+    "run_settings",
+    "smallest_rate",
+]
 
 _COARSE = 0.01
 """Relative error of a learning rate above which there is a remark."""
@@ -138,6 +149,52 @@ def choose_penalties(learning_rate: float, l2: float, l1: float) -> Penalties:
     if step > 0 and threshold == 0:
         remarks.append(f"l1 has no effect: learning rate · l1 = {step:.2g} rounds to 0 in steps of {WEIGHT.ulp:.2g}")
     return Penalties(shrink, threshold, tuple(remarks))
+
+
+def run_settings(
+    options: TrainingOptions,
+    features: FeatureFormat,
+    rate: Rate,
+    penalties: Penalties,
+    *,
+    chunks: int,
+    mini_batches: int,
+    workers: int,
+    unit: int,
+) -> RunSettings:
+    """The settings of a run with these options.
+
+    Parameters
+    ----------
+    options
+        Options of the training run.
+    features
+        Format of the features.
+    rate, penalties
+        Learning rate and penalties of the run.
+    chunks
+        Chunks of the fullest image; see `Session.configure`.
+    mini_batches
+        Number of mini-batches.
+    workers
+        Number of workers of the job.
+    unit
+        Features of a unit.
+    """
+    return RunSettings(
+        features=features,
+        chunks=chunks,
+        micro_batches=options.batch // BANKS,
+        mini_batches=mini_batches,
+        label_mode=get_loss(options.loss).label_mode,
+        rate_mantissa=rate.mantissa,
+        rate_exponent=rate.exponent,
+        shrink=penalties.shrink,
+        threshold=penalties.threshold,
+        workers=workers,
+        unit=unit,
+        stale=bool(options.staleness),
+    )
 
 
 def automatic_rate(loss: Loss, mean_square: float) -> float:

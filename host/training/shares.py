@@ -14,11 +14,11 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.image import Shard, partition
 from p4sgd.host.losses import get_loss
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.rate import choose_rate, smallest_rate
+from p4sgd.host.training.rate import Penalties, choose_rate, run_settings, smallest_rate
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.registers import ModelSource
-from p4sgd.hw.spec.run import TABLE_SEGMENTS, FeatureFormat, RunSettings, check_capacity
+from p4sgd.hw.spec.run import TABLE_SEGMENTS, FeatureFormat, check_capacity
 
 __all__ = ["deal", "deal_stated", "deal_to"]
 
@@ -193,28 +193,24 @@ def _measure(
 
     Waiting for sums does not count. Time does not depend on the data, so these are zeros.
     """
-    loss, batch = get_loss(options.loss), options.batch
+    batch = options.batch
     mini_batches = min(_MINI_BATCHES, -(-samples // batch))
     own = shards[ranks.rank :: ranks.size]
     form = FeatureFormat(options.stored, options.precision, signed=False)
     rate = choose_rate(smallest_rate(batch, form), batch, form)
     session = Session(device, communicator=ranks)
     session.upload([_Blank(shard.layout(mini_batches * batch, options.stored)) for shard in own])
-    session.load_table(broadcast(ranks, loss.table()))
+    session.load_table(broadcast(ranks, get_loss(options.loss).table()))
     session.configure(
-        RunSettings(
-            features=form,
+        run_settings(
+            options,
+            form,
+            rate,
+            Penalties(shrink=0, threshold=0),
             chunks=max(shard.layout(BANKS, options.stored).chunks for shard in own),
-            micro_batches=batch // BANKS,
             mini_batches=mini_batches,
-            label_mode=loss.label_mode,
-            rate_mantissa=rate.mantissa,
-            rate_exponent=rate.exponent,
-            shrink=0,
-            threshold=0,
             workers=len(shards),
             unit=shards[0].unit,
-            stale=bool(options.staleness),
         )
     )
     session.run(ModelSource.ZERO, store=False)  # caches and memory are cold

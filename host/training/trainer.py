@@ -31,7 +31,15 @@ from p4sgd.host.training.metrics import fit_intercept, measure, quantised_activa
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import LearningRateSchedule, TrainingOptions
 from p4sgd.host.training.preparation import Prepared, PreparedData, prepare
-from p4sgd.host.training.rate import Rate, automatic_rate, choose_penalties, choose_rate, largest_rate, smallest_rate
+from p4sgd.host.training.rate import (
+    Rate,
+    automatic_rate,
+    choose_penalties,
+    choose_rate,
+    largest_rate,
+    run_settings,
+    smallest_rate,
+)
 from p4sgd.host.training.result import EpochRecord, StopReason, TrainingResult
 from p4sgd.host.training.shares import deal, deal_to
 from p4sgd.hw.spec.config import BANKS
@@ -348,19 +356,15 @@ class _Training:
         for remark in penalties.remarks:
             self.remark(remark)
         samples = self._prepared.samples
-        return RunSettings(
-            features=self._prepared.features,
+        return run_settings(
+            self._options,
+            self._prepared.features,
+            rate,
+            penalties,
             chunks=max(image.layout.chunks for image in self._prepared.images),
-            micro_batches=self._options.batch // BANKS,
             mini_batches=-(-samples // self._options.batch),
-            label_mode=self._loss.label_mode,
-            rate_mantissa=rate.mantissa,
-            rate_exponent=rate.exponent,
-            shrink=penalties.shrink,
-            threshold=penalties.threshold,
             workers=len(self._prepared.shards),
             unit=self._prepared.unit,
-            stale=bool(self._options.staleness),
         )
 
     def _measure(self, weights: IntArray) -> tuple[Model, dict[str, float]]:
