@@ -1,5 +1,6 @@
 """Folders of prepared data as training data."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,12 +85,14 @@ class PreparedFolder:
     def _workers(self) -> int:
         return int(self.manifest.options["workers"])
 
+    @functools.cached_property
     def _images(self) -> list[Image]:
+        """The images, opened once; of a damaged folder every access raises `UserError`."""
         return [open_image(image_file(self._path, worker), verify=False) for worker in range(self._workers)]
 
     def _suits(self, shards: Sequence[Shard]) -> bool:
         """Whether the images are for these workers. If not, every process makes those of its workers of all images."""
-        ours = [image.shard for image in self._images()]
+        ours = [image.shard for image in self._images]
         return len(ours) == len(shards) and all(map(same_lines, ours, shards))
 
     def verify(self, shards: Sequence[Shard] | None = None, *, on_progress: OnProgress | None = None) -> None:
@@ -157,7 +160,7 @@ class PreparedFolder:
         """
         manifest = self.manifest
         self.check(options)
-        images = self._images()
+        images = self._images
         own = redeal_images(images, shards, name=self.name, communicator=self.communicator, directory=directory)
         scaling = self._scaling(images)
         slope, offset = hardware_values(scaling, options)
