@@ -6,7 +6,6 @@ A seed stands for one simulated cluster and a few trainings on it, one after the
 frames of one may still be under way in the next. All weights must be those of the golden model, bit for bit.
 """
 
-import argparse
 import itertools
 import random
 import sys
@@ -22,7 +21,7 @@ from p4sgd.hw.spec.packet import ROUND_BITS
 
 sys.path.append(str(Path(__file__).parents[1]))  # as pytest does
 
-from campaign.runner import Outcome, add_options, maybe, report
+from campaign.runner import Outcome, command_line, maybe, report
 from support.jobs import Job, random_job, run_on
 
 CONFIG = WorkerConfig.tiny()
@@ -134,9 +133,8 @@ def run(seed: int) -> Outcome:
 
 def main() -> int:
     """Run it and print one table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_options(parser, runs=1000)
-    return report(run, parser.parse_args(), "python tests/campaign/cluster.py", FIGURES, batch=TRAININGS)
+    options = command_line(__doc__, runs=1000).parse_args()
+    return report(run, options, "python tests/campaign/cluster.py", FIGURES, batch=TRAININGS)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ Each run draws a cluster and all that goes wrong in it. It must finish, and ever
 The protocol without round numbers (forgetful) must not survive this: it shows that the campaign would see a mistake.
 """
 
-import argparse
 import random
 import sys
 from collections import Counter
@@ -21,7 +20,7 @@ from p4sgd.sim.network.faults import Bursts, Faults, Pauses, Restart, Schedule
 
 sys.path.append(str(Path(__file__).parents[1]))  # as pytest does
 
-from campaign.runner import Outcome, add_options, maybe, report
+from campaign.runner import Outcome, command_line, maybe, report
 from support.forgetful import Forgetful
 
 VARIANTS = {"p4sgd": Aggregator, "forgetful": Forgetful}
@@ -108,8 +107,7 @@ def run(seed: int, variant: str = "p4sgd") -> Outcome:
 
 def main() -> int:
     """Run it and print one table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_options(parser, runs=100_000)
+    parser = command_line(__doc__, runs=100_000)
     parser.add_argument("--variant", choices=VARIANTS, default="p4sgd", help="of the aggregator")
     options = parser.parse_args()
     command = f"python tests/campaign/protocol.py --variant {options.variant}"

@@ -41,12 +41,14 @@ def maybe(rng: random.Random, most: float) -> float:
     return rng.choice([0.0, rng.uniform(0, most)])
 
 
-def add_options(parser: argparse.ArgumentParser, runs: int) -> None:
-    """The options of every campaign."""
+def command_line(doc: str | None, runs: int, jobs: int = 2) -> argparse.ArgumentParser:
+    """The command line of a campaign: its docstring, and the options of every campaign with these defaults."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=runs, help="how many (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="the first (default: %(default)s)")
-    parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=jobs, help="processes (default: %(default)s)")
     parser.add_argument("--only", type=int, metavar="SEED", help="repeat what this seed does")
+    return parser
 
 
 def collect(

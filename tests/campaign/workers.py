@@ -7,7 +7,6 @@ trainings on them, one after the other, each of which loses one or two workers. 
 take part again. All trainings must end by themselves with the weights of one process.
 """
 
-import argparse
 import random
 import sys
 import tempfile
@@ -28,7 +27,7 @@ from p4sgd.hw.spec.config import WorkerConfig
 
 sys.path.append(str(Path(__file__).parents[1]))  # as pytest does
 
-from campaign.runner import Outcome, add_options, report
+from campaign.runner import Outcome, command_line, report
 from support.lab import Lab
 
 WORKERS = 4
@@ -131,10 +130,8 @@ def run(seed: int) -> Outcome:
 
 def main() -> int:
     """Run it and print one table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_options(parser, runs=100)
-    parser.set_defaults(jobs=1)  # workers that wait for a core look like workers that are gone
-    return report(run, parser.parse_args(), "python tests/campaign/workers.py", FIGURES, batch=TRAININGS)
+    options = command_line(__doc__, runs=100, jobs=1).parse_args()  # workers that wait for a core seem to be gone
+    return report(run, options, "python tests/campaign/workers.py", FIGURES, batch=TRAININGS)
 
 
 if __name__ == "__main__":
