@@ -204,7 +204,7 @@ def test_losses_do_not_hide_who_is_missing():
 
     def cut():
         device.cut(up=[1], down=[1])
-        device.inject_faults(link_loss=0.3)
+        device.inject_faults(link_loss=0.1)
 
     try:
         for number in range(6):
