@@ -98,8 +98,5 @@ def main() -> None:
     """Train generalized linear models on FPGAs joined by a programmable switch, or on an exact emulation of them."""
 
 
-for _command in (
-    *(train, predict, evaluate, simulate, generate, build, resources, doctor, switch, worker, info),
-    *(plan, data),
-):
-    main.add_command(_command)
+for _each in (train, predict, evaluate, simulate, generate, build, resources, doctor, switch, worker, info, plan, data):
+    main.add_command(_each)
