@@ -209,7 +209,7 @@ def find_lost_workers(reports: Sequence[GiveUpReport | None]) -> frozenset[int]:
     names = [WorkerName(shard) for shard in range(len(reports))]
     if _explain_refusal(answered, names) or _explain_loss_up(answered, names):
         return frozenset()
-    return frozenset(_gone(answered))
+    return frozenset(_gone(answered) if answered else _cut_off(reports))
 
 
 def explain_network_error(reports: Sequence[GiveUpReport | None], names: Sequence[WorkerName] | None = None) -> str:
@@ -234,6 +234,11 @@ def explain_network_error(reports: Sequence[GiveUpReport | None], names: Sequenc
             return explanation
     if answered:
         return _explain_mutual_wait(answered, names)
+    if cut_off := _cut_off(reports):
+        return (
+            f"{_full(cut_off, names)} no longer reaches the aggregator, not even with a probe, while the other workers "
+            f"ran to the end: check that link {_location(given_up)}"
+        )
     if given_up:
         return (
             f"the aggregator does not answer worker {_numbers(given_up, names)}, not even a probe: its address is "
@@ -299,6 +304,12 @@ def _explain_gone(answered: _Answered, names: _Names) -> str | None:
 def _gone(answered: _Answered) -> set[int]:
     """Shards that are missing at the aggregator and did not get an echo."""
     return {shard for report in answered.values() for shard in _absent(report) - answered.keys()}
+
+
+def _cut_off(reports: Sequence[GiveUpReport | None]) -> set[int]:
+    """Shards that gave up, if others did not: a link that is cut in a run's last round stops only its own worker."""
+    given_up = {shard for shard, report in enumerate(reports) if report is not None}
+    return given_up if len(given_up) < len(reports) else set()
 
 
 def _explain_late(answered: _Answered, names: _Names) -> str | None:

@@ -40,7 +40,7 @@ class PacketCluster:
     """Worker i is behind port i of an aggregator; the job begins when the last worker joins.
 
     ``configs`` are those of the workers, ``make(config, send)`` makes one. ``up`` and ``down`` are `Faults` of the
-    ways, ``cut`` a set of workers of which nothing comes to the aggregator.
+    ways, ``cut`` a set of workers whose links are cut.
     """
 
     name = "packets"
@@ -106,4 +106,8 @@ class PacketCluster:
         for port, line in enumerate(self._down):
             if answer.ports >> port & 1:
                 for time in line.arrivals(self.now):
-                    self._at(time, lambda p=port: self.workers[p].inner.receive(answer.packet.to_bytes()))
+                    self._at(time, lambda p=port: self._deliver(p, answer.packet.to_bytes()))
+
+    def _deliver(self, port, frame):
+        if port not in self.cut:
+            self.workers[port].inner.receive(frame)

@@ -63,8 +63,12 @@ def give_up(device, *workers, slot=SLOT, round_=ROUND, partial=True):
         device.probe(worker, {"slot": slot, "number": 0, "broadcast": 0})
 
 
+def diagnose(device):
+    return [diagnose_worker(client_of(worker), 0.0) for worker in device.workers]
+
+
 def explain(device):
-    return explain_network_error([diagnose_worker(client_of(worker), 0.0) for worker in device.workers])
+    return explain_network_error(diagnose(device))
 
 
 def assert_explained(device, diagnosis, remedy):
@@ -98,7 +102,7 @@ def test_names_of_the_cluster_file(device):
     names = [WorkerName(number, f"unix:{number}") for number in (1, 4, 5)]
     send_partial(device, 0, 1)
     give_up(device, 0, 1)
-    reports = [diagnose_worker(client_of(worker), 0.0) for worker in device.workers]
+    reports = diagnose(device)
     said = explain_network_error(reports, names)
     assert said == f"worker 5 at unix:5 no longer answers: worker 1, 4 waited for it in vain {PLACE}"
     assert find_lost_workers(reports) == {2}, "a shard"
@@ -113,10 +117,26 @@ def test_a_silent_worker_is_missing(device):
 
 def test_an_aggregator_that_does_not_answer(device):
     device.down = lambda worker, echo: None
-    give_up(device, 1, 2)
+    give_up(device, 0, 1, 2)
     said = explain(device)
-    assert said.startswith("the aggregator does not answer worker 1, 2, not even a probe: ")
+    assert said.startswith("the aggregator does not answer worker 0, 1, 2, not even a probe: ")
     assert said.endswith(f" {PLACE}")
+    assert find_lost_workers(diagnose(device)) == set()
+
+
+@pytest.mark.parametrize("cut", [{2}, {0, 1}])
+def test_a_link_that_is_cut_in_the_last_round(device, cut):
+    """The others have all that they need from the worker, and end their runs."""
+    send_partial(device, 0, 1, 2)
+    send_ack(device, *{0, 1, 2} - cut)
+    device.down = lambda worker, echo: None if worker in cut else echo
+    give_up(device, *cut)
+    who = "worker 2" if cut == {2} else "worker 0, 1"
+    assert explain(device) == (
+        f"{who} no longer reaches the aggregator, not even with a probe, while the other workers ran to the end: check "
+        f"that link {PLACE}"
+    )
+    assert find_lost_workers(diagnose(device)) == cut
 
 
 def test_losses_do_not_hide_drops(device):

@@ -11,7 +11,7 @@ from support.jobs import collect, configure, random_job, run_on, start
 from support.packet_cluster import PacketCluster
 
 from p4sgd.host.devices.device import NetworkSettings
-from p4sgd.host.devices.diagnosis import diagnose_worker, explain_network_error
+from p4sgd.host.devices.diagnosis import diagnose_worker, explain_network_error, find_lost_workers
 from p4sgd.host.doctor import Result, examine
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
@@ -84,6 +84,32 @@ def test_a_worker_that_nobody_answers_gives_up_and_knows_who_is_missing():
     )
     clients[0].write(registers.JOIN, round=1)
     assert not clients[0].read(registers.GIVEN_UP)["given_up"]
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 1 << 30), st.integers(0, 2), st.integers(1, 60))
+def test_a_cut_link_is_found_near_the_end_too(seed, cut, steps_before):
+    """The other workers may have all that they need by then, and end their runs."""
+
+    def begun():
+        cluster = PacketCluster([TINY] * 3, seed=seed, up=Faults(delay=(1, 30)), down=Faults(delay=(1, 30)))
+        job = random_job(TINY, 3, seed=seed, mini_batches=2)
+        clients = configure(cluster.workers, job, aggregator_mac=MAC, resend_cycles=100, resends=5)
+        start(clients, job)
+        return cluster, clients
+
+    whole, _ = begun()
+    steps = 0
+    while not all(worker.inner.idle for worker in whole.workers):
+        whole.run(1)
+        steps += 1
+    cluster, clients = begun()
+    for _ in range(steps - steps_before):
+        cluster.run(1)
+    cluster.cut = {cut}
+    cluster.wait()
+    reports = [diagnose_worker(client, 0.0) for client in clients]
+    assert find_lost_workers(reports) == ({cut} if any(reports) else set())
 
 
 def test_an_aggregator_that_is_gone_is_told_with_slot_and_round():
