@@ -200,6 +200,10 @@ def prepare(data: str, out: Path, memory: int, config: str | None, as_json: bool
     size = sum(manifest.files[image_file(out, worker).name].bytes for worker in range(options.workers))
     output.document({"out": str(out), "images_bytes": size, **manifest.to_json()})
     held_out = f" and {manifest.validation_samples:,} held out" if manifest.validation_samples else ""
+    for remark in manifest.remarks:
+        output.remark(remark)
+    reason = f": {manifest.reason}" if manifest.reason else ""
+    output.say(f"features scaled with {manifest.scaling}{reason}")
     output.say(
         f"{out}: {manifest.samples:,} samples{held_out}, {manifest.space.count:,} features, {manifest.stored} planes; "
         f"images for {options.workers} workers, {size / 1e6:,.1f} MB"

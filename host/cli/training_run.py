@@ -113,8 +113,9 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
     "scaling": _option(
         "--scaling",
         type=NameFrom("scaling", _scalings),
-        help="Scaling of each feature: minmax to the range 0 to 1, maxabs by the largest magnitude; auto is maxabs for "
-        "sparse data and minmax for others.",
+        help="Scaling of each feature: standard by mean and deviation, robust by median and quantiles, minmax to the "
+        "range 0 to 1, maxabs by the largest magnitude, none by one power of two for all; auto chooses by the data: "
+        "standard, or robust where a few values are far outside; for sparse data none or maxabs.",
     ),
     "bias": _option("--bias/--no-bias", help="Whether to fit an intercept."),
     "positive": _option(
@@ -306,5 +307,6 @@ def finish(
             output.tell(resume_advice(checkpoint, plan.ranks, _resume_words(output)))
         raise click.exceptions.Exit(INTERRUPTED)
     early = f"stopped early after epoch {len(result.history)}; " if result.stopped is StopReason.PATIENCE else ""
-    output.say(f"features scaled with {document['scaling']}")
+    reason = f": {document['scaling_reason']}" if document["scaling_reason"] else ""
+    output.say(f"features scaled with {document['scaling']}{reason}")
     output.say(f"{early}best model: {best}; {kept}")

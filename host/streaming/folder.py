@@ -184,6 +184,8 @@ class PreparedFolder:
             scaling=manifest.scaling,
             mean_square=manifest.mean_square,
             means=means,
+            reason=manifest.reason,
+            remarks=manifest.remarks,
             communicator=self.communicator,
         )
 

@@ -104,7 +104,9 @@ class Manifest:
     sparse
         Whether the samples are sparse.
     scaling
-        ``minmax`` or ``maxabs``; offset and scale of every feature are in the images.
+        One of `p4sgd.host.data.scaling.KINDS`, as it was chosen; offset and scale of every feature are in the images.
+    reason, remarks
+        See `p4sgd.host.training.preparation.Prepared`.
     signed
         Whether features are two's complement.
     labels
@@ -123,6 +125,8 @@ class Manifest:
     space: FeatureSpace
     sparse: bool
     scaling: str
+    reason: str
+    remarks: tuple[str, ...]
     signed: bool
     labels: LabelCoding
     mean_square: float
@@ -196,11 +200,14 @@ def load_manifest(folder: Path, *, remedy: str = "prepare the data again") -> tu
             raise UserError(
                 f"{path}: has version {content['version']}, this p4sgd reads version {FORMAT_VERSION}: {remedy}"
             )
+        # Folders of earlier versions say nothing about the choice of their scaling.
+        content = {"reason": "", "remarks": (), **content}
         fields = {field.name: content[field.name] for field in dataclasses.fields(Manifest)}
         fields["source"] = SourceFacts(**content["source"])
         fields["config"] = WorkerConfig(**content["config"])
         names = tuple(content["space"].pop("names"))
         fields["space"] = FeatureSpace(names=names, **content["space"])
+        fields["remarks"] = tuple(content["remarks"])
         fields["labels"] = LabelCoding.from_json(content["labels"])
         fields["files"] = {name: FileFacts(**facts) for name, facts in content["files"].items()}
         if sorted(content["options"]) != sorted(OPTIONS):

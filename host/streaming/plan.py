@@ -70,8 +70,8 @@ PROGRAM_BYTES = 320 << 20
 SAMPLE_BYTES = 80
 """Upper bound for the memory per sample without its features: label, destination, and computing these."""
 
-_FEATURE_BYTES = 200
-"""Memory per feature without the buckets: extremes, scaling, sums, and blocks of at least 8 samples."""
+_FEATURE_BYTES = 500
+"""Memory per feature without the buckets: statistics, scaling, sums, and blocks of at least 8 samples."""
 
 _LEAST_BUCKET = 8 << 20
 """Least size of a bucket in bytes: smaller ones would be too many files."""

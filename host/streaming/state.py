@@ -17,12 +17,13 @@ import numpy.typing as npt
 
 from p4sgd.host.data import FeatureSpace
 from p4sgd.host.data.read import Source
-from p4sgd.host.data.scaling import Extremes
+from p4sgd.host.data.scaling import Extremes, Scaling
 from p4sgd.host.errors import UserError
 from p4sgd.host.streaming import OPTIONS
 from p4sgd.host.tensor_file import TensorFileKind
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.fixed import IntArray
 
 __all__ = [
     "STATE",
@@ -43,6 +44,7 @@ class Step(Enum):
     IDENTIFY = ("identifying the data", "bytes")
     READ = ("reading labels", "bytes")
     SORT = ("sorting samples", "bytes")
+    SCALE = ("measuring features", "samples")
     PACK = ("packing samples", "samples")
     CHECK = ("checking files", "bytes")
 
@@ -186,6 +188,12 @@ class State:
         Extremes of the training samples in buckets.
     held_out
         Number of stored values of the held-out samples in buckets.
+    column_sums
+        See `p4sgd.host.data.scaling.Statistics.sums`, of the buckets that were summed; ``None`` before the first.
+    summed
+        Number of these buckets.
+    scaling
+        Scaling of the features; ``None`` until it is known.
     packed
         Number of buckets that have been packed into the images or written as held-out samples.
     written
@@ -203,6 +211,9 @@ class State:
     sizes: list[tuple[int, int]] = field(default_factory=list)
     extremes: Extremes | None = None
     held_out: int = 0
+    column_sums: IntArray | None = None
+    summed: int = 0
+    scaling: Scaling | None = None
     packed: int = 0
     written: list[dict[str, tuple[int, int]]] = field(default_factory=list)
     sums: npt.NDArray[np.float64] | None = None
@@ -217,17 +228,24 @@ class State:
         UserError
             If it cannot be written.
         """
-        tensors = {} if self.sums is None else {"sums": self.sums}
+        tensors: dict[str, npt.NDArray[Any]] = {} if self.sums is None else {"sums": self.sums}
+        if self.column_sums is not None:
+            tensors["column_sums"] = self.column_sums
         if self.extremes is not None:
             tensors |= {name: getattr(self.extremes, name) for name in ("low", "high", "stored")}
         scalars = {name: getattr(self, name) for name in _SCALARS}
         scalars["extremes_samples"] = 0 if self.extremes is None else self.extremes.samples
+        if self.scaling is not None:
+            tensors |= {"offset": self.scaling.offset, "scale": self.scaling.scale}
+            scalars["scaling"] = {name: getattr(self.scaling, name) for name in _SCALING}
         first_pass = None if self.first_pass is None else dataclasses.asdict(self.first_pass)
         texts = {"survey": first_pass, "scalars": scalars}
         _KIND.save(folder / STATE, tensors, {name: json.dumps(value) for name, value in texts.items()})
 
 
-_SCALARS = ("placed", "sizes", "held_out", "packed", "written", "mean_square", "validation")
+_SCALARS = ("placed", "sizes", "held_out", "summed", "packed", "written", "mean_square", "validation")
+
+_SCALING = ("kind", "signed", "reason", "crowded")
 
 
 def load_state(folder: Path) -> State:
@@ -241,7 +259,7 @@ def load_state(folder: Path) -> State:
     tensors, texts = _KIND.load(folder / STATE)
     try:
         scalars = json.loads(texts["scalars"])
-        samples = scalars.pop("extremes_samples")
+        samples, scaling = scalars.pop("extremes_samples"), scalars.pop("scaling", None)
         state = State(**scalars)
         state.sizes = [(bucket, size) for bucket, size in scalars["sizes"]]
         if first_pass := json.loads(texts["survey"]):
@@ -254,7 +272,11 @@ def load_state(folder: Path) -> State:
             state.extremes.samples = samples
             for name in ("low", "high", "stored"):
                 setattr(state.extremes, name, tensors[name].copy())
-        state.sums = tensors["sums"].copy() if "sums" in tensors else None
+        for name in ("sums", "column_sums"):
+            setattr(state, name, tensors[name].copy() if name in tensors else None)
+        if scaling is not None:
+            scaling["crowded"] = tuple(scaling["crowded"])
+            state.scaling = Scaling(offset=tensors["offset"].copy(), scale=tensors["scale"].copy(), **scaling)
         return state
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{folder / STATE}: is damaged: delete {folder} and start again") from error

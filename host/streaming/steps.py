@@ -3,7 +3,7 @@
 import contextlib
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data import Dataset, Scaling
+from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.read import Source
-from p4sgd.host.data.scaling import Extremes
+from p4sgd.host.data.scaling import Extremes, Statistics, order_statistics, quantile_rows
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, reserve
 from p4sgd.host.image.file import Image, ImageWriter, Shard, image_file
 from p4sgd.host.image.packing import PackedBlocks, plan_images
-from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.streaming import OPTIONS
 from p4sgd.host.streaming import plan as plans
 from p4sgd.host.streaming.buckets import Buckets, stored_values, write_held_out
@@ -110,7 +110,7 @@ class Steps:
             buckets.sizes = dict(self._state.sizes)
             if self._state.placed < found.samples:
                 self._sort(found, plan, buckets, shards)
-            scaling = self._scaling(found)
+            scaling = self._scaling(found, plan, buckets)
             self._pack(found, plan, buckets, scaling, shards)
             self._finish(found, plan, scaling, config)
 
@@ -167,10 +167,30 @@ class Steps:
         self._state.sizes = sorted(buckets.sizes.items())
         self._save()
 
-    def _scaling(self, found: FirstPass) -> Scaling:
-        assert self._state.extremes is not None
-        low, high = self._state.extremes.range()
-        return Scaling.from_range(low, high, self._options.scaling, sparse=found.sparse)
+    def _scaling(self, found: FirstPass, plan: BucketPlan, buckets: Buckets) -> Scaling:
+        """Scaling of the features; it may take another reading of the buckets."""
+        state, kind = self._state, self._options.scaling
+        if state.scaling is None:
+            assert state.extremes is not None
+            low, high = state.extremes.range()
+            samples = plan.train_labels.size
+            statistics = Statistics.of_range(low, high, state.extremes.stored, samples, sparse=found.sparse)
+            if statistics.needs_sums(kind):
+                if state.column_sums is not None:
+                    statistics.sums = state.column_sums
+                for bucket in range(state.summed, plan.train_buckets):
+                    statistics.add(buckets.load(bucket, plan.samples_of(bucket)))
+                    state.column_sums, state.summed = statistics.sums, bucket + 1
+                    self._save()
+                    done = min((bucket + 1) * plan.rows, samples)
+                    self._on_progress(Step.SCALE, done, samples)
+            if not statistics.is_sparse:
+                parts = _first_samples(plan, buckets, quantile_rows(samples, found.space.count))
+                dense = [part if isinstance(part, np.ndarray) else part.toarray() for part in parts]
+                statistics.order = order_statistics(np.concatenate(dense))
+            state.scaling = Scaling.choose(statistics, kind, self._options.stored)
+            self._save()
+        return state.scaling
 
     def _pack(
         self, found: FirstPass, plan: BucketPlan, buckets: Buckets, scaling: Scaling, shards: Sequence[Shard]
@@ -178,7 +198,10 @@ class Steps:
         """Put the samples of each bucket in order and append them to the images or to the held-out samples."""
         state, options = self._state, self._options
         if state.mean_square is None:
-            state.mean_square = mean_square(_first_norms(plan, buckets, scaling), bias=options.bias)
+            count = sampled(plan.train_labels.size, found.space.count)
+            parts = _first_samples(plan, buckets, count)
+            norms = np.concatenate([square_norms(part, scaling) for part in parts])
+            state.mean_square = mean_square(norms, bias=options.bias)
             state.sums = np.zeros(found.space.count)
             self._save()
         images = self._images(plan, scaling, shards)
@@ -252,6 +275,8 @@ class Steps:
             space=found.space,
             sparse=found.sparse,
             scaling=scaling.kind,
+            reason=scaling.reason,
+            remarks=scaling.remarks(found.space.names),
             signed=scaling.signed,
             labels=plan.coding,
             mean_square=state.mean_square,
@@ -315,14 +340,10 @@ class Steps:
                 sums += np.bincount(features.indices, differences, minlength=data.feature_count)
 
 
-def _first_norms(plan: BucketPlan, buckets: Buckets, scaling: Scaling) -> FloatArray:
-    """Squared norms of the first training samples, as many as `mean_square` is computed from."""
-    count = sampled(plan.train_labels.size, scaling.scale.size)
-    norms = []
+def _first_samples(plan: BucketPlan, buckets: Buckets, count: int) -> Iterator[Features]:
+    """The first ``count`` training samples, bucket by bucket."""
     for bucket in range(-(-count // plan.rows)):
-        features = buckets.load(bucket, plan.samples_of(bucket))
-        norms.append(square_norms(features[: count - bucket * plan.rows], scaling))
-    return np.concatenate(norms)
+        yield buckets.load(bucket, plan.samples_of(bucket))[: count - bucket * plan.rows]
 
 
 def sync_folder(folder: Path) -> None:

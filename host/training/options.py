@@ -112,7 +112,8 @@ class TrainingOptions:
     power
         Exponent of the schedule ``invscaling``.
     l2
-        Strength of the L2 penalty l2/2·‖w‖², on scaled features and on the bias too.
+        Strength of the L2 penalty l2/2·‖w‖², on the weights of scaled features, with the scaling ``none`` of raw ones,
+        and on that of the bias.
     l1
         Strength of the L1 penalty l1·‖w‖₁, on the same.
     precision
@@ -120,7 +121,7 @@ class TrainingOptions:
     planes
         Bit planes that are stored (S), 1 to 8; ``None`` stores as many as are read.
     scaling
-        Scaling of the features: one of `p4sgd.host.data.scaling.KINDS`.
+        Scaling of the features: one of `p4sgd.host.data.scaling.KINDS`; see `p4sgd.host.data.Scaling.fit`.
     bias
         Whether to train a bias, a further feature that is the same in every sample. Without it, the model's intercept
         only makes up for scaling and quantisation.

@@ -16,7 +16,7 @@ from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.order import shuffle
-from p4sgd.host.data.scaling import feature_values, steps
+from p4sgd.host.data.scaling import feature_values, quantile_rows, steps
 from p4sgd.host.devices.session import bank_bytes
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
 from p4sgd.host.errors import UserError
@@ -77,11 +77,15 @@ class Prepared:
         float64 (features,) or (features + 1,), the bias last with slope 0: the hardware reads slope · raw feature +
         offset, rounded.
     scaling
-        The scaling of the features: ``minmax`` or ``maxabs``.
+        The scaling of the features: one of `p4sgd.host.data.scaling.KINDS`, as it was chosen.
     mean_square
         Mean squared norm of a sample's scaled features, bias included.
     means
         float64, as ``slope``: mean over the samples of slope · raw feature + offset; ``None`` if ``train`` is there.
+    reason
+        Why the scaling was chosen; empty if the user chose it.
+    remarks
+        What the user should know about the scaling.
     communicator
         The processes that train together.
     """
@@ -101,12 +105,22 @@ class Prepared:
     scaling: str
     mean_square: float
     means: npt.NDArray[np.float64] | None = None
+    reason: str = ""
+    remarks: tuple[str, ...] = ()
     communicator: Communicator = SINGLE_PROCESS
 
     @property
     def unit(self) -> int:
         """Features of a unit."""
         return self.shards[0].unit
+
+    @property
+    def penalty_unit(self) -> float:
+        """The coefficient of a raw feature for a weight of 1, if it is the same for all (scaling ``none``); else 1.
+
+        So penalties are those of coefficients of raw features where these can be had, and of scaled ones otherwise.
+        """
+        return float(self.slope[0]) if self.scaling == "none" and self.slope[0] else 1.0
 
     def split(self, weights: IntArray) -> list[IntArray]:
         """Deal the job's weights to its workers: int64 (features,) to one array a worker."""
@@ -218,7 +232,8 @@ def prepare(
     else:
         data = data.take(shuffle(data.samples, options.seed))
     coding = broadcast(data.communicator, coding)
-    scaling = Scaling.fit(data.features, options.scaling, data.communicator)
+    sample = data.local_features(slice(quantile_rows(data.samples, data.feature_count)))
+    scaling = Scaling.fit(data.features, options.scaling, data.communicator, planes=options.stored, sample=sample)
     labels = coding.labels_of(data)
     images = prepare_images(
         data,
@@ -247,6 +262,8 @@ def prepare(
         offset=offset,
         scaling=scaling.kind,
         mean_square=mean_square(squares, bias=options.bias),
+        reason=scaling.reason,
+        remarks=scaling.remarks(data.feature_names),
         communicator=data.communicator,
     )
 
@@ -295,7 +312,7 @@ def sampled(samples: int, features: int) -> int:
 
 
 def square_norms(features: Features, scaling: Scaling) -> FloatArray:
-    """Squared norms of scaled samples: float64 (samples,).
+    """Squared norms of scaled samples, with values beyond the range clamped as in training: float64 (samples,).
 
     The bits of a norm do not depend on the samples beside it, so that every division of the samples gives the same.
     """
@@ -303,6 +320,7 @@ def square_norms(features: Features, scaling: Scaling) -> FloatArray:
     step = max(1, _BLOCK_VALUES // features.shape[1])
     for first in range(0, squares.size, step):
         scaled = scaling.apply(features[first : first + step])
+        np.clip(scaled, -1.0, 1.0, out=scaled)
         squares[first : first + step] = np.einsum("ij,ij->i", scaled, scaled)
     return squares
 

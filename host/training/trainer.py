@@ -18,6 +18,7 @@ import numpy as np
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.identity import identify
+from p4sgd.host.data.scaling import CENTRED
 from p4sgd.host.devices import Device
 from p4sgd.host.devices.device import name_workers, names_of
 from p4sgd.host.devices.session import RunReport, Session
@@ -202,14 +203,19 @@ class _Training:
         self._directory = directory
         self._state = state
         self._loss: Loss = get_loss(options.loss)
+        self._l2, self._l1 = options.l2 * prepared.penalty_unit**2, options.l1 * prepared.penalty_unit
+        """Penalties of the weights."""
         self._penalised = options.l2 > 0 or options.l1 > 0
-        self._fitted = "quantised" if prepared.train is None else "train"
-        """Prefix of the metrics on the training samples that are available."""
+        # With the scaling robust, a few wild values that training clamps would dominate the loss of unrounded samples.
+        self._fitted = "quantised" if prepared.train is None or prepared.scaling == "robust" else "train"
+        """Prefix of the metrics on the training samples that are monitored."""
         self._monitored = "objective" if self._penalised else f"{self._fitted}_loss"
         if prepared.validation is not None:
             self._monitored = "validation_loss"
         form = prepared.features
-        if form.signed and form.precision == 1:
+        for remark in prepared.remarks:
+            self.remark(remark)
+        if form.signed and form.precision == 1 and prepared.scaling not in CENTRED:
             self.remark(_ONE_SIGNED_BIT)
         self._tell_large_batch()
         first = state.first_rate or options.learning_rate or broadcast(self._ranks, self._automatic_rate())
@@ -352,7 +358,7 @@ class _Training:
             self.remark(
                 f"the learning rate is {rate.actual:.3g} instead of {rate.wanted:.3g}: it is near the smallest possible"
             )
-        penalties = choose_penalties(rate.actual, self._options.l2, self._options.l1)
+        penalties = choose_penalties(rate.actual, self._l2, self._l1)
         for remark in penalties.remarks:
             self.remark(remark)
         samples = self._prepared.samples
@@ -395,7 +401,7 @@ class _Training:
         if self._penalised:
             # The weight of the bias is left out: the model has a fitted intercept instead, which is not penalised.
             w = WEIGHT.to_real(weights[: prepared.space.count])
-            penalty = self._options.l2 / 2 * float(w @ w) + self._options.l1 * float(np.abs(w).sum())
+            penalty = self._l2 / 2 * float(w @ w) + self._l1 * float(np.abs(w).sum())
             metrics["objective"] = metrics[f"{self._fitted}_loss"] + penalty
         # The rest of the model is the same in all ranks: exact functions of the weights.
         intercept, metrics = broadcast(self._ranks, (model.intercept, metrics))
@@ -421,9 +427,9 @@ class _Training:
         """The automatic rate, limited so that the registers of the rate and of the L2 shrink can represent it."""
         rate = automatic_rate(self._loss, self._prepared.mean_square)
         rate = min(rate, largest_rate(self._options.batch, self._prepared.features))
-        if self._options.l2 > 0:
+        if self._l2 > 0:
             # A little less than the limit, because the rate is rounded by up to 0.4 %.
-            rate = min(rate, 0.99 * float(SHRINK.to_real(SHRINK.maximum)) / self._options.l2)
+            rate = min(rate, 0.99 * float(SHRINK.to_real(SHRINK.maximum)) / self._l2)
         return rate
 
     def _tell_large_batch(self) -> None:
@@ -465,6 +471,7 @@ class _Training:
             "units": [shard.units.size for shard in prepared.shards],
             "learning_rate": self._state.history[0].learning_rate,
             "scaling": prepared.scaling,
+            "scaling_reason": prepared.reason,
             "signed": prepared.features.signed,
             "labels": prepared.coding.to_json(),
             "options": self._options.to_json(),

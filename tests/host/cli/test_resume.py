@@ -211,7 +211,7 @@ def test_the_table_has_every_epoch(monkeypatch):
 
 
 def test_remarks_are_told_once(monkeypatch):
-    words = ["breast_cancer", "--lr", "2e-7", "--epochs", "3"]
+    words = ["breast_cancer", "--scaling", "minmax", "--lr", "2e-7", "--epochs", "3"]
     remarks = document(*words)["remarks"]
     assert len(remarks) == 1
     assert fail(monkeypatch, 3, *words, "--checkpoint", "c")[0] == remarks[0]
@@ -348,7 +348,7 @@ def test_files_that_are_no_checkpoints(checkpoint):
         "model": "not a checkpoint of p4sgd: .*--checkpoint",
         "text": "not a checkpoint .*damaged.*--checkpoint",
         "cut": "not a checkpoint .*damaged.*--checkpoint",
-        "later": "a checkpoint of version 99, .*version 2\\b.*train again",
+        "later": "a checkpoint of version 99, .*version 3\\b.*train again",
         "none": "cannot read .*No such file",
         ".": "cannot read",
         "library": "data .*: p4sgd train --resume library DATA$",

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -89,13 +90,26 @@ def test_table_of_epochs():
     assert "best model: epoch" in lines[-1]
 
 
-@pytest.mark.parametrize(("data", "kind"), [("breast_cancer", "minmax"), ("sparse.libsvm", "maxabs")])
-def test_the_scaling_that_auto_takes_is_told(tmp_path, monkeypatch, data, kind):
+@pytest.mark.parametrize(
+    ("data", "kind", "why"),
+    [("breast_cancer", "standard", "dense"), ("sparse.libsvm", "none", "sparse"), ("wild.csv", "robust", "2 of 2")],
+)
+def test_the_scaling_that_auto_takes_is_told(tmp_path, monkeypatch, data, kind, why):
     monkeypatch.chdir(tmp_path)
-    Path("sparse.libsvm").write_text("1 1:2 3:1\n-1 2:1\n" * 8)
-    assert f"features scaled with {kind}\n" in run(data, "--epochs", 1).stdout
+    Path("sparse.libsvm").write_text("1 1:2 12:1\n-1 2:1\n" * 8)
+    Path("wild.csv").write_text("height,weight,y\n9e9,9e9,0\n" + "".join(f"{i},{i % 7},{i % 2}\n" for i in range(300)))
+    done = run(data, "--epochs", 1)
+    assert re.search(rf"^features scaled with {kind}: .*{why}", done.stdout, re.MULTILINE)
+    assert bool(re.search(f"robust: .*{why}", done.stderr)) == (kind == "robust")
     document = json.loads(run(data, "--epochs", 1, "--json").stdout)
     assert (document["scaling"], document["options"]["scaling"]) == (kind, "auto")
+    assert why in document["scaling_reason"]
+    prepared = CliRunner().invoke(main, ["data", "prepare", data, "--out", "folder"])
+    assert prepared.stdout.splitlines()[0] in done.stdout.splitlines()
+    assert bool(re.search(f"robust: .*{why}", prepared.stderr)) == (kind == "robust")
+    folder = run("folder", "--epochs", 1)
+    assert prepared.stdout.splitlines()[0] in folder.stdout.splitlines()
+    assert bool(re.search(f"robust: .*{why}", folder.stderr)) == (kind == "robust")
 
 
 def test_regression_shows_r2_and_no_accuracy():
@@ -105,7 +119,7 @@ def test_regression_shows_r2_and_no_accuracy():
 
 
 def test_quiet_leaves_out_all_but_results(tmp_path):
-    words = ["breast_cancer", "--epochs", 1, "--lr", 2e-7]  # gives a remark
+    words = ["breast_cancer", "--scaling", "minmax", "--epochs", 1, "--lr", 2e-7]  # gives a remark
     told, quiet = run(*words), run(*words, "--quiet")
     assert told.stderr
     assert quiet.stderr == ""
@@ -132,13 +146,14 @@ def test_the_model_is_written_whatever_becomes_of_the_output(tmp_path, gone):
 
 def test_json_keeps_standard_output_clean_even_with_remarks():
     """A learning rate near the smallest gives a remark, which goes to standard error."""
-    done = run("breast_cancer", "--epochs", 1, "--lr", 2e-7, "--json")
+    done = run("breast_cancer", "--scaling", "minmax", "--epochs", 1, "--lr", 2e-7, "--json")
     assert json.loads(done.stdout)["remarks"]
     assert done.stderr.strip()
 
 
 def test_flags_are_reported():
-    document = json.loads(run("breast_cancer", "--epochs", 1, "--lr", 500, "--json").stdout)
+    words = ["--scaling", "minmax", "--epochs", 1, "--lr", 500, "--json"]
+    document = json.loads(run("breast_cancer", *words).stdout)
     assert document["flags"] == ["residual_saturated", "weight_saturated"]
 
 

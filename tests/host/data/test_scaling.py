@@ -1,14 +1,17 @@
 """Scaling and quantisation: exact where they can be, within half a step everywhere."""
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from support.ranks import run_ranks
 
 from p4sgd.host.data import Scaling
-from p4sgd.host.data.scaling import feature_values, quantize, steps
+from p4sgd.host.data.scaling import KINDS, Statistics, feature_values, order_statistics, quantize, steps
 from p4sgd.host.errors import UserError
 
 FINITE = st.one_of(
@@ -117,10 +120,242 @@ def test_extremes_of_the_format():
     assert np.allclose(a, [[1, 1, 0], [0, 0, 1], [0.5, 0.5, 0.5]], rtol=0, atol=1e-15)
 
 
+def scattered(seed=0, samples=300, features=6):
+    """Samples of normally distributed columns."""
+    return np.random.default_rng(seed).normal(size=(samples, features)) * 3 + 50
+
+
 def test_auto():
-    dense = np.array([[1.0, -2.0]])
-    assert Scaling.fit(dense).kind == "minmax"
-    assert Scaling.fit(scipy.sparse.csr_array(dense)).kind == "maxabs"
+    dense = scattered()
+    wild = dense.copy()
+    wild[7] = 1e6
+    thin = scipy.sparse.random_array((300, 40), density=0.02, rng=1, format="csr")
+    uneven = thin * np.geomspace(1e-3, 1e3, 40)
+    for data, planes, kind, why in (
+        (dense, 8, "standard", "dense"),
+        (dense, 1, "standard", "dense"),
+        (scipy.sparse.csr_array(dense), 8, "standard", "dense"),
+        (wild, 8, "robust", "6 of 6 features"),
+        (thin, 8, "none", "sparse"),
+        (thin, 4, "maxabs", "sparse"),
+        (uneven.tocsr(), 8, "maxabs", "sparse"),
+    ):
+        scaling = Scaling.fit(data, planes=planes)
+        assert (scaling.kind, why in scaling.reason) == (kind, True), scaling.reason
+    assert Scaling.fit(dense, "standard").reason == ""
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    matrix=st.tuples(st.integers(2, 12), st.integers(1, 5)).flatmap(
+        lambda shape: arrays(np.float64, shape, elements=FINITE)
+    ),
+    sparse=st.booleans(),
+    single=st.booleans(),
+    kind=st.sampled_from(KINDS),
+    planes=st.integers(1, 8),
+    cuts=st.lists(st.integers(0, 12), max_size=4),
+)
+def test_every_division_of_the_samples_gives_the_same_bits(matrix, sparse, single, kind, planes, cuts):
+    with np.errstate(over="ignore"):
+        narrow = matrix.astype(np.float32)
+    matrix = narrow if single and np.isfinite(narrow).all() else matrix
+    features = scipy.sparse.csr_array(matrix) if sparse else matrix
+    edges = [0, *sorted(min(cut, len(matrix)) for cut in cuts), len(matrix)]
+    parts = [features[first:last] for first, last in itertools.pairwise(edges)]
+
+    def fit(features, *ranks):
+        try:
+            return Scaling.fit(features, kind, *ranks, planes=planes)
+        except UserError as error:
+            return str(error)
+
+    one = fit(features)
+    for other in run_ranks(len(parts), lambda ranks: fit(parts[ranks.rank], ranks)):
+        if isinstance(one, str):
+            assert one == other
+            continue
+        for name in ("offset", "scale"):
+            assert getattr(one, name).tobytes() == getattr(other, name).tobytes(), name
+        for name in ("kind", "signed", "reason", "crowded"):
+            assert getattr(one, name) == getattr(other, name), name
+    if not isinstance(one, str):
+        with np.errstate(over="raise", invalid="raise", divide="raise"):
+            q = quantize(np.clip(one.apply(features), -2, 2), planes, one.signed)
+        assert q.shape == matrix.shape
+        assert np.isfinite(256 * one.scale).all()
+
+
+@settings(max_examples=60)
+@given(
+    columns=arrays(np.float64, (7, 3), elements=st.floats(-1e6, 1e6)),
+    planes=st.integers(2, 8),
+)
+def test_standard_is_mean_and_deviation(columns, planes):
+    """All columns reach equally many of their deviations, taken in long fractions."""
+    from fractions import Fraction
+
+    scaling = Scaling.fit(columns, "standard", planes=planes)
+    assert scaling.signed
+    reach = 1 / (Scaling.fit(scattered(), "standard", planes=planes).scale * scattered().std(axis=0))
+    for j, column in enumerate(columns.T):
+        exact = [Fraction(float(x)) for x in column]
+        mean = sum(exact) / len(exact)
+        deviation = float(sum((x - mean) ** 2 for x in exact) / len(exact)) ** 0.5
+        span = float(max(exact) - min(exact))
+        if span <= max(map(abs, column)) * 2.0**-39 or len(set(column)) < 3 or np.isclose(column, column[0]).sum() > 5:
+            continue
+        if np.all((np.abs(column - column.min()) < 1e-8 * span) | (np.abs(column - column.max()) < 1e-8 * span)):
+            continue  # two values
+        if np.sort(column)[1] == np.sort(column)[5]:
+            continue  # mostly one value, see below
+        assert scaling.offset[j] == pytest.approx(float(mean), abs=1e-8 * span)
+        assert 1 / scaling.scale[j] == pytest.approx(reach[0] * deviation, rel=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["standard", "robust"])
+@pytest.mark.parametrize("planes", range(1, 9))
+@pytest.mark.parametrize("ones", [1, 3, 50, 100, 197])
+def test_a_column_of_two_values_is_neither_rounded_nor_clamped(kind, planes, ones):
+    """What training reads is exactly what the model makes of the raw value, however rare it is."""
+    column = np.full((200, 1), -7.25)
+    column[:ones] = 5.5
+    scaling = Scaling.fit(column, kind, planes=planes)
+    q = quantize(scaling.apply(column), planes, scaling.signed)
+    slope, constant = feature_values(scaling.scale, scaling.offset, planes, scaling.signed)
+    read = q / 2.0 ** (planes - scaling.signed)
+    assert np.unique(q).size == 2
+    assert read == pytest.approx(slope * column + constant, abs=1e-12)
+    if planes == 8 and 3 <= ones <= 100:
+        assert abs(read.mean()) < 0.05
+
+
+@pytest.mark.parametrize("kind", ["standard", "robust"])
+@pytest.mark.parametrize("planes", range(1, 9))
+def test_rare_values_are_not_clamped(kind, planes):
+    """Of a column that is mostly zero, deviations are small beside its other values."""
+    column = np.zeros((1000, 1))
+    column[:60, 0] = np.linspace(5, 3, 60)
+    scaling = Scaling.fit(column, kind, planes=planes)
+    inside = column[10:]  # all but the largest 1 %
+    assert np.abs(scaling.apply(inside)).max() <= 1 + 1e-12
+    q = quantize(scaling.apply(inside), planes, scaling.signed)
+    slope, constant = feature_values(scaling.scale, scaling.offset, planes, scaling.signed)
+    unit = 2.0 ** (planes - scaling.signed)
+    assert np.abs(q / unit - (slope * inside + constant)).max() <= 0.5 / unit + 1e-12
+
+
+def test_one_plane_divides_at_the_centre():
+    skewed = np.random.default_rng(3).lognormal(size=(999, 1))
+    for kind, centre in (("standard", skewed.mean()), ("robust", np.median(skewed))):
+        scaling = Scaling.fit(skewed, kind, planes=1)
+        assert not scaling.signed
+        assert (quantize(scaling.apply(skewed), 1, False) == (skewed >= centre)).all()
+
+
+@pytest.mark.parametrize("kind", ["standard", "robust"])
+@pytest.mark.parametrize("value", [0.0, 3.5, -1e308, 5e-324])
+def test_constant_columns_become_zero_when_centred(kind, value):
+    scaling = Scaling.fit(np.full((5, 1), value), kind)
+    assert scaling.scale.tolist() == [0]
+    assert np.isfinite(scaling.offset).all()
+
+
+def test_robust_does_not_mind_few_wild_values():
+    calm = scattered(samples=1000)
+    wild = calm.copy()
+    wild[::200] = -1e12
+    one, other = Scaling.fit(calm, "robust"), Scaling.fit(wild, "robust")
+    assert other.offset == pytest.approx(one.offset, rel=0.01)
+    assert other.scale == pytest.approx(one.scale, rel=0.2)
+    standard = Scaling.fit(calm, "standard")
+    assert one.offset == pytest.approx(standard.offset, rel=0.01)
+    assert one.scale == pytest.approx(standard.scale, rel=0.2)
+
+
+def test_robust_without_quantiles_is_standard():
+    """0.5 % of the values differ from the rest, so that all quantiles coincide."""
+    column = np.zeros((1000, 1))
+    column[:5, 0] = 1, 2, 3, 4, 5
+    one, other = Scaling.fit(column, "robust"), Scaling.fit(column, "standard")
+    assert (one.offset, one.scale) == (other.offset, other.scale)
+
+
+@given(
+    matrix=arrays(np.float64, (5, 3), elements=st.integers(-99, 99)), planes=st.integers(2, 8), power=st.integers(-9, 9)
+)
+def test_none_is_one_power_of_two(matrix, planes, power):
+    matrix = matrix * 2.0**power
+    scaling = Scaling.fit(matrix, "none", planes=planes)
+    slope, constant = feature_values(scaling.scale, scaling.offset, planes, scaling.signed)
+    largest = np.abs(matrix).max()
+    if largest == 0:
+        assert not slope.any()
+        return
+    assert not constant.any()
+    assert slope == pytest.approx(2.0 ** np.round(np.log2(slope)), rel=1e-15)
+    fraction = planes - scaling.signed
+    q = quantize(scaling.apply(matrix), planes, scaling.signed)
+    assert np.abs(q - matrix * slope * 2.0**fraction).max() <= 0.5 + 1e-9
+    assert (largest * 2 * slope[0]) >= 1 - 2.0**-fraction, "a smaller power would do"
+    exact = matrix * slope * 2.0**fraction
+    assert (q == exact)[exact == np.round(exact)].all()
+
+
+def test_sparse_data_are_not_centred():
+    thin = scipy.sparse.random_array((300, 40), density=0.02, rng=1, format="csr")
+    for kind in ("standard", "robust"):
+        with pytest.raises(UserError, match=rf"{kind} .* 2\.00% .*choose maxabs, none or auto"):
+            Scaling.fit(thin, kind)
+    dense = np.random.default_rng(1).random((300, 40))
+    assert Scaling.fit(scipy.sparse.csr_array(dense), "standard").scale.tobytes() == (
+        Scaling.fit(dense, "standard").scale.tobytes()
+    )
+
+
+@given(
+    values=arrays(np.float64, st.tuples(st.integers(1, 40), st.integers(1, 5)), elements=FINITE),
+    size=st.integers(1, 4),
+)
+@settings(deadline=None)
+def test_order_statistics(values, size):
+    last = len(values) - 1
+    expected = np.sort(values, axis=0)
+    places = [place for p in (0.5, 0.25, 0.1, 0.05, 0.01) for place in (int(p * last), last - int(p * last))]
+    edges = np.linspace(0, len(values), size + 1).astype(int)
+    for found in run_ranks(
+        size, lambda ranks: order_statistics(values[edges[ranks.rank] : edges[ranks.rank + 1]], ranks)
+    ):
+        assert np.array_equal(found, expected[places])
+        assert not np.signbit(found[found == 0]).any()
+
+
+def test_sums_are_those_of_any_blocks():
+    data = scattered(samples=500)
+    data[3, 2] = 1e9
+
+    def sums(*edges):
+        statistics = Statistics.of_range(data.min(axis=0), data.max(axis=0), np.full(6, 500), 500, sparse=False)
+        for first, last in zip((0, *edges), (*edges, 500), strict=True):
+            statistics.add(data[first:last])
+        return statistics.sums.tolist()
+
+    assert sums() == sums(1, 7, 8, 300) == sums(250)
+
+
+def test_columns_that_use_few_levels_are_named():
+    data = scattered(samples=1000, features=9)
+    data[0, [2, 8]] = 1e5
+    scaling = Scaling.fit(data, "minmax")
+    names = [f"column{j}" for j in range(9)]
+    [remark] = scaling.remarks(names)
+    assert "2 of 9 features" in remark
+    assert "3 (column2), 9 (column8)" in remark
+    assert "robust" in remark
+    assert Scaling.fit(data, "robust").remarks() == ()
+    [remark] = Scaling.fit(data).remarks()
+    assert "robust: 2 of 9 features" in remark
+    assert Scaling.fit(scattered()).remarks() == ()
 
 
 def test_other_data_go_beyond_the_range_and_are_clamped():
@@ -149,7 +384,7 @@ def test_not_finite(sparse, value):
 
 
 def test_unknown_kind():
-    with pytest.raises(UserError, match="no scaling 'best'; there are auto, minmax, maxabs"):
+    with pytest.raises(UserError, match="no scaling 'best'; there are auto, standard, robust, minmax, maxabs, none"):
         Scaling.fit(np.ones((1, 1)), "best")
 
 

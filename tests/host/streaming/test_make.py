@@ -66,7 +66,7 @@ def build(path, folder, options, config=CONFIG, **more):
             "workers": st.integers(1, 2),
             "precision": st.integers(1, 8),
             "batch": st.sampled_from([8, 24]),
-            "scaling": st.sampled_from(["auto", "minmax", "maxabs"]),
+            "scaling": st.sampled_from(["auto", "standard", "robust", "minmax", "maxabs", "none"]),
             "bias": st.booleans(),
             "validation_fraction": st.sampled_from([0.0, 0.3]),
             "seed": st.integers(0, 3),
@@ -88,7 +88,7 @@ def test_is_what_is_prepared_in_memory(tmp_path_factory, name, seed, samples, fe
         image = f"worker{worker}.p4sgd"
         assert (folder / "made" / image).read_bytes() == (folder / "expected" / image).read_bytes()
     loaded = open_prepared(folder / "made").load(options, shards)
-    for part in ("coding", "features", "scaling", "mean_square", "samples", "space"):
+    for part in ("coding", "features", "scaling", "reason", "remarks", "mean_square", "samples", "space"):
         assert getattr(loaded, part) == getattr(expected, part), part
     for part in ("slope", "offset", "train_labels"):
         assert getattr(loaded, part).tobytes() == getattr(expected, part).tobytes(), part

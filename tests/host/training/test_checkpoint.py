@@ -71,7 +71,15 @@ CASES = {
         lambda result: result.stopped is StopReason.PATIENCE and best_is_inside(result),
     ),
     "best before the end": Case(
-        {"epochs": 9, "validation_fraction": 0.3, "learning_rate": 0.5, "batch": 8, "seed": 2, "workers": 2},
+        {
+            "epochs": 9,
+            "validation_fraction": 0.3,
+            "learning_rate": 0.5,
+            "batch": 8,
+            "seed": 2,
+            "workers": 2,
+            "scaling": "minmax",
+        },
         best_is_inside,
     ),
     "remarks": Case(
@@ -327,7 +335,7 @@ def test_another_run(saved, change, says):
     ("changes", "says"),
     [
         ({"kind": "p4sgd-model"}, "not a checkpoint .*--checkpoint"),
-        ({"version": "7"}, r".*checkpoint of version 7, .*version 2\b.*train again"),
+        ({"version": "7"}, r".*checkpoint of version 7, .*version 3\b.*train again"),
         ({"run": "{}"}, "a damaged checkpoint"),
         ({"run": "["}, "a damaged checkpoint"),
         ({"run": "[]"}, "a damaged checkpoint"),

@@ -11,7 +11,7 @@ from p4sgd.host.training.options import TrainingOptions
 WRONG = [
     ({"loss": "cubic"}, "loss 'cubic'.*logistic"),
     ({"schedule": "warm"}, "schedule 'warm'.*constant, invscaling, adaptive"),
-    ({"scaling": "none"}, "scaling 'none'.*auto, minmax, maxabs"),
+    ({"scaling": "best"}, "scaling 'best'.*auto, standard, robust, minmax, maxabs, none"),
     ({"epochs": 0}, r"epochs .*\b1, not 0"),
     ({"batch": 0}, "batch .*8 to 524280, not 0"),
     ({"batch": 20}, "batch .*multiple of 8, not 20: .*16 or 24"),

@@ -7,11 +7,15 @@ import re
 import numpy as np
 import pytest
 import scipy.sparse
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from support.bench import default_seed
 from support.failing_device import FailingDevice
 from support.recording_device import RecordingDevice, RecordingWorker
 
 from p4sgd.host.data import Dataset
+from p4sgd.host.data.scaling import KINDS
 from p4sgd.host.devices import open_device
 from p4sgd.host.devices.session import Session
 from p4sgd.host.errors import P4sgdError, UserError
@@ -77,7 +81,7 @@ def test_weights_are_the_golden_model_s(name, workers):
         batch=8 * int(rng.integers(1, 4)),
         precision=int(rng.integers(1, 5)),
         planes=int(rng.integers(5, 9)),
-        scaling=["minmax", "maxabs"][rng.integers(2)],
+        scaling=KINDS[rng.integers(len(KINDS))],
         schedule="invscaling",
         l2=1e-3,
         l1=1e-4,
@@ -91,7 +95,7 @@ def test_weights_are_the_golden_model_s(name, workers):
     weights = np.zeros(q.shape[1], np.int64)
     for epoch in range(1, 4):
         rate = choose_rate(0.3 / epoch**0.5, options.batch, form)
-        penalties = choose_penalties(rate.actual, 1e-3, 1e-4)
+        penalties = choose_penalties(rate.actual, 1e-3 * prepared.penalty_unit**2, 1e-4 * prepared.penalty_unit)
         settings = RunSettings(
             features=form,
             chunks=1,
@@ -200,6 +204,40 @@ def test_objective_has_the_penalties():
     assert (w**2).sum() < (free.model.weights[:20].astype(float) ** 2).sum() / 4**23
 
 
+def test_penalties_of_raw_values_are_those_of_the_model_s_coefficients():
+    """With the scaling ``none`` a unit of the features changes nothing but the unit of the coefficients."""
+    options = {"scaling": "none", "epochs": 3, "learning_rate": 0.5}
+    data = dataset(signed=True)
+    result = run(data, l2=0.05, l1=0.004, **options)
+    w = result.model.coefficients
+    best = result.best.metrics
+    assert best["objective"] == pytest.approx(best["train_loss"] + 0.025 * (w @ w) + 0.004 * np.abs(w).sum())
+    eighth = run(Dataset(data.features / 8, data.labels, "eighth"), l2=0.05 / 64, l1=0.004 / 8, **options)
+    assert eighth.model.weights.tolist() == result.model.weights.tolist()
+    assert eighth.model.coefficients == pytest.approx(8 * w)
+    assert run(data, **options).model.weights.tolist() != result.model.weights.tolist()
+
+
+@pytest.mark.parametrize("precision", [2, 8])
+def test_wild_rows_do_not_spoil_a_model(precision):
+    """A default run against scikit-learn, which standardises with the wild row too."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2000, 20))
+    z = x @ rng.normal(size=20)
+    y = (rng.random(2000) < 1 / (1 + np.exp(-z))).astype(float)
+    x[700] = 1e4
+    peer = make_pipeline(StandardScaler(), LogisticRegression()).fit(x, y).score(x, y)
+    result = run(Dataset(x, y, "wild"), epochs=10, precision=precision)
+    assert result.best.metrics["train_accuracy"] > peer - 0.02
+    assert any(re.search("robust: 20 of 20 features .*far outside", remark) for remark in result.remarks)
+    assert result.monitored == "quantised_loss", "one row must not choose the best epoch"
+    unspoilt = run(Dataset(np.delete(x, 700, 0), np.delete(y, 700), "calm"), epochs=10, precision=precision)
+    assert result.best.metrics["train_accuracy"] > unspoilt.best.metrics["train_accuracy"] - 0.02
+    assert unspoilt.summary["scaling"] == "standard"
+    spoilt = run(Dataset(x, y, "wild"), scaling="minmax", epochs=1)
+    assert any(re.search("20 of 20 features .*scaling robust", remark) for remark in spoilt.remarks)
+
+
 def test_the_intercept_is_the_best_one():
     result = run(precision=2, planes=8)
     data = dataset()
@@ -293,7 +331,7 @@ def test_adaptive_rates_fall():
 
 @pytest.mark.parametrize("patience", [1, 2, 5])
 def test_patience_ends_an_adaptive_training_when_its_rate_is_lowest(patience):
-    result = run(epochs=200, schedule="adaptive", patience=patience, tolerance=100.0)
+    result = run(epochs=200, schedule="adaptive", patience=patience, tolerance=100.0, scaling="minmax")
     rates = [record.learning_rate for record in result.history]
     assert result.stopped is StopReason.PATIENCE
     assert rates[: patience + 2] == [rates[0]] * (patience + 1) + [pytest.approx(rates[0] / 5, rel=0.01)]
