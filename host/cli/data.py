@@ -203,7 +203,8 @@ def prepare(data: str, out: Path, memory: int, config: str | None, as_json: bool
     for remark in manifest.remarks:
         output.remark(remark)
     reason = f": {manifest.reason}" if manifest.reason else ""
-    output.say(f"features scaled with {manifest.scaling}{reason}")
+    whitened = "" if options.precondition == "none" else " before they are whitened in blocks of 64"
+    output.say(f"features scaled with {manifest.scaling}{whitened}{reason}")
     output.say(
         f"{out}: {manifest.samples:,} samples{held_out}, {manifest.space.count:,} features, {manifest.stored} planes; "
         f"images for {options.workers} workers, {size / 1e6:,.1f} MB"

@@ -117,6 +117,18 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         "range 0 to 1, maxabs by the largest magnitude, none by one power of two for all; auto chooses by the data: "
         "standard, or robust where a few values are far outside; for sparse data none or maxabs.",
     ),
+    "precondition": _option(
+        "--precondition",
+        type=NameFrom("precondition", _names("PRECONDITIONS")),
+        help="Preconditioning: block whitens dense features in blocks of 64 columns, so that correlated columns need "
+        "fewer epochs. --l2 then acts on the weights of whitened features; --l1 is refused.",
+    ),
+    "damping": _option(
+        "--damping",
+        type=float,
+        help="What --precondition block adds to the diagonal of the correlations: with more of it, small differences "
+        "of correlated columns count less.",
+    ),
     "bias": _option("--bias/--no-bias", help="Whether to fit an intercept."),
     "positive": _option(
         "--positive",
@@ -308,5 +320,6 @@ def finish(
         raise click.exceptions.Exit(INTERRUPTED)
     early = f"stopped early after epoch {len(result.history)}; " if result.stopped is StopReason.PATIENCE else ""
     reason = f": {document['scaling_reason']}" if document["scaling_reason"] else ""
-    output.say(f"features scaled with {document['scaling']}{reason}")
+    whitened = "" if plan.options.precondition == "none" else " before they are whitened in blocks of 64"
+    output.say(f"features scaled with {document['scaling']}{whitened}{reason}")
     output.say(f"{early}best model: {best}; {kept}")

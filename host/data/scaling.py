@@ -19,6 +19,7 @@ from p4sgd.hw.spec.fixed import IntArray
 __all__ = [
     "CENTRED",
     "KINDS",
+    "REACH",
     "Extremes",
     "Scaling",
     "Statistics",
@@ -268,7 +269,7 @@ def order_statistics(sample: Features, communicator: Communicator = SINGLE_PROCE
     return np.concatenate(communicator.all_gather(found)).T + 0.0  # −0 becomes 0
 
 
-_REACH = (0.0, 0.8, 1.22, 1.95, 2.5, 2.9, 3.3, 3.6, 3.9)
+REACH = (0.0, 0.8, 1.22, 1.95, 2.5, 2.9, 3.3, 3.6, 3.9)
 """Deviations from the centre to the end of the range, by planes, for the kinds that centre.
 
 With these a uniform quantiser has the least squared error for normally distributed values (J. Max, Quantizing for
@@ -529,14 +530,14 @@ def _quantile_width(statistics: Statistics) -> npt.NDArray[np.float64]:
 def _centred(
     statistics: Statistics, half_centre: npt.NDArray[np.float64], width: npt.NDArray[np.float64], planes: int
 ) -> _Map:
-    """Map half the centre to 0 and `_REACH` widths, given in units of the spans, to ±1.
+    """Map half the centre to 0 and `REACH` widths, given in units of the spans, to ±1.
 
     If most values of a column are the same, all others may be many widths away, and clamping would change all of them.
     Then the range has at least the quantiles 1 % and 99 %, or all values where those coincide too.
     """
     assert statistics.order is not None
     half, signed = statistics.half_span, planes > 1
-    reach = _REACH[planes] * width
+    reach = REACH[planes] * width
     quarter, three_quarters, *_, least, most = statistics.order[2:]
     alike = quarter == three_quarters
     least, most = np.where(least == most, (statistics.low, statistics.high), (least, most))
@@ -556,7 +557,7 @@ def _centred(
         offset = half_centre - reach * half
     mean, deviation, two = statistics.moments()
     one = steps(planes, signed)
-    per_span = one / (_REACH[planes] * np.where(two, deviation, 1.0))
+    per_span = one / (REACH[planes] * np.where(two, deviation, 1.0))
     lower, upper = (
         np.clip(np.floor((t - mean) * per_span + 0.5), -one, one) if signed else np.full_like(mean, t) for t in (0, 1)
     )

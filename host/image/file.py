@@ -14,8 +14,8 @@ bytes  content
 ====== ==========================================================================
 
 The sections are ``lines0`` … (one for each memory port of each engine), ``labels`` (int32), ``offset`` and ``scale``
-(float64), by which the shard's features were scaled: a = (x − offset) · scale, and ``units`` (int64), the numbers of
-its units. All numbers are little-endian. For the order of bits see :mod:`p4sgd.hw.spec.image`.
+(float64), by which the shard's features were scaled: a = (x − offset) · scale, before whitening, if any; and ``units``
+(int64), the numbers of its units. All numbers are little-endian. For the order of bits see :mod:`p4sgd.hw.spec.image`.
 """
 
 import dataclasses
@@ -129,7 +129,8 @@ class Image:
     labels
         int32 (8·T,): `LABEL` integers, 0 for padding.
     offset, scale
-        float64 (layout.features,): scaling of each feature, a = (x − offset) · scale; both 0 for the bias.
+        float64 (layout.features,): scaling of each feature, a = (x − offset) · scale, before whitening, if any; both 0
+        for the bias.
     port_lines
         Lines of each memory port of each engine: uint8 (T, C, S, 8/ports, lanes/8). If there is a file, they are
         read-only maps of it.

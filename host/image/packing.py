@@ -18,6 +18,7 @@ from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, ra
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, write_error
 from p4sgd.host.image.file import Image, ImageWriter, Shard, image_file, open_image
+from p4sgd.host.precondition import Whitening
 from p4sgd.hw.spec.config import BANKS, PRESETS, WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL, IntArray
 from p4sgd.hw.spec.image import ImageLayout
@@ -247,7 +248,7 @@ packing to stay in the processor's cache."""
 def prepare_images(
     data: Dataset,
     labels: IntArray,
-    scaling: Scaling,
+    scaling: Scaling | Whitening,
     shards: Sequence[Shard],
     *,
     stored: int = 8,
@@ -301,7 +302,7 @@ def prepare_images(
 
 def plan_images(
     labels: IntArray,
-    scaling: Scaling,
+    scaling: Scaling | Whitening,
     shards: Sequence[Shard],
     *,
     stored: int = 8,
@@ -476,7 +477,7 @@ class PackedBlocks:
 
     data: Dataset
     images: Sequence[Image]
-    scaling: Scaling
+    scaling: Scaling | Whitening
     padded_samples: int
 
     def __iter__(self) -> Iterator[list[npt.NDArray[np.uint8]]]:
@@ -502,7 +503,7 @@ class PackedBlocks:
         return self.images[0].layout.stored
 
     def _fill(self, block: npt.NDArray[np.uint8], features: Features) -> None:
-        if isinstance(features, np.ndarray):
+        if isinstance(features, np.ndarray) or isinstance(self.scaling, Whitening):
             block[:] = self._quantize(self.scaling.apply(features))
         elif block.size:
             samples = np.repeat(np.arange(block.shape[0]), np.diff(features.indptr))

@@ -1,1 +1,6 @@
-"""Preconditioning of the features by blocks of columns."""
+"""Preconditioning: features whitened in blocks of columns, before they are quantised."""
+
+from p4sgd.host.precondition.moments import BLOCK, Moments
+from p4sgd.host.precondition.whitening import Whitening, fold_weights
+
+__all__ = ["BLOCK", "Moments", "Whitening", "fold_weights"]

@@ -9,6 +9,8 @@ OPTIONS = (
     "precision",
     "planes",
     "scaling",
+    "precondition",
+    "damping",
     "bias",
     "positive",
     "unit",

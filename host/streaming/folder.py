@@ -16,6 +16,7 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.image.file import Image, Shard, image_file, join_scaling, open_image
 from p4sgd.host.image.redeal import redeal_images, same_lines
 from p4sgd.host.losses import get_loss
+from p4sgd.host.precondition import Whitening
 from p4sgd.host.streaming.manifest import (
     LABELS,
     MANIFEST,
@@ -23,6 +24,7 @@ from p4sgd.host.streaming.manifest import (
     VALIDATION,
     VALIDATION_LABELS,
     VALIDATION_SPARSE,
+    WHITENING,
     Manifest,
     check_files,
     load_manifest,
@@ -163,7 +165,7 @@ class PreparedFolder:
         images = self._images
         own = redeal_images(images, shards, name=self.name, communicator=self.communicator, directory=directory)
         scaling = self._scaling(images)
-        slope, offset = hardware_values(scaling, options)
+        slope, offset, mixing = hardware_values(scaling, options)
         factor = steps(options.stored, manifest.signed) / 2.0 ** (options.stored - int(manifest.signed))
         means = self._array(MEANS) * factor
         if options.bias:
@@ -185,6 +187,7 @@ class PreparedFolder:
             mean_square=manifest.mean_square,
             means=means,
             reason=manifest.reason,
+            mixing=mixing,
             remarks=manifest.remarks,
             communicator=self.communicator,
         )
@@ -220,11 +223,15 @@ class PreparedFolder:
                 f"{self.name}: was prepared for these workers and has its images already: leave --images out"
             )
 
-    def _scaling(self, images: list[Image]) -> Scaling:
-        """Scaling of all features, joined from the images."""
-        offset, scale = join_scaling(images)
-        count = self.space.count
-        return Scaling(self.manifest.scaling, offset[:count], scale[:count], self.manifest.signed)
+    def _scaling(self, images: list[Image]) -> Scaling | Whitening:
+        """Scaling of all features, joined from the images, with their whitening."""
+        manifest, count = self.manifest, self.space.count
+        offset, scale = (each[:count] for each in join_scaling(images))
+        if manifest.options["precondition"] == "none":
+            return Scaling(manifest.scaling, offset, scale, manifest.signed)
+        matrix, exponent, centre = map(self._array, WHITENING)
+        grid = Scaling(manifest.scaling, offset, scale, signed=True)
+        return Whitening(grid, centre, matrix, exponent, manifest.signed)
 
     def _validation(self) -> Dataset:
         manifest = self.manifest

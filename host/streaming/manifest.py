@@ -29,6 +29,7 @@ __all__ = [
     "VALIDATION",
     "VALIDATION_LABELS",
     "VALIDATION_SPARSE",
+    "WHITENING",
     "FileFacts",
     "Manifest",
     "SourceFacts",
@@ -41,7 +42,7 @@ __all__ = [
 MANIFEST = "manifest.json"
 """Name of the manifest in its folder. A folder without it is unfinished."""
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Increased whenever a reader of the old version would misread the new one."""
 
 _SCHEMA = "p4sgd-prepared"
@@ -105,6 +106,7 @@ class Manifest:
         Whether the samples are sparse.
     scaling
         One of `p4sgd.host.data.scaling.KINDS`, as it was chosen; offset and scale of every feature are in the images.
+        For whitened features it is the scaling before that.
     reason, remarks
         See `p4sgd.host.training.preparation.Prepared`.
     signed
@@ -222,6 +224,9 @@ LABELS = "labels"
 
 MEANS = "means"
 """float64 (features,): means of the scaled features."""
+
+WHITENING = ("whitening_matrix", "whitening_exponent", "whitening_centre")
+"""int32 (features, 64), int64 (features,) and int64 (features,): see `p4sgd.host.precondition.Whitening`."""
 
 VALIDATION_LABELS = "validation_labels"
 """float64 (held-out samples,): their labels, as in the data."""

@@ -73,6 +73,9 @@ SAMPLE_BYTES = 80
 _FEATURE_BYTES = 500
 """Memory per feature without the buckets: statistics, scaling, sums, and blocks of at least 8 samples."""
 
+_WHITENED_BYTES = 2600
+"""Further memory per feature that is whitened: moments (of two states), matrix as integers and as float64."""
+
 _LEAST_BUCKET = 8 << 20
 """Least size of a bucket in bytes: smaller ones would be too many files."""
 
@@ -171,8 +174,17 @@ def plan_buckets(
     return BucketPlan(coding, train_labels, labels[held_out], rows, destinations)
 
 
-def bucket_rows(first_pass: FirstPass, memory: int) -> int:
+def bucket_rows(first_pass: FirstPass, memory: int, *, whitened: bool = False) -> int:
     """Samples per bucket for a memory peak of about ``memory`` bytes; a multiple of 8.
+
+    Parameters
+    ----------
+    first_pass
+        Findings of the first pass.
+    memory
+        The limit.
+    whitened
+        Whether features are whitened, which takes memory per feature.
 
     Raises
     ------
@@ -181,7 +193,8 @@ def bucket_rows(first_pass: FirstPass, memory: int) -> int:
     """
     value = np.dtype(first_pass.dtype).itemsize
     sample = first_pass.stored * (value + 4 * first_pass.sparse) / first_pass.samples + 16
-    fixed = PROGRAM_BYTES + SAMPLE_BYTES * first_pass.samples + _FEATURE_BYTES * first_pass.space.count
+    feature = _FEATURE_BYTES + (_WHITENED_BYTES if whitened else 0)
+    fixed = PROGRAM_BYTES + SAMPLE_BYTES * first_pass.samples + feature * first_pass.space.count
     copies = _COPIES[first_pass.sparse]
     least = max(_LEAST_BUCKET, BANKS * sample) * copies
     if memory < fixed + least:

@@ -19,6 +19,7 @@ from p4sgd.host.data import FeatureSpace
 from p4sgd.host.data.read import Source
 from p4sgd.host.data.scaling import Extremes, Scaling
 from p4sgd.host.errors import UserError
+from p4sgd.host.precondition import Moments
 from p4sgd.host.streaming import OPTIONS
 from p4sgd.host.tensor_file import TensorFileKind
 from p4sgd.host.training.options import TrainingOptions
@@ -45,6 +46,7 @@ class Step(Enum):
     READ = ("reading labels", "bytes")
     SORT = ("sorting samples", "bytes")
     SCALE = ("measuring features", "samples")
+    CORRELATE = ("correlating features", "samples")
     PACK = ("packing samples", "samples")
     CHECK = ("checking files", "bytes")
 
@@ -194,6 +196,10 @@ class State:
         Number of these buckets.
     scaling
         Scaling of the features; ``None`` until it is known.
+    moments
+        Moments of the buckets that were added up, for whitening; ``None`` before the first.
+    correlated
+        Number of these buckets.
     packed
         Number of buckets that have been packed into the images or written as held-out samples.
     written
@@ -214,6 +220,8 @@ class State:
     column_sums: IntArray | None = None
     summed: int = 0
     scaling: Scaling | None = None
+    moments: Moments | None = None
+    correlated: int = 0
     packed: int = 0
     written: list[dict[str, tuple[int, int]]] = field(default_factory=list)
     sums: npt.NDArray[np.float64] | None = None
@@ -233,6 +241,8 @@ class State:
             tensors["column_sums"] = self.column_sums
         if self.extremes is not None:
             tensors |= {name: getattr(self.extremes, name) for name in ("low", "high", "stored")}
+        if self.moments is not None:
+            tensors |= {f"moments.{name}": np.asarray(getattr(self.moments, name)) for name in ("samples", *_MOMENTS)}
         scalars = {name: getattr(self, name) for name in _SCALARS}
         scalars["extremes_samples"] = 0 if self.extremes is None else self.extremes.samples
         if self.scaling is not None:
@@ -243,9 +253,11 @@ class State:
         _KIND.save(folder / STATE, tensors, {name: json.dumps(value) for name, value in texts.items()})
 
 
-_SCALARS = ("placed", "sizes", "held_out", "summed", "packed", "written", "mean_square", "validation")
+_SCALARS = ("placed", "sizes", "held_out", "summed", "correlated", "packed", "written", "mean_square", "validation")
 
 _SCALING = ("kind", "signed", "reason", "crowded")
+
+_MOMENTS = ("sums", "products", "low", "high")
 
 
 def load_state(folder: Path) -> State:
@@ -277,6 +289,9 @@ def load_state(folder: Path) -> State:
         if scaling is not None:
             scaling["crowded"] = tuple(scaling["crowded"])
             state.scaling = Scaling(offset=tensors["offset"].copy(), scale=tensors["scale"].copy(), **scaling)
+        if state.correlated:
+            arrays: dict[str, Any] = {name: tensors[f"moments.{name}"].copy() for name in _MOMENTS}
+            state.moments = Moments(int(tensors["moments.samples"].item()), **arrays)
         return state
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{folder / STATE}: is damaged: delete {folder} and start again") from error

@@ -18,6 +18,7 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, reserve
 from p4sgd.host.image.file import Image, ImageWriter, Shard, image_file
 from p4sgd.host.image.packing import PackedBlocks, plan_images
+from p4sgd.host.precondition import Moments, Whitening
 from p4sgd.host.streaming import OPTIONS
 from p4sgd.host.streaming import plan as plans
 from p4sgd.host.streaming.buckets import Buckets, stored_values, write_held_out
@@ -28,6 +29,7 @@ from p4sgd.host.streaming.manifest import (
     VALIDATION,
     VALIDATION_LABELS,
     VALIDATION_SPARSE,
+    WHITENING,
     Manifest,
     SourceFacts,
     hash_files,
@@ -35,7 +37,7 @@ from p4sgd.host.streaming.manifest import (
 from p4sgd.host.streaming.plan import BucketPlan, first_pass, plan_buckets
 from p4sgd.host.streaming.state import FirstPass, OnProgress, State, Step, check_unchanged
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.preparation import mean_square, sampled, square_norms
+from p4sgd.host.training.preparation import check_centred, grid_planes, mean_square, sampled, square_norms
 from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import WorkerConfig
 
@@ -104,7 +106,13 @@ class Steps:
             found, labels = self._read_labels()
             config, features = self._config, found.space.count
             shards = deal(features, self._options, [config] * self._options.workers)
-            plan = plan_buckets(found, labels, self._options, plans.bucket_rows(found, self._memory), self._source.name)
+            plan = plan_buckets(
+                found,
+                labels,
+                self._options,
+                plans.bucket_rows(found, self._memory, whitened=self._options.precondition != "none"),
+                self._source.name,
+            )
             del labels
             buckets = Buckets(self._work / ROWS, features, plan.rows, np.dtype(found.dtype), sparse=found.sparse)
             buckets.sizes = dict(self._state.sizes)
@@ -167,15 +175,14 @@ class Steps:
         self._state.sizes = sorted(buckets.sizes.items())
         self._save()
 
-    def _scaling(self, found: FirstPass, plan: BucketPlan, buckets: Buckets) -> Scaling:
-        """Scaling of the features; it may take another reading of the buckets."""
-        state, kind = self._state, self._options.scaling
+    def _scaling(self, found: FirstPass, plan: BucketPlan, buckets: Buckets) -> Scaling | Whitening:
+        """Scaling of the features; it may take one or two more readings of the buckets."""
+        state, options, samples = self._state, self._options, plan.train_labels.size
         if state.scaling is None:
             assert state.extremes is not None
             low, high = state.extremes.range()
-            samples = plan.train_labels.size
             statistics = Statistics.of_range(low, high, state.extremes.stored, samples, sparse=found.sparse)
-            if statistics.needs_sums(kind):
+            if statistics.needs_sums(options.scaling):
                 if state.column_sums is not None:
                     statistics.sums = state.column_sums
                 for bucket in range(state.summed, plan.train_buckets):
@@ -188,12 +195,27 @@ class Steps:
                 parts = _first_samples(plan, buckets, quantile_rows(samples, found.space.count))
                 dense = [part if isinstance(part, np.ndarray) else part.toarray() for part in parts]
                 statistics.order = order_statistics(np.concatenate(dense))
-            state.scaling = Scaling.choose(statistics, kind, self._options.stored)
+            state.scaling = Scaling.choose(statistics, options.scaling, grid_planes(options))
             self._save()
-        return state.scaling
+        if options.precondition == "none":
+            return state.scaling
+        check_centred(state.scaling, self._source.name)
+        if state.moments is None:
+            state.moments = Moments.empty(found.space.count)
+        for bucket in range(state.correlated, plan.train_buckets):
+            state.moments.add(buckets.load(bucket, plan.samples_of(bucket)), state.scaling)
+            state.correlated = bucket + 1
+            self._save()
+            self._on_progress(Step.CORRELATE, state.moments.samples, samples)
+        return Whitening.fit(state.moments, state.scaling, options.damping, options.stored)
 
     def _pack(
-        self, found: FirstPass, plan: BucketPlan, buckets: Buckets, scaling: Scaling, shards: Sequence[Shard]
+        self,
+        found: FirstPass,
+        plan: BucketPlan,
+        buckets: Buckets,
+        scaling: Scaling | Whitening,
+        shards: Sequence[Shard],
     ) -> None:
         """Put the samples of each bucket in order and append them to the images or to the held-out samples."""
         state, options = self._state, self._options
@@ -230,7 +252,7 @@ class Steps:
         bucket: int,
         plan: BucketPlan,
         buckets: Buckets,
-        scaling: Scaling,
+        scaling: Scaling | Whitening,
         images: list[Image],
         writers: list[ImageWriter],
     ) -> None:
@@ -250,12 +272,17 @@ class Steps:
         write_held_out(self._work, features, shape, first=first, stored=state.held_out, written=state.validation)
         state.validation += stored_values(features)
 
-    def _finish(self, found: FirstPass, plan: BucketPlan, scaling: Scaling, config: WorkerConfig) -> None:
+    def _finish(self, found: FirstPass, plan: BucketPlan, scaling: Scaling | Whitening, config: WorkerConfig) -> None:
         """Write labels, means and, last of all, the manifest with the checksums."""
         state, options, work = self._state, self._options, self._work
         assert state.sums is not None
         assert state.mean_square is not None
-        arrays = {LABELS: plan.train_labels, MEANS: scaling.zero * found.sparse + state.sums / plan.train_labels.size}
+        means = state.sums / plan.train_labels.size
+        arrays: dict[str, npt.NDArray[Any]] = {LABELS: plan.train_labels, MEANS: means}
+        if isinstance(scaling, Whitening):
+            arrays |= dict(zip(WHITENING, (scaling.matrix, scaling.exponent, scaling.centre), strict=True))
+        elif found.sparse:
+            means += scaling.zero
         if plan.validation_labels.size:
             arrays[VALIDATION_LABELS] = plan.validation_labels
         for name, array in arrays.items():
@@ -304,7 +331,7 @@ class Steps:
                 f"free: free some space or choose another folder"
             )
 
-    def _images(self, plan: BucketPlan, scaling: Scaling, shards: Sequence[Shard]) -> list[Image]:
+    def _images(self, plan: BucketPlan, scaling: Scaling | Whitening, shards: Sequence[Shard]) -> list[Image]:
         options = self._options
         return plan_images(
             plan.coding.integers(plan.train_labels),
@@ -326,14 +353,14 @@ class Steps:
         sync_folder(self._work)
         return writers
 
-    def _add_sums(self, data: Dataset, scaling: Scaling) -> None:
+    def _add_sums(self, data: Dataset, scaling: Scaling | Whitening) -> None:
         """Add to the sums of scaled features; for sparse samples only the differences from those of zeros."""
         sums = self._state.sums
         assert sums is not None
         step = max(1, _SUMMED_VALUES * data.samples // max(1, stored_values(data.features)))
         for first in range(0, data.samples, step):
             features = data.features[first : first + step]
-            if isinstance(features, np.ndarray):
+            if isinstance(features, np.ndarray) or isinstance(scaling, Whitening):
                 sums += scaling.apply(features).sum(axis=0)
             else:
                 differences = scaling.apply_stored(features) - scaling.zero[features.indices]

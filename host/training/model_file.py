@@ -10,6 +10,10 @@ and z = Σ w_j · v_j = Σ coefficient_j · x_j + intercept, with coefficient = 
 w_bias · steps / 2^S. With scaling and quantisation steps folded into the coefficients, a prediction is one dot product,
 for sparse rows too, which are never made dense.
 
+**Preconditioning.** With --precondition block the feature values are mixed within blocks of 64 columns before they are
+stored: what a weight w_r is multiplied by is Σ_k mixing_rk · v_k + mixing_r,64 with k over the columns of the block.
+Weights fold back through the same numbers, so coefficients are of raw features here too.
+
 **Rounding.** The hardware reads q, not a · steps, while predictions use the full precision of x. And a run at P < S
 planes reads q *rounded down* to its first P bits, features that are lower by (2^-P − 2^-S) / 2 on average, and fits its
 weights to those. Training corrects both by fitting the intercept on full-precision samples (see
@@ -30,6 +34,7 @@ from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import get_loss
+from p4sgd.host.precondition import BLOCK
 from p4sgd.host.tensor_file import TensorFileKind
 from p4sgd.hw.spec.run import FeatureFormat
 
@@ -58,7 +63,8 @@ class Model:
     weights
         int32 (features,) or (features + 1,) with the bias last: the workers' final weights, `WEIGHT` integers.
     slope, offset
-        float64, as ``weights``: the hardware's feature value is slope · raw feature + offset; the bias has slope 0.
+        float64, as ``weights``: the hardware's feature value is slope · raw feature + offset, or with
+        ``mixing`` a mixture of such values; the bias has slope 0.
     loss
         Name of the loss.
     labels
@@ -67,6 +73,8 @@ class Model:
         Format of the features in training: planes and sign.
     feature_names, zero_based
         The features that the coefficients are for, see `p4sgd.host.data.FeatureSpace`.
+    mixing
+        float64 (features, 65): see `p4sgd.host.precondition.Whitening.mixing`; ``None`` without preconditioning.
     training
         Facts about the training run, as plain data: options, epochs, metrics, versions.
     """
@@ -81,6 +89,7 @@ class Model:
     features: FeatureFormat
     feature_names: tuple[str, ...] = ()
     zero_based: bool | None = None
+    mixing: npt.NDArray[np.float64] | None = None
     training: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -152,6 +161,8 @@ def save_model(model: Model, path: Path) -> None:
         "slope": model.slope,
         "offset": model.offset,
     }
+    if model.mixing is not None:
+        tensors["mixing"] = model.mixing
     form = model.features
     metadata = {
         "loss": json.dumps(model.loss),
@@ -191,6 +202,7 @@ def load_model(path: Path) -> Model:
             weights=tensors["weights"].astype(np.int32, copy=False),
             slope=tensors["slope"].astype(np.float64, copy=False),
             offset=tensors["offset"].astype(np.float64, copy=False),
+            mixing=tensors["mixing"].astype(np.float64, copy=False) if "mixing" in tensors else None,
             loss=json.loads(metadata["loss"]),
             labels=LabelCoding.from_json(json.loads(metadata["labels"])),
             features=FeatureFormat(**json.loads(metadata["features"])),
@@ -214,7 +226,12 @@ def _check(model: Model) -> None:
         raise ValueError(f"coefficients of shape {model.coefficients.shape} and weights of shape {shape}")
     if model.slope.shape != shape or model.offset.shape != shape:
         raise ValueError("slope and offset must have the shape of the weights")
-    for name, numbers in (("coefficients", model.coefficients), ("slope", model.slope), ("offset", model.offset)):
+    known = [("coefficients", model.coefficients), ("slope", model.slope), ("offset", model.offset)]
+    if model.mixing is not None:
+        known.append(("mixing", model.mixing))
+        if model.mixing.shape != (features, BLOCK + 1):
+            raise ValueError(f"mixing of shape {model.mixing.shape} for {features} features")
+    for name, numbers in known:
         if not np.isfinite(numbers).all():
             raise ValueError(f"{name} must be finite")
     if not np.isfinite(model.intercept):

@@ -5,14 +5,14 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from p4sgd.host.data.scaling import KINDS
+from p4sgd.host.data.scaling import CENTRED, KINDS
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import get_loss
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import MAX_PRECISION
 from p4sgd.hw.spec.run import MAX_MICRO_BATCHES, MAX_WORKERS, UNITS, choose_unit
 
-__all__ = ["ON_LOSS", "SCHEDULES", "SHARES", "LearningRateSchedule", "TrainingOptions"]
+__all__ = ["ON_LOSS", "PRECONDITIONS", "SCHEDULES", "SHARES", "LearningRateSchedule", "TrainingOptions"]
 
 
 SCHEDULES = ("constant", "invscaling", "adaptive")
@@ -22,6 +22,9 @@ constant: the initial rate. invscaling: initial rate / epoch^power. adaptive: th
 monitored loss has made no progress for ``patience`` epochs, or `ADAPTIVE_EPOCHS` without patience; with patience,
 training ends when the rate cannot be lowered further.
 """
+
+PRECONDITIONS = ("none", "block")
+"""Preconditioners by name. block: features are whitened in blocks of 64 columns, by `p4sgd.host.precondition`."""
 
 ON_LOSS = ("adopt", "stop")
 """What may be done when a worker is lost."""
@@ -122,6 +125,12 @@ class TrainingOptions:
         Bit planes that are stored (S), 1 to 8; ``None`` stores as many as are read.
     scaling
         Scaling of the features: one of `p4sgd.host.data.scaling.KINDS`; see `p4sgd.host.data.Scaling.fit`.
+    precondition
+        How SGD is preconditioned: one of `PRECONDITIONS`. With ``block``, ``l2`` acts on the weights of whitened
+        features, and ``l1`` is refused.
+    damping
+        What ``block`` adds to the diagonal of the correlations, at least 0: with more of it, small differences of
+        correlated columns count less.
     bias
         Whether to train a bias, a further feature that is the same in every sample. Without it, the model's intercept
         only makes up for scaling and quantisation.
@@ -170,6 +179,8 @@ class TrainingOptions:
     precision: int = 8
     planes: int | None = None
     scaling: str = "auto"
+    precondition: str = "none"
+    damping: float = 0.01
     bias: bool = True
     positive: str | float | None = None
     unit: int | None = None
@@ -186,6 +197,7 @@ class TrainingOptions:
         get_loss(self.loss)
         _one_of("schedule", self.schedule, SCHEDULES)
         _one_of("scaling", self.scaling, KINDS)
+        _one_of("precondition", self.precondition, PRECONDITIONS)
         _one_of("shares", self.shares, SHARES)
         _one_of("on-loss", self.on_loss, ON_LOSS)
         _whole("epochs", self.epochs, 1)
@@ -206,6 +218,7 @@ class TrainingOptions:
         _real("power", self.power, least=0.0)
         _real("l2", self.l2, least=0.0)
         _real("l1", self.l1, least=0.0)
+        _real("damping", self.damping, least=0.0)
         _real("tolerance", self.tolerance, least=0.0)
         _real("validation fraction", self.validation_fraction, least=0.0)
         if self.validation_fraction >= 1:
@@ -217,6 +230,18 @@ class TrainingOptions:
             raise UserError(f"power has no effect on the schedule {self.schedule}: only invscaling has one")
         if self.tolerance != defaults["tolerance"] and self.patience is None and self.schedule != "adaptive":
             raise UserError("tolerance has no effect without patience or the schedule adaptive")
+        if self.precondition == "none" and self.damping != defaults["damping"]:
+            raise UserError("damping has no effect without preconditioning: choose the precondition block")
+        if self.precondition != "none" and self.scaling not in ("auto", *CENTRED):
+            raise UserError(
+                f"scaling {self.scaling} does not go with the precondition {self.precondition}, which centres features "
+                f"and scales them by their deviation: leave one of them out"
+            )
+        if self.precondition != "none" and self.l1 > 0:
+            raise UserError(
+                f"l1 does not go with the precondition {self.precondition}: it would make weights of whitened features "
+                f"zero, not those of the data: leave one of them out"
+            )
         if self.unit is not None and (not isinstance(self.unit, int) or self.unit not in UNITS):
             raise UserError(f"unit must be one of {', '.join(map(str, UNITS))}, not {self.unit}")
         _whole("workers", self.workers, 1, MAX_WORKERS)

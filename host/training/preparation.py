@@ -16,23 +16,27 @@ from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.order import shuffle
-from p4sgd.host.data.scaling import feature_values, quantile_rows, steps
+from p4sgd.host.data.scaling import CENTRED, feature_values, quantile_rows, steps
 from p4sgd.host.devices.session import bank_bytes
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Image, Shard, prepare_images
 from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.losses.loss import FloatArray
+from p4sgd.host.precondition import Moments, Whitening, fold_weights
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.hw.spec.fixed import WEIGHT, IntArray
+from p4sgd.hw.spec.config import BANKS
+from p4sgd.hw.spec.fixed import MAX_PRECISION, WEIGHT, IntArray
 from p4sgd.hw.spec.run import FeatureFormat
 
 __all__ = [
     "Prepared",
     "PreparedData",
     "bias_value",
+    "check_centred",
     "check_memory",
+    "grid_planes",
     "hardware_values",
     "mean_square",
     "prepare",
@@ -75,17 +79,20 @@ class Prepared:
         The units of all workers.
     slope, offset
         float64 (features,) or (features + 1,), the bias last with slope 0: the hardware reads slope · raw feature +
-        offset, rounded.
+        offset, rounded. With ``mixing`` these numbers are mixed first.
     scaling
         The scaling of the features: one of `p4sgd.host.data.scaling.KINDS`, as it was chosen.
     mean_square
         Mean squared norm of a sample's scaled features, bias included.
     means
-        float64, as ``slope``: mean over the samples of slope · raw feature + offset; ``None`` if ``train`` is there.
+        float64, as ``slope``: mean over the samples of what the hardware reads, without rounding; ``None`` if ``train``
+        is there.
     reason
         Why the scaling was chosen; empty if the user chose it.
+    mixing
+        float64 (features, BLOCK + 1), see `p4sgd.host.precondition.Whitening.mixing`; ``None`` without preconditioning.
     remarks
-        What the user should know about the scaling.
+        What the user should know about the scaling and the preconditioning.
     communicator
         The processes that train together.
     """
@@ -106,6 +113,7 @@ class Prepared:
     mean_square: float
     means: npt.NDArray[np.float64] | None = None
     reason: str = ""
+    mixing: npt.NDArray[np.float64] | None = None
     remarks: tuple[str, ...] = ()
     communicator: Communicator = SINGLE_PROCESS
 
@@ -144,13 +152,16 @@ class Prepared:
             Name of the loss.
         """
         real = WEIGHT.to_real(weights)
-        known = self.space.count
+        known, constant = self.space.count, 0.0
+        if self.mixing is not None:
+            real[:known], constant = fold_weights(self.mixing, real[:known])
         return Model(
             coefficients=real[:known] * self.slope[:known],
-            intercept=float(real @ self.offset),
+            intercept=float(real @ self.offset) + constant,
             weights=weights.astype(np.int32),
             slope=self.slope,
             offset=self.offset,
+            mixing=self.mixing,
             loss=loss,
             labels=self.coding,
             features=self.features,
@@ -232,8 +243,7 @@ def prepare(
     else:
         data = data.take(shuffle(data.samples, options.seed))
     coding = broadcast(data.communicator, coding)
-    sample = data.local_features(slice(quantile_rows(data.samples, data.feature_count)))
-    scaling = Scaling.fit(data.features, options.scaling, data.communicator, planes=options.stored, sample=sample)
+    scaling = _fit_scaling(data, options)
     labels = coding.labels_of(data)
     images = prepare_images(
         data,
@@ -246,7 +256,7 @@ def prepare(
     )
     first = slice(sampled(data.samples, data.feature_count))
     squares = data.gather(square_norms(data.local_features(first), scaling), first)
-    slope, offset = hardware_values(scaling, options)
+    slope, offset, mixing = hardware_values(scaling, options)
     return Prepared(
         name=data.name,
         samples=data.samples,
@@ -263,19 +273,59 @@ def prepare(
         scaling=scaling.kind,
         mean_square=mean_square(squares, bias=options.bias),
         reason=scaling.reason,
+        mixing=mixing,
         remarks=scaling.remarks(data.feature_names),
         communicator=data.communicator,
     )
 
 
+def _fit_scaling(data: Dataset, options: TrainingOptions) -> Scaling | Whitening:
+    """The scaling of a training set, with its preconditioning."""
+    sample = data.local_features(slice(quantile_rows(data.samples, data.feature_count)))
+    scaling = Scaling.fit(data.features, options.scaling, data.communicator, planes=grid_planes(options), sample=sample)
+    if options.precondition == "none":
+        return scaling
+    check_centred(scaling, data.name)
+    moments = Moments.empty(data.feature_count)
+    moments.add(data.features, scaling)
+    moments.add_up(data.communicator)
+    return Whitening.fit(moments, scaling, options.damping, options.stored)
+
+
+def grid_planes(options: TrainingOptions) -> int:
+    """Planes that features are scaled for: those that are stored, or the most, if the scaling is only to a grid."""
+    return options.stored if options.precondition == "none" else MAX_PRECISION
+
+
+def check_centred(scaling: Scaling, name: str) -> None:
+    """Check that features may be whitened after this scaling, which `auto` may have chosen.
+
+    Raises
+    ------
+    UserError
+        If the data are sparse.
+    """
+    if scaling.kind not in CENTRED:
+        raise UserError(
+            f"{name}: {scaling.reason or 'the data are sparse'}, and whitening would make their zeros other numbers: "
+            f"leave --precondition out"
+        )
+
+
 def hardware_values(
-    scaling: Scaling, options: TrainingOptions
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """``slope`` and ``offset`` of `Prepared`."""
+    scaling: Scaling | Whitening, options: TrainingOptions
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64] | None]:
+    """``slope``, ``offset`` and ``mixing`` of `Prepared`."""
     slope, offset = feature_values(scaling.scale, scaling.offset, options.stored, scaling.signed)
+    mixing = None
+    if isinstance(scaling, Whitening):
+        one = steps(options.stored, scaling.signed) / 2.0 ** (options.stored - int(scaling.signed))
+        offset -= one * scaling.middle
+        mixing = scaling.mixing
+        mixing[:, -1] *= one
     if options.bias:
         slope, offset = np.append(slope, 0.0), np.append(offset, bias_value(options.stored, scaling.signed))
-    return slope, offset
+    return slope, offset, mixing
 
 
 def check_memory(
@@ -311,7 +361,7 @@ def sampled(samples: int, features: int) -> int:
     return max(1, min(samples, _SAMPLED_VALUES // features))
 
 
-def square_norms(features: Features, scaling: Scaling) -> FloatArray:
+def square_norms(features: Features, scaling: Scaling | Whitening) -> FloatArray:
     """Squared norms of scaled samples, with values beyond the range clamped as in training: float64 (samples,).
 
     The bits of a norm do not depend on the samples beside it, so that every division of the samples gives the same.

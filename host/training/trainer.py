@@ -212,9 +212,11 @@ class _Training:
         self._monitored = "objective" if self._penalised else f"{self._fitted}_loss"
         if prepared.validation is not None:
             self._monitored = "validation_loss"
-        form = prepared.features
         for remark in prepared.remarks:
             self.remark(remark)
+        if options.precondition != "none" and options.l2 > 0:
+            self.remark("l2 acts on the weights of whitened features, which are not those of the data")
+        form = prepared.features
         if form.signed and form.precision == 1 and prepared.scaling not in CENTRED:
             self.remark(_ONE_SIGNED_BIT)
         self._tell_large_batch()

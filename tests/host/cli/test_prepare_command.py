@@ -181,6 +181,7 @@ def test_a_checkpoint_is_of_one_folder(folder, data, tmp_path):
         (["--validation-fraction", 0.5], "prepared with validation-fraction 0.0, not 0.5: choose that"),
         (["--precision", 5], "precision must be at most the 4 stored planes, not 5"),
         (["--loss", "squared"], "prepared for a classification"),
+        (["--precondition", "block"], "prepared with precondition none, not block: choose that"),
         (["--unit", 16], "prepared with unit 8, not 16: choose that"),
         (["--images", "images"], "has its images already: leave --images out"),
     ],
@@ -286,7 +287,7 @@ def folders(path):
 
 
 def test_blocks_of_a_tiny_budget_give_the_same(tmp_path, data, monkeypatch, folder):
-    monkeypatch.setattr(plan, "bucket_rows", lambda survey, memory: 16)
+    monkeypatch.setattr(plan, "bucket_rows", lambda survey, memory, **more: 16)
     monkeypatch.setattr(steps, "_KEPT_BYTES", 0)
     run("data", "prepare", data, "--out", tmp_path / "other", *OPTIONS)
     for worker in range(2):

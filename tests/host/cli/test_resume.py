@@ -194,6 +194,7 @@ def test_on_the_simulated_verilog(monkeypatch):
     rng = np.random.default_rng(0)
     np.savez("small.npz", X=rng.normal(size=(64, 20)), y=np.arange(64) % 2)
     words = ["small.npz", "--epochs", 4, "--precision", 3, "--config", "tiny", "--workers", 2, "--staleness", 1]
+    words += ["--precondition", "block"]
     whole = document(*words)
     fail(monkeypatch, 3, *words, "--checkpoint", "c")
     rtl = document("--resume", "c", "--device", "rtl")

@@ -176,6 +176,8 @@ def test_every_training_option_is_an_option():
         "--precision": 3,
         "--planes": 5,
         "--scaling": "maxabs",
+        "--precondition": "none",
+        "--damping": 0.01,
         "--positive": "1",
         "--unit": 16,
         "--workers": 2,
@@ -193,6 +195,17 @@ def test_every_training_option_is_an_option():
     expected["learning_rate"] = expected.pop("lr")
     assert document["options"] == expected | {"bias": False}
     assert len(expected) + 1 == len(dataclasses.fields(TrainingOptions))
+
+
+def test_preconditioning():
+    """Which the options above contradict."""
+    words = ["diabetes", "--loss", "squared", "--epochs", 1, "--json"]
+    document = json.loads(run(*words, "--precondition", "block", "--damping", 0.5).stdout)
+    assert (document["options"]["precondition"], document["options"]["damping"]) == ("block", 0.5)
+    assert document["signed"]
+    assert document["weights_sha256"] != json.loads(run(*words).stdout)["weights_sha256"]
+    assert "damping has no effect" in run(*words, "--damping", 0.5, status=2).stderr
+    assert "l1 does not go with" in run(*words, "--precondition", "block", "--l1", 0.1, status=2).stderr
 
 
 def test_options_from_a_file_equal_those_of_the_command_line(tmp_path):

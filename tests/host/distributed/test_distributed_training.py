@@ -126,6 +126,7 @@ def history(result):
         (True, {"loss": "hinge", "l2": 0.001, "staleness": 1}),
         (False, {"loss": "squared", "bias": False, "schedule": "adaptive", "scaling": "maxabs"}),
         (True, {"validation_fraction": 0.3, "patience": 2, "precision": 3, "planes": 5}),
+        (False, {"precondition": "block", "l2": 0.001}),
     ],
 )
 def test_training_is_that_of_one_process(size, sparse, more, tmp_path):

@@ -39,7 +39,7 @@ def tiny(monkeypatch):
 def use_tiny_budget(patch, rows=16):
     """Blocks of a few samples, buckets of ``rows``, and a state after every block."""
     use_small_blocks(patch)
-    patch.setattr(plan, "bucket_rows", lambda first_pass, memory: rows)
+    patch.setattr(plan, "bucket_rows", lambda first_pass, memory, **more: rows)
     patch.setattr(steps, "_KEPT_BYTES", 0)
     patch.setattr(os, "fsync", lambda handle: None)  # which takes its time, and no test cuts the power
 
@@ -67,6 +67,7 @@ def build(path, folder, options, config=CONFIG, **more):
             "precision": st.integers(1, 8),
             "batch": st.sampled_from([8, 24]),
             "scaling": st.sampled_from(["auto", "standard", "robust", "minmax", "maxabs", "none"]),
+            "precondition": st.sampled_from(["none", "block"]),
             "bias": st.booleans(),
             "validation_fraction": st.sampled_from([0.0, 0.3]),
             "seed": st.integers(0, 3),
@@ -75,6 +76,8 @@ def build(path, folder, options, config=CONFIG, **more):
 )
 def test_is_what_is_prepared_in_memory(tmp_path_factory, name, seed, samples, features, rows, texts, options):
     texts = texts and options["loss"] == "logistic" and name not in WITHOUT_TEXTS
+    if options["precondition"] == "block":
+        options["scaling"] = "auto"
     options = TrainingOptions(**options)
     folder = tmp_path_factory.mktemp("prepared")
     path = write_data(folder, name, *make_samples(seed, samples, features, texts=texts))
@@ -93,7 +96,13 @@ def test_is_what_is_prepared_in_memory(tmp_path_factory, name, seed, samples, fe
     for part in ("slope", "offset", "train_labels"):
         assert getattr(loaded, part).tobytes() == getattr(expected, part).tobytes(), part
     values = expected.train.rows(slice(None)) * expected.slope[:features] + expected.offset[:features]
-    assert loaded.means[:features] == pytest.approx(values.mean(axis=0), rel=1e-9, abs=1e-9)
+    assert (loaded.mixing is None) == (expected.mixing is None)
+    if loaded.mixing is not None:
+        assert loaded.mixing.tobytes() == expected.mixing.tobytes()
+        values = values @ expected.mixing[:, :features].T + expected.mixing[:, -1]
+    assert loaded.means[:features] == pytest.approx(
+        values.mean(axis=0), rel=1e-9, abs=1e-3 if loaded.mixing is not None else 1e-9
+    )
     assert loaded.means[features:].tolist() == expected.offset[features:].tolist()
     assert manifest.source.samples == samples
     if options.validation_fraction:
@@ -126,14 +135,16 @@ def in_child(work):
     return os.waitpid(child, 0)[1]
 
 
-@pytest.mark.parametrize("name", ["data.libsvm", pytest.param("data.csv", marks=pytest.mark.slow)])
-def test_goes_on_wherever_it_was_killed(tmp_path, tiny, name):
+@pytest.mark.parametrize(
+    ("name", "precondition"), [("data.libsvm", "none"), pytest.param("data.csv", "block", marks=pytest.mark.slow)]
+)
+def test_goes_on_wherever_it_was_killed(tmp_path, tiny, name, precondition):
     """A process that dies before a call that changes the disk, each time at another one, and then goes on."""
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")
     rng = random.Random(seed)
     path = write_data(tmp_path, name, *make_samples(seed, 120, 20))
-    options = TrainingOptions(workers=2, precision=4, validation_fraction=0.2)
+    options = TrainingOptions(workers=2, precision=4, validation_fraction=0.2, precondition=precondition)
     build(path, tmp_path / "whole", options)
     expected = contents(tmp_path / "whole")
     deaths = 0

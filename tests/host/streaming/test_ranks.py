@@ -29,7 +29,7 @@ OPTIONS = TrainingOptions(workers=3, precision=3, planes=5, batch=24, validation
 def small_blocks(monkeypatch):
     """Blocks of a few samples, and buckets of 16."""
     use_small_blocks(monkeypatch)
-    monkeypatch.setattr(plan, "bucket_rows", lambda first_pass, memory: 16)
+    monkeypatch.setattr(plan, "bucket_rows", lambda first_pass, memory, **more: 16)
     monkeypatch.setattr(scaling, "_QUANTILE_VALUES", 40 * 37)  # quantiles of 37 samples
     monkeypatch.setattr(os, "fsync", lambda handle: None)
 
@@ -47,11 +47,14 @@ def images(folder):
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [(name, "auto") for name in FORMATS] + [("data.npz", kind) for kind in ("standard", "robust")]
+    ("name", "more"),
+    [(name, {}) for name in FORMATS]
+    + [("data.npz", {"scaling": kind}) for kind in ("standard", "robust")]
+    + [(name, {"precondition": "block"}) for name in ("data.csv", "data.npy", "sparse.npz")],
 )
-def test_images_are_the_same_whichever_way_they_are_made(tmp_path, name, kind):
+def test_images_are_the_same_whichever_way_they_are_made(tmp_path, name, more):
     path = write_data(tmp_path, name, *make_samples(7, 101, 40))
-    options = dataclasses.replace(OPTIONS, scaling=kind)
+    options = dataclasses.replace(OPTIONS, **more)
     folders = [tmp_path / each for each in ("process", "ranks", "buckets")]
     for folder in folders[:2]:
         folder.mkdir()
@@ -67,7 +70,7 @@ def test_images_are_the_same_whichever_way_they_are_made(tmp_path, name, kind):
     for other in [*several, open_prepared(folders[2]).load(options, deal_to(options))]:
         assert other.mean_square == one.mean_square
         assert (other.scaling, other.coding, other.features) == (one.scaling, one.coding, one.features)
-        for part in ("slope", "offset", "train_labels"):
+        for part in ("slope", "offset", "train_labels", *(["mixing"] if "precondition" in more else [])):
             assert getattr(other, part).tobytes() == getattr(one, part).tobytes(), part
 
 
@@ -82,7 +85,9 @@ def folder(tmp_path):
     return tmp_path / "made"
 
 
-@pytest.mark.parametrize("more", [{}, {"bias": False}, {"loss": "hinge", "l2": 0.001, "staleness": 1}])
+@pytest.mark.parametrize(
+    "more", [{}, {"bias": False, "precondition": "block"}, {"loss": "hinge", "l2": 0.001, "staleness": 1}]
+)
 def test_ranks_train_on_a_folder_as_one_process(tmp_path, folder, more):
     """With a checkpoint from which one process goes on."""
     if "bias" in more:

@@ -129,6 +129,7 @@ def test_regression_predicts_in_the_target_s_unit():
         ({"loss": '"squared"'}, "a damaged model file: the loss squared is not for classification"),
         ({"replace": {"coefficients": np.array([1, 2, np.nan, 3])}}, "a damaged model file: coefficients must be"),
         ({"replace": {"coefficients": np.zeros((2, 2))}}, "a damaged model file: coefficients of shape"),
+        ({"replace": {"mixing": np.zeros((9, 64))}}, "a damaged model file: mixing of shape"),
         ({"replace": {"slope": np.zeros(9)}}, "a damaged model file: slope and offset must have the shape"),
         ({"replace": {"offset": np.full(5, np.inf)}}, "a damaged model file: offset must be finite"),
         ({"replace": {"intercept": np.array([np.nan])}}, "a damaged model file: the intercept must be finite"),

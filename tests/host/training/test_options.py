@@ -32,6 +32,11 @@ WRONG = [
     ({"power": 0.7}, "power .*no effect.* constant.* invscaling"),
     ({"power": 0.7, "schedule": "adaptive"}, "power .*no effect.* adaptive"),
     ({"tolerance": 0.1}, "tolerance .*no effect.* patience .*adaptive"),
+    ({"precondition": "full"}, "precondition 'full'.*none, block"),
+    ({"precondition": "block", "damping": -0.1}, r"damping .*\b0, not -0\.1"),
+    ({"precondition": "block", "scaling": "maxabs"}, "scaling maxabs .*block"),
+    ({"precondition": "block", "l1": 0.1}, "l1 .*block"),
+    ({"damping": 0.1}, "damping .*no effect.*block"),
     ({"workers": 33}, "workers .*1 to 32, not 33"),
     ({"seed": -1}, r"seed .*\b0, not -1"),
 ]

@@ -1,0 +1,336 @@
+"""Whitening of blocks of columns, as a scaling that mixes the columns of a block.
+
+SGD on whitened features x̃ = L⁻¹(x − μ), with L·Lᵀ = A + γ·I and A the correlations within a block, is SGD on x that is
+preconditioned by (L·Lᵀ)⁻¹: the Kronecker factor of the inputs in K-FAC (J. Martens and R. Grosse, "Optimizing Neural
+Networks with Kronecker-factored Approximate Curvature", ICML 2015), which with one output does not change with the
+weights. Hardware and network see features like any others, and the weights fold back into a model of raw features.
+
+L⁻¹ is rounded to integers, with a power of two for each row. With the integers of the grid that makes products that are
+exact in float64, so a whitened feature has the same bits in whatever block of samples, process or program it is
+computed, and the fold is that of the map that was applied.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.data.dataset import Features
+from p4sgd.host.data.scaling import REACH, Scaling, steps
+from p4sgd.host.errors import UserError, listed
+from p4sgd.host.precondition.moments import (
+    BLOCK,
+    GRID_FRACTION,
+    MAX_SAMPLES,
+    Moments,
+    block_slices,
+    to_grid,
+)
+from p4sgd.hw.spec.fixed import MAX_PRECISION, IntArray
+
+__all__ = ["Problem", "WhitenedBlock", "Whitening", "factor", "fold_weights", "whiten_block"]
+
+_MATRIX_BITS = 29
+"""The largest integer of a row is 2^28 to 2^29. A sum of 64 products with differences of the grid, which are at most
+2^16, is then below 2^53."""
+
+_SMALLEST_PIVOT = 2.0**-20
+"""A block is singular if less than this part of a column's variance is not a linear combination of those before it. At
+1/1024 of a deviation the rounding of the grid would begin to show."""
+
+_FEW_PLANES = 4
+"""With so few planes mixing would cost columns with two values more than it gains: their values are exact levels."""
+
+_ALIKE = 0.85
+"""A column of `standard` with less than this part of the usual deviation has been given a wider range."""
+
+_NAMED = 5
+"""Most blocks that a remark names."""
+
+
+class Problem(Enum):
+    """Why a block is not whitened."""
+
+    FEW = "there are no more samples than features"
+    SINGULAR = "some features are linear combinations of others"
+
+
+@dataclass(frozen=True, eq=False)
+class WhitenedBlock:
+    """The whitening of a block of columns, a part of `Whitening`.
+
+    Parameters
+    ----------
+    centre, matrix, exponent
+        The block's rows of those of `Whitening`.
+    left_out
+        Number of columns that are left out.
+    problem
+        Why the block is not whitened; ``None`` if it is.
+    """
+
+    centre: IntArray
+    matrix: npt.NDArray[np.int32]
+    exponent: IntArray
+    left_out: int
+    problem: Problem | None
+
+
+@dataclass(frozen=True, eq=False)
+class Whitening:
+    """A scaling of raw features that also mixes the columns of each block.
+
+    A scaled feature is a_r = 2^-exponent_r · Σ_k matrix_rk · (v_k − centre_k) + shift_r, where v are the integers of
+    the grid (`p4sgd.host.precondition.moments.to_grid`) and k runs over the columns of r's block. The sum is exact.
+
+    Parameters
+    ----------
+    scaling
+        The scaling that takes raw features to the grid.
+    centre
+        int64 (features,), integers of the grid.
+    matrix
+        int32 (features, BLOCK). Rows of columns that are constant are 0.
+    exponent
+        int64 (features,).
+    signed
+        Whether a is nominally in [−1, 1], with shift 0; if not, it is in [0, 1], with shift 1/2, but 0 for constant
+        columns.
+    told
+        What the user should know: which blocks and columns are not whitened.
+    """
+
+    scaling: Scaling
+    centre: IntArray
+    matrix: npt.NDArray[np.int32]
+    exponent: IntArray
+    signed: bool
+    told: tuple[str, ...] = ()
+
+    @classmethod
+    def fit(cls, moments: Moments, scaling: Scaling, damping: float, planes: int) -> Self:
+        """Whiten every block of columns by its damped correlations.
+
+        Whitened features have a deviation of about 1. The range ends some deviations from 0, more for more planes, and
+        values beyond are clamped. With a single plane, which holds no sign, the two levels are below and above 0.
+
+        See `whiten_block` for what is not whitened.
+
+        Parameters
+        ----------
+        moments
+            Moments of all training samples.
+        scaling
+            What took them to the grid.
+        damping
+            γ, in units of the mean variance, which after standardising is 1; at least 0.
+        planes
+            Planes (S) that features will be stored with, 1 to 8.
+
+        Raises
+        ------
+        UserError
+            If there are too many samples for exact sums.
+        """
+        samples = moments.samples
+        if samples > MAX_SAMPLES:
+            raise UserError(
+                f"whitening adds up at most {MAX_SAMPLES:,} samples exactly, there are {samples:,}: "
+                f"leave --precondition out"
+            )
+        columns = list(block_slices(moments.sums.size))
+        blocks = [whiten_block(moments, scaling, each, damping, planes) for each in columns]
+        remarks = []
+        for problem in Problem:
+            names = [
+                f"{each.start + 1}–{each.stop}"
+                for each, block in zip(columns, blocks, strict=True)
+                if block.problem is problem
+            ]
+            if names:
+                remarks.append(
+                    f"blocks of features that are not whitened: {listed(names, _NAMED)}: {problem.value}"
+                    + (f"; a larger damping than {damping:g} helps" if problem is Problem.SINGULAR else "")
+                )
+        if left_out := sum(block.left_out for block in blocks):
+            remarks.append(
+                f"features that are left out of the whitening: {left_out} of {moments.sums.size}, which have two "
+                f"values or mostly the same"
+            )
+        return cls(
+            scaling,
+            np.concatenate([block.centre for block in blocks]),
+            np.concatenate([block.matrix for block in blocks]),
+            np.concatenate([block.exponent for block in blocks]),
+            signed=planes > 1,
+            told=tuple(remarks),
+        )
+
+    @property
+    def kind(self) -> str:
+        """Kind of the scaling to the grid."""
+        return self.scaling.kind
+
+    @property
+    def reason(self) -> str:
+        """Why ``auto`` chose that kind."""
+        return self.scaling.reason
+
+    def remarks(self, names: Sequence[str] = ()) -> tuple[str, ...]:
+        """What the user should know about scaling and whitening; see `Scaling.remarks`."""
+        return (*self.scaling.remarks(names), *self.told)
+
+    @property
+    def offset(self) -> npt.NDArray[np.float64]:
+        """Offset of the scaling to the grid."""
+        return self.scaling.offset
+
+    @property
+    def scale(self) -> npt.NDArray[np.float64]:
+        """Scale of the scaling to the grid."""
+        return self.scaling.scale
+
+    @property
+    def shift(self) -> npt.NDArray[np.float64]:
+        """float64 (features,): see `Whitening`."""
+        return np.where(self.signed | ~self.matrix.any(axis=1), 0.0, 0.5)
+
+    def apply(self, rows: Features) -> npt.NDArray[np.float64]:
+        """Scale and whiten a block of samples, (rows, features), to a dense float64 array of the same shape."""
+        v = to_grid(self.scaling, rows)
+        v -= self.centre
+        a = np.empty_like(v)
+        for columns in block_slices(v.shape[1]):
+            a[:, columns] = v[:, columns] @ self._factors[columns, : columns.stop - columns.start].T
+        a *= np.ldexp(1.0, -self.exponent)
+        a += self.shift
+        return a
+
+    @property
+    def zero(self) -> npt.NDArray[np.float64]:
+        """What raw zeros become: float64 (features,)."""
+        result: npt.NDArray[np.float64] = self.apply(np.zeros((1, self.scale.size)))[0]
+        return result
+
+    @cached_property
+    def _factors(self) -> npt.NDArray[np.float64]:
+        return self.matrix.astype(np.float64)
+
+    @property
+    def mixing(self) -> npt.NDArray[np.float64]:
+        """The whitening without rounding, as a map of scaled features: float64 (features, BLOCK + 1).
+
+        a_r = Σ_k mixing_rk · (b_k − `middle`_k) + mixing_r,BLOCK, with b the features scaled by `scaling`.
+        """
+        mixed = self._factors * np.ldexp(1.0, GRID_FRACTION - self.exponent)[:, np.newaxis]
+        return np.hstack((mixed, self.shift[:, np.newaxis]))
+
+    @property
+    def middle(self) -> npt.NDArray[np.float64]:
+        """The centre of each column as a scaled feature: float64 (features,)."""
+        return np.ldexp(self.centre.astype(np.float64), -GRID_FRACTION)
+
+
+def whiten_block(moments: Moments, scaling: Scaling, columns: slice, damping: float, planes: int) -> WhitenedBlock:
+    """Whiten a block of columns by its damped correlations.
+
+    - Constant columns become 0.
+    - A column with two values is left out if one of them is so rare that it would be clamped, or if there are at most
+      4 planes: both become the levels nearest to their places, so that the model sees what training saw.
+    - A column most of whose values are the same, which for `standard` therefore has a range of more deviations than
+      others, is left out and keeps that range: what others explain of it would clamp and round its other values.
+    - The block is only standardised if it is singular, or if there are no more samples than columns.
+
+    All operations are on single elements in a fixed order, so every machine gets the same bits.
+
+    Parameters
+    ----------
+    moments, scaling, damping, planes
+        See `Whitening.fit`.
+    columns
+        One of `p4sgd.host.precondition.moments.block_slices`.
+    """
+    mean, covariance = moments.covariance(columns)
+    deviation = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
+    low, high = moments.low[columns], moments.high[columns]
+    signed, reach = planes > 1, REACH[planes]
+    edge = 1 << GRID_FRACTION  # where the range of the scaling ends
+    beyond = np.maximum(high - mean, mean - low) > reach * deviation
+    binary = moments.two_valued(columns) & (beyond | (planes <= _FEW_PLANES))
+    # `standard` gives other columns a range of exactly so many deviations.
+    alike = (deviation * REACH[MAX_PRECISION] < _ALIKE * edge) & (scaling.kind == "standard")
+    left_out = (low < high) & (binary | alike)
+    rows = np.zeros((mean.size, BLOCK))
+    one = steps(planes, signed)
+    for place in np.flatnonzero(left_out):
+        ends = np.clip([low[place], high[place]], -edge, edge).astype(np.float64)
+        levels = np.array([-0.5, 0.5]) if not signed else ends * (one / edge)
+        if binary[place] and signed:
+            levels = np.floor((ends - mean[place]) * (one / (reach * deviation[place])) + 0.5).clip(-one, one)
+        rows[place, place] = (levels[1] - levels[0]) / one / (ends[1] - ends[0])
+        mean[place] = round(ends[0] - levels[0] / one / rows[place, place])
+    mixed = np.flatnonzero((low < high) & ~left_out)
+    problem = None
+    if mixed.size:
+        d, inverse = deviation[mixed], None
+        if moments.samples > mixed.size:
+            inverse = factor(covariance[np.ix_(mixed, mixed)] / d[:, np.newaxis] / d, damping)
+        if inverse is None:
+            problem = Problem.SINGULAR if moments.samples > mixed.size else Problem.FEW
+            inverse = np.eye(mixed.size)
+        rows[np.ix_(mixed, mixed)] = inverse / (d * (reach if signed else 2 * reach))
+    exponent = _MATRIX_BITS - np.frexp(np.abs(rows).max(axis=1))[1].astype(np.int64)
+    matrix = np.rint(np.ldexp(rows, exponent[:, np.newaxis])).astype(np.int32)
+    return WhitenedBlock(mean, matrix, exponent, int(left_out.sum()), problem)
+
+
+def factor(correlation: npt.NDArray[np.float64], damping: float) -> npt.NDArray[np.float64] | None:
+    """The inverse of the Cholesky factor of a damped correlation matrix.
+
+    Unlike LAPACK's, the result does not depend on library or processor: every operation is on single elements.
+
+    Parameters
+    ----------
+    correlation
+        (n, n), symmetric, with ones on the diagonal.
+    damping
+        γ, added to the diagonal.
+
+    Returns
+    -------
+    L⁻¹ with L · Lᵀ = correlation + γ · I, lower triangular, (n, n); ``None`` if the matrix is singular.
+    """
+    rest = correlation + damping * np.eye(len(correlation))
+    inverse = np.eye(len(correlation))
+    for k in range(len(rest)):
+        pivot = rest[k, k]
+        if not pivot > _SMALLEST_PIVOT:
+            return None
+        below = slice(k + 1, None)
+        multiplier = rest[below, k, np.newaxis] / pivot
+        rest[below, below] -= multiplier * rest[k, below]
+        inverse[below] -= multiplier * inverse[k]
+        inverse[k] /= np.sqrt(pivot)
+    return inverse
+
+
+def fold_weights(
+    mixing: npt.NDArray[np.float64], weights: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.float64], float]:
+    """Weights of the features before they were mixed, and the constant that the mixing adds to an activation.
+
+    Parameters
+    ----------
+    mixing
+        float64 (features, BLOCK + 1), see `Whitening.mixing`.
+    weights
+        float64 (features,): weights of the mixed features.
+    """
+    folded = np.empty_like(weights)
+    for columns in block_slices(weights.size):
+        folded[columns] = np.einsum("rk,r->k", mixing[columns, : columns.stop - columns.start], weights[columns])
+    return folded, float(weights @ mixing[:, BLOCK])
