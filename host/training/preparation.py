@@ -26,7 +26,6 @@ from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import Moments, Whitening, fold_weights
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import MAX_PRECISION, WEIGHT, IntArray
 from p4sgd.hw.spec.run import FeatureFormat
 
