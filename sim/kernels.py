@@ -24,7 +24,7 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import MAX_UNIT
 
-__all__ = ["activations", "backward", "forward", "regularize"]
+__all__ = ["activations", "backward", "dots", "forward", "regularize"]
 
 FloatArray = npt.NDArray[np.float64]
 ByteArray = npt.NDArray[np.uint8]
@@ -68,6 +68,24 @@ def _dot(features: Any, weights: Any) -> float:
 
 
 @_compiled()
+def _dots(features: Any, offset: int, unit: int, shift: int, weights: Any, totals: Any) -> None:
+    size = weights.shape[1]
+    half = np.int64((1 << shift) >> 1)
+    addends = np.empty(-(-size // unit), np.int64)  # of each unit: half a step, less what the offset adds
+    for engine in range(weights.shape[0]):
+        addends[:] = half
+        for j in range(size):
+            addends[j // unit] -= offset * np.int64(weights[engine, j])
+        for row in range(totals.shape[0]):
+            total = np.int64(0)
+            for begin in range(0, size, unit):
+                end = min(begin + unit, size)
+                exact = np.int64(_dot(features[engine, row, begin:end], weights[engine, begin:end]))
+                total += (exact + addends[begin // unit]) >> shift
+            totals[row] += total
+
+
+@_compiled()
 def _forward(
     parts: Any,
     first: int,
@@ -90,20 +108,7 @@ def _forward(
         for index in range(count):
             rows = slice(BANKS * index + bank, BANKS * index + bank + lines.shape[3])
             _decode(lines, first + index, precision, flip, spread, words[number // ports, rows])
-    size = weights.shape[1]
-    half = np.int64((1 << shift) >> 1)
-    addends = np.empty(-(-size // unit), np.int64)  # of each unit: half a step, less what the offset adds
-    for engine in range(weights.shape[0]):
-        addends[:] = half
-        for j in range(size):
-            addends[j // unit] -= offset * np.int64(weights[engine, j])
-        for row in range(BANKS * count):
-            total = np.int64(0)
-            for begin in range(0, size, unit):
-                end = min(begin + unit, size)
-                exact = np.int64(_dot(features[engine, row, begin:end], weights[engine, begin:end]))
-                total += (exact + addends[begin // unit]) >> shift
-            totals[row] += total
+    _dots(features, offset, unit, shift, weights, totals)
 
 
 def _sign_flip(precision: int, signed: bool) -> tuple[np.uint64, int]:
@@ -146,6 +151,22 @@ def forward(
     flip, offset = _sign_flip(precision, signed)
     words = features.view(np.uint64)
     _forward(parts, first, count, precision, offset, flip, _SPREAD, unit, shift, weights, words, features, totals)
+
+
+def dots(
+    features: ByteArray, precision: int, signed: bool, unit: int, shift: int, weights: FloatArray, totals: IntArray
+) -> None:
+    """Add the rounded dot products of units to ``totals``, from features that are decoded already.
+
+    Parameters
+    ----------
+    features
+        uint8 (E, samples, n), as `forward` decodes them: signed features as q + 2^(P-1). A unit is ``unit`` of the n
+        features after each other; the last may have fewer.
+    precision, signed, unit, shift, weights, totals
+        See `forward`; ``weights`` is (E, n) and ``totals`` (samples,).
+    """
+    _dots(features, _sign_flip(precision, signed)[1], unit, shift, weights, totals)
 
 
 @_compiled(fastmath=_SUMS)

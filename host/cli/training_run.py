@@ -95,13 +95,17 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         help="Samples in a mini-batch, a multiple of 8; a last one that is not full makes a smaller update.",
     ),
     "learning_rate": _option(
-        "--lr", "learning_rate", type=float, help="Initial learning rate; by default it is chosen from the data."
+        "--lr",
+        "learning_rate",
+        type=float,
+        help="Initial learning rate; by default it is found by short trials on a part of the data. It is divided by 10 "
+        "if training diverges.",
     ),
     "schedule": _option(
         "--schedule",
         type=NameFrom("schedule", _names("SCHEDULES")),
-        help="Learning rate over the epochs: constant; invscaling divides it by epoch^power; adaptive divides it by 5 "
-        "when the loss stops falling.",
+        help="Learning rate over the epochs: constant; invscaling divides it by epoch^power; adaptive tries a third "
+        "of it whenever the loss stops falling.",
     ),
     "power": _option("--power", type=float, help="Exponent of the schedule invscaling."),
     "l2": _option("--l2", type=float, help="Strength of the L2 penalty."),
@@ -172,13 +176,14 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
     "patience": _option(
         "--patience",
         type=int,
-        help="Stop after so many epochs without progress; by default never. The schedule adaptive first lowers the "
-        "rate.",
+        help="Stop after so many epochs without progress; by default never. The schedule adaptive then tries "
+        "a lower rate for as many more.",
     ),
     "tolerance": _option(
         "--tolerance",
         type=float,
-        help="Smallest fall of the loss that counts as progress, for --patience and the schedule adaptive.",
+        help="Smallest fall of the loss, as a fraction of it, that counts as progress, for --patience and the schedule "
+        "adaptive.",
     ),
     "seed": _option("--seed", type=int, help="Seed of the shuffle and of the validation split."),
 }

@@ -77,7 +77,8 @@ class State:
     Parameters
     ----------
     weights
-        int64 `WEIGHT` integers of all features, the bias last, after the last epoch; ``None`` before the first.
+        int64 `WEIGHT` integers of all features, the bias last, from which the next epoch starts; ``None`` before the
+        first.
     history
         The completed epochs.
     remarks
@@ -90,6 +91,9 @@ class State:
         Number of epochs without progress.
     best
         The best model so far.
+    base
+        The weights to which the schedule ``adaptive`` goes back, and training that diverges. Their score is a loss that
+        prepared data have as well, so that the weights after every epoch do not depend on how data are read.
     """
 
     weights: IntArray | None = None
@@ -99,6 +103,7 @@ class State:
     divisor: float = 1.0
     idle: int = 0
     best: Best | None = None
+    base: Best | None = None
 
     @property
     def epoch(self) -> int:
@@ -106,8 +111,12 @@ class State:
         return len(self.history)
 
     def out_of_patience(self, options: TrainingOptions) -> bool:
-        """Whether training ends because of too many epochs without progress."""
-        return options.patience is not None and self.idle >= options.patience
+        """Whether training ends because of too many epochs without progress.
+
+        The schedule ``adaptive`` lowers the rate first, and waits as long again.
+        """
+        allowed = 2 if options.schedule == "adaptive" else 1
+        return options.patience is not None and self.idle >= allowed * options.patience
 
 
 @dataclass(frozen=True)
@@ -276,9 +285,10 @@ class CheckpointFile:
         # A tensor, because the size of the metadata is limited.
         tensors["history"] = np.frombuffer(b"\n".join(self._epochs), np.uint8)
         scalars = {"first_rate": state.first_rate, "divisor": state.divisor, "idle": state.idle}
-        if state.best is not None:
-            tensors["best_weights"] = state.best.weights.astype(np.int32)
-            scalars |= {f"best_{name}": getattr(state.best, name) for name in ("epoch", "score", "intercept")}
+        for kind, model in (("best", state.best), ("base", state.base)):
+            if model is not None:
+                tensors[f"{kind}_weights"] = model.weights.astype(np.int32)
+                scalars |= {f"{kind}_{name}": getattr(model, name) for name in ("epoch", "score", "intercept")}
         metadata = {
             "p4sgd": self._version,
             "run": json.dumps(dataclasses.asdict(run)),
@@ -328,14 +338,15 @@ def _run(fields: Mapping[str, Any]) -> Run:
 
 
 def _state(tensors: Mapping[str, Any], scalars: Mapping[str, Any], remarks: list[str]) -> State:
-    best = None
-    if "best_weights" in tensors:
-        best = Best(
-            epoch=int(scalars["best_epoch"]),
-            score=float(scalars["best_score"]),
-            weights=tensors["best_weights"].astype(np.int64),
-            intercept=float(scalars["best_intercept"]),
-        )
+    models: dict[str, Best | None] = {"best": None, "base": None}
+    for kind in models:
+        if f"{kind}_weights" in tensors:
+            models[kind] = Best(
+                epoch=int(scalars[f"{kind}_epoch"]),
+                score=float(scalars[f"{kind}_score"]),
+                weights=tensors[f"{kind}_weights"].astype(np.int64),
+                intercept=float(scalars[f"{kind}_intercept"]),
+            )
     return State(
         weights=tensors["weights"].astype(np.int64),
         history=[_record(json.loads(line)) for line in tensors["history"].tobytes().splitlines()],
@@ -343,7 +354,7 @@ def _state(tensors: Mapping[str, Any], scalars: Mapping[str, Any], remarks: list
         first_rate=float(scalars["first_rate"]),
         divisor=float(scalars["divisor"]),
         idle=int(scalars["idle"]),
-        best=best,
+        **models,
     )
 
 
@@ -359,5 +370,6 @@ def _check(run: Run, state: State) -> None:
         raise ValueError(f"it has not the {weights} weights of {run.data.features} features")
     if [record.epoch for record in state.history] != list(range(1, state.epoch + 1)) or not state.history:
         raise ValueError("the epochs are not in order")
-    if state.best is not None and (state.best.weights.size != weights or not 1 <= state.best.epoch <= state.epoch):
-        raise ValueError(f"the best model is of epoch {state.best.epoch} and has {state.best.weights.size} weights")
+    for model in (state.best, state.base):
+        if model is not None and (model.weights.size != weights or not 1 <= model.epoch <= state.epoch):
+            raise ValueError(f"the best model is of epoch {model.epoch} and has {model.weights.size} weights")

@@ -26,7 +26,7 @@ from p4sgd.hw.spec.fixed import WEIGHT, IntArray
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim import kernels
 
-__all__ = ["evaluate", "fit_intercept", "measure", "quantised_activations"]
+__all__ = ["evaluate", "fit_intercept", "measure", "penalty", "quantised_activations"]
 
 
 def quantised_activations(
@@ -138,6 +138,23 @@ def measure(loss: Loss, coding: LabelCoding, z: FloatArray, labels: FloatArray) 
         result["mse"] = squares / labels.size
         result["r2"] = 1 - squares / spread if spread > 0 else float("nan")
     return result
+
+
+def penalty(weights: IntArray, l2: float, l1: float) -> float:
+    """The penalties of the objective, l2/2·‖w‖² + l1·‖w‖₁.
+
+    Parameters
+    ----------
+    weights
+        int64 `WEIGHT` integers of the features. The weight of the bias is left out: the model has a fitted intercept
+        instead, which is not penalised.
+    l2, l1
+        Strengths of the penalties of these weights.
+    """
+    if not (l2 or l1):
+        return 0.0
+    w = WEIGHT.to_real(weights)
+    return l2 / 2 * float(w @ w) + l1 * float(np.abs(w).sum())
 
 
 def evaluate(model: Model, data: Dataset) -> dict[str, float]:

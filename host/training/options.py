@@ -18,9 +18,10 @@ __all__ = ["ON_LOSS", "PRECONDITIONS", "SCHEDULES", "SHARES", "LearningRateSched
 SCHEDULES = ("constant", "invscaling", "adaptive")
 """Schedules by name, as scikit-learn calls them.
 
-constant: the initial rate. invscaling: initial rate / epoch^power. adaptive: the rate is divided by 5 whenever the
-monitored loss has made no progress for ``patience`` epochs, or `ADAPTIVE_EPOCHS` without patience; with patience,
-training ends when the rate cannot be lowered further.
+constant: the initial rate. invscaling: initial rate / epoch^power. adaptive: when the monitored loss has made no
+progress for ``patience`` epochs, or `ADAPTIVE_EPOCHS` without patience, training goes back to the best weights with a
+third of the rate; if that makes no progress for as long, it goes back to them with the rate from before, and so on.
+With every schedule a rate with which training diverges is divided by 10, or by more where trials find a lower one.
 """
 
 PRECONDITIONS = ("none", "block")
@@ -32,10 +33,12 @@ ON_LOSS = ("adopt", "stop")
 SHARES = ("fixed", "auto")
 """How workers may get their shares of the features."""
 
-ADAPTIVE_EPOCHS = 3
-"""Epochs without progress before ``adaptive`` lowers the rate, if the options set no patience."""
+ADAPTIVE_EPOCHS = 2
+"""Epochs without progress before ``adaptive`` changes the rate, if the options set no patience."""
 
-_ADAPTIVE_DIVISOR = 5.0
+_ADAPTIVE_DIVISOR = 3.0
+
+_DIVERGENCE_DIVISOR = 10.0
 
 
 class LearningRateSchedule:
@@ -52,9 +55,9 @@ class LearningRateSchedule:
     smallest
         Lower bound of the rate.
     patience
-        Epochs without progress before ``adaptive`` lowers the rate; ``None`` is `ADAPTIVE_EPOCHS`.
+        Epochs without progress before ``adaptive`` changes the rate; ``None`` is `ADAPTIVE_EPOCHS`.
     divisor
-        Factor by which ``adaptive`` has divided the first rate so far.
+        Factor by which the rate has been lowered so far.
     """
 
     def __init__(
@@ -75,21 +78,38 @@ class LearningRateSchedule:
 
     @property
     def divisor(self) -> float:
-        """Factor by which the first rate is divided now."""
+        """Factor by which all rates are divided now."""
         return self._divisor
 
     def rate(self, epoch: int) -> float:
         """The rate of an epoch, counted from 1."""
         # epoch^-power underflows to 0, where epoch^power would overflow.
-        factor = float(epoch) ** -self._power if self._name == "invscaling" else 1 / self._divisor
-        return max(self._first * factor, self._smallest)
+        factor = float(epoch) ** -self._power if self._name == "invscaling" else 1.0
+        return max(self._first * factor / self._divisor, self._smallest)
 
-    def lower_after(self, idle: int) -> bool:
-        """Lower the rate of ``adaptive`` if ``idle`` epochs without progress are enough; returns whether it did."""
-        lowers = self._name == "adaptive" and idle >= self._patience and self._first / self._divisor > self._smallest
-        if lowers:
+    @property
+    def lowest(self) -> bool:
+        """Whether the rate cannot be lowered further."""
+        return self._first / self._divisor <= self._smallest
+
+    def lower(self, most: float) -> None:
+        """Divide all further rates by 10, or by more if the first would still exceed ``most``: training diverged."""
+        self._divisor = max(_DIVERGENCE_DIVISOR * self._divisor, self._first / most)
+
+    def adapt(self, idle: int) -> bool:
+        """Change the rate of ``adaptive`` if ``idle`` epochs without progress are enough; returns whether it did.
+
+        After as many epochs as it waits for, and after any odd multiple, it divides the rate by 3; after an even
+        multiple it takes that back. A lower rate gets rid of noise; where it is not noise that stops the loss from
+        falling, a lower rate only makes training slower.
+        """
+        if self._name != "adaptive" or idle == 0 or idle % self._patience:
+            return False
+        if idle // self._patience % 2:
             self._divisor *= _ADAPTIVE_DIVISOR
-        return lowers
+        else:
+            self._divisor /= _ADAPTIVE_DIVISOR
+        return True
 
 
 _MAX_BATCH = BANKS * MAX_MICRO_BATCHES
@@ -109,7 +129,8 @@ class TrainingOptions:
         Samples in a mini-batch (B), a multiple of 8.
     learning_rate
         Initial learning rate, for the mean gradient of a mini-batch and features scaled to about 1; ``None`` chooses it
-        from the loss and the data (see `p4sgd.host.training.rate.automatic_rate`).
+        by short trials on a sample (`p4sgd.host.training.search`). Where training
+        diverges, it goes on from the best weights with a lower rate.
     schedule
         Learning rate over the epochs: one of `SCHEDULES`.
     power
@@ -155,10 +176,11 @@ class TrainingOptions:
     validation_fraction
         Fraction of the training set to hold out for choosing the best epoch, 0 to below 1.
     patience
-        Epochs without progress after which training stops, or after which the schedule ``adaptive`` lowers the rate if
-        it can; ``None`` never stops early.
+        Epochs without progress after which training stops. The schedule ``adaptive`` then lowers the rate, and training
+        stops after as many more. ``None`` never stops early.
     tolerance
-        Smallest fall of the monitored loss that counts as progress, for ``patience`` and ``adaptive``.
+        Smallest fall of the monitored loss, as a fraction of the smallest one so far, that counts as progress, for
+        ``patience`` and ``adaptive``.
     seed
         Seed of the shuffle and of the validation split.
 
@@ -172,7 +194,7 @@ class TrainingOptions:
     epochs: int = 40
     batch: int = 16
     learning_rate: float | None = None
-    schedule: str = "constant"
+    schedule: str = "adaptive"
     power: float = 0.5
     l2: float = 0.0
     l1: float = 0.0
@@ -190,7 +212,7 @@ class TrainingOptions:
     staleness: int = 0
     validation_fraction: float = 0.0
     patience: int | None = None
-    tolerance: float = 1e-4
+    tolerance: float = 2e-3
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -140,6 +140,10 @@ class Prepared:
             joined[shard.columns] = values
         return joined
 
+    def penalties(self, options: TrainingOptions) -> tuple[float, float]:
+        """Strengths of the L2 and L1 penalties of the hardware's weights."""
+        return options.l2 * self.penalty_unit**2, options.l1 * self.penalty_unit
+
     def fold(self, weights: IntArray, loss: str) -> Model:
         """The model on raw features for weights of the hardware.
 

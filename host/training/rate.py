@@ -1,4 +1,4 @@
-"""Learning rate, penalties and settings of a run as a worker's registers have them, and the automatic learning rate."""
+"""Learning rate, penalties and settings of a run as a worker's registers have them, and a first guess of the rate."""
 
 import math
 from dataclasses import dataclass
@@ -198,7 +198,7 @@ def run_settings(
 
 
 def automatic_rate(loss: Loss, mean_square: float) -> float:
-    """A learning rate for samples with the mean squared norm ``mean_square``, bias included.
+    """A learning rate for samples with the mean squared norm ``mean_square``, bias included, around which to search.
 
     A step with rate r on one sample a with residual g moves that sample's activation by r · ‖a‖² · g. The rate
     ``loss.step`` / ‖a‖² therefore gives steps of equal size for any number of features, any sparsity and any scale.

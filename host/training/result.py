@@ -1,12 +1,14 @@
 """The result of a training run: the history of its epochs and the best model."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from p4sgd.host.training.model_file import Model
 
-__all__ = ["EpochRecord", "StopReason", "TrainingResult"]
+__all__ = ["EpochRecord", "StopReason", "TrainingResult", "estimate_more_epochs"]
 
 
 class StopReason(Enum):
@@ -33,8 +35,9 @@ class EpochRecord:
     metrics
         By data and metric: ``train_…`` on the full-precision training samples; ``quantised_…`` on the same samples as
         the hardware reads them, with its own weights and bias; ``validation_…`` and ``test_…`` if there are such data
-        (see `p4sgd.host.training.metrics.measure` for the metrics); and, with penalties, ``objective``: the train loss
-        plus the penalties on the weights of features.
+        (see `p4sgd.host.training.metrics.measure` for the metrics); with penalties, ``objective``: the train loss plus
+        the penalties on the weights of features; and ``fitted_loss``, the quantised loss with a fitted intercept, by
+        which divergence is told and, with the penalties, progress if there are no validation samples.
     seconds
         Time of the run on the device, without computing metrics.
     samples_per_second
@@ -84,7 +87,10 @@ class TrainingResult:
     stopped
         Why training ended.
     remarks
-        What the user should know, a line each: rounding of rates, saturations.
+        What the user should know, a line each: rounding of rates, saturations, divergence, too few epochs.
+    more_epochs
+        Estimate of the epochs that were missing to convergence (`estimate_more_epochs`) if all epochs were run; else
+        ``None``.
     summary
         Facts about the run, as plain data: samples, features, learning rate and so on.
     """
@@ -96,6 +102,7 @@ class TrainingResult:
     stopped: StopReason
     remarks: tuple[str, ...]
     summary: dict[str, Any]
+    more_epochs: int | None = None
 
     @property
     def best(self) -> EpochRecord:
@@ -110,5 +117,43 @@ class TrainingResult:
             "best_epoch": self.best_epoch,
             "monitored": self.monitored,
             "stopped": self.stopped.value,
+            "more_epochs": self.more_epochs,
             "remarks": list(self.remarks),
         }
+
+
+_CLOSE = 0.01
+"""Part of the final loss by which a loss may exceed it and count as converged."""
+
+
+def estimate_more_epochs(losses: Sequence[float]) -> int | None:
+    """Epochs until a loss that still falls comes within 1 % of where it tends to.
+
+    The falls over the last two thirds of the epochs are continued as a geometric series (Aitken's extrapolation). If
+    they do not shrink, the estimate is as many epochs as there were; it is never more than ten times as many.
+
+    Parameters
+    ----------
+    losses
+        The loss after each epoch.
+
+    Returns
+    -------
+    ``None`` if the last loss is not the smallest or is within 1 % already, if it would fall by less than 1 % in as many
+    epochs again, or if there are fewer than five.
+    """
+    epochs = len(losses)
+    if epochs < 5 or min(losses[:-1]) <= losses[-1]:
+        return None
+    step = epochs // 3
+    before, last = losses[-1 - 2 * step] - losses[-1 - step], losses[-1 - step] - losses[-1]
+    if last * epochs / step <= _CLOSE * losses[-1]:
+        return None
+    if last >= before:
+        return epochs
+    ratio = last / before
+    rest = last * ratio / (1 - ratio)
+    close = _CLOSE * max(losses[-1] - rest, _CLOSE * losses[-1])
+    if rest <= close:
+        return None
+    return min(math.ceil(step * math.log(close / rest) / math.log(ratio)), 10 * epochs)

@@ -21,30 +21,23 @@ from p4sgd.host.data.identity import identify
 from p4sgd.host.data.scaling import CENTRED
 from p4sgd.host.devices import Device
 from p4sgd.host.devices.device import name_workers, names_of
-from p4sgd.host.devices.session import RunReport, Session
+from p4sgd.host.devices.session import Session
 from p4sgd.host.distributed.communicator import Communicator, broadcast, raise_on_all
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.image.file import image_file
 from p4sgd.host.image.redeal import redeal_images
 from p4sgd.host.losses import Loss, get_loss
 from p4sgd.host.training.checkpoint import Best, Checkpoint, CheckpointFile, Run, State
-from p4sgd.host.training.metrics import fit_intercept, measure, quantised_activations
+from p4sgd.host.training.metrics import fit_intercept, measure, penalty, quantised_activations
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import LearningRateSchedule, TrainingOptions
 from p4sgd.host.training.preparation import Prepared, PreparedData, prepare
-from p4sgd.host.training.rate import (
-    Rate,
-    automatic_rate,
-    choose_penalties,
-    choose_rate,
-    largest_rate,
-    run_settings,
-    smallest_rate,
-)
-from p4sgd.host.training.result import EpochRecord, StopReason, TrainingResult
+from p4sgd.host.training.rate import Rate, choose_penalties, choose_rate, run_settings, smallest_rate
+from p4sgd.host.training.result import EpochRecord, StopReason, TrainingResult, estimate_more_epochs
+from p4sgd.host.training.search import search_rate
 from p4sgd.host.training.shares import deal, deal_to
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, IntArray
+from p4sgd.hw.spec.fixed import WEIGHT, IntArray
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import RunSettings
 
@@ -56,6 +49,9 @@ _FLAG_REMARKS = {
     "residual_saturated": "residuals were saturated at ±128: a lower learning rate keeps activations smaller",
     "weight_saturated": "weights were saturated at ±256: a lower learning rate or more l2 keeps them smaller",
 }
+
+_DIVERGED = 2.0
+"""An epoch has diverged if it ends with more than so many times the loss of a constant model."""
 
 _ONE_SIGNED_BIT = (
     "one bit of a signed feature has no +1, so training reads positive features as 0: "
@@ -203,7 +199,7 @@ class _Training:
         self._directory = directory
         self._state = state
         self._loss: Loss = get_loss(options.loss)
-        self._l2, self._l1 = options.l2 * prepared.penalty_unit**2, options.l1 * prepared.penalty_unit
+        self._l2, self._l1 = prepared.penalties(options)
         """Penalties of the weights."""
         self._penalised = options.l2 > 0 or options.l1 > 0
         # With the scaling robust, a few wild values that training clamps would dominate the loss of unrounded samples.
@@ -220,7 +216,12 @@ class _Training:
         if form.signed and form.precision == 1 and prepared.scaling not in CENTRED:
             self.remark(_ONE_SIGNED_BIT)
         self._tell_large_batch()
-        first = state.first_rate or options.learning_rate or broadcast(self._ranks, self._automatic_rate())
+        y = prepared.coding.real(prepared.train_labels)
+        z = np.zeros_like(y)
+        z += fit_intercept(self._loss, z, y) if options.bias else 0.0
+        self._limit = _DIVERGED * broadcast(self._ranks, float(self._loss.value(z, y).mean()))
+        self._found_rate: float | None = None
+        first = state.first_rate or options.learning_rate or self._automatic_rate()
         choose_rate(first, options.batch, form)  # raises if it is outside the range of the hardware
         state.first_rate = first
         smallest = smallest_rate(options.batch, form)
@@ -244,8 +245,7 @@ class _Training:
                         tried = state.epoch
                         opened = self._take_in() or opened
                     session, source = opened or self._open_session()
-                    self._epoch(session, source)
-                    opened = session, ModelSource.KEEP
+                    opened = session, self._epoch(session, source)
                 except P4sgdError as error:
                     opened = self._adopt(error)
             stopped = StopReason.PATIENCE if state.out_of_patience(options) else StopReason.EPOCHS
@@ -260,14 +260,16 @@ class _Training:
         training = summary | chosen | {"metrics": state.history[best.epoch - 1].to_json()}
         training["metrics"].pop("counters")
         model = self._prepared.fold(best.weights, options.loss)
+        more_epochs, last_remarks = self._last_remarks(stopped)
         return TrainingResult(
             model=dataclasses.replace(model, intercept=best.intercept, training=training),
             history=tuple(state.history),
             best_epoch=best.epoch,
             monitored=self._monitored,
             stopped=stopped,
-            remarks=tuple(state.remarks),
+            remarks=(*state.remarks, *last_remarks),
             summary=summary | {"workers": [name.number for name in names_of(self._device, len(self._prepared.shards))]},
+            more_epochs=more_epochs,
         )
 
     def _open_session(self) -> tuple[Session, ModelSource]:
@@ -329,7 +331,8 @@ class _Training:
         self.remark(remark)
         return self._open_session()
 
-    def _epoch(self, session: Session, source: ModelSource) -> None:
+    def _epoch(self, session: Session, source: ModelSource) -> ModelSource:
+        """Train an epoch; returns where the weights of the next one come from."""
         epoch = self._state.epoch + 1
         rate = choose_rate(self._schedule.rate(epoch), self._options.batch, self._prepared.features)
         session.configure(self._settings(rate))
@@ -337,8 +340,7 @@ class _Training:
         report = session.run(source)
         seconds = time.perf_counter() - begin
         weights = self._prepared.join(session.read_weights())
-        model, metrics = self._measure(weights)
-        self._tell_flags(report, epoch)
+        model, metrics, score = self._measure(weights)
         record = EpochRecord(
             epoch=epoch,
             learning_rate=rate.actual,
@@ -348,12 +350,17 @@ class _Training:
             flags=tuple(sorted(report.flags)),
             counters=report.counters,
         )
+        self._tell_flags(record)
         # In this order, so that Ctrl-C between the two leaves no best epoch without a record.
         self._state.history.append(record)
-        self._score(epoch, weights, model.intercept, metrics)
-        self._state.weights = weights
+        self._state.weights = following = self._score(record, score, weights, model.intercept)
+        self._tell_divergence()
         self._keep_state()
         self._tell_epoch(record)
+        if following is weights:
+            return ModelSource.KEEP
+        session.write_weights(self._prepared.split(following))
+        return ModelSource.MEMORY
 
     def _settings(self, rate: Rate) -> RunSettings:
         if rate.coarse:
@@ -375,23 +382,27 @@ class _Training:
             unit=self._prepared.unit,
         )
 
-    def _measure(self, weights: IntArray) -> tuple[Model, dict[str, float]]:
-        """The model of these weights, and its metrics."""
+    def _measure(self, weights: IntArray) -> tuple[Model, dict[str, float], float]:
+        """The model of these weights, its metrics, and the loss by which the schedule and patience judge it.
+
+        That is the validation loss or the quantised objective with a fitted intercept, because prepared data have no
+        other; without the fit, noise in the bias would hide the progress of the rest.
+        """
         prepared, loss, coding = self._prepared, self._loss, self._prepared.coding
         model = prepared.fold(weights, self._options.loss)
         samples = prepared.samples
         quantised_z = quantised_activations(prepared.images, weights, prepared.features, samples, self._ranks)
         measured = {}
+        y = coding.real(prepared.train_labels)
+        fitted = fit_intercept(loss, quantised_z, y) if self._options.bias else 0.0
         if prepared.train is None:
             assert prepared.means is not None
             real = WEIGHT.to_real(weights)
-            correction = float(quantised_z.mean()) - float(real @ prepared.means)
-            if self._options.bias:
-                correction += fit_intercept(loss, quantised_z, coding.real(prepared.train_labels))
+            correction = float(quantised_z.mean()) - float(real @ prepared.means) + fitted
         else:
             train_z = model.decision_function(prepared.train)
             if self._options.bias:
-                correction = fit_intercept(loss, train_z, coding.real(prepared.train_labels))
+                correction = fit_intercept(loss, train_z, y)
             else:
                 correction = float((quantised_z - train_z).mean())
             measured["train"] = measure(loss, coding, train_z + correction, prepared.train_labels)
@@ -400,39 +411,46 @@ class _Training:
         for name, data in self._held_out.items():
             measured[name] = measure(loss, coding, model.decision_function(data), self._held_out_labels[name])
         metrics = {f"{name}_{key}": value for name, values in measured.items() for key, value in values.items()}
+        penalties = penalty(weights[: prepared.space.count], self._l2, self._l1)
         if self._penalised:
-            # The weight of the bias is left out: the model has a fitted intercept instead, which is not penalised.
-            w = WEIGHT.to_real(weights[: prepared.space.count])
-            penalty = self._l2 / 2 * float(w @ w) + self._l1 * float(np.abs(w).sum())
-            metrics["objective"] = metrics[f"{self._fitted}_loss"] + penalty
+            metrics["objective"] = metrics[f"{self._fitted}_loss"] + penalties
+        metrics["fitted_loss"] = float(loss.value(quantised_z + fitted, y).mean())
+        score = metrics.get("validation_loss", metrics["fitted_loss"] + penalties)
         # The rest of the model is the same in all ranks: exact functions of the weights.
-        intercept, metrics = broadcast(self._ranks, (model.intercept, metrics))
-        return dataclasses.replace(model, intercept=intercept), metrics
+        intercept, metrics, score = broadcast(self._ranks, (model.intercept, metrics, score))
+        return dataclasses.replace(model, intercept=intercept), metrics, score
 
-    def _score(self, epoch: int, weights: IntArray, intercept: float, metrics: dict[str, float]) -> None:
-        """Keep the model if it is the best so far, and count epochs without progress."""
-        state, score = self._state, metrics[self._monitored]
-        lowest = np.inf if state.best is None else state.best.score
-        progress = score < lowest - self._options.tolerance
+    def _score(self, record: EpochRecord, score: float, weights: IntArray, intercept: float) -> IntArray:
+        """Keep the model if it is the best so far, adapt the rate, and return the weights for the next epoch."""
+        state, base = self._state, self._state.base
+        monitored = record.metrics[self._monitored]
+        if state.best is None or monitored < state.best.score:
+            state.best = Best(record.epoch, monitored, weights, intercept)
+        progress = base is None or score < base.score * (1 - self._options.tolerance)
+        if base is None or score < base.score:
+            state.base = base = Best(record.epoch, score, weights, intercept)
         state.idle = 0 if progress else state.idle + 1
-        if self._schedule.lower_after(state.idle):
+        if self._diverged(record) and not self._schedule.lowest:
+            self._schedule.lower(self._automatic_rate())
             state.idle = 0
-            state.divisor = self._schedule.divisor
-        if score < lowest:
-            state.best = Best(epoch, score, weights, intercept)
+            weights = np.zeros_like(weights) if self._diverged(state.history[base.epoch - 1]) else base.weights
+        elif self._schedule.adapt(state.idle):
+            weights = base.weights
+        state.divisor = self._schedule.divisor
+        return weights
+
+    def _automatic_rate(self) -> float:
+        """The automatic learning rate, searched for when it is first needed."""
+        if self._found_rate is None:
+            self._found_rate = search_rate(self._prepared, self._options, self._loss)
+        return self._found_rate
+
+    def _diverged(self, record: EpochRecord) -> bool:
+        return not record.metrics["fitted_loss"] <= self._limit
 
     def _keep_state(self) -> None:
         if self._keep is not None:
             self._keep(self._state)
-
-    def _automatic_rate(self) -> float:
-        """The automatic rate, limited so that the registers of the rate and of the L2 shrink can represent it."""
-        rate = automatic_rate(self._loss, self._prepared.mean_square)
-        rate = min(rate, largest_rate(self._options.batch, self._prepared.features))
-        if self._l2 > 0:
-            # A little less than the limit, because the rate is rounded by up to 0.4 %.
-            rate = min(rate, 0.99 * float(SHRINK.to_real(SHRINK.maximum)) / self._l2)
-        return rate
 
     def _tell_large_batch(self) -> None:
         """Remark on a batch larger than the data: it is padded, but the rate is divided by its full size."""
@@ -444,10 +462,50 @@ class _Training:
                 f"{samples / batch:.2g} of their size; a batch of {enough:,} holds all samples"
             )
 
-    def _tell_flags(self, report: RunReport, epoch: int) -> None:
-        for flag in sorted(report.flags):
-            if not any(flag in record.flags for record in self._state.history):
-                self.remark(f"epoch {epoch}: {_FLAG_REMARKS[flag]}")
+    def _tell_flags(self, record: EpochRecord) -> None:
+        if self._diverged(record):  # there is a remark about that
+            return
+        known = {flag for other in self._state.history if not self._diverged(other) for flag in other.flags}
+        for flag in record.flags:
+            if flag not in known:
+                self.remark(f"epoch {record.epoch}: {_FLAG_REMARKS[flag]}")
+
+    def _tell_divergence(self) -> None:
+        """Remark on the first epochs that diverged, as soon as one after them does not."""
+        first, last = self._first_divergence()
+        if first < last < self._state.epoch:
+            rate = self._state.history[last].learning_rate
+            self.remark(f"{self._divergence(first, last)} and went on from earlier weights with {rate:.3g}: try that")
+
+    def _first_divergence(self) -> tuple[int, int]:
+        """The number of epochs before the first ones in a row that diverged, and the number of the last of these."""
+        diverged = [self._diverged(record) for record in self._state.history]
+        first = diverged.index(True) if True in diverged else len(diverged)
+        return first, diverged.index(False, first) if False in diverged[first:] else len(diverged)
+
+    def _divergence(self, first: int, last: int) -> str:
+        epochs = f"epoch {last}" if last == first + 1 else f"epochs {first + 1} to {last}"
+        rate = self._state.history[first].learning_rate
+        return f"the learning rate {rate:.3g} is too large: training diverged in {epochs}"
+
+    def _last_remarks(self, stopped: StopReason) -> tuple[int | None, list[str]]:
+        """An estimate of the epochs that were missing, and remarks that are true only because the run ends here."""
+        history = self._state.history
+        first, last = self._first_divergence()
+        if first < last == len(history):
+            remark = f"{self._divergence(first, last)}: try {self._schedule.rate(last + 1):.3g}"
+            more = None
+        else:
+            scores = [record.metrics[self._monitored] for record in history]
+            begin = max((record.epoch for record in history if self._diverged(record)), default=0)
+            more = estimate_more_epochs(scores[begin:]) if stopped is StopReason.EPOCHS else None
+            if more is None:
+                return None, []
+            name = self._monitored.replace("_", " ")
+            remark = f"training has not converged: the {name} still falls; about {more} more epochs would end it"
+        if self._on_remark is not None:
+            self._on_remark(remark)
+        return more, [remark]
 
     def _tell_epoch(self, record: EpochRecord) -> None:
         if self._on_epoch is not None:

@@ -121,7 +121,7 @@ def test_models_predict_unrounded_data(tmp_path, precision):
     run("data", "prepare", "breast_cancer", "--out", tmp_path / "made", *options)
     accuracies = []
     for source, words in ((tmp_path / "made", ()), ("breast_cancer", options)):
-        train(source, *words, "--epochs", 5, "--out", tmp_path / "model")
+        train(source, *words, "--lr", 4, "--epochs", 5, "--out", tmp_path / "model")
         accuracies.append(json.loads(run("evaluate", tmp_path / "model", "breast_cancer", "--json").stdout)["accuracy"])
     assert accuracies[0] == pytest.approx(accuracies[1], abs=0.02)
     assert accuracies[0] > 0.9

@@ -127,6 +127,7 @@ def history(result):
         (False, {"loss": "squared", "bias": False, "schedule": "adaptive", "scaling": "maxabs"}),
         (True, {"validation_fraction": 0.3, "patience": 2, "precision": 3, "planes": 5}),
         (False, {"precondition": "block", "l2": 0.001}),
+        (False, {"learning_rate": 3000.0, "l1": 1e-4}),  # diverges
     ],
 )
 def test_training_is_that_of_one_process(size, sparse, more, tmp_path):

@@ -29,9 +29,9 @@ WRONG = [
     ({"validation_fraction": 1.0}, "validation fraction .*below 1, not 1"),
     ({"validation_fraction": -0.1}, r"validation fraction .*\b0, not -0\.1"),
     ({"patience": 0}, r"patience .*\b1, not 0"),
-    ({"power": 0.7}, "power .*no effect.* constant.* invscaling"),
+    ({"power": 0.7, "schedule": "constant"}, "power .*no effect.* constant.* invscaling"),
     ({"power": 0.7, "schedule": "adaptive"}, "power .*no effect.* adaptive"),
-    ({"tolerance": 0.1}, "tolerance .*no effect.* patience .*adaptive"),
+    ({"tolerance": 0.1, "schedule": "constant"}, "tolerance .*no effect.* patience .*adaptive"),
     ({"precondition": "full"}, "precondition 'full'.*none, block"),
     ({"precondition": "block", "damping": -0.1}, r"damping .*\b0, not -0\.1"),
     ({"precondition": "block", "scaling": "maxabs"}, "scaling maxabs .*block"),
@@ -53,7 +53,7 @@ def test_wrong(values, message):
 def test_options_that_have_an_effect():
     TrainingOptions(power=0.7, schedule="invscaling")
     TrainingOptions(tolerance=0.1, schedule="adaptive")
-    TrainingOptions(tolerance=0.1, patience=3)
+    TrainingOptions(tolerance=0.1, patience=3, schedule="constant")
 
 
 def test_defaults_are_plain_data():

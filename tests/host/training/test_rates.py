@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES
-from p4sgd.host.training.options import ADAPTIVE_EPOCHS, LearningRateSchedule
+from p4sgd.host.training.options import ADAPTIVE_EPOCHS, SCHEDULES, LearningRateSchedule
 from p4sgd.host.training.rate import automatic_rate, choose_penalties, choose_rate, largest_rate, smallest_rate
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
 
@@ -103,19 +103,33 @@ def test_schedules():
     inverse = LearningRateSchedule("invscaling", 0.5, 0.5)
     adaptive = LearningRateSchedule("adaptive", 0.5, 0.5)
     for schedule in (constant, inverse, adaptive):
-        assert not schedule.lower_after(ADAPTIVE_EPOCHS - 1)
-    assert not constant.lower_after(ADAPTIVE_EPOCHS)
+        assert not schedule.adapt(0)
+        assert not schedule.adapt(ADAPTIVE_EPOCHS - 1)
+    assert not constant.adapt(ADAPTIVE_EPOCHS)
     assert [constant.rate(e) for e in (1, 4, 100)] == [0.5, 0.5, 0.5]
     assert [inverse.rate(e) for e in (1, 4, 100)] == [0.5, 0.25, 0.05]
     assert adaptive.rate(9) == 0.5
-    assert adaptive.lower_after(ADAPTIVE_EPOCHS)
-    assert adaptive.rate(10) == pytest.approx(0.1)
+    assert adaptive.adapt(ADAPTIVE_EPOCHS)
+    assert adaptive.rate(10) == pytest.approx(0.5 / 3)
+    assert not adaptive.adapt(ADAPTIVE_EPOCHS + 1)
+    assert adaptive.adapt(2 * ADAPTIVE_EPOCHS), "what was no use is taken back"
+    assert adaptive.rate(12) == 0.5
+    assert adaptive.adapt(3 * ADAPTIVE_EPOCHS)
+    assert adaptive.rate(14) == pytest.approx(0.5 / 3)
 
 
 def test_an_adaptive_rate_is_as_patient_as_training():
     adaptive = LearningRateSchedule("adaptive", 0.5, 0.5, patience=7)
-    assert not adaptive.lower_after(6)
-    assert adaptive.lower_after(7)
+    assert [idle for idle in range(1, 15) if adaptive.adapt(idle)] == [7, 14]
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_rates_are_lowered_when_training_diverges(name):
+    schedule = LearningRateSchedule(name, 100.0, 0.5)
+    for most, expected in ((20.0, 10.0), (0.25, 0.25), (0.25, 0.025)):
+        assert not schedule.lowest
+        schedule.lower(most)
+        assert schedule.rate(1) == pytest.approx(expected)
 
 
 def test_schedules_stop_at_the_smallest_rate():
@@ -124,9 +138,9 @@ def test_schedules_stop_at_the_smallest_rate():
     assert not choose_rate(smallest, 16, form).coarse
     for power in (9.0, 700.0):  # the latter is beyond floating point
         assert LearningRateSchedule("invscaling", 0.5, power, smallest).rate(1000) == smallest
-    adaptive = LearningRateSchedule("adaptive", 0.5, 0.5, smallest)
-    lowered = [adaptive.lower_after(ADAPTIVE_EPOCHS) for _ in range(100)]
-    assert lowered[0]
-    assert not lowered[-1], "what is lowest is not lowered"
-    assert adaptive.rate(101) == smallest
+    constant = LearningRateSchedule("constant", 0.5, 0.5, smallest)
+    for _ in range(20):
+        constant.lower(0.5)
+    assert constant.lowest
+    assert constant.rate(101) == smallest
     assert LearningRateSchedule("constant", smallest / 2, 0.5, smallest).rate(9) == smallest / 2

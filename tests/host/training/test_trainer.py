@@ -1,12 +1,15 @@
 """Training on the emulator: against the golden model, against the definition of every metric, and all its ends."""
 
 import dataclasses
+import itertools
 import json
 import re
 
 import numpy as np
 import pytest
 import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -23,12 +26,14 @@ from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import StopReason, TrainingOptions, train
 from p4sgd.host.training.metrics import evaluate, quantised_activations
 from p4sgd.host.training.model_file import load_model, save_model
+from p4sgd.host.training.options import SCHEDULES
 from p4sgd.host.training.preparation import check_memory, prepare
-from p4sgd.host.training.rate import choose_penalties, choose_rate, smallest_rate
+from p4sgd.host.training.rate import choose_penalties, choose_rate
+from p4sgd.host.training.result import estimate_more_epochs
 from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT
-from p4sgd.hw.spec.run import FeatureFormat, RunSettings
+from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim import golden
 
 CONFIG = WorkerConfig(engines=2, lanes=8, chunks=8, line_fifo_depth=64, slots=4)
@@ -96,7 +101,7 @@ def test_weights_are_the_golden_model_s(name, workers):
     for epoch in range(1, 4):
         rate = choose_rate(0.3 / epoch**0.5, options.batch, form)
         penalties = choose_penalties(rate.actual, 1e-3 * prepared.penalty_unit**2, 1e-4 * prepared.penalty_unit)
-        settings = RunSettings(
+        run_settings = RunSettings(
             features=form,
             chunks=1,
             micro_batches=options.batch // 8,
@@ -109,7 +114,9 @@ def test_weights_are_the_golden_model_s(name, workers):
             unit=prepared.unit,
         )
         table = LOSSES[name].table()
-        [weights] = golden.train([q], prepared.images[0].labels.astype(np.int64), [weights], table, settings).weights
+        [weights] = golden.train(
+            [q], prepared.images[0].labels.astype(np.int64), [weights], table, run_settings
+        ).weights
         record = result.history[epoch - 1]
         assert record.learning_rate == rate.actual
         z = (q @ weights)[: data.samples]
@@ -165,7 +172,7 @@ def test_metrics(name):
     names = {"loss", "accuracy"} if task is Task.CLASSIFICATION else {"loss", "mse", "r2"}
     for record in result.history:
         sets = ("train", "quantised", "validation", "test")
-        assert set(record.metrics) == {f"{each}_{metric}" for each in sets for metric in names}
+        assert set(record.metrics) == {f"{each}_{metric}" for each in sets for metric in names} | {"fitted_loss"}
     assert result.monitored == "validation_loss"
     assert result.best.metrics["validation_loss"] == min(r.metrics["validation_loss"] for r in result.history)
 
@@ -311,32 +318,102 @@ def test_the_result_is_plain_data():
 
 
 def test_patience_keeps_the_best():
-    result = run(epochs=60, learning_rate=15.0, batch=8, precision=2, patience=3, validation_fraction=0.3)
+    options = {"learning_rate": 15.0, "batch": 8, "precision": 2, "validation_fraction": 0.3, "schedule": "constant"}
+    result = run(epochs=60, patience=3, **options)
     assert result.stopped is StopReason.PATIENCE
     assert len(result.history) < 60
     scores = [record.metrics["validation_loss"] for record in result.history]
     assert result.best_epoch == int(np.argmin(scores)) + 1
-    assert min(scores[-3:]) >= min(scores[:-3]) - 1e-4
-    again = run(epochs=result.best_epoch, learning_rate=15.0, batch=8, precision=2, validation_fraction=0.3)
+    assert min(scores[-3:]) >= min(scores[:-3]) * (1 - TrainingOptions().tolerance)
+    again = run(epochs=result.best_epoch, **options)
     assert again.model.weights.tolist() == result.model.weights.tolist()
 
 
-def test_adaptive_rates_fall():
-    result = run(epochs=30, learning_rate=15.0, batch=8, precision=2, schedule="adaptive", tolerance=0.5)
-    rates = [record.learning_rate for record in result.history]
-    assert rates[0] == pytest.approx(15, rel=0.01)
-    assert rates[-1] < rates[0] / 20
-    assert sorted(rates, reverse=True) == rates
+def test_adaptive_goes_back_to_the_best_weights_with_another_rate():
+    """With a tolerance of 1 no epoch but the first makes progress: the rate changes every two epochs."""
+    result = run(epochs=9, learning_rate=6.0, batch=8, precision=2, tolerance=1.0)
+    high, low = result.history[0].learning_rate, result.history[3].learning_rate
+    assert low == pytest.approx(high / 3, rel=0.01)
+    assert [record.learning_rate for record in result.history] == [high] * 3 + [low] * 2 + [high] * 2 + [low] * 2
+    scores = [record.metrics["train_loss"] for record in result.history]
+    best = int(np.argmin(scores[:3])) + 1
+    rest = run(epochs=best, learning_rate=high, batch=8, precision=2, schedule="constant")
+    assert [record.metrics for record in rest.history] == [record.metrics for record in result.history[:best]]
 
 
 @pytest.mark.parametrize("patience", [1, 2, 5])
-def test_patience_ends_an_adaptive_training_when_its_rate_is_lowest(patience):
+def test_patience_ends_an_adaptive_training_when_a_lower_rate_is_no_use(patience):
     result = run(epochs=200, schedule="adaptive", patience=patience, tolerance=100.0, scaling="minmax")
     rates = [record.learning_rate for record in result.history]
     assert result.stopped is StopReason.PATIENCE
-    assert rates[: patience + 2] == [rates[0]] * (patience + 1) + [pytest.approx(rates[0] / 5, rel=0.01)]
-    assert rates[-1] == pytest.approx(smallest_rate(16, FeatureFormat(8, 8, False)))
-    assert rates[-patience:] == [rates[-1]] * patience
+    assert rates == [rates[0]] * (patience + 1) + [pytest.approx(rates[0] / 3, rel=0.01)] * patience
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_rate_100_times_too_large_ends_with_a_good_model_and_one_remark(name, schedule):
+    data, options = dataset(LOSSES[name].task, samples=300), {"loss": name, "epochs": 12, "schedule": schedule}
+    good = run(data, **options)
+    wild = run(data, **options, learning_rate=100 * good.history[0].learning_rate)
+    assert wild.best.metrics["train_loss"] <= 1.1 * good.best.metrics["train_loss"] + 0.01
+    (remark,) = [remark for remark in wild.remarks if "converged" not in remark]
+    assert re.search("learning rate .* too large.* diverged in epoch", remark)
+    assert f"{wild.best.learning_rate:.3g}" in remark or schedule != "constant"
+
+
+def test_an_epoch_that_diverged_is_undone():
+    """What follows is what a run with the lower rate would have been."""
+    options = {"loss": "squared", "schedule": "constant"}
+    wild = run(dataset(Task.REGRESSION), epochs=4, learning_rate=50.0, **options)
+    undone = [record.epoch for record in wild.history if record.metrics["train_loss"] > 1]  # 0.5 for a constant model
+    assert undone == [1]
+    tame = run(dataset(Task.REGRESSION), epochs=3, learning_rate=wild.history[1].learning_rate, **options)
+    assert [record.metrics for record in wild.history[1:]] == [record.metrics for record in tame.history]
+    assert wild.model.weights.tolist() == tame.model.weights.tolist()
+
+
+def test_a_run_that_ends_in_divergence_says_what_to_try():
+    result = run(dataset(Task.REGRESSION), loss="squared", epochs=1, learning_rate=50.0)
+    (remark,) = result.remarks
+    rate = float(re.search(r"50 is too large: .* epoch 1: try (\S+)$", remark)[1])
+    assert 0 < rate <= 5
+    assert not any(
+        "diverged" in each for each in run(dataset(Task.REGRESSION), loss="squared", learning_rate=rate).remarks
+    )
+
+
+def test_too_few_epochs_are_told():
+    short = run(epochs=6, learning_rate=0.05)
+    assert short.more_epochs > 0
+    assert re.search(f"train loss still falls; about {short.more_epochs} more epochs", short.remarks[-1])
+    rng = np.random.default_rng(0)
+    noise = Dataset(rng.normal(size=(400, 3)), rng.integers(0, 2, 400).astype(float), "noise")
+    done = run(noise, epochs=30)
+    assert (done.more_epochs, done.remarks) == (None, ())
+
+
+@settings(max_examples=50)
+@given(
+    limit=st.floats(0.01, 10),
+    start=st.floats(0.1, 10),
+    ratio=st.floats(0.5, 0.99),
+    epochs=st.integers(5, 60),
+)
+def test_the_estimate_is_exact_for_a_loss_that_falls_geometrically(limit, start, ratio, epochs):
+    losses = [limit + start * ratio**epoch for epoch in range(epochs)]
+    more = estimate_more_epochs(losses)
+    needed = next(n for n in itertools.count() if start * ratio ** (epochs - 1 + n) <= 0.01 * limit)
+    if more is None:  # the loss would fall by less than 1 % in as many epochs again
+        assert needed <= 1 or losses[-1] - limit - start * ratio ** (2 * epochs) <= 0.01 * losses[-1]
+    else:
+        assert abs(more - min(needed, 10 * epochs)) <= 1
+
+
+def test_estimates_of_other_losses():
+    assert estimate_more_epochs([5.0, 4.0, 3.0, 2.0, 1.0]) == 5, "it does not slow down"
+    assert estimate_more_epochs([5.0, 4.0, 3.0, 2.0, 2.5]) is None, "it rises"
+    assert estimate_more_epochs([5.0, 4.0, 3.0, 2.0]) is None, "too few"
+    assert estimate_more_epochs([1.0] * 9) is None
 
 
 @pytest.mark.parametrize("epoch", [1, 3])
@@ -386,11 +463,15 @@ def test_one_signed_bit_is_told(precision, signed):
 
 
 def test_saturation_is_told_once():
-    rng = np.random.default_rng(2)
-    data = Dataset(rng.random((64, 30)), rng.normal(size=64), "wild")
-    result = run(data, loss="squared", learning_rate=200.0, batch=8, epochs=3, precision=8)
-    assert "weight_saturated" in result.history[-1].flags
+    x = np.random.default_rng(2).random((64, 4))
+    separable = Dataset(x, (x[:, 0] > 0.5) * 1.0, "separable")
+    options = {"loss": "hinge", "batch": 8, "epochs": 3}
+    result = run(separable, learning_rate=300.0, **options)
+    assert all("weight_saturated" in record.flags for record in result.history)
     assert sum("weights were saturated" in remark for remark in result.remarks) == 1
+    diverged = run(separable, learning_rate=1000.0, **options)
+    assert "weight_saturated" in diverged.history[0].flags
+    assert not any("saturated" in remark for remark in diverged.remarks), "there is a remark about the divergence"
 
 
 def test_automatic_rate_has_registers_for_everything():

@@ -1,0 +1,217 @@
+"""Search for the initial learning rate: short trials on a sample, in the arithmetic of the hardware.
+
+The norms of the samples do not tell which rate suits the data. Centred features bear rates many times larger than
+features with a common mean, classes that overlap need smaller ones, and the limit for large mini-batches is another
+than that for small ones. A few hundred updates show all of it.
+
+The trials start from zero weights and take the same mini-batches. They compute what a single worker would, to the bit,
+so the rate depends on the data and on the options of the problem alone, whoever has the columns.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.devices.session import of_job
+from p4sgd.host.distributed.communicator import broadcast
+from p4sgd.host.image import Image
+from p4sgd.host.image.packing import unpack_lines
+from p4sgd.host.losses import Loss
+from p4sgd.host.losses.loss import FloatArray
+from p4sgd.host.training.metrics import fit_intercept, penalty
+from p4sgd.host.training.options import TrainingOptions
+from p4sgd.host.training.preparation import Prepared
+from p4sgd.host.training.rate import (
+    automatic_rate,
+    choose_penalties,
+    choose_rate,
+    largest_rate,
+    run_settings,
+    smallest_rate,
+)
+from p4sgd.hw.spec.config import BANKS
+from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, IntArray
+from p4sgd.hw.spec.run import FeatureFormat, RunSettings
+from p4sgd.sim import golden, kernels
+
+__all__ = ["search_rate", "try_rates"]
+
+_POWERS = range(-6, 7)
+"""Powers of 2 by which the rates of the trials differ from `automatic_rate`."""
+
+_UPDATES = (256, 1024)
+"""Least and most updates of a trial; in between it is an epoch."""
+
+_VALUES = 1 << 25
+"""Number of values (samples · features) that a trial reads at most, unless `_ROWS` samples have more."""
+
+_ROWS = 256
+"""Number of samples that a trial may always read."""
+
+_SCORED = 1024
+"""Largest number of samples on which a trial is scored."""
+
+_LOOKS = 8
+"""How often a trial is scored in its second half."""
+
+
+def search_rate(prepared: Prepared, options: TrainingOptions, loss: Loss) -> float:
+    """The learning rate with the best score in `try_rates`.
+
+    It needs no margin to the rates that diverge: what grows by 2 % in an update has grown 160-fold after 256.
+
+    Parameters
+    ----------
+    prepared
+        The training set. All ranks call this and get the same rate.
+    options
+        Options of the training run.
+    loss
+        The loss.
+    """
+    rates, scores = try_rates(prepared, options, loss)
+    return rates[int(np.argmin(scores))]
+
+
+def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple[list[float], list[float]]:
+    """Train with several learning rates for a short time.
+
+    A trial takes as many mini-batches as an epoch has, but at least 256, so that it repeats those of a small training
+    set, and at most 1,024. It reads at most 2^25 values, or 256 samples if these have more. All 13 trials take some
+    tenths of a second for a thousand samples of 30 features, and some seconds for the largest data.
+
+    Parameters
+    ----------
+    prepared, options, loss
+        See `search_rate`.
+
+    Returns
+    -------
+    Learning rates in ascending order, and the score of each: the objective, with a fitted intercept as in the metrics,
+    on up to 1,024 samples after those that were trained on (on the same ones, if there are no others). It is the mean
+    over eight moments in the second half of the trial, because it depends on the last few samples before each.
+    """
+    form = prepared.features
+    most = max(_ROWS, _VALUES // prepared.space.count)
+    batch = min(options.batch, most // BANKS * BANKS)  # of a larger one, a part will do
+    epoch = -(-prepared.samples // batch)
+    updates = min(max(_UPDATES[0], min(epoch, _UPDATES[1])), most // batch)
+    rates = broadcast(prepared.communicator, _candidates(prepared, options, loss, batch))
+    settings = []
+    for wanted in rates:
+        rate = choose_rate(wanted, batch, form)
+        penalties = choose_penalties(rate.actual, *prepared.penalties(options))
+        settings.append(
+            run_settings(
+                dataclasses.replace(options, batch=batch),
+                form,
+                rate,
+                penalties,
+                chunks=1,
+                mini_batches=min(epoch, updates),
+                workers=1,
+                unit=prepared.unit,
+            )
+        )
+    trials = _Trials(prepared, settings, loss)
+    moments = {updates - updates * moment // (2 * _LOOKS) for moment in range(_LOOKS)}
+    scores = np.zeros(len(rates))
+    for update in range(1, updates + 1):
+        trials.update(update - 1)
+        if update in moments:
+            scores += trials.scores(options) / len(moments)
+    return rates, broadcast(prepared.communicator, scores.tolist())
+
+
+def _candidates(prepared: Prepared, options: TrainingOptions, loss: Loss, batch: int) -> list[float]:
+    """Learning rates to try, as far as the registers of rate, L2 shrink and L1 threshold can hold them."""
+    form = prepared.features
+    least = max(smallest_rate(size, form) for size in (batch, options.batch))
+    most = min(largest_rate(size, form) for size in (batch, options.batch))
+    l2, l1 = prepared.penalties(options)
+    if l2 > 0:
+        # A little less than the limit, because the rate is rounded by up to 0.4 %.
+        most = min(most, 0.99 * float(SHRINK.to_real(SHRINK.maximum)) / l2)
+    if l1 > 0:
+        most = min(most, 0.99 * float(WEIGHT.to_real(WEIGHT.maximum)) / l1)
+    middle = min(max(least, automatic_rate(loss, prepared.mean_square)), most)
+    rates = [middle * 2.0**power for power in _POWERS]
+    return [rate for rate in rates if rate == middle or least <= rate <= most]
+
+
+class _Trials:
+    """Training runs with settings that differ in learning rate and penalties only, all in one go.
+
+    Sums over ranks are those of all trials at once. They are clamped like those of a single worker.
+    """
+
+    def __init__(self, prepared: Prepared, settings: Sequence[RunSettings], loss: Loss) -> None:
+        self._prepared = prepared
+        self._ranks = prepared.communicator
+        self._settings = settings
+        self._first = first = settings[0]
+        self._loss = loss
+        self._table = broadcast(self._ranks, loss.table())
+        trained = first.batch * first.mini_batches
+        rows = min(trained, prepared.samples)
+        begin = min(rows, prepared.samples - rows)
+        self._scored = slice(begin, begin + min(rows, _SCORED))
+        self._y = prepared.coding.real(prepared.train_labels[self._scored])
+        self._labels = prepared.images[0].labels[:trained].astype(np.int64)
+        samples = max(trained, self._scored.stop)
+        self._features = [_decode(image, samples, prepared.features) for image in prepared.images]
+        self._weights = [[np.zeros((1, q.shape[2])) for q in self._features] for _ in settings]
+        # Weights of forward passes; with staleness those before the last update.
+        self._read = [[w.copy() for w in trial] for trial in self._weights] if first.stale else self._weights
+
+    def update(self, number: int) -> None:
+        """Train all trials on a mini-batch; its number may exceed that of mini-batches."""
+        first, form, flags = self._first, self._first.features, golden.Flags()
+        begin = number % first.mini_batches * first.batch
+        rows = slice(begin, begin + first.batch)
+        z = golden.partial(self._dots(rows, self._read, form.forward_shift), first, flags)
+        residuals = golden.residual(
+            z, np.broadcast_to(self._labels[rows], z.shape), self._table, first.label_mode, flags
+        )
+        limits = (WEIGHT.minimum, WEIGHT.maximum)
+        for settings, weights, read, g in zip(self._settings, self._weights, self._read, residuals, strict=True):
+            deltas = golden.delta(g, settings)
+            for q, w, before in zip(self._features, weights, read, strict=True):
+                if settings.stale:
+                    before[:] = w
+                kernels.backward(q[:, rows], deltas, form.precision, form.signed, settings.gradient_shift, limits, w)
+                kernels.regularize(w, settings.shrink, SHRINK.fraction, settings.threshold)
+
+    def scores(self, options: TrainingOptions) -> FloatArray:
+        """The objective of each trial now: float64 (trials,)."""
+        exact = self._dots(self._scored, self._weights, 0)
+        fraction = WEIGHT.fraction + self._first.features.fraction
+        scores = np.empty(len(exact))
+        for trial, z in enumerate(np.ldexp(exact.astype(np.float64), -fraction)):
+            intercept = fit_intercept(self._loss, z, self._y) if options.bias else 0.0
+            scores[trial] = self._loss.value(z + intercept, self._y).mean()
+            if options.l2 > 0 or options.l1 > 0:
+                own = [w[0].astype(np.int64) for w in self._weights[trial]]
+                weights = self._prepared.join(of_job(own, self._ranks))
+                scores[trial] += penalty(weights[: self._prepared.space.count], *self._prepared.penalties(options))
+        return scores
+
+    def _dots(self, rows: slice, weights: Sequence[Sequence[FloatArray]], shift: int) -> IntArray:
+        """Sums over all units of their dot products, divided by 2^shift and rounded: int64 (trials, samples)."""
+        form = self._first.features
+        totals = np.zeros((len(weights), rows.stop - rows.start), np.int64)
+        for trial, total in zip(weights, totals, strict=True):
+            for q, w in zip(self._features, trial, strict=True):
+                kernels.dots(q[:, rows], form.precision, form.signed, self._first.unit, shift, w, total)
+        return self._ranks.all_sum(totals)
+
+
+def _decode(image: Image, samples: int, form: FeatureFormat) -> npt.NDArray[np.uint8]:
+    """The features of the first samples of an image, as `kernels.dots` takes them: uint8 (1, samples, features)."""
+    lines = np.stack([part[: -(-samples // BANKS)] for part in image.port_lines])
+    q = image.layout.unpad(unpack_lines(lines, image.layout))
+    if form.signed:
+        q = q ^ np.uint8(1 << (form.stored - 1))
+    return np.ascontiguousarray(q >> (form.stored - form.precision))[np.newaxis]

@@ -1,0 +1,155 @@
+"""The search for the initial learning rate: against its definition, and on data that need other rates than most."""
+
+import numpy as np
+import pytest
+from support.bench import default_seed
+
+from p4sgd.host.data import Dataset
+from p4sgd.host.losses import LOSSES, Task
+from p4sgd.host.training import TrainingOptions
+from p4sgd.host.training.metrics import fit_intercept, penalty
+from p4sgd.host.training.preparation import deal, prepare
+from p4sgd.host.training.rate import automatic_rate, choose_penalties, choose_rate
+from p4sgd.host.training.search import search_rate, try_rates
+from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.run import RunSettings
+from p4sgd.sim import golden
+
+CONFIG = WorkerConfig(engines=2, lanes=8, chunks=64, line_fifo_depth=512, slots=4)
+
+
+def dataset(task=Task.CLASSIFICATION, samples=100, features=20, seed=1):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(samples, features))
+    z = x @ rng.normal(size=features) + rng.normal(size=samples)
+    return Dataset(x, z if task is Task.REGRESSION else np.where(z > 0, 1.0, 0.0), "made")
+
+
+def prepared_for(data, options):
+    return prepare(data, options, deal(data.feature_count, options, [CONFIG] * options.workers))
+
+
+def features_read(prepared):
+    form = prepared.features
+    q = np.empty((prepared.images[0].layout.samples, prepared.shards[0].total), np.int64)
+    for image in prepared.images:
+        lines = image.layout.unpack_lines(np.stack(image.port_lines), form.precision, form.signed)
+        q[:, image.shard.columns] = image.layout.unpad(lines)
+    return q
+
+
+@pytest.mark.parametrize("samples", [37, 100, 1000], ids=["repeated", "overlapping", "held back"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_scores_by_definition(name, samples, monkeypatch):
+    """All trials again with the golden model, each from the start to every moment at which it is scored."""
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    rng = np.random.default_rng(seed)
+    monkeypatch.setattr("p4sgd.host.training.search._UPDATES", (8, 8))
+    monkeypatch.setattr("p4sgd.host.training.search._LOOKS", 2)
+    loss = LOSSES[name]
+    options = TrainingOptions(
+        loss=name,
+        batch=8,
+        precision=int(rng.integers(1, 5)),
+        planes=int(rng.integers(5, 9)),
+        scaling=["minmax", "maxabs"][rng.integers(2)],
+        bias=bool(rng.integers(2)),
+        staleness=int(rng.integers(2)),
+        l2=[0.0, 1e-3][rng.integers(2)],
+        l1=[0.0, 1e-3][rng.integers(2)],
+        workers=int(rng.integers(1, 4)),
+    )
+    data = dataset(loss.task, samples, seed=seed)
+    prepared = prepared_for(data, options)
+    rates, scores = try_rates(prepared, options, loss)
+    assert sorted(rates) == rates
+    form = prepared.features
+    q, labels = features_read(prepared), prepared.images[0].labels.astype(np.int64)
+    order = np.arange(64) % min(q.shape[0], 64)  # eight mini-batches, over and over where there are fewer
+    first = {37: 0, 100: 36, 1000: 64}[samples]
+    scored = slice(first, first + min(samples, 64))
+    y = prepared.coding.real(prepared.train_labels[scored])
+    for wanted, score in zip(rates, scores, strict=True):
+        rate = choose_rate(wanted, 8, form)
+        penalties = choose_penalties(rate.actual, options.l2, options.l1)
+        expected = []
+        for updates in (6, 8):
+            settings = RunSettings(
+                features=form,
+                chunks=1,
+                micro_batches=1,
+                mini_batches=updates,
+                label_mode=loss.label_mode,
+                rate_mantissa=rate.mantissa,
+                rate_exponent=rate.exponent,
+                shrink=penalties.shrink,
+                threshold=penalties.threshold,
+                unit=prepared.unit,
+                stale=bool(options.staleness),
+            )
+            start = np.zeros(q.shape[1], np.int64)
+            [w] = golden.train([q[order]], labels[order], [start], loss.table(), settings).weights
+            z = (q[scored] @ w) / 2.0 ** (23 + form.fraction)
+            if options.bias:
+                z += fit_intercept(loss, z, y)
+            expected.append(loss.value(z, y).mean() + penalty(w[: data.feature_count], options))
+        assert score == pytest.approx(np.mean(expected), rel=1e-12), wanted
+
+
+@pytest.mark.parametrize("options", [{}, {"loss": "squared", "l2": 1e-3}])
+def test_the_rate_does_not_depend_on_the_workers(options):
+    data = dataset(LOSSES[options.get("loss", "logistic")].task, features=70)
+    found = set()
+    for workers in (1, 2, 5):
+        chosen = TrainingOptions(workers=workers, **options)
+        found.add(str(try_rates(prepared_for(data, chosen), chosen, LOSSES[chosen.loss])))
+    assert len(found) == 1
+
+
+def found_and_formula(data, **options):
+    options = TrainingOptions(**options)
+    prepared, loss = prepared_for(data, options), LOSSES[options.loss]
+    return search_rate(prepared, options, loss), automatic_rate(loss, prepared.mean_square)
+
+
+def test_rates_suit_the_data():
+    """Larger than the formula's where classes are apart, smaller where they overlap."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(600, 20))
+    z = x @ rng.normal(size=20)
+    apart, formula = found_and_formula(Dataset(x, (z > 0) * 1.0, "apart"), scaling="maxabs")
+    assert apart > 2 * formula
+    noise = rng.random(600) < 1 / (1 + np.exp(-0.1 * z))
+    overlapping, formula = found_and_formula(Dataset(x, noise * 1.0, "overlapping"), scaling="maxabs")
+    assert overlapping < formula / 2
+
+
+def test_rates_suit_the_mini_batch():
+    """Where the norms of samples set the limit, a mean over many samples bears a larger rate."""
+    data = dataset(Task.REGRESSION, samples=2048, features=60)
+    small, large = (found_and_formula(data, loss="squared", scaling="maxabs", batch=batch)[0] for batch in (8, 512))
+    assert large >= 2 * small
+
+
+@pytest.mark.parametrize("options", [{"l2": 10.0}, {"l1": 100.0}, {"l2": 10.0, "batch": 8192}])
+def test_every_rate_has_its_registers(options):
+    options = TrainingOptions(**options)
+    prepared = prepared_for(dataset(), options)
+    rates, scores = try_rates(prepared, options, LOSSES["logistic"])
+    assert np.isfinite(scores).all()
+    for rate in rates:
+        choose_penalties(choose_rate(rate, options.batch, prepared.features).actual, options.l2, options.l1)
+
+
+def test_wide_samples_take_part_of_a_mini_batch(monkeypatch):
+    monkeypatch.setattr("p4sgd.host.training.search._VALUES", 1)
+    monkeypatch.setattr("p4sgd.host.training.search._ROWS", 24)
+    found, _ = found_and_formula(dataset(), batch=64)
+    assert found > 0
+
+
+def test_labels_that_are_all_the_same():
+    flat = Dataset(np.random.default_rng(0).random((16, 2)), np.full(16, 3.0), "flat")
+    found, _ = found_and_formula(flat, loss="squared")
+    assert found > 0
