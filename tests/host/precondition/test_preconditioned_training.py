@@ -16,7 +16,8 @@ from p4sgd.host.precondition import BLOCK, fold_weights
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.metrics import quantised_activations
 from p4sgd.host.training.model_file import load_model, save_model
-from p4sgd.host.training.preparation import deal, prepare
+from p4sgd.host.training.preparation import prepare
+from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT
 

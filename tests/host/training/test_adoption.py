@@ -120,7 +120,7 @@ def test_workers_that_are_late_take_part_when_they_come():
     device = LosingDevice({}, back=3, late={2, 3})
     result = run(device)
     assert result.model.weights.tolist() == whole.model.weights.tolist()
-    begin, came = result.remarks
+    begin, came = result.remarks[:2]
     assert begin == "training begins with 2 workers; those that are late: worker 2 at unix:2, 3 at unix:3"
     assert came == "epoch 3 is trained by 4 workers, 2 of them new: worker 2, 3"
     assert result.summary["workers"] == [0, 1, 2, 3]

@@ -8,9 +8,10 @@ from p4sgd.host.data import Dataset
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.metrics import fit_intercept, penalty
-from p4sgd.host.training.preparation import deal, prepare
+from p4sgd.host.training.preparation import prepare
 from p4sgd.host.training.rate import automatic_rate, choose_penalties, choose_rate
 from p4sgd.host.training.search import search_rate, try_rates
+from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim import golden
@@ -93,7 +94,7 @@ def test_scores_by_definition(name, samples, monkeypatch):
             z = (q[scored] @ w) / 2.0 ** (23 + form.fraction)
             if options.bias:
                 z += fit_intercept(loss, z, y)
-            expected.append(loss.value(z, y).mean() + penalty(w[: data.feature_count], options))
+            expected.append(loss.value(z, y).mean() + penalty(w[: data.feature_count], *prepared.penalties(options)))
         assert score == pytest.approx(np.mean(expected), rel=1e-12), wanted
 
 

@@ -465,7 +465,7 @@ def test_one_signed_bit_is_told(precision, signed):
 def test_saturation_is_told_once():
     x = np.random.default_rng(2).random((64, 4))
     separable = Dataset(x, (x[:, 0] > 0.5) * 1.0, "separable")
-    options = {"loss": "hinge", "batch": 8, "epochs": 3}
+    options = {"loss": "hinge", "batch": 8, "epochs": 3, "scaling": "minmax"}
     result = run(separable, learning_rate=300.0, **options)
     assert all("weight_saturated" in record.flags for record in result.history)
     assert sum("weights were saturated" in remark for remark in result.remarks) == 1
