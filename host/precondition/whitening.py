@@ -333,4 +333,5 @@ def fold_weights(
     folded = np.empty_like(weights)
     for columns in block_slices(weights.size):
         folded[columns] = np.einsum("rk,r->k", mixing[columns, : columns.stop - columns.start], weights[columns])
-    return folded, float(weights @ mixing[:, BLOCK])
+    # Not a product of vectors by BLAS, whose bits depend on the number of threads.
+    return folded, float((weights * mixing[:, BLOCK]).sum())

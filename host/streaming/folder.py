@@ -5,12 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import scipy.sparse
 
 from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.identity import DataIdentity
-from p4sgd.host.data.scaling import steps
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, check_same
 from p4sgd.host.errors import UserError
 from p4sgd.host.image.file import Image, Shard, image_file, join_scaling, open_image
@@ -20,7 +18,7 @@ from p4sgd.host.precondition import Whitening
 from p4sgd.host.streaming.manifest import (
     LABELS,
     MANIFEST,
-    MEANS,
+    SUMS,
     VALIDATION,
     VALIDATION_LABELS,
     VALIDATION_SPARSE,
@@ -31,7 +29,7 @@ from p4sgd.host.streaming.manifest import (
 )
 from p4sgd.host.streaming.state import OnProgress
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.preparation import Prepared, bias_value, hardware_values
+from p4sgd.host.training.preparation import Prepared, hardware_means, hardware_values
 from p4sgd.hw.spec.run import FeatureFormat
 
 __all__ = ["TRAINING_MAY_CHANGE", "PreparedFolder", "is_prepared", "open_prepared"]
@@ -166,10 +164,6 @@ class PreparedFolder:
         own = redeal_images(images, shards, name=self.name, communicator=self.communicator, directory=directory)
         scaling = self._scaling(images)
         slope, offset, mixing = hardware_values(scaling, options)
-        factor = steps(options.stored, manifest.signed) / 2.0 ** (options.stored - int(manifest.signed))
-        means = self._array(MEANS) * factor
-        if options.bias:
-            means = np.append(means, bias_value(options.stored, manifest.signed))
         return Prepared(
             name=self.name,
             samples=manifest.samples,
@@ -185,7 +179,7 @@ class PreparedFolder:
             offset=offset,
             scaling=manifest.scaling,
             mean_square=manifest.mean_square,
-            means=means,
+            means=hardware_means(self._array(SUMS), manifest.samples, options, manifest.signed),
             reason=manifest.reason,
             mixing=mixing,
             remarks=manifest.remarks,

@@ -25,7 +25,7 @@ __all__ = [
     "FORMAT_VERSION",
     "LABELS",
     "MANIFEST",
-    "MEANS",
+    "SUMS",
     "VALIDATION",
     "VALIDATION_LABELS",
     "VALIDATION_SPARSE",
@@ -222,8 +222,8 @@ def load_manifest(folder: Path, *, remedy: str = "prepare the data again") -> tu
 LABELS = "labels"
 """float64 (samples,): the labels, in the order of the images, as `LabelCoding.labels_of` gives them."""
 
-MEANS = "means"
-"""float64 (features,): means of the scaled features."""
+SUMS = "sums"
+"""int64 (features,): `p4sgd.host.training.preparation.feature_sums` of the training samples."""
 
 WHITENING = ("whitening_matrix", "whitening_exponent", "whitening_centre")
 """int32 (features, 64), int64 (features,) and int64 (features,): see `p4sgd.host.precondition.Whitening`."""

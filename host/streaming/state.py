@@ -205,7 +205,7 @@ class State:
     written
         `p4sgd.host.image.file.ImageWriter.written` of each image at that point.
     sums
-        float64 (features,): sum of the scaled features of the packed samples.
+        See `p4sgd.host.training.preparation.feature_sums`; of the packed samples.
     mean_square
         See `p4sgd.host.training.preparation.Prepared`; ``None`` until it is known.
     validation
@@ -224,7 +224,7 @@ class State:
     correlated: int = 0
     packed: int = 0
     written: list[dict[str, tuple[int, int]]] = field(default_factory=list)
-    sums: npt.NDArray[np.float64] | None = None
+    sums: IntArray | None = None
     mean_square: float | None = None
     validation: int = 0
 

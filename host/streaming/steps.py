@@ -25,7 +25,7 @@ from p4sgd.host.streaming.buckets import Buckets, stored_values, write_held_out
 from p4sgd.host.streaming.manifest import (
     LABELS,
     MANIFEST,
-    MEANS,
+    SUMS,
     VALIDATION,
     VALIDATION_LABELS,
     VALIDATION_SPARSE,
@@ -37,7 +37,7 @@ from p4sgd.host.streaming.manifest import (
 from p4sgd.host.streaming.plan import BucketPlan, first_pass, plan_buckets
 from p4sgd.host.streaming.state import FirstPass, OnProgress, State, Step, check_unchanged
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.preparation import check_centred, grid_planes, mean_square, sampled, square_norms
+from p4sgd.host.training.preparation import check_centred, feature_sums, grid_planes, mean_square, sampled, square_norms
 from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import WorkerConfig
 
@@ -49,9 +49,6 @@ SOURCE_LABELS = "source_labels.npy"
 
 ROWS = "rows"
 """Name of the folder of buckets."""
-
-_SUMMED_VALUES = 1 << 20
-"""Approximate number of values that are scaled at once to compute their sums."""
 
 _KEPT_BYTES = 1 << 28
 """Approximate size of the rows that are added to buckets before the state is saved again."""
@@ -224,7 +221,7 @@ class Steps:
             parts = _first_samples(plan, buckets, count)
             norms = np.concatenate([square_norms(part, scaling) for part in parts])
             state.mean_square = mean_square(norms, bias=options.bias)
-            state.sums = np.zeros(found.space.count)
+            state.sums = np.zeros(found.space.count, np.int64)
             self._save()
         images = self._images(plan, scaling, shards)
         done = sum(map(plan.samples_of, range(state.packed)))
@@ -258,7 +255,8 @@ class Steps:
     ) -> None:
         samples = plan.samples_of(bucket)
         data = Dataset(buckets.load(bucket, samples), np.zeros(samples), self._source.name)
-        self._add_sums(data, scaling)
+        assert self._state.sums is not None
+        self._state.sums += feature_sums(data.features, scaling)
         if bucket == plan.train_buckets - 1:
             samples = images[0].layout.samples - bucket * plan.rows
         for block in PackedBlocks(data, images, scaling, samples):
@@ -273,16 +271,13 @@ class Steps:
         state.validation += stored_values(features)
 
     def _finish(self, found: FirstPass, plan: BucketPlan, scaling: Scaling | Whitening, config: WorkerConfig) -> None:
-        """Write labels, means and, last of all, the manifest with the checksums."""
+        """Write labels, sums and, last of all, the manifest with the checksums."""
         state, options, work = self._state, self._options, self._work
         assert state.sums is not None
         assert state.mean_square is not None
-        means = state.sums / plan.train_labels.size
-        arrays: dict[str, npt.NDArray[Any]] = {LABELS: plan.train_labels, MEANS: means}
+        arrays: dict[str, npt.NDArray[Any]] = {LABELS: plan.train_labels, SUMS: state.sums}
         if isinstance(scaling, Whitening):
             arrays |= dict(zip(WHITENING, (scaling.matrix, scaling.exponent, scaling.centre), strict=True))
-        elif found.sparse:
-            means += scaling.zero
         if plan.validation_labels.size:
             arrays[VALIDATION_LABELS] = plan.validation_labels
         for name, array in arrays.items():
@@ -352,19 +347,6 @@ class Steps:
             writers.append(ImageWriter(file, image, written))
         sync_folder(self._work)
         return writers
-
-    def _add_sums(self, data: Dataset, scaling: Scaling | Whitening) -> None:
-        """Add to the sums of scaled features; for sparse samples only the differences from those of zeros."""
-        sums = self._state.sums
-        assert sums is not None
-        step = max(1, _SUMMED_VALUES * data.samples // max(1, stored_values(data.features)))
-        for first in range(0, data.samples, step):
-            features = data.features[first : first + step]
-            if isinstance(features, np.ndarray) or isinstance(scaling, Whitening):
-                sums += scaling.apply(features).sum(axis=0)
-            else:
-                differences = scaling.apply_stored(features) - scaling.zero[features.indices]
-                sums += np.bincount(features.indices, differences, minlength=data.feature_count)
 
 
 def _first_samples(plan: BucketPlan, buckets: Buckets, count: int) -> Iterator[Features]:

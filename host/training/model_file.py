@@ -142,7 +142,7 @@ def _products(features: Features, coefficients: npt.NDArray[np.float64]) -> npt.
     step = max(1, _BLOCK_VALUES // coefficients.size)  # in blocks, because each may have to be converted
     for first in range(0, z.size, step):
         block = features[first : first + step]
-        z[first : first + step] = np.einsum("ij,j->i", block.astype(np.float64, copy=False), coefficients)
+        z[first : first + step] = np.einsum("ij,j->i", np.ascontiguousarray(block, np.float64), coefficients)
     return z
 
 

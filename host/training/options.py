@@ -20,7 +20,8 @@ SCHEDULES = ("constant", "invscaling", "adaptive")
 
 constant: the initial rate. invscaling: initial rate / epoch^power. adaptive: when the monitored loss has made no
 progress for ``patience`` epochs, or `ADAPTIVE_EPOCHS` without patience, training goes back to the best weights with a
-third of the rate; if that makes no progress for as long, it goes back to them with the rate from before, and so on.
+third of the rate. If that gives better weights, but too slowly to count as progress, it goes on from these with the
+rate from before; if it gives none, with a third of the rate again.
 With every schedule a rate with which training diverges is divided by 10, or by more where trials find a lower one.
 """
 
@@ -37,8 +38,13 @@ ADAPTIVE_EPOCHS = 2
 """Epochs without progress before ``adaptive`` changes the rate, if the options set no patience."""
 
 _ADAPTIVE_DIVISOR = 3.0
+"""Factor by which ``adaptive`` lowers the rate."""
+
+_LEAST_FRACTION = 3.0**-6
+"""Fraction of the first rate below which ``adaptive`` does not go: weights would hardly move."""
 
 _DIVERGENCE_DIVISOR = 10.0
+"""Least factor by which the rate is lowered when training diverges."""
 
 
 class LearningRateSchedule:
@@ -96,19 +102,30 @@ class LearningRateSchedule:
         """Divide all further rates by 10, or by more if the first would still exceed ``most``: training diverged."""
         self._divisor = max(_DIVERGENCE_DIVISOR * self._divisor, self._first / most)
 
-    def adapt(self, idle: int) -> bool:
+    def adapt(self, idle: int, since_best: int) -> bool:
         """Change the rate of ``adaptive`` if ``idle`` epochs without progress are enough; returns whether it did.
 
-        After as many epochs as it waits for, and after any odd multiple, it divides the rate by 3; after an even
-        multiple it takes that back. A lower rate gets rid of noise; where it is not noise that stops the loss from
-        falling, a lower rate only makes training slower.
+        After as many epochs as it waits for, and after any odd multiple, it divides the rate by 3. After an even
+        multiple it takes that back if the lower rate has found better weights: a lower rate gets rid of noise, but
+        where it is not noise that stops the loss from falling, it only makes training slower. From the same weights
+        the same rate would give the same epochs again, so without better weights it divides the rate once more.
+
+        Parameters
+        ----------
+        idle
+            Number of epochs without progress, which is a fall of the loss by more than the tolerance.
+        since_best
+            Number of epochs since the one with the lowest loss.
         """
         if self._name != "adaptive" or idle == 0 or idle % self._patience:
             return False
-        if idle // self._patience % 2:
-            self._divisor *= _ADAPTIVE_DIVISOR
-        else:
+        if idle // self._patience % 2 == 0 and since_best < self._patience:
             self._divisor /= _ADAPTIVE_DIVISOR
+            return True
+        lower = self._divisor * _ADAPTIVE_DIVISOR
+        if self.lowest or lower * _LEAST_FRACTION > 1:
+            return False
+        self._divisor = lower
         return True
 
 

@@ -32,10 +32,11 @@ from p4sgd.hw.spec.run import FeatureFormat
 __all__ = [
     "Prepared",
     "PreparedData",
-    "bias_value",
     "check_centred",
     "check_memory",
+    "feature_sums",
     "grid_planes",
+    "hardware_means",
     "hardware_values",
     "mean_square",
     "prepare",
@@ -48,6 +49,9 @@ _SAMPLED_VALUES = 1 << 22
 
 _BLOCK_VALUES = 1 << 18
 """Number of values that are scaled at once."""
+
+_SUM_FRACTION = 31
+"""Fraction bits of a value in `feature_sums`: the sums of 2^32 samples fit int64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +89,7 @@ class Prepared:
         Mean squared norm of a sample's scaled features, bias included.
     means
         float64, as ``slope``: mean over the samples of what the hardware reads, without rounding; ``None`` if ``train``
-        is there.
+        is there and the intercept is fitted to it.
     reason
         Why the scaling was chosen; empty if the user chose it.
     mixing
@@ -142,7 +146,8 @@ class Prepared:
 
     def penalties(self, options: TrainingOptions) -> tuple[float, float]:
         """Strengths of the L2 and L1 penalties of the hardware's weights."""
-        return options.l2 * self.penalty_unit**2, options.l1 * self.penalty_unit
+        unit = self.penalty_unit  # its square may be infinite
+        return options.l2 * unit * unit if options.l2 else 0.0, options.l1 * unit if options.l1 else 0.0
 
     def fold(self, weights: IntArray, loss: str) -> Model:
         """The model on raw features for weights of the hardware.
@@ -160,7 +165,7 @@ class Prepared:
             real[:known], constant = fold_weights(self.mixing, real[:known])
         return Model(
             coefficients=real[:known] * self.slope[:known],
-            intercept=float(real @ self.offset) + constant,
+            intercept=float((real * self.offset).sum()) + constant,  # the bits of real @ offset depend on threads
             weights=weights.astype(np.int32),
             slope=self.slope,
             offset=self.offset,
@@ -260,6 +265,10 @@ def prepare(
     first = slice(sampled(data.samples, data.feature_count))
     squares = data.gather(square_norms(data.local_features(first), scaling), first)
     slope, offset, mixing = hardware_values(scaling, options)
+    means = None
+    if not options.bias:
+        sums = data.communicator.all_sum(feature_sums(data.features, scaling))
+        means = hardware_means(sums, data.samples, options, scaling.signed)
     return Prepared(
         name=data.name,
         samples=data.samples,
@@ -275,6 +284,7 @@ def prepare(
         offset=offset,
         scaling=scaling.kind,
         mean_square=mean_square(squares, bias=options.bias),
+        means=means,
         reason=scaling.reason,
         mixing=mixing,
         remarks=scaling.remarks(data.feature_names),
@@ -372,10 +382,48 @@ def square_norms(features: Features, scaling: Scaling | Whitening) -> FloatArray
     squares = np.empty(features.shape[0])
     step = max(1, _BLOCK_VALUES // features.shape[1])
     for first in range(0, squares.size, step):
-        scaled = scaling.apply(features[first : first + step])
-        np.clip(scaled, -1.0, 1.0, out=scaled)
+        # The order of a sum depends on that of the values in memory.
+        scaled = np.ascontiguousarray(scaling.apply(features[first : first + step]))
+        np.clip(scaled, -float(scaling.signed), 1.0, out=scaled)
         squares[first : first + step] = np.einsum("ij,ij->i", scaled, scaled)
     return squares
+
+
+def feature_sums(features: Features, scaling: Scaling | Whitening) -> IntArray:
+    """Sums over samples of their scaled features, clamped as in training.
+
+    Returns
+    -------
+    int64 (features,), in steps of 2^-31. Every value is rounded by itself and the sums are exact, so that every
+    division of the samples gives the same.
+    """
+
+    def integers(scaled: npt.NDArray[np.float64]) -> IntArray:
+        np.clip(scaled, -float(scaling.signed), 1.0, out=scaled)
+        scaled *= 2.0**_SUM_FRACTION
+        return np.rint(scaled, out=scaled).astype(np.int64)
+
+    samples, count = features.shape
+    sums = np.zeros(count, np.int64)
+    if isinstance(features, np.ndarray) or isinstance(scaling, Whitening):
+        step = max(1, _BLOCK_VALUES // count)
+        for first in range(0, samples, step):
+            sums += integers(scaling.apply(features[first : first + step])).sum(axis=0)
+        return sums
+    zero = integers(scaling.zero)
+    step = max(1, _BLOCK_VALUES * samples // max(1, features.nnz))
+    for first in range(0, samples, step):
+        part = features[first : first + step]
+        np.add.at(sums, part.indices, integers(scaling.apply_stored(part)) - zero[part.indices])
+    sums += samples * zero
+    return sums
+
+
+def hardware_means(sums: IntArray, samples: int, options: TrainingOptions, signed: bool) -> npt.NDArray[np.float64]:
+    """``means`` of `Prepared`, from the `feature_sums` of all samples."""
+    one = steps(options.stored, signed) / 2.0 ** (options.stored - int(signed))
+    means = sums / (samples * 2.0**_SUM_FRACTION) * one
+    return np.append(means, bias_value(options.stored, signed)) if options.bias else means
 
 
 def mean_square(squares: FloatArray, *, bias: bool) -> float:

@@ -126,7 +126,7 @@ _CLOSE = 0.01
 """Part of the final loss by which a loss may exceed it and count as converged."""
 
 
-def estimate_more_epochs(losses: Sequence[float]) -> int | None:
+def estimate_more_epochs(losses: Sequence[float], negligible: float = 0.0) -> int | None:
     """Epochs until a loss that still falls comes within 1 % of where it tends to.
 
     The falls over the last two thirds of the epochs are continued as a geometric series (Aitken's extrapolation). If
@@ -136,14 +136,16 @@ def estimate_more_epochs(losses: Sequence[float]) -> int | None:
     ----------
     losses
         The loss after each epoch.
+    negligible
+        A loss at which training counts as converged. If classes can be separated, the loss falls for ever.
 
     Returns
     -------
-    ``None`` if the last loss is not the smallest or is within 1 % already, if it would fall by less than 1 % in as many
-    epochs again, or if there are fewer than five.
+    ``None`` if the last loss is not the smallest, is negligible or is within 1 % already, if it would fall by less than
+    1 % in as many epochs again, or if there are fewer than five.
     """
     epochs = len(losses)
-    if epochs < 5 or min(losses[:-1]) <= losses[-1]:
+    if epochs < 5 or min(losses[:-1]) <= losses[-1] or losses[-1] <= negligible:
         return None
     step = epochs // 3
     before, last = losses[-1 - 2 * step] - losses[-1 - step], losses[-1 - step] - losses[-1]

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from p4sgd.host.devices.session import of_job
 from p4sgd.host.distributed.communicator import broadcast
+from p4sgd.host.errors import UserError
 from p4sgd.host.image import Image
 from p4sgd.host.image.packing import unpack_lines
 from p4sgd.host.losses import Loss
@@ -42,13 +43,20 @@ _POWERS = range(-6, 7)
 """Powers of 2 by which the rates of the trials differ from `automatic_rate`."""
 
 _UPDATES = (256, 1024)
-"""Least and most updates of a trial; in between it is an epoch."""
+"""Least and most updates of a trial; in between it is an epoch. The least is enough to see what diverges: what grows by
+2 % in an update grows 160-fold in 256."""
 
-_VALUES = 1 << 25
-"""Number of values (samples · features) that a trial reads at most, unless `_ROWS` samples have more."""
+_VALUES = 1 << 26
+"""Number of values (samples · features) that a trial computes with, unless `_SAMPLES` samples have more."""
 
-_ROWS = 256
-"""Number of samples that a trial may always read."""
+_SAMPLES = 512
+"""Number of samples that a trial may always take, repeated ones counted each time."""
+
+_KEPT_VALUES = 1 << 25
+"""Number of decoded values that are kept for training, and as many for scores, unless `_KEPT_SAMPLES` have more."""
+
+_KEPT_SAMPLES = 64
+"""Number of different samples that may always be kept."""
 
 _SCORED = 1024
 """Largest number of samples on which a trial is scored."""
@@ -59,8 +67,6 @@ _LOOKS = 8
 
 def search_rate(prepared: Prepared, options: TrainingOptions, loss: Loss) -> float:
     """The learning rate with the best score in `try_rates`.
-
-    It needs no margin to the rates that diverge: what grows by 2 % in an update has grown 160-fold after 256.
 
     Parameters
     ----------
@@ -79,8 +85,10 @@ def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple
     """Train with several learning rates for a short time.
 
     A trial takes as many mini-batches as an epoch has, but at least 256, so that it repeats those of a small training
-    set, and at most 1,024. It reads at most 2^25 values, or 256 samples if these have more. All 13 trials take some
-    tenths of a second for a thousand samples of 30 features, and some seconds for the largest data.
+    set, and at most 1,024. Of wide data it takes smaller mini-batches, which bear no larger rates; from 131,072
+    features on it takes 64 of 8 samples. At most 2^25 values are kept, or 64 samples if these have more, and again as
+    many for scores; further updates repeat them. All 13 trials take some tenths of a second for a thousand samples of
+    30 features.
 
     Parameters
     ----------
@@ -90,14 +98,16 @@ def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple
     Returns
     -------
     Learning rates in ascending order, and the score of each: the objective, with a fitted intercept as in the metrics,
-    on up to 1,024 samples after those that were trained on (on the same ones, if there are no others). It is the mean
-    over eight moments in the second half of the trial, because it depends on the last few samples before each.
+    on up to 1,024 samples after those that were trained on, and not more than these (on the same ones, if there are no
+    others). It is the mean over eight moments in the second half of the trial, because it depends on the last few
+    samples before each.
     """
-    form = prepared.features
-    most = max(_ROWS, _VALUES // prepared.space.count)
-    batch = min(options.batch, most // BANKS * BANKS)  # of a larger one, a part will do
+    form, width = prepared.features, prepared.space.count
+    most = max(_SAMPLES, _VALUES // width)
+    batch = min(options.batch, max(BANKS, most // _UPDATES[0] // BANKS * BANKS))
     epoch = -(-prepared.samples // batch)
     updates = min(max(_UPDATES[0], min(epoch, _UPDATES[1])), most // batch)
+    kept = max(_KEPT_SAMPLES, _KEPT_VALUES // width) // batch
     rates = broadcast(prepared.communicator, _candidates(prepared, options, loss, batch))
     settings = []
     for wanted in rates:
@@ -110,7 +120,7 @@ def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple
                 rate,
                 penalties,
                 chunks=1,
-                mini_batches=min(epoch, updates),
+                mini_batches=min(epoch, updates, max(1, kept)),
                 workers=1,
                 unit=prepared.unit,
             )
@@ -130,12 +140,17 @@ def _candidates(prepared: Prepared, options: TrainingOptions, loss: Loss, batch:
     form = prepared.features
     least = max(smallest_rate(size, form) for size in (batch, options.batch))
     most = min(largest_rate(size, form) for size in (batch, options.batch))
-    l2, l1 = prepared.penalties(options)
-    if l2 > 0:
+    for name, strength, limit in zip(("l2", "l1"), prepared.penalties(options), (SHRINK, WEIGHT), strict=True):
+        if strength == 0:
+            continue
         # A little less than the limit, because the rate is rounded by up to 0.4 %.
-        most = min(most, 0.99 * float(SHRINK.to_real(SHRINK.maximum)) / l2)
-    if l1 > 0:
-        most = min(most, 0.99 * float(WEIGHT.to_real(WEIGHT.maximum)) / l1)
+        largest = 0.99 * float(limit.to_real(limit.maximum))
+        most = min(most, largest / strength)
+        if most < least:
+            raise UserError(
+                f"{name} {getattr(options, name):g} is too large for these data: choose at most "
+                f"{getattr(options, name) * (largest / least / strength):.3g}"
+            )
     middle = min(max(least, automatic_rate(loss, prepared.mean_square)), most)
     rates = [middle * 2.0**power for power in _POWERS]
     return [rate for rate in rates if rate == middle or least <= rate <= most]

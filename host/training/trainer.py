@@ -53,6 +53,9 @@ _FLAG_REMARKS = {
 _DIVERGED = 2.0
 """An epoch has diverged if it ends with more than so many times the loss of a constant model."""
 
+_NEGLIGIBLE = 1e-3
+"""A loss of at most this part of that of a constant model counts as converged."""
+
 _ONE_SIGNED_BIT = (
     "one bit of a signed feature has no +1, so training reads positive features as 0: "
     "use the scaling minmax or a precision of at least 2"
@@ -219,7 +222,7 @@ class _Training:
         y = prepared.coding.real(prepared.train_labels)
         z = np.zeros_like(y)
         z += fit_intercept(self._loss, z, y) if options.bias else 0.0
-        self._limit = _DIVERGED * broadcast(self._ranks, float(self._loss.value(z, y).mean()))
+        self._constant_loss = broadcast(self._ranks, float(self._loss.value(z, y).mean()))
         self._found_rate: float | None = None
         first = state.first_rate or options.learning_rate or self._automatic_rate()
         choose_rate(first, options.batch, form)  # raises if it is outside the range of the hardware
@@ -385,8 +388,9 @@ class _Training:
     def _measure(self, weights: IntArray) -> tuple[Model, dict[str, float], float]:
         """The model of these weights, its metrics, and the loss by which the schedule and patience judge it.
 
-        That is the validation loss or the quantised objective with a fitted intercept, because prepared data have no
-        other; without the fit, noise in the bias would hide the progress of the rest.
+        That is the objective of the quantised samples, because prepared data have no others, or the loss of those held
+        out, both with an intercept that is fitted to the quantised samples. Without the fit, noise in the bias would
+        hide the progress of the rest.
         """
         prepared, loss, coding = self._prepared, self._loss, self._prepared.coding
         model = prepared.fold(weights, self._options.loss)
@@ -395,28 +399,28 @@ class _Training:
         measured = {}
         y = coding.real(prepared.train_labels)
         fitted = fit_intercept(loss, quantised_z, y) if self._options.bias else 0.0
-        if prepared.train is None:
-            assert prepared.means is not None
-            real = WEIGHT.to_real(weights)
-            correction = float(quantised_z.mean()) - float(real @ prepared.means) + fitted
+        penalties = penalty(weights[: prepared.space.count], self._l2, self._l1)
+        train_z = None if prepared.train is None else model.decision_function(prepared.train)
+        if prepared.means is None:
+            assert train_z is not None
+            correction = fit_intercept(loss, train_z, y)
         else:
-            train_z = model.decision_function(prepared.train)
-            if self._options.bias:
-                correction = fit_intercept(loss, train_z, y)
-            else:
-                correction = float((quantised_z - train_z).mean())
+            correction = float(quantised_z.mean()) - float((WEIGHT.to_real(weights) * prepared.means).sum()) + fitted
+        if train_z is not None:
             measured["train"] = measure(loss, coding, train_z + correction, prepared.train_labels)
         measured["quantised"] = measure(loss, coding, quantised_z, prepared.train_labels)
+        metrics = {"fitted_loss": float(loss.value(quantised_z + fitted, y).mean())}
+        score = metrics["fitted_loss"] + penalties
+        if prepared.validation is not None:
+            z = dataclasses.replace(model, intercept=model.intercept + fitted).decision_function(prepared.validation)
+            score = float(loss.value(z, coding.real(self._held_out_labels["validation"])).mean())
         model = dataclasses.replace(model, intercept=model.intercept + correction)
         for name, data in self._held_out.items():
             measured[name] = measure(loss, coding, model.decision_function(data), self._held_out_labels[name])
-        metrics = {f"{name}_{key}": value for name, values in measured.items() for key, value in values.items()}
-        penalties = penalty(weights[: prepared.space.count], self._l2, self._l1)
+        metrics |= {f"{name}_{key}": value for name, values in measured.items() for key, value in values.items()}
         if self._penalised:
             metrics["objective"] = metrics[f"{self._fitted}_loss"] + penalties
-        metrics["fitted_loss"] = float(loss.value(quantised_z + fitted, y).mean())
-        score = metrics.get("validation_loss", metrics["fitted_loss"] + penalties)
-        # The rest of the model is the same in all ranks: exact functions of the weights.
+        # Processors may round these differently, the rest of the model they do not.
         intercept, metrics, score = broadcast(self._ranks, (model.intercept, metrics, score))
         return dataclasses.replace(model, intercept=intercept), metrics, score
 
@@ -434,7 +438,7 @@ class _Training:
             self._schedule.lower(self._automatic_rate())
             state.idle = 0
             weights = np.zeros_like(weights) if self._diverged(state.history[base.epoch - 1]) else base.weights
-        elif self._schedule.adapt(state.idle):
+        elif self._schedule.adapt(state.idle, record.epoch - base.epoch):
             weights = base.weights
         state.divisor = self._schedule.divisor
         return weights
@@ -446,7 +450,7 @@ class _Training:
         return self._found_rate
 
     def _diverged(self, record: EpochRecord) -> bool:
-        return not record.metrics["fitted_loss"] <= self._limit
+        return not record.metrics["fitted_loss"] <= _DIVERGED * self._constant_loss
 
     def _keep_state(self) -> None:
         if self._keep is not None:
@@ -496,9 +500,9 @@ class _Training:
             remark = f"{self._divergence(first, last)}: try {self._schedule.rate(last + 1):.3g}"
             more = None
         else:
-            scores = [record.metrics[self._monitored] for record in history]
-            begin = max((record.epoch for record in history if self._diverged(record)), default=0)
-            more = estimate_more_epochs(scores[begin:]) if stopped is StopReason.EPOCHS else None
+            more = None
+            if stopped is StopReason.EPOCHS:
+                more = estimate_more_epochs(self._undisturbed_scores(), _NEGLIGIBLE * self._constant_loss)
             if more is None:
                 return None, []
             name = self._monitored.replace("_", " ")
@@ -506,6 +510,15 @@ class _Training:
         if self._on_remark is not None:
             self._on_remark(remark)
         return more, [remark]
+
+    def _undisturbed_scores(self) -> list[float]:
+        """The monitored metric since training diverged or the schedule changed the rate, which makes it jump."""
+        history = self._state.history
+        begin = max((record.epoch for record in history if self._diverged(record)), default=0)
+        if self._options.schedule == "adaptive":
+            rate = history[-1].learning_rate
+            begin = max(begin, max((record.epoch for record in history if record.learning_rate != rate), default=0))
+        return [record.metrics[self._monitored] for record in history[begin:]]
 
     def _tell_epoch(self, record: EpochRecord) -> None:
         if self._on_epoch is not None:

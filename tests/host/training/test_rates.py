@@ -103,24 +103,28 @@ def test_schedules():
     inverse = LearningRateSchedule("invscaling", 0.5, 0.5)
     adaptive = LearningRateSchedule("adaptive", 0.5, 0.5)
     for schedule in (constant, inverse, adaptive):
-        assert not schedule.adapt(0)
-        assert not schedule.adapt(ADAPTIVE_EPOCHS - 1)
-    assert not constant.adapt(ADAPTIVE_EPOCHS)
+        assert not schedule.adapt(0, 0)
+        assert not schedule.adapt(ADAPTIVE_EPOCHS - 1, 0)
+    assert not constant.adapt(ADAPTIVE_EPOCHS, 0)
     assert [constant.rate(e) for e in (1, 4, 100)] == [0.5, 0.5, 0.5]
     assert [inverse.rate(e) for e in (1, 4, 100)] == [0.5, 0.25, 0.05]
     assert adaptive.rate(9) == 0.5
-    assert adaptive.adapt(ADAPTIVE_EPOCHS)
+    assert adaptive.adapt(ADAPTIVE_EPOCHS, ADAPTIVE_EPOCHS)
     assert adaptive.rate(10) == pytest.approx(0.5 / 3)
-    assert not adaptive.adapt(ADAPTIVE_EPOCHS + 1)
-    assert adaptive.adapt(2 * ADAPTIVE_EPOCHS), "what was no use is taken back"
+    assert not adaptive.adapt(ADAPTIVE_EPOCHS + 1, 0)
+    assert adaptive.adapt(2 * ADAPTIVE_EPOCHS, ADAPTIVE_EPOCHS - 1), "it was better, but slow: it is taken back"
     assert adaptive.rate(12) == 0.5
-    assert adaptive.adapt(3 * ADAPTIVE_EPOCHS)
+    assert adaptive.adapt(3 * ADAPTIVE_EPOCHS, ADAPTIVE_EPOCHS)
     assert adaptive.rate(14) == pytest.approx(0.5 / 3)
+    assert adaptive.adapt(4 * ADAPTIVE_EPOCHS, ADAPTIVE_EPOCHS), "it was no better: the rate falls further"
+    assert adaptive.rate(16) == pytest.approx(0.5 / 9)
+    changes = [adaptive.adapt(time * ADAPTIVE_EPOCHS, 99) for time in range(5, 20)]
+    assert changes == [True] * 4 + [False] * 11, "to 3^-6 at least"
 
 
 def test_an_adaptive_rate_is_as_patient_as_training():
     adaptive = LearningRateSchedule("adaptive", 0.5, 0.5, patience=7)
-    assert [idle for idle in range(1, 15) if adaptive.adapt(idle)] == [7, 14]
+    assert [idle for idle in range(1, 15) if adaptive.adapt(idle, idle)] == [7, 14]
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

@@ -143,11 +143,21 @@ def test_every_rate_has_its_registers(options):
         choose_penalties(choose_rate(rate, options.batch, prepared.features).actual, options.l2, options.l1)
 
 
-def test_wide_samples_take_part_of_a_mini_batch(monkeypatch):
-    monkeypatch.setattr("p4sgd.host.training.search._VALUES", 1)
-    monkeypatch.setattr("p4sgd.host.training.search._ROWS", 24)
-    found, _ = found_and_formula(dataset(), batch=64)
-    assert found > 0
+@pytest.mark.parametrize("batch", [16, 256])
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_wide_samples_take_smaller_mini_batches(loss, batch, monkeypatch):
+    """The rate that few updates with few samples find is one with which all of them get far."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(1000, 1)) + 0.5 * rng.normal(size=(1000, 60))
+    z = x @ rng.normal(size=60) + rng.normal(size=1000)
+    data = Dataset(x, z if loss == "squared" else (z > 0) * 1.0, "correlated")
+    options = TrainingOptions(loss=loss, batch=batch)
+    prepared = prepared_for(data, options)
+    rates, scores = try_rates(prepared, options, LOSSES[loss])
+    for name in ("_VALUES", "_KEPT_VALUES"):
+        monkeypatch.setattr(f"p4sgd.host.training.search.{name}", 1)
+    found = search_rate(prepared, options, LOSSES[loss])
+    assert scores[rates.index(found)] <= 3 * min(scores)
 
 
 def test_labels_that_are_all_the_same():

@@ -334,11 +334,25 @@ def test_adaptive_goes_back_to_the_best_weights_with_another_rate():
     result = run(epochs=9, learning_rate=6.0, batch=8, precision=2, tolerance=1.0)
     high, low = result.history[0].learning_rate, result.history[3].learning_rate
     assert low == pytest.approx(high / 3, rel=0.01)
-    assert [record.learning_rate for record in result.history] == [high] * 3 + [low] * 2 + [high] * 2 + [low] * 2
+    assert [record.learning_rate for record in result.history[:5]] == [high] * 3 + [low] * 2
+    losses = [record.metrics["fitted_loss"] for record in result.history]
+    for change in (5, 7):
+        before, now = (result.history[epoch].learning_rate for epoch in (change - 1, change))
+        better = min(losses[change - 2 : change]) < min(losses[: change - 2])
+        assert now / before == pytest.approx(3.0 if better and change == 5 else 1 / 3, rel=0.01)
     scores = [record.metrics["train_loss"] for record in result.history]
     best = int(np.argmin(scores[:3])) + 1
     rest = run(epochs=best, learning_rate=high, batch=8, precision=2, schedule="constant")
     assert [record.metrics for record in rest.history] == [record.metrics for record in result.history[:best]]
+
+
+@pytest.mark.parametrize("seed", [1, 4, 11])
+def test_adaptive_does_not_repeat_its_epochs(seed):
+    """From the same weights the same rate gives the same epoch."""
+    result = run(epochs=25, validation_fraction=0.25, precision=4, seed=seed)
+    epochs = [(record.learning_rate, record.metrics["fitted_loss"]) for record in result.history]
+    assert max(map(epochs.count, epochs)) <= 2
+    assert len(set(epochs)) >= 20
 
 
 @pytest.mark.parametrize("patience", [1, 2, 5])
@@ -414,6 +428,7 @@ def test_estimates_of_other_losses():
     assert estimate_more_epochs([5.0, 4.0, 3.0, 2.0, 2.5]) is None, "it rises"
     assert estimate_more_epochs([5.0, 4.0, 3.0, 2.0]) is None, "too few"
     assert estimate_more_epochs([1.0] * 9) is None
+    assert estimate_more_epochs([5.0, 4.0, 3.0, 2.0, 1.0], negligible=1.0) is None
 
 
 @pytest.mark.parametrize("epoch", [1, 3])
