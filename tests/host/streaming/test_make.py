@@ -16,9 +16,11 @@ from support.tensor_file import rewrite
 
 from p4sgd.host.data import read_dataset
 from p4sgd.host.data.read import open_source
+from p4sgd.host.data.scaling import steps
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.image import open_image
-from p4sgd.host.streaming import plan, steps
+from p4sgd.host.streaming import plan
+from p4sgd.host.streaming import steps as making
 from p4sgd.host.streaming.folder import is_prepared, open_prepared
 from p4sgd.host.streaming.make import make_folder, unfinished_folder
 from p4sgd.host.streaming.state import STATE
@@ -100,10 +102,15 @@ def test_is_what_is_prepared_in_memory(tmp_path_factory, name, seed, samples, fe
     if loaded.mixing is not None:
         assert loaded.mixing.tobytes() == expected.mixing.tobytes()
         values = values @ expected.mixing[:, :features].T + expected.mixing[:, -1]
+    form = loaded.features
+    one = steps(form.stored, form.signed) / 2.0 ** (form.stored - form.signed)
+    values = values.clip(-one if form.signed else 0.0, one)
     assert loaded.means[:features] == pytest.approx(
         values.mean(axis=0), rel=1e-9, abs=1e-3 if loaded.mixing is not None else 1e-9
     )
     assert loaded.means[features:].tolist() == expected.offset[features:].tolist()
+    if expected.means is not None:
+        assert loaded.means.tobytes() == expected.means.tobytes()
     assert manifest.source.samples == samples
     if options.validation_fraction:
         held, kept = expected.validation, loaded.validation
@@ -179,8 +186,8 @@ def dying(calls, work):
 
     for name in ("fsync", "replace", "rename", "unlink", "truncate", "mkdir", "posix_fallocate"):
         setattr(os, name, counted(getattr(os, name)))
-    steps.Buckets.add = counted(steps.Buckets.add)
-    steps.ImageWriter.append_lines = counted(steps.ImageWriter.append_lines)
+    making.Buckets.add = counted(making.Buckets.add)
+    making.ImageWriter.append_lines = counted(making.ImageWriter.append_lines)
     work()
 
 

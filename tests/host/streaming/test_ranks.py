@@ -114,11 +114,30 @@ def test_ranks_train_on_a_folder_as_one_process(tmp_path, folder, more):
     assert history(resumed) == history(whole)
 
 
+@pytest.mark.parametrize("precision", [2, 4])
+@pytest.mark.parametrize("seed", [1, 3])
+def test_a_folder_trains_as_memory_does(tmp_path, seed, precision):
+    """Until the schedule has changed the rate, which follows the loss of the samples that are held out."""
+    path = write_data(tmp_path, "data.npy", *make_samples(seed, 120, 10))
+    options = TrainingOptions(precision=precision, validation_fraction=0.25, epochs=25)
+    make_folder(open_source(path), options, CONFIG, tmp_path / "made")
+    results = [
+        train(data, options, EmulatedDevice(CONFIG, 1))
+        for data in (read_dataset(path), open_prepared(tmp_path / "made"))
+    ]
+    one, other = (
+        [(record.learning_rate, record.metrics["fitted_loss"]) for record in result.history] for result in results
+    )
+    assert one == other
+    assert len({rate for rate, _ in one}) > 1, "the schedule is not tried"
+
+
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_norms_do_not_depend_on_the_samples_beside(kind):
     features = np.random.default_rng(4).normal(size=(300, 999)).astype(kind)
     scaling = Scaling.fit(features)
     whole = square_norms(features, scaling)
+    assert square_norms(np.asfortranarray(features), scaling).tobytes() == whole.tobytes()
     assert whole == pytest.approx((np.clip(scaling.apply(features), -1, 1) ** 2).sum(axis=1))
     for size in (1, 7, 128):
         parts = [square_norms(features[first : first + size], scaling) for first in range(0, 300, size)]

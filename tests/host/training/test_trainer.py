@@ -245,6 +245,39 @@ def test_wild_rows_do_not_spoil_a_model(precision):
     assert any(re.search("20 of 20 features .*scaling robust", remark) for remark in spoilt.remarks)
 
 
+def test_wild_rows_do_not_spoil_a_model_without_a_bias():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(500, 20))
+    y = (x @ rng.normal(size=20) > 0).astype(float)
+    x[70] = 1e6
+    calm = Dataset(np.delete(x, 70, 0), np.delete(y, 70), "calm")
+    result = run(Dataset(x, y, "wild"), bias=False, epochs=10)
+    assert evaluate(result.model, calm)["accuracy"] > result.best.metrics["quantised_accuracy"] - 0.02 > 0.9
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [1e-290, 1e-160, 1e160, 1e290])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_features_of_any_size_train(kind, size, sparse):
+    """What is the same but for a power of two trains the same."""
+    x = dataset(signed=True).features * (np.random.default_rng(0).random((100, 20)) < (0.2 if sparse else 1.0))
+    if sparse and kind in ("standard", "robust"):
+        pytest.skip("sparse data are not centred")
+    results = []
+    for factor in (1.0, 2.0 ** np.round(np.log2(size))):
+        features = scipy.sparse.csr_array(x * factor) if sparse else x * factor
+        results.append(run(Dataset(features, dataset().labels, "scaled"), scaling=kind, epochs=2))
+    assert results[0].model.weights.tolist() == results[1].model.weights.tolist()
+
+
+def test_penalties_that_are_too_large_are_named():
+    for name in ("l2", "l1"):
+        with pytest.raises(UserError, match=rf"{name} 1e\+15 is too large .* at most") as refused:
+            run(**{name: 1e15})
+        most = float(str(refused.value).split()[-1])
+        run(epochs=1, **{name: 0.9 * most})
+
+
 def test_the_intercept_is_the_best_one():
     result = run(precision=2, planes=8)
     data = dataset()
