@@ -327,4 +327,8 @@ def finish(
     reason = f": {document['scaling_reason']}" if document["scaling_reason"] else ""
     whitened = "" if plan.options.precondition == "none" else " before they are whitened in blocks of 64"
     output.say(f"features scaled with {document['scaling']}{whitened}{reason}")
+    if document["whitening_times"]:
+        from p4sgd.host.precondition import StageTimes
+
+        output.say(str(StageTimes(**document["whitening_times"])))
     output.say(f"{early}best model: {best}; {kept}")

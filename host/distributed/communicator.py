@@ -43,6 +43,13 @@ class Started(Protocol[T_co]):
         """Its result, once it is there. To be called once."""
         ...
 
+    def done(self) -> bool:
+        """Whether `wait` would return at once. A call also moves everything forward that is under way.
+
+        An MPI library may send only while it is called, so a rank that computes for long calls this now and then.
+        """
+        ...
+
 
 class Communicator(Protocol):
     """The processes that train together, called ranks. All run the same code and make the same calls in the same order.
@@ -117,6 +124,10 @@ class _Ready(Generic[T_co]):
     def wait(self) -> T_co:
         """The values."""
         return self._values
+
+    def done(self) -> bool:
+        """True."""
+        return True
 
 
 class SingleProcess:

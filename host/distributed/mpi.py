@@ -32,7 +32,7 @@ class _Request(Generic[T]):
         self._result = result
         self._under_way = under_way
         for each in under_way:
-            each.request.Test()  # an MPI library may send only while it is called
+            each.done()
         under_way.append(self)
 
     def wait(self) -> T:
@@ -40,6 +40,10 @@ class _Request(Generic[T]):
         self.request.Wait()
         self._under_way.remove(self)
         return self._result
+
+    def done(self) -> bool:
+        """See `Started.done`."""
+        return self.request.Test()
 
 
 class MpiCommunicator:

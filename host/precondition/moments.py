@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.scaling import Scaling
-from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.hw.spec.fixed import IntArray
 
 __all__ = ["BLOCK", "GRID_FRACTION", "MAX_SAMPLES", "Moments", "block_slices", "to_grid"]
@@ -144,12 +143,20 @@ class Moments:
         result: npt.NDArray[np.bool_] = (inside == 0) & (low < high)
         return result
 
-    def add_up(self, communicator: Communicator) -> None:
-        """Add up the moments of all ranks; every rank gets the sums."""
-        if communicator.size == 1:
-            return
-        counts = communicator.all_sum(np.append(self.sums, self.samples))
-        self.sums, self.samples = counts[:-1], int(counts[-1])
-        self.products = communicator.all_sum(self.products)
-        low, negated = np.split(communicator.all_min(np.concatenate((self.low, -self.high)).astype(np.float64)), 2)
-        self.low, self.high = low.astype(np.int64), -negated.astype(np.int64)
+    @staticmethod
+    def packed_size(columns: int) -> int:
+        """Number of values that `pack` gives for a block."""
+        return columns + columns * (columns + 1) // 2
+
+    def pack(self) -> IntArray:
+        """What is added up over ranks for a block: Σ v and the upper triangle of Σ v·vᵀ, int64 (values,)."""
+        return np.concatenate((self.sums, self.products[np.triu_indices(self.sums.size)]))
+
+    @classmethod
+    def unpack(cls, values: IntArray, samples: int, low: IntArray, high: IntArray) -> Self:
+        """The moments of a block, of the sum of what `pack` gives, and of the samples and extremes of all ranks."""
+        columns = low.size
+        products = np.zeros((columns, BLOCK), np.int64)
+        rows, others = np.triu_indices(columns)
+        products[rows, others] = products[others, rows] = values[columns:]
+        return cls(samples, values[:columns], products, low, high)

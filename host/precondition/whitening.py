@@ -32,7 +32,7 @@ from p4sgd.host.precondition.moments import (
 )
 from p4sgd.hw.spec.fixed import MAX_PRECISION, IntArray
 
-__all__ = ["Problem", "WhitenedBlock", "Whitening", "factor", "fold_weights", "whiten_block"]
+__all__ = ["Problem", "WhitenedBlock", "Whitening", "check_samples", "factor", "fold_weights", "whiten_block"]
 
 _MATRIX_BITS = 29
 """The largest integer of a row is 2^28 to 2^29. A sum of 64 products with differences of the grid, which are at most
@@ -78,6 +78,27 @@ class WhitenedBlock:
     exponent: IntArray
     left_out: int
     problem: Problem | None
+
+    @staticmethod
+    def packed_size(columns: int) -> int:
+        """Number of values that `pack` gives."""
+        return 2 * columns + columns * (columns + 1) // 2 + 2
+
+    def pack(self) -> npt.NDArray[np.float64]:
+        """All of it, for other ranks: float64 (values,). These are integers below 2^53, so nothing is rounded."""
+        columns = self.centre.size
+        triangle = self.matrix[np.tril_indices(columns)]  # the rest is 0
+        about = (self.left_out, 0 if self.problem is None else 1 + list(Problem).index(self.problem))
+        return np.concatenate((self.centre, self.exponent, triangle, about), dtype=np.float64)
+
+    @classmethod
+    def unpack(cls, values: npt.NDArray[np.float64], columns: int) -> Self:
+        """What `pack` was called for, a block of this number of columns."""
+        whole = values.astype(np.int64)
+        centre, exponent, triangle = np.split(whole[:-2], (columns, 2 * columns))
+        matrix = np.zeros((columns, BLOCK), np.int32)
+        matrix[np.tril_indices(columns)] = triangle
+        return cls(centre, matrix, exponent, int(whole[-2]), (None, *Problem)[whole[-1]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,19 +157,20 @@ class Whitening:
         UserError
             If there are too many samples for exact sums.
         """
-        samples = moments.samples
-        if samples > MAX_SAMPLES:
-            raise UserError(
-                f"whitening adds up at most {MAX_SAMPLES:,} samples exactly, there are {samples:,}: "
-                f"leave --precondition out"
-            )
-        columns = list(block_slices(moments.sums.size))
+        check_samples(moments.samples)
+        columns = block_slices(moments.sums.size)
         blocks = [whiten_block(moments, scaling, each, damping, planes) for each in columns]
+        return cls.join(blocks, scaling, damping, planes)
+
+    @classmethod
+    def join(cls, blocks: Sequence[WhitenedBlock], scaling: Scaling, damping: float, planes: int) -> Self:
+        """The whitening that consists of these blocks, in the order of the columns; see `fit` for the rest."""
+        features = sum(block.centre.size for block in blocks)
         remarks = []
         for problem in Problem:
             names = [
                 f"{each.start + 1}–{each.stop}"
-                for each, block in zip(columns, blocks, strict=True)
+                for each, block in zip(block_slices(features), blocks, strict=True)
                 if block.problem is problem
             ]
             if names:
@@ -158,7 +180,7 @@ class Whitening:
                 )
         if left_out := sum(block.left_out for block in blocks):
             remarks.append(
-                f"features that are left out of the whitening: {left_out} of {moments.sums.size}, which have two "
+                f"features that are left out of the whitening: {left_out} of {features}, which have two "
                 f"values or mostly the same"
             )
         return cls(
@@ -233,6 +255,21 @@ class Whitening:
     def middle(self) -> npt.NDArray[np.float64]:
         """The centre of each column as a scaled feature: float64 (features,)."""
         return np.ldexp(self.centre.astype(np.float64), -GRID_FRACTION)
+
+
+def check_samples(samples: int) -> None:
+    """Check that sums of so many samples are exact.
+
+    Raises
+    ------
+    UserError
+        If there are too many.
+    """
+    if samples > MAX_SAMPLES:
+        raise UserError(
+            f"whitening adds up at most {MAX_SAMPLES:,} samples exactly, there are {samples:,}: "
+            f"leave --precondition out"
+        )
 
 
 def whiten_block(moments: Moments, scaling: Scaling, columns: slice, damping: float, planes: int) -> WhitenedBlock:

@@ -23,7 +23,7 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.image import Image, Shard, prepare_images
 from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.losses.loss import FloatArray
-from p4sgd.host.precondition import Moments, Whitening, fold_weights
+from p4sgd.host.precondition import StageTimes, Whitening, fold_weights, whiten
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.fixed import MAX_PRECISION, WEIGHT, IntArray
@@ -98,6 +98,8 @@ class Prepared:
         What the user should know about the scaling and the preconditioning.
     communicator
         The processes that train together.
+    whitening_times
+        How long ranks took to whiten the features by their plan; ``None`` if there was no plan.
     """
 
     name: str
@@ -119,6 +121,7 @@ class Prepared:
     mixing: npt.NDArray[np.float64] | None = None
     remarks: tuple[str, ...] = ()
     communicator: Communicator = SINGLE_PROCESS
+    whitening_times: StageTimes | None = None
 
     @property
     def unit(self) -> int:
@@ -251,7 +254,7 @@ def prepare(
     else:
         data = data.take(shuffle(data.samples, options.seed))
     coding = broadcast(data.communicator, coding)
-    scaling = _fit_scaling(data, options)
+    scaling, whitening_times = _fit_scaling(data, options)
     labels = coding.labels_of(data)
     images = prepare_images(
         data,
@@ -289,20 +292,18 @@ def prepare(
         mixing=mixing,
         remarks=scaling.remarks(data.feature_names),
         communicator=data.communicator,
+        whitening_times=whitening_times,
     )
 
 
-def _fit_scaling(data: Dataset, options: TrainingOptions) -> Scaling | Whitening:
-    """The scaling of a training set, with its preconditioning."""
+def _fit_scaling(data: Dataset, options: TrainingOptions) -> tuple[Scaling | Whitening, StageTimes | None]:
+    """The scaling of a training set, with its preconditioning and the times of that."""
     sample = data.local_features(slice(quantile_rows(data.samples, data.feature_count)))
     scaling = Scaling.fit(data.features, options.scaling, data.communicator, planes=grid_planes(options), sample=sample)
     if options.precondition == "none":
-        return scaling
+        return scaling, None
     check_centred(scaling, data.name)
-    moments = Moments.empty(data.feature_count)
-    moments.add(data.features, scaling)
-    moments.add_up(data.communicator)
-    return Whitening.fit(moments, scaling, options.damping, options.stored)
+    return whiten(data, scaling, options.damping, options.stored)
 
 
 def grid_planes(options: TrainingOptions) -> int:

@@ -545,6 +545,7 @@ class _Training:
             "learning_rate": self._state.history[0].learning_rate,
             "scaling": prepared.scaling,
             "scaling_reason": prepared.reason,
+            "whitening_times": None if prepared.whitening_times is None else prepared.whitening_times.to_json(),
             "signed": prepared.features.signed,
             "labels": prepared.coding.to_json(),
             "options": self._options.to_json(),

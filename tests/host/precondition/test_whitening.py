@@ -7,11 +7,9 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.ranks import run_ranks
 
 from p4sgd.host.data import Scaling
 from p4sgd.host.data.scaling import REACH, steps
-from p4sgd.host.distributed import share_of
 from p4sgd.host.errors import UserError
 from p4sgd.host.precondition import BLOCK, Moments, Whitening, fold_weights
 from p4sgd.host.precondition.moments import MAX_SAMPLES, to_grid
@@ -70,19 +68,13 @@ def test_every_division_of_the_samples_gives_the_same_bits(samples, features, si
         assert whole.products[column].tolist() == expected + [0] * (BLOCK - len(expected))
     expected = Whitening.fit(whole, scaling, 0.01, planes)
 
-    def fit(ranks):
-        own = share_of(ranks, samples)
-        moments = Moments.empty(features)
-        for row in own:
-            moments.add(x[row : row + 1], scaling)
-        moments.add_up(ranks)
-        assert arrays(moments) == arrays(whole)
-        whitening = Whitening.fit(moments, scaling, 0.01, planes)
-        return arrays(whitening), whitening.told, whitening.apply(x[own.start : own.stop])
-
-    results = run_ranks(size, fit)
-    assert all(part == arrays(expected) and told == expected.told for part, told, _ in results)
-    assert np.concatenate([rows for _, _, rows in results]).tobytes() == expected.apply(x).tobytes()
+    moments, rows = Moments.empty(features), []
+    for part in np.array_split(np.arange(samples), size):
+        if part.size:
+            moments.add(x[part], scaling)
+            rows.append(expected.apply(x[part]))
+    assert arrays(moments) == arrays(whole)
+    assert np.concatenate(rows).tobytes() == expected.apply(x).tobytes()
 
 
 @given(seed=st.integers(0, 2**32), planes=st.sampled_from([1, 8]), kind=st.sampled_from(KINDS))
