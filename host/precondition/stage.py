@@ -32,14 +32,14 @@ from p4sgd.hw.spec.fixed import MAX_PRECISION, IntArray
 
 __all__ = ["Costs", "Plan", "StageTimes", "make_plan", "measure", "whiten"]
 
-_PLANNED_BLOCKS = 16
-"""Least number of blocks for which a plan is worth the few milliseconds that it takes to measure and make one."""
+_PLANNED_BLOCKS = 32
+"""Least number of blocks for which a plan is made. To whiten so many takes some 30 ms, to measure costs some 10 ms."""
 
 _PLANNED_ROWS = 1024
 """Samples whose moments are measured."""
 
-_REPEATS = 4
-"""Messages under way at once when their time is measured."""
+_REPEATS = 3
+"""How often something is done in a row when its time is measured."""
 
 _SUMMED_COLUMNS = (BLOCK, 8 * BLOCK)
 """Sizes of the messages whose time is measured."""
@@ -61,14 +61,13 @@ class Costs:
         To whiten a block.
     send
         To broadcast a whitened block.
-    collect, add
-        To add up moments over the ranks, for one of them or for all.
+    add
+        To add up moments over the ranks.
     """
 
     moments: Callable[[int], float]
     whiten: Callable[[int], float]
     send: Callable[[int], float]
-    collect: Callable[[int], float]
     add: Callable[[int], float]
 
 
@@ -314,7 +313,7 @@ def make_plan(
         items = [own[first : first + step] for first in range(0, len(own), step)]
         columns = [sum(sizes[block] for block in item) for item in items]
         ready = list(accumulate(map(costs.moments, columns), initial=computed))[1:]
-        merged = merge([each - channel for each in ready], columns, costs.add if owner is None else costs.collect)
+        merged = merge([each - channel for each in ready], columns, costs.add)
         for message in merged:
             messages.append(tuple(block for item in message.items for block in items[item]))
         if merged:
@@ -325,41 +324,47 @@ def make_plan(
 def measure(data: Dataset, scaling: Scaling) -> Costs:
     """Measure what this stage costs for a data set of at least a whole block; all ranks get the times of rank 0.
 
-    All ranks compute at the same time, as they will. A message's time is its part of several that travel at once.
+    Ranks compute at the same time, as they will, and the slowest one counts. A message's time is its part of several
+    that travel at once.
     """
-    ranks = data.communicator
-    rows = data.features[:_PLANNED_ROWS]
+    ranks, columns = data.communicator, slice(0, BLOCK)
+    rows = _by_columns(data.features[:_PLANNED_ROWS])
     edge = 1 << GRID_FRACTION
     usual = Moments.empty(BLOCK)  # of a deviation with which no column is left out
     usual.samples, usual.low[:], usual.high[:] = 2 * BLOCK, -edge, edge
     np.fill_diagonal(usual.products, usual.samples * (edge // 4) ** 2)
 
-    def seconds(action: Callable[[], object]) -> float:
-        times = []
-        for _ in range(2):
-            ranks.all_gather(None)
-            begin = time.perf_counter()
-            action()
-            times.append(time.perf_counter() - begin)
-        return min(times)
+    def seconds(several: Callable[[int], object]) -> float:
+        several(1)  # the first is slower
+        ranks.all_gather(None)
+        begin = time.perf_counter()
+        several(_REPEATS)
+        ranks.all_gather(None)
+        return (time.perf_counter() - begin) / _REPEATS
 
     def message_s(start: Callable[[], Started[Any]]) -> float:
-        return seconds(lambda: [each.wait() for each in [start() for _ in range(_REPEATS)]]) / _REPEATS
+        return seconds(lambda count: [each.wait() for each in [start() for _ in range(count)]])
 
-    def sum_s(columns: int, owner: int | None) -> float:
-        values = np.zeros(columns // BLOCK * Moments.packed_size(BLOCK), np.int64)
-        return message_s(lambda: ranks.start_sum(values, owner))
+    def sum_s(size: int) -> float:
+        values = np.zeros(size // BLOCK * Moments.packed_size(BLOCK), np.int64)
+        return message_s(lambda: ranks.start_sum(values, owner=0))
 
-    moments_s = seconds(lambda: _moments(_by_columns(rows), scaling, slice(0, BLOCK)).pack())
-    moments_s *= data.features.shape[0] / max(1, rows.shape[0])
-    whiten_s = seconds(lambda: whiten_block(usual, scaling, slice(0, BLOCK), 0.0, MAX_PRECISION))
+    def whiten_usual(count: int) -> None:
+        for _ in range(count):
+            whiten_block(usual, scaling, columns, 0.0, MAX_PRECISION)
+
+    def add_rows(count: int) -> None:
+        for _ in range(count):
+            _moments(rows, scaling, columns).pack()
+
+    moments_s = seconds(add_rows) * data.features.shape[0] / max(1, rows.shape[0])
+    whiten_s = seconds(whiten_usual)
     sent = WhitenedBlock.packed_size(BLOCK)
     send_s = message_s(lambda: ranks.start_broadcast(np.zeros(sent), owner=1))  # rank 0 receives
     costs = Costs(
         moments=CostTable((0, BLOCK), (0.0, moments_s)),
         whiten=CostTable((0, BLOCK), (0.0, whiten_s)),
         send=CostTable((BLOCK,), (send_s,)),
-        collect=CostTable(_SUMMED_COLUMNS, [sum_s(columns, 0) for columns in _SUMMED_COLUMNS]),
-        add=CostTable(_SUMMED_COLUMNS, [sum_s(columns, None) for columns in _SUMMED_COLUMNS]),
+        add=CostTable(_SUMMED_COLUMNS, [sum_s(size) for size in _SUMMED_COLUMNS]),
     )
     return broadcast(ranks, costs)

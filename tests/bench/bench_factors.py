@@ -1,0 +1,128 @@
+"""The factor stage over MPI ranks, with and without overlap, merging and placement, side by side.
+
+    PYTHONPATH=tests python tests/bench/bench_factors.py [--ranks 4] [--columns 4096] [--samples 8000] [--rounds 15]
+
+In every round costs are measured and each variant runs once with a plan made from them. Times are those of the slowest
+rank, medians of the rounds, in ms. Without overlap a sum is waited for before the next block's moments are computed.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from support.mpi import MPIEXEC
+
+from p4sgd.host.data import Scaling
+from p4sgd.host.data.dataset import DistributedDataset
+from p4sgd.host.distributed import Communicator, open_communicator
+from p4sgd.host.distributed.merging import schedule
+from p4sgd.host.precondition.moments import block_slices
+from p4sgd.host.precondition.placement import PlacementProblem
+from p4sgd.host.precondition.stage import StageTimes, make_plan, measure, whiten
+
+EACH = {"merge": lambda ready, sizes, cost: schedule([1] * len(sizes), ready, sizes, cost)}
+ONE = {"merge": lambda ready, sizes, cost: schedule([len(sizes)] * bool(sizes), ready, sizes, cost)}
+BY_ALL = {"place": PlacementProblem.by_all}
+
+VARIANTS = [
+    ("by all", "one", "no", BY_ALL | ONE),
+    ("by all", "one a block", "no", BY_ALL | EACH),
+    ("by all", "one a block", "yes", BY_ALL | EACH),
+    ("by all", "merged", "yes", BY_ALL),
+    ("placed", "one an owner", "no", ONE),
+    ("placed", "one a block", "no", EACH),
+    ("placed", "one a block", "yes", EACH),
+    ("placed", "merged", "yes", {}),
+]
+"""Who whitens, how sums travel, whether ranks compute meanwhile; and the arguments of `make_plan` for that."""
+
+
+class Waiting:
+    """Ranks that wait for a sum at once."""
+
+    def __init__(self, ranks: Communicator) -> None:
+        self._ranks = ranks
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ranks, name)
+
+    def start_sum(self, values: Any, owner: int | None = None) -> Any:
+        """As `Communicator.start_sum`."""
+        total = self._ranks.start_sum(values, owner).wait()
+        return SimpleNamespace(wait=lambda: total, done=lambda: True)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure, as a rank; rank 0 prints."""
+    ranks = open_communicator("mpi")
+    samples, columns = options.samples // ranks.size * ranks.size, options.columns
+    own = np.cumsum(np.random.default_rng(ranks.rank).normal(size=(samples // ranks.size, columns)), axis=1)
+    owners = np.repeat(np.arange(ranks.size, dtype=np.uint8), samples // ranks.size)
+    data = DistributedDataset(own, np.zeros(samples), "made", owners=owners, ranks=ranks)
+    scaling = Scaling.fit(own, "standard", ranks)
+    sizes = [block.stop - block.start for block in block_slices(columns)]
+    planning: list[float] = []
+    found: list[list[StageTimes]] = [[] for _ in VARIANTS]
+    matrices = set()
+    for _ in range(options.rounds):
+        begin = time.perf_counter()
+        costs = measure(data, scaling)
+        make_plan(costs, sizes, ranks.size)
+        planning.append(time.perf_counter() - begin)
+        for times, (_, _, overlap, how) in zip(found, VARIANTS, strict=True):
+            plan = make_plan(costs, sizes, ranks.size, **how)
+            ranks.all_gather(None)
+            communicator = ranks if overlap == "yes" else Waiting(ranks)
+            whitening, taken = whiten(replace(data, ranks=communicator), scaling, 0.01, 8, plan)
+            times.append(taken)
+            matrices.add(whitening.matrix.tobytes())
+    assert len(matrices) == 1, "every plan gives the same bits"
+    if ranks.rank:
+        return
+
+    def median(values: Iterable[float]) -> str:
+        return f"{statistics.median(values) * 1e3:.1f}"
+
+    table = Table(title=f"{samples:,} samples of {columns:,} columns, {ranks.size} ranks, {os.cpu_count()} processors")
+    for name in ("whitened", "sums", "overlap"):
+        table.add_column(name)
+    for name in ("messages", "sent", "measured, ms", "least, ms", "predicted, ms", "lower bound, ms"):
+        table.add_column(name, justify="right")
+    for times, (place, merge, overlap, _) in zip(found, VARIANTS, strict=True):
+        numbers = [f"{statistics.median(getattr(each, name) for each in times):.0f}" for name in ("messages", "sent")]
+        measured = [each.measured_s for each in times]
+        predicted = median(each.predicted_s for each in times) if overlap == "yes" else ""
+        bound = median(each.lower_bound_s for each in times)
+        table.add_row(place, merge, overlap, *numbers, median(measured), median([min(measured)]), predicted, bound)
+    console = Console(width=120)
+    console.print(table)
+    console.print(f"measuring costs and planning: {median(planning)} ms; rounds: {options.rounds}")
+
+
+def main() -> None:
+    """Start the ranks, or be one."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in (("ranks", 4), ("columns", 4096), ("samples", 8000), ("rounds", 15)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--as-rank", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.as_rank:
+        run(options)
+        return
+    command = [MPIEXEC, "-n", str(options.ranks), sys.executable, *sys.argv, "--as-rank"]
+    # Several ranks with several threads each would wait for each other's processors.
+    sys.exit(subprocess.run(command, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}, check=False).returncode)
+
+
+if __name__ == "__main__":
+    main()
