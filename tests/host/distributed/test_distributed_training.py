@@ -15,6 +15,7 @@ from p4sgd.host.data.identity import identify
 from p4sgd.host.distributed import share_of
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.image import partition, prepare_images
+from p4sgd.host.precondition import stage
 from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train
 from p4sgd.hw.spec.config import PRESETS
 from p4sgd.hw.spec.fixed import LABEL
@@ -160,6 +161,21 @@ def test_training_is_that_of_one_process(size, sparse, more, tmp_path):
     epochs = [epoch for _, epoch in results]
     assert epochs == [len(one.history)] * size, "all ranks know what the first has written"
     assert {path.name for path in tmp_path.iterdir()} == {"state", *(f"worker{rank}.p4sgd" for rank in range(size))}
+
+
+def test_a_planned_whitening_is_that_of_one_process_and_is_reported(monkeypatch):
+    monkeypatch.setattr(stage, "_PLANNED_BLOCKS", 1)
+    data, options = make(101, 70, sparse=False, seed=5), TrainingOptions(epochs=1, workers=2, precondition="block")
+    one = train(data, options, EmulatedDevice(CONFIG, 2))
+    assert one.summary["whitening_times"] is None
+    for result in run_ranks(2, lambda ranks: train(spread(data, ranks), options, device(ranks))):
+        assert np.array_equal(result.model.weights, one.model.weights)
+        times = result.to_json()["whitening_times"]
+        assert times["blocks"] == 2
+        assert 0 < times["lower_bound_s"] <= times["predicted_s"]
+        line = str(stage.StageTimes(**times))
+        for name in ("measured_s", "predicted_s", "lower_bound_s"):
+            assert f"{times[name] * 1e3:.1f} ms" in line
 
 
 def test_a_run_goes_on_in_one_process_or_in_several(tmp_path):
