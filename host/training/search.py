@@ -61,12 +61,18 @@ _KEPT_SAMPLES = 64
 _SCORED = 1024
 """Largest number of samples on which a trial is scored."""
 
+_ALIKE = 1.01
+"""Rates are alike if their scores differ by no more than this factor."""
+
 _LOOKS = 8
 """How often a trial is scored in its second half."""
 
 
 def search_rate(prepared: Prepared, options: TrainingOptions, loss: Loss) -> float:
-    """The learning rate with the best score in `try_rates`.
+    """The learning rate with the best score in `try_rates`, or twice that if its score is at most 1 % worse.
+
+    Of rates that are alike for so short a time, the larger one goes further in directions in which the loss is flat;
+    the schedule lowers it when only noise is left.
 
     Parameters
     ----------
@@ -78,7 +84,11 @@ def search_rate(prepared: Prepared, options: TrainingOptions, loss: Loss) -> flo
         The loss.
     """
     rates, scores = try_rates(prepared, options, loss)
-    return rates[int(np.argmin(scores))]
+    best = int(np.argmin(scores))
+    following = best + 1
+    if following < len(rates) and 0 < scores[following] <= _ALIKE * scores[best]:
+        best = following
+    return rates[best]
 
 
 def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple[list[float], list[float]]:

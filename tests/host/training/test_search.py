@@ -114,6 +114,22 @@ def found_and_formula(data, **options):
     return search_rate(prepared, options, loss), automatic_rate(loss, prepared.mean_square)
 
 
+@pytest.mark.parametrize(
+    ("scores", "chosen"),
+    [
+        ([3.0, 1.02, 1.0, 1.009, 1.011], 3),
+        ([3.0, 1.0, 1.009, 1.0095, 9.0], 2),
+        ([1.0, 1.0, 1.02, 9.0, 9.0], 1),
+        ([5.0, 4.0, 3.0, 2.0, 1.0], 4),
+        ([2.0, 0.0, 0.0, 0.0, 1e-9], 1),
+    ],
+)
+def test_twice_the_best_rate_if_it_is_about_as_good(scores, chosen, monkeypatch):
+    """Where there is no loss left, a larger rate is of no use."""
+    monkeypatch.setattr("p4sgd.host.training.search.try_rates", lambda *_: ([0.1, 0.2, 0.4, 0.8, 1.6], scores))
+    assert search_rate(None, TrainingOptions(), LOSSES["hinge"]) == [0.1, 0.2, 0.4, 0.8, 1.6][chosen]
+
+
 def test_rates_suit_the_data():
     """Larger than the formula's where classes are apart, smaller where they overlap."""
     rng = np.random.default_rng(3)
