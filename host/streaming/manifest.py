@@ -202,8 +202,6 @@ def load_manifest(folder: Path, *, remedy: str = "prepare the data again") -> tu
             raise UserError(
                 f"{path}: has version {content['version']}, this p4sgd reads version {FORMAT_VERSION}: {remedy}"
             )
-        # Folders of earlier versions say nothing about the choice of their scaling.
-        content = {"reason": "", "remarks": (), **content}
         fields = {field.name: content[field.name] for field in dataclasses.fields(Manifest)}
         fields["source"] = SourceFacts(**content["source"])
         fields["config"] = WorkerConfig(**content["config"])
