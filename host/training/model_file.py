@@ -1,24 +1,26 @@
 """The trained model and its file, which predicts in floating point on raw features.
 
-**From integers to coefficients.** A feature x is scaled to a = (x − lowest) · scale and stored as the S-bit integer
-q = round(a · steps), with steps = 2^S − 1 unsigned and 2^(S−1) − 1 signed (at least 1). The hardware reads q as the
-number q / 2^S (or q / 2^(S−1)). Apart from rounding, a weight w is therefore multiplied by the *feature value*
+**From integers to coefficients.** A feature x is scaled to a = (x − x₀) · scale, with x₀ and scale of its column by the
+kind of scaling (`p4sgd.host.data.Scaling`), and stored as the S-bit integer q = round(a · steps), clamped to what S
+bits hold, with steps = 2^S − 1 unsigned and 2^(S−1) − 1 signed (at least 1). The hardware reads q as the number q / 2^S
+(or q / 2^(S−1)). Apart from rounding and clamping, a weight w is therefore multiplied by the *feature value*
 
-    v = slope · x + offset,   slope = scale · steps / 2^S,   offset = −lowest · slope
+    v = slope · x + offset,   slope = scale · steps / 2^S,   offset = −x₀ · slope
 
 and z = Σ w_j · v_j = Σ coefficient_j · x_j + intercept, with coefficient = w · slope and intercept = Σ w · offset +
 w_bias · steps / 2^S. With scaling and quantisation steps folded into the coefficients, a prediction is one dot product,
 for sparse rows too, which are never made dense.
 
-**Preconditioning.** With --precondition block the feature values are mixed within blocks of 64 columns before they are
-stored: what a weight w_r is multiplied by is Σ_k mixing_rk · v_k + mixing_r,64 with k over the columns of the block.
-Weights fold back through the same numbers, so coefficients are of raw features here too.
+**Preconditioning.** With --precondition block the scaled features are centred and mixed within blocks of 64 columns
+before they are stored. Then offset = −x₀ · slope − middle · steps / 2^S, with the mean of a as middle, and a weight w_r
+is multiplied by Σ_k mixing_rk · v_k + mixing_r,64 with k over the columns of the block. Weights fold back through the
+same numbers, so coefficients are of raw features here too.
 
-**Rounding.** The hardware reads q, not a · steps, while predictions use the full precision of x. And a run at P < S
-planes reads q *rounded down* to its first P bits, features that are lower by (2^-P − 2^-S) / 2 on average, and fits its
-weights to those. Training corrects both by fitting the intercept on full-precision samples (see
-`p4sgd.host.training.metrics`). It cannot correct one case: one bit of a signed feature is −1 or 0, so the weights are
-fitted without positive features.
+**Rounding.** The hardware reads q, not a · steps, while predictions use the full precision of x and do not clamp. And a
+run at P < S planes reads q *rounded down* to its first P bits, features that are lower by (2^-P − 2^-S) / 2 on average,
+and fits its weights to those. Training corrects what this does to the mean activation by fitting the intercept on
+full-precision samples (see `p4sgd.host.training.metrics`). It cannot correct one case, and remarks on it: one bit of a
+signed feature is −1 or 0, so the weights are fitted without positive features.
 """
 
 import json
@@ -63,8 +65,8 @@ class Model:
     weights
         int32 (features,) or (features + 1,) with the bias last: the workers' final weights, `WEIGHT` integers.
     slope, offset
-        float64, as ``weights``: the hardware's feature value is slope · raw feature + offset, or with
-        ``mixing`` a mixture of such values; the bias has slope 0.
+        float64, as ``weights``: the hardware's feature value is slope · raw feature + offset, or with ``mixing`` a
+        mixture of such values; the bias has slope 0.
     loss
         Name of the loss.
     labels
@@ -74,7 +76,8 @@ class Model:
     feature_names, zero_based
         The features that the coefficients are for, see `p4sgd.host.data.FeatureSpace`.
     mixing
-        float64 (features, 65): see `p4sgd.host.precondition.Whitening.mixing`; ``None`` without preconditioning.
+        float64 (features, 65): `p4sgd.host.precondition.Whitening.mixing`, the last column in units of feature values;
+        ``None`` without preconditioning.
     training
         Facts about the training run, as plain data: options, epochs, metrics, versions.
     """

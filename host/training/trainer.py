@@ -56,10 +56,7 @@ _DIVERGED = 2.0
 _NEGLIGIBLE = 1e-3
 """A loss of at most this part of that of a constant model counts as converged."""
 
-_ONE_SIGNED_BIT = (
-    "one bit of a signed feature has no +1, so training reads positive features as 0: "
-    "use the scaling minmax or a precision of at least 2"
-)
+_ONE_SIGNED_BIT = "one bit of a signed feature has no +1, so training reads positive features as 0"
 
 
 def train(
@@ -216,8 +213,10 @@ class _Training:
         if options.precondition != "none" and options.l2 > 0:
             self.remark("l2 acts on the weights of whitened features, which are not those of the data")
         form = prepared.features
-        if form.signed and form.precision == 1 and prepared.scaling not in CENTRED:
-            self.remark(_ONE_SIGNED_BIT)
+        if form.signed and form.precision == 1:
+            # With a single stored plane these kinds divide at the centre and are unsigned.
+            remedy = "store a single plane" if prepared.scaling in CENTRED else "use the scaling minmax"
+            self.remark(f"{_ONE_SIGNED_BIT}: {remedy}, or use a precision of at least 2")
         self._tell_large_batch()
         y = prepared.coding.real(prepared.train_labels)
         z = np.zeros_like(y)

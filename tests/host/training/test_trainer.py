@@ -510,6 +510,12 @@ def test_one_signed_bit_is_told(precision, signed):
     )
 
 
+@pytest.mark.parametrize("planes", [1, 2])
+def test_one_bit_of_centred_features_is_told(planes):
+    remarks = run(dataset(), scaling="standard", precision=1, planes=planes).remarks
+    assert any(re.search("positive features .*0.*single plane", remark) for remark in remarks) == (planes > 1)
+
+
 def test_saturation_is_told_once():
     x = np.random.default_rng(2).random((64, 4))
     separable = Dataset(x, (x[:, 0] > 0.5) * 1.0, "separable")
