@@ -205,7 +205,7 @@ def read_cluster(path: Path) -> Cluster:
 def _aggregator(table: "_Table") -> AggregatorAddress:
     kind = table.text("kind", required=True)
     if kind not in KINDS:
-        raise table.mistake("kind", f"there is no aggregator of kind {kind!r}; there are {', '.join(KINDS)}")
+        raise table.mistake("kind", f"there is no aggregator of kind {kind!r}: choose one of {', '.join(KINDS)}")
     tls = program = board = None
     device_id = 0
     ports: tuple[SwitchPort, ...] = ()

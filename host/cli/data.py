@@ -207,7 +207,7 @@ def prepare(data: str, out: Path, memory: int, config: str | None, as_json: bool
     output.say(f"features scaled with {manifest.scaling}{whitened}{reason}")
     output.say(
         f"{out}: {manifest.samples:,} samples{held_out}, {manifest.space.count:,} features, {manifest.stored} planes; "
-        f"images for {options.workers} workers, {size / 1e6:,.1f} MB"
+        f"images for {options.workers} worker{'s' * (options.workers > 1)}, {size / 1e6:,.1f} MB"
     )
 
 

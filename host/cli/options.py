@@ -58,7 +58,7 @@ class NameFrom(click.ParamType):
         """Refuse any other value and list the known ones."""
         known = list(self._names())
         if value not in known:
-            text = f"there is no {self.name} {value!r}; there are {', '.join(known)}"
+            text = f"there is no {self.name} {value!r}: choose one of {', '.join(known)}"
             # Click calls an argument by its metavar, which is the whole list of values.
             hint = f"'{param.human_readable_name}'" if isinstance(param, click.Argument) else None
             raise click.BadParameter(text, ctx, param, hint)
@@ -102,7 +102,7 @@ class _Fault(click.ParamType):
 
         name, _, text = str(value).partition("=")
         if name not in faults():
-            self.fail(f"there is no fault {name!r}; there are {', '.join(faults())}", param, ctx)
+            self.fail(f"there is no fault {name!r}: choose one of {', '.join(faults())}", param, ctx)
         try:
             chance = float(text)
             simulated_faults({name: chance})

@@ -107,7 +107,7 @@ def fetch(
         that fails is not kept.
     """
     if name not in originals:
-        raise UserError(f"there is no data set {name!r} to fetch; there are {', '.join(originals)}")
+        raise UserError(f"there is no data set {name!r} to fetch: choose one of {', '.join(originals)}")
     original = originals[name]
     path = directory / original.file_name
     lock = _read_lock(directory / LOCK_FILE)

@@ -60,7 +60,7 @@ def read_builtin(source: str, communicator: Communicator = SINGLE_PROCESS) -> Da
 
     name, colon, wanted = source.partition(":")
     if name not in BUILTIN:
-        raise UserError(f"there is no built-in data set {name!r}; there are {', '.join(BUILTIN)}")
+        raise UserError(f"there is no built-in data set {name!r}: choose one of {', '.join(BUILTIN)}")
     bunch = getattr(sklearn.datasets, f"load_{name}")()
     labels = bunch.target.astype(float)
     if colon:
@@ -186,7 +186,7 @@ def find_format(source: str | Path, file_format: str | None = None) -> tuple[str
     if file_format is None:
         file_format, guessed = _guess_format(path), True
     if file_format not in FORMATS:
-        raise UserError(f"there is no format {file_format!r}; there are {', '.join(FORMATS)}")
+        raise UserError(f"there is no format {file_format!r}: choose one of {', '.join(FORMATS)}")
     if file_format not in _COMPRESSED and path.name.lower().endswith(SUFFIXES):
         raise UserError(f"{source}: {file_format} files are read uncompressed: decompress it first")
     return file_format, guessed

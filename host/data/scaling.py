@@ -173,7 +173,7 @@ class Statistics:
             If there is no such kind, or if these data cannot have it.
         """
         if kind not in KINDS:
-            raise UserError(f"there is no scaling {kind!r}; there are {', '.join(KINDS)}")
+            raise UserError(f"there is no scaling {kind!r}: choose one of {', '.join(KINDS)}")
         if kind in CENTRED and self.is_sparse:
             share = int(self.stored.sum()) / (self.samples * self.low.size)
             raise UserError(
@@ -586,7 +586,8 @@ def _choose_kind(statistics: Statistics, planes: int) -> tuple[str, str]:
     if wild.size:
         columns = listed([str(column + 1) for column in wild], _NAMED)
         return "robust", (
-            f"{wild.size} of {width.size} features have a few values far outside ({columns}), which training clamps"
+            f"{wild.size} of {width.size} features {'has' if wild.size == 1 else 'have'} a few values far outside "
+            f"({columns}), which training clamps"
         )
     return "standard", "the data are dense"
 

@@ -83,7 +83,7 @@ def make_dataset(name: str, *, seed: int = 0, scale: float = 1.0) -> Dataset:
         If there is no such name or the scale is out of range.
     """
     if name not in SHAPES:
-        raise UserError(f"there is no shape {name!r}; there are {', '.join(SHAPES)}")
+        raise UserError(f"there is no shape {name!r}: choose one of {', '.join(SHAPES)}")
     if not 0 < scale <= 1:
         raise UserError(f"scale must be above 0 and at most 1, not {scale:g}")
     if seed < 0:

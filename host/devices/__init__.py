@@ -87,7 +87,7 @@ def open_device(name: str, config: WorkerConfig | None, workers: int, **options:
         If the device cannot be opened.
     """
     if name not in DEVICES:
-        raise UserError(f"there is no device {name!r}; there are {', '.join(DEVICES)}")
+        raise UserError(f"there is no device {name!r}: choose one of {', '.join(DEVICES)}")
     if not 1 <= workers <= MAX_WORKERS:
         raise UserError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
     kind = DEVICES[name]

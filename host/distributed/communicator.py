@@ -270,7 +270,7 @@ def open_communicator(launcher: str | None) -> "SingleProcess | MpiCommunicator"
             )
         return SINGLE_PROCESS
     if launcher not in LAUNCHERS:
-        raise UserError(f"there is no launcher {launcher!r}; there are {', '.join(LAUNCHERS)}")
+        raise UserError(f"there is no launcher {launcher!r}: choose one of {', '.join(LAUNCHERS)}")
     if launcher == "none":
         return SINGLE_PROCESS
     if started == "1":

@@ -20,4 +20,4 @@ def get_loss(name: str) -> Loss:
     try:
         return LOSSES[name]
     except KeyError:
-        raise UserError(f"there is no loss {name!r}; there are {', '.join(LOSSES)}") from None
+        raise UserError(f"there is no loss {name!r}: choose one of {', '.join(LOSSES)}") from None

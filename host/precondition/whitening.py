@@ -55,7 +55,7 @@ _NAMED = 5
 class Problem(Enum):
     """Why a block is not whitened."""
 
-    FEW = "there are no more samples than features"
+    FEW = "a block has no more samples than features"
     SINGULAR = "some features are linear combinations of others"
 
 
@@ -174,14 +174,12 @@ class Whitening:
                 if block.problem is problem
             ]
             if names:
-                remarks.append(
-                    f"blocks of features that are not whitened: {listed(names, _NAMED)}: {problem.value}"
-                    + (f"; a larger damping than {damping:g} helps" if problem is Problem.SINGULAR else "")
-                )
+                helps = "more samples help" if problem is Problem.FEW else f"a larger damping than {damping:g} helps"
+                remarks.append(f"features {listed(names, _NAMED)} are not whitened, because {problem.value}: {helps}")
         if left_out := sum(block.left_out for block in blocks):
             remarks.append(
-                f"features that are left out of the whitening: {left_out} of {features}, which have two "
-                f"values or mostly the same"
+                f"left out of the whitening: {left_out} of {features} features, with two values or mostly the "
+                f"same one"
             )
         return cls(
             scaling,

@@ -138,9 +138,10 @@ class PreparedFolder:
         ours = {**self.manifest.options, "planes": self.manifest.stored, "unit": self.manifest.unit}
         for name in sorted(given & set(ours)):
             if name not in TRAINING_MAY_CHANGE and asked[name] != ours[name] and str(asked[name]) != str(ours[name]):
+                chose = f" (which chose {self.manifest.scaling})" if (name, ours[name]) == ("scaling", "auto") else ""
                 raise UserError(
-                    f"{self.name}: was prepared with {name.replace('_', '-')} {ours[name]}, not {asked[name]}: choose "
-                    f"that or prepare the data again"
+                    f"{self.name}: was prepared with {name.replace('_', '-')} {ours[name]}{chose}, not {asked[name]}: "
+                    f"choose that or prepare the data again"
                 )
         return {
             **asked,

@@ -197,7 +197,7 @@ class TrainingOptions:
         stops after as many more. ``None`` never stops early.
     tolerance
         Smallest fall of the monitored loss, as a fraction of the smallest one so far, that counts as progress, for
-        ``patience`` and ``adaptive``.
+        ``patience`` and ``adaptive``; 0 to below 1.
     seed
         Seed of the shuffle and of the validation split.
 
@@ -258,10 +258,8 @@ class TrainingOptions:
         _real("l2", self.l2, least=0.0)
         _real("l1", self.l1, least=0.0)
         _real("damping", self.damping, least=0.0)
-        _real("tolerance", self.tolerance, least=0.0)
-        _real("validation fraction", self.validation_fraction, least=0.0)
-        if self.validation_fraction >= 1:
-            raise UserError(f"the validation fraction must be below 1, not {self.validation_fraction:g}")
+        _real("tolerance", self.tolerance, least=0.0, below=1.0)
+        _real("validation fraction", self.validation_fraction, least=0.0, below=1.0)
         if self.patience is not None:
             _whole("patience", self.patience, 1)
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
@@ -270,16 +268,16 @@ class TrainingOptions:
         if self.tolerance != defaults["tolerance"] and self.patience is None and self.schedule != "adaptive":
             raise UserError("tolerance has no effect without patience or the schedule adaptive")
         if self.precondition == "none" and self.damping != defaults["damping"]:
-            raise UserError("damping has no effect without preconditioning: choose the precondition block")
+            raise UserError("damping has no effect without --precondition block: add that, or leave --damping out")
         if self.precondition != "none" and self.scaling not in ("auto", *CENTRED):
             raise UserError(
-                f"scaling {self.scaling} does not go with the precondition {self.precondition}, which centres features "
-                f"and scales them by their deviation: leave one of them out"
+                f"scaling {self.scaling} does not go with --precondition {self.precondition}, which centres features "
+                f"and scales them by their deviation: choose auto, {' or '.join(CENTRED)}, or leave --precondition out"
             )
         if self.precondition != "none" and self.l1 > 0:
             raise UserError(
-                f"l1 does not go with the precondition {self.precondition}: it would make weights of whitened features "
-                f"zero, not those of the data: leave one of them out"
+                f"l1 does not go with --precondition {self.precondition}, because it would make weights of whitened "
+                f"features zero, not those of the data: leave one of them out"
             )
         if self.unit is not None and (not isinstance(self.unit, int) or self.unit not in UNITS):
             raise UserError(f"unit must be one of {', '.join(map(str, UNITS))}, not {self.unit}")
@@ -303,7 +301,7 @@ class TrainingOptions:
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise UserError(f"there is no {name} {value!r}; there are {', '.join(known)}")
+        raise UserError(f"there is no {name} {value!r}: choose one of {', '.join(known)}")
 
 
 def _whole(name: str, value: int, least: int, most: int | None = None) -> None:
@@ -312,10 +310,14 @@ def _whole(name: str, value: int, least: int, most: int | None = None) -> None:
         raise UserError(f"{name} must be {allowed}, not {value}")
 
 
-def _real(name: str, value: float, *, least: float | None = None, above: float | None = None) -> None:
+def _real(
+    name: str, value: float, *, least: float | None = None, above: float | None = None, below: float | None = None
+) -> None:
     if not math.isfinite(value):
         raise UserError(f"{name} must be a finite number, not {value}")
     if least is not None and value < least:
         raise UserError(f"{name} must be at least {least:g}, not {value:g}")
     if above is not None and value <= above:
         raise UserError(f"{name} must be more than {above:g}, not {value:g}")
+    if below is not None and value >= below:
+        raise UserError(f"{name} must be below {below:g}, not {value:g}")

@@ -505,7 +505,8 @@ class _Training:
             if more is None:
                 return None, []
             name = self._monitored.replace("_", " ")
-            remark = f"training has not converged: the {name} still falls; about {more} more epochs would end it"
+            epochs = f"{more} more epoch{'s' * (more > 1)}"
+            remark = f"training has not converged: the {name} still falls; about {epochs} would end it"
         if self._on_remark is not None:
             self._on_remark(remark)
         return more, [remark]

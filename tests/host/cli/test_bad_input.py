@@ -95,9 +95,9 @@ def test_arrays_that_are_not_finite(tmp_path):
         (["--lr", "nan"], "learning rate .*finite number, not nan"),
         (["--lr", 1e9], r"learning rate 1e\+09 .*range \S+ to \S+ for a batch of 16$"),
         (["--l2", -1], "l2 .*at least 0, not -1"),
-        (["--loss", "cubic"], "no loss 'cubic'; .*logistic, hinge, squared"),
-        (["--device", "abacus"], "no device 'abacus'; .*emulator, rtl"),
-        (["--config", "huge"], "no configuration 'huge'; .*tiny, small, u280"),
+        (["--loss", "cubic"], "no loss 'cubic'.*logistic, hinge, squared"),
+        (["--device", "abacus"], "no device 'abacus'.*emulator, rtl"),
+        (["--config", "huge"], "no configuration 'huge'.*tiny, small, u280"),
         (["--workers", 33], "workers .*1 to 32, not 33"),
         (["--workers", 0], "workers .*1 to 32, not 0"),
         (["--workers", 32], "too few for 32 workers: .*at most 4"),
@@ -423,11 +423,11 @@ def test_generate_into_a_folder_of_someone_else(tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["synth", "mnist", "--out", "x.npz"], "no shape 'mnist'; .*gisette, real-sim, rcv1"),
+        (["synth", "mnist", "--out", "x.npz"], "no shape 'mnist'.*gisette, real-sim, rcv1"),
         (["synth", "rcv1", "--out", "x.xls", "--scale", 0.01], r"^x\.xls: .*format.*\.libsvm or \.npz"),
         (["synth", "rcv1", "--out", "x.npz", "--scale", 2], "scale .*above 0 .*at most 1, not 2"),
         (["synth", "rcv1", "--out", "/nowhere/x.npz"], "^/nowhere/x.npz: .*no folder /nowhere$"),
-        (["fetch", "mnist"], "no data set 'mnist'.*; .*a9a"),
+        (["fetch", "mnist"], "no data set 'mnist'.*a9a"),
     ],
 )
 def test_bad_data_commands(tmp_path, monkeypatch, words, says):

@@ -182,6 +182,7 @@ def test_a_checkpoint_is_of_one_folder(folder, data, tmp_path):
         (["--precision", 5], "precision must be at most the 4 stored planes, not 5"),
         (["--loss", "squared"], "prepared for a classification"),
         (["--precondition", "block"], "prepared with precondition none, not block: choose that"),
+        (["--scaling", "robust"], "prepared with scaling auto (which chose standard), not robust: choose that"),
         (["--unit", 16], "prepared with unit 8, not 16: choose that"),
         (["--images", "images"], "has its images already: leave --images out"),
     ],

@@ -204,7 +204,7 @@ def test_preconditioning():
     assert (document["options"]["precondition"], document["options"]["damping"]) == ("block", 0.5)
     assert document["signed"]
     assert document["weights_sha256"] != json.loads(run(*words).stdout)["weights_sha256"]
-    assert "damping has no effect" in run(*words, "--damping", 0.5, status=2).stderr
+    assert "--precondition block" in run(*words, "--damping", 0.5, status=2).stderr
     assert "l1 does not go with" in run(*words, "--precondition", "block", "--l1", 0.1, status=2).stderr
 
 

@@ -426,7 +426,7 @@ def test_images_of_another_device(device, images):
 
 def test_opening_by_name():
     assert list(DEVICES) == ["emulator", "rtl", "cluster"]
-    with pytest.raises(UserError, match="no device 'fpga'; there are emulator, rtl, cluster"):
+    with pytest.raises(UserError, match=r"no device 'fpga'.* emulator, rtl, cluster"):
         open_device("fpga", CONFIG, 1)
     with pytest.raises(UserError, match="workers must be 1 to 32, not 33"):
         open_device("emulator", CONFIG, 33)

@@ -146,5 +146,5 @@ def test_remarks():
     options = TrainingOptions(precondition="block", damping=0.0, epochs=1, l2=0.001)
     result = train(data, options, open_device("emulator", CONFIG, 1), on_remark=told.append)
     assert result.remarks == tuple(told)
-    assert re.search("not whitened: 1–64: .*larger damping than 0", told[0])
+    assert re.search("features 1–64 .*not whitened.*larger damping than 0", told[0])
     assert "l2 acts on the weights of whitened features" in told[1]

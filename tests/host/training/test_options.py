@@ -28,6 +28,7 @@ WRONG = [
     ({"l1": float("inf")}, "l1 .*finite.* inf"),
     ({"validation_fraction": 1.0}, "validation fraction .*below 1, not 1"),
     ({"validation_fraction": -0.1}, r"validation fraction .*\b0, not -0\.1"),
+    ({"tolerance": 1.0}, "tolerance .*below 1, not 1"),
     ({"patience": 0}, r"patience .*\b1, not 0"),
     ({"power": 0.7, "schedule": "constant"}, "power .*no effect.* constant.* invscaling"),
     ({"power": 0.7, "schedule": "adaptive"}, "power .*no effect.* adaptive"),
