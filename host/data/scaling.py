@@ -436,8 +436,13 @@ class Scaling:
             Names of the columns, if they have any.
         """
         told = []
+        if not self.scale.any():
+            told.append("all features are constant: only the intercept is fitted")
         if self.kind == "robust" and self.reason:
-            told.append(f"scaling robust: {self.reason}")
+            told.append(
+                f"scaling robust: {self.reason}; predictions and their metrics, such as the train loss, do not clamp, "
+                f"so the samples with such values may dominate them"
+            )
         if self.crowded:
             columns = [f"{column + 1} ({names[column]})" if names else f"{column + 1}" for column in self.crowded]
             count, total = len(columns), self.scale.size

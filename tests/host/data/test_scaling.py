@@ -358,6 +358,12 @@ def test_columns_that_use_few_levels_are_named():
     assert Scaling.fit(scattered()).remarks() == ()
 
 
+@pytest.mark.parametrize("kind", ["auto", "standard", "robust", "minmax"])
+def test_data_without_information_are_told(kind):
+    [remark] = Scaling.fit(np.full((9, 3), 4.0), kind).remarks()
+    assert "all features are constant" in remark
+
+
 def test_other_data_go_beyond_the_range_and_are_clamped():
     scaling = Scaling.fit(np.array([[0.0, -1.0], [1.0, 1.0]]), "maxabs")
     a = scaling.apply(np.array([[1e300, -7.0]]))
