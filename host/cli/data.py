@@ -18,7 +18,7 @@ from p4sgd.host.cli.options import (
     take_reading,
 )
 from p4sgd.host.cli.output import Output, show_steps
-from p4sgd.host.cli.training_run import preparation_options
+from p4sgd.host.cli.training_run import describe_scaling, preparation_options
 from p4sgd.host.errors import UserError
 
 __all__ = ["data", "fetch", "prepare", "synth"]
@@ -170,9 +170,10 @@ def prepare(data: str, out: Path, memory: int, config: str | None, as_json: bool
     """Prepare a data set that is larger than memory.
 
     DATA is scaled, quantised and packed into a memory image for every worker, one part at a time. p4sgd train DIR then
-    trains on these images and ends with the weights of p4sgd train DATA. The options that the images depend on are
-    given here; training takes them over and may choose only another loss of the same kind, fewer bits than are stored,
-    or other workers, for which it makes images of these.
+    trains on these images. After every epoch it has the weights of p4sgd train DATA; without held-out samples the best
+    epoch may be another, because it is chosen by the loss on quantised samples. The options that the images depend on
+    are given here; training takes them over and may choose only another loss of the same kind, fewer bits than are
+    stored, or other workers, for which it makes images of these.
 
     While the samples are sorted, the disk needs room for a second copy of them. After an interruption of any kind, the
     same command continues where it stopped.
@@ -202,9 +203,7 @@ def prepare(data: str, out: Path, memory: int, config: str | None, as_json: bool
     held_out = f" and {manifest.validation_samples:,} held out" if manifest.validation_samples else ""
     for remark in manifest.remarks:
         output.remark(remark)
-    reason = f": {manifest.reason}" if manifest.reason else ""
-    whitened = "" if options.precondition == "none" else " before they are whitened in blocks of 64"
-    output.say(f"features scaled with {manifest.scaling}{whitened}{reason}")
+    output.say(describe_scaling(manifest.scaling, manifest.reason, options.precondition))
     output.say(
         f"{out}: {manifest.samples:,} samples{held_out}, {manifest.space.count:,} features, {manifest.stored} planes; "
         f"images for {options.workers} worker{'s' * (options.workers > 1)}, {size / 1e6:,.1f} MB"

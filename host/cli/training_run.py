@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from p4sgd.host.streaming.state import OnProgress, Step
     from p4sgd.host.training import EpochRecord, TrainingResult
 
-__all__ = ["finish", "preparation_options", "run_training", "training_options"]
+__all__ = ["describe_scaling", "finish", "preparation_options", "run_training", "training_options"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -324,11 +324,17 @@ def finish(
             output.tell(resume_advice(checkpoint, plan.ranks, _resume_words(output)))
         raise click.exceptions.Exit(INTERRUPTED)
     early = f"stopped early after epoch {len(result.history)}; " if result.stopped is StopReason.PATIENCE else ""
-    reason = f": {document['scaling_reason']}" if document["scaling_reason"] else ""
-    whitened = "" if plan.options.precondition == "none" else " before they are whitened in blocks of 64"
-    output.say(f"features scaled with {document['scaling']}{whitened}{reason}")
+    output.say(describe_scaling(document["scaling"], document["scaling_reason"], plan.options.precondition))
     if document["whitening_times"]:
         from p4sgd.host.precondition import StageTimes
 
         output.say(str(StageTimes(**document["whitening_times"])))
     output.say(f"{early}best model: {best}; {kept}")
+
+
+def describe_scaling(kind: str, reason: str, precondition: str) -> str:
+    """How features were scaled and whitened, and why ``auto`` chose this scaling."""
+    from p4sgd.host.precondition import BLOCK
+
+    whitened = "" if precondition == "none" else f" before they are whitened in blocks of {BLOCK}"
+    return f"features scaled with {kind}{whitened}{f': {reason}' if reason else ''}"
