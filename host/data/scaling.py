@@ -23,7 +23,9 @@ __all__ = [
     "Extremes",
     "Scaling",
     "Statistics",
+    "centring_error",
     "feature_values",
+    "is_sparse",
     "order_statistics",
     "quantile_rows",
     "quantize",
@@ -162,7 +164,7 @@ class Statistics:
     @property
     def is_sparse(self) -> bool:
         """Whether the data count as sparse: by format and by the fraction of stored values."""
-        return self.sparse and int(self.stored.sum()) < _SPARSE * self.samples * self.low.size
+        return self.sparse and is_sparse(int(self.stored.sum()), self.samples * self.low.size)
 
     def needs_sums(self, kind: str) -> bool:
         """Whether a kind of scaling needs sums and order statistics.
@@ -175,11 +177,7 @@ class Statistics:
         if kind not in KINDS:
             raise UserError(f"there is no scaling {kind!r}: choose one of {', '.join(KINDS)}")
         if kind in CENTRED and self.is_sparse:
-            share = int(self.stored.sum()) / (self.samples * self.low.size)
-            raise UserError(
-                f"the scaling {kind} centres each feature, and only {share:.2%} of the values of these sparse data are "
-                f"stored, so that zeros would no longer be zeros: choose maxabs, none or auto"
-            )
+            raise centring_error(kind, int(self.stored.sum()) / (self.samples * self.low.size))
         return kind in CENTRED or (kind == "auto" and not self.is_sparse)
 
     def add(self, features: Features) -> None:
@@ -232,6 +230,19 @@ class Statistics:
         two_valued = np.array(squares == total * (1 << _UNIT), dtype=np.bool_) & ~self.constant
         two_valued &= ((self.order == self.low) | (self.order == self.high)).all(axis=0)
         return mean, deviation, two_valued
+
+
+def is_sparse(stored: int, values: int) -> bool:
+    """Whether data in a sparse format that store so many of their values count as sparse."""
+    return stored < _SPARSE * values
+
+
+def centring_error(kind: str, share: float) -> UserError:
+    """The error of a kind that centres, for sparse data that store this share of their values."""
+    return UserError(
+        f"the scaling {kind} centres each feature, and only {share:.2%} of the values of these sparse data are stored, "
+        f"so that zeros would no longer be zeros: choose maxabs, none or auto"
+    )
 
 
 def quantile_rows(samples: int, features: int) -> int:

@@ -12,15 +12,17 @@ import numpy.typing as npt
 from p4sgd.host.data.labels import LabelCoding, RawLabels
 from p4sgd.host.data.order import Order, shuffle, split
 from p4sgd.host.data.read import Source
+from p4sgd.host.data.scaling import CENTRED, centring_error, is_sparse
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.streaming.manifest import hash_files
 from p4sgd.host.streaming.state import FirstPass, OnProgress, Step
 from p4sgd.host.training.options import TrainingOptions
+from p4sgd.host.training.preparation import whitening_error
 from p4sgd.hw.spec.config import BANKS
 
-__all__ = ["PROGRAM_BYTES", "SAMPLE_BYTES", "BucketPlan", "bucket_rows", "first_pass", "plan_buckets"]
+__all__ = ["PROGRAM_BYTES", "SAMPLE_BYTES", "BucketPlan", "bucket_rows", "check_density", "first_pass", "plan_buckets"]
 
 
 def first_pass(source: Source, on_progress: OnProgress) -> tuple[FirstPass, npt.NDArray[np.float64]]:
@@ -172,6 +174,35 @@ def plan_buckets(
     destinations[held_out] = -(-rest.size // rows) * rows + np.arange(held_out.size)
     train_labels = coding.labels_of(_LabelsOnly(name, labels[rest], first_pass.label_names))
     return BucketPlan(coding, train_labels, labels[held_out], rows, destinations)
+
+
+def check_density(first_pass: FirstPass, samples: int, options: TrainingOptions, name: str) -> None:
+    """Refuse to centre sparse data before they are sorted.
+
+    The training samples decide, of which only the number is known yet: data that are sparse without their held-out
+    samples alone are refused once they are sorted.
+
+    Parameters
+    ----------
+    first_pass
+        Findings of the first pass.
+    samples
+        Number of training samples.
+    options
+        Training options.
+    name
+        Name of the data, for messages.
+
+    Raises
+    ------
+    UserError
+        If the data are sparse, and the options ask for whitening or for a scaling that centres.
+    """
+    if first_pass.sparse and is_sparse(first_pass.stored, samples * first_pass.space.count):
+        if options.precondition != "none":
+            raise whitening_error(name)
+        if options.scaling in CENTRED:
+            raise centring_error(options.scaling, first_pass.stored / (first_pass.samples * first_pass.space.count))
 
 
 def bucket_rows(first_pass: FirstPass, memory: int, *, whitened: bool = False) -> int:

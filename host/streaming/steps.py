@@ -111,6 +111,7 @@ class Steps:
                 self._source.name,
             )
             del labels
+            plans.check_density(found, plan.train_labels.size, self._options, self._source.name)
             buckets = Buckets(self._work / ROWS, features, plan.rows, np.dtype(found.dtype), sparse=found.sparse)
             buckets.sizes = dict(self._state.sizes)
             if self._state.placed < found.samples:

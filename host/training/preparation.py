@@ -42,6 +42,7 @@ __all__ = [
     "prepare",
     "sampled",
     "square_norms",
+    "whitening_error",
 ]
 
 _SAMPLED_VALUES = 1 << 22
@@ -320,10 +321,14 @@ def check_centred(scaling: Scaling, name: str) -> None:
         If the data are sparse.
     """
     if scaling.kind not in CENTRED:
-        raise UserError(
-            f"{name}: {scaling.reason or 'the data are sparse'}, and whitening would make their zeros other numbers: "
-            f"leave --precondition out"
-        )
+        raise whitening_error(name)
+
+
+def whitening_error(name: str) -> UserError:
+    """The error of whitening for sparse data."""
+    return UserError(
+        f"{name}: the data are sparse, and whitening would make their zeros other numbers: leave --precondition out"
+    )
 
 
 def hardware_values(

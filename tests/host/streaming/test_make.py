@@ -1,5 +1,6 @@
 """Folders of prepared data: the same bytes as in memory, in whatever buckets, and after whatever interruption."""
 
+import dataclasses
 import json
 import os
 import random
@@ -23,7 +24,7 @@ from p4sgd.host.streaming import plan
 from p4sgd.host.streaming import steps as making
 from p4sgd.host.streaming.folder import is_prepared, open_prepared
 from p4sgd.host.streaming.make import make_folder, unfinished_folder
-from p4sgd.host.streaming.state import STATE
+from p4sgd.host.streaming.state import STATE, Step
 from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.preparation import prepare
 from p4sgd.host.training.shares import deal
@@ -263,6 +264,19 @@ def test_labels_of_two_kinds_are_told(tmp_path, tiny):
     path = write_data(tmp_path, "data.parquet", np.ones((60, 7)), ["1"] * 30 + ["ham"] * 30)
     with pytest.raises(UserError, match=r"data\.parquet: some labels are numbers and others are not"):
         build(path, tmp_path / "made", TrainingOptions())
+
+
+@pytest.mark.parametrize("options", [{"precondition": "block"}, {"scaling": "standard"}])
+def test_sparse_data_are_not_sorted_to_be_centred(tmp_path, tiny, options):
+    path = tmp_path / "sparse.libsvm"
+    path.write_text("".join(f"{row % 2} {row % 9 + 1}:{row + 1}\n" for row in range(40)))
+    options = TrainingOptions(validation_fraction=0.2, **options)
+    steps_taken = []
+    with pytest.raises(UserError, match=r"sparse.* (leave|choose) "):
+        build(path, tmp_path / "made", options, on_progress=lambda step, *_: steps_taken.append(step))
+    assert Step.READ in steps_taken
+    assert Step.SORT not in steps_taken
+    build(path, tmp_path / "made", dataclasses.replace(options, precondition="none", scaling="auto"))
 
 
 def test_options_may_change_while_only_labels_were_read(job, tiny):
