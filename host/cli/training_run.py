@@ -98,14 +98,16 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         "--lr",
         "learning_rate",
         type=float,
-        help="Initial learning rate; by default it is found by short trials on a part of the data. It is divided by 10 "
-        "if training diverges.",
+        help="Initial learning rate; by default it is found by short trials on a part of the data. If training "
+        "diverges, it is divided by 10, or by more if trials find a lower one, and training goes back to the best "
+        "weights, or to the start.",
     ),
     "schedule": _option(
         "--schedule",
         type=NameFrom("schedule", _names("SCHEDULES")),
-        help="Learning rate over the epochs: constant; invscaling divides it by epoch^power; adaptive tries a third "
-        "of it whenever the loss stops falling.",
+        help="Learning rate over the epochs: constant; invscaling divides it by epoch^power; adaptive waits for "
+        "--patience epochs without progress, 2 by default, and goes on from the best weights with a third of the rate. "
+        "If that brings progress, it takes the rate back up once progress ends; if not, it lowers it further.",
     ),
     "power": _option("--power", type=float, help="Exponent of the schedule invscaling."),
     "l2": _option("--l2", type=float, help="Strength of the L2 penalty."),
@@ -177,7 +179,8 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         "--patience",
         type=int,
         help="Stop after so many epochs without progress; by default never. The schedule adaptive then tries "
-        "a lower rate for as many more.",
+        "a lower rate for as many more. Progress is a fall of the validation loss, or without held-out samples of the "
+        "loss on quantised samples with a fitted intercept; the best epoch is chosen by the loss that is shown.",
     ),
     "tolerance": _option(
         "--tolerance",
