@@ -178,8 +178,7 @@ class Whitening:
                 remarks.append(f"features {listed(names, _NAMED)} are not whitened, because {problem.value}: {helps}")
         if left_out := sum(block.left_out for block in blocks):
             remarks.append(
-                f"left out of the whitening: {left_out} of {features} features, with two values or mostly the "
-                f"same one"
+                f"left out of the whitening: {left_out} of {features} features, with two values or mostly the same one"
             )
         return cls(
             scaling,
