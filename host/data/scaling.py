@@ -602,8 +602,8 @@ def _choose_kind(statistics: Statistics, planes: int) -> tuple[str, str]:
     if wild.size:
         columns = listed([str(column + 1) for column in wild], _NAMED)
         return "robust", (
-            f"{wild.size} of {width.size} features {'has' if wild.size == 1 else 'have'} a few values far outside "
-            f"({columns}), which training clamps"
+            f"{wild.size} of {width.size} features ({columns}) {'has' if wild.size == 1 else 'have'} a few values far "
+            f"outside, which training clamps"
         )
     return "standard", "the data are dense"
 
