@@ -83,7 +83,8 @@ class TrainingResult:
         The epoch with the smallest ``monitored`` metric.
     monitored
         The metric that chooses the best epoch: ``validation_loss``; without validation samples ``objective``, or
-        ``train_loss`` if there are no penalties (``quantised_loss`` if there are no full-precision samples).
+        ``train_loss`` if there are no penalties (``quantised_loss`` if there are no full-precision samples, or with
+        the scaling ``robust``).
     stopped
         Why training ended.
     remarks
