@@ -179,8 +179,8 @@ def plan_buckets(
 def check_density(first_pass: FirstPass, samples: int, options: TrainingOptions, name: str) -> None:
     """Refuse to centre sparse data before they are sorted.
 
-    The training samples decide, of which only the number is known yet: data that are sparse without their held-out
-    samples alone are refused once they are sorted.
+    Only training samples count, and how many values they store is not known yet. So data near the limit of which some
+    samples are held out may pass and be refused once they are sorted.
 
     Parameters
     ----------
