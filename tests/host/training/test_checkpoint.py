@@ -59,7 +59,7 @@ CASES = {
         lambda result: len(set(rates(result))) == 5,
     ),
     "adaptive": Case(
-        {"epochs": 14, "schedule": "adaptive", "tolerance": 1.0, "precision": 2, "planes": 5},
+        {"epochs": 14, "schedule": "adaptive", "tolerance": 0.99, "precision": 2, "planes": 5},
         lambda result: rates(result)[0] > min(rates(result)) < rates(result)[-1],
     ),
     "adaptive, stops": Case(

@@ -364,7 +364,7 @@ def test_patience_keeps_the_best():
 
 def test_adaptive_goes_back_to_the_best_weights_with_another_rate():
     """With a tolerance of 1 no epoch but the first makes progress: the rate changes every two epochs."""
-    result = run(epochs=9, learning_rate=6.0, batch=8, precision=2, tolerance=1.0)
+    result = run(epochs=9, learning_rate=6.0, batch=8, precision=2, tolerance=0.99)
     high, low = result.history[0].learning_rate, result.history[3].learning_rate
     assert low == pytest.approx(high / 3, rel=0.01)
     assert [record.learning_rate for record in result.history[:5]] == [high] * 3 + [low] * 2
@@ -390,7 +390,7 @@ def test_adaptive_does_not_repeat_its_epochs(seed):
 
 @pytest.mark.parametrize("patience", [1, 2, 5])
 def test_patience_ends_an_adaptive_training_when_a_lower_rate_is_no_use(patience):
-    result = run(epochs=200, schedule="adaptive", patience=patience, tolerance=100.0, scaling="minmax")
+    result = run(epochs=200, schedule="adaptive", patience=patience, tolerance=0.99, scaling="minmax")
     rates = [record.learning_rate for record in result.history]
     assert result.stopped is StopReason.PATIENCE
     assert rates == [rates[0]] * (patience + 1) + [pytest.approx(rates[0] / 3, rel=0.01)] * patience
