@@ -128,7 +128,7 @@ _CLOSE = 0.01
 
 
 def estimate_more_epochs(losses: Sequence[float], negligible: float = 0.0) -> int | None:
-    """Epochs until a loss that still falls comes within 1 % of where it tends to.
+    """Epochs until a loss that still falls comes within 1 % of where it tends to, or 0.01 % of the last loss.
 
     The falls over the last two thirds of the epochs are continued as a geometric series (Aitken's extrapolation). If
     they do not shrink, the estimate is as many epochs as there were; it is never more than ten times as many.

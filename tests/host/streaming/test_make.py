@@ -43,7 +43,7 @@ def use_tiny_budget(patch, rows=16):
     """Blocks of a few samples, buckets of ``rows``, and a state after every block."""
     use_small_blocks(patch)
     patch.setattr(plan, "bucket_rows", lambda first_pass, memory, **more: rows)
-    patch.setattr(steps, "_KEPT_BYTES", 0)
+    patch.setattr(making, "_KEPT_BYTES", 0)
     patch.setattr(os, "fsync", lambda handle: None)  # which takes its time, and no test cuts the power
 
 

@@ -449,7 +449,8 @@ def test_too_few_epochs_are_told():
 def test_the_estimate_is_exact_for_a_loss_that_falls_geometrically(limit, start, ratio, epochs):
     losses = [limit + start * ratio**epoch for epoch in range(epochs)]
     more = estimate_more_epochs(losses)
-    needed = next(n for n in itertools.count() if start * ratio ** (epochs - 1 + n) <= 0.01 * limit)
+    close = 0.01 * max(limit, 0.01 * losses[-1])
+    needed = next(n for n in itertools.count() if start * ratio ** (epochs - 1 + n) <= close)
     if more is None:  # the loss would fall by less than 1 % in as many epochs again
         assert needed <= 1 or losses[-1] - limit - start * ratio ** (2 * epochs) <= 0.01 * losses[-1]
     else:
