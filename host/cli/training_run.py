@@ -180,7 +180,8 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         type=int,
         help="Stop after so many epochs without progress; by default never. The schedule adaptive then tries "
         "a lower rate for as many more. Progress is a fall of the validation loss, or without held-out samples of the "
-        "loss on quantised samples with a fitted intercept; the best epoch is chosen by the loss that the report names.",
+        "loss on quantised samples with a fitted intercept; the best epoch is chosen by the loss that the report "
+        "names.",
     ),
     "tolerance": _option(
         "--tolerance",
