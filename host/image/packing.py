@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.dataset import Dataset, Features
-from p4sgd.host.data.scaling import Scaling, quantize, steps
+from p4sgd.host.data.quantization import quantize, steps
+from p4sgd.host.data.scaling import Scaling
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, raise_on_all
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, write_error

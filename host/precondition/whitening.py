@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.dataset import Features
-from p4sgd.host.data.scaling import REACH, Scaling, steps
+from p4sgd.host.data.quantization import steps
+from p4sgd.host.data.scaling import REACH, Scaling
 from p4sgd.host.errors import UserError, listed
 from p4sgd.host.precondition.moments import (
     BLOCK,

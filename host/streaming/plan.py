@@ -12,7 +12,8 @@ import numpy.typing as npt
 from p4sgd.host.data.labels import LabelCoding, RawLabels
 from p4sgd.host.data.order import Order, shuffle, split
 from p4sgd.host.data.read import Source
-from p4sgd.host.data.scaling import CENTRED, centring_error, is_sparse
+from p4sgd.host.data.scaling import CENTRED, centring_error
+from p4sgd.host.data.statistics import is_sparse
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.losses.loss import FloatArray

@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from p4sgd.host.data import FeatureSpace
 from p4sgd.host.data.read import Source
-from p4sgd.host.data.scaling import Extremes, Scaling
+from p4sgd.host.data.scaling import Scaling
+from p4sgd.host.data.statistics import Extremes
 from p4sgd.host.errors import UserError
 from p4sgd.host.precondition import Moments
 from p4sgd.host.streaming import OPTIONS
@@ -191,7 +192,7 @@ class State:
     held_out
         Number of stored values of the held-out samples in buckets.
     column_sums
-        See `p4sgd.host.data.scaling.Statistics.sums`, of the buckets that were summed; ``None`` before the first.
+        See `p4sgd.host.data.statistics.Statistics.sums`, of the buckets that were summed; ``None`` before the first.
     summed
         Number of these buckets.
     scaling

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.read import Source
-from p4sgd.host.data.scaling import Extremes, Statistics, order_statistics, quantile_rows
+from p4sgd.host.data.scaling import needs_sums
+from p4sgd.host.data.statistics import Extremes, Statistics, order_statistics, quantile_rows
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, reserve
 from p4sgd.host.image.file import Image, ImageWriter, Shard, image_file
@@ -180,7 +181,7 @@ class Steps:
             assert state.extremes is not None
             low, high = state.extremes.range()
             statistics = Statistics.of_range(low, high, state.extremes.stored, samples, sparse=found.sparse)
-            if statistics.needs_sums(options.scaling):
+            if needs_sums(statistics, options.scaling):
                 if state.column_sums is not None:
                     statistics.sums = state.column_sums
                 for bucket in range(state.summed, plan.train_buckets):

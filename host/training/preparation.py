@@ -16,7 +16,9 @@ from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.order import shuffle
-from p4sgd.host.data.scaling import CENTRED, feature_values, quantile_rows, steps
+from p4sgd.host.data.quantization import feature_values, steps
+from p4sgd.host.data.scaling import CENTRED
+from p4sgd.host.data.statistics import quantile_rows
 from p4sgd.host.devices.session import bank_bytes
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
 from p4sgd.host.errors import UserError

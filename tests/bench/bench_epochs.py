@@ -201,20 +201,22 @@ class _Adaptive:
     def __init__(self, rates: FloatArray) -> None:
         self._schedules = [LearningRateSchedule("adaptive", rate, 0.5) for rate in rates]
         self._idle = [0] * rates.size
-        self._base: list[tuple[float, FloatArray] | None] = [None] * rates.size
+        self._base: list[tuple[float, FloatArray, int] | None] = [None] * rates.size
+        self._epoch = 0
 
     def rates(self) -> FloatArray:
         return np.array([schedule.rate(1) for schedule in self._schedules])
 
     def judge(self, losses: FloatArray, weights: FloatArray) -> None:
         """Change rates, and the weights in place."""
+        self._epoch += 1
         for column, (schedule, loss) in enumerate(zip(self._schedules, losses, strict=True)):
             base = self._base[column]
             progress = base is None or loss < base[0] * (1 - TrainingOptions().tolerance)
             if base is None or loss < base[0]:
-                self._base[column] = base = (loss, weights[:, column].copy())
+                self._base[column] = base = (loss, weights[:, column].copy(), self._epoch)
             self._idle[column] = 0 if progress else self._idle[column] + 1
-            if schedule.adapt(self._idle[column]):
+            if schedule.adapt(self._idle[column], self._epoch - base[2]):
                 weights[:, column] = base[1]
 
 

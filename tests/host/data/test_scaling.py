@@ -11,7 +11,9 @@ from hypothesis.extra.numpy import arrays
 from support.ranks import run_ranks
 
 from p4sgd.host.data import Scaling
-from p4sgd.host.data.scaling import KINDS, Statistics, feature_values, order_statistics, quantize, steps
+from p4sgd.host.data.quantization import feature_values, quantize, steps
+from p4sgd.host.data.scaling import KINDS
+from p4sgd.host.data.statistics import Statistics, order_statistics
 from p4sgd.host.errors import UserError
 
 FINITE = st.one_of(

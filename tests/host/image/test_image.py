@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4sgd.host.data import Dataset, Scaling
-from p4sgd.host.data.scaling import quantize, steps
+from p4sgd.host.data.quantization import quantize, steps
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import open_image, packing, partition, prepare_images
 from p4sgd.hw.spec.config import WorkerConfig

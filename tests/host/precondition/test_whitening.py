@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4sgd.host.data import Scaling
-from p4sgd.host.data.scaling import REACH, steps
+from p4sgd.host.data.quantization import steps
+from p4sgd.host.data.scaling import REACH
 from p4sgd.host.errors import UserError
 from p4sgd.host.precondition import BLOCK, Moments, Whitening, fold_weights
 from p4sgd.host.precondition.moments import MAX_SAMPLES, to_grid

@@ -16,8 +16,8 @@ from support.data_files import FORMATS, WITHOUT_TEXTS, make_samples, use_small_b
 from support.tensor_file import rewrite
 
 from p4sgd.host.data import read_dataset
+from p4sgd.host.data.quantization import steps
 from p4sgd.host.data.read import open_source
-from p4sgd.host.data.scaling import steps
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.image import open_image
 from p4sgd.host.streaming import plan

@@ -8,7 +8,7 @@ import pytest
 from support.data_files import FORMATS, make_samples, use_small_blocks, write_data
 from support.ranks import run_ranks
 
-from p4sgd.host.data import Scaling, read_dataset, scaling
+from p4sgd.host.data import Scaling, read_dataset, statistics
 from p4sgd.host.data.read import open_source
 from p4sgd.host.errors import UserError
 from p4sgd.host.image.file import image_file
@@ -30,7 +30,7 @@ def small_blocks(monkeypatch):
     """Blocks of a few samples, and buckets of 16."""
     use_small_blocks(monkeypatch)
     monkeypatch.setattr(plan, "bucket_rows", lambda first_pass, memory, **more: 16)
-    monkeypatch.setattr(scaling, "_QUANTILE_VALUES", 40 * 37)  # quantiles of 37 samples
+    monkeypatch.setattr(statistics, "_QUANTILE_VALUES", 40 * 37)  # quantiles of 37 samples
     monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 

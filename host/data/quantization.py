@@ -1,0 +1,67 @@
+"""Quantisation of scaled features to the integers of an image."""
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.hw.spec.fixed import IntArray
+
+__all__ = ["feature_values", "quantize", "steps"]
+
+
+def steps(stored: int, signed: bool) -> int:
+    """The integer of a scaled feature of 1: 2^S − 1, or 2^(S−1) − 1 when signed, but at least 1.
+
+    A signed feature of one plane is −1 or 0: one bit of two's complement has no +1, so positive features become 0.
+    Training warns about this.
+    """
+    return max(1, (1 << (stored - 1)) - 1) if signed else (1 << stored) - 1
+
+
+def quantize(a: npt.NDArray[np.float64], stored: int, signed: bool) -> IntArray:
+    """Scaled features to S-bit integers: q = ⌊a · steps + 1/2⌋, clamped to what S bits hold.
+
+    Parameters
+    ----------
+    a
+        float64 of any shape, nominally in [0, 1] or [−1, 1].
+    stored
+        Planes (S), 1 to 8.
+    signed
+        Two's complement.
+
+    Returns
+    -------
+    int64 of the same shape. For a in the nominal range q / steps differs from a by at most half a step, except where a
+    signed single plane lacks +1.
+    """
+    low, high = (-(1 << (stored - 1)), (1 << (stored - 1)) - 1) if signed else (0, (1 << stored) - 1)
+    scaled = a * steps(stored, signed)
+    scaled += 0.5
+    np.floor(scaled, out=scaled)
+    np.clip(scaled, low, high, out=scaled)
+    return scaled.astype(np.int64)
+
+
+def feature_values(
+    scale: npt.NDArray[np.float64], offset: npt.NDArray[np.float64], stored: int, signed: bool
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Slope and constant of the values that the hardware reads, as functions of raw features, without rounding.
+
+    The hardware reads q / 2^S (or q / 2^(S−1) when signed) ≈ slope · x + constant, with slope = scale · steps / 2^S and
+    constant = −offset · slope.
+
+    Parameters
+    ----------
+    scale, offset
+        As in `p4sgd.host.data.Scaling`: a = (x − offset) · scale.
+    stored
+        Planes (S).
+    signed
+        Two's complement.
+
+    Returns
+    -------
+    Slopes and constants: float64, of the shape of ``scale``.
+    """
+    slope = scale * (steps(stored, signed) / 2.0 ** (stored - int(signed)))
+    return slope, -offset * slope

@@ -1,0 +1,284 @@
+"""Statistics of the columns of a training set, from which its scaling is chosen.
+
+They can be collected block by block and rank by rank: smallest and largest values, exact sums, and order statistics of
+a sample. So every division of the samples gives the same bits.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.data.dataset import Features
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, share_of
+from p4sgd.hw.spec.fixed import IntArray
+
+__all__ = [
+    "SMALLEST_SPAN",
+    "Extremes",
+    "Statistics",
+    "is_sparse",
+    "negligible",
+    "order_statistics",
+    "quantile_rows",
+    "reciprocal",
+    "scaled",
+    "to_dense",
+]
+
+
+class Extremes:
+    """Ranges of the columns of a data set.
+
+    Parameters
+    ----------
+    features
+        Number of columns.
+
+    Attributes
+    ----------
+    low, high
+        float64 (features,): smallest and largest stored value; NaN if any is NaN, ±∞ if none is stored.
+    stored
+        int64 (features,): number of stored values. A sparse matrix does not store zeros.
+    samples
+        Number of samples seen.
+    """
+
+    def __init__(self, features: int) -> None:
+        self.low: npt.NDArray[np.float64] = np.full(features, np.inf)
+        self.high: npt.NDArray[np.float64] = np.full(features, -np.inf)
+        self.stored: npt.NDArray[np.int64] = np.zeros(features, np.int64)
+        self.samples = 0
+
+    def add(self, features: Features) -> None:
+        """Take some samples into account."""
+        if features.shape[0] == 0:
+            return
+        self.samples += features.shape[0]
+        if isinstance(features, np.ndarray):
+            np.minimum(self.low, features.min(axis=0), out=self.low)
+            np.maximum(self.high, features.max(axis=0), out=self.high)
+            self.stored += features.shape[0]
+            return
+        # In place, because SciPy's minimum of columns copies the matrix.
+        with np.errstate(invalid="ignore"):  # NaN
+            np.minimum.at(self.low, features.indices, features.data)
+            np.maximum.at(self.high, features.indices, features.data)
+        np.add.at(self.stored, features.indices, 1)
+
+    def range(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Smallest and largest value of each column, including zeros that are not stored; NaN if it has one."""
+        holes = self.stored < self.samples
+        low, high = self.low.copy(), self.high.copy()
+        low[holes] = np.minimum(low[holes], 0.0)
+        high[holes] = np.maximum(high[holes], 0.0)
+        return low, high
+
+
+_SPARSE = 0.25
+"""Data in a sparse format that store less than this fraction of their values count as sparse."""
+
+SMALLEST_SPAN = 2.0**-1012
+"""A column with a span of at most this counts as constant. Coefficients of the model, which must fit float64, are at
+most 256, the largest weight, times the reciprocal of a span."""
+
+_SMALLEST_PART = 2.0**-40
+"""A column whose span is at most this fraction of its largest magnitude counts as constant, because it may be rounding
+noise. In predictions the products with such a column and the intercept cancel except for this fraction. At least 12 of
+the 52 bits of a float64 are left, more than a feature has in training."""
+
+_UNIT = 31
+"""Fraction bits of a value in the sums of `Statistics`. The square of such a value fits int64, and 2^32 halves of
+squares do."""
+
+_BLOCK_VALUES = 1 << 18
+"""Number of values that are summed at once."""
+
+_QUANTILE_VALUES = 1 << 21
+"""Number of values from which quantiles are taken. Of 512 features that is 4,096 samples, with which quartiles are
+right to 2 % of a deviation."""
+
+_TAILS = (0.25, 0.1, 0.05, 0.01)
+"""Probabilities p of the pairs of quantiles, p and 1 − p, that give the width of a column."""
+
+_NORMAL_WIDTHS = (1.3489795003921634, 2.5631031310892007, 3.2897072539029435, 4.652695748081683)
+"""Distance of these quantiles in a normal distribution of deviation 1."""
+
+
+@dataclass(eq=False)
+class Statistics:
+    """Facts about the columns of a training set from which its scaling is chosen.
+
+    Parameters
+    ----------
+    low, high
+        float64 (features,): smallest and largest value, finite.
+    stored
+        int64 (features,): number of stored values.
+    samples
+        Number of samples.
+    sparse
+        Whether the data are in a sparse format.
+    sums
+        int64 (3, features), exact sums of integers u = round(2^31 · (x − low) / (high − low)): Σ u, Σ ⌊u² / 2^31⌋ and
+        Σ (u² mod 2^31). Zeros until `add` has seen samples.
+    order
+        float64 (2 + 2 · 4, features): result of `order_statistics`; ``None`` if it is not known.
+    """
+
+    low: npt.NDArray[np.float64]
+    high: npt.NDArray[np.float64]
+    stored: npt.NDArray[np.int64]
+    samples: int
+    sparse: bool
+    sums: IntArray
+    order: npt.NDArray[np.float64] | None = None
+
+    @classmethod
+    def of_range(
+        cls,
+        low: npt.NDArray[np.float64],
+        high: npt.NDArray[np.float64],
+        stored: npt.NDArray[np.int64],
+        samples: int,
+        *,
+        sparse: bool,
+    ) -> Self:
+        """Statistics of which only the ranges are known so far."""
+        low = low + 0.0  # −0, which a minimum may return for 0, becomes 0
+        return cls(low, high, stored, samples, sparse, np.zeros((3, low.size), np.int64))
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the data count as sparse: by format and by the fraction of stored values."""
+        return self.sparse and is_sparse(int(self.stored.sum()), self.samples * self.low.size)
+
+    def add(self, features: Features) -> None:
+        """Add some samples to the sums."""
+        step = max(1, _BLOCK_VALUES // features.shape[1])
+        scale = reciprocal(self.half_span, self.constant)
+        for first in range(0, features.shape[0], step):
+            t = scaled(to_dense(features[first : first + step]), self.low, scale)
+            t *= 2.0**_UNIT
+            u = np.rint(t, out=t).astype(np.int64)
+            self.sums[0] += u.sum(axis=0)
+            u *= u
+            self.sums[1] += (u >> _UNIT).sum(axis=0)
+            u &= (1 << _UNIT) - 1
+            self.sums[2] += u.sum(axis=0)
+
+    @property
+    def magnitude(self) -> npt.NDArray[np.float64]:
+        """float64 (features,): largest magnitude."""
+        return np.maximum(np.abs(self.low), np.abs(self.high))
+
+    @property
+    def half_span(self) -> npt.NDArray[np.float64]:
+        """float64 (features,): half the distance of largest and smallest value, which itself may overflow."""
+        return self.high / 2 - self.low / 2
+
+    @property
+    def constant(self) -> npt.NDArray[np.bool_]:
+        """Whether a column counts as constant, (features,)."""
+        return negligible(self.half_span, self.magnitude)
+
+    def moments(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+        """Mean and deviation of (x − low) / (high − low), and which columns have two values, all (features,).
+
+        Means and deviations are right to 2^-32 of the span. A column has two values if, to this resolution, all its
+        values are its smallest or its largest, and its order statistics are so exactly.
+        """
+        assert self.order is not None
+        count, total = self.samples, self.sums[0].astype(object)
+        squares = self.sums[1].astype(object) * (1 << _UNIT) + self.sums[2].astype(object)
+        mean = self.sums[0] / (count * 2.0**_UNIT)
+        # Python's integers are exact, their conversion to float64 is rounded correctly.
+        deviation = np.sqrt((count * squares - total * total).astype(np.float64)) / (count * 2.0**_UNIT)
+        # u² = 2^31 · u only for u = 0 and u = 2^31, and u² is smaller for all in between.
+        two_valued = np.array(squares == total * (1 << _UNIT), dtype=np.bool_) & ~self.constant
+        two_valued &= ((self.order == self.low) | (self.order == self.high)).all(axis=0)
+        return mean, deviation, two_valued
+
+    def quantile_width(self) -> npt.NDArray[np.float64]:
+        """Width of the columns by quantiles, in units of their spans: float64 (features,), 0 if all coincide.
+
+        It is the widest of some quantile ranges, each divided by that of a normal distribution of deviation 1. A single
+        one would not do: half of the values may be 0.
+        """
+        assert self.order is not None
+        width = np.zeros_like(self.low)
+        half = np.where(self.constant, 1.0, self.half_span)
+        pairs = self.order[2:].reshape(len(_TAILS), 2, -1)
+        for (below, above), normal in zip(pairs, _NORMAL_WIDTHS, strict=True):
+            apart = above / 2 - below / 2
+            noise = negligible(apart, np.maximum(np.abs(below), np.abs(above)))
+            width = np.maximum(width, np.where(noise | self.constant, 0.0, apart / half / normal))
+        return width
+
+
+def is_sparse(stored: int, values: int) -> bool:
+    """Whether data in a sparse format that store so many of their values count as sparse."""
+    return stored < _SPARSE * values
+
+
+def quantile_rows(samples: int, features: int) -> int:
+    """Number of samples, the first ones in random order, from which quantiles are taken."""
+    return max(1, min(samples, _QUANTILE_VALUES // features))
+
+
+def order_statistics(sample: Features, communicator: Communicator = SINGLE_PROCESS) -> npt.NDArray[np.float64]:
+    """Order statistics of the columns of a sample, which may be distributed over ranks.
+
+    Parameters
+    ----------
+    sample
+        (samples, features): some samples of this rank. There must be some on one of the ranks.
+    communicator
+        The ranks.
+
+    Returns
+    -------
+    float64 (2 + 2 · 4, features): the two values in the middle, and for each p of 25, 10, 5 and 1 % the value with the
+    rank ⌊p · (n − 1)⌋ from below and that from above. They are values of the data, not interpolated.
+    """
+    columns = np.array(to_dense(sample).T, np.float64, order="C")
+    # Every rank gets all values of some columns.
+    own = share_of(communicator, columns.shape[0])
+    edges = [begin for begin, _ in communicator.all_gather((own.start, own.stop))]
+    parts = [part.reshape(-1).view(np.uint8) for part in np.split(columns, edges[1:])]
+    received = [part.view(np.float64).reshape(len(own), -1 if own else 0) for part in communicator.all_to_all(parts)]
+    values = np.concatenate(received, axis=1)
+    last = max(0, values.shape[1] - 1)
+    places = [place for p in (0.5, *_TAILS) for place in (int(p * last), last - int(p * last))]
+    if own:
+        values.partition(sorted(set(places)), axis=1)
+    found = values[:, places] if own else np.empty((0, len(places)))
+    return np.concatenate(communicator.all_gather(found)).T + 0.0  # −0 becomes 0
+
+
+def to_dense(rows: Features) -> npt.NDArray[np.floating[Any]]:
+    """Samples as an array, which is not copied."""
+    return rows if isinstance(rows, np.ndarray) else rows.toarray()
+
+
+def negligible(half: npt.NDArray[np.float64], magnitude: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Whether spans, given by their halves, count as 0 beside the magnitude of the values."""
+    return half <= np.maximum(SMALLEST_SPAN, _SMALLEST_PART * magnitude) / 2
+
+
+def reciprocal(half: npt.NDArray[np.float64], unused: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """1 / span, from half the span; 0 for columns that are not used."""
+    return np.where(unused, 0.0, 0.5 / np.where(unused, 1.0, half))
+
+
+def scaled(
+    x: npt.NDArray[np.floating[Any]], offset: npt.NDArray[np.float64], scale: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """(x − offset) · scale, with half the difference and twice the scale so that the difference cannot overflow."""
+    result: npt.NDArray[np.float64] = np.multiply(x, 0.5, dtype=np.float64)
+    result -= offset * 0.5
+    with np.errstate(over="ignore"):  # only far outside the range of the training data
+        result *= scale * 2
+    return result
