@@ -11,6 +11,9 @@ from hypothesis import settings
 settings.register_profile("p4sgd", deadline=None, print_blob=True)
 settings.load_profile("p4sgd")
 
+# Some tests fork a process in which others have used gRPC. The handlers of gRPC for that sometimes abort the child.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+
 LONGEST = (
     "host/cli/test_resources_command.py",
     "test_readme.py",
