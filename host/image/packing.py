@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.dataset import Dataset, Features
-from p4sgd.host.data.quantization import quantize, steps
-from p4sgd.host.data.scaling import Scaling
+from p4sgd.host.data.quantization import quantize
+from p4sgd.host.data.scaling import Scaling, bias_integer
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, raise_on_all
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, write_error
@@ -271,8 +271,7 @@ def prepare_images(
     scaling
         Scaling of the features.
     shards
-        The workers, as `partition` gives them. If they have a bias, it is always 1 (q = steps). With a single signed
-        plane it reads as −1, which serves as well.
+        The workers, as `partition` gives them. If they have a bias, it is always `bias_integer`.
     stored
         Planes (S), 1 to 8.
     batch
@@ -487,7 +486,7 @@ class PackedBlocks:
         # A quantised sample without stored features.
         blank = np.zeros(features + int(self.images[0].bias), np.uint8)
         blank[:features] = self._quantize(self.scaling.zero)
-        blank[features:] = steps(self._stored, self.scaling.signed)
+        blank[features:] = bias_integer(self.scaling.kind, self._stored, self.scaling.signed) & 0xFF
         for first in range(0, self.padded_samples, step):
             which = slice(first, first + step)
             held = self.data.local_features(which)

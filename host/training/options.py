@@ -19,9 +19,9 @@ SCHEDULES = ("constant", "invscaling", "adaptive")
 """Schedules by name, as scikit-learn calls them.
 
 constant: the initial rate. invscaling: initial rate / epoch^power. adaptive: when the monitored loss has made no
-progress for ``patience`` epochs, or `ADAPTIVE_EPOCHS` without patience, training goes back to the best weights with a
-third of the rate. If that gives better weights, but too slowly to count as progress, it goes on from these with the
-rate from before; if it gives none, with a third of the rate again.
+progress for ``patience`` epochs, by default one, training goes back to the best weights with a fifth of the rate. If
+that gives better weights, but too slowly to count as progress, it goes on from these with the rate from before; if it
+gives none, with a fifth of the rate again.
 With every schedule a rate with which training diverges is divided by 10, or by more where trials find a lower one.
 """
 
@@ -34,13 +34,10 @@ ON_LOSS = ("adopt", "stop")
 SHARES = ("fixed", "auto")
 """How workers may get their shares of the features."""
 
-ADAPTIVE_EPOCHS = 2
-"""Epochs without progress before ``adaptive`` changes the rate, if the options set no patience."""
+_ADAPTIVE_DIVISOR = 5.0
+"""Factor by which ``adaptive`` lowers the rate, that of scikit-learn."""
 
-_ADAPTIVE_DIVISOR = 3.0
-"""Factor by which ``adaptive`` lowers the rate."""
-
-_LEAST_FRACTION = 3.0**-6
+_LEAST_FRACTION = 5.0**-4
 """Fraction of the first rate below which ``adaptive`` does not go: weights would hardly move."""
 
 _DIVERGENCE_DIVISOR = 10.0
@@ -61,7 +58,7 @@ class LearningRateSchedule:
     smallest
         Lower bound of the rate.
     patience
-        Epochs without progress before ``adaptive`` changes the rate; ``None`` is `ADAPTIVE_EPOCHS`.
+        Epochs without progress before ``adaptive`` changes the rate; ``None`` is 1.
     divisor
         Factor by which the rate has been lowered so far.
     """
@@ -79,7 +76,7 @@ class LearningRateSchedule:
         self._first = first
         self._power = power
         self._smallest = min(smallest, first)
-        self._patience = patience or ADAPTIVE_EPOCHS
+        self._patience = patience or 1
         self._divisor = divisor
 
     @property
@@ -105,7 +102,7 @@ class LearningRateSchedule:
     def adapt(self, idle: int, since_best: int) -> bool:
         """Change the rate of ``adaptive`` if ``idle`` epochs without progress are enough; returns whether it did.
 
-        After as many epochs as it waits for, and after any odd multiple, it divides the rate by 3. After an even
+        After as many epochs as it waits for, and after any odd multiple, it divides the rate by 5. After an even
         multiple it takes that back if the lower rate has found better weights: a lower rate gets rid of noise, but
         where it is not noise that stops the loss from falling, it only makes training slower. From the same weights
         the same rate would give the same epochs again, so without better weights it divides the rate once more.
@@ -153,8 +150,9 @@ class TrainingOptions:
     power
         Exponent of the schedule ``invscaling``.
     l2
-        Strength of the L2 penalty l2/2·‖w‖², on the weights of scaled features, with the scaling ``none`` of raw ones,
-        and on that of the bias.
+        Strength of the L2 penalty l2/2·‖w‖², where w are the coefficients of features with a deviation of 1 for the
+        scalings ``standard`` and ``robust``, of raw features for ``none``, and of scaled ones for the others. The
+        bias has its share.
     l1
         Strength of the L1 penalty l1·‖w‖₁, on the same.
     precision
@@ -197,7 +195,7 @@ class TrainingOptions:
         stops after as many more. ``None`` never stops early.
     tolerance
         Smallest fall of the monitored loss, as a fraction of the smallest one so far, that counts as progress, for
-        ``patience`` and ``adaptive``; 0 to below 1.
+        ``patience`` and ``adaptive``; 0 to below 1. With a lowered rate it is as much smaller.
     seed
         Seed of the shuffle and of the validation split.
 

@@ -17,7 +17,7 @@ from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.order import shuffle
 from p4sgd.host.data.quantization import feature_values, steps
-from p4sgd.host.data.scaling import CENTRED
+from p4sgd.host.data.scaling import CENTRED, REACH, bias_integer
 from p4sgd.host.data.statistics import quantile_rows
 from p4sgd.host.devices.session import bank_bytes
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
@@ -133,11 +133,16 @@ class Prepared:
 
     @property
     def penalty_unit(self) -> float:
-        """The coefficient of a raw feature for a weight of 1, if it is the same for all (scaling ``none``); else 1.
-
-        So penalties are those of coefficients of raw features where these can be had, and of scaled ones otherwise.
+        """What a penalty acts on, for a weight of 1: the coefficient of a raw feature with the scaling ``none``, of one
+        with a deviation of 1 with those that centre, and of a scaled one otherwise.
         """
-        return float(self.slope[0]) if self.scaling == "none" and self.slope[0] else 1.0
+        if self.scaling == "none" and self.slope[0]:
+            return float(self.slope[0])
+        form = self.features
+        if self.scaling in CENTRED:
+            deviation = steps(form.stored, form.signed) / 2.0**form.stored / REACH[form.stored]
+            return deviation * 2 if form.signed else deviation / 2
+        return 1.0
 
     def split(self, weights: IntArray) -> list[IntArray]:
         """Deal the job's weights to its workers: int64 (features,) to one array a worker."""
@@ -274,7 +279,7 @@ def prepare(
     means = None
     if not options.bias:
         sums = data.communicator.all_sum(feature_sums(data.features, scaling))
-        means = hardware_means(sums, data.samples, options, scaling.signed)
+        means = hardware_means(sums, data.samples, scaling, options)
     return Prepared(
         name=data.name,
         samples=data.samples,
@@ -289,7 +294,7 @@ def prepare(
         slope=slope,
         offset=offset,
         scaling=scaling.kind,
-        mean_square=mean_square(squares, bias=options.bias),
+        mean_square=mean_square(squares, scaling, options),
         means=means,
         reason=scaling.reason,
         mixing=mixing,
@@ -345,7 +350,7 @@ def hardware_values(
         mixing = scaling.mixing
         mixing[:, -1] *= one
     if options.bias:
-        slope, offset = np.append(slope, 0.0), np.append(offset, bias_value(options.stored, scaling.signed))
+        slope, offset = np.append(slope, 0.0), np.append(offset, _bias_value(scaling, options.stored))
     return slope, offset, mixing
 
 
@@ -371,10 +376,9 @@ def check_memory(
         )
 
 
-def bias_value(stored: int, signed: bool) -> float:
-    """The value of the bias as the hardware reads it. One signed plane has no +1: its bit means −1."""
-    q = steps(stored, signed)
-    return -1.0 if signed and stored == 1 else q / 2.0 ** (stored - int(signed))
+def _bias_value(scaling: Scaling | Whitening, stored: int) -> float:
+    """The bias as the hardware reads it from all planes."""
+    return bias_integer(scaling.kind, stored, scaling.signed) / 2.0 ** (stored - int(scaling.signed))
 
 
 def sampled(samples: int, features: int) -> int:
@@ -427,13 +431,16 @@ def feature_sums(features: Features, scaling: Scaling | Whitening) -> IntArray:
     return sums
 
 
-def hardware_means(sums: IntArray, samples: int, options: TrainingOptions, signed: bool) -> npt.NDArray[np.float64]:
+def hardware_means(
+    sums: IntArray, samples: int, scaling: Scaling | Whitening, options: TrainingOptions
+) -> npt.NDArray[np.float64]:
     """``means`` of `Prepared`, from the `feature_sums` of all samples."""
-    one = steps(options.stored, signed) / 2.0 ** (options.stored - int(signed))
+    one = steps(options.stored, scaling.signed) / 2.0 ** (options.stored - int(scaling.signed))
     means = sums / (samples * 2.0**_SUM_FRACTION) * one
-    return np.append(means, bias_value(options.stored, signed)) if options.bias else means
+    return np.append(means, _bias_value(scaling, options.stored)) if options.bias else means
 
 
-def mean_square(squares: FloatArray, *, bias: bool) -> float:
+def mean_square(squares: FloatArray, scaling: Scaling | Whitening, options: TrainingOptions) -> float:
     """Mean squared norm of a sample's scaled features and bias, from `square_norms` of the first samples."""
-    return float(squares.mean()) + float(bias)
+    one, stored, signed = steps(options.stored, scaling.signed), options.stored, scaling.signed
+    return float(squares.mean()) + (bias_integer(scaling.kind, stored, signed) / one) ** 2 * options.bias

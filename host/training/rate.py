@@ -133,14 +133,17 @@ def choose_penalties(learning_rate: float, l2: float, l1: float) -> Penalties:
     limit = SHRINK.to_real(SHRINK.maximum + 1)
     if kappa >= limit:
         raise UserError(
-            f"learning rate · l2 = {learning_rate:g} · {l2:g} = {kappa:.3g} must be below 2^-6 = {limit:g}: "
+            f"learning rate · l2 is {kappa:.3g} for the weights of the hardware and must be below 2^-6 = {limit:g}: "
             f"lower the learning rate or l2"
         )
     shrink = min(int(SHRINK.from_real(kappa)), SHRINK.maximum)
     step = learning_rate * l1
     threshold = int(WEIGHT.from_real(step))
     if step > WEIGHT.to_real(WEIGHT.maximum):
-        raise UserError(f"learning rate · l1 = {step:.3g} exceeds every weight: lower the learning rate or l1")
+        raise UserError(
+            f"learning rate · l1 is {step:.3g} for the weights of the hardware, more than any of them: lower the "
+            f"learning rate or l1"
+        )
     remarks = []
     if kappa > 0 and shrink == 0:
         remarks.append(f"l2 has no effect: learning rate · l2 = {kappa:.2g} rounds to 0 in steps of {SHRINK.ulp:.2g}")

@@ -429,7 +429,8 @@ class _Training:
         monitored = record.metrics[self._monitored]
         if state.best is None or monitored < state.best.score:
             state.best = Best(record.epoch, monitored, weights, intercept)
-        progress = base is None or score < base.score * (1 - self._options.tolerance)
+        tolerance = self._options.tolerance / self._schedule.divisor  # a lower rate makes smaller steps
+        progress = base is None or score < base.score * (1 - tolerance)
         if base is None or score < base.score:
             state.base = base = Best(record.epoch, score, weights, intercept)
         state.idle = 0 if progress else state.idle + 1

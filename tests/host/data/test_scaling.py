@@ -12,7 +12,7 @@ from support.ranks import run_ranks
 
 from p4sgd.host.data import Scaling
 from p4sgd.host.data.quantization import feature_values, quantize, steps
-from p4sgd.host.data.scaling import KINDS
+from p4sgd.host.data.scaling import KINDS, bias_integer
 from p4sgd.host.data.statistics import Statistics, order_statistics
 from p4sgd.host.errors import UserError
 
@@ -403,6 +403,13 @@ def test_feature_values_are_what_the_hardware_reads(x, stored, kind):
     q = quantize(scaling.apply(np.array([[x]])), stored, scaling.signed)[0, 0]
     unit = 2.0 ** (stored - int(scaling.signed))
     assert abs(slope[0] * x + constant[0] - q / unit) <= 0.5 / unit + 1e-12
+
+
+def test_a_signed_bias_is_read_from_however_few_planes():
+    for kind, stored in itertools.product(set(KINDS) - {"auto"}, range(1, 9)):
+        assert [bias_integer(kind, stored, True) >> dropped for dropped in range(stored)][-1] == -1
+    assert [bias_integer("standard", 8, True), bias_integer("none", 8, True)] == [-16, -127]
+    assert [bias_integer(kind, 4, False) for kind in ("robust", "minmax")] == [15, 15]
 
 
 def test_steps():

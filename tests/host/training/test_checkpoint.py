@@ -72,7 +72,7 @@ CASES = {
             "schedule": "constant",
             "patience": 4,
             "validation_fraction": 0.3,
-            "learning_rate": 0.5,
+            "learning_rate": 4.0,
             "batch": 8,
             "seed": 2,
         },

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES
-from p4sgd.host.training.options import ADAPTIVE_EPOCHS, SCHEDULES, LearningRateSchedule
+from p4sgd.host.training.options import SCHEDULES, LearningRateSchedule
 from p4sgd.host.training.rate import automatic_rate, choose_penalties, choose_rate, largest_rate, smallest_rate
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
 
@@ -101,30 +101,32 @@ def test_automatic_rate_scales_with_the_data():
 def test_schedules():
     constant = LearningRateSchedule("constant", 0.5, 0.5)
     inverse = LearningRateSchedule("invscaling", 0.5, 0.5)
-    adaptive = LearningRateSchedule("adaptive", 0.5, 0.5)
+    adaptive = LearningRateSchedule("adaptive", 0.5, 0.5, patience=2)
     for schedule in (constant, inverse, adaptive):
         assert not schedule.adapt(0, 0)
-        assert not schedule.adapt(ADAPTIVE_EPOCHS - 1, 0)
-    assert not constant.adapt(ADAPTIVE_EPOCHS, 0)
+        assert not schedule.adapt(1, 0)
+    assert not constant.adapt(2, 0)
     assert [constant.rate(e) for e in (1, 4, 100)] == [0.5, 0.5, 0.5]
     assert [inverse.rate(e) for e in (1, 4, 100)] == [0.5, 0.25, 0.05]
     assert adaptive.rate(9) == 0.5
-    assert adaptive.adapt(ADAPTIVE_EPOCHS, ADAPTIVE_EPOCHS)
-    assert adaptive.rate(10) == pytest.approx(0.5 / 3)
-    assert not adaptive.adapt(ADAPTIVE_EPOCHS + 1, 0)
-    assert adaptive.adapt(2 * ADAPTIVE_EPOCHS, ADAPTIVE_EPOCHS - 1), "it was better, but slow: it is taken back"
+    assert adaptive.adapt(2, 2)
+    assert adaptive.rate(10) == 0.5 / 5
+    assert not adaptive.adapt(3, 0)
+    assert adaptive.adapt(4, 1), "it was better, but slow: it is taken back"
     assert adaptive.rate(12) == 0.5
-    assert adaptive.adapt(3 * ADAPTIVE_EPOCHS, ADAPTIVE_EPOCHS)
-    assert adaptive.rate(14) == pytest.approx(0.5 / 3)
-    assert adaptive.adapt(4 * ADAPTIVE_EPOCHS, ADAPTIVE_EPOCHS), "it was no better: the rate falls further"
-    assert adaptive.rate(16) == pytest.approx(0.5 / 9)
-    changes = [adaptive.adapt(time * ADAPTIVE_EPOCHS, 99) for time in range(5, 20)]
-    assert changes == [True] * 4 + [False] * 11, "to 3^-6 at least"
+    assert adaptive.adapt(6, 2)
+    assert adaptive.rate(14) == 0.5 / 5
+    assert adaptive.adapt(8, 2), "it was no better: the rate falls further"
+    assert adaptive.rate(16) == 0.5 / 25
+    changes = [adaptive.adapt(idle, 99) for idle in range(10, 40, 2)]
+    assert changes == [True] * 2 + [False] * 13, "to 5^-4 at least"
 
 
 def test_an_adaptive_rate_is_as_patient_as_training():
     adaptive = LearningRateSchedule("adaptive", 0.5, 0.5, patience=7)
     assert [idle for idle in range(1, 15) if adaptive.adapt(idle, idle)] == [7, 14]
+    unset = LearningRateSchedule("adaptive", 0.5, 0.5)
+    assert [idle for idle in range(4) if unset.adapt(idle, idle)] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

@@ -73,7 +73,7 @@ def test_scores_by_definition(name, samples, monkeypatch):
     y = prepared.coding.real(prepared.train_labels[scored])
     for wanted, score in zip(rates, scores, strict=True):
         rate = choose_rate(wanted, 8, form)
-        penalties = choose_penalties(rate.actual, options.l2, options.l1)
+        penalties = choose_penalties(rate.actual, *prepared.penalties(options))
         expected = []
         for updates in (6, 8):
             settings = RunSettings(
@@ -156,7 +156,7 @@ def test_every_rate_has_its_registers(options):
     rates, scores = try_rates(prepared, options, LOSSES["logistic"])
     assert np.isfinite(scores).all()
     for rate in rates:
-        choose_penalties(choose_rate(rate, options.batch, prepared.features).actual, options.l2, options.l1)
+        choose_penalties(choose_rate(rate, options.batch, prepared.features).actual, *prepared.penalties(options))
 
 
 @pytest.mark.parametrize("batch", [16, 256])
