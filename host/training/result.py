@@ -1,14 +1,12 @@
 """The result of a training run: the history of its epochs and the best model."""
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from p4sgd.host.training.model_file import Model
 
-__all__ = ["EpochRecord", "StopReason", "TrainingResult", "estimate_more_epochs"]
+__all__ = ["EpochRecord", "StopReason", "TrainingResult"]
 
 
 class StopReason(Enum):
@@ -90,8 +88,8 @@ class TrainingResult:
     remarks
         What the user should know, a line each: rounding of rates, saturations, divergence, too few epochs.
     more_epochs
-        Estimate of the epochs that were missing to convergence (`estimate_more_epochs`) if all epochs were run; else
-        ``None``.
+        Estimate of the epochs that were missing to convergence (`Convergence.more_epochs`) if all epochs were run;
+        else ``None``.
     summary
         Facts about the run, as plain data: samples, features, learning rate and so on.
     """
@@ -121,42 +119,3 @@ class TrainingResult:
             "more_epochs": self.more_epochs,
             "remarks": list(self.remarks),
         }
-
-
-_CLOSE = 0.01
-"""Part of the final loss by which a loss may exceed it and count as converged."""
-
-
-def estimate_more_epochs(losses: Sequence[float], negligible: float = 0.0) -> int | None:
-    """Epochs until a loss that still falls comes within 1 % of where it tends to, or 0.01 % of the last loss.
-
-    The falls over the last two thirds of the epochs are continued as a geometric series (Aitken's extrapolation). If
-    they do not shrink, the estimate is as many epochs as there were; it is never more than ten times as many.
-
-    Parameters
-    ----------
-    losses
-        The loss after each epoch.
-    negligible
-        A loss at which training counts as converged. If classes can be separated, the loss falls for ever.
-
-    Returns
-    -------
-    ``None`` if the last loss is not the smallest, is negligible or is within 1 % already, if it would fall by less than
-    1 % in as many epochs again, or if there are fewer than five.
-    """
-    epochs = len(losses)
-    if epochs < 5 or min(losses[:-1]) <= losses[-1] or losses[-1] <= negligible:
-        return None
-    step = epochs // 3
-    before, last = losses[-1 - 2 * step] - losses[-1 - step], losses[-1 - step] - losses[-1]
-    if last * epochs / step <= _CLOSE * losses[-1]:
-        return None
-    if last >= before:
-        return epochs
-    ratio = last / before
-    rest = last * ratio / (1 - ratio)
-    close = _CLOSE * max(losses[-1] - rest, _CLOSE * losses[-1])
-    if rest <= close:
-        return None
-    return min(math.ceil(step * math.log(close / rest) / math.log(ratio)), 10 * epochs)

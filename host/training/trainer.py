@@ -28,12 +28,13 @@ from p4sgd.host.image.file import image_file
 from p4sgd.host.image.redeal import redeal_images
 from p4sgd.host.losses import Loss, get_loss
 from p4sgd.host.training.checkpoint import Best, Checkpoint, CheckpointFile, Run, State
+from p4sgd.host.training.convergence import Convergence, not_converged
 from p4sgd.host.training.metrics import fit_intercept, measure, penalty, quantised_activations
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import LearningRateSchedule, TrainingOptions
 from p4sgd.host.training.preparation import Prepared, PreparedData, prepare
 from p4sgd.host.training.rate import Rate, choose_penalties, choose_rate, run_settings, smallest_rate
-from p4sgd.host.training.result import EpochRecord, StopReason, TrainingResult, estimate_more_epochs
+from p4sgd.host.training.result import EpochRecord, StopReason, TrainingResult
 from p4sgd.host.training.search import search_rate
 from p4sgd.host.training.shares import deal, deal_to
 from p4sgd.hw.spec.config import BANKS
@@ -49,12 +50,6 @@ _FLAG_REMARKS = {
     "residual_saturated": "residuals were saturated at ±128: a lower learning rate keeps activations smaller",
     "weight_saturated": "weights were saturated at ±256: a lower learning rate or more l2 keeps them smaller",
 }
-
-_DIVERGED = 2.0
-"""An epoch has diverged if it ends with more than so many times the loss of a constant model."""
-
-_NEGLIGIBLE = 1e-3
-"""A loss of at most this part of that of a constant model counts as converged."""
 
 _ONE_SIGNED_BIT = "one bit of a signed feature has no +1, so training reads positive features as 0"
 
@@ -221,7 +216,8 @@ class _Training:
         y = prepared.coding.real(prepared.train_labels)
         z = np.zeros_like(y)
         z += fit_intercept(self._loss, z, y) if options.bias else 0.0
-        self._constant_loss = broadcast(self._ranks, float(self._loss.value(z, y).mean()))
+        constant_loss = broadcast(self._ranks, float(self._loss.value(z, y).mean()))
+        self._convergence = Convergence(state.history, constant_loss)
         self._found_rate: float | None = None
         first = state.first_rate or options.learning_rate or self._automatic_rate()
         choose_rate(first, options.batch, form)  # raises if it is outside the range of the hardware
@@ -262,14 +258,20 @@ class _Training:
         training = summary | chosen | {"metrics": state.history[best.epoch - 1].to_json()}
         training["metrics"].pop("counters")
         model = self._prepared.fold(best.weights, options.loss)
-        more_epochs, last_remarks = self._last_remarks(stopped)
+        more_epochs = None
+        last_remark = self._convergence.last_divergence_remark(self._schedule.rate(state.epoch + 1))
+        if last_remark is None and stopped is StopReason.EPOCHS:
+            more_epochs = self._convergence.more_epochs(self._monitored, adaptive=options.schedule == "adaptive")
+            last_remark = None if more_epochs is None else not_converged(self._monitored, more_epochs)
+        if last_remark is not None and self._on_remark is not None:
+            self._on_remark(last_remark)
         return TrainingResult(
             model=dataclasses.replace(model, intercept=best.intercept, training=training),
             history=tuple(state.history),
             best_epoch=best.epoch,
             monitored=self._monitored,
             stopped=stopped,
-            remarks=(*state.remarks, *last_remarks),
+            remarks=(*state.remarks, *([last_remark] if last_remark else [])),
             summary=summary | {"workers": [name.number for name in names_of(self._device, len(self._prepared.shards))]},
             more_epochs=more_epochs,
         )
@@ -356,7 +358,7 @@ class _Training:
         # In this order, so that Ctrl-C between the two leaves no best epoch without a record.
         self._state.history.append(record)
         self._state.weights = following = self._score(record, score, weights, model.intercept)
-        self._tell_divergence()
+        self.remark(self._convergence.divergence_remark())
         self._keep_state()
         self._tell_epoch(record)
         if following is weights:
@@ -434,10 +436,12 @@ class _Training:
         if base is None or score < base.score:
             state.base = base = Best(record.epoch, score, weights, intercept)
         state.idle = 0 if progress else state.idle + 1
-        if self._diverged(record) and not self._schedule.lowest:
+        if self._convergence.diverged(record) and not self._schedule.lowest:
             self._schedule.lower(self._automatic_rate())
             state.idle = 0
-            weights = np.zeros_like(weights) if self._diverged(state.history[base.epoch - 1]) else base.weights
+            weights = (
+                np.zeros_like(weights) if self._convergence.diverged(state.history[base.epoch - 1]) else base.weights
+            )
         elif self._schedule.adapt(state.idle, record.epoch - base.epoch):
             weights = base.weights
         state.divisor = self._schedule.divisor
@@ -448,9 +452,6 @@ class _Training:
         if self._found_rate is None:
             self._found_rate = search_rate(self._prepared, self._options, self._loss)
         return self._found_rate
-
-    def _diverged(self, record: EpochRecord) -> bool:
-        return not record.metrics["fitted_loss"] <= _DIVERGED * self._constant_loss
 
     def _keep_state(self) -> None:
         if self._keep is not None:
@@ -467,59 +468,12 @@ class _Training:
             )
 
     def _tell_flags(self, record: EpochRecord) -> None:
-        if self._diverged(record):  # there is a remark about that
+        if self._convergence.diverged(record):  # there is a remark about that
             return
-        known = {flag for other in self._state.history if not self._diverged(other) for flag in other.flags}
+        known = {flag for other in self._state.history if not self._convergence.diverged(other) for flag in other.flags}
         for flag in record.flags:
             if flag not in known:
                 self.remark(f"epoch {record.epoch}: {_FLAG_REMARKS[flag]}")
-
-    def _tell_divergence(self) -> None:
-        """Remark on the first epochs that diverged, as soon as one after them does not."""
-        first, last = self._first_divergence()
-        if first < last < self._state.epoch:
-            rate = self._state.history[last].learning_rate
-            self.remark(f"{self._divergence(first, last)} and went on from earlier weights with {rate:.3g}: try that")
-
-    def _first_divergence(self) -> tuple[int, int]:
-        """The number of epochs before the first ones in a row that diverged, and the number of the last of these."""
-        diverged = [self._diverged(record) for record in self._state.history]
-        first = diverged.index(True) if True in diverged else len(diverged)
-        return first, diverged.index(False, first) if False in diverged[first:] else len(diverged)
-
-    def _divergence(self, first: int, last: int) -> str:
-        epochs = f"epoch {last}" if last == first + 1 else f"epochs {first + 1} to {last}"
-        rate = self._state.history[first].learning_rate
-        return f"the learning rate {rate:.3g} is too large: training diverged in {epochs}"
-
-    def _last_remarks(self, stopped: StopReason) -> tuple[int | None, list[str]]:
-        """An estimate of the epochs that were missing, and remarks that are true only because the run ends here."""
-        history = self._state.history
-        first, last = self._first_divergence()
-        if first < last == len(history):
-            remark = f"{self._divergence(first, last)}: try {self._schedule.rate(last + 1):.3g}"
-            more = None
-        else:
-            more = None
-            if stopped is StopReason.EPOCHS:
-                more = estimate_more_epochs(self._undisturbed_scores(), _NEGLIGIBLE * self._constant_loss)
-            if more is None:
-                return None, []
-            name = self._monitored.replace("_", " ")
-            epochs = f"{more} more epoch{'s' * (more > 1)}"
-            remark = f"training has not converged: the {name} still falls; about {epochs} would end it"
-        if self._on_remark is not None:
-            self._on_remark(remark)
-        return more, [remark]
-
-    def _undisturbed_scores(self) -> list[float]:
-        """The monitored metric since training diverged or the schedule changed the rate, which makes it jump."""
-        history = self._state.history
-        begin = max((record.epoch for record in history if self._diverged(record)), default=0)
-        if self._options.schedule == "adaptive":
-            rate = history[-1].learning_rate
-            begin = max(begin, max((record.epoch for record in history if record.learning_rate != rate), default=0))
-        return [record.metrics[self._monitored] for record in history[begin:]]
 
     def _tell_epoch(self, record: EpochRecord) -> None:
         if self._on_epoch is not None:

@@ -24,12 +24,12 @@ from p4sgd.host.devices.session import Session
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import StopReason, TrainingOptions, train
+from p4sgd.host.training.convergence import estimate_more_epochs
 from p4sgd.host.training.metrics import evaluate, quantised_activations
 from p4sgd.host.training.model_file import load_model, save_model
 from p4sgd.host.training.options import SCHEDULES
 from p4sgd.host.training.preparation import check_memory, prepare
 from p4sgd.host.training.rate import choose_penalties, choose_rate
-from p4sgd.host.training.result import estimate_more_epochs
 from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT

@@ -1,0 +1,117 @@
+"""Divergence and convergence: what the losses of a run's epochs tell."""
+
+import math
+from collections.abc import Sequence
+
+from p4sgd.host.training.result import EpochRecord
+
+__all__ = ["Convergence", "estimate_more_epochs", "not_converged"]
+
+_DIVERGED = 2.0
+"""An epoch has diverged if it ends with more than so many times the loss of a constant model."""
+
+_NEGLIGIBLE = 1e-3
+"""A loss of at most this part of that of a constant model counts as converged."""
+
+
+class Convergence:
+    """Judges the epochs of a run.
+
+    Parameters
+    ----------
+    history
+        The epochs so far; may grow.
+    constant_loss
+        Training loss of the best constant model.
+    """
+
+    def __init__(self, history: Sequence[EpochRecord], constant_loss: float) -> None:
+        self._history = history
+        self._constant_loss = constant_loss
+
+    def diverged(self, record: EpochRecord) -> bool:
+        """Whether training diverged in an epoch."""
+        return not record.metrics["fitted_loss"] <= _DIVERGED * self._constant_loss
+
+    def divergence_remark(self) -> str | None:
+        """What to say about the first epochs that diverged, after one that did not."""
+        first, last = self._first_divergence()
+        if not first < last < len(self._history):
+            return None
+        rate = self._history[last].learning_rate
+        return f"{self._divergence(first, last)} and went on from earlier weights with {rate:.3g}: try that"
+
+    def last_divergence_remark(self, next_rate: float) -> str | None:
+        """What to say if training diverged and the run ends now; ``next_rate`` would have been next."""
+        first, last = self._first_divergence()
+        return f"{self._divergence(first, last)}: try {next_rate:.3g}" if first < last == len(self._history) else None
+
+    def _first_divergence(self) -> tuple[int, int]:
+        """The number of epochs before the first ones in a row that diverged, and the number of the last of these."""
+        diverged = [self.diverged(record) for record in self._history]
+        first = diverged.index(True) if True in diverged else len(diverged)
+        return first, diverged.index(False, first) if False in diverged[first:] else len(diverged)
+
+    def _divergence(self, first: int, last: int) -> str:
+        epochs = f"epoch {last}" if last == first + 1 else f"epochs {first + 1} to {last}"
+        rate = self._history[first].learning_rate
+        return f"the learning rate {rate:.3g} is too large: training diverged in {epochs}"
+
+    def more_epochs(self, metric: str, *, adaptive: bool) -> int | None:
+        """Estimate of the epochs that were missing, if the run ends now (`estimate_more_epochs`).
+
+        It is made from the epochs since training diverged or the schedule ``adaptive`` changed the rate, which makes
+        the metric jump.
+        """
+        history = self._history
+        begin = max((record.epoch for record in history if self.diverged(record)), default=0)
+        if adaptive:
+            rate = history[-1].learning_rate
+            begin = max(begin, max((record.epoch for record in history if record.learning_rate != rate), default=0))
+        losses = [record.metrics[metric] for record in history[begin:]]
+        return estimate_more_epochs(losses, _NEGLIGIBLE * self._constant_loss)
+
+
+def not_converged(metric: str, more: int) -> str:
+    """What to say if so many epochs were missing."""
+    epochs = f"{more} more epoch{'s' * (more > 1)}"
+    return f"training has not converged: the {metric.replace('_', ' ')} still falls; about {epochs} would end it"
+
+
+_CLOSE = 0.01
+"""Part of the final loss by which a loss may exceed it and count as converged."""
+
+
+def estimate_more_epochs(losses: Sequence[float], negligible: float = 0.0) -> int | None:
+    """Epochs until a loss that still falls comes within 1 % of where it tends to, or 0.01 % of the last loss.
+
+    The falls over the last two thirds of the epochs are continued as a geometric series (Aitken's extrapolation). If
+    they do not shrink, the estimate is as many epochs as there were; it is never more than ten times as many.
+
+    Parameters
+    ----------
+    losses
+        The loss after each epoch.
+    negligible
+        A loss at which training counts as converged. If classes can be separated, the loss falls for ever.
+
+    Returns
+    -------
+    ``None`` if the last loss is not the smallest, is negligible or is within 1 % already, if it would fall by less than
+    1 % in as many epochs again, or if there are fewer than five.
+    """
+    epochs = len(losses)
+    if epochs < 5 or min(losses[:-1]) <= losses[-1] or losses[-1] <= negligible:
+        return None
+    step = epochs // 3
+    before, last = losses[-1 - 2 * step] - losses[-1 - step], losses[-1 - step] - losses[-1]
+    if last * epochs / step <= _CLOSE * losses[-1]:
+        return None
+    if last >= before:
+        return epochs
+    ratio = last / before
+    rest = last * ratio / (1 - ratio)
+    close = _CLOSE * max(losses[-1] - rest, _CLOSE * losses[-1])
+    if rest <= close:
+        return None
+    return min(math.ceil(step * math.log(close / rest) / math.log(ratio)), 10 * epochs)
