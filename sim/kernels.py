@@ -179,8 +179,6 @@ def _backward_engine(
     gradient = np.empty(block)
     for begin in range(0, size, block):
         end = min(begin + block, size)
-        least = low
-        most = high
         for micro_batch in range(deltas.shape[0] // BANKS):
             row = BANKS * micro_batch
             total = 0.0
@@ -203,10 +201,11 @@ def _backward_engine(
                 )
             for j in range(begin, end):
                 moved = weights[j] - np.floor(gradient[j - begin] * scale + 0.5)
-                least = min(least, moved)
-                most = max(most, moved)
-                weights[j] = min(max(moved, low), high)
-        saturated |= least < low or most > high
+                # min and max would heed NaN, which keeps the compiler from using vectors.
+                clipped = low if moved < low else moved
+                clipped = high if clipped > high else clipped
+                saturated |= clipped != moved
+                weights[j] = clipped
     return saturated
 
 
