@@ -20,7 +20,7 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.image import Image
 from p4sgd.host.image.packing import unpack_lines
 from p4sgd.host.losses import Loss
-from p4sgd.host.losses.loss import FloatArray
+from p4sgd.host.losses.loss import FloatArray, Task
 from p4sgd.host.training.metrics import fit_intercept, penalty
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import Prepared
@@ -64,15 +64,19 @@ _SCORED = 1024
 _ALIKE = 1.01
 """Rates are alike if their scores differ by no more than this factor."""
 
+_SEPARATED = 0.05
+"""Classes count as separated by a score of at most this part of the loss of a constant model."""
+
 _LOOKS = 8
 """How often a trial is scored in its second half."""
 
 
-def search_rate(prepared: Prepared, options: TrainingOptions, loss: Loss) -> float:
+def search_rate(prepared: Prepared, options: TrainingOptions, loss: Loss, constant_loss: float) -> float:
     """The learning rate with the best score in `try_rates`, or twice that if its score is at most 1 % worse.
 
     Of rates that are alike for so short a time, the larger one goes further in directions in which the loss is flat;
-    the schedule lowers it when only noise is left.
+    the schedule lowers it when only noise is left. Where trials separate the classes, it is the least rate that does:
+    the loss would fall for ever, with weights that only grow and predict other samples worse.
 
     Parameters
     ----------
@@ -82,8 +86,14 @@ def search_rate(prepared: Prepared, options: TrainingOptions, loss: Loss) -> flo
         Options of the training run.
     loss
         The loss.
+    constant_loss
+        Training loss of the best constant model.
     """
     rates, scores = try_rates(prepared, options, loss)
+    if loss.task is Task.CLASSIFICATION:
+        for rate, score in zip(rates, scores, strict=True):
+            if score <= _SEPARATED * constant_loss:
+                return rate
     best = int(np.argmin(scores))
     following = best + 1
     if following < len(rates) and 0 < scores[following] <= _ALIKE * scores[best]:

@@ -216,8 +216,8 @@ class _Training:
         y = prepared.coding.real(prepared.train_labels)
         z = np.zeros_like(y)
         z += fit_intercept(self._loss, z, y) if options.bias else 0.0
-        constant_loss = broadcast(self._ranks, float(self._loss.value(z, y).mean()))
-        self._convergence = Convergence(state.history, constant_loss)
+        self._constant_loss = broadcast(self._ranks, float(self._loss.value(z, y).mean()))
+        self._convergence = Convergence(state.history, self._constant_loss)
         self._found_rate: float | None = None
         first = state.first_rate or options.learning_rate or self._automatic_rate()
         choose_rate(first, options.batch, form)  # raises if it is outside the range of the hardware
@@ -450,7 +450,7 @@ class _Training:
     def _automatic_rate(self) -> float:
         """The automatic learning rate, searched for when it is first needed."""
         if self._found_rate is None:
-            self._found_rate = search_rate(self._prepared, self._options, self._loss)
+            self._found_rate = search_rate(self._prepared, self._options, self._loss, self._constant_loss)
         return self._found_rate
 
     def _keep_state(self) -> None:

@@ -57,13 +57,14 @@ def main() -> None:
             base = loss_after(made, chosen.epochs, planes, "minmax")
             for scaling in SCALINGS:
                 ratios[planes, scaling][name] = loss_after(made, chosen.epochs, planes, scaling) / base
-    table = Table("data", title=f"training loss after {chosen.epochs} epochs relative to minmax")
-    for planes, scaling in ratios:
-        table.add_column(f"{scaling} {planes}", justify="right")
-    measured = list(next(iter(ratios.values())))
-    for name in measured:
-        table.add_row(name, *(f"{column[name]:.3g}" for column in ratios.values()))
-    console.print(table)
+    for planes in chosen.planes:
+        title = f"{planes} planes: training loss after {chosen.epochs} epochs relative to minmax"
+        table = Table("data", title=title)
+        for scaling in SCALINGS:
+            table.add_column(scaling, justify="right")
+        for name in ratios[planes, SCALINGS[0]]:
+            table.add_row(name, *(f"{ratios[planes, scaling][name]:.3g}" for scaling in SCALINGS))
+        console.print(table)
     for (planes, scaling), column in ratios.items():
         worse = [f"{name} {ratio:.2f}" for name, ratio in column.items() if ratio > WORSE]
         mean = math.exp(statistics.mean(map(math.log, column.values())))

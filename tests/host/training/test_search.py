@@ -111,7 +111,13 @@ def test_the_rate_does_not_depend_on_the_workers(options):
 def found_and_formula(data, **options):
     options = TrainingOptions(**options)
     prepared, loss = prepared_for(data, options), LOSSES[options.loss]
-    return search_rate(prepared, options, loss), automatic_rate(loss, prepared.mean_square)
+    return search(prepared, options, loss), automatic_rate(loss, prepared.mean_square)
+
+
+def search(prepared, options, loss):
+    y = prepared.coding.real(prepared.train_labels)
+    constant = fit_intercept(loss, np.zeros_like(y), y)
+    return search_rate(prepared, options, loss, loss.value(np.full_like(y, constant), y).mean())
 
 
 @pytest.mark.parametrize(
@@ -127,7 +133,14 @@ def found_and_formula(data, **options):
 def test_twice_the_best_rate_if_it_is_about_as_good(scores, chosen, monkeypatch):
     """Where there is no loss left, a larger rate is of no use."""
     monkeypatch.setattr("p4sgd.host.training.search.try_rates", lambda *_: ([0.1, 0.2, 0.4, 0.8, 1.6], scores))
-    assert search_rate(None, TrainingOptions(), LOSSES["hinge"]) == [0.1, 0.2, 0.4, 0.8, 1.6][chosen]
+    assert search_rate(None, TrainingOptions(), LOSSES["hinge"], 1.0) == [0.1, 0.2, 0.4, 0.8, 1.6][chosen]
+
+
+@pytest.mark.parametrize(("loss", "chosen"), [("logistic", 0.2), ("hinge", 0.2), ("squared", 0.8)])
+def test_the_least_rate_that_separates_the_classes(loss, chosen, monkeypatch):
+    scores = [0.2, 0.034, 0.01, 0.001]
+    monkeypatch.setattr("p4sgd.host.training.search.try_rates", lambda *_: ([0.1, 0.2, 0.4, 0.8], scores))
+    assert search_rate(None, TrainingOptions(), LOSSES[loss], 0.69) == chosen
 
 
 def test_rates_suit_the_data():
@@ -172,7 +185,7 @@ def test_wide_samples_take_smaller_mini_batches(loss, batch, monkeypatch):
     rates, scores = try_rates(prepared, options, LOSSES[loss])
     for name in ("_VALUES", "_KEPT_VALUES"):
         monkeypatch.setattr(f"p4sgd.host.training.search.{name}", 1)
-    found = search_rate(prepared, options, LOSSES[loss])
+    found = search(prepared, options, LOSSES[loss])
     assert scores[rates.index(found)] <= 3 * min(scores)
 
 
