@@ -113,10 +113,10 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
     "l2": _option(
         "--l2",
         type=float,
-        help="Strength of the L2 penalty. It acts on coefficients of features with a deviation of 1, with the scaling "
-        "none on those of raw ones.",
+        help="Strength of the L2 penalty. It acts on coefficients of features with a deviation of 1 (scalings standard "
+        "and robust), of raw features (none), or of scaled ones (minmax, maxabs).",
     ),
-    "l1": _option("--l1", type=float, help="Strength of the L1 penalty."),
+    "l1": _option("--l1", type=float, help="Strength of the L1 penalty, on the same coefficients."),
     "precision": _option("--precision", type=int, help="Bits of a feature that training reads, 1 to 8."),
     "planes": _option(
         "--planes", type=int, help="Bits of a feature that are stored, 1 to 8; by default as many as are read."
@@ -192,7 +192,7 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         "--tolerance",
         type=float,
         help="Smallest fall of the loss, as a fraction of it, that counts as progress, for --patience and the schedule "
-        "adaptive.",
+        "adaptive, which divides it like the rate.",
     ),
     "seed": _option("--seed", type=int, help="Seed of the shuffle and of the validation split."),
 }

@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from p4sgd.hw.spec.fixed import IntArray
 
-__all__ = ["feature_values", "quantize", "steps"]
+__all__ = ["feature_values", "full_value", "quantize", "steps"]
 
 
 def steps(stored: int, signed: bool) -> int:
@@ -15,6 +15,11 @@ def steps(stored: int, signed: bool) -> int:
     Training warns about this.
     """
     return max(1, (1 << (stored - 1)) - 1) if signed else (1 << stored) - 1
+
+
+def full_value(stored: int, signed: bool) -> float:
+    """A scaled feature of 1 as the hardware reads it from all planes, a little less than 1."""
+    return steps(stored, signed) / 2.0 ** (stored - int(signed))
 
 
 def quantize(a: npt.NDArray[np.float64], stored: int, signed: bool) -> IntArray:
@@ -63,5 +68,5 @@ def feature_values(
     -------
     Slopes and constants: float64, of the shape of ``scale``.
     """
-    slope = scale * (steps(stored, signed) / 2.0 ** (stored - int(signed)))
+    slope = scale * full_value(stored, signed)
     return slope, -offset * slope

@@ -27,17 +27,14 @@ GRID_FRACTION = 14
 """Fraction bits of the grid."""
 
 _EDGE = 1 << 15
-"""Largest magnitude of an integer of the grid: twice the range of the scaling. With `standard` that is 16 deviations,
-of 2,048 steps each."""
+"""Largest magnitude of an integer of the grid: twice the range of the scaling. With `standard` that is 11 deviations,
+of 2,979 steps each."""
 
 MAX_SAMPLES = 1 << 31
 """Most samples whose centred products, below 2^32 each, fit int64."""
 
-_EXACT_SAMPLES = 1 << 22
-"""Samples whose products, at most 2^30 each, add up to less than 2^53."""
-
 _BLOCK_VALUES = 1 << 20
-"""Number of values that are scaled at once."""
+"""Number of values that are scaled at once. So many products, at most 2^30 each, add up to less than 2^53."""
 
 
 def to_grid(scaling: Scaling, rows: Features) -> npt.NDArray[np.float64]:
@@ -106,7 +103,7 @@ class Moments:
         scaling
             What takes them to the grid, the same for all samples.
         """
-        step = min(_EXACT_SAMPLES, max(1, _BLOCK_VALUES // features.shape[1]))
+        step = max(1, _BLOCK_VALUES // features.shape[1])
         for first in range(0, features.shape[0], step):
             v = to_grid(scaling, features[first : first + step])
             self.samples += v.shape[0]

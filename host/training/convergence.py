@@ -5,13 +5,17 @@ from collections.abc import Sequence
 
 from p4sgd.host.training.result import EpochRecord
 
-__all__ = ["Convergence", "estimate_more_epochs", "not_converged"]
+__all__ = ["Convergence", "estimate_more_epochs"]
 
 _DIVERGED = 2.0
 """An epoch has diverged if it ends with more than so many times the loss of a constant model."""
 
 _NEGLIGIBLE = 1e-3
 """A loss of at most this part of that of a constant model counts as converged."""
+
+
+_CLOSE = 0.01
+"""Part of the final loss by which a loss may exceed it and count as converged."""
 
 
 class Convergence:
@@ -34,23 +38,30 @@ class Convergence:
         return not record.metrics["fitted_loss"] <= _DIVERGED * self._constant_loss
 
     def divergence_remark(self) -> str | None:
-        """What to say about the first epochs that diverged, after one that did not."""
-        first, last = self._first_divergence()
+        """What to say about the last epochs that diverged, if one that did not has followed."""
+        first, last = self._last_divergence()
         if not first < last < len(self._history):
             return None
         rate = self._history[last].learning_rate
+        if rate >= self._history[last - 1].learning_rate:
+            return f"{self._divergence(first, last)}, and there is no lower one"
         return f"{self._divergence(first, last)} and went on from earlier weights with {rate:.3g}: try that"
 
-    def last_divergence_remark(self, next_rate: float) -> str | None:
-        """What to say if training diverged and the run ends now; ``next_rate`` would have been next."""
-        first, last = self._first_divergence()
-        return f"{self._divergence(first, last)}: try {next_rate:.3g}" if first < last == len(self._history) else None
+    def last_remark(self, next_rate: float) -> str | None:
+        """What to say if training diverged in the last epoch and the run ends; ``next_rate`` would have been next."""
+        first, last = self._last_divergence()
+        if not first < last == len(self._history):
+            return None
+        if next_rate >= self._history[-1].learning_rate:
+            return f"{self._divergence(first, last)}, and there is no lower one"
+        return f"{self._divergence(first, last)}: try {next_rate:.3g}"
 
-    def _first_divergence(self) -> tuple[int, int]:
-        """The number of epochs before the first ones in a row that diverged, and the number of the last of these."""
+    def _last_divergence(self) -> tuple[int, int]:
+        """The number of epochs before the last ones in a row that diverged, and the number of the last of these."""
         diverged = [self.diverged(record) for record in self._history]
-        first = diverged.index(True) if True in diverged else len(diverged)
-        return first, diverged.index(False, first) if False in diverged[first:] else len(diverged)
+        last = max((epoch for epoch, each in enumerate(diverged, 1) if each), default=0)
+        first = max((epoch for epoch, each in enumerate(diverged[:last], 1) if not each), default=0)
+        return first, last
 
     def _divergence(self, first: int, last: int) -> str:
         epochs = f"epoch {last}" if last == first + 1 else f"epochs {first + 1} to {last}"
@@ -70,16 +81,6 @@ class Convergence:
             begin = max(begin, max((record.epoch for record in history if record.learning_rate != rate), default=0))
         losses = [record.metrics[metric] for record in history[begin:]]
         return estimate_more_epochs(losses, _NEGLIGIBLE * self._constant_loss)
-
-
-def not_converged(metric: str, more: int) -> str:
-    """What to say if so many epochs were missing."""
-    epochs = f"{more} more epoch{'s' * (more > 1)}"
-    return f"training has not converged: the {metric.replace('_', ' ')} still falls; about {epochs} would end it"
-
-
-_CLOSE = 0.01
-"""Part of the final loss by which a loss may exceed it and count as converged."""
 
 
 def estimate_more_epochs(losses: Sequence[float], negligible: float = 0.0) -> int | None:

@@ -8,8 +8,9 @@ bits hold, with steps = 2^S − 1 unsigned and 2^(S−1) − 1 signed (at least 
     v = slope · x + offset,   slope = scale · steps / 2^S,   offset = −x₀ · slope
 
 and z = Σ w_j · v_j = Σ coefficient_j · x_j + intercept, with coefficient = w · slope and intercept = Σ w · offset +
-w_bias · steps / 2^S. With scaling and quantisation steps folded into the coefficients, a prediction is one dot product,
-for sparse rows too, which are never made dense.
+w_bias · b / 2^S, where b is `p4sgd.host.data.scaling.bias_integer` (b / 2^(S−1) if signed). With scaling and
+quantisation steps folded into the coefficients, a prediction is one dot product, for sparse rows too, which are never
+made dense.
 
 **Preconditioning.** With --precondition block the scaled features are centred and mixed within blocks of 64 columns
 before they are stored. Then offset = −x₀ · slope − middle · steps / 2^S, with the mean of a as middle, and a weight w_r

@@ -22,7 +22,7 @@ constant: the initial rate. invscaling: initial rate / epoch^power. adaptive: wh
 progress for ``patience`` epochs, by default one, training goes back to the best weights with a fifth of the rate. If
 that gives better weights, but too slowly to count as progress, it goes on from these with the rate from before; if it
 gives none, with a fifth of the rate again.
-With every schedule a rate with which training diverges is divided by 10, or by more where trials find a lower one.
+With every schedule training that diverges begins again with a tenth of the rate, or with less where trials find that.
 """
 
 PRECONDITIONS = ("none", "block")
@@ -37,8 +37,8 @@ SHARES = ("fixed", "auto")
 _ADAPTIVE_DIVISOR = 5.0
 """Factor by which ``adaptive`` lowers the rate, that of scikit-learn."""
 
-_LEAST_FRACTION = 5.0**-4
-"""Fraction of the first rate below which ``adaptive`` does not go: weights would hardly move."""
+_LARGEST_DIVISOR = 5.0**4
+"""Largest factor by which ``adaptive`` lowers the rate: with a smaller one weights would hardly move."""
 
 _DIVERGENCE_DIVISOR = 10.0
 """Least factor by which the rate is lowered when training diverges."""
@@ -60,7 +60,7 @@ class LearningRateSchedule:
     patience
         Epochs without progress before ``adaptive`` changes the rate; ``None`` is 1.
     divisor
-        Factor by which the rate has been lowered so far.
+        Factor by which ``adaptive`` has lowered the rate so far.
     """
 
     def __init__(
@@ -80,8 +80,13 @@ class LearningRateSchedule:
         self._divisor = divisor
 
     @property
+    def first(self) -> float:
+        """Rate of the first epoch, as it is since training diverged last."""
+        return self._first
+
+    @property
     def divisor(self) -> float:
-        """Factor by which all rates are divided now."""
+        """Factor by which ``adaptive`` divides the rate now."""
         return self._divisor
 
     def rate(self, epoch: int) -> float:
@@ -96,8 +101,16 @@ class LearningRateSchedule:
         return self._first / self._divisor <= self._smallest
 
     def lower(self, most: float) -> None:
-        """Divide all further rates by 10, or by more if the first would still exceed ``most``: training diverged."""
-        self._divisor = max(_DIVERGENCE_DIVISOR * self._divisor, self._first / most)
+        """Begin again with a tenth of the rate, or with ``most`` if that is less: training diverged."""
+        lower = min(self._first / self._divisor / _DIVERGENCE_DIVISOR, most)
+        self._first, self._divisor = max(lower, self._smallest), 1.0
+
+    def is_progress(self, loss: float, best: float, tolerance: float) -> bool:
+        """Whether a loss is less than the best one by more than the tolerance, a fraction of the best one.
+
+        With a lower rate, which makes smaller steps, ``adaptive`` divides the tolerance like the rate.
+        """
+        return loss < best * (1 - tolerance / self._divisor)
 
     def adapt(self, idle: int, since_best: int) -> bool:
         """Change the rate of ``adaptive`` if ``idle`` epochs without progress are enough; returns whether it did.
@@ -116,11 +129,11 @@ class LearningRateSchedule:
         """
         if self._name != "adaptive" or idle == 0 or idle % self._patience:
             return False
-        if idle // self._patience % 2 == 0 and since_best < self._patience:
+        if idle // self._patience % 2 == 0 and since_best < self._patience and self._divisor > 1:
             self._divisor /= _ADAPTIVE_DIVISOR
             return True
         lower = self._divisor * _ADAPTIVE_DIVISOR
-        if self.lowest or lower * _LEAST_FRACTION > 1:
+        if self.lowest or lower > _LARGEST_DIVISOR:
             return False
         self._divisor = lower
         return True
@@ -195,7 +208,7 @@ class TrainingOptions:
         stops after as many more. ``None`` never stops early.
     tolerance
         Smallest fall of the monitored loss, as a fraction of the smallest one so far, that counts as progress, for
-        ``patience`` and ``adaptive``; 0 to below 1. With a lowered rate it is as much smaller.
+        ``patience`` and ``adaptive``; 0 to below 1. When ``adaptive`` has lowered the rate, it is as much smaller.
     seed
         Seed of the shuffle and of the validation split.
 

@@ -16,8 +16,8 @@ from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.order import shuffle
-from p4sgd.host.data.quantization import feature_values, steps
-from p4sgd.host.data.scaling import CENTRED, REACH, bias_integer
+from p4sgd.host.data.quantization import feature_values, full_value, steps
+from p4sgd.host.data.scaling import CENTRED, bias_integer, deviation
 from p4sgd.host.data.statistics import quantile_rows
 from p4sgd.host.devices.session import bank_bytes
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
@@ -140,9 +140,8 @@ class Prepared:
             return float(self.slope[0])
         form = self.features
         if self.scaling in CENTRED:
-            deviation = steps(form.stored, form.signed) / 2.0**form.stored / REACH[form.stored]
-            return deviation * 2 if form.signed else deviation / 2
-        return 1.0
+            return full_value(form.stored, form.signed) * deviation(form.stored, form.signed)
+        return full_value(form.stored, form.signed)
 
     def split(self, weights: IntArray) -> list[IntArray]:
         """Deal the job's weights to its workers: int64 (features,) to one array a worker."""
@@ -277,7 +276,7 @@ def prepare(
     squares = data.gather(square_norms(data.local_features(first), scaling), first)
     slope, offset, mixing = hardware_values(scaling, options)
     means = None
-    if not options.bias:
+    if not options.bias or validation is not None:
         sums = data.communicator.all_sum(feature_sums(data.features, scaling))
         means = hardware_means(sums, data.samples, scaling, options)
     return Prepared(
@@ -345,7 +344,7 @@ def hardware_values(
     slope, offset = feature_values(scaling.scale, scaling.offset, options.stored, scaling.signed)
     mixing = None
     if isinstance(scaling, Whitening):
-        one = steps(options.stored, scaling.signed) / 2.0 ** (options.stored - int(scaling.signed))
+        one = full_value(options.stored, scaling.signed)
         offset -= one * scaling.middle
         mixing = scaling.mixing
         mixing[:, -1] *= one
@@ -435,8 +434,7 @@ def hardware_means(
     sums: IntArray, samples: int, scaling: Scaling | Whitening, options: TrainingOptions
 ) -> npt.NDArray[np.float64]:
     """``means`` of `Prepared`, from the `feature_sums` of all samples."""
-    one = steps(options.stored, scaling.signed) / 2.0 ** (options.stored - int(scaling.signed))
-    means = sums / (samples * 2.0**_SUM_FRACTION) * one
+    means = sums / (samples * 2.0**_SUM_FRACTION) * full_value(options.stored, scaling.signed)
     return np.append(means, _bias_value(scaling, options.stored)) if options.bias else means
 
 

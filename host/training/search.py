@@ -167,6 +167,8 @@ def _candidates(prepared: Prepared, options: TrainingOptions, loss: Loss, batch:
         largest = 0.99 * float(limit.to_real(limit.maximum))
         most = min(most, largest / strength)
         if most < least:
+            if largest / least / strength * getattr(options, name) < 1e-30:
+                raise UserError(f"the features are too small for a penalty of raw coefficients: leave {name} out")
             raise UserError(
                 f"{name} {getattr(options, name):g} is too large for these data: choose at most "
                 f"{getattr(options, name) * (largest / least / strength):.3g}"

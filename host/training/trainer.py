@@ -28,7 +28,7 @@ from p4sgd.host.image.file import image_file
 from p4sgd.host.image.redeal import redeal_images
 from p4sgd.host.losses import Loss, get_loss
 from p4sgd.host.training.checkpoint import Best, Checkpoint, CheckpointFile, Run, State
-from p4sgd.host.training.convergence import Convergence, not_converged
+from p4sgd.host.training.convergence import Convergence
 from p4sgd.host.training.metrics import fit_intercept, measure, penalty, quantised_activations
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import LearningRateSchedule, TrainingOptions
@@ -259,10 +259,12 @@ class _Training:
         training["metrics"].pop("counters")
         model = self._prepared.fold(best.weights, options.loss)
         more_epochs = None
-        last_remark = self._convergence.last_divergence_remark(self._schedule.rate(state.epoch + 1))
+        last_remark = self._convergence.last_remark(self._schedule.rate(state.epoch + 1))
         if last_remark is None and stopped is StopReason.EPOCHS:
             more_epochs = self._convergence.more_epochs(self._monitored, adaptive=options.schedule == "adaptive")
-            last_remark = None if more_epochs is None else not_converged(self._monitored, more_epochs)
+            if more_epochs is not None:
+                what, more = self._monitored.replace("_", " "), f"{more_epochs} more epoch{'s' * (more_epochs > 1)}"
+                last_remark = f"training has not converged: the {what} still falls; about {more} would end it"
         if last_remark is not None and self._on_remark is not None:
             self._on_remark(last_remark)
         return TrainingResult(
@@ -402,18 +404,17 @@ class _Training:
         fitted = fit_intercept(loss, quantised_z, y) if self._options.bias else 0.0
         penalties = penalty(weights[: prepared.space.count], self._l2, self._l1)
         train_z = None if prepared.train is None else model.decision_function(prepared.train)
-        if prepared.means is None:
-            assert train_z is not None
-            correction = fit_intercept(loss, train_z, y)
-        else:
-            correction = float(quantised_z.mean()) - float((WEIGHT.to_real(weights) * prepared.means).sum()) + fitted
+        own = fitted
+        if prepared.means is not None:  # what rounding to the planes that are read adds on average
+            own += float(quantised_z.mean()) - float((WEIGHT.to_real(weights) * prepared.means).sum())
+        correction = own if train_z is None or not self._options.bias else fit_intercept(loss, train_z, y)
         if train_z is not None:
             measured["train"] = measure(loss, coding, train_z + correction, prepared.train_labels)
         measured["quantised"] = measure(loss, coding, quantised_z, prepared.train_labels)
         metrics = {"fitted_loss": float(loss.value(quantised_z + fitted, y).mean())}
         score = metrics["fitted_loss"] + penalties
         if prepared.validation is not None:
-            z = dataclasses.replace(model, intercept=model.intercept + fitted).decision_function(prepared.validation)
+            z = dataclasses.replace(model, intercept=model.intercept + own).decision_function(prepared.validation)
             score = float(loss.value(z, coding.real(self._held_out_labels["validation"])).mean())
         model = dataclasses.replace(model, intercept=model.intercept + correction)
         for name, data in self._held_out.items():
@@ -431,8 +432,7 @@ class _Training:
         monitored = record.metrics[self._monitored]
         if state.best is None or monitored < state.best.score:
             state.best = Best(record.epoch, monitored, weights, intercept)
-        tolerance = self._options.tolerance / self._schedule.divisor  # a lower rate makes smaller steps
-        progress = base is None or score < base.score * (1 - tolerance)
+        progress = base is None or self._schedule.is_progress(score, base.score, self._options.tolerance)
         if base is None or score < base.score:
             state.base = base = Best(record.epoch, score, weights, intercept)
         state.idle = 0 if progress else state.idle + 1
@@ -444,7 +444,7 @@ class _Training:
             )
         elif self._schedule.adapt(state.idle, record.epoch - base.epoch):
             weights = base.weights
-        state.divisor = self._schedule.divisor
+        state.first_rate, state.divisor = self._schedule.first, self._schedule.divisor
         return weights
 
     def _automatic_rate(self) -> float:

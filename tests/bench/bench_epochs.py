@@ -49,6 +49,7 @@ from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.options import LearningRateSchedule
 from p4sgd.host.training.preparation import Prepared, prepare
 from p4sgd.host.training.rate import automatic_rate, largest_rate
+from p4sgd.host.training.result import EpochRecord
 from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.worker.timing import mini_batch_cycles
@@ -172,7 +173,7 @@ def emulate(problem: Problem, epochs: int, **options: object) -> Run:
     run.cycles = -(-prepared.samples // BATCH) * cycles
     monitored = "quantised_loss" if prepared.scaling == "robust" else "train_loss"
 
-    def look(record: object) -> None:
+    def look(record: EpochRecord) -> None:
         metrics = record.metrics
         best[:] = min(best, [metrics[monitored], metrics["train_loss"]])
         run.losses.append(best[1] / problem.optimum)
@@ -212,7 +213,7 @@ class _Adaptive:
         self._epoch += 1
         for column, (schedule, loss) in enumerate(zip(self._schedules, losses, strict=True)):
             base = self._base[column]
-            progress = base is None or loss < base[0] * (1 - TrainingOptions().tolerance)
+            progress = base is None or schedule.is_progress(loss, base[0], TrainingOptions().tolerance)
             if base is None or loss < base[0]:
                 self._base[column] = base = (loss, weights[:, column].copy(), self._epoch)
             self._idle[column] = 0 if progress else self._idle[column] + 1

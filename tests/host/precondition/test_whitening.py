@@ -111,7 +111,7 @@ def test_features_are_whitened(damping, kind):
         part = standard[:, columns]
         lower = np.linalg.cholesky(part.T @ part / 500 + damping * np.eye(part.shape[1]))
         expected[:, columns] = np.linalg.solve(lower, part.T).T
-    # A step of the grid is less than 2^-12 of a deviation, and no row of an inverse factor has a larger norm than 3.
+    # Half a step of the grid is less than 2^-12 of a deviation, no row of an inverse factor has a larger norm than 3.
     assert np.abs(whitening.apply(x) * REACH[8] - expected).max() < 3e-3
 
 

@@ -122,6 +122,30 @@ def test_schedules():
     assert changes == [True] * 2 + [False] * 13, "to 5^-4 at least"
 
 
+def test_with_a_lower_rate_less_counts_as_progress():
+    adaptive = LearningRateSchedule("adaptive", 0.5, 0.5)
+    assert [adaptive.is_progress(loss, 1.0, 0.1) for loss in (0.89, 0.91)] == [True, False]
+    assert adaptive.adapt(1, 1)
+    assert [adaptive.is_progress(loss, 1.0, 0.1) for loss in (0.91, 0.97, 0.99)] == [True, True, False]
+
+
+def test_adaptive_begins_again_after_divergence():
+    """Its range and tolerance are relative to the rate that does not diverge."""
+    adaptive = LearningRateSchedule("adaptive", 1000.0, 0.5)
+    adaptive.lower(1.0)
+    assert (adaptive.first, adaptive.divisor) == (1.0, 1.0)
+    assert adaptive.adapt(2, 0)
+    assert adaptive.rate(1) == 0.2, "there was nothing to take back"
+    assert [adaptive.adapt(idle, idle) for idle in range(1, 5)] == [True] * 3 + [False]
+    assert adaptive.rate(1) == 1.0 / 625
+
+
+def test_adaptive_never_exceeds_the_first_rate():
+    adaptive = LearningRateSchedule("adaptive", 0.5, 0.5, smallest=0.5)
+    assert not any(adaptive.adapt(idle, 0) for idle in range(9))
+    assert adaptive.rate(1) == 0.5
+
+
 def test_an_adaptive_rate_is_as_patient_as_training():
     adaptive = LearningRateSchedule("adaptive", 0.5, 0.5, patience=7)
     assert [idle for idle in range(1, 15) if adaptive.adapt(idle, idle)] == [7, 14]

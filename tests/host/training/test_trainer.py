@@ -200,17 +200,26 @@ def test_learning_happens():
 
 
 @pytest.mark.parametrize("precision", [1, 8])
-def test_objective_has_the_penalties(precision):
-    result = run(l2=0.05, l1=0.001, epochs=2, learning_rate=0.1, precision=precision)
+@pytest.mark.parametrize(("scaling", "width"), [("standard", np.std), ("minmax", np.ptp)])
+def test_objective_has_the_penalties(scaling, width, precision):
+    """On coefficients of features with a deviation of 1, or scaled to [0, 1]."""
+    result = run(l2=0.05, l1=0.001, epochs=2, learning_rate=0.1, precision=precision, scaling=scaling)
     assert result.monitored == "objective"
     best = result.best.metrics
     assert result.model.weights.size == 21
-    # Coefficients of features with a deviation of 1. The intercept is fitted without a penalty, so the bias has none.
-    w = result.model.coefficients * dataset().features.std(axis=0)
+    # The intercept is fitted without a penalty, so the bias has none.
+    w = result.model.coefficients * width(dataset().features, axis=0)
     penalty = 0.025 * (w**2).sum() + 0.001 * np.abs(w).sum()
     assert best["objective"] == pytest.approx(best["train_loss"] + penalty)
-    free = run(epochs=2, learning_rate=0.1, precision=precision)
-    assert (w**2).sum() < ((free.model.coefficients * dataset().features.std(axis=0)) ** 2).sum()
+    free = run(epochs=2, learning_rate=0.1, precision=precision, scaling=scaling)
+    assert (w**2).sum() < ((free.model.coefficients * width(dataset().features, axis=0)) ** 2).sum()
+
+
+def test_the_bias_is_as_large_as_a_deviation():
+    with_bias, without = (
+        prepare_for(dataset(), TrainingOptions(bias=bias, scaling="standard")).mean_square for bias in (True, False)
+    )
+    assert with_bias - without == pytest.approx((23 / 127) ** 2), "127 / 5.5 is about 23"
 
 
 def test_penalties_of_raw_values_are_those_of_the_model_s_coefficients():
@@ -364,8 +373,19 @@ def test_patience_keeps_the_best():
     assert again.model.weights.tolist() == result.model.weights.tolist()
 
 
+@pytest.mark.parametrize("precision", [3, 4])
+def test_patience_judges_held_out_samples_as_they_are_reported(precision):
+    """Also where fewer planes are read than stored, which shifts the activations."""
+    data = dataset(samples=800, signed=True)
+    result = run(
+        data, epochs=12, planes=8, precision=precision, validation_fraction=0.25, patience=3, schedule="constant"
+    )
+    losses = [record.metrics["validation_loss"] for record in result.history]
+    assert result.stopped is StopReason.EPOCHS or min(losses[-3:]) >= 0.99 * min(losses[:-3])
+
+
 def test_adaptive_goes_back_to_the_best_weights_with_another_rate():
-    """With a tolerance of 1 no epoch but the first makes progress: the rate changes after each."""
+    """With so large a tolerance no epoch but the first makes progress here: the rate changes after each."""
     result = run(epochs=9, learning_rate=6.0, batch=8, precision=2, tolerance=0.99)
     rates = [record.learning_rate for record in result.history]
     losses = [record.metrics["fitted_loss"] for record in result.history]
@@ -413,13 +433,14 @@ def test_a_rate_100_times_too_large_ends_with_a_good_model_and_one_remark(name, 
     assert f"{wild.best.learning_rate:.3g}" in remark or schedule != "constant"
 
 
-def test_an_epoch_that_diverged_is_undone():
+@pytest.mark.parametrize("schedule", ["constant", "adaptive"])
+def test_an_epoch_that_diverged_is_undone(schedule):
     """What follows is what a run with the lower rate would have been."""
-    options = {"loss": "squared", "schedule": "constant"}
-    wild = run(dataset(Task.REGRESSION), epochs=4, learning_rate=200.0, **options)
+    options = {"loss": "squared", "schedule": schedule, "patience": 2}
+    wild = run(dataset(Task.REGRESSION), epochs=16, learning_rate=1500.0, **options)
     undone = [record.epoch for record in wild.history if record.metrics["train_loss"] > 1]  # 0.5 for a constant model
     assert undone == [1]
-    tame = run(dataset(Task.REGRESSION), epochs=3, learning_rate=wild.history[1].learning_rate, **options)
+    tame = run(dataset(Task.REGRESSION), epochs=15, learning_rate=wild.history[1].learning_rate, **options)
     assert [record.metrics for record in wild.history[1:]] == [record.metrics for record in tame.history]
     assert wild.model.weights.tolist() == tame.model.weights.tolist()
 
