@@ -486,7 +486,7 @@ class PackedBlocks:
         # A quantised sample without stored features.
         blank = np.zeros(features + int(self.images[0].bias), np.uint8)
         blank[:features] = self._quantize(self.scaling.zero)
-        blank[features:] = bias_integer(self.scaling.kind, self._stored, self.scaling.signed) & 0xFF
+        blank[features:] = bias_integer(self._stored, self.scaling.signed) & 0xFF
         for first in range(0, self.padded_samples, step):
             which = slice(first, first + step)
             held = self.data.local_features(which)

@@ -27,8 +27,8 @@ GRID_FRACTION = 14
 """Fraction bits of the grid."""
 
 _EDGE = 1 << 15
-"""Largest magnitude of an integer of the grid: twice the range of the scaling. With `standard` that is 11 deviations,
-of 2,979 steps each."""
+"""Largest magnitude of an integer of the grid: twice the range of the scaling. With `standard` that is 10 deviations,
+of 3,277 steps each."""
 
 MAX_SAMPLES = 1 << 31
 """Most samples whose centred products, below 2^32 each, fit int64."""

@@ -222,7 +222,7 @@ class Steps:
             count = sampled(plan.train_labels.size, found.space.count)
             parts = _first_samples(plan, buckets, count)
             norms = np.concatenate([square_norms(part, scaling) for part in parts])
-            state.mean_square = mean_square(norms, scaling, options)
+            state.mean_square = mean_square(norms, bias=options.bias)
             state.sums = np.zeros(found.space.count, np.int64)
             self._save()
         images = self._images(plan, scaling, shards)

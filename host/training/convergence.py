@@ -10,6 +10,9 @@ __all__ = ["Convergence", "estimate_more_epochs"]
 _DIVERGED = 2.0
 """An epoch has diverged if it ends with more than so many times the loss of a constant model."""
 
+_SMALL = 0.1
+"""Classes may be separable if the loss is at most this part of that of a constant model."""
+
 _NEGLIGIBLE = 1e-3
 """A loss of at most this part of that of a constant model counts as converged."""
 
@@ -67,6 +70,11 @@ class Convergence:
         epochs = f"epoch {last}" if last == first + 1 else f"epochs {first + 1} to {last}"
         rate = self._history[first].learning_rate
         return f"the learning rate {rate:.3g} is too large: training diverged in {epochs}"
+
+    @property
+    def separates(self) -> bool:
+        """Whether the loss is so small that classes may be separable."""
+        return self._history[-1].metrics["fitted_loss"] <= _SMALL * self._constant_loss
 
     def more_epochs(self, metric: str, *, adaptive: bool) -> int | None:
         """Estimate of the epochs that were missing, if the run ends now (`estimate_more_epochs`).

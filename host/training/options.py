@@ -21,7 +21,7 @@ SCHEDULES = ("constant", "invscaling", "adaptive")
 constant: the initial rate. invscaling: initial rate / epoch^power. adaptive: when the monitored loss has made no
 progress for ``patience`` epochs, by default one, training goes back to the best weights with a fifth of the rate. If
 that gives better weights, but too slowly to count as progress, it goes on from these with the rate from before; if it
-gives none, with a fifth of the rate again.
+gives none, with a fifth of the rate again. Then it keeps the rate for as long as that gives better weights.
 With every schedule training that diverges begins again with a tenth of the rate, or with less where trials find that.
 """
 
@@ -115,10 +115,10 @@ class LearningRateSchedule:
     def adapt(self, idle: int, since_best: int) -> bool:
         """Change the rate of ``adaptive`` if ``idle`` epochs without progress are enough; returns whether it did.
 
-        After as many epochs as it waits for, and after any odd multiple, it divides the rate by 5. After an even
-        multiple it takes that back if the lower rate has found better weights: a lower rate gets rid of noise, but
-        where it is not noise that stops the loss from falling, it only makes training slower. From the same weights
-        the same rate would give the same epochs again, so without better weights it divides the rate once more.
+        After as many epochs as it waits for, it divides the rate by 5, which gets rid of noise. If that has only made
+        a slow fall slower after as many more, it takes it back, and keeps the rate for as long as it finds better
+        weights. Whenever a rate has found none, it divides it once more: from the same weights it would give the same
+        epochs again.
 
         Parameters
         ----------
@@ -129,7 +129,10 @@ class LearningRateSchedule:
         """
         if self._name != "adaptive" or idle == 0 or idle % self._patience:
             return False
-        if idle // self._patience % 2 == 0 and since_best < self._patience and self._divisor > 1:
+        times, better = idle // self._patience, since_best < self._patience
+        if times > 1 and better:
+            if times > 2 or self._divisor == 1:
+                return False
             self._divisor /= _ADAPTIVE_DIVISOR
             return True
         lower = self._divisor * _ADAPTIVE_DIVISOR
@@ -138,6 +141,9 @@ class LearningRateSchedule:
         self._divisor = lower
         return True
 
+
+_MOST_DAMPING = 1000.0
+"""With more, whitened features would be less than a step of 8 planes."""
 
 _MAX_BATCH = BANKS * MAX_MICRO_BATCHES
 
@@ -164,8 +170,8 @@ class TrainingOptions:
         Exponent of the schedule ``invscaling``.
     l2
         Strength of the L2 penalty l2/2·‖w‖², where w are the coefficients of features with a deviation of 1 for the
-        scalings ``standard`` and ``robust``, of raw features for ``none``, and of scaled ones for the others. The
-        bias has its share.
+        scalings ``standard`` and ``robust``, of raw features for ``none``, and of scaled ones for the others. It
+        acts on the bias, too, as on an intercept that is as many times smaller as the range has deviations.
     l1
         Strength of the L1 penalty l1·‖w‖₁, on the same.
     precision
@@ -268,7 +274,7 @@ class TrainingOptions:
         _real("power", self.power, least=0.0)
         _real("l2", self.l2, least=0.0)
         _real("l1", self.l1, least=0.0)
-        _real("damping", self.damping, least=0.0)
+        _real("damping", self.damping, least=0.0, below=_MOST_DAMPING)
         _real("tolerance", self.tolerance, least=0.0, below=1.0)
         _real("validation fraction", self.validation_fraction, least=0.0, below=1.0)
         if self.patience is not None:

@@ -16,7 +16,7 @@ from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.order import shuffle
-from p4sgd.host.data.quantization import feature_values, full_value, steps
+from p4sgd.host.data.quantization import feature_values, full_value
 from p4sgd.host.data.scaling import CENTRED, bias_integer, deviation
 from p4sgd.host.data.statistics import quantile_rows
 from p4sgd.host.devices.session import bank_bytes
@@ -293,7 +293,7 @@ def prepare(
         slope=slope,
         offset=offset,
         scaling=scaling.kind,
-        mean_square=mean_square(squares, scaling, options),
+        mean_square=mean_square(squares, bias=options.bias),
         means=means,
         reason=scaling.reason,
         mixing=mixing,
@@ -349,7 +349,7 @@ def hardware_values(
         mixing = scaling.mixing
         mixing[:, -1] *= one
     if options.bias:
-        slope, offset = np.append(slope, 0.0), np.append(offset, _bias_value(scaling, options.stored))
+        slope, offset = np.append(slope, 0.0), np.append(offset, _bias_value(options.stored, scaling.signed))
     return slope, offset, mixing
 
 
@@ -375,9 +375,9 @@ def check_memory(
         )
 
 
-def _bias_value(scaling: Scaling | Whitening, stored: int) -> float:
+def _bias_value(stored: int, signed: bool) -> float:
     """The bias as the hardware reads it from all planes."""
-    return bias_integer(scaling.kind, stored, scaling.signed) / 2.0 ** (stored - int(scaling.signed))
+    return bias_integer(stored, signed) / 2.0 ** (stored - int(signed))
 
 
 def sampled(samples: int, features: int) -> int:
@@ -435,10 +435,9 @@ def hardware_means(
 ) -> npt.NDArray[np.float64]:
     """``means`` of `Prepared`, from the `feature_sums` of all samples."""
     means = sums / (samples * 2.0**_SUM_FRACTION) * full_value(options.stored, scaling.signed)
-    return np.append(means, _bias_value(scaling, options.stored)) if options.bias else means
+    return np.append(means, _bias_value(options.stored, scaling.signed)) if options.bias else means
 
 
-def mean_square(squares: FloatArray, scaling: Scaling | Whitening, options: TrainingOptions) -> float:
+def mean_square(squares: FloatArray, *, bias: bool) -> float:
     """Mean squared norm of a sample's scaled features and bias, from `square_norms` of the first samples."""
-    one, stored, signed = steps(options.stored, scaling.signed), options.stored, scaling.signed
-    return float(squares.mean()) + (bias_integer(scaling.kind, stored, signed) / one) ** 2 * options.bias
+    return float(squares.mean()) + float(bias)

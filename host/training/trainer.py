@@ -26,7 +26,7 @@ from p4sgd.host.distributed.communicator import Communicator, broadcast, raise_o
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.image.file import image_file
 from p4sgd.host.image.redeal import redeal_images
-from p4sgd.host.losses import Loss, get_loss
+from p4sgd.host.losses import Loss, Task, get_loss
 from p4sgd.host.training.checkpoint import Best, Checkpoint, CheckpointFile, Run, State
 from p4sgd.host.training.convergence import Convergence
 from p4sgd.host.training.metrics import fit_intercept, measure, penalty, quantised_activations
@@ -265,6 +265,8 @@ class _Training:
             if more_epochs is not None:
                 what, more = self._monitored.replace("_", " "), f"{more_epochs} more epoch{'s' * (more_epochs > 1)}"
                 last_remark = f"training has not converged: the {what} still falls; about {more} would end it"
+                if self._loss.task is Task.CLASSIFICATION and self._convergence.separates:
+                    last_remark += ", unless the classes are separable: then it falls for ever if no --l2 limits it"
         if last_remark is not None and self._on_remark is not None:
             self._on_remark(last_remark)
         return TrainingResult(
@@ -374,8 +376,9 @@ class _Training:
                 f"the learning rate is {rate.actual:.3g} instead of {rate.wanted:.3g}: it is near the smallest possible"
             )
         penalties = choose_penalties(rate.actual, self._l2, self._l1)
-        for remark in penalties.remarks:
-            self.remark(remark)
+        if self._schedule.divisor == 1:  # what is lost at the end, at a lower rate, does not matter
+            for remark in penalties.remarks:
+                self.remark(remark)
         samples = self._prepared.samples
         return run_settings(
             self._options,

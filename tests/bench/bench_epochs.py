@@ -56,7 +56,7 @@ from p4sgd.hw.worker.timing import mini_batch_cycles
 
 FloatArray = npt.NDArray[np.float64]
 
-SETS = {name: REAL[name] for name in ("breast_cancer", "digits, parity", "diabetes", "diamonds", "fair")} | dict(MADE)
+SETS = {name: REAL[name] for name in ("breast_cancer", "digits:parity", "diabetes", "diamonds", "fair")} | dict(MADE)
 
 CONFIG = WorkerConfig.u280()
 

@@ -87,10 +87,10 @@ def _diamonds(samples: int = 10_000) -> LabelledSet:
 
 REAL: Mapping[str, Callable[[], LabelledSet]] = {
     "breast_cancer": lambda: _shipped("breast_cancer"),
-    "digits, parity": _parity,
-    "digits, 8": lambda: _shipped("digits", 8),
-    "wine, 1": lambda: _shipped("wine", 1),
-    "iris, 1": lambda: _shipped("iris", 1),
+    "digits:parity": _parity,
+    "digits:8": lambda: _shipped("digits", 8),
+    "wine:1": lambda: _shipped("wine", 1),
+    "iris:1": lambda: _shipped("iris", 1),
     "diabetes": lambda: _shipped("diabetes"),
     "diamonds": _diamonds,
     "fair": lambda: _table("statsmodels", "datasets/fair/fair.csv", "affairs", above=0.0),

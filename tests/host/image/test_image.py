@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.quantization import quantize, steps
-from p4sgd.host.data.scaling import REACH
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import open_image, packing, partition, prepare_images
 from p4sgd.hw.spec.config import WorkerConfig
@@ -76,9 +75,7 @@ def test_every_feature_is_in_its_place(
     expected = np.zeros((padded, features + bias), np.int64)
     expected[:samples, :features] = quantize(scaling.apply(data.features), stored, scaling.signed)
     if bias:
-        one, centred = steps(stored, scaling.signed), scaling.kind in ("standard", "robust")
-        deviation = one if not centred else max(1, round(one / REACH[stored]))
-        expected[:samples, -1] = -deviation if scaling.signed else one
+        expected[:samples, -1] = steps(stored, scaling.signed) * (-1 if scaling.signed else 1)
     assert np.array_equal(read_back(images), expected)
     assert [image.shard.worker for image in images] == list(range(workers))
     for image in images:

@@ -1,6 +1,7 @@
 """A run that goes on from a checkpoint ends as if it had never stopped, bit for bit; other files are refused."""
 
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -60,7 +61,7 @@ CASES = {
     ),
     "adaptive": Case(
         {"epochs": 14, "schedule": "adaptive", "tolerance": 0.99, "precision": 2, "planes": 5},
-        lambda result: rates(result)[0] > min(rates(result)) < rates(result)[-1],
+        lambda result: any(after > before for before, after in itertools.pairwise(rates(result))),
     ),
     "adaptive, stops": Case(
         {"epochs": 60, "schedule": "adaptive", "patience": 1, "tolerance": 0.3, "workers": 2},
@@ -72,7 +73,7 @@ CASES = {
             "schedule": "constant",
             "patience": 4,
             "validation_fraction": 0.3,
-            "learning_rate": 4.0,
+            "learning_rate": 1.0,
             "batch": 8,
             "seed": 2,
         },

@@ -114,12 +114,13 @@ def test_schedules():
     assert not adaptive.adapt(3, 0)
     assert adaptive.adapt(4, 1), "it was better, but slow: it is taken back"
     assert adaptive.rate(12) == 0.5
-    assert adaptive.adapt(6, 2)
+    assert not adaptive.adapt(6, 1), "slow, but there is nothing better"
+    assert adaptive.adapt(8, 2)
     assert adaptive.rate(14) == 0.5 / 5
-    assert adaptive.adapt(8, 2), "it was no better: the rate falls further"
+    assert adaptive.adapt(10, 2), "it was no better: the rate falls further"
     assert adaptive.rate(16) == 0.5 / 25
-    changes = [adaptive.adapt(idle, 99) for idle in range(10, 40, 2)]
-    assert changes == [True] * 2 + [False] * 13, "to 5^-4 at least"
+    changes = [adaptive.adapt(idle, 99) for idle in range(12, 40, 2)]
+    assert changes == [True] * 2 + [False] * 12, "to 5^-4 at least"
 
 
 def test_with_a_lower_rate_less_counts_as_progress():
@@ -134,9 +135,8 @@ def test_adaptive_begins_again_after_divergence():
     adaptive = LearningRateSchedule("adaptive", 1000.0, 0.5)
     adaptive.lower(1.0)
     assert (adaptive.first, adaptive.divisor) == (1.0, 1.0)
-    assert adaptive.adapt(2, 0)
-    assert adaptive.rate(1) == 0.2, "there was nothing to take back"
-    assert [adaptive.adapt(idle, idle) for idle in range(1, 5)] == [True] * 3 + [False]
+    assert not adaptive.adapt(2, 0), "there is nothing to take back"
+    assert [adaptive.adapt(idle, idle) for idle in range(1, 6)] == [True] * 4 + [False]
     assert adaptive.rate(1) == 1.0 / 625
 
 
