@@ -18,7 +18,7 @@ import numpy as np
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.identity import identify
-from p4sgd.host.data.scaling import CENTRED
+from p4sgd.host.data.scaling import CENTRED, REACH
 from p4sgd.host.devices import Device
 from p4sgd.host.devices.device import name_workers, names_of
 from p4sgd.host.devices.session import Session
@@ -212,6 +212,13 @@ class _Training:
             # With a single stored plane these kinds divide at the centre and are unsigned.
             remedy = "store a single plane" if prepared.scaling in CENTRED else "use the scaling minmax"
             self.remark(f"{_ONE_SIGNED_BIT}: {remedy}, or use a precision of at least 2")
+        elif form.precision < form.stored and prepared.scaling in CENTRED:
+            apart = 2 * REACH[form.stored] / 2**form.precision
+            if apart > 1:
+                self.remark(
+                    f"in the {form.precision} of {form.stored} planes that are read, levels are {apart:.2g} deviations "
+                    f"apart: store fewer planes, or use the scaling minmax"
+                )
         self._tell_large_batch()
         y = prepared.coding.real(prepared.train_labels)
         z = np.zeros_like(y)

@@ -366,6 +366,12 @@ def test_patience_keeps_the_best():
     assert again.model.weights.tolist() == result.model.weights.tolist()
 
 
+@pytest.mark.parametrize(("precision", "planes", "apart"), [(2, 8, "2.5"), (3, 8, "1.2"), (4, 8, None), (2, 2, None)])
+def test_levels_that_are_far_apart_are_told(precision, planes, apart):
+    said = [remark for remark in run(precision=precision, planes=planes, epochs=1).remarks if "apart" in remark]
+    assert said == [] if apart is None else f"levels are {apart} deviations apart" in said[0]
+
+
 @pytest.mark.parametrize("precision", [3, 4])
 def test_patience_judges_held_out_samples_as_they_are_reported(precision):
     """Also where fewer planes are read than stored, which shifts the activations."""
