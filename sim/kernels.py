@@ -1,6 +1,10 @@
-"""Numba kernels that compute the golden model on packed lines.
+"""Numba kernels that compute the golden model.
 
-One call handles all engines of a worker, because with few features per engine the calls would outweigh the arithmetic.
+Lines are decoded to one byte a feature first. `train` then does many mini-batches of all workers of a process in one
+call, because with few features the calls would outweigh the arithmetic. It takes the features of all workers side by
+side: ``features`` is uint8 (samples, n), C-contiguous, with signed features q as q + 2^(P-1). Unit i of the job's units
+in this process is the columns ``units[i]`` to ``units[i + 1]``, at most 64, and worker i has the units ``workers[i]``
+to ``workers[i + 1]``; both are int64. Weights are float64 (n,), integers.
 
 Sums use float64 where it is exact, that is, where every partial sum is an integer below 2^53 in magnitude:
 
@@ -21,13 +25,24 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import IntArray
-from p4sgd.hw.spec.run import MAX_UNIT
+from p4sgd.hw.spec.fixed import LABEL, MARGIN, RESIDUAL, SHRINK, SLOPE, WEIGHT, IntArray
+from p4sgd.hw.spec.run import MAX_UNIT, VALUE_FRACTION, FeatureFormat, LossTable, RunSettings
 
-__all__ = ["activations", "backward", "dots", "forward", "regularize"]
+__all__ = ["activations", "backward", "decode", "partials", "regularize", "train"]
 
 FloatArray = npt.NDArray[np.float64]
 ByteArray = npt.NDArray[np.uint8]
+BoolArray = npt.NDArray[np.bool_]
+
+# Constants for the compiler, from the formats.
+_MARGIN_LOW, _MARGIN_HIGH = MARGIN.minimum, MARGIN.maximum
+_RESIDUAL_LOW, _RESIDUAL_HIGH = RESIDUAL.minimum, RESIDUAL.maximum
+_WEIGHT_LOW, _WEIGHT_HIGH = float(WEIGHT.minimum), float(WEIGHT.maximum)
+_SLOPE_FRACTION = SLOPE.fraction
+_LABEL_SHIFT = VALUE_FRACTION - LABEL.fraction
+_RESIDUAL_SHIFT = VALUE_FRACTION - RESIDUAL.fraction
+_RESIDUAL_HALF = (1 << _RESIDUAL_SHIFT) >> 1
+_SHRINK_SCALE = 2.0**-SHRINK.fraction
 
 _SUMS = {"reassoc", "contract", "nsz"}
 _SPREAD = np.array([sum((byte >> bit & 1) << 8 * bit for bit in range(8)) for byte in range(256)], dtype=np.uint64)
@@ -67,69 +82,23 @@ def _dot(features: Any, weights: Any) -> float:
     return total
 
 
-@_compiled()
-def _dots(features: Any, offset: int, unit: int, shift: int, weights: Any, totals: Any) -> None:
-    size = weights.shape[1]
-    half = np.int64((1 << shift) >> 1)
-    addends = np.empty(-(-size // unit), np.int64)  # of each unit: half a step, less what the offset adds
-    for engine in range(weights.shape[0]):
-        addends[:] = half
-        for j in range(size):
-            addends[j // unit] -= offset * np.int64(weights[engine, j])
-        for row in range(totals.shape[0]):
-            total = np.int64(0)
-            for begin in range(0, size, unit):
-                end = min(begin + unit, size)
-                exact = np.int64(_dot(features[engine, row, begin:end], weights[engine, begin:end]))
-                total += (exact + addends[begin // unit]) >> shift
-            totals[row] += total
+def _offset(form: FeatureFormat) -> int:
+    """What is added to signed features: 2^(P-1), by inverting their sign bit."""
+    return 1 << (form.precision - 1) if form.signed else 0
 
 
 @_compiled()
-def _forward(
-    parts: Any,
-    first: int,
-    count: int,
-    precision: int,
-    offset: int,
-    flip: Any,
-    spread: Any,
-    unit: int,
-    shift: int,
-    weights: Any,
-    words: Any,
-    features: Any,
-    totals: Any,
-) -> None:
-    # First decode the lines of every port, then sum.
+def _decode_ports(parts: Any, first: int, count: int, precision: int, flip: Any, spread: Any, words: Any) -> None:
     ports = BANKS // parts[0].shape[3]
     for number, lines in enumerate(parts):
         bank = number % ports * lines.shape[3]
         for index in range(count):
             rows = slice(BANKS * index + bank, BANKS * index + bank + lines.shape[3])
             _decode(lines, first + index, precision, flip, spread, words[number // ports, rows])
-    _dots(features, offset, unit, shift, weights, totals)
 
 
-def _sign_flip(precision: int, signed: bool) -> tuple[np.uint64, int]:
-    """XOR mask of a word and offset of a feature: signed q is decoded as q + 2^(P-1), by inverting its sign bit."""
-    offset = 1 << (precision - 1) if signed else 0
-    return np.uint64(offset * 0x0101010101010101), offset
-
-
-def forward(
-    parts: tuple[ByteArray, ...],
-    first: int,
-    count: int,
-    precision: int,
-    signed: bool,
-    unit: int,
-    shift: int,
-    weights: FloatArray,
-    features: ByteArray,
-    totals: IntArray,
-) -> None:
-    """Decode some micro-batches of a worker and add the rounded dot products of its units to ``totals``.
+def decode(parts: tuple[ByteArray, ...], first: int, count: int, form: FeatureFormat) -> ByteArray:
+    """Features of some micro-batches of a worker: uint8 (E, 8 · count, C · lanes), signed ones as q + 2^(P-1).
 
     Parameters
     ----------
@@ -137,49 +106,83 @@ def forward(
         Lines of each memory port of each engine: uint8 (T, C, S, 8/ports, lanes/8), contiguous.
     first, count
         First micro-batch, and number of micro-batches.
-    precision, signed
+    form
         Format of the features.
-    unit, shift
-        Lanes of a unit, at most 64; its dot product is divided by ``2**shift``.
-    weights
-        float64 (E, C · lanes), integers.
-    features
-        uint8 (E, 8 · count, C · lanes), contiguous; receives the decoded features, for `backward`.
-    totals
-        int64 (8 · count,).
     """
-    flip, offset = _sign_flip(precision, signed)
-    words = features.view(np.uint64)
-    _forward(parts, first, count, precision, offset, flip, _SPREAD, unit, shift, weights, words, features, totals)
+    ports, lines = BANKS // parts[0].shape[3], parts[0]
+    features = np.empty((len(parts) // ports, BANKS * count, lines.shape[1] * lines.shape[4] * 8), np.uint8)
+    flip = np.uint64(_offset(form) * 0x0101010101010101)
+    _decode_ports(parts, first, count, form.precision, flip, _SPREAD, features.view(np.uint64))
+    return features
 
 
-def dots(
-    features: ByteArray, precision: int, signed: bool, unit: int, shift: int, weights: FloatArray, totals: IntArray
+@_compiled()
+def _partials(
+    features: Any,
+    first: int,
+    units: Any,
+    workers: Any,
+    offset: int,
+    shift: int,
+    weights: Any,
+    limits: Any,
+    clamped: Any,
+    sums: Any,
 ) -> None:
-    """Add the rounded dot products of units to ``totals``, from features that are decoded already.
+    half = np.int64((1 << shift) >> 1)
+    addends = np.empty(units.size - 1, np.int64)  # of each unit: half a step, less what the offset adds
+    for unit in range(addends.size):
+        addends[unit] = half
+        if offset:
+            for j in range(units[unit], units[unit + 1]):
+                addends[unit] -= offset * np.int64(weights[j])
+    for row in range(sums.size):
+        sums[row] = 0
+        for worker in range(limits.size):
+            total = np.int64(0)
+            for unit in range(workers[worker], workers[worker + 1]):
+                begin, end = units[unit], units[unit + 1]
+                exact = np.int64(_dot(features[first + row, begin:end], weights[begin:end]))
+                total += (exact + addends[unit]) >> shift
+            limit = limits[worker]
+            if total > limit or total < -limit:
+                clamped[worker] = True
+                total = limit if total > limit else -limit
+            sums[row] += total
 
-    Parameters
-    ----------
-    features
-        uint8 (E, samples, n), as `forward` decodes them: signed features as q + 2^(P-1). A unit is ``unit`` of the n
-        features after each other; the last may have fewer.
-    precision, signed, unit, shift, weights, totals
-        See `forward`; ``weights`` is (E, n) and ``totals`` (samples,).
-    """
-    _dots(features, _sign_flip(precision, signed)[1], unit, shift, weights, totals)
+
+@_compiled()
+def _deltas(sums: Any, labels: Any, table: Any, mode: Any, mantissa: int, deltas: Any) -> bool:
+    """Round 2, as `golden.residual`, times the mantissa; returns whether a margin or a residual was saturated."""
+    shift, slope, intercept = table
+    sign, offset, constant = mode
+    saturated = False
+    for row in range(sums.size):
+        y = labels[row]
+        factor = -1 if sign and y < 0 else 1
+        x = factor * sums[row] - (y if offset else 0)
+        margin = min(max(x, _MARGIN_LOW), _MARGIN_HIGH)
+        segment = min(max((margin >> shift) + slope.size // 2, 0), slope.size - 1)
+        value = factor * (slope[segment] * margin + (intercept[segment] << _SLOPE_FRACTION))
+        value -= (y if constant else 0) << _LABEL_SHIFT
+        rounded = (value + _RESIDUAL_HALF) >> _RESIDUAL_SHIFT
+        residual = min(max(rounded, _RESIDUAL_LOW), _RESIDUAL_HIGH)
+        saturated |= margin != x or residual != rounded
+        deltas[row] = residual * mantissa
+    return saturated
 
 
 @_compiled(fastmath=_SUMS)
-def _backward_engine(
-    features: Any, deltas: Any, offset: float, scale: float, low: float, high: float, weights: Any
+def _descend(
+    features: Any, first: int, begin: int, end: int, deltas: Any, offset: float, scale: float, weights: Any
 ) -> bool:
+    """Gradients and Round 3 of the micro-batches of a mini-batch, for the columns from ``begin`` to ``end``."""
     saturated = False
-    size = weights.shape[0]
     block = 1024  # stays in the first-level cache
     gradient = np.empty(block)
-    for begin in range(0, size, block):
-        end = min(begin + block, size)
-        for micro_batch in range(deltas.shape[0] // BANKS):
+    for left in range(begin, end, block):
+        right = min(left + block, end)
+        for micro_batch in range(deltas.size // BANKS):
             row = BANKS * micro_batch
             total = 0.0
             for bank in range(BANKS):
@@ -187,8 +190,9 @@ def _backward_engine(
             d0, d1, d2, d3 = deltas[row], deltas[row + 1], deltas[row + 2], deltas[row + 3]
             d4, d5, d6, d7 = deltas[row + 4], deltas[row + 5], deltas[row + 6], deltas[row + 7]
             start = -offset * total
-            for j in range(begin, end):
-                gradient[j - begin] = (
+            row += first
+            for j in range(left, right):
+                gradient[j - left] = (
                     start
                     + d0 * np.float64(features[row, j])
                     + d1 * np.float64(features[row + 1, j])
@@ -199,86 +203,216 @@ def _backward_engine(
                     + d6 * np.float64(features[row + 6, j])
                     + d7 * np.float64(features[row + 7, j])
                 )
-            for j in range(begin, end):
-                moved = weights[j] - np.floor(gradient[j - begin] * scale + 0.5)
+            for j in range(left, right):
+                moved = weights[j] - np.floor(gradient[j - left] * scale + 0.5)
                 # min and max would heed NaN, which keeps the compiler from using vectors.
-                clipped = low if moved < low else moved
-                clipped = high if clipped > high else clipped
+                clipped = _WEIGHT_LOW if moved < _WEIGHT_LOW else moved
+                clipped = _WEIGHT_HIGH if clipped > _WEIGHT_HIGH else clipped
                 saturated |= clipped != moved
                 weights[j] = clipped
     return saturated
 
 
 @_compiled()
-def _backward(features: Any, deltas: Any, offset: float, scale: float, low: float, high: float, weights: Any) -> bool:
-    saturated = False
-    for engine in range(weights.shape[0]):
-        saturated |= _backward_engine(features[engine], deltas, offset, scale, low, high, weights[engine])
-    return saturated
+def _shrink(weights: Any, shrink: float, scale: float, threshold: float) -> None:
+    for j in range(weights.size):
+        weight = weights[j]
+        shrunk = weight - np.floor(weight * shrink * scale + 0.5)
+        if shrunk > 0.0:
+            weights[j] = max(shrunk - threshold, 0.0)
+        else:
+            weights[j] = min(shrunk + threshold, 0.0)
+
+
+@_compiled()
+def _train(
+    features: Any,
+    labels: Any,
+    mini_batches: int,
+    layout: Any,
+    form: Any,
+    limits: Any,
+    loss: Any,
+    rate: Any,
+    regularization: Any,
+    stale: bool,
+    weights: Any,
+    read: Any,
+    others: Any,
+    clamped: Any,
+    saturated: Any,
+) -> bool:
+    units, workers = layout
+    offset, shift = form
+    table, mode = loss
+    mantissa, scale = rate
+    shrink, shrink_scale, threshold = regularization
+    batch = labels.size // mini_batches
+    sums, deltas, residual_saturated = np.empty(batch, np.int64), np.empty(batch), False
+    for mini_batch in range(mini_batches):
+        first = mini_batch * batch
+        _partials(features, first, units, workers, offset, shift, read, limits, clamped, sums)
+        residual_saturated |= _deltas(sums, labels[first : first + batch], table, mode, mantissa, deltas)
+        if stale:
+            read[:] = weights
+        for worker in range(limits.size):
+            begin, end = units[workers[worker]], units[workers[worker + 1]]
+            saturated[worker] |= _descend(features, first, begin, end, deltas, float(offset), scale, weights)
+        if shrink or threshold:
+            _shrink(weights, shrink, shrink_scale, threshold)
+            _shrink(others, shrink, shrink_scale, threshold)
+    return residual_saturated
+
+
+def partials(
+    features: ByteArray,
+    first: int,
+    layout: tuple[IntArray, IntArray],
+    form: FeatureFormat,
+    shift: int,
+    weights: FloatArray,
+    limits: IntArray,
+    clamped: BoolArray,
+    samples: int,
+) -> IntArray:
+    """Forward pass, Round 1 and clamp of some samples: sums of the workers' partial activations, int64 (samples,).
+
+    Parameters
+    ----------
+    features, weights
+        See the module.
+    first, samples
+        First sample, and number of samples.
+    layout
+        ``units`` and ``workers``, see the module.
+    form
+        Format of the features.
+    shift
+        The dot product of a unit is divided by ``2**shift``.
+    limits
+        int64 (workers,): largest magnitude of each worker's partial activation.
+    clamped
+        (workers,): set for workers with larger ones.
+    """
+    sums = np.empty(samples, np.int64)
+    _partials(features, first, *layout, _offset(form), shift, weights, limits, clamped, sums)
+    return sums
 
 
 def backward(
     features: ByteArray,
+    first: int,
+    columns: tuple[int, int],
     deltas: IntArray,
-    precision: int,
-    signed: bool,
+    form: FeatureFormat,
     gradient_shift: int,
-    limits: tuple[int, int],
     weights: FloatArray,
 ) -> bool:
     """Gradients and Round 3 of all micro-batches of a mini-batch, in order; returns whether any weight saturated.
 
     Parameters
     ----------
-    features
-        uint8 (E, 8 · M, C · lanes) from `forward`.
+    features, weights
+        See the module; weights are updated in place.
+    first
+        First sample.
+    columns
+        First column, and the one after the last.
     deltas
-        int64 (8 · M,).
-    precision, signed
+        int64 (B,).
+    form
         Format of the features.
     gradient_shift
         Right shift of Round 3.
-    limits
-        Least and largest weight.
-    weights
-        float64 (E, C · lanes), integers; updated in place.
     """
-    _, offset = _sign_flip(precision, signed)
     scale = 2.0**-gradient_shift
-    low, high = float(limits[0]), float(limits[1])
-    return bool(_backward(features, deltas.astype(np.float64), float(offset), scale, low, high, weights))
+    return bool(_descend(features, first, *columns, deltas.astype(np.float64), float(_offset(form)), scale, weights))
 
 
-@_compiled()
-def _regularize(weights: Any, shrink: float, scale: float, threshold: float) -> None:
-    for engine in range(weights.shape[0]):
-        for j in range(weights.shape[1]):
-            weight = weights[engine, j]
-            shrunk = weight - np.floor(weight * shrink * scale + 0.5)
-            if shrunk > 0.0:
-                weights[engine, j] = max(shrunk - threshold, 0.0)
-            else:
-                weights[engine, j] = min(shrunk + threshold, 0.0)
-
-
-def regularize(weights: FloatArray, shrink: int, fraction: int, threshold: int) -> None:
-    """L2 shrinkage by ``shrink · 2^-fraction`` and L1 soft thresholding of weights, float64 (E, n), in place."""
+def regularize(weights: FloatArray, shrink: int, threshold: int) -> None:
+    """L2 shrinkage and L1 soft thresholding (`RunSettings`) of weights, float64 (n,), in place."""
     if shrink or threshold:
-        _regularize(weights, float(shrink), 2.0**-fraction, float(threshold))
+        _shrink(weights, float(shrink), _SHRINK_SCALE, float(threshold))
 
 
-def activations(
-    parts: tuple[ByteArray, ...], precision: int, signed: bool, weights: FloatArray, *, block: int = 64
-) -> IntArray:
+def train(
+    features: ByteArray,
+    labels: IntArray,
+    layout: tuple[IntArray, IntArray],
+    settings: RunSettings,
+    table: LossTable,
+    limits: IntArray,
+    weights: FloatArray,
+    read: FloatArray,
+    others: FloatArray,
+    flags: tuple[BoolArray, BoolArray],
+) -> bool:
+    """Do mini-batches of all workers, which must be all of the job's.
+
+    Parameters
+    ----------
+    features, weights
+        See the module; as many samples as labels. Weights are updated in place.
+    labels
+        int64 (samples,), a whole number of mini-batches.
+    layout
+        ``units`` and ``workers``, see the module.
+    settings, table
+        Those of all workers.
+    limits
+        int64 (workers,): largest magnitude of each worker's partial activation.
+    read
+        The weights of forward passes: the same array as ``weights``, with staleness another.
+    others
+        float64: weights of features that are 0 in all samples, which are only regularised.
+    flags
+        Whether a partial was clamped and whether a weight saturated, both (workers,): set for workers where that was.
+
+    Returns
+    -------
+    Whether a residual or its argument was saturated.
+    """
+    form, mode = settings.features, settings.label_mode
+    return bool(
+        _train(
+            features,
+            labels,
+            labels.size // settings.batch,
+            layout,
+            (_offset(form), form.forward_shift),
+            limits,
+            ((table.shift, table.slope, table.intercept), (mode.sign, mode.offset, mode.constant)),
+            (settings.rate_mantissa, 2.0**-settings.gradient_shift),
+            (float(settings.shrink), _SHRINK_SCALE, float(settings.threshold)),
+            settings.stale,
+            weights,
+            read,
+            others,
+            *flags,
+        )
+    )
+
+
+def activations(parts: tuple[ByteArray, ...], form: FeatureFormat, weights: FloatArray, *, block: int = 64) -> IntArray:
     """Exact dot products of all samples of a worker's image: int64 (8 · T,).
 
-    ``block`` micro-batches are decoded at a time; the other parameters are those of `forward`.
+    Parameters
+    ----------
+    parts, form
+        See `decode`.
+    weights
+        float64 (E, C · lanes), integers.
+    block
+        Micro-batches that are decoded at a time.
     """
     micro_batches = parts[0].shape[0]
     totals = np.zeros(BANKS * micro_batches, np.int64)
+    size = weights.shape[1]
+    layout = np.append(np.arange(0, size, MAX_UNIT), size), np.array([0, -(-size // MAX_UNIT)])
+    no_limit, unused = np.array([np.iinfo(np.int64).max]), np.zeros(1, np.bool_)
     for first in range(0, micro_batches, block):
         count = min(block, micro_batches - first)
-        features = np.empty((weights.shape[0], BANKS * count, weights.shape[1]), np.uint8)
         part = totals[BANKS * first : BANKS * (first + count)]
-        forward(parts, first, count, precision, signed, MAX_UNIT, 0, weights, features, part)
+        for features, own in zip(decode(parts, first, count, form), weights, strict=True):
+            part += partials(features, 0, layout, form, 0, own, no_limit, unused, part.size)
     return totals

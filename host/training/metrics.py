@@ -61,7 +61,7 @@ def quantised_activations(
         layout = image.layout
         lines = tuple(image.lines(memory) for memory in range(layout.config.labels_memory))
         scattered = np.ascontiguousarray(layout.scatter(layout.pad(weights[image.shard.columns])), np.float64)
-        total += kernels.activations(lines, features.precision, features.signed, scattered)[:samples]
+        total += kernels.activations(lines, features, scattered)[:samples]
     total = communicator.all_sum(total)
     result: FloatArray = np.ldexp(total.astype(np.float64), -(WEIGHT.fraction + features.fraction))
     return result

@@ -199,7 +199,8 @@ class _Trials:
         self._labels = prepared.images[0].labels[:trained].astype(np.int64)
         samples = max(trained, self._scored.stop)
         self._features = [_decode(image, samples, prepared.features) for image in prepared.images]
-        self._weights = [[np.zeros((1, q.shape[2])) for q in self._features] for _ in settings]
+        self._layouts = [_layout(q.shape[1], first.unit) for q in self._features]
+        self._weights = [[np.zeros(q.shape[1]) for q in self._features] for _ in settings]
         # Weights of forward passes; with staleness those before the last update.
         self._read = [[w.copy() for w in trial] for trial in self._weights] if first.stale else self._weights
 
@@ -212,14 +213,13 @@ class _Trials:
         residuals = golden.residual(
             z, np.broadcast_to(self._labels[rows], z.shape), self._table, first.label_mode, flags
         )
-        limits = (WEIGHT.minimum, WEIGHT.maximum)
         for settings, weights, read, g in zip(self._settings, self._weights, self._read, residuals, strict=True):
             deltas = golden.delta(g, settings)
             for q, w, before in zip(self._features, weights, read, strict=True):
                 if settings.stale:
                     before[:] = w
-                kernels.backward(q[:, rows], deltas, form.precision, form.signed, settings.gradient_shift, limits, w)
-                kernels.regularize(w, settings.shrink, SHRINK.fraction, settings.threshold)
+                kernels.backward(q, begin, (0, w.size), deltas, form, settings.gradient_shift, w)
+                kernels.regularize(w, settings.shrink, settings.threshold)
 
     def scores(self, options: TrainingOptions) -> FloatArray:
         """The objective of each trial now: float64 (trials,)."""
@@ -230,25 +230,31 @@ class _Trials:
             intercept = fit_intercept(self._loss, z, self._y) if options.bias else 0.0
             scores[trial] = self._loss.value(z + intercept, self._y).mean()
             if options.l2 > 0 or options.l1 > 0:
-                own = [w[0].astype(np.int64) for w in self._weights[trial]]
+                own = [w.astype(np.int64) for w in self._weights[trial]]
                 weights = self._prepared.join(of_job(own, self._ranks))
                 scores[trial] += penalty(weights[: self._prepared.space.count], *self._prepared.penalties(options))
         return scores
 
     def _dots(self, rows: slice, weights: Sequence[Sequence[FloatArray]], shift: int) -> IntArray:
         """Sums over all units of their dot products, divided by 2^shift and rounded: int64 (trials, samples)."""
-        form = self._first.features
-        totals = np.zeros((len(weights), rows.stop - rows.start), np.int64)
+        form, samples = self._first.features, rows.stop - rows.start
+        totals = np.zeros((len(weights), samples), np.int64)
+        no_limit, unused = np.array([np.iinfo(np.int64).max]), np.zeros(1, np.bool_)
         for trial, total in zip(weights, totals, strict=True):
-            for q, w in zip(self._features, trial, strict=True):
-                kernels.dots(q[:, rows], form.precision, form.signed, self._first.unit, shift, w, total)
+            for q, layout, w in zip(self._features, self._layouts, trial, strict=True):
+                total += kernels.partials(q, rows.start, layout, form, shift, w, no_limit, unused, samples)
         return self._ranks.all_sum(totals)
 
 
 def _decode(image: Image, samples: int, form: FeatureFormat) -> npt.NDArray[np.uint8]:
-    """The features of the first samples of an image, as `kernels.dots` takes them: uint8 (1, samples, features)."""
+    """The features of the first samples of an image, as `p4sgd.sim.kernels` takes them: uint8 (samples, features)."""
     lines = np.stack([part[: -(-samples // BANKS)] for part in image.port_lines])
     q = image.layout.unpad(unpack_lines(lines, image.layout))
     if form.signed:
         q = q ^ np.uint8(1 << (form.stored - 1))
-    return np.ascontiguousarray(q >> (form.stored - form.precision))[np.newaxis]
+    return np.ascontiguousarray(q >> (form.stored - form.precision))
+
+
+def _layout(features: int, unit: int) -> tuple[IntArray, IntArray]:
+    """Units and workers of `p4sgd.sim.kernels`, for features of one worker."""
+    return np.append(np.arange(0, features, unit), features), np.array([0, -(-features // unit)])

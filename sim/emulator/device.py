@@ -12,7 +12,8 @@ from p4sgd.hw.spec.register_map import RegisterClient
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import MAX_WORKERS
 from p4sgd.sim import golden
-from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError, Run
+from p4sgd.sim.emulator.run import Features, Inputs, Run
+from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError
 
 __all__ = ["EmulatedDevice", "RemoteWorkers", "warm_up"]
 
@@ -64,6 +65,7 @@ class EmulatedDevice:
         self._remote = remote or RemoteWorkers(0, workers, lambda sums: sums)
         first = self._remote.first
         self._workers = [EmulatedWorker(config, index) for index in range(first, first + workers)]
+        self._features: Features | None = None
 
     @property
     def workers(self) -> Sequence[EmulatedWorker]:
@@ -87,12 +89,20 @@ class EmulatedDevice:
         try:
             if idle:
                 raise EmulatorError(f"workers {idle} were not started: the others would wait for their packets forever")
-            runs = [Run(worker) for worker in self._workers]
-            self._check_job(runs)
-            for mini_batch in range(runs[0].settings.mini_batches):
-                sums = self._remote.add(golden.all_reduce([run.partials(mini_batch) for run in runs]))
-                for run in runs:
-                    run.update(mini_batch, sums)
+            inputs = [Inputs(worker) for worker in self._workers]
+            self._check_job(inputs)
+            if all(each.alike(inputs[0]) for each in inputs):
+                runs = [Run(inputs, self._features)]
+                self._features = runs[0].features
+            else:
+                runs = [Run([each]) for each in inputs]
+            if len(runs) == 1 and len(self._workers) == self._remote.workers:
+                runs[0].train()
+            else:
+                for mini_batch in range(inputs[0].settings.mini_batches):
+                    sums = self._remote.add(golden.all_reduce([run.partials(mini_batch) for run in runs]))
+                    for run in runs:
+                        run.update(mini_batch, sums)
         except BaseException:
             for worker in self._workers:
                 worker.started = False
@@ -123,8 +133,9 @@ class EmulatedDevice:
     def close(self) -> None:
         """Release the workers and their memory."""
         self._workers = []
+        self._features = None
 
-    def _check_job(self, runs: Sequence[Run]) -> None:
+    def _check_job(self, runs: Sequence[Inputs]) -> None:
         """Refuse a run whose workers are not set up for the same job."""
         shards = [worker.registers.get(spec.JOB, "shard") for worker in self._workers]
         first, last = self._workers[0].index, self._workers[-1].index
@@ -155,5 +166,5 @@ def warm_up(config: WorkerConfig) -> None:
         client.write(register, value=1)
     for memory in range(config.memories):
         worker.write_memory(memory, 0, np.zeros(BANKS * config.lanes, np.uint8))
-    run = Run(worker)
+    run = Run([Inputs(worker)])
     run.update(0, run.partials(0))

@@ -13,7 +13,8 @@ from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.packet import BROADCAST, DropReason, EchoValue, Packet
 from p4sgd.hw.spec.register_map import Field, Register
-from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError, Run
+from p4sgd.sim.emulator.run import Features, Inputs, Run
+from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError
 from p4sgd.sim.network.endpoint import Endpoint, SlotPhase
 
 __all__ = ["NetworkedWorker"]
@@ -90,6 +91,7 @@ class NetworkedWorker(EmulatedWorker):
         self._endpoint = Endpoint(config.slots, shard=0, workers=1)
         self._endpoint.leave()  # after power-up a worker is in no job
         self._progress: _Progress | None = None
+        self._features: Features | None = None
         self._resend_at: int | None = None
         self._probe = 0, 0  # number of the last probe, and when it was sent
         self._speed = speed
@@ -154,7 +156,8 @@ class NetworkedWorker(EmulatedWorker):
 
     def _start(self) -> None:
         try:
-            run = Run(self)
+            run = Run([Inputs(self)], self._features)
+            self._features = run.features
         except BaseException:
             self.started = False
             self.registers.set(spec.CTRL, "idle", 1)

@@ -6,15 +6,13 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.hw.spec import registers as spec
-from p4sgd.hw.spec.config import BANKS, WorkerConfig
-from p4sgd.hw.spec.fixed import RESIDUAL, SHRINK, WEIGHT, IntArray
-from p4sgd.hw.spec.image import LABEL_BYTES
+from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.register_map import Access, Field, Register
 from p4sgd.hw.spec.registers import ModelSource, identity, worker_map
-from p4sgd.hw.spec.run import FeatureFormat, LabelMode, LossTable, RunSettings
-from p4sgd.sim import golden, kernels
+from p4sgd.hw.spec.run import LossTable
+from p4sgd.sim import golden
 
-__all__ = ["EmulatedWorker", "EmulatorError", "Memory", "Registers", "Run"]
+__all__ = ["EmulatedWorker", "EmulatorError", "Memory", "Registers"]
 
 
 class EmulatorError(RuntimeError):
@@ -138,83 +136,6 @@ class Registers:
                     self._on_strobe(register, field, value)
                 case Access.STROBE:
                     self._on_strobe(register, field, value)
-
-
-class Run:
-    """A run of one worker, with the settings in its registers and the data in its memory."""
-
-    def __init__(self, worker: "EmulatedWorker") -> None:
-        get = worker.registers.get
-        self._worker = worker
-        self.settings, self.limit = _settings(worker)
-        self.job = (get(spec.JOB, "job"), get(spec.JOB, "workers"))
-        self.table = worker.table()
-        self.flags = golden.Flags()
-        settings = self.settings
-        form = settings.features
-        total = settings.micro_batches * settings.mini_batches
-        config = worker.config
-        shape = (total, settings.chunks, form.stored, BANKS // config.ports, config.lanes // 8)
-        self.labels: IntArray = (
-            worker.memory(config.labels_memory, spec.LABELS_ADDRESS, total * LABEL_BYTES).view("<i4").astype(np.int64)
-        )
-        self._lines = tuple(
-            worker.memory(engine * config.ports + port, spec.lines_address(engine, port), int(np.prod(shape))).reshape(
-                shape
-            )
-            for engine in range(config.engines)
-            for port in range(config.ports)
-        )
-        # 32-bit integers, which float64 represents exactly.
-        self._weights = worker.first_weights(settings.chunks)
-        # Weights of forward passes; with staleness those before the last update.
-        self._read = self._weights.copy() if settings.stale else self._weights
-        # Decoded features of the current mini-batch.
-        self._features = np.empty((config.engines, settings.batch, self._weights.shape[1]), np.uint8)
-
-    def partials(self, mini_batch: int) -> IntArray:
-        """Forward pass, Round 1 and clamp of a mini-batch: partial activations, int64 (B,)."""
-        settings = self.settings
-        form = settings.features
-        totals = np.zeros(settings.batch, np.int64)
-        first = mini_batch * settings.micro_batches
-        kernels.forward(
-            self._lines,
-            first,
-            settings.micro_batches,
-            form.precision,
-            form.signed,
-            settings.unit,
-            form.forward_shift,
-            self._read,
-            self._features,
-            totals,
-        )
-        return golden.partial(totals, settings, self.flags, limit=self.limit)
-
-    def update(self, mini_batch: int, sums: IntArray) -> None:
-        """Loss, backward pass and Round 3 of a mini-batch, from the sums over all workers."""
-        settings = self.settings
-        rows = slice(mini_batch * settings.batch, (mini_batch + 1) * settings.batch)
-        g = golden.residual(sums, self.labels[rows], self.table, settings.label_mode, self.flags)
-        deltas = golden.delta(g, settings)
-        form = settings.features
-        if settings.stale:
-            self._read[:] = self._weights
-        self.flags.weight_saturated |= kernels.backward(
-            self._features,
-            deltas,
-            form.precision,
-            form.signed,
-            settings.gradient_shift,
-            (WEIGHT.minimum, WEIGHT.maximum),
-            self._weights,
-        )
-        kernels.regularize(self._weights, settings.shrink, SHRINK.fraction, settings.threshold)
-
-    def finish(self) -> None:
-        """Set weights, flags and control registers as at the end of a run."""
-        self._worker.finish(self._weights, self.flags)
 
 
 class EmulatedWorker:
@@ -343,31 +264,3 @@ class EmulatedWorker:
             self._slope[self._segment] = self.registers.get(spec.TABLE_SLOPE)
             self._intercept[self._segment] = value
             self._segment = (self._segment + 1) % self._config.table_segments
-
-
-def _settings(worker: EmulatedWorker) -> tuple[RunSettings, int]:
-    """Settings of a run and the largest magnitude of a partial activation, from the registers."""
-    get = worker.registers.get
-    try:
-        form = FeatureFormat(
-            get(spec.FORMAT, "stored"), get(spec.FORMAT, "precision"), bool(get(spec.FORMAT, "signed"))
-        )
-        settings = RunSettings(
-            features=form,
-            chunks=get(spec.CHUNKS),
-            micro_batches=get(spec.MICRO_BATCHES),
-            mini_batches=get(spec.MINI_BATCHES),
-            label_mode=LabelMode(*(bool(get(spec.LABEL_MODE, name)) for name in ("sign", "offset", "constant"))),
-            rate_mantissa=get(spec.RATE, "mantissa"),
-            # The register holds the shift of Round 3, from which the exponent follows.
-            rate_exponent=get(spec.RATE, "gradient_shift") - RESIDUAL.fraction - form.fraction + WEIGHT.fraction,
-            shrink=get(spec.SHRINK_FACTOR),
-            threshold=get(spec.THRESHOLD),
-            workers=get(spec.JOB, "workers"),
-            unit=worker.config.lanes << get(spec.FORMAT, "unit_chunks"),
-            stale=bool(get(spec.RUN, "stale")),
-        )
-        settings.check_fits(worker.config)
-    except ValueError as error:
-        raise EmulatorError(f"worker {worker.index}: {error}") from error
-    return settings, get(spec.PARTIAL_LIMIT)

@@ -1,22 +1,23 @@
 """The emulated device against the golden model, register by register and bit by bit."""
 
+import dataclasses
 from contextlib import nullcontext
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.jobs import configure, random_job, run_on
+from support.jobs import collect, configure, random_job, run_on, start
 from support.run_limits import ORDINARY, ROOMS, cases
 
 from p4sgd.host.devices.device import client_of
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
-from p4sgd.hw.spec.run import UNITS
+from p4sgd.hw.spec.run import UNITS, FeatureFormat
 from p4sgd.sim import kernels
-from p4sgd.sim.emulator import EmulatedDevice, EmulatorError
-from p4sgd.sim.emulator.worker import _settings
+from p4sgd.sim.emulator import EmulatedDevice, EmulatorError, run
+from p4sgd.sim.emulator.run import KEPT_BYTES, read_settings
 
 configs = st.builds(
     WorkerConfig,
@@ -29,16 +30,49 @@ configs = st.builds(
 )
 
 
-@settings(max_examples=60)
-@given(configs, st.integers(1, 5), st.integers(0, 1 << 30), st.booleans(), st.integers(1, 2), st.booleans())
-def test_bit_identical_to_golden(config, workers, seed, wild, runs, stale):
+@settings(max_examples=80)
+@given(
+    config=configs,
+    workers=st.integers(1, 5),
+    seed=st.integers(0, 1 << 30),
+    wild=st.booleans(),
+    runs=st.integers(1, 2),
+    stale=st.booleans(),
+    zeros=st.sampled_from([0.0, 0.0, 0.3, 0.9]),
+    kept=st.sampled_from([KEPT_BYTES, 0]),
+    part=st.sampled_from([1 << 26, 1]),
+)
+def test_bit_identical_to_golden(config, workers, seed, wild, runs, stale, zeros, kept, part):
+    """Also with features that are 0 in all samples, if no decoded features are kept, and in several parts."""
     job = random_job(config, workers, seed=seed, wild=wild, stale=stale)
-    weights, status, _ = run_on(EmulatedDevice(config, workers), job, runs=runs)
+    rng = np.random.default_rng(seed)
+    for stored in job.stored:
+        stored[:, rng.random(stored.shape[1]) < zeros] = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "KEPT_BYTES", kept)
+        patch.setattr(run, "_PART", part)
+        weights, status, _ = run_on(EmulatedDevice(config, workers), job, runs=runs)
     expected = job.golden(runs)
     for got, wanted in zip(weights, expected.weights, strict=True):
         np.testing.assert_array_equal(got, wanted)
     for got, wanted in zip(status, expected.flags, strict=True):
         assert {name: bool(got[name]) for name in vars(wanted)} == vars(wanted)
+
+
+def test_workers_may_differ_in_their_settings():
+    """As boards may: each uses its own learning rate."""
+    job = random_job(WorkerConfig.tiny(), 2, seed=4, mini_batches=1)
+    rate = job.settings.rate_mantissa // 2 + 1
+    other = dataclasses.replace(job, settings=dataclasses.replace(job.settings, rate_mantissa=rate))
+    device = EmulatedDevice(job.config, 2)
+    clients = configure(device.workers, job)
+    clients[1].write(registers.RATE, mantissa=rate, gradient_shift=job.settings.gradient_shift)
+    start(clients, job)
+    device.wait()
+    weights, _, _ = collect(device.workers, clients, job)
+    expected = job.golden().weights[0], other.golden().weights[1]
+    assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in expected]
+    assert weights[1].tolist() != job.golden().weights[1].tolist()
 
 
 def test_dot_products_beyond_float_precision():
@@ -52,7 +86,7 @@ def test_dot_products_beyond_float_precision():
     weights[features:] = 0
     assert weights.sum() * 255 > 2.0**53
     lines = np.ascontiguousarray(layout.pack_lines(q)[0])
-    got = kernels.activations((lines,), 8, False, weights[np.newaxis])
+    got = kernels.activations((lines,), FeatureFormat(8, 8, False), weights[np.newaxis])
     np.testing.assert_array_equal(got, q.sum(axis=1) * ((1 << 31) - 1))
 
 
@@ -67,7 +101,9 @@ def test_activations_of_any_planes(config, features, samples, planes, signed, se
     precision = int(rng.integers(1, planes + 1))
     weights = rng.integers(-(1 << 31), 1 << 31, features)
     scattered = layout.scatter(layout.pad(weights))
-    got = kernels.activations(tuple(lines), precision, signed, scattered.astype(np.float64), block=2)
+    got = kernels.activations(
+        tuple(lines), FeatureFormat(planes, precision, signed), scattered.astype(np.float64), block=2
+    )
     np.testing.assert_array_equal(got[:samples], (q >> (planes - precision)) @ weights)
     assert not got[samples:].any()
 
@@ -142,7 +178,7 @@ def test_refuses_the_runs_that_the_rtl_refuses(room):
         client.write(registers.RATE, mantissa=1, gradient_shift=10)
         client.write(registers.RUN, stale=stale)
         with pytest.raises(EmulatorError) if impossible else nullcontext():
-            _settings(device.workers[0])
+            read_settings(device.workers[0])
 
 
 def test_a_run_with_a_worker_missing_is_refused():
