@@ -192,7 +192,7 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         "--tolerance",
         type=float,
         help="Smallest fall of the loss, as a fraction of it, that counts as progress, for --patience and the schedule "
-        "adaptive, which divides it like the rate.",
+        "adaptive. Without --patience, adaptive divides it like the rate.",
     ),
     "seed": _option("--seed", type=int, help="Seed of the shuffle and of the validation split."),
 }

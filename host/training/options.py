@@ -77,6 +77,7 @@ class LearningRateSchedule:
         self._power = power
         self._smallest = min(smallest, first)
         self._patience = patience or 1
+        self._ends = patience is not None
         self._divisor = divisor
 
     @property
@@ -108,9 +109,10 @@ class LearningRateSchedule:
     def is_progress(self, loss: float, best: float, tolerance: float) -> bool:
         """Whether a loss is less than the best one by more than the tolerance, a fraction of the best one.
 
-        With a lower rate, which makes smaller steps, ``adaptive`` divides the tolerance like the rate.
+        With a lower rate, which makes smaller steps, ``adaptive`` divides the tolerance like the rate, unless training
+        is to end after a patience.
         """
-        return loss < best * (1 - tolerance / self._divisor)
+        return loss < best * (1 - tolerance / (1 if self._ends else self._divisor))
 
     def adapt(self, idle: int, since_best: int) -> bool:
         """Change the rate of ``adaptive`` if ``idle`` epochs without progress are enough; returns whether it did.
@@ -214,7 +216,7 @@ class TrainingOptions:
         stops after as many more. ``None`` never stops early.
     tolerance
         Smallest fall of the monitored loss, as a fraction of the smallest one so far, that counts as progress, for
-        ``patience`` and ``adaptive``; 0 to below 1. When ``adaptive`` has lowered the rate, it is as much smaller.
+        ``patience`` and ``adaptive``; 0 to below 1. Without ``patience``, ``adaptive`` divides it like the rate.
     seed
         Seed of the shuffle and of the validation split.
 

@@ -78,11 +78,6 @@ class Features:
             self._kept = self._decode(0, self._samples)
 
     @property
-    def bytes(self) -> int:
-        """Bytes that are kept."""
-        return 0 if self._kept is None else self._kept.nbytes
-
-    @property
     def count(self) -> int:
         """Number of columns."""
         return int(self.layout[0][-1])

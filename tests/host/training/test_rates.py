@@ -128,6 +128,8 @@ def test_with_a_lower_rate_less_counts_as_progress():
     assert [adaptive.is_progress(loss, 1.0, 0.1) for loss in (0.89, 0.91)] == [True, False]
     assert adaptive.adapt(1, 1)
     assert [adaptive.is_progress(loss, 1.0, 0.1) for loss in (0.91, 0.97, 0.99)] == [True, True, False]
+    ends = LearningRateSchedule("adaptive", 0.5, 0.5, patience=1, divisor=5.0)
+    assert [ends.is_progress(loss, 1.0, 0.1) for loss in (0.89, 0.91)] == [True, False]
 
 
 def test_adaptive_begins_again_after_divergence():
