@@ -17,8 +17,8 @@ from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError
 
 __all__ = ["KEPT_BYTES", "Features", "Inputs", "Run", "read_settings"]
 
-KEPT_BYTES = 1 << 30
-"""Most bytes of decoded features that are kept from run to run. What has more is decoded anew in every run."""
+KEPT_BYTES = 1 << 28
+"""Most bytes of decoded features that a process keeps from run to run. If there are more, every run decodes anew."""
 
 _PART = 1 << 26
 """Number of features that a call of the kernels trains on, a few hundredths of a second: between calls Ctrl-C acts."""
