@@ -84,7 +84,8 @@ class State:
     remarks
         The remarks so far.
     first_rate
-        The initial learning rate, which may be chosen from the data; ``None`` before that is done.
+        The initial learning rate, which may be chosen from the data, or the one with which training has begun again
+        after it diverged; ``None`` before it is chosen.
     divisor
         See `p4sgd.host.training.options.LearningRateSchedule`.
     idle

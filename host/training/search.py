@@ -167,12 +167,11 @@ def _candidates(prepared: Prepared, options: TrainingOptions, loss: Loss, batch:
         largest = 0.99 * float(limit.to_real(limit.maximum))
         most = min(most, largest / strength)
         if most < least:
-            if largest / least / strength * getattr(options, name) < 1e-30:
+            chosen = getattr(options, name)
+            bound = chosen * (largest / least / strength)
+            if bound == 0:
                 raise UserError(f"the features are too small for a penalty of raw coefficients: leave {name} out")
-            raise UserError(
-                f"{name} {getattr(options, name):g} is too large for these data: choose at most "
-                f"{getattr(options, name) * (largest / least / strength):.3g}"
-            )
+            raise UserError(f"{name} {chosen:g} is too large for these data: choose at most {bound:.3g}")
     middle = min(max(least, automatic_rate(loss, prepared.mean_square)), most)
     rates = [middle * 2.0**power for power in _POWERS]
     return [rate for rate in rates if rate == middle or least <= rate <= most]

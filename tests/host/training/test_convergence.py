@@ -36,6 +36,11 @@ def test_the_lowest_rate_may_be_too_large():
     assert course((8, 9.0)).last_remark(8.0).endswith("and there is no lower one")
 
 
+@pytest.mark.parametrize(("loss", "separates"), [(0.05, True), (0.5, False)])
+def test_a_small_loss_may_mean_separable_classes(loss, separates):
+    assert course((2, 0.9), (2, loss)).separates is separates
+
+
 def test_epochs_are_missing_since_the_rate_changed():
     falls = [1.6, 1.4, 1.2, 1.0, 0.8]
     run = course(*[(4, loss) for loss in (5.0, 1.9, 1.8)], *[(2, loss) for loss in falls])

@@ -37,6 +37,7 @@ WRONG = [
     ({"precondition": "block", "damping": -0.1}, r"damping .*\b0, not -0\.1"),
     ({"precondition": "block", "scaling": "maxabs"}, "scaling maxabs .*block"),
     ({"precondition": "block", "l1": 0.1}, "l1 .*block"),
+    ({"precondition": "block", "damping": 1000.0}, r"damping .*\b1000, not 1000"),
     ({"damping": 0.1}, "damping .*no effect.*block"),
     ({"workers": 33}, "workers .*1 to 32, not 33"),
     ({"seed": -1}, r"seed .*\b0, not -1"),

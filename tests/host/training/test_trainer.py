@@ -372,6 +372,19 @@ def test_levels_that_are_far_apart_are_told(precision, planes, apart):
     assert said == [] if apart is None else f"levels are {apart} deviations apart" in said[0]
 
 
+def test_penalties_of_raw_values_too_small_for_them():
+    data = Dataset(dataset().features * 1e-200, dataset().labels, "tiny")
+    with pytest.raises(UserError, match="too small for a penalty of raw coefficients: leave l2 out"):
+        run(data, scaling="none", l2=1e-3)
+
+
+def test_what_a_penalty_loses_is_told_at_the_first_rate_only():
+    """Not again each time that adaptive lowers the rate."""
+    result = run(epochs=12, l2=1e-5, learning_rate=0.5, tolerance=0.99)
+    assert len({record.learning_rate for record in result.history}) > 1
+    assert len([remark for remark in result.remarks if remark.startswith("l2 ")]) == 1
+
+
 @pytest.mark.parametrize("precision", [3, 4])
 def test_patience_judges_held_out_samples_as_they_are_reported(precision):
     """Also where fewer planes are read than stored, which shifts the activations."""
