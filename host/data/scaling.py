@@ -87,6 +87,14 @@ Max's 3.9 deviations, 2.6 % with 5 and 1.6 % with 8, but with 8 diabetes takes 1
 the loss of breast_cancer doubles when only 2 of the planes are read. Ranges for 5 to 7 planes lie between.
 """
 
+_REACH_ALIKE = (0.0, 0.0, 0.0, 0.0, 8.0, 8.0, 8.0, 12.0, 12.0)
+"""Up to how many deviations the range of a column with equal quartiles goes to reach its extremes, by stored planes.
+
+Such a column is mostly one value, and what tells samples apart are the others, which are far away. By experiment the
+training loss of digits ends 0.7 % above its optimum with 8 planes instead of 2.4 %, with 4 planes 3.2 % instead of
+5.0 %; with 20 deviations it is no lower. Fewer planes have no levels to spare.
+"""
+
 _WILD = 2.0
 """A column is wild if its deviation is more than this many times its width by quantiles.
 
@@ -169,9 +177,10 @@ class Scaling:
         Constant columns become 0, except with ``maxabs`` and ``none``. Both values of a column that has only two are
         levels nearest to their places, at most the ends of the range, with all kinds that centre: neither is rounded or
         clamped, so the model sees what training saw, however rare one of them is. A column with equal quartiles, mostly
-        zeros for example, has a range that ends at its quantiles 1 % and 99 % if that is wider; with a single plane it
-        is divided half way between these. Data in a sparse format that store less than a quarter of their values cannot
-        be centred.
+        zeros for example, has a wider range: with 4 planes or more it reaches the extremes, if they are at most 8
+        deviations away (12 with 7 or 8 planes), and with fewer planes the quantiles 1 % and 99 %; with a single plane
+        it is divided half way between these. Data in a sparse format that store less than a quarter of their values
+        cannot be centred.
 
         All finite float64 values are allowed; nothing overflows. A column whose span (``minmax``), magnitude
         (``maxabs``) or range (``standard``, ``robust``) is at most 2^-1012 becomes 0.
@@ -330,7 +339,8 @@ def _centred(
     """Map half the centre to 0 and `REACH` widths, given in units of the spans, to ±1.
 
     If most values of a column are the same, all others may be many widths away, and clamping would change all of them.
-    Then the range has at least the quantiles 1 % and 99 %, or all values where those coincide too.
+    Then the range has at least the quantiles 1 % and 99 %, or all values where those coincide too or `_REACH_ALIKE`
+    allows it.
     """
     assert statistics.order is not None
     half, signed = statistics.half_span, planes > 1
@@ -341,8 +351,13 @@ def _centred(
     if not signed:
         half_centre = np.where(alike, least / 4 + most / 4, half_centre)
         reach = np.where(alike, 0.0, reach)
-    farthest = np.maximum(most / 2 - half_centre, half_centre - least / 2) * (2 * reciprocal(half, statistics.constant))
-    reach = np.where(alike, np.maximum(reach, farthest), reach)
+
+    def distance(low: npt.NDArray[np.float64], high: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        farther = np.maximum(high / 2 - half_centre, half_centre - low / 2)
+        return farther * (2 * reciprocal(half, statistics.constant))
+
+    wider = np.minimum(distance(statistics.low, statistics.high), _REACH_ALIKE[planes] * width)
+    reach = np.where(alike, np.maximum(reach, np.maximum(distance(least, most), wider)), reach)
     with np.errstate(over="ignore"):
         unused = statistics.constant | (reach * half <= SMALLEST_SPAN / 2)
     scale = reciprocal(half, unused) / np.where(unused, 1.0, reach)

@@ -247,6 +247,21 @@ def test_rare_values_are_not_clamped(kind, planes):
     assert np.abs(q / unit - (slope * inside + constant)).max() <= 0.5 / unit + 1e-12
 
 
+@pytest.mark.parametrize(("planes", "deviations"), [(4, 8), (6, 8), (7, 12), (8, 12)])
+def test_the_range_of_mostly_equal_values_reaches_the_others(planes, deviations):
+    """It ends at the farthest value, or so many deviations from the mean if that is farther away."""
+    column = np.zeros((1000, 1))
+    column[:40, 0] = np.linspace(3, 2, 40)
+    mean, deviation = column.mean(), column.std()
+    column[0] = mean + (deviations - 1.5) * deviation  # the mean and the deviation change a little
+    scaling = Scaling.fit(column, "standard", planes=planes)
+    assert scaling.apply(column).max() == pytest.approx(1, abs=1e-12)
+    column[0] = 1000
+    scaling = Scaling.fit(column, "standard", planes=planes)
+    assert scaling.offset == pytest.approx(column.mean(), rel=1e-6)
+    assert 1 / scaling.scale == pytest.approx(deviations * column.std(), rel=1e-6)
+
+
 def test_one_plane_divides_at_the_centre():
     skewed = np.random.default_rng(3).lognormal(size=(999, 1))
     for kind, centre in (("standard", skewed.mean()), ("robust", np.median(skewed))):
