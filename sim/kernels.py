@@ -178,38 +178,38 @@ def _descend(
 ) -> bool:
     """Gradients and Round 3 of the micro-batches of a mini-batch, for the columns from ``begin`` to ``end``."""
     saturated = False
-    block = 1024  # stays in the first-level cache
-    gradient = np.empty(block)
+    block = 2048  # weights that stay in the first-level cache
     for left in range(begin, end, block):
         right = min(left + block, end)
+        part = weights[left:right]
         for micro_batch in range(deltas.size // BANKS):
             row = BANKS * micro_batch
-            total = 0.0
-            for bank in range(BANKS):
-                total += deltas[row + bank]
             d0, d1, d2, d3 = deltas[row], deltas[row + 1], deltas[row + 2], deltas[row + 3]
             d4, d5, d6, d7 = deltas[row + 4], deltas[row + 5], deltas[row + 6], deltas[row + 7]
-            start = -offset * total
+            start = -offset * (d0 + d1 + d2 + d3 + d4 + d5 + d6 + d7)
             row += first
-            for j in range(left, right):
-                gradient[j - left] = (
+            # Slices of rows, because with an index that may be negative the compiler uses no vectors.
+            f0, f1, f2 = features[row, left:right], features[row + 1, left:right], features[row + 2, left:right]
+            f3, f4, f5 = features[row + 3, left:right], features[row + 4, left:right], features[row + 5, left:right]
+            f6, f7 = features[row + 6, left:right], features[row + 7, left:right]
+            for j in range(part.size):
+                gradient = (
                     start
-                    + d0 * np.float64(features[row, j])
-                    + d1 * np.float64(features[row + 1, j])
-                    + d2 * np.float64(features[row + 2, j])
-                    + d3 * np.float64(features[row + 3, j])
-                    + d4 * np.float64(features[row + 4, j])
-                    + d5 * np.float64(features[row + 5, j])
-                    + d6 * np.float64(features[row + 6, j])
-                    + d7 * np.float64(features[row + 7, j])
+                    + d0 * np.float64(f0[j])
+                    + d1 * np.float64(f1[j])
+                    + d2 * np.float64(f2[j])
+                    + d3 * np.float64(f3[j])
+                    + d4 * np.float64(f4[j])
+                    + d5 * np.float64(f5[j])
+                    + d6 * np.float64(f6[j])
+                    + d7 * np.float64(f7[j])
                 )
-            for j in range(left, right):
-                moved = weights[j] - np.floor(gradient[j - left] * scale + 0.5)
+                moved = part[j] - np.floor(gradient * scale + 0.5)
                 # min and max would heed NaN, which keeps the compiler from using vectors.
                 clipped = _WEIGHT_LOW if moved < _WEIGHT_LOW else moved
                 clipped = _WEIGHT_HIGH if clipped > _WEIGHT_HIGH else clipped
                 saturated |= clipped != moved
-                weights[j] = clipped
+                part[j] = clipped
     return saturated
 
 

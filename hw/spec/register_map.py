@@ -1,5 +1,6 @@
 """Registers as declarations, and access to them field by field. Words have 32 bits, offsets count bytes."""
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -142,6 +143,7 @@ def whole(name: str, offset: int, access: Access, text: str, *, bits: int = 32, 
     return Register(name, offset, text, (Field("value", 0, bits, access, text, signed=signed),))
 
 
+@functools.cache  # the host reads all counters of all workers after each epoch
 def pair(name: str, offset: int, access: Access, text: str, *, bits: int = 64) -> tuple[Register, Register]:
     """The two halves of a register of 33 to 64 bits, low half first."""
     return (
