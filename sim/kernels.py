@@ -18,17 +18,21 @@ seconds longer, as does every use if neither place is writable.
 """
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numba
+import numba.core.cgutils
+import numba.extending
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir
 
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import LABEL, MARGIN, RESIDUAL, SHRINK, SLOPE, WEIGHT, IntArray
-from p4sgd.hw.spec.run import MAX_UNIT, VALUE_FRACTION, FeatureFormat, LossTable, RunSettings
+from p4sgd.hw.spec.run import VALUE_FRACTION, FeatureFormat, LossTable, RunSettings
 
-__all__ = ["activations", "backward", "decode", "partials", "regularize", "train"]
+__all__ = ["THREADS", "backward", "decode", "partials", "regularize", "train"]
 
 FloatArray = npt.NDArray[np.float64]
 ByteArray = npt.NDArray[np.uint8]
@@ -49,6 +53,24 @@ _SPREAD = np.array([sum((byte >> bit & 1) << 8 * bit for bit in range(8)) for by
 """Look-up table from a byte to a 64-bit word: bit i becomes byte i."""
 
 
+THREADS: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+"""Number of threads: the environment variable NUMBA_NUM_THREADS, by default the number of processors."""
+
+_THREAD_FEATURES = 1 << 14
+"""Fewest features of a mini-batch for a thread, some 5 µs of work: less would not make up for the waiting."""
+
+_AHEAD = 8
+"""Rows from what is read to what is prefetched. The processor itself looks no farther than the end of a row, and a
+thread reads a part of each only."""
+
+_APART = 8
+"""Words of a cache line: what threads write is so far apart."""
+
+
+_intrinsic: Callable[[Any], Any] = numba.extending.intrinsic
+_cgutils: Any = numba.core.cgutils
+
+
 def _compiled(**options: Any) -> Callable[[Any], Any]:
     """`numba.njit` with a cache, or without one where Numba finds no writable folder for it."""
 
@@ -61,7 +83,7 @@ def _compiled(**options: Any) -> Callable[[Any], Any]:
     return compiled
 
 
-@_compiled()
+@_compiled(nogil=True)
 def _decode(lines: Any, micro_batch: int, precision: int, flip: Any, spread: Any, out: Any) -> None:
     """Decode one port's lines of a micro-batch to (banks, C · lanes / 8) words of 8 features; ``flip`` is XORed."""
     chunks, banks, lane_bytes = lines.shape[1], lines.shape[3], lines.shape[4]
@@ -74,7 +96,7 @@ def _decode(lines: Any, micro_batch: int, precision: int, flip: Any, spread: Any
                 out[bank, chunk * lane_bytes + byte] = word ^ flip
 
 
-@_compiled(fastmath=_SUMS)
+@_compiled(nogil=True, fastmath=_SUMS)
 def _dot(features: Any, weights: Any) -> float:
     total = 0.0
     for j in range(weights.shape[0]):
@@ -87,7 +109,7 @@ def _offset(form: FeatureFormat) -> int:
     return 1 << (form.precision - 1) if form.signed else 0
 
 
-@_compiled()
+@_compiled(nogil=True)
 def _decode_ports(parts: Any, first: int, count: int, precision: int, flip: Any, spread: Any, words: Any) -> None:
     ports = BANKS // parts[0].shape[3]
     for number, lines in enumerate(parts):
@@ -116,42 +138,67 @@ def decode(parts: tuple[ByteArray, ...], first: int, count: int, form: FeatureFo
     return features
 
 
-@_compiled()
-def _partials(
-    features: Any,
-    first: int,
-    units: Any,
-    workers: Any,
-    offset: int,
-    shift: int,
-    weights: Any,
-    limits: Any,
-    clamped: Any,
-    sums: Any,
+@_intrinsic
+def _prefetch(typing: Any, array: Any, row: Any, column: Any) -> Any:
+    """Ask the processor to read ``array[row, column]``, which will be needed soon."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = _pointer(context, builder, signature, arguments)
+        word = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, word, word, word])
+        function = _cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [pointer, word(0), word(3), word(1)])  # read, into all levels of the cache, data
+        return context.get_dummy_value()
+
+    return numba.types.void(array, row, column), generate
+
+
+def _pointer(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    """The address of an element of an array, which is the first argument; the next are its indices."""
+    kind = signature.args[0]
+    array = context.make_array(kind)(context, builder, arguments[0])
+    return _cgutils.get_item_pointer(context, builder, kind, array, arguments[1 : 1 + kind.ndim])
+
+
+@_compiled(nogil=True)
+def _totals(
+    features: Any, first: int, units: Any, workers: Any, own: Any, offset: int, shift: int, weights: Any, totals: Any
 ) -> None:
+    """Forward pass of the units from ``own[0]`` to ``own[1]``: their part of each worker's sum, (workers, samples)."""
     half = np.int64((1 << shift) >> 1)
     addends = np.empty(units.size - 1, np.int64)  # of each unit: half a step, less what the offset adds
-    for unit in range(addends.size):
+    for unit in range(own[0], own[1]):
         addends[unit] = half
         if offset:
-            for j in range(units[unit], units[unit + 1]):
-                addends[unit] -= offset * np.int64(weights[j])
+            for weight in weights[units[unit] : units[unit + 1]]:
+                addends[unit] -= offset * np.int64(weight)
+    for row in range(totals.shape[1]):
+        for worker in range(totals.shape[0]):
+            total = np.int64(0)
+            for unit in range(max(own[0], workers[worker]), min(own[1], workers[worker + 1])):
+                begin, end = units[unit], units[unit + 1]
+                _prefetch(features, min(first + row + _AHEAD, features.shape[0] - 1), begin)
+                exact = np.int64(_dot(features[first + row, begin:end], weights[begin:end]))
+                total += (exact + addends[unit]) >> shift
+            totals[worker, row] = total
+
+
+@_compiled(nogil=True)
+def _add(totals: Any, limits: Any, clamped: Any, sums: Any) -> None:
+    """Round 1 and clamp: sums of partial activations from ``totals``, (threads, workers, samples)."""
     for row in range(sums.size):
         sums[row] = 0
         for worker in range(limits.size):
-            total = np.int64(0)
-            for unit in range(workers[worker], workers[worker + 1]):
-                begin, end = units[unit], units[unit + 1]
-                exact = np.int64(_dot(features[first + row, begin:end], weights[begin:end]))
-                total += (exact + addends[unit]) >> shift
-            limit = limits[worker]
+            total, limit = np.int64(0), limits[worker]
+            for thread in range(totals.shape[0]):
+                total += totals[thread, worker, row]
             if total > limit or total < -limit:
                 clamped[worker] = True
                 total = limit if total > limit else -limit
             sums[row] += total
 
 
-@_compiled()
+@_compiled(nogil=True)
 def _deltas(sums: Any, labels: Any, table: Any, mode: Any, mantissa: int, deltas: Any) -> bool:
     """Round 2, as `golden.residual`, times the mantissa; returns whether a margin or a residual was saturated."""
     shift, slope, intercept = table
@@ -172,7 +219,7 @@ def _deltas(sums: Any, labels: Any, table: Any, mode: Any, mantissa: int, deltas
     return saturated
 
 
-@_compiled(fastmath=_SUMS)
+@_compiled(nogil=True, fastmath=_SUMS)
 def _descend(
     features: Any, first: int, begin: int, end: int, deltas: Any, offset: float, scale: float, weights: Any
 ) -> bool:
@@ -213,7 +260,7 @@ def _descend(
     return saturated
 
 
-@_compiled()
+@_compiled(nogil=True)
 def _shrink(weights: Any, shrink: float, scale: float, threshold: float) -> None:
     for j in range(weights.size):
         weight = weights[j]
@@ -224,11 +271,50 @@ def _shrink(weights: Any, shrink: float, scale: float, threshold: float) -> None
             weights[j] = min(shrunk + threshold, 0.0)
 
 
-@_compiled()
+@_intrinsic
+def _publish(typing: Any, array: Any, index: Any, value: Any) -> Any:
+    """``array[index] = value`` for other threads, which see all that was written before as soon as they see it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store_atomic(arguments[2], _pointer(context, builder, signature, arguments), "release", 8)
+        return context.get_dummy_value()
+
+    return numba.types.void(array, index, numba.types.int64), generate
+
+
+@_intrinsic
+def _observe(typing: Any, array: Any, index: Any) -> Any:
+    """``array[index]``, as another thread published it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load_atomic(_pointer(context, builder, signature, arguments), "acquire", 8)
+
+    return numba.types.int64(array, index), generate
+
+
+_yield = numba.types.ExternalFunction("sched_yield", numba.types.int32())
+"""Let another thread have this processor, if one is waiting: sched_yield of POSIX."""
+
+
+@_compiled(nogil=True)
+def _meet(arrivals: Any, thread: int, number: int) -> None:
+    """Wait until all threads have come to a meeting. Meetings are numbered, ascending."""
+    _publish(arrivals, thread * _APART, number)
+    for other in range(arrivals.size // _APART):
+        tries = 0
+        while _observe(arrivals, other * _APART) < number:
+            tries += 1
+            if tries > 1000:  # some microseconds: more threads than processors
+                _yield()
+
+
+@_compiled(nogil=True)
 def _train(
+    thread: int,
+    arrivals: Any,
+    totals: Any,
     features: Any,
     labels: Any,
-    mini_batches: int,
     layout: Any,
     form: Any,
     limits: Any,
@@ -242,25 +328,38 @@ def _train(
     clamped: Any,
     saturated: Any,
 ) -> bool:
+    """Do mini-batches, as one of several threads, each with some of the units: they exchange sums, as workers do."""
     units, workers = layout
     offset, shift = form
     table, mode = loss
     mantissa, scale = rate
     shrink, shrink_scale, threshold = regularization
-    batch = labels.size // mini_batches
+    threads, batch = totals.shape[1], totals.shape[3]
+    count = units.size - 1
+    own = count * thread // threads, count * (thread + 1) // threads
+    columns = slice(units[own[0]], units[own[1]])
     sums, deltas, residual_saturated = np.empty(batch, np.int64), np.empty(batch), False
-    for mini_batch in range(mini_batches):
+    for mini_batch in range(labels.size // batch):
         first = mini_batch * batch
-        _partials(features, first, units, workers, offset, shift, read, limits, clamped, sums)
+        # A thread may begin the next mini-batch while others still read the sums of this one.
+        parts = totals[mini_batch % 2]
+        _totals(features, first, units, workers, own, offset, shift, read, parts[thread])
+        if threads > 1:
+            _meet(arrivals, thread, mini_batch + 1)
+        _add(parts, limits, clamped, sums)
         residual_saturated |= _deltas(sums, labels[first : first + batch], table, mode, mantissa, deltas)
         if stale:
-            read[:] = weights
+            read[columns] = weights[columns]
         for worker in range(limits.size):
-            begin, end = units[workers[worker]], units[workers[worker + 1]]
-            saturated[worker] |= _descend(features, first, begin, end, deltas, float(offset), scale, weights)
+            begin, end = max(own[0], workers[worker]), min(own[1], workers[worker + 1])
+            if begin < end:
+                full = _descend(features, first, units[begin], units[end], deltas, float(offset), scale, weights)
+                if full:
+                    saturated[worker] = True
         if shrink or threshold:
-            _shrink(weights, shrink, shrink_scale, threshold)
-            _shrink(others, shrink, shrink_scale, threshold)
+            _shrink(weights[columns], shrink, shrink_scale, threshold)
+            if thread == 0:
+                _shrink(others, shrink, shrink_scale, threshold)
     return residual_saturated
 
 
@@ -294,8 +393,10 @@ def partials(
     clamped
         (workers,): set for workers with larger ones.
     """
-    sums = np.empty(samples, np.int64)
-    _partials(features, first, *layout, _offset(form), shift, weights, limits, clamped, sums)
+    totals, sums = np.empty((1, limits.size, samples), np.int64), np.empty(samples, np.int64)
+    units, workers = layout
+    _totals(features, first, units, workers, (0, units.size - 1), _offset(form), shift, weights, totals[0])
+    _add(totals, limits, clamped, sums)
     return sums
 
 
@@ -372,47 +473,41 @@ def train(
     -------
     Whether a residual or its argument was saturated.
     """
-    form, mode = settings.features, settings.label_mode
-    return bool(
-        _train(
-            features,
-            labels,
-            labels.size // settings.batch,
-            layout,
-            (_offset(form), form.forward_shift),
-            limits,
-            ((table.shift, table.slope, table.intercept), (mode.sign, mode.offset, mode.constant)),
-            (settings.rate_mantissa, 2.0**-settings.gradient_shift),
-            (float(settings.shrink), _SHRINK_SCALE, float(settings.threshold)),
-            settings.stale,
-            weights,
-            read,
-            others,
-            *flags,
+    form, mode, units = settings.features, settings.label_mode, layout[0]
+    threads = max(1, min(THREADS, units.size - 1, settings.batch * int(units[-1]) // _THREAD_FEATURES))
+    arrivals = np.zeros(threads * _APART, np.int64)
+    totals = np.empty((2, threads, limits.size, settings.batch), np.int64)
+
+    def part(thread: int) -> bool:
+        return bool(
+            _train(
+                thread,
+                arrivals,
+                totals,
+                features,
+                labels,
+                layout,
+                (_offset(form), form.forward_shift),
+                limits,
+                ((table.shift, table.slope, table.intercept), (mode.sign, mode.offset, mode.constant)),
+                (settings.rate_mantissa, 2.0**-settings.gradient_shift),
+                (float(settings.shrink), _SHRINK_SCALE, float(settings.threshold)),
+                settings.stale,
+                weights,
+                read,
+                others,
+                *flags,
+            )
         )
-    )
 
-
-def activations(parts: tuple[ByteArray, ...], form: FeatureFormat, weights: FloatArray, *, block: int = 64) -> IntArray:
-    """Exact dot products of all samples of a worker's image: int64 (8 · T,).
-
-    Parameters
-    ----------
-    parts, form
-        See `decode`.
-    weights
-        float64 (E, C · lanes), integers.
-    block
-        Micro-batches that are decoded at a time.
-    """
-    micro_batches = parts[0].shape[0]
-    totals = np.zeros(BANKS * micro_batches, np.int64)
-    size = weights.shape[1]
-    layout = np.append(np.arange(0, size, MAX_UNIT), size), np.array([0, -(-size // MAX_UNIT)])
-    no_limit, unused = np.array([np.iinfo(np.int64).max]), np.zeros(1, np.bool_)
-    for first in range(0, micro_batches, block):
-        count = min(block, micro_batches - first)
-        part = totals[BANKS * first : BANKS * (first + count)]
-        for features, own in zip(decode(parts, first, count, form), weights, strict=True):
-            part += partials(features, 0, layout, form, 0, own, no_limit, unused, part.size)
-    return totals
+    if threads == 1:
+        return part(0)
+    with ThreadPoolExecutor(threads - 1) as pool:
+        try:
+            others_parts = [pool.submit(part, thread) for thread in range(1, threads)]
+            # This thread works, too: if it waited, a new one might be put on its processor, which is not idle yet.
+            result = part(0)
+        except BaseException:
+            arrivals[:] = np.iinfo(np.int64).max  # nobody waits for a thread that did not begin
+            raise
+    return any([result, *(each.result() for each in others_parts)])

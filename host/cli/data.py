@@ -170,10 +170,10 @@ def prepare(data: str, out: Path, memory: int, config: str | None, as_json: bool
     """Prepare a data set that is larger than memory.
 
     DATA is scaled, quantised and packed into a memory image for every worker, one part at a time. p4sgd train DIR then
-    trains on these images. After every epoch it has the weights of p4sgd train DATA; without held-out samples the best
-    epoch may be another, because it is chosen by the loss on quantised samples. The options that the images depend on
-    are given here; training takes them over and may choose only another loss of the same kind, fewer bits than are
-    stored, or other workers, for which it makes images of these.
+    trains on these images. It ends with the weights of p4sgd train DATA; the intercept may differ a little, because it
+    is not fitted to the unrounded samples. The options that the images depend on are given here; training takes them
+    over and may choose only another loss of the same kind, fewer bits than are stored, or other workers, for which it
+    makes images of these.
 
     While the samples are sorted, the disk needs room for a second copy of them. After an interruption of any kind, the
     same command continues where it stopped.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from p4sgd.host.streaming.state import OnProgress, Step
 
-__all__ = ["SIMULATOR_OPENING", "EpochTable", "Output", "finite", "make_table", "show_steps"]
+__all__ = ["SIMULATOR_OPENING", "EpochTable", "Output", "cell", "finite", "make_table", "show_steps"]
 
 
 SIMULATOR_OPENING = "preparing the simulator, minutes at first"
@@ -270,7 +270,7 @@ class EpochTable:
 
     def _cells(self, rows: Sequence[Mapping[str, float | None]]) -> tuple[list[str], list[list[str]]]:
         used = [key for key in self._columns if any(row.get(key) is not None for row in self._rows)]
-        return [self._columns[key] for key in used], [[_cell(key, row.get(key)) for key in used] for row in rows]
+        return [self._columns[key] for key in used], [[cell(key, row.get(key)) for key in used] for row in rows]
 
     def _refresh(self) -> None:
         if self._live is not None:
@@ -304,7 +304,8 @@ class EpochTable:
             self._live = None
 
 
-def _cell(key: str, value: float | None) -> str:
+def cell(key: str, value: float | None) -> str:
+    """A number of an epoch, for a table."""
     if value is None:
         return ""
     if key in ("epoch", "samples_per_second"):

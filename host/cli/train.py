@@ -92,10 +92,10 @@ def train(
     DATA is a file, the name of a data set that comes with scikit-learn, such as breast_cancer, or a folder made by
     p4sgd data prepare. With --resume, DATA is needed only if the data of the checkpoint have moved.
 
-    The table has a row for every epoch. Losses and accuracies are those of the model on unrounded data; the quantised
-    loss is that on the features as the device sees them, with --precision bits. The rate is the learning rate used;
-    samples/s is the speed of the device, without the time to measure. For a prepared folder, which has no unrounded
-    training data, the quantised loss takes the place of the train loss.
+    The table has a row for every epoch. The train loss and accuracy are those on the features as the device reads them,
+    with --precision bits; on validation and test data, and in the end on the training data, the model is measured
+    without rounding. The rate is the learning rate used; samples/s is the speed of the device, without the time to
+    measure.
     """
     with run_ranks(launcher) as ranks:
         output = Output(as_json=as_json, quiet=quiet, silent=ranks.rank > 0)

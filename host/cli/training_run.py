@@ -10,7 +10,7 @@ import click
 
 from p4sgd.host.cli.failures import INTERRUPTED
 from p4sgd.host.cli.options import NameFrom
-from p4sgd.host.cli.output import SIMULATOR_OPENING, EpochTable, Output, show_steps
+from p4sgd.host.cli.output import SIMULATOR_OPENING, EpochTable, Output, cell, show_steps
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ _COLUMNS = {
     "train_loss": "train loss",
     "train_accuracy": "train accuracy",
     "train_r2": "train R²",
-    "quantised_loss": "quantised loss",
     "validation_loss": "validation loss",
     "validation_accuracy": "validation accuracy",
     "validation_r2": "validation R²",
@@ -39,14 +38,6 @@ _COLUMNS = {
     "learning_rate": "rate",
     "samples_per_second": "samples/s",
 }
-
-_PREPARED_COLUMNS = {
-    "epoch": "epoch",
-    "quantised_loss": "quantised loss",
-    "quantised_accuracy": "quantised accuracy",
-    "quantised_r2": "quantised R²",
-}
-"""The first columns for prepared data, whose unrounded samples are not available."""
 
 
 class _TrainingOption(click.Option):
@@ -185,8 +176,7 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         type=int,
         help="Stop after so many epochs without progress; by default never. The schedule adaptive then tries "
         "a lower rate for as many more. Progress is a fall of the validation loss, or without held-out samples of the "
-        "loss on quantised samples with a fitted intercept; the best epoch is chosen by the loss that the report "
-        "names.",
+        "train loss with the penalties, by which the best epoch is chosen, too.",
     ),
     "tolerance": _option(
         "--tolerance",
@@ -251,10 +241,7 @@ class _Display(contextlib.AbstractContextManager["_Display"]):
     """What a training run shows on the terminal: in each stage something else."""
 
     def __init__(self, output: Output, plan: "TrainingPlan") -> None:
-        from p4sgd.host.data import Dataset
-
-        columns = _COLUMNS if isinstance(plan.data, Dataset) else _PREPARED_COLUMNS | _COLUMNS
-        self.table = EpochTable(output, plan.options.epochs, columns)
+        self.table = EpochTable(output, plan.options.epochs, _COLUMNS)
         self._output = output
         self._opening = SIMULATOR_OPENING if plan.device == "rtl" else None
         self._shown = contextlib.ExitStack()
@@ -309,6 +296,7 @@ def finish(
     more
         Further entries of the JSON document.
     """
+    from p4sgd.host.data import Dataset
     from p4sgd.host.run.execute import resume_advice
     from p4sgd.host.training import StopReason
 
@@ -339,6 +327,14 @@ def finish(
 
         output.say(str(StageTimes(**document["whitening_times"])))
     output.say(f"{early}best model: {best}; {kept}")
+    known = ("train", "validation", "test") if isinstance(plan.data, Dataset) else ("validation", "test")
+    metrics = [
+        f"{_COLUMNS[key]} {cell(key, value)}"
+        for key, value in document["metrics"].items()
+        if key.startswith(known) and key in _COLUMNS and value is not None
+    ]
+    if metrics:
+        output.say(f"without rounding: {', '.join(metrics)}")
 
 
 def describe_scaling(kind: str, reason: str, precondition: str) -> str:

@@ -259,8 +259,8 @@ class Scaling:
             told.append("all features are constant: only the intercept is fitted")
         if self.kind == "robust" and self.reason:
             told.append(
-                f"scaling robust: {self.reason}; predictions and their metrics, such as the train loss, do not clamp, "
-                f"so the samples with such values may dominate them"
+                f"scaling robust: {self.reason}; predictions do not clamp, so the samples with such values may "
+                f"dominate the metrics of the model"
             )
         if self.crowded:
             columns = [f"{column + 1} ({names[column]})" if names else f"{column + 1}" for column in self.crowded]

@@ -37,7 +37,7 @@ __all__ = [
     "load_checkpoint",
 ]
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """To be changed whenever a reader of the old version would misread a new file, or continue differently."""
 
 RESUME_MAY_CHANGE = ("epochs", "workers", "shares", "on_loss")
@@ -60,14 +60,11 @@ class Best:
         The monitored metric after that epoch.
     weights
         int64 `WEIGHT` integers of all features, the bias last.
-    intercept
-        Intercept of the model on raw features, which the weights do not determine.
     """
 
     epoch: int
     score: float
     weights: IntArray
-    intercept: float
 
 
 @dataclass(eq=False)
@@ -91,10 +88,7 @@ class State:
     idle
         Number of epochs without progress.
     best
-        The best model so far.
-    base
-        The weights to which the schedule ``adaptive`` goes back, and training that diverges. Their score is a loss that
-        prepared data have as well, so that the weights after every epoch do not depend on how data are read.
+        The best model so far, to which the schedule ``adaptive`` goes back, and training that diverges.
     """
 
     weights: IntArray | None = None
@@ -104,7 +98,6 @@ class State:
     divisor: float = 1.0
     idle: int = 0
     best: Best | None = None
-    base: Best | None = None
 
     @property
     def epoch(self) -> int:
@@ -286,10 +279,9 @@ class CheckpointFile:
         # A tensor, because the size of the metadata is limited.
         tensors["history"] = np.frombuffer(b"\n".join(self._epochs), np.uint8)
         scalars = {"first_rate": state.first_rate, "divisor": state.divisor, "idle": state.idle}
-        for kind, model in (("best", state.best), ("base", state.base)):
-            if model is not None:
-                tensors[f"{kind}_weights"] = model.weights.astype(np.int32)
-                scalars |= {f"{kind}_{name}": getattr(model, name) for name in ("epoch", "score", "intercept")}
+        if state.best is not None:
+            tensors["best_weights"] = state.best.weights.astype(np.int32)
+            scalars |= {"best_epoch": state.best.epoch, "best_score": state.best.score}
         metadata = {
             "p4sgd": self._version,
             "run": json.dumps(dataclasses.asdict(run)),
@@ -339,15 +331,10 @@ def _run(fields: Mapping[str, Any]) -> Run:
 
 
 def _state(tensors: Mapping[str, Any], scalars: Mapping[str, Any], remarks: list[str]) -> State:
-    models: dict[str, Best | None] = {"best": None, "base": None}
-    for kind in models:
-        if f"{kind}_weights" in tensors:
-            models[kind] = Best(
-                epoch=int(scalars[f"{kind}_epoch"]),
-                score=float(scalars[f"{kind}_score"]),
-                weights=tensors[f"{kind}_weights"].astype(np.int64),
-                intercept=float(scalars[f"{kind}_intercept"]),
-            )
+    best = None
+    if "best_weights" in tensors:
+        weights = tensors["best_weights"].astype(np.int64)
+        best = Best(int(scalars["best_epoch"]), float(scalars["best_score"]), weights)
     return State(
         weights=tensors["weights"].astype(np.int64),
         history=[_record(json.loads(line)) for line in tensors["history"].tobytes().splitlines()],
@@ -355,7 +342,7 @@ def _state(tensors: Mapping[str, Any], scalars: Mapping[str, Any], remarks: list
         first_rate=float(scalars["first_rate"]),
         divisor=float(scalars["divisor"]),
         idle=int(scalars["idle"]),
-        **models,
+        best=best,
     )
 
 
@@ -371,6 +358,6 @@ def _check(run: Run, state: State) -> None:
         raise ValueError(f"it has not the {weights} weights of {run.data.features} features")
     if [record.epoch for record in state.history] != list(range(1, state.epoch + 1)) or not state.history:
         raise ValueError("the epochs are not in order")
-    for model in (state.best, state.base):
-        if model is not None and (model.weights.size != weights or not 1 <= model.epoch <= state.epoch):
-            raise ValueError(f"the best model is of epoch {model.epoch} and has {model.weights.size} weights")
+    best = state.best
+    if best is not None and (best.weights.size != weights or not 1 <= best.epoch <= state.epoch):
+        raise ValueError(f"the best model is of epoch {best.epoch} and has {best.weights.size} weights")

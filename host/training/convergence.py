@@ -38,7 +38,7 @@ class Convergence:
 
     def diverged(self, record: EpochRecord) -> bool:
         """Whether training diverged in an epoch."""
-        return not record.metrics["fitted_loss"] <= _DIVERGED * self._constant_loss
+        return not record.metrics["train_loss"] <= _DIVERGED * self._constant_loss
 
     def divergence_remark(self) -> str | None:
         """What to say about the last epochs that diverged, if one that did not has followed."""
@@ -74,7 +74,7 @@ class Convergence:
     @property
     def separates(self) -> bool:
         """Whether the loss is so small that classes may be separable."""
-        return self._history[-1].metrics["fitted_loss"] <= _SMALL * self._constant_loss
+        return self._history[-1].metrics["train_loss"] <= _SMALL * self._constant_loss
 
     def more_epochs(self, metric: str, *, adaptive: bool) -> int | None:
         """Estimate of the epochs that were missing, if the run ends now (`estimate_more_epochs`).

@@ -25,9 +25,27 @@ from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.model_file import Model
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
 from p4sgd.hw.spec.run import FeatureFormat
-from p4sgd.sim import kernels
+from p4sgd.sim.features import Features, Lines
 
-__all__ = ["evaluate", "fit_intercept", "measure", "penalty", "quantised_activations"]
+__all__ = ["decoded_features", "evaluate", "fit_intercept", "measure", "penalty", "quantised_activations"]
+
+
+def decoded_features(images: Sequence[Image], form: FeatureFormat) -> Features:
+    """The features of this process's workers. While they are kept, `quantised_activations` need not decode them.
+
+    Parameters
+    ----------
+    images
+        The images of this process's workers.
+    form
+        Format of the features, with the planes that are read.
+    """
+    return Features.shared(
+        [
+            Lines(tuple(image.lines(port) for port in range(image.layout.config.labels_memory)), form, image.shard.unit)
+            for image in images
+        ]
+    )
 
 
 def quantised_activations(
@@ -56,13 +74,11 @@ def quantised_activations(
     -------
     float64 (samples,); rounded only where a dot product exceeds 53 bits.
     """
-    total = np.zeros(samples, np.int64)
-    for image in images:
-        layout = image.layout
-        lines = tuple(image.lines(memory) for memory in range(layout.config.labels_memory))
-        scattered = np.ascontiguousarray(layout.scatter(layout.pad(weights[image.shard.columns])), np.float64)
-        total += kernels.activations(lines, features, scattered)[:samples]
-    total = communicator.all_sum(total)
+    own = [
+        image.layout.scatter(image.layout.pad(weights[image.shard.columns])).reshape(-1).astype(np.float64)
+        for image in images
+    ]
+    total = communicator.all_sum(decoded_features(images, features).activations(own)[:samples])
     result: FloatArray = np.ldexp(total.astype(np.float64), -(WEIGHT.fraction + features.fraction))
     return result
 

@@ -92,7 +92,7 @@ class Prepared:
         Mean squared norm of a sample's scaled features, bias included.
     means
         float64, as ``slope``: mean over the samples of what the hardware reads, without rounding; ``None`` if ``train``
-        is there and the intercept is fitted to it.
+        is there, the intercept is fitted to it, and no other samples are measured.
     reason
         Why the scaling was chosen; empty if the user chose it.
     mixing
@@ -228,7 +228,12 @@ class PreparedData(Protocol):
 
 
 def prepare(
-    data: Dataset, options: TrainingOptions, shards: Sequence[Shard], *, directory: Path | None = None
+    data: Dataset,
+    options: TrainingOptions,
+    shards: Sequence[Shard],
+    *,
+    directory: Path | None = None,
+    test: bool = False,
 ) -> Prepared:
     """Shuffle, split, scale, quantise and pack a training set.
 
@@ -245,6 +250,8 @@ def prepare(
         The workers, as `p4sgd.host.training.shares.deal` gives them.
     directory
         Folder for the images as files; ``None`` keeps them in memory.
+    test
+        Whether models will be measured on other samples.
 
     Raises
     ------
@@ -276,7 +283,7 @@ def prepare(
     squares = data.gather(square_norms(data.local_features(first), scaling), first)
     slope, offset, mixing = hardware_values(scaling, options)
     means = None
-    if not options.bias or validation is not None:
+    if not options.bias or validation is not None or test:
         sums = data.communicator.all_sum(feature_sums(data.features, scaling))
         means = hardware_means(sums, data.samples, scaling, options)
     return Prepared(

@@ -20,6 +20,11 @@ class StopReason(Enum):
     """Ctrl-C."""
 
 
+def _plain(metrics: dict[str, float]) -> dict[str, float | None]:
+    """For JSON: a metric without a value (NaN) is ``None``."""
+    return {name: value if value == value else None for name, value in metrics.items()}
+
+
 @dataclass(frozen=True)
 class EpochRecord:
     """The record of an epoch.
@@ -31,11 +36,10 @@ class EpochRecord:
     learning_rate
         The learning rate that the hardware used.
     metrics
-        By data and metric: ``train_…`` on the full-precision training samples; ``quantised_…`` on the same samples as
-        the hardware reads them, with its own weights and bias; ``validation_…`` and ``test_…`` if there are such data
-        (see `p4sgd.host.training.metrics.measure` for the metrics); with penalties, ``objective``: the train loss plus
-        the penalties on the weights of features; and ``fitted_loss``, the quantised loss with a fitted intercept, by
-        which divergence is told and, with the penalties, progress if there are no validation samples.
+        By data and metric: ``train_…`` on the training samples as the hardware reads them, with an intercept that is
+        fitted to them; ``validation_…`` and ``test_…`` if there are such data, without rounding (see
+        `p4sgd.host.training.metrics.measure` for the metrics); and with penalties ``objective``, the train loss plus
+        the penalties on the weights of features.
     seconds
         Time of the run on the device, without computing metrics.
     samples_per_second
@@ -55,11 +59,11 @@ class EpochRecord:
     counters: tuple[dict[str, int], ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data, with the metrics on the same level; a metric without a value (NaN) is ``None``."""
+        """As plain data, with the metrics on the same level."""
         return {
             "epoch": self.epoch,
             "learning_rate": self.learning_rate,
-            **{name: value if value == value else None for name, value in self.metrics.items()},
+            **_plain(self.metrics),
             "seconds": self.seconds,
             "samples_per_second": self.samples_per_second,
             "flags": list(self.flags),
@@ -75,14 +79,16 @@ class TrainingResult:
     ----------
     model
         The model of the best epoch.
+    metrics
+        Its metrics, as those of an epoch, but ``train_…`` are of the unrounded training samples, unless the data were
+        prepared in advance.
     history
         All completed epochs.
     best_epoch
         The epoch with the smallest ``monitored`` metric.
     monitored
         The metric that chooses the best epoch: ``validation_loss``; without validation samples ``objective``, or
-        ``train_loss`` if there are no penalties (``quantised_loss`` if there are no full-precision samples, or with
-        the scaling ``robust``).
+        ``train_loss`` if there are no penalties.
     stopped
         Why training ended.
     remarks
@@ -95,6 +101,7 @@ class TrainingResult:
     """
 
     model: Model
+    metrics: dict[str, float]
     history: tuple[EpochRecord, ...]
     best_epoch: int
     monitored: str
@@ -114,6 +121,7 @@ class TrainingResult:
             **self.summary,
             "epochs": [record.to_json() for record in self.history],
             "best_epoch": self.best_epoch,
+            "metrics": _plain(self.metrics),
             "monitored": self.monitored,
             "stopped": self.stopped.value,
             "more_epochs": self.more_epochs,

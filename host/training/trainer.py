@@ -1,8 +1,8 @@
 """The loop over epochs: run the workers, measure the model, keep the best one.
 
-A run of the workers is one epoch. After it the host reads the weights, makes a model on raw features of them
-(`model_file.py`), fits its intercept and measures it on full-precision samples (`metrics.py`). The quantised features
-that the hardware reads, with the bias as a feature, are measured as well.
+A run of the workers is one epoch. After it the host reads the weights and measures them on the training samples as the
+hardware reads them, and on samples that are held out, for which it makes a model on raw features (`model_file.py`). In
+the end the intercept of the best model is fitted to the unrounded samples, and it is measured on them (`metrics.py`).
 """
 
 import copy
@@ -29,7 +29,7 @@ from p4sgd.host.image.redeal import redeal_images
 from p4sgd.host.losses import Loss, Task, get_loss
 from p4sgd.host.training.checkpoint import Best, Checkpoint, CheckpointFile, Run, State
 from p4sgd.host.training.convergence import Convergence
-from p4sgd.host.training.metrics import fit_intercept, measure, penalty, quantised_activations
+from p4sgd.host.training.metrics import decoded_features, fit_intercept, measure, penalty, quantised_activations
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import LearningRateSchedule, TrainingOptions
 from p4sgd.host.training.preparation import Prepared, PreparedData, prepare
@@ -72,7 +72,7 @@ def train(
     ----------
     data
         Training samples, which are shuffled, and split if the options ask for it; or prepared data, for which both is
-        done already. Prepared data lack the full-precision samples, so there are no metrics ``train_…``.
+        done already. Prepared data lack the full-precision samples.
     options
         Options.
     device
@@ -137,7 +137,7 @@ def train(
             raise_on_all(ranks, partial(checkpoint.check_replaces, run, done) if ranks.rank == 0 else None)
             keep = partial(checkpoint.keep, run, ranks=ranks)
     if isinstance(data, Dataset):
-        prepared = prepare(data, options, shards, directory=directory)
+        prepared = prepare(data, options, shards, directory=directory, test=test is not None)
     else:
         prepared = data.load(options, shards, directory=directory)
     state = State() if resume is None else copy.deepcopy(resume.state)
@@ -163,6 +163,10 @@ def _told(device: Device, what: str, before: int, errors: list[P4sgdError]) -> s
     """A remark that fewer workers do something: how many, and why."""
     left = len(device.workers)
     return f"{what} {left} worker{'s' if left > 1 else ''} instead of {before}: {'; '.join(map(str, errors))}"
+
+
+def _named(name: str, metrics: dict[str, float]) -> dict[str, float]:
+    return {f"{name}_{metric}": value for metric, value in metrics.items()}
 
 
 class _Training:
@@ -197,10 +201,7 @@ class _Training:
         self._l2, self._l1 = prepared.penalties(options)
         """Penalties of the weights."""
         self._penalised = options.l2 > 0 or options.l1 > 0
-        # With the scaling robust, a few wild values that training clamps would dominate the loss of unrounded samples.
-        self._fitted = "quantised" if prepared.train is None or prepared.scaling == "robust" else "train"
-        """Prefix of the metrics on the training samples that are monitored."""
-        self._monitored = "objective" if self._penalised else f"{self._fitted}_loss"
+        self._monitored = "objective" if self._penalised else "train_loss"
         if prepared.validation is not None:
             self._monitored = "validation_loss"
         for remark in prepared.remarks:
@@ -262,9 +263,10 @@ class _Training:
         best = state.best
         summary = self._summary()
         chosen = {"epoch": best.epoch, "stopped": stopped.value}
-        training = summary | chosen | {"metrics": state.history[best.epoch - 1].to_json()}
-        training["metrics"].pop("counters")
-        model = self._prepared.fold(best.weights, options.loss)
+        model, metrics = self._finish(best.weights)
+        measured = dataclasses.replace(state.history[best.epoch - 1], metrics=metrics).to_json()
+        measured.pop("counters")
+        training = summary | chosen | {"metrics": measured}
         more_epochs = None
         last_remark = self._convergence.last_remark(self._schedule.rate(state.epoch + 1))
         if last_remark is None and stopped is StopReason.EPOCHS:
@@ -277,7 +279,8 @@ class _Training:
         if last_remark is not None and self._on_remark is not None:
             self._on_remark(last_remark)
         return TrainingResult(
-            model=dataclasses.replace(model, intercept=best.intercept, training=training),
+            model=dataclasses.replace(model, training=training),
+            metrics=metrics,
             history=tuple(state.history),
             best_epoch=best.epoch,
             monitored=self._monitored,
@@ -355,7 +358,7 @@ class _Training:
         report = session.run(source)
         seconds = time.perf_counter() - begin
         weights = self._prepared.join(session.read_weights())
-        model, metrics, score = self._measure(weights)
+        _, metrics = self._measure(weights)
         record = EpochRecord(
             epoch=epoch,
             learning_rate=rate.actual,
@@ -368,7 +371,7 @@ class _Training:
         self._tell_flags(record)
         # In this order, so that Ctrl-C between the two leaves no best epoch without a record.
         self._state.history.append(record)
-        self._state.weights = following = self._score(record, score, weights, model.intercept)
+        self._state.weights = following = self._score(record, weights)
         self.remark(self._convergence.divergence_remark())
         self._keep_state()
         self._tell_epoch(record)
@@ -398,62 +401,63 @@ class _Training:
             unit=self._prepared.unit,
         )
 
-    def _measure(self, weights: IntArray) -> tuple[Model, dict[str, float], float]:
-        """The model of these weights, its metrics, and the loss by which the schedule and patience judge it.
+    def _measure(self, weights: IntArray) -> tuple[Model, dict[str, float]]:
+        """The model of these weights and its metrics on what training reads, and on samples that are held out.
 
-        That is the objective of the quantised samples, because prepared data have no others, or the loss of those held
-        out, both with an intercept that is fitted to the quantised samples. Without the fit, noise in the bias would
-        hide the progress of the rest.
+        The intercept is fitted to the samples as the hardware reads them: noise in the weight of the bias would hide
+        the progress of the others.
         """
         prepared, loss, coding = self._prepared, self._loss, self._prepared.coding
-        model = prepared.fold(weights, self._options.loss)
-        samples = prepared.samples
-        quantised_z = quantised_activations(prepared.images, weights, prepared.features, samples, self._ranks)
-        measured = {}
-        y = coding.real(prepared.train_labels)
-        fitted = fit_intercept(loss, quantised_z, y) if self._options.bias else 0.0
-        penalties = penalty(weights[: prepared.space.count], self._l2, self._l1)
-        train_z = None if prepared.train is None else model.decision_function(prepared.train)
-        own = fitted
+        self._decoded = decoded_features(prepared.images, prepared.features)  # kept for the next epoch
+        z = quantised_activations(prepared.images, weights, prepared.features, prepared.samples, self._ranks)
+        intercept = fit_intercept(loss, z, coding.real(prepared.train_labels)) if self._options.bias else 0.0
+        metrics = _named("train", measure(loss, coding, z + intercept, prepared.train_labels))
         if prepared.means is not None:  # what rounding to the planes that are read adds on average
-            own += float(quantised_z.mean()) - float((WEIGHT.to_real(weights) * prepared.means).sum())
-        correction = own if train_z is None or not self._options.bias else fit_intercept(loss, train_z, y)
-        if train_z is not None:
-            measured["train"] = measure(loss, coding, train_z + correction, prepared.train_labels)
-        measured["quantised"] = measure(loss, coding, quantised_z, prepared.train_labels)
-        metrics = {"fitted_loss": float(loss.value(quantised_z + fitted, y).mean())}
-        score = metrics["fitted_loss"] + penalties
-        if prepared.validation is not None:
-            z = dataclasses.replace(model, intercept=model.intercept + own).decision_function(prepared.validation)
-            score = float(loss.value(z, coding.real(self._held_out_labels["validation"])).mean())
-        model = dataclasses.replace(model, intercept=model.intercept + correction)
-        for name, data in self._held_out.items():
-            measured[name] = measure(loss, coding, model.decision_function(data), self._held_out_labels[name])
-        metrics |= {f"{name}_{key}": value for name, values in measured.items() for key, value in values.items()}
-        if self._penalised:
-            metrics["objective"] = metrics[f"{self._fitted}_loss"] + penalties
-        # Processors may round these differently, the rest of the model they do not.
-        intercept, metrics, score = broadcast(self._ranks, (model.intercept, metrics, score))
-        return dataclasses.replace(model, intercept=intercept), metrics, score
+            intercept += float(z.mean()) - float((WEIGHT.to_real(weights) * prepared.means).sum())
+        model = prepared.fold(weights, self._options.loss)
+        model = dataclasses.replace(model, intercept=model.intercept + intercept)
+        return self._complete(model, metrics)
 
-    def _score(self, record: EpochRecord, score: float, weights: IntArray, intercept: float) -> IntArray:
-        """Keep the model if it is the best so far, adapt the rate, and return the weights for the next epoch."""
-        state, base = self._state, self._state.base
-        monitored = record.metrics[self._monitored]
-        if state.best is None or monitored < state.best.score:
-            state.best = Best(record.epoch, monitored, weights, intercept)
-        progress = base is None or self._schedule.is_progress(score, base.score, self._options.tolerance)
-        if base is None or score < base.score:
-            state.base = base = Best(record.epoch, score, weights, intercept)
+    def _complete(self, model: Model, metrics: dict[str, float]) -> tuple[Model, dict[str, float]]:
+        """Add the metrics on samples that are held out, and the objective."""
+        for name, data in self._held_out.items():
+            z = model.decision_function(data)
+            metrics |= _named(name, measure(self._loss, self._prepared.coding, z, self._held_out_labels[name]))
+        if self._penalised:
+            penalties = penalty(model.weights[: self._prepared.space.count].astype(np.int64), self._l2, self._l1)
+            metrics["objective"] = metrics["train_loss"] + penalties
+        # Processors may round these differently, the rest of the model they do not.
+        intercept, metrics = broadcast(self._ranks, (model.intercept, metrics))
+        return dataclasses.replace(model, intercept=intercept), metrics
+
+    def _finish(self, weights: IntArray) -> tuple[Model, dict[str, float]]:
+        """The model to keep and its metrics. Unrounded training samples are used if they are available."""
+        model, metrics = self._measure(weights)
+        train, labels, coding = self._prepared.train, self._prepared.train_labels, self._prepared.coding
+        if train is None:
+            return model, metrics
+        z = model.decision_function(train)
+        if self._options.bias:
+            correction = fit_intercept(self._loss, z, coding.real(labels))
+            model, z = dataclasses.replace(model, intercept=model.intercept + correction), z + correction
+        return self._complete(model, _named("train", measure(self._loss, coding, z, labels)))
+
+    def _score(self, record: EpochRecord, weights: IntArray) -> IntArray:
+        """Keep the weights if they are the best so far, adapt the rate, and return the weights for the next epoch."""
+        state, best = self._state, self._state.best
+        score = record.metrics[self._monitored]
+        progress = best is None or self._schedule.is_progress(score, best.score, self._options.tolerance)
+        if best is None or score < best.score:
+            state.best = best = Best(record.epoch, score, weights)
         state.idle = 0 if progress else state.idle + 1
         if self._convergence.diverged(record) and not self._schedule.lowest:
             self._schedule.lower(self._automatic_rate())
             state.idle = 0
             weights = (
-                np.zeros_like(weights) if self._convergence.diverged(state.history[base.epoch - 1]) else base.weights
+                np.zeros_like(weights) if self._convergence.diverged(state.history[best.epoch - 1]) else best.weights
             )
-        elif self._schedule.adapt(state.idle, record.epoch - base.epoch):
-            weights = base.weights
+        elif self._schedule.adapt(state.idle, record.epoch - best.epoch):
+            weights = best.weights
         state.first_rate, state.divisor = self._schedule.first, self._schedule.divisor
         return weights
 

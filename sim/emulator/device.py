@@ -12,8 +12,9 @@ from p4sgd.hw.spec.register_map import RegisterClient
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import MAX_WORKERS
 from p4sgd.sim import golden
-from p4sgd.sim.emulator.run import Features, Inputs, Run
+from p4sgd.sim.emulator.run import Inputs, Run
 from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError
+from p4sgd.sim.features import Features
 
 __all__ = ["EmulatedDevice", "RemoteWorkers", "warm_up"]
 
@@ -92,7 +93,7 @@ class EmulatedDevice:
             inputs = [Inputs(worker) for worker in self._workers]
             self._check_job(inputs)
             if all(each.alike(inputs[0]) for each in inputs):
-                runs = [Run(inputs, self._features)]
+                runs = [Run(inputs)]
                 self._features = runs[0].features
             else:
                 runs = [Run([each]) for each in inputs]

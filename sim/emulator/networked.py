@@ -13,8 +13,9 @@ from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.packet import BROADCAST, DropReason, EchoValue, Packet
 from p4sgd.hw.spec.register_map import Field, Register
-from p4sgd.sim.emulator.run import Features, Inputs, Run
+from p4sgd.sim.emulator.run import Inputs, Run
 from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError
+from p4sgd.sim.features import Features
 from p4sgd.sim.network.endpoint import Endpoint, SlotPhase
 
 __all__ = ["NetworkedWorker"]
@@ -156,7 +157,7 @@ class NetworkedWorker(EmulatedWorker):
 
     def _start(self) -> None:
         try:
-            run = Run([Inputs(self)], self._features)
+            run = Run([Inputs(self)])
             self._features = run.features
         except BaseException:
             self.started = False

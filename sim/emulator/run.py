@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -14,127 +13,14 @@ from p4sgd.hw.spec.image import LABEL_BYTES
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
 from p4sgd.sim import golden, kernels
 from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError
+from p4sgd.sim.features import Features, Lines
 
-__all__ = ["KEPT_BYTES", "Features", "Inputs", "Run", "read_settings"]
-
-KEPT_BYTES = 1 << 28
-"""Most bytes of decoded features that a process keeps from run to run. If there are more, every run decodes anew."""
+__all__ = ["Inputs", "Run", "read_settings"]
 
 _PART = 1 << 26
 """Number of features that a call of the kernels trains on, a few hundredths of a second: between calls Ctrl-C acts."""
 
 ByteArray = npt.NDArray[np.uint8]
-
-
-@dataclass(frozen=True)
-class _Lines:
-    """Lines of a worker in its memory, for each port of each engine: uint8 (T, C, S, 8/ports, lanes/8)."""
-
-    parts: tuple[ByteArray, ...]
-    form: FeatureFormat
-    unit: int
-
-    @property
-    def identity(self) -> tuple[object, ...]:
-        """Equal if these are the same arrays, which nobody changes (`EmulatedWorker.write_memory`)."""
-        return (*((part.ctypes.data, part.shape) for part in self.parts), self.form, self.unit)
-
-
-class Features:
-    """Decoded features of workers side by side, without those that are 0 in all samples.
-
-    Padding of the image is left out thereby, so that it costs no time. A feature of 0 adds nothing to activations and
-    gradients.
-
-    Parameters
-    ----------
-    lines
-        Lines of each worker.
-
-    Attributes
-    ----------
-    layout
-        ``units`` and ``workers`` of `p4sgd.sim.kernels`.
-    columns
-        For each worker the places of its columns in weights of shape (E · C · lanes,), in ascending order.
-    """
-
-    def __init__(self, lines: Sequence[_Lines]) -> None:
-        self._lines = lines
-        self.columns: list[IntArray] = []
-        units, workers = [0], [0]
-        for each in lines:
-            used = _used(each)
-            lengths = used.shape[1] - np.argmax(used[:, ::-1], axis=1)  # up to the last used place of a unit
-            lengths[~used.any(axis=1)] = 0
-            places = np.arange(used.size).reshape(used.shape)
-            self.columns.append(places[np.arange(used.shape[1]) < lengths[:, np.newaxis]])
-            units += (units[-1] + np.cumsum(lengths[lengths > 0])).tolist()
-            workers.append(len(units) - 1)
-        self.layout = np.array(units), np.array(workers)
-        self._samples = BANKS * lines[0].parts[0].shape[0]
-        self._kept: ByteArray | None = None
-        if self._samples * units[-1] <= KEPT_BYTES:
-            self._kept = self._decode(0, self._samples)
-
-    @property
-    def count(self) -> int:
-        """Number of columns."""
-        return int(self.layout[0][-1])
-
-    def of(self, lines: Sequence[_Lines]) -> bool:
-        """Whether these are the features of such lines."""
-        return [each.identity for each in lines] == [each.identity for each in self._lines]
-
-    def rows(self, first: int, count: int) -> tuple[ByteArray, int]:
-        """An array with some samples, a whole number of micro-batches, and the row of the first of them in it."""
-        if self._kept is not None:
-            return self._kept, first
-        return self._decode(first, count), 0
-
-    def _decode(self, first: int, count: int) -> ByteArray:
-        result = np.empty((count, self.count), np.uint8)
-        step = max(1, (1 << 20) // max(1, BANKS * max(part.shape[1] * part.shape[4] * 8 for part in self._all_parts)))
-        for begin in range(0, count // BANKS, step):
-            micro_batches = min(step, count // BANKS - begin)
-            rows = slice(BANKS * begin, BANKS * (begin + micro_batches))
-            right = 0
-            for lines, columns in zip(self._lines, self.columns, strict=True):
-                decoded = kernels.decode(lines.parts, first // BANKS + begin, micro_batches, lines.form)
-                for engine, places in enumerate(_by_engine(columns, decoded.shape)):
-                    left, right = right, right + places.size
-                    if places.size and places[-1] - places[0] == places.size - 1:
-                        result[rows, left:right] = decoded[engine, :, places[0] : places[-1] + 1]
-                    else:
-                        result[rows, left:right] = decoded[engine][:, places]
-        return result
-
-    @property
-    def _all_parts(self) -> list[ByteArray]:
-        return [part for each in self._lines for part in each.parts]
-
-
-def _used(lines: _Lines) -> npt.NDArray[np.bool_]:
-    """Which places of each unit have a feature that is not 0 in some sample: (units, places of a unit)."""
-    banks = lines.parts[0].shape[3]
-    ports = BANKS // banks
-    engines = []
-    for engine in range(len(lines.parts) // ports):
-        parts = lines.parts[engine * ports : (engine + 1) * ports]
-        bits = [np.bitwise_or.reduce(part[:, :, : lines.form.precision], axis=(0, 2, 3)) for part in parts]
-        merged = np.bitwise_or.reduce(np.stack(bits))  # (C, lanes / 8)
-        places = np.unpackbits(merged.reshape(-1), bitorder="little").astype(np.bool_)
-        padded = np.zeros(-(-places.size // lines.unit) * lines.unit, np.bool_)
-        padded[: places.size] = places
-        engines.append(padded.reshape(-1, lines.unit))
-    return np.concatenate(engines)
-
-
-def _by_engine(columns: IntArray, shape: tuple[int, ...]) -> list[IntArray]:
-    """The columns of each engine, as places in it."""
-    engines, _, size = shape
-    edges = np.searchsorted(columns, np.arange(engines + 1) * size)
-    return [columns[edges[e] : edges[e + 1]] - e * size for e in range(engines)]
 
 
 class Run:
@@ -144,23 +30,20 @@ class Run:
     ----------
     inputs
         What the workers' registers and memory say; see `Inputs.alike`.
-    features
-        Features of an earlier run, which are used again if they are the same.
 
     Attributes
     ----------
     settings
         The settings; ``chunks`` are those of the first worker.
     features
-        For the next run.
+        The decoded features. Who keeps them saves a later run of the same samples the decoding.
     """
 
-    def __init__(self, inputs: Sequence["Inputs"], features: Features | None = None) -> None:
+    def __init__(self, inputs: Sequence["Inputs"]) -> None:
         self._workers = workers = [each.worker for each in inputs]
         self.settings = inputs[0].settings
         self.table, self.labels = inputs[0].table, inputs[0].labels
-        lines = [each.lines for each in inputs]
-        self.features = features if features is not None and features.of(lines) else Features(lines)
+        self.features = Features.shared([each.lines for each in inputs])
         self._limits = np.array([each.limit for each in inputs])
         self.flags = [golden.Flags() for _ in workers]
         self._all = [worker.first_weights(each.settings.chunks) for worker, each in zip(workers, inputs, strict=True)]
@@ -275,7 +158,7 @@ class Inputs:
             for engine in range(config.engines)
             for port in range(config.ports)
         )
-        self.lines = _Lines(parts, form, self.settings.unit)
+        self.lines = Lines(parts, form, self.settings.unit)
 
     def alike(self, other: "Inputs") -> bool:
         """Whether two workers do the same but for their features, so that one `Run` can do both."""

@@ -171,17 +171,16 @@ def emulate(problem: Problem, epochs: int, **options: object) -> Run:
     network = round(NETWORK_NS / CLOCK_NS)
     cycles = mini_batch_cycles(CONFIG, BATCH, image.layout.chunks, prepared.features.precision, network)
     run.cycles = -(-prepared.samples // BATCH) * cycles
-    monitored = "quantised_loss" if prepared.scaling == "robust" else "train_loss"
 
     def look(record: EpochRecord) -> None:
         metrics = record.metrics
-        best[:] = min(best, [metrics[monitored], metrics["train_loss"]])
+        best[:] = min(best, [metrics["train_loss"], metrics["test_loss"]])
         run.losses.append(best[1] / problem.optimum)
-        run.own.append(metrics["fitted_loss"] / own)
+        run.own.append(metrics["train_loss"] / own)
         if run.done:
             raise KeyboardInterrupt  # ends the training
 
-    train(data, chosen, open_device("emulator", CONFIG, 1), on_epoch=look)
+    train(data, chosen, open_device("emulator", CONFIG, 1), test=data, on_epoch=look)
     return run
 
 

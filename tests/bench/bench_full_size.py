@@ -47,7 +47,7 @@ def main() -> None:
             finally:
                 device.close()
             weights.append(result.model.weights)
-            loss = result.best.metrics["train_loss"]
+            loss = result.metrics["train_loss"]
         table.add_row(
             name,
             str(data.samples),

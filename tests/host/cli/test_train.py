@@ -39,10 +39,11 @@ def test_json_document(tmp_path):
     assert done.stdout.count("\n") == 1
     assert [epoch["epoch"] for epoch in document["epochs"]] == [1, 2, 3]
     for epoch in document["epochs"]:
-        for data in ("train", "quantised", "validation", "test"):
-            assert math.isfinite(epoch[f"{data}_loss"])
-            assert 0 <= epoch[f"{data}_accuracy"] <= 1
         assert epoch["counters"] is None, "the emulator does not count"
+    for metrics in (*document["epochs"], document["metrics"]):
+        for data in ("train", "validation", "test"):
+            assert math.isfinite(metrics[f"{data}_loss"])
+            assert 0 <= metrics[f"{data}_accuracy"] <= 1
     assert document["epochs"][-1]["test_accuracy"] > 0.85
     assert document["device"] == "emulator"
     assert document["configuration"] == dataclasses.asdict(WorkerConfig.u280())
@@ -82,12 +83,13 @@ def test_the_model_is_that_of_any_workers(tmp_path):
 def test_table_of_epochs():
     done = run("breast_cancer", "--test", "breast_cancer", "--epochs", 2)
     lines = done.stdout.splitlines()
-    (heading,) = [line for line in lines if "quantised loss" in line]
-    for column in ("epoch", "train accuracy", "test loss", "test accuracy", "rate"):
+    (heading,) = [line for line in lines if "test loss" in line and "epoch" in line]
+    for column in ("train loss", "train accuracy", "test loss", "test accuracy", "rate"):
         assert column in heading
     assert "validation" not in heading
     assert [line.split()[0] for line in lines if line.split()[:1] and line.split()[0].isdigit()] == ["1", "2"]
-    assert "best model: epoch" in lines[-1]
+    assert "best model: epoch" in lines[-2]
+    assert re.search(r"without rounding: train loss .* train accuracy .* test accuracy", lines[-1])
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_fewer_epochs():
     data = dataset(samples=800)
     device = open_device("emulator", CONFIG, 1)
     losses = [
-        train(data, TrainingOptions(**options), device).best.metrics["train_loss"]
+        train(data, TrainingOptions(**options), device).metrics["train_loss"]
         for options in ({"epochs": 3}, {"epochs": 3, "precondition": "block"})
     ]
     assert losses[1] < losses[0]

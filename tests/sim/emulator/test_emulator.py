@@ -15,9 +15,11 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.run import UNITS, FeatureFormat
+from p4sgd.sim import features as decoding
 from p4sgd.sim import kernels
 from p4sgd.sim.emulator import EmulatedDevice, EmulatorError, run
-from p4sgd.sim.emulator.run import KEPT_BYTES, read_settings
+from p4sgd.sim.emulator.run import read_settings
+from p4sgd.sim.features import KEPT_BYTES, Features, Lines
 
 configs = st.builds(
     WorkerConfig,
@@ -41,16 +43,19 @@ configs = st.builds(
     zeros=st.sampled_from([0.0, 0.0, 0.3, 0.9]),
     kept=st.sampled_from([KEPT_BYTES, 0]),
     part=st.sampled_from([1 << 26, 1]),
+    threads=st.sampled_from([1, 2, 3, 7]),
 )
-def test_bit_identical_to_golden(config, workers, seed, wild, runs, stale, zeros, kept, part):
-    """Also with features that are 0 in all samples, if no decoded features are kept, and in several parts."""
+def test_bit_identical_to_golden(config, workers, seed, wild, runs, stale, zeros, kept, part, threads):
+    """Also with features that are 0 in all samples, if no decoded features are kept, in several parts and threads."""
     job = random_job(config, workers, seed=seed, wild=wild, stale=stale)
     rng = np.random.default_rng(seed)
     for stored in job.stored:
         stored[:, rng.random(stored.shape[1]) < zeros] = 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "KEPT_BYTES", kept)
+        patch.setattr(decoding, "KEPT_BYTES", kept)
         patch.setattr(run, "_PART", part)
+        patch.setattr(kernels, "THREADS", threads)
+        patch.setattr(kernels, "_THREAD_FEATURES", 1)
         weights, status, _ = run_on(EmulatedDevice(config, workers), job, runs=runs)
     expected = job.golden(runs)
     for got, wanted in zip(weights, expected.weights, strict=True):
@@ -86,13 +91,21 @@ def test_dot_products_beyond_float_precision():
     weights[features:] = 0
     assert weights.sum() * 255 > 2.0**53
     lines = np.ascontiguousarray(layout.pack_lines(q)[0])
-    got = kernels.activations((lines,), FeatureFormat(8, 8, False), weights[np.newaxis])
+    got = Features([Lines((lines,), FeatureFormat(8, 8, False), 64)]).activations([weights])
     np.testing.assert_array_equal(got, q.sum(axis=1) * ((1 << 31) - 1))
 
 
 @settings(max_examples=40)
-@given(configs, st.integers(1, 300), st.integers(1, 40), st.integers(1, 8), st.booleans(), st.integers(0, 1 << 30))
-def test_activations_of_any_planes(config, features, samples, planes, signed, seed):
+@given(
+    configs,
+    st.integers(1, 300),
+    st.integers(1, 40),
+    st.integers(1, 8),
+    st.booleans(),
+    st.integers(0, 1 << 30),
+    st.sampled_from([KEPT_BYTES, 0]),
+)
+def test_activations_of_any_planes(config, features, samples, planes, signed, seed, kept):
     rng = np.random.default_rng(seed)
     low, high = (-(1 << planes - 1), 1 << planes - 1) if signed else (0, 1 << planes)
     q = rng.integers(low, high, (samples, features))
@@ -101,9 +114,11 @@ def test_activations_of_any_planes(config, features, samples, planes, signed, se
     precision = int(rng.integers(1, planes + 1))
     weights = rng.integers(-(1 << 31), 1 << 31, features)
     scattered = layout.scatter(layout.pad(weights))
-    got = kernels.activations(
-        tuple(lines), FeatureFormat(planes, precision, signed), scattered.astype(np.float64), block=2
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoding, "KEPT_BYTES", kept)
+        patch.setattr(decoding, "_BLOCK", 1)
+        decoded = Features([Lines(tuple(lines), FeatureFormat(planes, precision, signed), layout.unit)])
+        got = decoded.activations([scattered.reshape(-1).astype(np.float64)])
     np.testing.assert_array_equal(got[:samples], (q >> (planes - precision)) @ weights)
     assert not got[samples:].any()
 
