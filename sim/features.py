@@ -176,7 +176,11 @@ def _used(lines: Lines) -> npt.NDArray[np.bool_]:
     engines = []
     for engine in range(len(lines.parts) // ports):
         parts = lines.parts[engine * ports : (engine + 1) * ports]
-        bits = [np.bitwise_or.reduce(part[:, :, : lines.form.precision], axis=(0, 2, 3)) for part in parts]
+        # First over the samples, which leaves long rows: numpy is slow at short ones.
+        bits = [
+            np.bitwise_or.reduce(np.bitwise_or.reduce(part, axis=0)[:, : lines.form.precision], axis=(1, 2))
+            for part in parts
+        ]
         merged = np.bitwise_or.reduce(np.stack(bits))  # (C, lanes / 8)
         places = np.unpackbits(merged.reshape(-1), bitorder="little").astype(np.bool_)
         padded = np.zeros(-(-places.size // lines.unit) * lines.unit, np.bool_)

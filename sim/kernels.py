@@ -59,6 +59,9 @@ THREADS: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
 _THREAD_FEATURES = 1 << 14
 """Fewest features of a mini-batch for a thread, some 5 µs of work: less would not make up for the waiting."""
 
+_PATIENCE = 10_000
+"""Looks for other threads, some 10 µs, after which one must have lost its processor to another program."""
+
 _AHEAD = 8
 """Rows from what is read to what is prefetched. The processor itself looks no farther than the end of a row, and a
 thread reads a part of each only."""
@@ -292,8 +295,8 @@ def _observe(typing: Any, array: Any, index: Any) -> Any:
     return numba.types.int64(array, index), generate
 
 
-_yield = numba.types.ExternalFunction("sched_yield", numba.types.int32())
-"""Let another thread have this processor, if one is waiting: sched_yield of POSIX."""
+_sleep = numba.types.ExternalFunction("usleep", numba.types.int32(numba.types.uint32))
+"""Sleep for some microseconds: usleep of the C library."""
 
 
 @_compiled(nogil=True)
@@ -304,8 +307,8 @@ def _meet(arrivals: Any, thread: int, number: int) -> None:
         tries = 0
         while _observe(arrivals, other * _APART) < number:
             tries += 1
-            if tries > 1000:  # some microseconds: more threads than processors
-                _yield()
+            if tries > _PATIENCE:
+                _sleep(np.uint32(50))
 
 
 @_compiled(nogil=True)

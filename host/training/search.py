@@ -12,16 +12,13 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from p4sgd.host.devices.session import of_job
 from p4sgd.host.distributed.communicator import broadcast
 from p4sgd.host.errors import UserError
-from p4sgd.host.image import Image
-from p4sgd.host.image.packing import unpack_lines
 from p4sgd.host.losses import Loss
 from p4sgd.host.losses.loss import FloatArray, Task
-from p4sgd.host.training.metrics import fit_intercept, penalty
+from p4sgd.host.training.metrics import decoded_features, fit_intercept, penalty
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import Prepared
 from p4sgd.host.training.rate import (
@@ -34,7 +31,7 @@ from p4sgd.host.training.rate import (
 )
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, IntArray
-from p4sgd.hw.spec.run import FeatureFormat, RunSettings
+from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim import golden, kernels
 
 __all__ = ["search_rate", "try_rates"]
@@ -197,11 +194,12 @@ class _Trials:
         self._y = prepared.coding.real(prepared.train_labels[self._scored])
         self._labels = prepared.images[0].labels[:trained].astype(np.int64)
         samples = max(trained, self._scored.stop)
-        self._features = [_decode(image, samples, prepared.features) for image in prepared.images]
-        self._layouts = [_layout(q.shape[1], first.unit) for q in self._features]
-        self._weights = [[np.zeros(q.shape[1]) for q in self._features] for _ in settings]
+        self._features = decoded_features(prepared.images, prepared.features)
+        # Rows of these samples: where decoded features are not kept, they are decoded for all trials at once.
+        self._rows, _ = self._features.rows(0, -(-samples // BANKS) * BANKS)
+        self._weights = [np.zeros(self._features.count) for _ in settings]
         # Weights of forward passes; with staleness those before the last update.
-        self._read = [[w.copy() for w in trial] for trial in self._weights] if first.stale else self._weights
+        self._read = [w.copy() for w in self._weights] if first.stale else self._weights
 
     def update(self, number: int) -> None:
         """Train all trials on a mini-batch; its number may exceed that of mini-batches."""
@@ -214,11 +212,11 @@ class _Trials:
         )
         for settings, weights, read, g in zip(self._settings, self._weights, self._read, residuals, strict=True):
             deltas = golden.delta(g, settings)
-            for q, w, before in zip(self._features, weights, read, strict=True):
-                if settings.stale:
-                    before[:] = w
-                kernels.backward(q, begin, (0, w.size), deltas, form, settings.gradient_shift, w)
-                kernels.regularize(w, settings.shrink, settings.threshold)
+            if settings.stale:
+                read[:] = weights
+            columns = 0, weights.size
+            kernels.backward(self._rows, begin, columns, deltas, form, settings.gradient_shift, weights)
+            kernels.regularize(weights, settings.shrink, settings.threshold)
 
     def scores(self, options: TrainingOptions) -> FloatArray:
         """The objective of each trial now: float64 (trials,)."""
@@ -229,31 +227,26 @@ class _Trials:
             intercept = fit_intercept(self._loss, z, self._y) if options.bias else 0.0
             scores[trial] = self._loss.value(z + intercept, self._y).mean()
             if options.l2 > 0 or options.l1 > 0:
-                own = [w.astype(np.int64) for w in self._weights[trial]]
-                weights = self._prepared.join(of_job(own, self._ranks))
+                weights = self._prepared.join(of_job(self._own(self._weights[trial]), self._ranks))
                 scores[trial] += penalty(weights[: self._prepared.space.count], *self._prepared.penalties(options))
         return scores
 
-    def _dots(self, rows: slice, weights: Sequence[Sequence[FloatArray]], shift: int) -> IntArray:
+    def _own(self, weights: FloatArray) -> list[IntArray]:
+        """Weights of a trial for each of this process's workers, in the order of its features."""
+        own, begin = [], 0
+        for image, columns in zip(self._prepared.images, self._features.columns, strict=True):
+            scattered = np.zeros(image.layout.padded_features, np.int64)
+            scattered[columns] = weights[begin : begin + columns.size]
+            begin += columns.size
+            own.append(image.layout.unpad(image.layout.gather(scattered.reshape(image.layout.config.engines, -1))))
+        return own
+
+    def _dots(self, rows: slice, weights: Sequence[FloatArray], shift: int) -> IntArray:
         """Sums over all units of their dot products, divided by 2^shift and rounded: int64 (trials, samples)."""
-        form, samples = self._first.features, rows.stop - rows.start
-        totals = np.zeros((len(weights), samples), np.int64)
-        no_limit, unused = np.array([np.iinfo(np.int64).max]), np.zeros(1, np.bool_)
-        for trial, total in zip(weights, totals, strict=True):
-            for q, layout, w in zip(self._features, self._layouts, trial, strict=True):
-                total += kernels.partials(q, rows.start, layout, form, shift, w, no_limit, unused, samples)
-        return self._ranks.all_sum(totals)
-
-
-def _decode(image: Image, samples: int, form: FeatureFormat) -> npt.NDArray[np.uint8]:
-    """The features of the first samples of an image, as `p4sgd.sim.kernels` takes them: uint8 (samples, features)."""
-    lines = np.stack([part[: -(-samples // BANKS)] for part in image.port_lines])
-    q = image.layout.unpad(unpack_lines(lines, image.layout))
-    if form.signed:
-        q = q ^ np.uint8(1 << (form.stored - 1))
-    return np.ascontiguousarray(q >> (form.stored - form.precision))
-
-
-def _layout(features: int, unit: int) -> tuple[IntArray, IntArray]:
-    """Units and workers of `p4sgd.sim.kernels`, for features of one worker."""
-    return np.append(np.arange(0, features, unit), features), np.array([0, -(-features // unit)])
+        form, layout, samples = self._first.features, self._features.layout, rows.stop - rows.start
+        no_limits, unused = np.full(layout[1].size - 1, np.iinfo(np.int64).max), np.zeros(layout[1].size - 1, np.bool_)
+        totals = [
+            kernels.partials(self._rows, rows.start, layout, form, shift, w, no_limits, unused, samples)
+            for w in weights
+        ]
+        return self._ranks.all_sum(np.stack(totals))
