@@ -1,6 +1,5 @@
 """The command `p4sgd info`: versions, devices and boards, and what this machine lacks with the remedy."""
 
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -152,6 +151,8 @@ def versions() -> dict[str, str]:
 
 
 def _version(package: str) -> str:
+    import importlib.metadata
+
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

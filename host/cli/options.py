@@ -1,6 +1,5 @@
 """Options that several commands share: devices, faults, reading, output, and the file that options are read from."""
 
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -193,6 +192,8 @@ def _read_options(ctx: click.Context, path: Path) -> Mapping[str, Any]:
     UserError
         If the file cannot be read, or if a table, key or value is unknown; the message names file and key.
     """
+    import tomllib
+
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
+import scipy  # which imports scipy.sparse at its first use
 
 from p4sgd.host.data import order
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, ByteArray, Communicator

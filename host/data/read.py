@@ -1,17 +1,13 @@
 """Data sets by name: files of all formats, read as a whole or in blocks, and scikit-learn's built-in data sets."""
 
 import difflib
+import importlib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from p4sgd.host.data.columns import ReadOptions
 from p4sgd.host.data.dataset import Dataset, FeatureSpace, join_shares
-from p4sgd.host.data.formats.csv_file import CsvSource
-from p4sgd.host.data.formats.libsvm import LibsvmSource
-from p4sgd.host.data.formats.npy import NpySource
-from p4sgd.host.data.formats.npz import NpzSource
-from p4sgd.host.data.formats.parquet import ParquetSource
 from p4sgd.host.data.formats.source import Source
 from p4sgd.host.data.formats.text_file import SUFFIXES, open_data, plain_name
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, share_of
@@ -74,14 +70,14 @@ def read_builtin(source: str, communicator: Communicator = SINGLE_PROCESS) -> Da
     return join_shares(bunch.data[own.start : own.stop], labels, source, communicator)
 
 
-FORMATS: dict[str, type[Source]] = {
-    "libsvm": LibsvmSource,
-    "csv": CsvSource,
-    "npz": NpzSource,
-    "npy": NpySource,
-    "parquet": ParquetSource,
+FORMATS = {
+    "libsvm": ("p4sgd.host.data.formats.libsvm", "LibsvmSource"),
+    "csv": ("p4sgd.host.data.formats.csv_file", "CsvSource"),
+    "npz": ("p4sgd.host.data.formats.npz", "NpzSource"),
+    "npy": ("p4sgd.host.data.formats.npy", "NpySource"),
+    "parquet": ("p4sgd.host.data.formats.parquet", "ParquetSource"),
 }
-"""Readers by name of the format."""
+"""Module and class of the reader by name of the format. Reading a file imports only what its format needs."""
 
 FORMAT_ARGUMENTS = {
     "libsvm": ("zero_based",),
@@ -272,7 +268,9 @@ def _open(source: str | Path, file_format: str | None, options: ReadOptions) -> 
     if _names_builtin(source, file_format):
         return _Builtin(Path(source), options)
     found, guessed = find_format(source, file_format)
-    return FORMATS[found](Path(source), options, found if guessed else None)
+    module, class_name = FORMATS[found]
+    reader: type[Source] = getattr(importlib.import_module(module), class_name)
+    return reader(Path(source), options, found if guessed else None)
 
 
 def _names_builtin(source: str | Path, file_format: str | None) -> bool:

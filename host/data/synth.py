@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
+import scipy  # which imports scipy.sparse at its first use
 
 from p4sgd.host.data.dataset import Dataset
 from p4sgd.host.errors import UserError

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
+import scipy  # which imports scipy.special at its first use
 
 from p4sgd.host.losses.fit import Shape, fit_table
 from p4sgd.hw.spec.run import TABLE_SEGMENTS, LabelMode, LossTable
@@ -102,7 +102,7 @@ class Logistic(Loss):
 
     def psi(self, x: FloatArray) -> FloatArray:
         """ψ(x) = −1 / (1 + e^x)."""
-        result: FloatArray = -expit(-x)
+        result: FloatArray = -scipy.special.expit(-x)
         return result
 
 

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
+import scipy  # which imports scipy.sparse at its first use
 
 from p4sgd.host.data.dataset import Features
 from p4sgd.host.errors import UserError

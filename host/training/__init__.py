@@ -1,9 +1,13 @@
 """Training: options, learning rates, the loop over epochs, metrics, checkpoints and results."""
 
-from p4sgd.host.training.checkpoint import Checkpoint, CheckpointFile, load_checkpoint
-from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.result import EpochRecord, StopReason, TrainingResult
-from p4sgd.host.training.trainer import train
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from p4sgd.host.training.checkpoint import Checkpoint, CheckpointFile, load_checkpoint
+    from p4sgd.host.training.options import TrainingOptions
+    from p4sgd.host.training.result import EpochRecord, StopReason, TrainingResult
+    from p4sgd.host.training.trainer import train
 
 __all__ = [
     "Checkpoint",
@@ -15,3 +19,18 @@ __all__ = [
     "load_checkpoint",
     "train",
 ]
+
+_MODULES = {
+    "checkpoint": ("Checkpoint", "CheckpointFile", "load_checkpoint"),
+    "options": ("TrainingOptions",),
+    "result": ("EpochRecord", "StopReason", "TrainingResult"),
+    "trainer": ("train",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first used: those who only need the options do not wait for Numba."""
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
