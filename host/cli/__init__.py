@@ -1,5 +1,6 @@
 """The command line, `p4sgd`."""
 
+import gc
 import sys
 
 __all__ = ["main"]
@@ -7,6 +8,7 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line; Ctrl-C while its modules are loaded gets one line, too."""
+    gc.set_threshold(10_000)  # modules stay: at the default of 700 their objects are searched for garbage 300 times
     try:
         from p4sgd.host.cli.app import main as command
     except KeyboardInterrupt:

@@ -227,7 +227,7 @@ def _normal(features: Features, name: str) -> Features:
         raise UserError(f"{name}: features must be a matrix of samples and features, not of shape {features.shape}")
     if features.dtype.kind not in "buif":
         raise UserError(f"{name}: features must be numbers, not {features.dtype}")
-    if scipy.sparse.issparse(features):
+    if not isinstance(features, np.ndarray) and scipy.sparse.issparse(features):
         if hasattr(features, "check_format"):
             try:
                 features.check_format(full_check=True)  # SciPy's products do not check indices

@@ -2,9 +2,13 @@
 
 import difflib
 import importlib
+import importlib.util
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 
 from p4sgd.host.data.columns import ReadOptions
 from p4sgd.host.data.dataset import Dataset, FeatureSpace, join_shares
@@ -36,6 +40,14 @@ BUILTIN = {
 }
 """Built-in data sets by name, with descriptions."""
 
+_TABLES = {
+    "breast_cancer": ("breast_cancer.csv", 1),
+    "digits": ("digits.csv.gz", 0),
+    "iris": ("iris.csv", 1),
+    "wine": ("wine_data.csv", 1),
+}
+"""Those that scikit-learn returns as its files have them: name of the file, and lines before the first sample."""
+
 
 def is_builtin(source: str) -> bool:
     """Whether a source is the name of a built-in data set, such as ``digits`` or ``digits:3``."""
@@ -52,22 +64,38 @@ def read_builtin(source: str, communicator: Communicator = SINGLE_PROCESS) -> Da
     UserError
         If there is no such data set or label.
     """
-    import sklearn.datasets
-
     name, colon, wanted = source.partition(":")
     if name not in BUILTIN:
         raise UserError(f"there is no built-in data set {name!r}: choose one of {', '.join(BUILTIN)}")
-    bunch = getattr(sklearn.datasets, f"load_{name}")()
-    labels = bunch.target.astype(float)
+    features, labels = _load_builtin(name)
     if colon:
         if name == "diabetes":
             raise UserError(f"{source}: the labels of {name} are measurements, not classes")
-        known = [str(label) for label in sorted(set(bunch.target.tolist()))]
+        known = [str(label) for label in sorted(set(labels.astype(int).tolist()))]
         if wanted not in known:
             raise UserError(f"{source}: {name} has no label {wanted!r}; there are {', '.join(known)}")
         labels = (labels == float(wanted)).astype(float)
     own = share_of(communicator, labels.size)
-    return join_shares(bunch.data[own.start : own.stop], labels, source, communicator)
+    return join_shares(features[own.start : own.stop], labels, source, communicator)
+
+
+def _load_builtin(name: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Features (samples, features) and labels (samples,) of a data set, float64.
+
+    Importing scikit-learn takes longer than training on its data sets, so a plain table is read from its folder. It
+    loads diabetes itself, whose features it scales, and what a later version has elsewhere.
+    """
+    file, header = _TABLES.get(name, ("", 0))
+    package = importlib.util.find_spec("sklearn")
+    assert package is not None and package.origin is not None, "scikit-learn is a dependency"
+    path = Path(package.origin).parent / "datasets" / "data" / file
+    if path.is_file():
+        table = np.loadtxt(path, delimiter=",", skiprows=header)
+        return np.ascontiguousarray(table[:, :-1]), table[:, -1]
+    import sklearn.datasets
+
+    bunch = getattr(sklearn.datasets, f"load_{name}")()
+    return bunch.data, bunch.target.astype(float)
 
 
 FORMATS = {

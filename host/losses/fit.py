@@ -9,6 +9,7 @@ Narrow segments resolve the middle better, wide ones reach further. All widths t
 one with the smallest maximum error is used.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -51,6 +52,7 @@ class Shape:
     right_slope: float = 0.0
 
 
+@functools.cache  # a run needs its table for the trials of rates, and for the device
 def fit_table(psi: _Function, segments: int, shape: Shape) -> LossTable:
     """The table of ``segments`` segments with the smallest maximum error over the range of `MARGIN`.
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -59,6 +60,26 @@ def test_help_imports_nothing_heavy():
             assert CliRunner().invoke(main, [*words.split(), "--help"]).exit_code == 0, words"""
     words = [" ".join(each.values[0]) for each in commands()]
     assert imported(program, "", *(set(words) - {"build vitis", "build vivado"})) & HEAVY == set()
+
+
+@pytest.mark.parametrize(
+    ("data", "needed"),
+    [("breast_cancer", set()), ("data.npy", set()), ("data.csv", {"pyarrow"}), ("prepared", set())],
+)
+def test_training_imports_only_what_it_needs(data, needed, tmp_path, monkeypatch):
+    """Numba needs scipy.linalg, the logistic loss scipy.special, and model files safetensors."""
+    monkeypatch.chdir(tmp_path)
+    samples = np.arange(64.0).reshape(16, 4) % 7
+    samples[:, -1] = np.arange(16) % 2
+    np.save("data.npy", samples)
+    np.savetxt("data.csv", samples, delimiter=",")
+    words = f"train {data} --epochs 1 --quiet"
+    if data == "prepared":
+        done = CliRunner().invoke(main, ["data", "prepare", "data.npy", "--out", data], catch_exceptions=False)
+        assert done.exit_code == 0, done.stderr
+    program = "import sys; from p4sgd.host.cli.app import main; main(sys.argv[1:], standalone_mode=False)"
+    always = {"llvmlite", "numba", "rich", "safetensors", "scipy.linalg", "scipy.special"}
+    assert imported(program, *words.split()) & HEAVY - always == needed
 
 
 def test_an_interruption_while_it_starts():

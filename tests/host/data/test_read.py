@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sklearn.datasets
 
-from p4sgd.host.data import FeatureSpace, read_dataset
+from p4sgd.host.data import FeatureSpace, read, read_dataset
 from p4sgd.host.data.read import BUILTIN
 from p4sgd.host.errors import UserError
 
@@ -27,6 +28,16 @@ def test_builtin(name, shape, labels):
     assert data.features.shape == shape
     assert set(data.labels) == labels
     assert name in BUILTIN
+
+
+@pytest.mark.parametrize("name", BUILTIN)
+@pytest.mark.parametrize("moved", [False, True])
+def test_builtin_is_as_scikit_learn_loads_it(name, moved, monkeypatch):
+    if moved:
+        monkeypatch.setattr(read, "_TABLES", {})
+    data, expected = read_dataset(name), getattr(sklearn.datasets, f"load_{name}")()
+    assert data.features.tobytes() == np.asarray(expected.data, np.float64).tobytes()
+    assert np.array_equal(data.labels, expected.target)
 
 
 def test_diabetes_is_a_regression():
