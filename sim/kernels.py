@@ -13,10 +13,9 @@ Sums use float64 where it is exact, that is, where every partial sum is an integ
 - dot products of units always: a sum of 64 products of a 32-bit weight and an 8-bit feature stays below 2^46.
 
 Exact sums do not depend on the order of addition, so the compiler may vectorise them.
-Numba caches the compiled code beside this file or in the user's cache folder. The first use on a machine takes some
-seconds longer, as does every use if neither place is writable.
 """
 
+import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -31,6 +30,7 @@ from llvmlite import ir
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import LABEL, MARGIN, RESIDUAL, SHRINK, SLOPE, WEIGHT, IntArray
 from p4sgd.hw.spec.run import VALUE_FRACTION, FeatureFormat, LossTable, RunSettings
+from p4sgd.sim.compiled import compiled
 
 __all__ = ["THREADS", "backward", "decode", "partials", "regularize", "train"]
 
@@ -72,18 +72,7 @@ _APART = 8
 
 _intrinsic: Callable[[Any], Any] = numba.extending.intrinsic
 _cgutils: Any = numba.core.cgutils
-
-
-def _compiled(**options: Any) -> Callable[[Any], Any]:
-    """`numba.njit` with a cache, or without one where Numba finds no writable folder for it."""
-
-    def compiled(function: Any) -> Any:
-        try:
-            return numba.njit(cache=True, **options)(function)
-        except RuntimeError:
-            return numba.njit(**options)(function)
-
-    return compiled
+_compiled = functools.partial(compiled, "the emulator's loops")
 
 
 @_compiled(nogil=True)

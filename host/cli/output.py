@@ -50,6 +50,9 @@ class Output:
         self.silent = silent
         self._results: Console | None = None
         self._remarks: Console | None = None
+        # Any command may be the first to use a compiled loop; the last output is that of the running command.
+        _compilations.handlers = [_Handler(self.remark)]
+        _compilations.setLevel(logging.INFO)
 
     @property
     def results(self) -> "Console":
@@ -129,11 +132,24 @@ class Output:
             self.results.print(table, soft_wrap=True)
 
 
+class _Handler(logging.Handler):
+    """Passes what is logged to a function."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__()
+        self._show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._show(record.getMessage())
+
+
+_compilations = logging.getLogger("p4sgd.sim.compiled")
+
+
 @contextlib.contextmanager
 def _logged(name: str, show: Callable[[str], None]) -> Iterator[None]:
     """Show what a logger logs at level INFO or above, as long as the context lasts."""
-    logger, handler = logging.getLogger(name), logging.Handler()
-    handler.emit = lambda record: show(record.getMessage())  # type: ignore[method-assign]
+    logger, handler = logging.getLogger(name), _Handler(show)
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

@@ -87,7 +87,8 @@ def _load_builtin(name: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.fl
     """
     file, header = _TABLES.get(name, ("", 0))
     package = importlib.util.find_spec("sklearn")
-    assert package is not None and package.origin is not None, "scikit-learn is a dependency"
+    assert package is not None, "scikit-learn is a dependency"
+    assert package.origin is not None, "it is no namespace"
     path = Path(package.origin).parent / "datasets" / "data" / file
     if path.is_file():
         table = np.loadtxt(path, delimiter=",", skiprows=header)

@@ -1,4 +1,4 @@
-"""The emulator needs no folder that it can write."""
+"""The emulator needs no folder that it can write, and says when it compiles its loops."""
 
 import os
 import shutil
@@ -9,6 +9,63 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+
+COMPILING = "compiling the loops: up to 10 seconds, once on this machine\n"
+
+
+def add(tmp_path, folder, before=""):
+    """Call compiled functions in a fresh process; returns what was logged."""
+    (tmp_path / "loops.py").write_text("""if True:
+        from p4sgd.sim.compiled import compiled
+
+        @compiled("the loops")
+        def inner(a, b):
+            return a + b
+
+        @compiled("the loops", fastmath=True)
+        def add(a, b):
+            return inner(a, b)""")
+    program = f"""if True:
+        import logging, resource, sys
+        logging.basicConfig(format="%(message)s", level="INFO")
+        from loops import add
+        {before}
+        assert add(1, 2) == 3 and add(1.5, 2) == 3.5"""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(folder)}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_compilation_is_told_once(tmp_path):
+    folder = tmp_path / "cache"
+    assert add(tmp_path, folder) == COMPILING
+    assert add(tmp_path, folder) == ""
+    for file in folder.rglob("*.nbi"):
+        file.unlink()
+    assert add(tmp_path, folder) == COMPILING
+
+
+def test_a_folder_for_compiled_loops_that_is_full(tmp_path):
+    folder = tmp_path / "cache"
+    full = "resource.setrlimit(resource.RLIMIT_FSIZE, (64, -1))"
+    first, second = add(tmp_path, folder, full).splitlines(keepends=True)
+    assert first == COMPILING
+    assert second.startswith(f"cannot keep compiled loops in {folder}")
+    assert second.endswith("set NUMBA_CACHE_DIR to another folder, or they are compiled in every run\n")
+    assert add(tmp_path, folder) == COMPILING
+
+
+def test_files_of_compiled_loops_that_cannot_be_read(tmp_path):
+    """A folder in the place of a file keeps out even the superuser, whom permissions do not."""
+    folder = tmp_path / "cache"
+    add(tmp_path, folder)
+    for file in folder.rglob("*.nbi"):
+        file.unlink()
+        file.mkdir()
+    first, second = add(tmp_path, folder).splitlines(keepends=True)
+    assert (first, "cannot keep compiled loops" in second) == (COMPILING, True)
 
 
 @pytest.mark.slow
@@ -22,6 +79,7 @@ def test_without_a_cache_for_compiled_code(tmp_path):
     program = "from p4sgd.sim import kernels; print(kernels.__file__); from p4sgd.host.cli import main; main()"
     command = [sys.executable, "-c", program, "train", "iris:1", "--epochs", "1", "--config", "tiny"]
     done = subprocess.run(command, env=os.environ | nowhere, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    remark = "compiling the emulator's loops: some 10 seconds in every run; to keep them, set NUMBA_CACHE_DIR to a "
+    assert (done.returncode, done.stderr) == (0, f"{remark}folder that you may write\n")
     assert done.stdout.startswith(str(package)), "the copy is meant"
     assert "best model: epoch 1" in done.stdout

@@ -23,3 +23,12 @@ def test_steps_of_a_build_are_shown_on_a_terminal_only(is_terminal):
             time.sleep(0.02)
     assert ("preparing: file 3 of 7" in shown.getvalue()) == is_terminal
     assert not logger.isEnabledFor(logging.INFO), "only as long as it is shown"
+
+
+@pytest.mark.parametrize("silenced", [{}, {"quiet": True}, {"silent": True}, {"as_json": True}], ids=str)
+def test_compilation_is_a_remark_of_the_running_command(silenced, capsys):
+    Output()
+    Output(**silenced)
+    logging.getLogger("p4sgd.sim.compiled").info("compiling the loops")
+    remark = "" if silenced.keys() & {"quiet", "silent"} else "compiling the loops\n"
+    assert capsys.readouterr() == ("", remark)

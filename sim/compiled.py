@@ -1,0 +1,79 @@
+"""Compiled loops: `numba.njit` with a cache, and a remark when Numba has to compile.
+
+Numba keeps compiled code in ``$NUMBA_CACHE_DIR``, else beside the source, else in ``numba`` in the user's cache folder.
+The first use on a machine takes some seconds longer, as does every use if no such folder can be written.
+"""
+
+import contextlib
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from numba.core import caching, event
+
+__all__ = ["compiled"]
+
+_remark = functools.cache(logging.getLogger(__name__).info)
+"""Logs a text once."""
+
+_purposes: dict[str, str] = {}
+"""What the compiled functions of a module are, by module."""
+
+
+def compiled(purpose: str, **options: Any) -> Callable[[Any], Any]:
+    """`numba.njit` with a cache, or without one where Numba finds no folder for it.
+
+    When Numba compiles a function of a module for the first time, because the cache does not have it, this is logged.
+
+    Parameters
+    ----------
+    purpose
+        What the compiled functions of the module are, for the log: ``the emulator's loops``.
+    options
+        Those of `numba.njit`.
+    """
+
+    def decorate(function: Any) -> Any:
+        _purposes[function.__module__] = purpose
+        dispatcher = numba.njit(**options)(function)
+        with contextlib.suppress(RuntimeError):  # there is no folder
+            dispatcher._cache = _Cache(function)  # as `cache=True` does
+        return dispatcher
+
+    return decorate
+
+
+class _Cache(caching.FunctionCache):
+    """Numba's cache, which does without a file that it cannot read or write, as on a full disk."""
+
+    def load_overload(self, signature: Any, target: Any) -> Any:
+        try:
+            return super().load_overload(signature, target)
+        except OSError:
+            return None
+
+    def save_overload(self, signature: Any, result: Any) -> None:
+        try:
+            super().save_overload(signature, result)
+        except OSError as error:
+            remedy = "set NUMBA_CACHE_DIR to another folder, or they are compiled in every run"
+            _remark(f"cannot keep compiled loops in {self.cache_path}: {error.strerror}; {remedy}")
+
+
+class _Compilations(event.Listener):
+    def on_start(self, event: Any) -> None:
+        dispatcher = event.data["dispatcher"]
+        purpose = _purposes.get(dispatcher.py_func.__module__)
+        if purpose and dispatcher.stats.cache_path:
+            _remark(f"compiling {purpose}: up to 10 seconds, once on this machine")
+        elif purpose:
+            remedy = "to keep them, set NUMBA_CACHE_DIR to a folder that you may write"
+            _remark(f"compiling {purpose}: some 10 seconds in every run; {remedy}")
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+event.register("numba:compile", _Compilations())
