@@ -1,19 +1,16 @@
 """LIBSVM (svmlight) files: lines ``label index:value index:value …``, indices ascending, usually from 1.
 
-scikit-learn parses them. If it rejects a line, or if a value is not finite, a second pass finds the line and reports
-what is wrong with it. Comments after ``#`` and ``qid:`` are ignored.
+Comments after ``#`` and ``qid:`` are ignored. `_parse_line` defines the format. In larger files a compiled kernel
+parses the lines that are plain; see `p4sgd.host.data.formats.libsvm_kernel`.
 """
 
-import io
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from p4sgd.host.data.columns import ReadOptions
 from p4sgd.host.data.dataset import Dataset, FeatureSpace
 from p4sgd.host.data.formats.source import GrowingArray, TextSource
 from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_data, open_share
@@ -23,11 +20,33 @@ from p4sgd.host.errors import UserError, shortened
 __all__ = ["LibsvmSource"]
 
 
-_BLOCK_BYTES = 1 << 22
+_BLOCK_BYTES = 1 << 21
 """Size of the blocks that are parsed, without the rest of the last line."""
 
-_MAX_INDEX = (1 << 31) - 2
-"""Largest feature index: scikit-learn's reader stores it as a C int."""
+_COMPILED_BYTES = 1 << 19
+"""Size of a first block from which the kernel is used. Smaller files are parsed before it is loaded."""
+
+_MAX_INDEX = (1 << 31) - 1
+"""Largest feature index, for int32."""
+
+
+class _Part(NamedTuple):
+    """Some samples of a file.
+
+    Parameters
+    ----------
+    values, indices
+        float64 and int32 (values,): stored values and their indices, as in the file.
+    ends
+        int64 (samples,): number of values up to the end of each sample.
+    labels
+        float64 (samples,); zeros if they are not needed.
+    """
+
+    values: npt.NDArray[np.float64]
+    indices: npt.NDArray[np.int32]
+    ends: npt.NDArray[np.int64]
+    labels: npt.NDArray[np.float64]
 
 
 class LibsvmSource(TextSource):
@@ -38,63 +57,59 @@ class LibsvmSource(TextSource):
 
     def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
         zero_based = self._zero_based
-        least, most, found = 1, -1, False  # of the indices
-        samples = 0
+        from_one = zero_based is False if zero_based is not None or space is None else not space.zero_based
+        least, most, samples = _MAX_INDEX, -1, 0
         with open_data(self.path, self._watch) as file:
-            for matrix, labels in self._parts(file):
-                if matrix.nnz:
-                    found = True
-                    least, most = min(least, int(matrix.indices.min())), max(most, int(matrix.indices.max()))
+            for values, indices, ends, labels in self._parts(file):
+                width = 1
+                if values.size:
+                    first, last = int(indices.min()), int(indices.max())
+                    least, most, width = min(least, first), max(most, last), last + 1 - from_one
+                if from_one:
+                    indices -= 1
                 if space is not None:
-                    if zero_based is None and not space.zero_based:
-                        matrix.indices -= 1
-                    if matrix.nnz and not 0 <= matrix.indices.min() <= matrix.indices.max() < space.count:
+                    if values.size and (first < from_one or width > space.count):
                         raise UserError(f"{self.name}: has changed while it was read")
-                    matrix.resize(labels.size, space.count)
+                    width = space.count
+                matrix = _matrix(values, indices, np.append(0, ends), width)
                 yield self._block(matrix, self._wanted(labels), samples, zero_based=zero_based)
                 samples += labels.size
         if samples == 0:
             raise UserError(f"{self.name}: there are no samples")
-        if not found:
+        if most < least:
             raise UserError(f"{self.name}: no sample has a feature")
-        first = 0
         if zero_based is None:
             zero_based = least == 0
-            first = 0 if zero_based else 1
-        self._space = FeatureSpace(most + 1 - first, zero_based=zero_based)
+        self._space = FeatureSpace(most + zero_based, zero_based=zero_based)
 
     def _read(self) -> Dataset:
         ranks, like, zero_based = self.options.communicator, self.options.like, self._zero_based
-        data, indices, ends, labels = (GrowingArray(kind) for kind in (np.float64, np.int32, np.int64, np.float64))
-        ends.append(np.zeros(1, np.int64))
-        stored, own, width = 0, 0, 0
+        data, indices, pointers, labels = (GrowingArray(kind) for kind in (np.float64, np.int32, np.int64, np.float64))
+        pointers.append(np.zeros(1, np.int64))
+        stored, own = 0, 0
         with open_share(self.path, ranks, on_open=self._watch) as file:
-            for block, values in self._parts(file):
-                data.append(block.data)
-                indices.append(block.indices)
-                ends.append(block.indptr[1:] + np.int64(stored))
-                labels.append(values)
-                stored, own, width = stored + block.nnz, own + values.size, max(width, block.shape[1])
+            for part in self._parts(file):
+                data.append(part.values)
+                indices.append(part.indices)
+                pointers.append(part.ends + stored)
+                labels.append(part.labels)
+                stored, own = stored + part.values.size, own + part.labels.size
         if sum(ranks.all_gather(own)) == 0:
             raise UserError(f"{self.name}: there are no samples")
         columns = indices.finish()
-        extents = ranks.all_gather((int(columns.min()), width) if stored else None)
+        extents = ranks.all_gather((int(columns.min()), int(columns.max())) if stored else None)
         there = [extent for extent in extents if extent is not None]
-        width = max((columns for _, columns in there), default=0)
-        if zero_based is None and there:
-            zero_based = min(lowest for lowest, _ in there) == 0
-            if not zero_based:
-                columns -= 1
-                width -= 1
         if like is None and not there:
             raise UserError(f"{self.name}: no sample has a feature")
-        # Pointers and indices of one type, or SciPy copies them; int32 is half the memory.
-        kind = np.int32 if stored <= np.iinfo(np.int32).max else np.int64
-        matrix = scipy.sparse.csr_array((data.finish(), columns, ends.finish().astype(kind)), shape=(own, width))
+        if zero_based is None and there:
+            zero_based = min(least for least, _ in there) == 0
+        width = max((most + 1 for _, most in there), default=0)
+        if there and not zero_based:
+            columns -= 1
+            width -= 1
+        matrix = _matrix(data.finish(), columns, pointers.finish(), width)
         if like is not None:
-            matrix.resize((own, like.count))  # type: ignore[arg-type]  # which scipy-stubs has as Never
-        matrix.indices = matrix.indices.astype(np.int32, copy=False)
-        matrix.indptr = matrix.indptr.astype(kind, copy=False)
+            matrix.resize((own, like.count))
         return self._join(matrix, self._wanted(labels.finish()), zero_based=zero_based)
 
     @property
@@ -106,118 +121,157 @@ class LibsvmSource(TextSource):
     def _wanted(self, labels: npt.NDArray[np.float64]) -> RawLabels | None:
         return RawLabels(labels) if self.options.labels_needed else None
 
-    def _parts(self, file: BinaryIO) -> Iterator[tuple[Any, npt.NDArray[np.float64]]]:
-        """Matrices from scikit-learn; indices are as in the file unless they are known to begin at 1."""
+    def _parts(self, file: BinaryIO) -> Iterator[_Part]:
+        """The samples of this rank, block by block.
+
+        Raises
+        ------
+        UserError
+            For the first invalid line; the message names it.
+        """
+        lines, compiled = 0, False
         for text in line_blocks(file, _BLOCK_BYTES):
-            matrix, labels = _parse_lines(io.BytesIO(text), self.path, self._zero_based, self.options)
-            if labels.size:
-                yield matrix, labels
+            compiled |= len(text) >= _COMPILED_BYTES
+            part, count = self._parse(text if text.endswith(b"\n") else text + b"\n", lines, compiled=compiled)
+            lines += count
+            if part.labels.size:
+                yield part
+
+    def _parse(self, text: bytes, lines: int, *, compiled: bool) -> tuple[_Part, int]:
+        """The samples of some lines, and how many lines they are. ``lines`` lines of this rank come before them."""
+        least, labels_needed = 1 if self._zero_based is False else 0, self.options.labels_needed
+        values, count = len(text) // 4 + 1, text.count(b"\n")  # a value takes at least 4 bytes, as 1:2 and a blank
+        part = _Part(np.empty(values), np.empty(values, np.int32), np.empty(count, np.int64), np.empty(count))
+        at, row, stored = 0, 0, 0
+        while at < len(text):
+            if compiled:
+                from p4sgd.host.data.formats.libsvm_kernel import parse_plain
+
+                limits = (least, _MAX_INDEX, labels_needed)
+                at, row, stored = parse_plain(np.frombuffer(text, np.uint8), at, row, stored, *limits, *part)
+                if at == len(text):
+                    break
+            end = text.index(b"\n", at) + 1
+            try:
+                parsed = _parse_line(text[at:end], least, labels_needed)
+            except UserError as error:
+                line = 1 + lines_before(self.path, self.options.communicator) + lines + text.count(b"\n", 0, at)
+                raise UserError(f"{self.path}, line {line}: {_unreadable(text[at:end]) or error}") from None
+            if parsed is not None:
+                label, items = parsed
+                part.values[stored : stored + len(items)] = list(items.values())
+                part.indices[stored : stored + len(items)] = list(items)
+                stored += len(items)
+                part.ends[row], part.labels[row] = stored, label if labels_needed else 0
+                row += 1
+            at = end
+        return _Part(part.values[:stored], part.indices[:stored], part.ends[:row], part.labels[:row]), count
 
 
-def _parse_lines(
-    lines: BinaryIO, path: Path, zero_based: bool | None, options: ReadOptions
-) -> tuple[Any, npt.NDArray[np.float64]]:
-    """Parse some lines of a file.
+def _matrix(
+    values: npt.NDArray[np.float64], columns: npt.NDArray[np.int32], pointers: npt.NDArray[np.int64], width: int
+) -> Any:
+    """A `csr_array` with int32 indices. It has ``width`` columns."""
+    # Pointers and indices of one type, or SciPy copies them; int32 is half the memory.
+    kind = np.int32 if values.size <= np.iinfo(np.int32).max else np.int64
+    matrix = scipy.sparse.csr_array((values, columns, pointers.astype(kind)), shape=(pointers.size - 1, width))
+    matrix.indices = matrix.indices.astype(np.int32, copy=False)
+    matrix.indptr = matrix.indptr.astype(kind, copy=False)
+    return matrix
+
+
+def _parse_line(raw: bytes, least: int, labels_needed: bool) -> tuple[float, dict[int, float]] | None:
+    """Parse a line.
 
     Parameters
     ----------
-    lines
-        Whole lines.
-    path, options
-        The file, and how to read it.
-    zero_based
-        Whether indices begin at 0; if that is not known, they are left as in the file.
+    raw
+        The line.
+    least
+        Smallest index, 0 or 1.
+    labels_needed
+        Whether the label must be there and finite.
 
     Returns
     -------
-    A CSR matrix with the features of these lines, and the labels: float64 (samples,).
+    The label, and values by index; ``None`` if the line is empty.
 
     Raises
     ------
     UserError
-        For the first error in the file; the message names its line.
+        If the line is invalid; the message says why.
     """
-    from sklearn.datasets import load_svmlight_file
-
-    try:
-        given = lines if options.labels_needed else _Labelled(lines)
-        matrix, labels = load_svmlight_file(given, dtype=np.float64, zero_based=zero_based is not False)
-    except (ValueError, OverflowError) as error:
-        _find_mistake(path, zero_based, options)
-        raise UserError(f"{path}: cannot be read as LIBSVM: {error}") from error
-    if not options.labels_needed:
-        labels = np.zeros(labels.size)  # whatever they are
-    if not (np.isfinite(matrix.data).all() and np.isfinite(labels).all()):
-        _find_mistake(path, zero_based, options)
-    return matrix, labels
-
-
-class _Labelled:
-    """A file in which lines without a label get the label 0. scikit-learn's reader only iterates over the file."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.read = file.read  # which scikit-learn takes for the sign of a file
-
-    def __iter__(self) -> Iterator[bytes]:
-        for line in self._file:
-            first = line.partition(b"#")[0].split(None, 1)[:1]
-            yield b"0 " + line if first and b":" in first[0] else line
-
-
-def _find_mistake(path: Path, zero_based: bool | None, options: ReadOptions) -> None:
-    """Read line by line and raise a `UserError` for the first invalid line, if there is one."""
-    least = 1 if zero_based is False else 0
-    first = 1 + lines_before(path, options.communicator)
-    with open_share(path, options.communicator) as file:
-        for line, raw in enumerate(file, first):
-            problem = _mistake(raw, least, options.labels_needed)
-            if problem is not None:
-                raise UserError(f"{path}, line {line}: {problem}")
-
-
-def _mistake(raw: bytes, least: int, labels_needed: bool) -> str | None:
-    """What is wrong with a line; ``None`` if it is valid."""
-    if b"\0" in raw:
-        return "holds a zero byte: this is no text file"
-    try:
-        words = raw.partition(b"#")[0].decode().split()
-    except UnicodeDecodeError:
-        return "is not UTF-8 text: this is no LIBSVM file"
+    words = raw.partition(b"#")[0].split()
     if not words:
         return None
     label, items = words[0], words[1:]
-    if ":" in label and not labels_needed:
-        label, items = "0", words
-    if ":" in label:
-        return f"begins with {shortened(label)}: the label is missing"
-    value = number(label)
+    if b":" in label and not labels_needed:
+        label, items = b"0", words
+    value = _number(label)
     if value is None:
-        several = "," in label and all(number(part) is not None for part in label.split(","))
-        hint = "several labels, one is needed" if several else "not a number (is this a LIBSVM file?)"
-        return f"the label is {shortened(label)}: {hint}"
+        raise UserError(_label_mistake(label.decode(errors="replace")))
     if labels_needed and not np.isfinite(value):
-        return f"the label is {label}: it must be finite"
+        raise UserError(f"the label is {label.decode()}: it must be finite")
+    if items and items[0].startswith(b"qid") and b":" in items[0]:
+        del items[0]
+    values: dict[int, float] = {}
     before = least - 1
-    for item in items[1:] if items and items[0].startswith("qid") else items:
-        text, colon, rest = item.partition(":")
+    for item in items:
+        text, colon, rest = item.partition(b":")
         if not colon:
-            return f"{shortened(item)} is not of the form index:value"
+            raise UserError(f"{_shown(item)} is not of the form index:value")
         try:
             index = int(text)
         except ValueError:
-            return f"{shortened(item)} does not begin with a whole number"
-        if index < least:
-            hint = ": say --zero-based if that is the first one" if index == 0 else ""
-            return f"feature {index} is below {least}{hint}"
-        if index > _MAX_INDEX:
-            return f"feature {index} is beyond {_MAX_INDEX}"
-        if index <= before:
-            return f"feature {index} comes after feature {before}: indices must ascend"
+            raise UserError(f"{_shown(item)} does not begin with a whole number") from None
+        if not before < index <= _MAX_INDEX:
+            raise UserError(_index_mistake(index, before, least))
+        feature = _number(rest)
+        if feature is None:
+            raise UserError(f"the value of feature {index} is {_shown(rest)}: not a number")
+        if not np.isfinite(feature):
+            raise UserError(f"the value of feature {index} is {rest.decode()}: it must be finite")
+        values[index] = feature
         before = index
-        value = number(rest)
-        if value is None:
-            return f"the value of feature {index} is {shortened(rest)}: not a number"
-        if not np.isfinite(value):
-            return f"the value of feature {index} is {rest}: it must be finite"
-    return None
+    return value, values
+
+
+def _number(word: bytes) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None
+
+
+def _shown(word: bytes) -> str:
+    return shortened(word.decode(errors="replace"))
+
+
+def _label_mistake(label: str) -> str:
+    """Why a label is no number."""
+    if ":" in label:
+        return f"begins with {shortened(label)}: the label is missing"
+    several = "," in label and all(number(part) is not None for part in label.split(","))
+    hint = "several labels, one is needed" if several else "not a number (is this a LIBSVM file?)"
+    return f"the label is {shortened(label)}: {hint}"
+
+
+def _index_mistake(index: int, before: int, least: int) -> str:
+    """What is wrong with an index that comes after the index ``before``."""
+    if index < least:
+        hint = ": say --zero-based if that is the first one" if index == 0 else ""
+        return f"feature {index} is below {least}{hint}"
+    if index > _MAX_INDEX:
+        return f"feature {index} is beyond {_MAX_INDEX}"
+    return f"feature {index} comes after feature {before}: indices must ascend"
+
+
+def _unreadable(raw: bytes) -> str:
+    """Why a line is no text; empty if it is."""
+    if b"\0" in raw:
+        return "holds a zero byte: this is no text file"
+    try:
+        raw.partition(b"#")[0].decode()
+    except UnicodeDecodeError:
+        return "is not UTF-8 text: this is no LIBSVM file"
+    return ""

@@ -3,19 +3,27 @@
 import bz2
 import gzip
 import lzma
+import math
 
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from p4sgd.host.data import Dataset, FeatureSpace, read_dataset
+from p4sgd.host.data.formats import libsvm
 from p4sgd.host.data.synth import write_dataset
 from p4sgd.host.errors import UserError
 
 TEXT = b"# made by hand\n+1 1:0.5 3:-2 # a comment\n\n-1 2:1e-3\n-1 qid:4 1:7\n"
 DENSE = [[0.5, 0, -2], [0, 1e-3, 0], [7, 0, 0]]
+
+
+@pytest.fixture(autouse=True, params=["compiled", "python"])
+def parser(request, monkeypatch):
+    """Small files are parsed in Python, larger ones by the kernel as far as it can."""
+    monkeypatch.setattr(libsvm, "_COMPILED_BYTES", 0 if request.param == "compiled" else math.inf)
 
 
 def write(tmp_path, content, name="data.libsvm"):
@@ -171,7 +179,7 @@ def test_another_kind_of_file(tmp_path):
         read_dataset(path)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(
         st.dictionaries(st.integers(0, 12), st.floats(-1e300, 1e300).filter(bool), max_size=6),
@@ -191,3 +199,98 @@ def test_round_trip(tmp_path_factory, rows, seed):
     again = read_dataset(path, like=FeatureSpace(13), zero_based=False)
     assert np.allclose(again.features.toarray(), dense, rtol=1e-15, atol=0)
     assert np.array_equal(again.labels, labels)
+
+
+NUMBERS = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False).flatmap(
+        lambda x: st.sampled_from([repr(x), f"{x:.16g}", f"{x:.18e}", f"{x:+g}", f"{x:.20f}"])
+    ),
+    # Numbers half way between two of float64, with as many digits as the kernel takes and with more.
+    st.builds(lambda m, k: f"{(2 * m + 1) * 5**k}e-{k}", st.integers(1 << 52, (1 << 53) - 1), st.integers(0, 5)),
+    st.from_regex(r"[+-]?[0-9]{0,22}\.?[0-9]{0,22}([eE][+-]?[0-9]{1,3})?", fullmatch=True),
+    st.sampled_from(["1_000", "nan", "-inf", "0x1p3", "1e", ".", "1e400", "-0", "1e-400", "4e-320", "１", "", "2:3"]),
+)
+INDICES = st.one_of(
+    st.integers(0, 9).map(str),
+    st.sampled_from(["-1", "+7", "08", "1_1", "x", "", "2147483646", "2147483648", "9" * 25]),
+)
+LINES = st.one_of(
+    st.builds(
+        lambda label, qid, items, blank, ending: f"{label}{qid}{blank}{blank.join(items)}{ending}",
+        st.sampled_from(["1", "-1", "+1", "0.5", "3e2", "1_0", "nan", "cat", "1,2", "4:1", "qid:2", ""]),
+        st.sampled_from(["", "", "", " qid:3", " qid", "\tqid:", " qid:é"]),
+        st.lists(st.builds("{}:{}".format, INDICES, NUMBERS), max_size=4),
+        st.sampled_from([" ", "\t", "  ", "\v", "\xa0"]),
+        st.sampled_from(["", "\r", " ", "#", " # 1:2", "# \0", "\0"]),
+    ),
+    st.builds(
+        lambda items: f"1 {' '.join(f'{index}:{value}' for index, value in sorted(items.items()))}",
+        st.dictionaries(st.integers(0, 99), st.floats(-9, 9).map(repr), max_size=4),
+    ),
+).map(str.encode)
+
+
+def told(path, **options):
+    """What reading gives: all bits of the samples, or the message."""
+    try:
+        data = read_dataset(path, **options)
+    except UserError as error:
+        return str(error)
+    matrix = data.features
+    arrays = (matrix.data, matrix.indices, matrix.indptr, data.labels)
+    return [(array.dtype, array.tobytes()) for array in arrays], matrix.shape, data.zero_based
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(
+    lines=st.lists(st.one_of(LINES, st.just(b""), st.just(b"1 1:\xff")), max_size=8),
+    ending=st.sampled_from([b"\n", b"\r\n"]),
+    zero_based=st.sampled_from([None, True, False]),
+    labels_needed=st.booleans(),
+)
+@example([b"1 3:0.1", b"1 4:9007199254740993", b"2"], b"\n", None, True)
+def test_the_kernel_reads_what_python_reads(tmp_path_factory, lines, ending, zero_based, labels_needed):
+    path = tmp_path_factory.getbasetemp() / "any.libsvm"
+    path.write_bytes(ending.join(lines))
+    found = []
+    for least in (0, math.inf):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(libsvm, "_COMPILED_BYTES", least)
+            found.append(told(path, zero_based=zero_based, labels_needed=labels_needed))
+    assert found[0] == found[1]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=NUMBERS)
+def test_values_are_those_of_float(tmp_path_factory, text):
+    path = tmp_path_factory.getbasetemp() / "number.libsvm"
+    path.write_text(f"1 1:{text}\n", encoding="utf-8")
+    try:
+        expected = float(text) if text.isascii() else math.nan
+    except ValueError:
+        expected = math.nan
+    if math.isfinite(expected):
+        assert read_dataset(path).features.data.tobytes() == np.float64(expected).tobytes()
+    else:
+        with pytest.raises(UserError, match="line 1: the value of feature 1 is"):
+            read_dataset(path)
+
+
+def test_what_python_accepts_is_accepted(tmp_path):
+    """Spellings that the kernel leaves to Python."""
+    text = b"1_0 +1:1_000 02:0.30000000000000000000000001\n2 qid:\xff 1_0:5\n3\v4:7 # \0 \xff\n"
+    data = read_dataset(write(tmp_path, text))
+    assert data.labels.tolist() == [10, 2, 3]
+    assert data.features[:, [0, 1, 3, 9]].toarray().tolist() == [[1000, 0.3, 0, 0], [0, 0, 0, 5], [0, 0, 7, 0]]
+
+
+def test_the_kernel_parses_plain_lines(tmp_path, monkeypatch):
+    """Comments, blanks and signs are plain, so that no file of these is slow."""
+    monkeypatch.setattr(libsvm, "_COMPILED_BYTES", 0)
+    monkeypatch.setattr(libsvm, "_parse_line", None)
+    text = TEXT + b"\t \r\n -1.5E+0\t1:-.5e-3   3:17. \r\n+1 2:123456789012345678#\n1"
+    data = read_dataset(write(tmp_path, text))
+    assert data.labels.tolist() == [1, -1, -1, -1.5, 1, 1]
+    assert data.features.toarray().tolist() == [*DENSE, [-0.5e-3, 0, 17], [0, 1.2345678901234568e17, 0], [0, 0, 0]]
+    data = read_dataset(write(tmp_path, b"1:2 3:4\n7 1:1"), labels_needed=False)
+    assert data.features.toarray().tolist() == [[2, 0, 4], [1, 0, 0]]

@@ -1,0 +1,244 @@
+"""Numba kernel that parses plain LIBSVM lines.
+
+A plain line has decimal numbers and ascending indices, perhaps a ``qid:`` and a comment. At any other line the kernel
+stops, and the reader in Python, which defines the format, parses it or says what is wrong with it.
+
+Values are the nearest float64, as those of Python's ``float``. They are computed with integers, by the algorithm of D.
+Lemire, "Number parsing at a gigabyte per second", Software: Practice and Experience 51 (2021); N. Mushtak and D.
+Lemire, "Fast number parsing without fallback" (2023), prove that its 128 bits are enough.
+Numba caches the compiled code beside this file or in the user's cache folder.
+"""
+
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["parse_plain"]
+
+
+def _compiled(function: Any) -> Any:
+    """`numba.njit` with a cache, or without one where Numba finds no writable folder for it."""
+    try:
+        return numba.njit(cache=True)(function)
+    except RuntimeError:
+        return numba.njit(function)
+
+
+_TAB, _LINE_FEED, _RETURN, _SPACE = b"\t\n\r "
+_COMMENT, _PLUS, _MINUS, _POINT, _ZERO, _COLON = b"#+-.0:"
+_UPPER_E, _LOWER_E = b"Ee"
+_Q, _I, _D = b"qid"
+
+_LEAST_POWER, _LARGEST_POWER = -342, 308
+"""Powers of ten beyond which a 64-bit integer times the power is 0 or infinite."""
+
+
+def _powers_of_five() -> npt.NDArray[np.uint64]:
+    """The first 128 bits of 5^q, (powers, 2), high word first: truncated, but those of −27 ≤ q < 0 rounded up."""
+    table = []
+    for q in range(_LEAST_POWER, _LARGEST_POWER + 1):
+        power = 5 ** abs(q)
+        bits = power.bit_length()
+        leading = power << 128 >> bits if q >= 0 else (1 << (bits + 127)) // power + (q >= -27)
+        table.append((leading >> 64, leading & ((1 << 64) - 1)))
+    return np.array(table, np.uint64)
+
+
+_POWERS = _powers_of_five()
+
+# Unsigned constants: with signed ones Numba would compute in float64.
+_1, _3, _9, _10, _11, _32, _63 = (np.uint64(value) for value in (1, 3, 9, 10, 11, 32, 63))
+_LOW_HALF = np.uint64((1 << 32) - 1)
+_LAST_BITS = np.uint64((1 << 9) - 1)
+_FULL = np.uint64(((1 << 64) - 10) // 10)
+"""Largest integer to which a further digit can be appended in 64 bits."""
+
+
+@_compiled
+def _product(a: Any, b: Any) -> tuple[Any, Any]:
+    """High and low word of the product of two 64-bit integers."""
+    a_high, a_low, b_high, b_low = a >> _32, a & _LOW_HALF, b >> _32, b & _LOW_HALF
+    low = a_low * b_low
+    middle = a_high * b_low + (low >> _32)
+    other = a_low * b_high + (middle & _LOW_HALF)
+    return a_high * b_high + (middle >> _32) + (other >> _32), a * b
+
+
+@_compiled
+def _nearest(w: Any, q: int) -> float:
+    """The float64 nearest to w · 10^q, w a uint64; NaN if it is infinite or not normal."""
+    if w == 0:
+        return 0.0
+    if not _LEAST_POWER <= q <= _LARGEST_POWER:
+        return np.nan
+    shifted = 0
+    for bits in (32, 16, 8, 4, 2, 1):
+        if w >> np.uint64(64 - bits) == 0:
+            w <<= np.uint64(bits)
+            shifted += bits
+    high, low = _product(w, _POWERS[q - _LEAST_POWER, 0])
+    if high & _LAST_BITS == _LAST_BITS:  # the other half of the power might carry into them
+        carry, _ = _product(w, _POWERS[q - _LEAST_POWER, 1])
+        low += carry
+        if carry > low:
+            high += _1
+    top = high >> _63
+    shift = top + _9
+    mantissa = high >> shift  # 53 bits, and one to round by
+    exponent = (217706 * q >> 16) + 63 + np.int64(top) - shifted + 1023
+    if low <= _1 and -4 <= q <= 23 and mantissa & _3 == _1 and mantissa << shift == high:
+        mantissa -= _1  # half way between two numbers: to the even one
+    mantissa = (mantissa + (mantissa & _1)) >> _1
+    if mantissa >> np.uint64(53):
+        mantissa >>= _1
+        exponent += 1
+    if not 0 < exponent < 2047:
+        return np.nan
+    return np.uint64((np.uint64(exponent - 1) << np.uint64(52)) + mantissa).view(np.float64)
+
+
+@_compiled
+def _digit(text: Any, at: int) -> Any:
+    return np.uint8(text[at] - _ZERO) < 10
+
+
+@_compiled
+def _blank(byte: int) -> bool:
+    return byte == _SPACE or (_TAB <= byte <= _RETURN and byte != _LINE_FEED)
+
+
+@_compiled
+def _ends_line(byte: int) -> bool:
+    return byte in (_LINE_FEED, _COMMENT)
+
+
+@_compiled
+def _number(text: Any, at: int) -> tuple[float, int]:
+    """A decimal number whose digits fit 64 bits, and the offset of its end; that is −1 if there is no such number."""
+    negative = text[at] == _MINUS
+    if negative or text[at] == _PLUS:
+        at += 1
+    w, q, first = np.uint64(0), 0, at
+    while _digit(text, at):
+        if w > _FULL:
+            return 0.0, -1
+        w = w * _10 + np.uint64(text[at] - _ZERO)
+        at += 1
+    digits = at - first
+    if text[at] == _POINT:
+        at += 1
+        first = at
+        while _digit(text, at):
+            if w > _FULL:
+                return 0.0, -1
+            w = w * _10 + np.uint64(text[at] - _ZERO)
+            at += 1
+        q = first - at
+        digits -= q
+    if digits == 0:
+        return 0.0, -1
+    if text[at] == _LOWER_E or text[at] == _UPPER_E:
+        at += 1
+        down = text[at] == _MINUS
+        if down or text[at] == _PLUS:
+            at += 1
+        first, exponent = at, 0
+        while _digit(text, at) and at - first < 9:
+            exponent = 10 * exponent + (text[at] - _ZERO)
+            at += 1
+        if at == first:
+            return 0.0, -1
+        q += -exponent if down else exponent
+    value = _nearest(w, q)
+    if np.isnan(value):
+        return 0.0, -1
+    return -value if negative else value, at
+
+
+@_compiled
+def parse_plain(
+    text: Any,
+    at: int,
+    row: int,
+    stored: int,
+    least: int,
+    largest: int,
+    labels_needed: bool,
+    values: Any,
+    indices: Any,
+    ends: Any,
+    labels: Any,
+) -> tuple[int, int, int]:
+    """Parse lines up to the first one that is not plain.
+
+    Parameters
+    ----------
+    text
+        uint8 (bytes,): the text. It ends with a line feed.
+    at
+        Offset of the first line.
+    row, stored
+        Number of samples and of values so far.
+    least, largest
+        Range of the indices.
+    labels_needed
+        Whether every line must have a label. If not, it may be missing, and all labels are 0.
+    values, indices
+        float64 and int32 (values,): values and their indices from ``stored`` on are written to them.
+    ends, labels
+        int64 and float64 (samples,): number of values after each sample, and its label, from ``row`` on.
+
+    Returns
+    -------
+    Offset of the line that is not plain, or of the end; ``row`` and ``stored`` there.
+    """
+    while at < text.size:
+        line, begin = at, stored
+        while _blank(text[at]):
+            at += 1
+        if not _ends_line(text[at]):
+            word = at
+            label, at = _number(text, at)
+            if at < 0:
+                return line, row, begin
+            if not labels_needed:
+                label = 0.0
+                if text[at] == _COLON:
+                    at = word
+            if at != word and not (_blank(text[at]) or _ends_line(text[at])):
+                return line, row, begin
+            before, first = least - 1, True
+            while True:
+                while _blank(text[at]):
+                    at += 1
+                if _ends_line(text[at]):
+                    break
+                if first and text[at] == _Q and text[at + 1] == _I and text[at + 2] == _D:
+                    first, colons = False, 0
+                    while not (_blank(text[at]) or _ends_line(text[at])):
+                        colons += text[at] == _COLON
+                        at += 1
+                    if colons == 0:
+                        return line, row, begin
+                    continue
+                first = False
+                index, word = 0, at
+                while _digit(text, at) and index <= largest:
+                    index = 10 * index + (text[at] - _ZERO)
+                    at += 1
+                if at == word or text[at] != _COLON or not before < index <= largest:
+                    return line, row, begin
+                value, at = _number(text, at + 1)
+                if at < 0 or not (_blank(text[at]) or _ends_line(text[at])):
+                    return line, row, begin
+                values[stored], indices[stored] = value, index
+                stored += 1
+                before = index
+            ends[row], labels[row] = stored, label
+            row += 1
+        while text[at] != _LINE_FEED:
+            at += 1
+        at += 1
+    return at, row, stored
