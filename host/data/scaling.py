@@ -13,6 +13,7 @@ from p4sgd.host.data.statistics import (
     SMALLEST_SPAN,
     Extremes,
     Statistics,
+    is_sparse,
     negligible,
     order_statistics,
     reciprocal,
@@ -42,9 +43,9 @@ def needs_sums(statistics: Statistics, kind: str) -> bool:
     """
     if kind not in KINDS:
         raise UserError(f"there is no scaling {kind!r}: choose one of {', '.join(KINDS)}")
-    if kind in CENTRED and statistics.is_sparse:
-        raise centring_error(kind, int(statistics.stored.sum()) / (statistics.samples * statistics.low.size))
-    return kind in CENTRED or (kind == "auto" and not statistics.is_sparse)
+    if kind in CENTRED and not statistics.centrable:
+        raise centring_error(kind, int(statistics.nonzero.sum()) / (statistics.samples * statistics.low.size))
+    return kind in CENTRED or (kind == "auto" and not statistics.keeps_zeros)
 
 
 def deviation(stored: int, signed: bool) -> float:
@@ -69,9 +70,9 @@ def bias_integer(stored: int, signed: bool) -> int:
 
 
 def centring_error(kind: str, share: float) -> UserError:
-    """The error of a kind that centres, for sparse data that store this share of their values."""
+    """The error of a kind that centres, for data in a sparse format of which this share of the values is not 0."""
     return UserError(
-        f"the scaling {kind} centres each feature, and only {share:.2%} of the values of these sparse data are stored, "
+        f"the scaling {kind} centres each feature, and only {share:.2%} of the values of these sparse data are not 0, "
         f"so that zeros would no longer be zeros: choose maxabs, none or auto"
     )
 
@@ -109,7 +110,7 @@ _KEPT_LEVELS = 8
 """Levels up to the largest magnitude of a column that raw values must keep."""
 
 _KEPT_PART = 0.95
-"""Part of the stored values whose columns must keep that many levels, for `auto` to choose raw values."""
+"""Part of the values that are not 0 whose columns must keep that many levels, for `auto` to choose raw values."""
 
 _NAMED = 5
 """Most columns that a remark names."""
@@ -152,6 +153,7 @@ class Scaling:
         *,
         planes: int = 8,
         sample: "Features | None" = None,
+        whitened: bool = False,
     ) -> Self:
         """Choose offset and scale for the columns of a training set, which may be distributed over ranks.
 
@@ -171,8 +173,8 @@ class Scaling:
         - ``none`` keeps raw values, but for one power of two for all columns: the hardware reads 2^-k · x, with the
           smallest k for which the largest magnitude of all fits (signed, unless no value is negative).
         - ``auto`` is ``standard``, or ``robust`` if the deviation of a column with more than two values is over twice
-          its width by quantiles. For data in a sparse format that store less than a quarter of their values it is
-          ``none`` if 95 % of these are in columns that keep 8 levels, otherwise ``maxabs``.
+          its width by quantiles. If less than a quarter of the values are not 0, in whatever format, it is ``none`` if
+          95 % of these are in columns that keep 8 levels, otherwise ``maxabs``.
 
         Constant columns become 0, except with ``maxabs`` and ``none``. Both values of a column that has only two are
         levels nearest to their places, at most the ends of the range, with all kinds that centre: neither is rounded or
@@ -198,6 +200,8 @@ class Scaling:
         sample
             Those of the samples that quantiles are taken from; all by default. In a distributed training set, which
             samples these are must not depend on the ranks.
+        whitened
+            Whether the features are whitened next. For that ``auto`` has to centre them, if they may be.
 
         Raises
         ------
@@ -216,13 +220,15 @@ class Scaling:
                 f"features must be finite numbers; fill it in or leave the sample out"
             )
         low, negated = np.split(communicator.all_min(np.concatenate((low, -high))), 2)
-        counts = communicator.all_sum(np.append(extremes.stored, extremes.samples))
-        sparse = not isinstance(features, np.ndarray)
-        statistics = Statistics.of_range(low, -negated, counts[:-1], int(counts[-1]), sparse=sparse)
+        stored = features.size if isinstance(features, np.ndarray) else features.nnz
+        counts = communicator.all_sum(np.append(extremes.nonzero, (extremes.samples, stored)))
+        samples, stored = map(int, counts[-2:])
+        centrable = not is_sparse(stored, samples * low.size)
+        statistics = Statistics.of_range(low, -negated, counts[:-2], samples, centrable=centrable, whitened=whitened)
         if needs_sums(statistics, kind):
             statistics.add(features)
             statistics.sums = communicator.all_sum(statistics.sums)
-        if not statistics.is_sparse:
+        if kind in CENTRED or not statistics.keeps_zeros:
             statistics.order = order_statistics(features if sample is None else sample, communicator)
         return cls.choose(statistics, kind, planes)
 
@@ -383,10 +389,10 @@ _MAPS = {"standard": _standard, "robust": _robust, "minmax": _minmax, "maxabs": 
 
 def _choose_kind(statistics: Statistics, planes: int) -> tuple[str, str]:
     """What ``auto`` is for these data, and why."""
-    if statistics.is_sparse:
+    if statistics.keeps_zeros:
         _, scale, signed = _raw(statistics, planes)
         fine = scale * statistics.magnitude * steps(planes, signed) >= _KEPT_LEVELS
-        part = float(statistics.stored[fine].sum() / max(1, statistics.stored.sum()))
+        part = float(statistics.nonzero[fine].sum() / max(1, statistics.nonzero.sum()))
         if part >= _KEPT_PART:
             return "none", "the data are sparse, with values of comparable size"
         return "maxabs", "the data are sparse, with values of different sizes"

@@ -39,9 +39,10 @@ class Extremes:
     Attributes
     ----------
     low, high
-        float64 (features,): smallest and largest stored value; NaN if any is NaN, ±∞ if none is stored.
-    stored
-        int64 (features,): number of stored values. A sparse matrix does not store zeros.
+        float64 (features,): smallest and largest stored value; NaN if any is NaN, ±∞ if none is stored. A sparse matrix
+        need not store zeros.
+    nonzero
+        int64 (features,): number of values that are not 0.
     samples
         Number of samples seen.
     """
@@ -49,7 +50,7 @@ class Extremes:
     def __init__(self, features: int) -> None:
         self.low: npt.NDArray[np.float64] = np.full(features, np.inf)
         self.high: npt.NDArray[np.float64] = np.full(features, -np.inf)
-        self.stored: npt.NDArray[np.int64] = np.zeros(features, np.int64)
+        self.nonzero: npt.NDArray[np.int64] = np.zeros(features, np.int64)
         self.samples = 0
 
     def add(self, features: Features) -> None:
@@ -60,17 +61,19 @@ class Extremes:
         if isinstance(features, np.ndarray):
             np.minimum(self.low, features.min(axis=0), out=self.low)
             np.maximum(self.high, features.max(axis=0), out=self.high)
-            self.stored += features.shape[0]
+            step = max(1, _BLOCK_VALUES // features.shape[1])
+            for first in range(0, features.shape[0], step):
+                self.nonzero += np.count_nonzero(features[first : first + step], axis=0)
             return
         # In place, because SciPy's minimum of columns copies the matrix.
         with np.errstate(invalid="ignore"):  # NaN
             np.minimum.at(self.low, features.indices, features.data)
             np.maximum.at(self.high, features.indices, features.data)
-        np.add.at(self.stored, features.indices, 1)
+        np.add.at(self.nonzero, features.indices, features.data != 0)
 
     def range(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """Smallest and largest value of each column, including zeros that are not stored; NaN if it has one."""
-        holes = self.stored < self.samples
+        holes = self.nonzero < self.samples
         low, high = self.low.copy(), self.high.copy()
         low[holes] = np.minimum(low[holes], 0.0)
         high[holes] = np.maximum(high[holes], 0.0)
@@ -78,7 +81,7 @@ class Extremes:
 
 
 _SPARSE = 0.25
-"""Data in a sparse format that store less than this fraction of their values count as sparse."""
+"""Data of which less than this fraction of the values are not 0 count as sparse, in whatever format they are."""
 
 SMALLEST_SPAN = 2.0**-1012
 """A column with a span of at most this counts as constant. Coefficients of the model, which must fit float64, are at
@@ -115,12 +118,14 @@ class Statistics:
     ----------
     low, high
         float64 (features,): smallest and largest value, finite.
-    stored
-        int64 (features,): number of stored values.
+    nonzero
+        int64 (features,): number of values that are not 0.
     samples
         Number of samples.
-    sparse
-        Whether the data are in a sparse format.
+    centrable
+        Whether the data may be centred; not in a sparse format that stores only a small part of their values.
+    whitened
+        Whether the features are whitened next, for which they have to be centred.
     sums
         int64 (3, features), exact sums of integers u = round(2^31 · (x − low) / (high − low)): Σ u, Σ ⌊u² / 2^31⌋ and
         Σ (u² mod 2^31). Zeros until `add` has seen samples.
@@ -130,9 +135,10 @@ class Statistics:
 
     low: npt.NDArray[np.float64]
     high: npt.NDArray[np.float64]
-    stored: npt.NDArray[np.int64]
+    nonzero: npt.NDArray[np.int64]
     samples: int
-    sparse: bool
+    centrable: bool
+    whitened: bool
     sums: IntArray
     order: npt.NDArray[np.float64] | None = None
 
@@ -141,19 +147,21 @@ class Statistics:
         cls,
         low: npt.NDArray[np.float64],
         high: npt.NDArray[np.float64],
-        stored: npt.NDArray[np.int64],
+        nonzero: npt.NDArray[np.int64],
         samples: int,
         *,
-        sparse: bool,
+        centrable: bool,
+        whitened: bool,
     ) -> Self:
         """Statistics of which only the ranges are known so far."""
         low = low + 0.0  # −0, which a minimum may return for 0, becomes 0
-        return cls(low, high, stored, samples, sparse, np.zeros((3, low.size), np.int64))
+        return cls(low, high, nonzero, samples, centrable, whitened, np.zeros((3, low.size), np.int64))
 
     @property
-    def is_sparse(self) -> bool:
-        """Whether the data count as sparse: by format and by the fraction of stored values."""
-        return self.sparse and is_sparse(int(self.stored.sum()), self.samples * self.low.size)
+    def keeps_zeros(self) -> bool:
+        """Whether `auto` chooses a scaling that keeps zeros: for sparse data, unless they are whitened and may be."""
+        sparse = is_sparse(int(self.nonzero.sum()), self.samples * self.low.size)
+        return sparse and not (self.whitened and self.centrable)
 
     def add(self, features: Features) -> None:
         """Add some samples to the sums."""
@@ -218,9 +226,9 @@ class Statistics:
         return width
 
 
-def is_sparse(stored: int, values: int) -> bool:
-    """Whether data in a sparse format that store so many of their values count as sparse."""
-    return stored < _SPARSE * values
+def is_sparse(nonzero: int, values: int) -> bool:
+    """Whether data with so many values that are not 0, of so many in all, count as sparse."""
+    return nonzero < _SPARSE * values
 
 
 def quantile_rows(samples: int, features: int) -> int:

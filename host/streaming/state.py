@@ -137,7 +137,7 @@ STATE = "state"
 
 _KIND = TensorFileKind(
     "p4sgd-preparation",
-    3,
+    4,
     "state of a preparation",
     "delete the folder and start again",
     "delete the folder to begin anew",
@@ -241,7 +241,7 @@ class State:
         if self.column_sums is not None:
             tensors["column_sums"] = self.column_sums
         if self.extremes is not None:
-            tensors |= {name: getattr(self.extremes, name) for name in ("low", "high", "stored")}
+            tensors |= {name: getattr(self.extremes, name) for name in ("low", "high", "nonzero")}
         if self.moments is not None:
             tensors |= {f"moments.{name}": np.asarray(getattr(self.moments, name)) for name in ("samples", *_MOMENTS)}
         scalars = {name: getattr(self, name) for name in _SCALARS}
@@ -283,7 +283,7 @@ def load_state(folder: Path) -> State:
         if "low" in tensors:
             state.extremes = Extremes(tensors["low"].size)
             state.extremes.samples = samples
-            for name in ("low", "high", "stored"):
+            for name in ("low", "high", "nonzero"):
                 setattr(state.extremes, name, tensors[name].copy())
         for name in ("sums", "column_sums"):
             setattr(state, name, tensors[name].copy() if name in tensors else None)

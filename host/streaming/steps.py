@@ -13,8 +13,8 @@ import numpy.typing as npt
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.read import Source
-from p4sgd.host.data.scaling import needs_sums
-from p4sgd.host.data.statistics import Extremes, Statistics, order_statistics, quantile_rows
+from p4sgd.host.data.scaling import CENTRED, needs_sums
+from p4sgd.host.data.statistics import Extremes, Statistics, is_sparse, order_statistics, quantile_rows
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, reserve
 from p4sgd.host.image.file import Image, ImageWriter, Shard, image_file
@@ -180,7 +180,11 @@ class Steps:
         if state.scaling is None:
             assert state.extremes is not None
             low, high = state.extremes.range()
-            statistics = Statistics.of_range(low, high, state.extremes.stored, samples, sparse=found.sparse)
+            centrable = not is_sparse(found.stored - state.held_out, samples * low.size)
+            whitened = options.precondition != "none"
+            statistics = Statistics.of_range(
+                low, high, state.extremes.nonzero, samples, centrable=centrable, whitened=whitened
+            )
             if needs_sums(statistics, options.scaling):
                 if state.column_sums is not None:
                     statistics.sums = state.column_sums
@@ -190,7 +194,7 @@ class Steps:
                     self._save()
                     done = min((bucket + 1) * plan.rows, samples)
                     self._on_progress(Step.SCALE, done, samples)
-            if not statistics.is_sparse:
+            if options.scaling in CENTRED or not statistics.keeps_zeros:
                 parts = _first_samples(plan, buckets, quantile_rows(samples, found.space.count))
                 dense = [part if isinstance(part, np.ndarray) else part.toarray() for part in parts]
                 statistics.order = order_statistics(np.concatenate(dense))

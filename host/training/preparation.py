@@ -313,8 +313,16 @@ def prepare(
 def _fit_scaling(data: Dataset, options: TrainingOptions) -> tuple[Scaling | Whitening, StageTimes | None]:
     """The scaling of a training set, with its preconditioning and the times of that."""
     sample = data.local_features(slice(quantile_rows(data.samples, data.feature_count)))
-    scaling = Scaling.fit(data.features, options.scaling, data.communicator, planes=grid_planes(options), sample=sample)
-    if options.precondition == "none":
+    whitened = options.precondition != "none"
+    scaling = Scaling.fit(
+        data.features,
+        options.scaling,
+        data.communicator,
+        planes=grid_planes(options),
+        sample=sample,
+        whitened=whitened,
+    )
+    if not whitened:
         return scaling, None
     check_centred(scaling, data.name)
     return whiten(data, scaling, options.damping, options.stored)

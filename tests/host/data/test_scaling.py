@@ -127,6 +127,48 @@ def scattered(seed=0, samples=300, features=6):
     return np.random.default_rng(seed).normal(size=(samples, features)) * 3 + 50
 
 
+def with_zeros(matrix):
+    """A sparse matrix that stores all zeros."""
+    rows, columns = matrix.shape
+    pointers = np.arange(0, matrix.size + 1, columns)
+    return scipy.sparse.csr_array((matrix.ravel(), np.tile(np.arange(columns), rows), pointers), shape=matrix.shape)
+
+
+@settings(max_examples=60)
+@given(
+    samples=st.integers(2, 30),
+    features=st.integers(1, 6),
+    share=st.sampled_from([0.0, 0.15, 0.25, 0.35, 1.0]),
+    kind=st.sampled_from(["auto", "minmax", "maxabs", "none"]),
+    planes=st.integers(1, 8),
+    seed=st.integers(0, 1 << 32),
+)
+def test_the_format_does_not_matter(samples, features, share, kind, planes, seed):
+    rng = np.random.default_rng(seed)
+    matrix = rng.normal(size=(samples, features)) * (rng.random((samples, features)) < share)
+    one, *others = [
+        Scaling.fit(x, kind, planes=planes) for x in (matrix, scipy.sparse.csr_array(matrix), with_zeros(matrix))
+    ]
+    for other in others:
+        assert (one.kind, one.reason, one.signed, one.crowded) == (
+            other.kind,
+            other.reason,
+            other.signed,
+            other.crowded,
+        )
+        assert (one.offset.tobytes(), one.scale.tobytes()) == (other.offset.tobytes(), other.scale.tobytes())
+
+
+def test_mostly_zeros_are_centred_if_asked_for():
+    """In a dense format zeros take as much memory as other numbers."""
+    matrix = np.zeros((40, 3))
+    matrix[:8] = np.random.default_rng(0).normal(size=(8, 3))
+    assert Scaling.fit(matrix).kind == "none"
+    assert Scaling.fit(matrix, "standard").kind == "standard"
+    assert Scaling.fit(matrix, whitened=True).kind == "standard"
+    assert Scaling.fit(scipy.sparse.csr_array(matrix), whitened=True).kind == "none"
+
+
 def test_auto():
     dense = scattered()
     wild = dense.copy()
@@ -141,6 +183,9 @@ def test_auto():
         (thin, 8, "none", "sparse"),
         (thin, 4, "maxabs", "sparse"),
         (uneven.tocsr(), 8, "maxabs", "sparse"),
+        (thin.toarray(), 8, "none", "sparse"),
+        (uneven.toarray(), 8, "maxabs", "sparse"),
+        (with_zeros(thin.toarray()), 8, "none", "sparse"),
     ):
         scaling = Scaling.fit(data, planes=planes)
         assert (scaling.kind, why in scaling.reason) == (kind, True), scaling.reason
@@ -352,7 +397,9 @@ def test_sums_are_those_of_any_blocks():
     data[3, 2] = 1e9
 
     def sums(*edges):
-        statistics = Statistics.of_range(data.min(axis=0), data.max(axis=0), np.full(6, 500), 500, sparse=False)
+        statistics = Statistics.of_range(
+            data.min(axis=0), data.max(axis=0), np.full(6, 500), 500, centrable=True, whitened=False
+        )
         for first, last in zip((0, *edges), (*edges, 500), strict=True):
             statistics.add(data[first:last])
         return statistics.sums.tolist()

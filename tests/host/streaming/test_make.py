@@ -324,7 +324,7 @@ def test_an_unfinished_folder_of_another_version_is_refused(job, tiny):
     path, folder, options = job
     rewrite(unfinished_folder(folder) / STATE, version="1")
     with pytest.raises(
-        UserError, match=r"made\.unfinished/state: .*version 1, .*version 3: delete the folder to begin"
+        UserError, match=r"made\.unfinished/state: .*version 1, .*version 4: delete the folder to begin"
     ):
         build(path, folder, options)
 

@@ -321,11 +321,13 @@ def test_sorted_samples_are_shuffled():
     assert ((per_batch > 0).any(axis=1) & (per_batch < 0).any(axis=1)).sum() >= 9
 
 
-def test_dense_and_sparse_are_trained_alike():
+@pytest.mark.parametrize("scaling", ["maxabs", "auto"])
+@pytest.mark.parametrize("least", [0.1, 0.7, 1.5])
+def test_dense_and_sparse_are_trained_alike(scaling, least):
     data = dataset(signed=True)
-    dense = data.features * (np.abs(data.features) > 0.7)
+    dense = data.features * (np.abs(data.features) > least)
     sparse = Dataset(scipy.sparse.csr_matrix(dense), data.labels, "sparse")
-    options = {"scaling": "maxabs", "validation_fraction": 0.2}
+    options = {"scaling": scaling, "validation_fraction": 0.2}
     one, two = run(Dataset(dense, data.labels, "dense"), **options), run(sparse, **options)
     assert one.model.weights.tolist() == two.model.weights.tolist()
     for mine, other in zip(one.history, two.history, strict=True):
