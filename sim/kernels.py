@@ -72,6 +72,7 @@ _APART = 8
 
 _intrinsic: Callable[[Any], Any] = numba.extending.intrinsic
 _cgutils: Any = numba.core.cgutils
+_types: Any = numba.types
 _compiled = functools.partial(compiled, "the emulator's loops")
 
 
@@ -142,7 +143,7 @@ def _prefetch(typing: Any, array: Any, row: Any, column: Any) -> Any:
         builder.call(function, [pointer, word(0), word(3), word(1)])  # read, into all levels of the cache, data
         return context.get_dummy_value()
 
-    return numba.types.void(array, row, column), generate
+    return _types.void(array, row, column), generate
 
 
 def _pointer(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -271,7 +272,7 @@ def _publish(typing: Any, array: Any, index: Any, value: Any) -> Any:
         builder.store_atomic(arguments[2], _pointer(context, builder, signature, arguments), "release", 8)
         return context.get_dummy_value()
 
-    return numba.types.void(array, index, numba.types.int64), generate
+    return _types.void(array, index, _types.int64), generate
 
 
 @_intrinsic
@@ -281,10 +282,10 @@ def _observe(typing: Any, array: Any, index: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.load_atomic(_pointer(context, builder, signature, arguments), "acquire", 8)
 
-    return numba.types.int64(array, index), generate
+    return _types.int64(array, index), generate
 
 
-_sleep = numba.types.ExternalFunction("usleep", numba.types.int32(numba.types.uint32))
+_sleep = _types.ExternalFunction("usleep", _types.int32(_types.uint32))
 """Sleep for some microseconds: usleep of the C library."""
 
 

@@ -6,25 +6,19 @@ stops, and the reader in Python, which defines the format, parses it or says wha
 Values are the nearest float64, as those of Python's ``float``. They are computed with integers, by the algorithm of D.
 Lemire, "Number parsing at a gigabyte per second", Software: Practice and Experience 51 (2021); N. Mushtak and D.
 Lemire, "Fast number parsing without fallback" (2023), prove that its 128 bits are enough.
-Numba caches the compiled code beside this file or in the user's cache folder.
 """
 
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
+
+from p4sgd.sim.compiled import compiled
 
 __all__ = ["parse_plain"]
 
 
-def _compiled(function: Any) -> Any:
-    """`numba.njit` with a cache, or without one where Numba finds no writable folder for it."""
-    try:
-        return numba.njit(cache=True)(function)
-    except RuntimeError:
-        return numba.njit(function)
-
+_compiled = compiled("the reader of LIBSVM files")
 
 _TAB, _LINE_FEED, _RETURN, _SPACE = b"\t\n\r "
 _COMMENT, _PLUS, _MINUS, _POINT, _ZERO, _COLON = b"#+-.0:"
