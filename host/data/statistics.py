@@ -69,7 +69,8 @@ class Extremes:
         with np.errstate(invalid="ignore"):  # NaN
             np.minimum.at(self.low, features.indices, features.data)
             np.maximum.at(self.high, features.indices, features.data)
-        np.add.at(self.nonzero, features.indices, features.data != 0)
+        np.add.at(self.nonzero, features.indices, 1)
+        np.subtract.at(self.nonzero, features.indices[features.data == 0], 1)
 
     def range(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """Smallest and largest value of each column, including zeros that are not stored; NaN if it has one."""
