@@ -3,8 +3,6 @@
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.hw.spec.fixed import IntArray
-
 __all__ = ["feature_values", "full_value", "quantize", "steps"]
 
 
@@ -22,7 +20,7 @@ def full_value(stored: int, signed: bool) -> float:
     return steps(stored, signed) / 2.0 ** (stored - int(signed))
 
 
-def quantize(a: npt.NDArray[np.float64], stored: int, signed: bool) -> IntArray:
+def quantize(a: npt.NDArray[np.float64], stored: int, signed: bool) -> npt.NDArray[np.int32]:
     """Scaled features to S-bit integers: q = ⌊a · steps + 1/2⌋, clamped to what S bits hold.
 
     Parameters
@@ -36,7 +34,7 @@ def quantize(a: npt.NDArray[np.float64], stored: int, signed: bool) -> IntArray:
 
     Returns
     -------
-    int64 of the same shape. For a in the nominal range q / steps differs from a by at most half a step, except where a
+    int32 of the same shape. For a in the nominal range q / steps differs from a by at most half a step, except where a
     signed single plane lacks +1.
     """
     low, high = (-(1 << (stored - 1)), (1 << (stored - 1)) - 1) if signed else (0, (1 << stored) - 1)
@@ -44,7 +42,7 @@ def quantize(a: npt.NDArray[np.float64], stored: int, signed: bool) -> IntArray:
     scaled += 0.5
     np.floor(scaled, out=scaled)
     np.clip(scaled, low, high, out=scaled)
-    return scaled.astype(np.int64)
+    return scaled.astype(np.int32)  # which processors convert in vectors, unlike int64
 
 
 def feature_values(

@@ -241,9 +241,8 @@ def _transpose_bits(words: npt.NDArray[np.uint64]) -> None:
         words ^= swapped
 
 
-_BLOCK_VALUES = 1 << 20
-"""Features that are scaled and packed at once: some 30 MB of float64 temporaries for dense data, and few enough for
-packing to stay in the processor's cache."""
+_BLOCK_VALUES = 1 << 17
+"""Features that are scaled and packed at once, so few that temporaries of 1 MB stay in the processor's cache."""
 
 
 def prepare_images(
@@ -516,6 +515,7 @@ class PackedBlocks:
 
 def _pack(part: npt.NDArray[np.uint8], samples: int, layout: ImageLayout) -> npt.NDArray[np.uint8]:
     """Lines of a worker's features in a block, filled with zeros up to ``samples`` samples."""
-    q = np.zeros((samples, layout.padded_features), np.uint8)
-    q[: part.shape[0]] = layout.pad(part)
+    q = layout.pad(part)
+    if part.shape[0] < samples:
+        q = np.concatenate((q, np.zeros((samples - part.shape[0], layout.padded_features), np.uint8)))
     return pack_lines(q, layout)
