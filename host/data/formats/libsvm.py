@@ -4,6 +4,7 @@ Comments after ``#`` and ``qid:`` are ignored. `_parse_line` defines the format.
 parses the lines that are plain; see `p4sgd.host.data.formats.libsvm_kernel`.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
@@ -210,7 +211,7 @@ def _parse_line(raw: bytes, least: int, labels_needed: bool) -> tuple[float, dic
     value = _number(label)
     if value is None:
         raise UserError(_label_mistake(label.decode(errors="replace")))
-    if labels_needed and not np.isfinite(value):
+    if labels_needed and not math.isfinite(value):
         raise UserError(f"the label is {label.decode()}: it must be finite")
     if items and items[0].startswith(b"qid") and b":" in items[0]:
         del items[0]
@@ -229,7 +230,7 @@ def _parse_line(raw: bytes, least: int, labels_needed: bool) -> tuple[float, dic
         feature = _number(rest)
         if feature is None:
             raise UserError(f"the value of feature {index} is {_shown(rest)}: not a number")
-        if not np.isfinite(feature):
+        if not math.isfinite(feature):
             raise UserError(f"the value of feature {index} is {rest.decode()}: it must be finite")
         values[index] = feature
         before = index
