@@ -173,7 +173,7 @@ class Scaling:
         - ``none`` keeps raw values, but for one power of two for all columns: the hardware reads 2^-k · x, with the
           smallest k for which the largest magnitude of all fits (signed, unless no value is negative).
         - ``auto`` is ``standard``, or ``robust`` if the deviation of a column with more than two values is over twice
-          its width by quantiles. If less than a quarter of the values are not 0, in whatever format, it is ``none`` if
+          its width by quantiles. If less than 5 % of the values are not 0, in whatever format, it is ``none`` if
           95 % of these are in columns that keep 8 levels, otherwise ``maxabs``.
 
         Constant columns become 0, except with ``maxabs`` and ``none``. Both values of a column that has only two are
@@ -181,7 +181,7 @@ class Scaling:
         clamped, so the model sees what training saw, however rare one of them is. A column with equal quartiles, mostly
         zeros for example, has a wider range: with 4 planes or more it reaches the extremes, if they are at most 8
         deviations away (12 with 7 or 8 planes), and with fewer planes the quantiles 1 % and 99 %; with a single plane
-        it is divided half way between these. Data in a sparse format that store less than a quarter of their values
+        it is divided half way between these. Data in a sparse format that store less than 5 % of their values
         cannot be centred.
 
         All finite float64 values are allowed; nothing overflows. A column whose span (``minmax``), magnitude

@@ -81,7 +81,7 @@ class Extremes:
         return low, high
 
 
-_SPARSE = 0.25
+_SPARSE = 0.05
 """Data of which less than this fraction of the values are not 0 count as sparse, in whatever format they are."""
 
 SMALLEST_SPAN = 2.0**-1012

@@ -12,7 +12,7 @@ from support.ranks import run_ranks
 
 from p4sgd.host.data import Scaling
 from p4sgd.host.data.quantization import feature_values, quantize, steps
-from p4sgd.host.data.scaling import KINDS, bias_integer
+from p4sgd.host.data.scaling import CENTRED, KINDS, bias_integer
 from p4sgd.host.data.statistics import Statistics, order_statistics
 from p4sgd.host.errors import UserError
 
@@ -161,11 +161,11 @@ def test_the_format_does_not_matter(samples, features, share, kind, planes, seed
 
 def test_mostly_zeros_are_centred_if_asked_for():
     """In a dense format zeros take as much memory as other numbers."""
-    matrix = np.zeros((40, 3))
+    matrix = np.zeros((400, 3))
     matrix[:8] = np.random.default_rng(0).normal(size=(8, 3))
     assert Scaling.fit(matrix).kind == "none"
     assert Scaling.fit(matrix, "standard").kind == "standard"
-    assert Scaling.fit(matrix, whitened=True).kind == "standard"
+    assert Scaling.fit(matrix, whitened=True).kind in CENTRED
     assert Scaling.fit(scipy.sparse.csr_array(matrix), whitened=True).kind == "none"
 
 
