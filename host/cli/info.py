@@ -85,12 +85,13 @@ def _cache() -> str | None:
 
 
 def _numba_cache() -> str | None:
-    """Numba keeps compiled kernels in ``$NUMBA_CACHE_DIR``, else beside the source, else in ``~/.cache/numba``."""
+    """Numba keeps compiled kernels in ``$NUMBA_CACHE_DIR``, else beside the source, else in the user's cache folder."""
     if chosen := os.environ.get("NUMBA_CACHE_DIR"):
         return _unwritable(Path(chosen))
     spec = importlib.util.find_spec("p4sgd.sim")
     beside = Path(spec.origin).parent if spec and spec.origin else Path("/nonexistent")
-    return None if _unwritable(beside) is None else _unwritable(Path.home() / ".cache" / "numba")
+    users = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "numba"
+    return None if _unwritable(beside) is None else _unwritable(users)
 
 
 def _unwritable(folder: Path) -> str | None:

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 from click.testing import CliRunner
+from numba.misc.appdirs import AppDirs
 
 from p4sgd.host.cli import info as machine
 from p4sgd.host.cli.app import main
@@ -61,6 +62,16 @@ def test_what_is_missing_and_how_to_get_it(monkeypatch, tmp_path):
     table = CliRunner().invoke(main, ["info"]).stdout
     assert "apt-get install g++" in table
     assert "lacks g++, cache folder" in table
+
+
+def test_where_numba_keeps_kernels(monkeypatch):
+    """Beside the source, else where numba.misc.appdirs says."""
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr(machine, "_unwritable", lambda folder: f"cannot write {folder}")
+    (kernels,) = (each for each in machine.REQUIREMENTS if each.name == "kernel cache")
+    for chosen in ("/somewhere", None):
+        monkeypatch.setenv("XDG_CACHE_HOME", chosen) if chosen else monkeypatch.delenv("XDG_CACHE_HOME")
+        assert kernels.find() == f"cannot write {AppDirs(appname='numba', appauthor=False).user_cache_dir}"
 
 
 @pytest.mark.parametrize("requirement", machine.REQUIREMENTS, ids=lambda r: r.name)
