@@ -67,10 +67,10 @@ class _Compilations(event.Listener):
         dispatcher = event.data["dispatcher"]
         purpose = _purposes.get(dispatcher.py_func.__module__)
         if purpose and dispatcher.stats.cache_path:
-            _remark(f"compiling {purpose}: up to 10 seconds, once on this machine")
+            _remark(f"compiling {purpose}: some seconds, once on this machine")
         elif purpose:
             remedy = "to keep them, set NUMBA_CACHE_DIR to a folder that you may write"
-            _remark(f"compiling {purpose}: some 10 seconds in every run; {remedy}")
+            _remark(f"compiling {purpose}: some seconds in every run; {remedy}")
 
     def on_end(self, event: Any) -> None:
         pass

@@ -330,7 +330,7 @@ def _train(
     threads, batch = totals.shape[1], totals.shape[3]
     count = units.size - 1
     own = count * thread // threads, count * (thread + 1) // threads
-    columns = slice(units[own[0]], units[own[1]])
+    left, right = units[own[0]], units[own[1]]
     sums, deltas, residual_saturated = np.empty(batch, np.int64), np.empty(batch), False
     for mini_batch in range(labels.size // batch):
         first = mini_batch * batch
@@ -342,7 +342,8 @@ def _train(
         _add(parts, limits, clamped, sums)
         residual_saturated |= _deltas(sums, labels[first : first + batch], table, mode, mantissa, deltas)
         if stale:
-            read[columns] = weights[columns]
+            for j in range(left, right):  # an assignment of slices takes 2 seconds to compile, for its error's text
+                read[j] = weights[j]
         for worker in range(limits.size):
             begin, end = max(own[0], workers[worker]), min(own[1], workers[worker + 1])
             if begin < end:
@@ -350,7 +351,7 @@ def _train(
                 if full:
                     saturated[worker] = True
         if shrink or threshold:
-            _shrink(weights[columns], shrink, shrink_scale, threshold)
+            _shrink(weights[left:right], shrink, shrink_scale, threshold)
             if thread == 0:
                 _shrink(others, shrink, shrink_scale, threshold)
     return residual_saturated
