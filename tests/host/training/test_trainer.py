@@ -293,6 +293,27 @@ def test_the_intercept_is_the_best_one():
         assert loss.value(z, y).mean() < loss.value(z + change, y).mean()
 
 
+@given(st.sampled_from(sorted(LOSSES)), st.integers(1, 40), st.integers(0, 1 << 30), st.booleans(), st.booleans())
+def test_the_intercept_is_where_the_derivative_changes_its_sign(name, samples, seed, coarse, alike):
+    """Between two places 2^-16 apart, within ±1024."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=samples) * 10.0 ** rng.integers(-3, 3) + rng.normal() * 10.0 ** rng.integers(-2, 3)
+    z = np.round(z * 4) / 4 if coarse else z
+    y = np.ones(samples) if alike else np.sign(rng.normal(size=samples))
+    c, step = fit_intercept(LOSSES[name], z, y), 2.0**-16
+
+    def slope(c):
+        return LOSSES[name].residual(z + c, y).mean()
+
+    assert slope(c - step) <= 0 or c < -1023.9
+    assert slope(c + step) >= 0 or c > 1023.9
+
+
+def test_the_intercept_is_in_the_middle_of_many():
+    """The loss is 0 where both margins are at least 1, from -2 to 5."""
+    assert fit_intercept(LOSSES["hinge"], np.array([3.0, -6.0]), np.array([1.0, -1.0])) == pytest.approx(1.5, abs=1e-4)
+
+
 @pytest.mark.parametrize("scaling", ["minmax", "maxabs"])
 @pytest.mark.parametrize(("precision", "planes"), [(1, 1), (2, 2), (2, 8)])
 def test_without_a_bias_quantisation_shifts_no_activation(precision, planes, scaling):
