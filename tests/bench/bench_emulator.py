@@ -1,132 +1,190 @@
-"""Samples per second of the emulated device beside scikit-learn's SGDClassifier, on the same dense data, in one run.
+"""Samples per second of the emulated device beside SGD of other packages, on the same dense data.
 
-    python tests/bench/bench_emulator.py [--samples 20000] [--features 4096] [--epochs 3]
+    PYTHONPATH=tests python tests/bench/bench_emulator.py [--features 30 784 4096] [--batch 16 64 256 1024]
 
-The emulator's time is that of whole epochs through the device: registers, run, weights read back. Preparing the image
-is reported apart. Memory is what the process holds more than before the images were made, beside the stored planes.
+An epoch of P4SGD is a run of the device, as `p4sgd.host.training.train` does it: registers to weights. The row "with
+losses" has the whole epoch, in which the trainer also measures the model. An epoch of the others is one of their `fit`
+(`support.peers`); those with no mini-batches, or with one sample a mini-batch, are measured again beside every size.
+Reading, scaling and packing are left out on all sides: bench_train.py has them.
+
+All take turns of a few epochs in one process; the first turn is not counted, and the table has medians over the epochs
+of P4SGD and over the turns of the others. CPU time, which other programs disturb little, comes first, and in brackets
+the time that has passed. Every number of threads gets processes of its own, in which no library may use more.
 """
 
 import argparse
+import itertools
+import statistics
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from itertools import product
+from dataclasses import dataclass
 from multiprocessing import get_context
+from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from sklearn.linear_model import SGDClassifier
+from scipy.sparse import csr_array
+from support.peers import PEERS, Settings, describe_machine, limit_threads
 
-from p4sgd.host.data import Dataset, Scaling
-from p4sgd.host.devices import open_device
-from p4sgd.host.devices.session import Session
-from p4sgd.host.image import partition, prepare_images
-from p4sgd.host.losses import get_loss
+from p4sgd.host.data import Dataset
+from p4sgd.host.devices import Device, open_device
+from p4sgd.host.errors import UserError
+from p4sgd.host.training import TrainingOptions, train
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.fixed import LABEL
-from p4sgd.hw.spec.registers import ModelSource
-from p4sgd.hw.spec.run import FeatureFormat, RunSettings, choose_unit
 
-CONFIG = WorkerConfig.u280()
+_VALUES = 4_000_000
+"""Feature values that are enough for Vowpal Wabbit, which reads them from a file again in every epoch."""
 
 
-def resident_bytes() -> int:
-    """Memory of this process, in bytes, without what is only mapped."""
-    with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("RssAnon"))
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of CPU time, of all threads, and seconds that passed."""
+
+    cpu: float
+    wall: float
+
+    @staticmethod
+    def now() -> "Cost":
+        return Cost(time.process_time(), time.perf_counter())
+
+    def since(self, begin: "Cost", parts: float = 1) -> "Cost":
+        return Cost((self.cpu - begin.cpu) / parts, (self.wall - begin.wall) / parts)
 
 
-def random_data(samples: int, features: int) -> Dataset:
-    """Uniform features and the labels of a hidden plane."""
-    rng = np.random.default_rng(0)
-    values = rng.random((samples, features), np.float32)
-    score = values @ rng.normal(size=features)
-    return Dataset(values, np.where(score > np.median(score), 1.0, -1.0), "random")
+class TimedDevice:
+    """A device that notes the cost of each run."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.runs: list[Cost] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._device, name)
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        begin = Cost.now()
+        self._device.wait(timeout_s)
+        self.runs.append(Cost.now().since(begin))
 
 
-def emulated(
-    samples: int, features: int, precision: int, workers: int, batch: int, epochs: int
-) -> tuple[float, float, float]:
-    """Samples per second, seconds to prepare, and bytes held per byte of stored planes; in a process of its own."""
-    data = random_data(samples, features)
-    loss = get_loss("logistic")
-    before = resident_bytes()
-    begin = time.perf_counter()
-    labels = LABEL.from_real(data.labels)
-    scaling = Scaling.fit(data.features, "minmax")
-    shards = partition(features, [CONFIG] * workers, bias=True, unit=choose_unit(features + 1))
-    images = prepare_images(data, labels, scaling, shards, stored=precision, batch=batch)
-    prepared = time.perf_counter() - begin
-    device = open_device("emulator", CONFIG, workers)
-    session = Session(device)
-    session.upload(images)
-    session.load_table(loss.table())
-    settings = RunSettings(
-        FeatureFormat(precision, precision, scaling.signed),
-        images[0].layout.chunks,
-        batch // 8,
-        -(-data.samples // batch),
-        loss.label_mode,
-        rate_mantissa=128,
-        rate_exponent=20,
-        workers=workers,
-        unit=shards[0].unit,
-    )
-    session.configure(settings)
-    session.run(ModelSource.ZERO)  # compiles
-    begin = time.perf_counter()
-    for _ in range(epochs):
-        session.run(ModelSource.KEEP)
-        session.read_weights()
-    seconds = time.perf_counter() - begin
-    stored = sum(image.layout.lines_bytes * CONFIG.labels_memory for image in images)
-    held = (resident_bytes() - before) / stored
+def emulated(data: Dataset, options: TrainingOptions) -> tuple[list[Cost], list[Cost]]:
+    """Costs of the runs and of the whole epochs but the first, which decodes the features."""
+    device, ends = TimedDevice(open_device("emulator", WorkerConfig.u280(), options.workers)), []
+    train(data, options, device, on_epoch=lambda _: ends.append(Cost.now()))
     device.close()
-    return data.samples * epochs / seconds, prepared, held
+    assert len(device.runs) == options.epochs
+    return device.runs[1:], [end.since(begin) for begin, end in itertools.pairwise(ends)]
 
 
-def scikit_learn(data: Dataset, dtype: type, epochs: int) -> float:
-    """Samples per second of ``SGDClassifier.partial_fit``, one call an epoch."""
-    features = np.asarray(data.features, dtype)
-    model = SGDClassifier(loss="log_loss")
-    model.partial_fit(features[:8], data.labels[:8], classes=[-1, 1])
-    begin = time.perf_counter()
-    for _ in range(epochs):
-        model.partial_fit(features, data.labels)
-    return data.samples * epochs / (time.perf_counter() - begin)
+def measure(features: int, batch: int, threads: int, chosen: argparse.Namespace) -> tuple[dict[str, Cost], list[str]]:
+    """Cost of a sample by row of the table, and who is left out; in a process of its own."""
+    rng = np.random.default_rng(0)
+    values = rng.random((chosen.samples, features), np.float32)
+    score = values @ rng.normal(size=features)
+    labels = np.where(score > np.median(score), 1.0, -1.0)
+    data, epochs = Dataset(values, labels, "random"), max(2, min(20, 100_000_000 // values.size))
+    contenders: dict[str, Callable[[], None]] = {}
+    costs: dict[str, list[Cost]] = {}
+
+    def add_emulator(planes: int, workers: int) -> None:
+        options = TrainingOptions(
+            loss=chosen.loss,
+            epochs=epochs + 1,
+            batch=batch,
+            learning_rate=1 / features,
+            schedule="constant",
+            scaling="minmax",
+            precision=planes,
+            workers=workers,
+        )
+        name = f"p4sgd P={planes} W={workers}"
+
+        def turn() -> None:
+            runs, whole = emulated(data, options)
+            costs.setdefault(name, []).extend(runs)
+            if (planes, workers) == (chosen.planes[0], chosen.workers[0]):
+                costs.setdefault(f"{name}, with losses", []).extend(whole)
+
+        contenders[name] = turn
+
+    def add_peer(name: str, kind: str, form: Callable[[Any], Any], rows: int) -> None:
+        settings = Settings(chosen.loss, batch, threads)
+        peer = PEERS[name](form(values[:rows]), labels[:rows], settings)
+
+        def turn() -> None:
+            begin = Cost.now()
+            peer.fit(epochs)
+            costs.setdefault(f"{name}{kind}, {peer.batches}", []).append(
+                Cost.now().since(begin, epochs * rows / chosen.samples)
+            )
+
+        contenders[f"{name}{kind}"] = turn
+
+    for planes in chosen.planes:
+        for workers in chosen.workers:
+            add_emulator(planes, workers)
+    missing = []
+    for name in chosen.peers:
+        try:
+            PEERS[name].check()
+        except ImportError as error:
+            missing.append(f"{name} is left out: {error}")
+            continue
+        kinds: dict[str, Callable[[Any], Any]] = {"": lambda x: x}
+        if name == "scikit-learn":
+            kinds = {" float32": kinds[""], " float64": np.float64, " CSR": csr_array}
+        rows = max(64, min(chosen.samples, _VALUES // features)) if name == "vowpal-wabbit" else chosen.samples
+        for kind, form in kinds.items():
+            add_peer(name, kind, form, rows)
+    for name, turn in list(contenders.items()):
+        try:
+            turn()
+        except UserError as error:
+            missing.append(f"{name} is left out: {error}")
+            del contenders[name]
+    costs.clear()
+    for _ in range(chosen.turns):
+        for turn in contenders.values():
+            turn()
+    return {
+        row: Cost(*(statistics.median(getattr(cost, kind) for cost in each) for kind in ("cpu", "wall")))
+        for row, each in costs.items()
+    }, missing
 
 
 def main() -> None:
-    """Print one table."""
+    """Print one table for each number of features and of threads."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=20_000)
-    parser.add_argument("--features", type=int, default=4096)
-    parser.add_argument("--epochs", type=int, default=3)
-    options = parser.parse_args()
-    data = random_data(options.samples, options.features)
-    rivals = {
-        name: scikit_learn(data, dtype, options.epochs)
-        for name, dtype in (("float32", np.float32), ("float64", np.float64))
-    }
-    best = max(rivals.values())
-    table = Table(title=f"{options.samples} × {options.features}, {options.epochs} epochs")
-    for column in ("what", "samples/s", "× the faster SGDClassifier", "prepare s", "memory / planes"):
-        table.add_column(column, justify="left" if column == "what" else "right")
-    for name, speed in rivals.items():
-        table.add_row(f"SGDClassifier {name}", f"{speed:,.0f}", f"{speed / best:.2f}", "", "")
-    del data
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        for precision, workers, batch in product((8, 4, 1), (1, 4), (64, 1024)):
-            sizes = options.samples, options.features
-            speed, prepared, held = pool.submit(emulated, *sizes, precision, workers, batch, options.epochs).result()
-            table.add_row(
-                f"emulator P={precision} W={workers} B={batch}",
-                f"{speed:,.0f}",
-                f"{speed / best:.2f}",
-                f"{prepared:.1f}",
-                f"{held:.2f}",
-            )
-    Console(width=110).print(table)
+    parser.add_argument("--features", nargs="+", type=int, default=[30, 784, 4096])
+    parser.add_argument("--batch", nargs="+", type=int, default=[16, 64, 256, 1024])
+    parser.add_argument("--planes", nargs="+", type=int, default=[8, 4, 1])
+    parser.add_argument("--workers", nargs="+", type=int, default=[1, 8])
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS))
+    parser.add_argument("--loss", choices=("logistic", "squared"), default="logistic")
+    parser.add_argument("--turns", type=int, default=3)
+    chosen = parser.parse_args()
+    console = Console(width=120)
+    for threads in chosen.threads:
+        limit_threads(threads)
+        console.print(describe_machine(threads), highlight=False)
+        for features in chosen.features:
+            title = f"{chosen.samples:,} × {features:,}: thousand samples a second of CPU time (of time that passed)"
+            table = Table("", title=title)
+            rows: dict[str, list[str]] = {}
+            for batch in chosen.batch:
+                table.add_column(f"B = {batch}", justify="right")
+                with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+                    costs, missing = pool.submit(measure, features, batch, threads, chosen).result()
+                for row, cost in costs.items():
+                    speeds = (chosen.samples / 1000 / seconds for seconds in (cost.cpu, cost.wall))
+                    rows.setdefault(row, []).append("{:,.1f} ({:,.1f})".format(*speeds))
+            for row, cells in rows.items():
+                table.add_row(row, *cells)
+            console.print(table, *missing, highlight=False)
 
 
 if __name__ == "__main__":
