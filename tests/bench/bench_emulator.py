@@ -2,10 +2,10 @@
 
     PYTHONPATH=tests python tests/bench/bench_emulator.py [--features 30 784 4096] [--batch 16 64 256 1024]
 
-An epoch of P4SGD is a run of the device, as `p4sgd.host.training.train` does it: registers to weights. The row "with
-losses" has the whole epoch, in which the trainer also measures the model. An epoch of the others is one of their `fit`
-(`support.peers`); those with no mini-batches, or with one sample a mini-batch, are measured again beside every size.
-Reading, scaling and packing are left out on all sides: bench_train.py has them.
+An epoch of P4SGD is a run of the device (`Device.wait`) within `p4sgd.host.training.train`. The row "whole epoch" adds
+what the trainer does besides: registers, weights, and the losses of the model. An epoch of the others is one of their
+`fit` (`support.peers`), without losses; after the name are the samples of an update, and those without mini-batches of
+B are measured again beside every size. Reading, scaling and packing are left out on all sides: bench_train.py has them.
 
 All take turns of a few epochs in one process; the first turn is not counted, and the table has medians over the epochs
 of P4SGD and over the turns of the others. CPU time, which other programs disturb little, comes first, and in brackets
@@ -105,7 +105,7 @@ def measure(features: int, batch: int, threads: int, chosen: argparse.Namespace)
             runs, whole = emulated(data, options)
             costs.setdefault(name, []).extend(runs)
             if (planes, workers) == (chosen.planes[0], chosen.workers[0]):
-                costs.setdefault(f"{name}, with losses", []).extend(whole)
+                costs.setdefault(f"{name}, whole epoch", []).extend(whole)
 
         contenders[name] = turn
 
@@ -184,7 +184,7 @@ def main() -> None:
                     rows.setdefault(row, []).append("{:,.1f} ({:,.1f})".format(*speeds))
             for row, cells in rows.items():
                 table.add_row(row, *cells)
-            console.print(table, *missing, highlight=False)
+            console.print(table, *missing, sep="\n", highlight=False)
 
 
 if __name__ == "__main__":

@@ -239,7 +239,7 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name in chosen.data:
             table, left_out = compare(name, folder, chosen)
-            console.print(table, *left_out, highlight=False)
+            console.print(table, *left_out, sep="\n", highlight=False)
 
 
 if __name__ == "__main__":

@@ -346,7 +346,8 @@ def _sparse_part(part: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def limit_threads(threads: int) -> None:
-    """Let processes that are started from now on use so many threads, in all libraries."""
+    """Let processes that are started from now on use so many threads in all libraries, and keep compiled modules."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for library in ("OMP", "OPENBLAS", "MKL", "NUMBA"):
         os.environ[f"{library}_NUM_THREADS"] = str(threads)
 
