@@ -77,16 +77,21 @@ _compiled = functools.partial(compiled, "the emulator's loops")
 
 
 @_compiled(nogil=True)
-def _decode(lines: Any, micro_batch: int, precision: int, flip: Any, spread: Any, out: Any) -> None:
-    """Decode one port's lines of a micro-batch to (banks, C · lanes / 8) words of 8 features; ``flip`` is XORed."""
+def _decode(lines: Any, first: int, count: int, bank: int, precision: int, flip: Any, spread: Any, words: Any) -> None:
+    """Decode one port's lines of some micro-batches, to words of 8 features; ``flip`` is XORed.
+
+    ``words`` is (8 · count, C · lanes / 8), and the port has the samples from ``bank`` on of each micro-batch.
+    """
     chunks, banks, lane_bytes = lines.shape[1], lines.shape[3], lines.shape[4]
-    for bank in range(banks):
-        for chunk in range(chunks):
-            for byte in range(lane_bytes):
-                word = np.uint64(0)
-                for plane in range(precision):
-                    word = (word << np.uint64(1)) | spread[lines[micro_batch, chunk, plane, bank, byte]]
-                out[bank, chunk * lane_bytes + byte] = word ^ flip
+    for index in range(count):
+        for own in range(banks):
+            row = BANKS * index + bank + own
+            for chunk in range(chunks):
+                for byte in range(lane_bytes):
+                    word = np.uint64(0)
+                    for plane in range(precision):
+                        word = (word << np.uint64(1)) | spread[lines[first + index, chunk, plane, own, byte]]
+                    words[row, chunk * lane_bytes + byte] = word ^ flip
 
 
 @_compiled(nogil=True, fastmath=_SUMS)
@@ -100,16 +105,6 @@ def _dot(features: Any, weights: Any) -> float:
 def _offset(form: FeatureFormat) -> int:
     """What is added to signed features: 2^(P-1), by inverting their sign bit."""
     return 1 << (form.precision - 1) if form.signed else 0
-
-
-@_compiled(nogil=True)
-def _decode_ports(parts: Any, first: int, count: int, precision: int, flip: Any, spread: Any, words: Any) -> None:
-    ports = BANKS // parts[0].shape[3]
-    for number, lines in enumerate(parts):
-        bank = number % ports * lines.shape[3]
-        for index in range(count):
-            rows = slice(BANKS * index + bank, BANKS * index + bank + lines.shape[3])
-            _decode(lines, first + index, precision, flip, spread, words[number // ports, rows])
 
 
 def decode(parts: tuple[ByteArray, ...], first: int, count: int, form: FeatureFormat) -> ByteArray:
@@ -127,7 +122,10 @@ def decode(parts: tuple[ByteArray, ...], first: int, count: int, form: FeatureFo
     ports, lines = BANKS // parts[0].shape[3], parts[0]
     features = np.empty((len(parts) // ports, BANKS * count, lines.shape[1] * lines.shape[4] * 8), np.uint8)
     flip = np.uint64(_offset(form) * 0x0101010101010101)
-    _decode_ports(parts, first, count, form.precision, flip, _SPREAD, features.view(np.uint64))
+    words = features.view(np.uint64)
+    for number, part in enumerate(parts):
+        bank = number % ports * part.shape[3]
+        _decode(part, first, count, bank, form.precision, flip, _SPREAD, words[number // ports])
     return features
 
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self, cast
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
+import scipy  # which imports scipy.sparse at its first use
 
 from p4sgd.host.data.dataset import Dataset, Features, FeatureSpace, check_labels
 from p4sgd.host.data.formats.npy import check_numbers, load_numpy

@@ -64,7 +64,13 @@ def test_help_imports_nothing_heavy():
 
 @pytest.mark.parametrize(
     ("data", "needed"),
-    [("breast_cancer", set()), ("data.npy", set()), ("data.csv", {"pyarrow"}), ("prepared", set())],
+    [
+        ("breast_cancer", set()),
+        ("data.npy", set()),
+        ("data.csv", {"pyarrow"}),
+        ("data.svm", {"scipy.sparse"}),
+        ("prepared", set()),
+    ],
 )
 def test_training_imports_only_what_it_needs(data, needed, tmp_path, monkeypatch):
     """Numba needs scipy.linalg, the logistic loss scipy.special, and model files safetensors."""
@@ -73,6 +79,7 @@ def test_training_imports_only_what_it_needs(data, needed, tmp_path, monkeypatch
     samples[:, -1] = np.arange(16) % 2
     np.save("data.npy", samples)
     np.savetxt("data.csv", samples, delimiter=",")
+    Path("data.svm").write_text("".join(f"{row % 2} 1:{row} 2:1\n" for row in range(16)))
     words = f"train {data} --epochs 1 --quiet"
     if data == "prepared":
         done = CliRunner().invoke(main, ["data", "prepare", "data.npy", "--out", data], catch_exceptions=False)
