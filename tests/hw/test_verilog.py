@@ -4,6 +4,10 @@ import re
 
 import pytest
 from amaranth.back import verilog
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
 from support.components import example
 from support.yosys import run_yosys
 
@@ -96,3 +100,38 @@ def test_proven_equivalent(tmp_path):
         "equiv_make gold gate equal; hierarchy -top equal; equiv_struct; equiv_simple; equiv_status -assert",
         tmp_path,
     )
+
+
+_ZEROS = re.compile(r"^  initial begin\n(?:    \S+\[\d+\] = \d+'h0+;\n)+  end\n", re.MULTILINE)
+"""Initial words of a memory, all of them 0."""
+
+
+@pytest.mark.parametrize(
+    "name", ["net.timers.ResendTimer", "bus.stream.RegisteredValidFIFO", "kernel.frames.FrameBuffer"]
+)
+def test_only_initial_zeros_of_memories_are_left_out(name):
+    component = example(name)
+    amaranths = share_modules(verilog.convert(component, name="top", emit_src=False, strip_internal_attrs=True))
+    expected = _ZEROS.sub("", amaranths)
+    assert expected != amaranths
+    assert to_verilog(component, "top") == expected
+
+
+class Table(wiring.Component):
+    """A memory of 4 bytes."""
+
+    def __init__(self, init):
+        self._init = init
+        super().__init__({"index": In(2), "byte": Out(8)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.memory = memory = Memory(shape=8, depth=4, init=self._init)
+        read = memory.read_port()
+        m.d.comb += [read.addr.eq(self.index), self.byte.eq(read.data)]
+        return m
+
+
+def test_other_initial_words_stay():
+    words = re.findall(r"memory\[(\d)\] = 8'h(\w+);", to_verilog(Table([0, 18, 0, 3]), "top"))
+    assert words == [("0", "00"), ("1", "12"), ("2", "00"), ("3", "03")]

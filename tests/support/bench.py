@@ -7,6 +7,7 @@ A test file holds both: ``@cocotb.test()`` coroutines, which run inside the simu
 import json
 import os
 import random
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -85,6 +86,22 @@ def run_verilog_bench(
     _run(text, top, file, parameters, only=only, sources=sources)
 
 
+_MEMORY = re.compile(r"^  reg \[(\d+):0\] (\w+) \[(\d+):0\];\n(?!  initial)", re.MULTILINE)
+"""A memory without initial words. Groups: highest bit, name, and highest index."""
+
+
+def _with_random_memories(text: str) -> str:
+    """Let memories begin with anything, as those of a device do that has been in use."""
+
+    def fill(memory: re.Match[str]) -> str:
+        words = int(memory[1]) // 32 + 1
+        return (
+            f"{memory[0]}  initial for (int i = 0; i <= {memory[3]}; i++) {memory[2]}[i] = {{{words}{{$urandom}}}};\n"
+        )
+
+    return _MEMORY.sub(fill, text)
+
+
 def _run(
     text: str,
     top: str,
@@ -97,7 +114,7 @@ def _run(
 ) -> None:
     seed = default_seed()
     path = Path(file)
-    model = verilator.build(text, top, sources=sources)
+    model = verilator.build(_with_random_memories(text), top, sources=sources)
     env = {_VARIABLE: json.dumps(parameters)} | ({"P4SGD_BENCH_MODULE": path.stem} if each else {})
     with tempfile.TemporaryDirectory() as work:
         try:
@@ -106,7 +123,7 @@ def _run(
                 Path(work),
                 python_path=[path.parent, Path(__file__).parents[1]],
                 env=env,
-                plusargs=[f"+memory={work}"],
+                plusargs=[f"+memory={work}", f"+verilator+seed+{max(1, seed)}"],
                 seed=seed,
                 only=only,
             )
