@@ -119,13 +119,16 @@ def decode(parts: tuple[ByteArray, ...], first: int, count: int, form: FeatureFo
     form
         Format of the features.
     """
-    ports, lines = BANKS // parts[0].shape[3], parts[0]
-    features = np.empty((len(parts) // ports, BANKS * count, lines.shape[1] * lines.shape[4] * 8), np.uint8)
+    _, chunks, _, banks, lane_bytes = parts[0].shape
+    ports = BANKS // banks
+    features = np.empty((len(parts) // ports, BANKS * count, chunks * lane_bytes * 8), np.uint8)
     flip = np.uint64(_offset(form) * 0x0101010101010101)
     words = features.view(np.uint64)
     for number, part in enumerate(parts):
         bank = number % ports * part.shape[3]
-        _decode(part, first, count, bank, form.precision, flip, _SPREAD, words[number // ports])
+        lines = part.view()
+        lines.flags.writeable = False  # as images in files are, so that the kernel is compiled for one type only
+        _decode(lines, first, count, bank, form.precision, flip, _SPREAD, words[number // ports])
     return features
 
 
