@@ -2,9 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +15,8 @@ from p4sgd.sim import kernels
 __all__ = ["KEPT_BYTES", "Features", "Lines"]
 
 KEPT_BYTES = 1 << 28
-"""Most bytes of decoded features that are kept. If there are more, they are decoded again whenever they are read."""
+"""Largest number of bytes of decoded features that are kept, for workers that run together. More are decoded again
+whenever they are read."""
 
 _BLOCK = 1 << 20
 """About as many features are decoded at a time."""
@@ -87,12 +86,12 @@ class Features:
             self._kept = self._decode(0, self._samples)
 
     @classmethod
-    def shared(cls, lines: Sequence[Lines]) -> Self:
+    def shared(cls, lines: Sequence[Lines]) -> "Features":
         """The features of these lines; those that someone still has, if any, so that they are decoded only once."""
         # While an object lives, so do its lines, and no other arrays have their addresses.
-        identity = (cls, *(each.identity for each in lines))
+        identity = tuple(each.identity for each in lines)
         found = _shared.get(identity)
-        if not isinstance(found, cls):
+        if found is None:
             found = _shared[identity] = cls(lines)
         return found
 
@@ -124,7 +123,7 @@ class Features:
             rows, first = self.rows(part.start, size)
             totals[part] = kernels.partials(rows, first, self.layout, form, 0, own, no_limits, unused, size)
 
-        _in_threads(add, self._blocks(0, self._samples))
+        _for_each(add, self._blocks(0, self._samples))
         return totals
 
     def _blocks(self, first: int, count: int) -> list[slice]:
@@ -150,23 +149,22 @@ class Features:
                     else:
                         result[rows, left:right] = decoded[engine][:, places]
 
-        _in_threads(decode, self._blocks(first, count))
+        _for_each(decode, self._blocks(first, count))
         return result
 
 
 _shared: weakref.WeakValueDictionary[tuple[object, ...], Features] = weakref.WeakValueDictionary()
 
 
-def _in_threads(function: Callable[[slice], None], parts: Sequence[slice]) -> None:
-    """Call a function for each part; most of its time it should be in kernels, which release Python's lock."""
-    threads = min(len(parts), kernels.THREADS)
-    if threads <= 1:
-        for part in parts:
+def _for_each(function: Callable[[slice], None], parts: Sequence[slice]) -> None:
+    """Call a function for each part, in threads."""
+    threads = max(1, min(len(parts), kernels.THREADS))
+
+    def share(thread: int) -> None:
+        for part in parts[thread::threads]:
             function(part)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(function, parts):
-            pass
+
+    kernels.in_threads(share, threads)
 
 
 def _used(lines: Lines) -> npt.NDArray[np.bool_]:

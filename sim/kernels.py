@@ -16,8 +16,8 @@ Exact sums do not depend on the order of addition, so the compiler may vectorise
 """
 
 import functools
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numba
@@ -32,7 +32,7 @@ from p4sgd.hw.spec.fixed import LABEL, MARGIN, RESIDUAL, SHRINK, SLOPE, WEIGHT, 
 from p4sgd.hw.spec.run import VALUE_FRACTION, FeatureFormat, LossTable, RunSettings
 from p4sgd.sim.compiled import compiled
 
-__all__ = ["THREADS", "backward", "decode", "partials", "regularize", "train"]
+__all__ = ["THREADS", "backward", "decode", "in_threads", "partials", "regularize", "train"]
 
 FloatArray = npt.NDArray[np.float64]
 ByteArray = npt.NDArray[np.uint8]
@@ -56,15 +56,15 @@ _SPREAD = np.array([sum((byte >> bit & 1) << 8 * bit for bit in range(8)) for by
 THREADS: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
 """Number of threads: the environment variable NUMBA_NUM_THREADS, by default the number of processors."""
 
-_THREAD_FEATURES = 1 << 14
-"""Fewest features of a mini-batch for a thread, some 5 µs of work: less would not make up for the waiting."""
+_THREAD_FEATURES = 1 << 15
+"""Fewest features of a mini-batch for a thread, some 10 µs of work: less would not make up for the waiting."""
 
 _PATIENCE = 10_000
-"""Looks for other threads, some 10 µs, after which one must have lost its processor to another program."""
+"""After so many checks, some 10 µs, a waiting thread sleeps: another one must have lost its processor."""
 
 _AHEAD = 8
-"""Rows from what is read to what is prefetched. The processor itself looks no farther than the end of a row, and a
-thread reads a part of each only."""
+"""How many rows ahead to prefetch. The processor itself looks no farther than the end of a row, and a thread reads only
+a part of each."""
 
 _APART = 8
 """Words of a cache line: what threads write is so far apart."""
@@ -358,6 +358,53 @@ def _train(
     return residual_saturated
 
 
+def in_threads(part: Callable[[int], None], threads: int, release: Callable[[], None] = lambda: None) -> None:
+    """Call ``part(0)`` to ``part(threads - 1)`` at the same time, each in a thread of its own, and wait for them.
+
+    Ctrl-C interrupts the waiting: the threads then end by themselves, and what they write is of no use.
+
+    Parameters
+    ----------
+    part
+        Most of its time it should be in kernels, which release Python's lock.
+    threads
+        Number of threads; 1 is the calling one.
+    release
+        Called if one of them fails or cannot be started, so that the others do not wait for it.
+    """
+    if threads == 1:
+        part(0)
+        return
+    errors: list[BaseException] = []
+
+    def guarded(thread: int) -> None:
+        try:
+            part(thread)
+        except BaseException as error:
+            errors.append(error)
+            release()
+
+    def lead() -> None:
+        others = [threading.Thread(target=guarded, args=(thread,)) for thread in range(1, threads)]
+        try:
+            for other in others:
+                other.start()
+        except RuntimeError as error:
+            errors.append(error)
+            release()
+        guarded(0)
+        for other in others:
+            if other.ident is not None:
+                other.join()
+
+    # Not in this thread, because an exception of Ctrl-C between two starts would leave the first one waiting for ever.
+    leader = threading.Thread(target=lead)
+    leader.start()
+    leader.join()
+    if errors:
+        raise errors[0]
+
+
 def partials(
     features: ByteArray,
     first: int,
@@ -472,37 +519,30 @@ def train(
     threads = max(1, min(THREADS, units.size - 1, settings.batch * int(units[-1]) // _THREAD_FEATURES))
     arrivals = np.zeros(threads * _APART, np.int64)
     totals = np.empty((2, threads, limits.size, settings.batch), np.int64)
+    saturated = np.zeros(threads, np.bool_)
 
-    def part(thread: int) -> bool:
-        return bool(
-            _train(
-                thread,
-                arrivals,
-                totals,
-                features,
-                labels,
-                layout,
-                (_offset(form), form.forward_shift),
-                limits,
-                ((table.shift, table.slope, table.intercept), (mode.sign, mode.offset, mode.constant)),
-                (settings.rate_mantissa, 2.0**-settings.gradient_shift),
-                (float(settings.shrink), _SHRINK_SCALE, float(settings.threshold)),
-                settings.stale,
-                weights,
-                read,
-                others,
-                *flags,
-            )
+    def part(thread: int) -> None:
+        saturated[thread] = _train(
+            thread,
+            arrivals,
+            totals,
+            features,
+            labels,
+            layout,
+            (_offset(form), form.forward_shift),
+            limits,
+            ((table.shift, table.slope, table.intercept), (mode.sign, mode.offset, mode.constant)),
+            (settings.rate_mantissa, 2.0**-settings.gradient_shift),
+            (float(settings.shrink), _SHRINK_SCALE, float(settings.threshold)),
+            settings.stale,
+            weights,
+            read,
+            others,
+            *flags,
         )
 
-    if threads == 1:
-        return part(0)
-    with ThreadPoolExecutor(threads - 1) as pool:
-        try:
-            others_parts = [pool.submit(part, thread) for thread in range(1, threads)]
-            # This thread works, too: if it waited, a new one might be put on its processor, which is not idle yet.
-            result = part(0)
-        except BaseException:
-            arrivals[:] = np.iinfo(np.int64).max  # nobody waits for a thread that did not begin
-            raise
-    return any([result, *(each.result() for each in others_parts)])
+    def release() -> None:
+        arrivals[:] = np.iinfo(np.int64).max
+
+    in_threads(part, threads, release)
+    return bool(saturated.any())

@@ -93,8 +93,9 @@ def train(
     p4sgd data prepare. With --resume, DATA is needed only if the data of the checkpoint have moved.
 
     The table has a row for every epoch. The train loss and accuracy are those on the features as the device reads them,
-    with --precision bits; on validation and test data, and in the end on the training data, the model is measured
-    without rounding. The rate is the learning rate used; samples/s is the speed of the device, without the time to
+    with --precision bits; validation and test data are not rounded. In the end the intercept of the best model is
+    fitted again, to the unrounded training data, and the model is measured without rounding: these are the figures of
+    p4sgd evaluate. The rate is the learning rate used; samples/s is the speed of the device, without the time to
     measure.
     """
     with run_ranks(launcher) as ranks:

@@ -50,10 +50,10 @@ _SAMPLES = 512
 """Number of samples that a trial may always take, repeated ones counted each time."""
 
 _KEPT_VALUES = 1 << 25
-"""Number of decoded values that are kept for training, and as many for scores, unless `_KEPT_SAMPLES` have more."""
+"""Number of values of the samples that are trained on, and of those for scores, unless `_KEPT_SAMPLES` have more."""
 
 _KEPT_SAMPLES = 64
-"""Number of different samples that may always be kept."""
+"""Number of different samples that may always be used."""
 
 _SCORED = 1024
 """Largest number of samples on which a trial is scored."""
@@ -103,8 +103,8 @@ def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple
 
     A trial takes as many mini-batches as an epoch has, but at least 256, so that it repeats those of a small training
     set, and at most 1,024. Of wide data it takes smaller mini-batches, which bear no larger rates; from 131,072
-    features on it takes 64 of 8 samples. At most 2^25 values are kept, or 64 samples if these have more, and again as
-    many for scores; further updates repeat them. All 13 trials take some tenths of a second for a thousand samples of
+    features on it takes 64 of 8 samples. Samples of at most 2^25 values are used, or 64 if these have more, and as many
+    again for scores; further updates repeat them. All 13 trials take some tenths of a second for a thousand samples of
     30 features.
 
     Parameters
@@ -137,7 +137,8 @@ def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple
                 rate,
                 penalties,
                 chunks=1,
-                mini_batches=min(epoch, updates, max(1, kept)),
+                # Of the samples and the padding that there are: another batch may not divide them.
+                mini_batches=min(epoch, updates, max(1, kept), prepared.images[0].labels.size // batch),
                 workers=1,
                 unit=prepared.unit,
             )

@@ -41,6 +41,7 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import RunSettings
+from p4sgd.sim.features import Features
 
 __all__ = ["train"]
 
@@ -226,6 +227,8 @@ class _Training:
         z += fit_intercept(self._loss, z, y) if options.bias else 0.0
         self._constant_loss = broadcast(self._ranks, float(self._loss.value(z, y).mean()))
         self._convergence = Convergence(state.history, self._constant_loss)
+        self._decoded: Features | None = decoded_features(prepared.images, form)
+        """Kept for the search, the emulator and the evaluation."""
         self._found_rate: float | None = None
         first = state.first_rate or options.learning_rate or self._automatic_rate()
         choose_rate(first, options.batch, form)  # raises if it is outside the range of the hardware
@@ -262,11 +265,14 @@ class _Training:
         assert state.best is not None
         best = state.best
         summary = self._summary()
-        chosen = {"epoch": best.epoch, "stopped": stopped.value}
-        model, metrics = self._finish(best.weights)
+        try:
+            model, metrics = self._finish(best.weights)
+        except KeyboardInterrupt:
+            stopped = StopReason.INTERRUPTED
+            model, metrics = self._finish(best.weights)
         measured = dataclasses.replace(state.history[best.epoch - 1], metrics=metrics).to_json()
         measured.pop("counters")
-        training = summary | chosen | {"metrics": measured}
+        training = summary | {"epoch": best.epoch, "stopped": stopped.value, "metrics": measured}
         more_epochs = None
         last_remark = self._convergence.last_remark(self._schedule.rate(state.epoch + 1))
         if last_remark is None and stopped is StopReason.EPOCHS:
@@ -342,6 +348,8 @@ class _Training:
         shards, remark = deal_to(self._device, prepared.space.count, prepared.samples, self._options, self._ranks)
         images = redeal_images(prepared.images, shards, name=prepared.name, directory=self._directory)
         self._prepared = dataclasses.replace(prepared, images=images, shards=shards)
+        self._decoded = None  # before there are others
+        self._decoded = decoded_features(images, prepared.features)
         if self._directory is not None:
             for worker in range(len(shards), len(prepared.shards)):
                 image_file(self._directory, worker).unlink(missing_ok=True)
@@ -408,7 +416,6 @@ class _Training:
         the progress of the others.
         """
         prepared, loss, coding = self._prepared, self._loss, self._prepared.coding
-        self._decoded = decoded_features(prepared.images, prepared.features)  # kept for the next epoch
         z = quantised_activations(prepared.images, weights, prepared.features, prepared.samples, self._ranks)
         intercept = fit_intercept(loss, z, coding.real(prepared.train_labels)) if self._options.bias else 0.0
         metrics = _named("train", measure(loss, coding, z + intercept, prepared.train_labels))
@@ -432,14 +439,17 @@ class _Training:
 
     def _finish(self, weights: IntArray) -> tuple[Model, dict[str, float]]:
         """The model to keep and its metrics. Unrounded training samples are used if they are available."""
-        model, metrics = self._measure(weights)
         train, labels, coding = self._prepared.train, self._prepared.train_labels, self._prepared.coding
         if train is None:
-            return model, metrics
-        z = model.decision_function(train)
+            return self._measure(weights)
         if self._options.bias:
+            model = self._prepared.fold(weights, self._options.loss)
+            z = model.decision_function(train)
             correction = fit_intercept(self._loss, z, coding.real(labels))
             model, z = dataclasses.replace(model, intercept=model.intercept + correction), z + correction
+        else:
+            model, _ = self._measure(weights)
+            z = model.decision_function(train)
         return self._complete(model, _named("train", measure(self._loss, coding, z, labels)))
 
     def _score(self, record: EpochRecord, weights: IntArray) -> IntArray:

@@ -193,3 +193,13 @@ def test_labels_that_are_all_the_same():
     flat = Dataset(np.random.default_rng(0).random((16, 2)), np.full(16, 3.0), "flat")
     found, _ = found_and_formula(flat, loss="squared")
     assert found > 0
+
+
+@pytest.mark.parametrize(("samples", "features", "batch"), [(128, 9000, 64), (1000, 3000, 128), (1000, 1000, 1000)])
+def test_trials_take_no_samples_that_are_not_there(samples, features, batch):
+    """Their mini-batches are smaller for wide data, and need not divide those of the run."""
+    rng = np.random.default_rng(0)
+    data = Dataset(rng.normal(size=(samples, features)), np.arange(samples) % 2.0, "wide")
+    options = TrainingOptions(batch=batch)
+    prepared = prepare(data, options, deal(features, options, [WorkerConfig.u280()]))
+    assert np.isfinite(try_rates(prepared, options, LOSSES["logistic"])[1]).all()

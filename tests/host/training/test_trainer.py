@@ -26,7 +26,7 @@ from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import StopReason, TrainingOptions, train
 from p4sgd.host.training.convergence import estimate_more_epochs
 from p4sgd.host.training.metrics import evaluate, fit_intercept, quantised_activations
-from p4sgd.host.training.model_file import load_model, save_model
+from p4sgd.host.training.model_file import Model, load_model, save_model
 from p4sgd.host.training.options import SCHEDULES
 from p4sgd.host.training.preparation import check_memory, prepare
 from p4sgd.host.training.rate import choose_penalties, choose_rate
@@ -189,6 +189,30 @@ def test_the_saved_model_measures_the_same(name, tmp_path):
         assert value == pytest.approx(result.metrics[f"train_{metric}"]), metric
     assert loaded.training["epoch"] == result.best_epoch
     assert loaded.training["metrics"]["test_loss"] == result.metrics["test_loss"]
+
+
+@pytest.mark.parametrize("precision", [1, 4])
+def test_test_samples_change_nothing(precision):
+    alone = run(precision=precision)
+    other = run(precision=precision, test=dataset(seed=9, name="test"))
+    assert other.model.intercept == alone.model.intercept
+    assert other.model.weights.tolist() == alone.model.weights.tolist()
+
+
+def test_ctrl_c_while_the_model_is_measured_in_the_end(monkeypatch):
+    whole, interrupted = run(epochs=2), []
+
+    def interrupt(self, data):
+        if not interrupted:
+            interrupted.append(True)
+            raise KeyboardInterrupt
+        return measured(self, data)
+
+    measured = Model.decision_function
+    monkeypatch.setattr(Model, "decision_function", interrupt)
+    result = run(epochs=2)
+    assert result.stopped is StopReason.INTERRUPTED
+    assert result.metrics == whole.metrics
 
 
 def test_learning_happens():

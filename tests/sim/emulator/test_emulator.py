@@ -1,6 +1,7 @@
 """The emulated device against the golden model, register by register and bit by bit."""
 
 import dataclasses
+import threading
 from contextlib import nullcontext
 
 import numpy as np
@@ -78,6 +79,63 @@ def test_workers_may_differ_in_their_settings():
     expected = job.golden().weights[0], other.golden().weights[1]
     assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in expected]
     assert weights[1].tolist() != job.golden().weights[1].tolist()
+
+
+def test_decoded_features_are_shared_by_what_they_are():
+    """Of the same arrays: others only if fewer planes are read, or with another unit."""
+    layout = ImageLayout(WorkerConfig.tiny(), 20, 16, 8)
+    q = np.random.default_rng(0).integers(0, 256, (16, 20))
+    parts = tuple(layout.pack_lines(q))
+
+    def lines(precision, unit):
+        return [Lines(parts, FeatureFormat(8, precision, False), unit)]
+
+    first = Features.shared(lines(8, 8))
+    assert Features.shared(lines(8, 8)) is first
+    assert Features.shared(lines(8, 16)) is not first
+    fewer = Features.shared(lines(2, 8))
+    assert fewer.rows(0, 16)[0].max() == 3 < first.rows(0, 16)[0].max()
+    copied = Features.shared([Lines(tuple(part.copy() for part in parts), FeatureFormat(8, 8, False), 8)])
+    assert copied is not first
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_a_thread_that_fails_does_not_keep_the_others_waiting(monkeypatch, failing):
+    """Nor do those that were not started."""
+    job = random_job(WorkerConfig.tiny(), 3, seed=2)
+    monkeypatch.setattr(kernels, "THREADS", 3)
+    monkeypatch.setattr(kernels, "_THREAD_FEATURES", 1)
+    compiled = kernels._train
+    seen = []
+
+    def fail(thread, *arguments):
+        seen.append(thread)
+        if thread == failing:
+            raise MemoryError("no memory left")
+        return compiled(thread, *arguments)
+
+    monkeypatch.setattr(kernels, "_train", fail)
+    with pytest.raises(MemoryError):
+        run_on(EmulatedDevice(job.config, 3), job)
+    assert sorted(seen) == [0, 1, 2]
+
+
+def test_a_thread_that_cannot_be_started(monkeypatch):
+    starts = []
+
+    class Limited(threading.Thread):
+        def start(self):
+            starts.append(self)
+            if len(starts) == 3:  # the first one starts the others
+                raise RuntimeError("can't start new thread")
+            super().start()
+
+    job = random_job(WorkerConfig.tiny(), 3, seed=2)
+    monkeypatch.setattr(kernels, "THREADS", 3)
+    monkeypatch.setattr(kernels, "_THREAD_FEATURES", 1)
+    monkeypatch.setattr(kernels.threading, "Thread", Limited)
+    with pytest.raises(RuntimeError, match="new thread"):
+        run_on(EmulatedDevice(job.config, 3), job)
 
 
 def test_dot_products_beyond_float_precision():
