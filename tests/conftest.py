@@ -1,7 +1,9 @@
-"""What all tests share: Hypothesis' settings, and the order of the tests."""
+"""What all tests share: Hypothesis' settings, compiled loops, and the order of the tests."""
 
 import itertools
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,24 @@ LONGEST = (
     "hw",
 )
 """Files and folders with the longest tests, longest first."""
+
+
+COMPILE = """if True:
+    import tempfile
+    from pathlib import Path
+    from p4sgd.host.cli.app import main
+    path = Path(tempfile.mkdtemp(), "data.libsvm")
+    path.write_text("1 1:1\\n0 2:1\\n" * 50_000)  # so large that the reader is compiled, too
+    main(["train", str(path), "--epochs", "1", "--l2", "0.01", "--quiet"])"""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the loops of Numba before all tests: a program says that it compiles, which no test is to find.
+
+    Several processes that compile at the same time would overwrite each other's cache.
+    """
+    if not hasattr(config, "workerinput"):  # a process of pytest-xdist
+        subprocess.run([sys.executable, "-c", COMPILE], check=True)
 
 
 def pytest_xdist_auto_num_workers() -> int:
