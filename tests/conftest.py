@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     Several processes that compile at the same time would overwrite each other's cache.
     """
     if not hasattr(config, "workerinput"):  # a process of pytest-xdist
-        subprocess.run([sys.executable, "-c", COMPILE], check=True)
+        subprocess.run([sys.executable, "-c", COMPILE], stdout=subprocess.DEVNULL, check=True)
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -19,6 +19,7 @@ from conformance.subject import Abilities
 from conformance.vectors import Geometry, read
 from conformance.wire import LONGEST, SHORTEST, cables
 from p4sgd.host.aggregators.software import SoftwareAggregator
+from p4sgd.host.errors import UserError
 from p4sgd.host.rpc.address import ControlAddress
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
@@ -40,11 +41,13 @@ def switch_of(geometry, folder):
         stack.callback(process.wait)
         stack.callback(process.terminate)
         end = time.monotonic() + 60
-        while not control.exists():
+        controller = None
+        while controller is None:
             assert process.poll() is None, (folder / "log").read_text()
             assert time.monotonic() < end, "it does not listen"
             time.sleep(0.02)
-        controller = SoftwareAggregator(ControlAddress.parse(f"unix:{control}"))
+            with contextlib.suppress(UserError):  # the socket is there before it listens
+                controller = SoftwareAggregator(ControlAddress.parse(f"unix:{control}"))
         abilities = Abilities(geometry, SHORTEST, LONGEST, sees_other_protocols=False, keeps_order=False)
         subject = space.call(ControlledSubject, controller, far, abilities, settle_s=0.0005)
         stack.callback(subject.close)

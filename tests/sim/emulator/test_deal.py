@@ -37,7 +37,7 @@ def test_any_deal_trains_to_the_same_weights(seed, loss, unit, units, workers, e
     )
     expected = one.golden()
 
-    config = WorkerConfig(engines=engines, lanes=lanes, chunks=128, table_segments=one.config.table_segments)
+    config = WorkerConfig(engines=engines, lanes=lanes, chunks=256, table_segments=one.config.table_segments)
     many, shards = deal(one, config, rng.integers(0, workers, units))
     # A job that diverges is clamped, and the limit depends on the number of workers.
     assume(not any(flags.partial_clamped for flags in (*expected.flags, *many.golden().flags)))
