@@ -109,26 +109,33 @@ def _ends_line(byte: int) -> bool:
 
 
 @_compiled
+def _digits(text: Any, at: int, w: Any) -> tuple[Any, int]:
+    """Append digits to an integer: the integer, and the offset of their end; that is −1 if they do not fit 64 bits."""
+    while _digit(text, at):
+        if w > _FULL:
+            return w, -1
+        w = w * _10 + np.uint64(text[at] - _ZERO)
+        at += 1
+    return w, at
+
+
+@_compiled
 def _number(text: Any, at: int) -> tuple[float, int]:
     """A decimal number whose digits fit 64 bits, and the offset of its end; that is −1 if there is no such number."""
     negative = text[at] == _MINUS
     if negative or text[at] == _PLUS:
         at += 1
     w, q, first = np.uint64(0), 0, at
-    while _digit(text, at):
-        if w > _FULL:
-            return 0.0, -1
-        w = w * _10 + np.uint64(text[at] - _ZERO)
-        at += 1
+    w, at = _digits(text, at, w)
+    if at < 0:
+        return 0.0, -1
     digits = at - first
     if text[at] == _POINT:
         at += 1
         first = at
-        while _digit(text, at):
-            if w > _FULL:
-                return 0.0, -1
-            w = w * _10 + np.uint64(text[at] - _ZERO)
-            at += 1
+        w, at = _digits(text, at, w)
+        if at < 0:
+            return 0.0, -1
         q = first - at
         digits -= q
     if digits == 0:
