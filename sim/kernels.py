@@ -59,8 +59,9 @@ THREADS: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
 _THREAD_FEATURES = 1 << 15
 """Fewest features of a mini-batch for a thread, some 10 µs of work: less would not make up for the waiting."""
 
-_PATIENCE = 10_000
-"""After so many checks, some 10 µs, a waiting thread sleeps: another one must have lost its processor."""
+_PATIENCE = 300_000
+"""After so many checks, some 300 µs, a waiting thread sleeps: another one must have lost its processor. Of less patience
+comes a chain of sleeps, because a thread that sleeps for 50 µs or more lets the others wait as long."""
 
 _AHEAD = 8
 """How many rows ahead to prefetch. The processor itself looks no farther than the end of a row, and a thread reads only
