@@ -147,6 +147,11 @@ class Dataset:
         return FeatureSpace(self.feature_count, self.feature_names, self.zero_based)
 
     @property
+    def stored(self) -> int:
+        """Number of values that are stored: all of dense features."""
+        return int(self.features.size)  # which of a csr_array is the number of stored values
+
+    @property
     def sparse(self) -> bool:
         """Whether the features are a `csr_array`."""
         return not isinstance(self.features, np.ndarray)

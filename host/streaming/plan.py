@@ -47,7 +47,7 @@ def first_pass(source: Source, on_progress: OnProgress) -> tuple[FirstPass, npt.
     block = None
     for block in source.blocks():
         samples += block.samples
-        stored += block.features.size if isinstance(block.features, np.ndarray) else int(block.features.nnz)
+        stored += block.stored
         labels.append((block.label_names, block.labels))
         on_progress(Step.READ, source.position, source.size)
     assert block is not None, "a source refuses to be empty"
