@@ -102,32 +102,38 @@ def _shapes() -> Iterable[str]:
     type=float,
     default=1.0,
     show_default=True,
-    help="Factor for both numbers, at most 1.",
+    help="Factor for the numbers of samples and features, at most 1.",
+)
+@click.option("--samples", type=int, help="Number of samples, instead of the scaled one.")
+@click.option("--features", type=int, help="Number of features, instead of the scaled one.")
+@click.option(
+    "--nonzeros",
+    type=int,
+    help="Non-zero values of a sample, unless dense; in a text set on average. By default those of the known set.",
 )
 @common_options
-def synth(name: str, out: Path, overwrite: bool, seed: int, scale: float, as_json: bool, quiet: bool) -> None:
+def synth(name: str, out: Path, overwrite: bool, as_json: bool, quiet: bool, **choices: Any) -> None:
     """Make a random data set with the shape of a known one.
 
-    NAME is the data set whose numbers of samples and features and whose density are taken. The labels, -1 or +1, come
-    from a hidden linear model; 2 % of them are flipped. The same name, seed and scale give the same data.
+    NAME is the data set whose numbers of samples and features and whose sparsity are taken. Of avazu (its part
+    avazu-app), criteo and kdd12, which are large, make a part by --samples and --features: samples keep their number of
+    non-zero values. zipf is no known set: 1,000,000 samples of 20 out of 10,000,000 features, if not chosen otherwise.
+
+    The labels, -1 or +1, come from a hidden linear model; 2 % of them are flipped. The same options give the same data.
     """
     output = Output(as_json=as_json, quiet=quiet)
     with output.working(f"making {name}"):
-        import numpy as np
-
-        from p4sgd.host.data.synth import make_dataset, write_dataset
+        from p4sgd.host.data.synth import make_source, write_dataset
         from p4sgd.host.run.checks import check_absent, check_apart
 
         check_absent(out, overwrite=overwrite)
         check_apart([out], [options_file()])
-        made = make_dataset(name, seed=seed, scale=scale)
+        made = make_source(name, **choices)
         write_dataset(made, out)
-    features = made.features
-    stored = features.size if isinstance(features, np.ndarray) else int(features.nnz)
     output.document(
-        {"name": name, "out": str(out), "samples": made.samples, "features": made.feature_count, "stored": stored}
+        {"name": name, "out": str(out), "samples": made.samples, "features": made.feature_count, "stored": made.stored}
     )
-    kind = f"{stored:,} non-zero values" if made.sparse else "dense"
+    kind = f"{made.stored:,} non-zero values" if made.sparse else "dense"
     output.say(f"{out}: {made.samples:,} samples, {made.feature_count:,} features, {kind}")
 
 

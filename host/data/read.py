@@ -226,7 +226,8 @@ def _hint(name: str) -> str:
         return f"; without --format {name} is a data set that comes with scikit-learn"
     ways = [f"p4sgd data fetch {name} fetches the data set"] if name in ORIGINALS else []
     if name in SHAPES:
-        ways.append(f"p4sgd data synth {name} --out {name}.npz makes one of its shape")
+        fewer = " --samples 1000000" if SHAPES[name].samples > 1_000_000 else ""
+        ways.append(f"p4sgd data synth {name}{fewer} --out {name}.npz makes one of its shape")
     if ways:
         return f"; {', '.join(ways)}"
     close = difflib.get_close_matches(name, BUILTIN, n=1)

@@ -1,13 +1,18 @@
-"""Synthetic data sets with size and density of well-known ones, and a hidden linear model to learn.
+"""Synthetic data sets with size and sparsity of well-known ones, and a hidden linear model to learn.
 
-Numbers of samples, features and stored values are from the LIBSVM data page (https://www.csie.ntu.edu.tw/~cjlin/
-libsvmtools/datasets/binary.html) and from the tables in G.-X. Yuan, C.-H. Ho and C.-J. Lin, "An Improved GLMNET for
-L1-regularized Logistic Regression", JMLR 13 (2012).
+Numbers of samples and features are from the LIBSVM data page (https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/
+binary.html). Numbers of stored values of gisette, real-sim and rcv1 are from the tables in G.-X. Yuan, C.-H. Ho and
+C.-J. Lin, "An Improved GLMNET for L1-regularized Logistic Regression", JMLR 13 (2012); README.md has the sources of
+others. How frequent a feature is, is our choice.
 """
 
-from collections.abc import Mapping
+import math
+import zipfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +22,7 @@ from p4sgd.host.data.dataset import Dataset
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file
 
-__all__ = ["SHAPES", "Shape", "make_dataset", "write_dataset"]
+__all__ = ["SHAPES", "CategoricalSource", "Shape", "make_dataset", "make_source", "write_dataset"]
 
 _NOISE = 0.02
 """Fraction of labels that are flipped, so that no model can be right for more than 98 %."""
@@ -28,45 +33,82 @@ _FACTORS = 8
 _DIGITS = 6
 """Decimal places of a feature, so that text files hold it exactly."""
 
+_BLOCK = 1 << 16
+"""Samples of a categorical set that are made at once. The labels depend on it: see `CategoricalSource`."""
+
 
 @dataclass(frozen=True)
 class Shape:
-    """Shape of a data set: numbers of samples, features and stored (non-zero) values, and whether it is dense."""
+    """Shape of a data set: numbers of samples, features and stored (non-zero) values, and what its samples are like.
+
+    Samples of a categorical set have the same number of stored values, one of every field; those of a text have not.
+    """
 
     samples: int
     features: int
     stored: int
-    dense: bool
+    kind: Literal["dense", "text", "categorical"]
 
     @property
     def density(self) -> float:
         """Fraction of non-zero values."""
         return self.stored / (self.samples * self.features)
 
-    def scaled(self, scale: float) -> "Shape":
-        """The same density with ``scale`` times the samples (at least 16) and features (at least 8).
+    @property
+    def nonzeros(self) -> float:
+        """Mean number of stored values of a sample."""
+        return self.stored / self.samples
 
-        Sparse samples keep at least two features on average.
+    def scaled(self, scale: float) -> "Shape":
+        """``scale`` times the samples (at least 16) and the features (at least 8).
+
+        Dense and text sets keep their density, but texts have at least two features on average. Categorical samples
+        keep their number of stored values, and get at least two features for each of them.
         """
         samples, features = max(16, round(self.samples * scale)), max(8, round(self.features * scale))
-        stored = round(self.density * samples * features)
-        return Shape(samples, features, stored if self.dense else max(stored, 2 * samples), self.dense)
+        if self.kind == "categorical":
+            fields = round(self.nonzeros)
+            return Shape(samples, max(features, 2 * fields), samples * fields, self.kind)
+        least = 0 if self.kind == "dense" else 2 * samples
+        return Shape(samples, features, max(round(self.density * samples * features), least), self.kind)
+
+    def resized(self, samples: int | None, features: int | None, nonzeros: int | None) -> "Shape":
+        """Other numbers of samples, features or, unless dense, stored values of a sample.
+
+        What is not given stays: of a dense set the density, of others the mean number of stored values of a sample.
+        """
+        samples, features = samples or self.samples, features or self.features
+        each = self.density * features if self.kind == "dense" else nonzeros or self.nonzeros
+        return Shape(samples, features, round(each * samples), self.kind)
 
 
 SHAPES: Mapping[str, Shape] = {
-    "gisette": Shape(6_000, 5_000, 29_729_997, dense=True),
-    "real-sim": Shape(72_309, 20_958, 3_709_083, dense=False),
-    "rcv1": Shape(20_242, 47_236, 1_498_952, dense=False),
+    "gisette": Shape(6_000, 5_000, 29_729_997, "dense"),
+    "real-sim": Shape(72_309, 20_958, 3_709_083, "text"),
+    "rcv1": Shape(20_242, 47_236, 1_498_952, "text"),
+    "avazu": Shape(14_596_137, 1_000_000, 15 * 14_596_137, "categorical"),
+    "criteo": Shape(45_840_617, 1_000_000, 39 * 45_840_617, "categorical"),
+    "kdd12": Shape(149_639_105, 54_686_452, 11 * 149_639_105, "categorical"),
+    "zipf": Shape(1_000_000, 10_000_000, 20 * 1_000_000, "categorical"),
 }
-"""Shapes by name: gisette is 99.1 % dense, real-sim 0.24 %, rcv1 0.16 %."""
+"""Shapes by name. All but ``zipf``, a categorical set to choose the numbers of, are those of known data sets."""
 
 
-def make_dataset(name: str, *, seed: int = 0, scale: float = 1.0) -> Dataset:
-    """Make a data set of two classes, −1 and +1, of about the same size.
+def make_source(
+    name: str,
+    *,
+    seed: int = 0,
+    scale: float = 1.0,
+    samples: int | None = None,
+    features: int | None = None,
+    nonzeros: int | None = None,
+) -> "Dataset | CategoricalSource":
+    """Make a data set of two classes, −1 and +1, of about the same size; categorical ones are made block by block.
 
-    Sparse sets resemble text data: few features are frequent, most are rare, and samples have unit norm. Dense sets lie
-    near a low-dimensional subspace, within [−1, 1]. Labels come from a hidden linear model; 2 % of them are flipped.
-    The same name, seed and scale give the same data.
+    Text sets have a few frequent features and many rare ones, and samples of different lengths and unit norm; so have
+    categorical sets, but with samples of one length: see `CategoricalSource`. Dense sets lie near a low-dimensional
+    subspace, within [−1, 1]. Labels come from a hidden linear model; 2 % of them are flipped. The same arguments give
+    the same data.
 
     Parameters
     ----------
@@ -75,23 +117,59 @@ def make_dataset(name: str, *, seed: int = 0, scale: float = 1.0) -> Dataset:
     seed
         Seed of all random numbers.
     scale
-        Factor for the numbers of samples and of features, above 0 and at most 1.
+        Factor for the numbers of samples and of features, above 0 and at most 1: see `Shape.scaled`.
+    samples, features
+        Numbers of samples and features, instead of the scaled ones. Sparse samples keep their mean number of stored
+        values, dense sets their density.
+    nonzeros
+        Mean number of stored values of a sample of a sparse set, at most half the features.
 
     Raises
     ------
     UserError
-        If there is no such name or the scale is out of range.
+        If there is no such name, a number is out of range, or ``nonzeros`` is given for a dense set.
     """
     if name not in SHAPES:
         raise UserError(f"there is no shape {name!r}: choose one of {', '.join(SHAPES)}")
     if not 0 < scale <= 1:
         raise UserError(f"scale must be above 0 and at most 1, not {scale:g}")
-    if seed < 0:
-        raise UserError(f"seed must be at least 0, not {seed}")
+    for what, number, least in (("seed", seed, 0), ("samples", samples, 2), ("features", features, 2)):
+        if number is not None and number < least:
+            raise UserError(f"{what} must be at least {least}, not {number}")
     shape = SHAPES[name].scaled(scale) if scale < 1 else SHAPES[name]
-    rng = np.random.default_rng(seed)
+    if nonzeros is not None:
+        if shape.kind == "dense":
+            raise UserError(f"{name} is dense: nonzeros can be chosen for sparse shapes only")
+        if nonzeros < 1:
+            raise UserError(f"nonzeros must be at least 1, not {nonzeros}")
+    shape = shape.resized(samples, features, nonzeros)
+    if shape.features >= 1 << 31:
+        raise UserError(f"features must be less than {1 << 31:,}, not {shape.features:,}")
+    if shape.kind != "dense" and 2 * shape.nonzeros > shape.features:
+        raise UserError(
+            f"a sample of {shape.nonzeros:.4g} non-zero values needs at least twice as many features, not "
+            f"{shape.features:,}: choose more features or fewer nonzeros"
+        )
     title = f"synthetic {name}" + (f" at scale {scale:g}" if scale < 1 else "")
-    return _dense(shape, rng, title) if shape.dense else _sparse(shape, rng, title)
+    if shape.kind == "categorical":
+        return CategoricalSource(shape, seed, title)
+    rng = np.random.default_rng(seed)
+    return _dense(shape, rng, title) if shape.kind == "dense" else _text(shape, rng, title)
+
+
+def make_dataset(name: str, **choices: Any) -> Dataset:
+    """`make_source` with the same arguments, all in memory: 12 bytes for a stored value of a categorical set.
+
+    Raises
+    ------
+    UserError
+        As `make_source` does.
+    """
+    made = make_source(name, **choices)
+    if isinstance(made, Dataset):
+        return made
+    columns, labels = zip(*made.blocks(), strict=True)
+    return made.dataset(np.concatenate(columns), np.concatenate(labels))
 
 
 def _dense(shape: Shape, rng: np.random.Generator, title: str) -> Dataset:
@@ -107,11 +185,11 @@ def _dense(shape: Shape, rng: np.random.Generator, title: str) -> Dataset:
         block[block == 0] = np.float32(10.0**-_DIGITS)
     zeros = rng.choice(features.size, features.size - shape.stored, replace=False)
     features.reshape(-1)[zeros] = 0
-    hidden = rng.standard_normal(_FACTORS)
-    return Dataset(features, _labels(factors @ hidden, rng), title)
+    margin = factors @ rng.standard_normal(_FACTORS)
+    return Dataset(features, _labels(margin, np.median(margin), rng), title)
 
 
-def _sparse(shape: Shape, rng: np.random.Generator, title: str) -> Dataset:
+def _text(shape: Shape, rng: np.random.Generator, title: str) -> Dataset:
     frequency = 1 / (np.arange(shape.features) + 10.0) ** 0.9  # Zipf's law, flattened at the top
     frequency = rng.permutation(frequency)
     place = np.cumsum(frequency) / frequency.sum()
@@ -143,21 +221,122 @@ def _sparse(shape: Shape, rng: np.random.Generator, title: str) -> Dataset:
     )
     # Frequent features matter most: weights of rare ones could not be learned from few samples.
     hidden = rng.standard_normal(shape.features) * frequency**0.9
-    return Dataset(matrix, _labels(matrix @ hidden, rng), title)
+    margin = matrix @ hidden
+    return Dataset(matrix, _labels(margin, np.median(margin), rng), title)
 
 
-def _labels(margin: npt.NDArray[np.floating], rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    """±1 on either side of the median margin, some of them flipped."""
-    labels = np.where(margin > np.median(margin), 1.0, -1.0)
+@dataclass(frozen=True)
+class CategoricalSource:
+    """Samples with one value of each of some fields, as of clicks on advertisements, made block by block.
+
+    A field of n values has n features. In every sample, one feature of every field is not 0; it has the same number
+    everywhere, such that samples have unit norm. Values are log-uniform, as those of TensorFlow's
+    ``log_uniform_candidate_sampler``: value r of n has probability log(1 + 1 / r) / log(1 + n), in proportion to about
+    1 / r, which is Zipf's law with exponent 1. The sizes of the fields fall geometrically from one to the next, down to
+    a few values. The features of all fields are mixed, as by hashing.
+
+    A label says whether the sample's margin is above the median of the first 65,536 samples.
+
+    Parameters
+    ----------
+    shape
+        The shape, of kind ``categorical``; it has at least two features for each field.
+    seed
+        Seed of all random numbers.
+    name
+        Name of the data sets.
+    """
+
+    shape: Shape
+    seed: int
+    name: str
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+        return self.shape.samples
+
+    @property
+    def feature_count(self) -> int:
+        """Number of features of a sample."""
+        return self.shape.features
+
+    @property
+    def stored(self) -> int:
+        """Number of values that are not 0."""
+        return self.shape.stored
+
+    @property
+    def sparse(self) -> bool:
+        """True, as of a sparse `Dataset`."""
+        return True
+
+    @property
+    def fields(self) -> int:
+        """Number of fields, which is that of the stored values of a sample."""
+        return self.stored // self.samples
+
+    @property
+    def value(self) -> float:
+        """The values that are not 0."""
+        return round(1 / math.sqrt(self.fields), _DIGITS)
+
+    def field_sizes(self) -> npt.NDArray[np.int64]:
+        """Number of features of every field, at least 2; int64 (fields,)."""
+        weights = np.geomspace(self.feature_count, 2, self.fields)
+        spare = self.feature_count - 2 * self.fields
+        sizes: npt.NDArray[np.int64] = 2 + (spare * (weights / weights.sum())).astype(np.int64)
+        sizes[0] += self.feature_count - sizes.sum()
+        return sizes
+
+    def blocks(self) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]]:
+        """The samples, in blocks of 65,536; 8 bytes for each feature and less than 200 MB are in memory.
+
+        Yields
+        ------
+        The columns of the values that are not 0, ascending in every sample: int32 (samples, fields); and the labels.
+        """
+        features = self.feature_count
+        setup, draws, flips = np.random.default_rng(self.seed).spawn(3)
+        # Text files show the first and the last column only if they are not empty: here they are the most frequent
+        # value of the first field and the rarest of the last one, and the first sample has both.
+        order = np.arange(features, dtype=np.int32)
+        setup.shuffle(order[1:-1])
+        hidden = setup.standard_normal(features, dtype=np.float32)
+        sizes = self.field_sizes()
+        starts = np.cumsum(sizes) - sizes
+        middle = None
+        for first in range(0, self.samples, _BLOCK):
+            uniform = draws.random((min(_BLOCK, self.samples - first), self.fields))
+            place = np.exp(uniform * np.log1p(sizes))  # from 1 to size + 1
+            which = starts + np.minimum(place.astype(np.int64), sizes) - 1
+            if first == 0:
+                which[0, 0], which[0, -1] = 0, features - 1
+            # Frequent values matter most: weights of rare ones could not be learned from few samples.
+            margin = (hidden[which] / np.sqrt(place)).sum(axis=1)
+            middle = np.median(margin) if middle is None else middle
+            yield np.sort(order[which], axis=1), _labels(margin, middle, flips)
+
+    def dataset(self, columns: npt.NDArray[np.int32], labels: npt.NDArray[np.float64]) -> Dataset:
+        """The samples of one or more blocks; see `blocks`."""
+        ends = np.arange(0, columns.size + 1, self.fields, dtype=scipy.sparse.get_index_dtype(maxval=columns.size))
+        parts = (np.full(columns.size, self.value), columns.reshape(-1), ends)
+        return Dataset(scipy.sparse.csr_array(parts, shape=(labels.size, self.feature_count)), labels, self.name)
+
+
+def _labels(margin: npt.NDArray[np.floating], middle: np.floating, rng: np.random.Generator) -> npt.NDArray[np.float64]:
+    """±1 on either side of the middle, some of them flipped."""
+    labels = np.where(margin > middle, 1.0, -1.0)
     wrong = rng.random(labels.size) < _NOISE
     labels[wrong] *= -1
     return labels
 
 
-def write_dataset(dataset: Dataset, path: Path) -> None:
+def write_dataset(dataset: Dataset | CategoricalSource, path: Path) -> None:
     """Write a data set as LIBSVM text (.libsvm, .svm, .svmlight) or as NumPy arrays (.npz), by the extension.
 
     An .npz file holds ``features``, or the arrays of `scipy.sparse.save_npz`, and ``labels``. It is written atomically.
+    Of a `CategoricalSource` one block is in memory, and for an .npz file 24 bytes for each sample.
 
     Raises
     ------
@@ -167,12 +346,16 @@ def write_dataset(dataset: Dataset, path: Path) -> None:
     suffix = path.suffix.lower()
     if suffix == ".npz":
         with new_file(path) as file:
-            np.savez(file, allow_pickle=False, **_arrays(dataset))
+            if isinstance(dataset, CategoricalSource):
+                _write_archive(dataset, file)
+            else:
+                np.savez(file, allow_pickle=False, **_arrays(dataset))
     elif suffix in (".libsvm", ".svm", ".svmlight"):
         from sklearn.datasets import dump_svmlight_file
 
         with new_file(path) as file:
-            dump_svmlight_file(dataset.features, dataset.labels, file, zero_based=False)
+            for part in [dataset] if isinstance(dataset, Dataset) else starmap(dataset.dataset, dataset.blocks()):
+                dump_svmlight_file(part.features, part.labels, file, zero_based=False)
     else:
         raise UserError(f"{path}: cannot write this format: name the file .libsvm or .npz")
 
@@ -189,3 +372,25 @@ def _arrays(dataset: Dataset) -> dict[str, npt.NDArray[np.generic]]:
         "data": features.data,
         "labels": dataset.labels,
     }
+
+
+def _write_archive(source: CategoricalSource, file: BinaryIO) -> None:
+    """Write what `numpy.savez` would, with indices of one block at a time; all values and lengths are the same."""
+    stored, labels = source.stored, []
+    with zipfile.ZipFile(file, "w") as archive:
+        with archive.open("indices.npy", "w", force_zip64=True) as member:
+            header = {"descr": "<i4", "fortran_order": False, "shape": (stored,)}
+            np.lib.format.write_array_header_1_0(member, header)
+            for columns, of_block in source.blocks():
+                member.write(columns.astype("<i4", copy=False).tobytes())
+                labels.append(of_block)
+        arrays = {
+            "format": np.array(b"csr"),
+            "shape": np.array((source.samples, source.feature_count)),
+            "indptr": np.arange(0, stored + 1, source.fields),
+            "data": np.broadcast_to(source.value, stored),
+            "labels": np.concatenate(labels),
+        }
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)

@@ -324,6 +324,7 @@ def test_a_micro_batch_that_just_fits_the_line_fifo(tmp_path):
         ("", "is a folder"),
         ("a9a", "p4sgd data fetch a9a"),
         ("rcv1", "p4sgd data synth rcv1 --out rcv1.npz"),
+        ("kdd12", "p4sgd data synth kdd12 --samples 1000000 --out kdd12.npz"),
         ("digits:3 --format csv", "without --format digits:3 .*scikit-learn"),
     ],
 )
@@ -426,6 +427,8 @@ def test_generate_into_a_folder_of_someone_else(tmp_path):
         (["synth", "mnist", "--out", "x.npz"], "no shape 'mnist'.*gisette, real-sim, rcv1"),
         (["synth", "rcv1", "--out", "x.xls", "--scale", 0.01], r"^x\.xls: .*format.*\.libsvm or \.npz"),
         (["synth", "rcv1", "--out", "x.npz", "--scale", 2], "scale .*above 0 .*at most 1, not 2"),
+        (["synth", "avazu", "--out", "x.npz", "--features", 20], "at least twice as many features, not 20: choose"),
+        (["synth", "gisette", "--out", "x.npz", "--nonzeros", 20], "gisette is dense: .*sparse shapes only"),
         (["synth", "rcv1", "--out", "/nowhere/x.npz"], "^/nowhere/x.npz: .*no folder /nowhere$"),
         (["fetch", "mnist"], "no data set 'mnist'.*a9a"),
     ],

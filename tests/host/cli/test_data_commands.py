@@ -29,6 +29,16 @@ def test_synth_can_be_trained_on(tmp_path, suffix):
     assert json.loads(done.stdout)["epochs"][-1]["train_accuracy"] > 0.7
 
 
+@pytest.mark.parametrize("suffix", ["libsvm", "npz"])
+def test_synth_of_chosen_size(tmp_path, suffix):
+    out = tmp_path / f"small.{suffix}"
+    words = ("synth", "zipf", "--samples", 300, "--features", 1000, "--nonzeros", 5, "--out", out)
+    assert run(*words).stdout == f"{out}: 300 samples, 1,000 features, 1,500 non-zero values\n"
+    assert read_dataset(out).features.shape == (300, 1000)
+    document = json.loads(run(*words, "--overwrite", "--json").stdout)
+    assert document == {"name": "zipf", "out": str(out), "samples": 300, "features": 1000, "stored": 1500}
+
+
 def test_synth_is_seeded(tmp_path):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         run("synth", "gisette", "--scale", 0.01, "--seed", seed, "--out", tmp_path / f"{name}.libsvm", "--quiet")

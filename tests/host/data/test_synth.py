@@ -1,14 +1,17 @@
-"""Synthetic data sets: size, density, repeatability, something to learn."""
+"""Synthetic data sets: size, density, heat, repeatability, something to learn."""
 
 import tracemalloc
 
 import numpy as np
 import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 from p4sgd.host.data import read_dataset, synth
 from p4sgd.host.data.dataset import Dataset
-from p4sgd.host.data.synth import SHAPES, make_dataset, write_dataset
+from p4sgd.host.data.synth import SHAPES, CategoricalSource, Shape, make_dataset, make_source, write_dataset
 from p4sgd.host.errors import UserError
 
 
@@ -21,9 +24,82 @@ def test_shapes_of_the_originals():
         "gisette": (6000, 5000),
         "real-sim": (72309, 20958),
         "rcv1": (20242, 47236),
+        "avazu": (14596137, 1000000),
+        "criteo": (45840617, 1000000),
+        "kdd12": (149639105, 54686452),
+        "zipf": (1000000, 10000000),
     }
-    densities = {name: round(100 * shape.density, 2) for name, shape in SHAPES.items()}
+    densities = {name: round(100 * SHAPES[name].density, 2) for name in ("gisette", "real-sim", "rcv1")}
     assert densities == {"gisette": 99.1, "real-sim": 0.24, "rcv1": 0.16}
+    assert {name: SHAPES[name].nonzeros for name in ("avazu", "criteo", "kdd12", "zipf")} == {
+        "avazu": 15,
+        "criteo": 39,
+        "kdd12": 11,
+        "zipf": 20,
+    }
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_unchanged_size(name):
+    assert SHAPES[name].resized(None, None, None) == SHAPES[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "choices", "shape", "values"),
+    [
+        ("gisette", {"samples": 50, "features": 40}, (50, 40), 1982),
+        ("gisette", {"scale": 0.01, "samples": 50}, (50, 50), 2478),
+        ("rcv1", {"samples": 50}, (50, 47_236), 3703),
+        ("rcv1", {"samples": 300, "features": 2000}, (300, 2000), 22_215),
+        ("rcv1", {"scale": 0.1, "samples": 100}, (100, 4724), 741),
+        ("real-sim", {"scale": 0.1, "samples": 100, "nonzeros": 30}, (100, 2096), 3000),
+        ("avazu", {"scale": 0.0001}, (1460, 100), 15 * 1460),
+        ("avazu", {"scale": 0.00001}, (146, 30), 15 * 146),
+        ("criteo", {"samples": 30, "features": 100}, (30, 100), 39 * 30),
+        ("kdd12", {"scale": 0.00001, "features": 5000}, (1496, 5000), 11 * 1496),
+        ("zipf", {"samples": 70_000, "features": 1000, "nonzeros": 3}, (70_000, 1000), 210_000),
+    ],
+)
+def test_chosen_sizes(name, choices, shape, values):
+    data = make_dataset(name, **choices)
+    assert data.features.shape == shape
+    assert data.stored == data.features.size
+    assert stored(data) == values
+    made = make_source(name, **choices)
+    assert (made.samples, made.feature_count, made.sparse) == (*shape, name != "gisette")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.integers(1, 40), st.integers(2, 50))
+def test_categorical_samples(data, fields, samples):
+    """One value of each field, none in two fields; all samples have unit norm."""
+    features = data.draw(st.integers(2 * fields, 2 * fields + 300))
+    source = CategoricalSource(Shape(samples, features, samples * fields, "categorical"), 3, "x")
+    sizes = source.field_sizes()
+    assert (sizes.size, sizes.sum(), sizes.min() >= 2) == (fields, features, True)
+    matrix = source.dataset(*next(source.blocks())).features
+    assert matrix.has_canonical_format
+    assert np.diff(matrix.indptr).tolist() == [fields] * samples
+    assert np.unique(matrix.data).tolist() == [round(fields**-0.5, 6)]
+    assert matrix.indices[fields - 1] == features - 1, "the last column is empty"
+
+
+@pytest.mark.parametrize(("nonzeros", "features"), [(1, 1000), (15, 10_000), (39, 20_000)])
+def test_heat(nonzeros, features):
+    """Columns are as frequent as documented: value r of a field of n in proportion to log(1 + 1 / r)."""
+    samples = 20_000
+    source = make_source("zipf", samples=samples, features=features, nonzeros=nonzeros)
+    expected = np.concatenate([np.log1p(1 / np.arange(1, n + 1)) / np.log1p(n) for n in source.field_sizes()])
+    counts = np.bincount(make_dataset("zipf", samples=samples, features=features, nonzeros=nonzeros).features.indices)
+    for part in (features, features // 10, features // 100, features // 1000):
+        hottest = [np.sort(values)[::-1][:part].sum() / nonzeros for values in (expected, counts / samples)]
+        assert hottest[1] == pytest.approx(hottest[0], abs=0.01)
+
+
+def test_hot_columns_are_anywhere():
+    counts = np.bincount(make_dataset("criteo", samples=5000, features=10_000).features.indices)
+    hot = np.argsort(counts)[-100:]
+    assert 0.4 < (hot < 5000).mean() < 0.6
 
 
 @pytest.mark.parametrize(
@@ -68,16 +144,34 @@ def test_whole_rcv1_is_never_dense():
     assert peak < 400e6, "dense it would be 7.6 GB"
 
 
-def test_the_seed_decides():
-    first, again, other = (make_dataset("rcv1", seed=seed, scale=0.02) for seed in (1, 1, 2))
+@pytest.mark.parametrize("choices", [{"name": "rcv1", "scale": 0.02}, {"name": "avazu", "samples": 99, "features": 99}])
+def test_the_seed_decides(choices):
+    first, again, other = (make_dataset(**choices, seed=seed) for seed in (1, 1, 2))
     assert (first.features != again.features).nnz == 0
     assert np.array_equal(first.labels, again.labels)
     assert (first.features != other.features).nnz > 100
 
 
-@pytest.mark.parametrize(("name", "scale", "accuracy"), [("rcv1", 0.2, 0.75), ("gisette", 0.1, 0.9)])
-def test_there_is_something_to_learn(name, scale, accuracy):
-    train, test = make_dataset(name, scale=scale).split(0.2, seed=0, stratified=True)
+def test_samples_do_not_depend_on_how_many_follow():
+    few = make_dataset("zipf", samples=70_000, features=1000, nonzeros=2)
+    more = make_dataset("zipf", samples=140_000, features=1000, nonzeros=2)
+    assert (more.features[:70_000] != few.features).nnz == 0
+    assert np.array_equal(more.labels[:70_000], few.labels)
+
+
+@pytest.mark.parametrize(
+    ("choices", "accuracy"),
+    [
+        ({"name": "rcv1", "scale": 0.2}, 0.75),
+        ({"name": "gisette", "scale": 0.1}, 0.9),
+        ({"name": "avazu", "samples": 5000, "features": 2000}, 0.85),
+        ({"name": "kdd12", "samples": 5000, "features": 5000}, 0.85),
+    ],
+)
+def test_there_is_something_to_learn(choices, accuracy):
+    data = make_dataset(**choices)
+    assert abs(data.labels.mean()) < 0.1
+    train, test = data.split(0.2, seed=0, stratified=True)
     model = LogisticRegression(C=1, max_iter=300).fit(train.features, train.labels)
     assert model.score(test.features, test.labels) > accuracy
 
@@ -102,6 +196,37 @@ def test_written_and_read(tmp_path, name, ending):
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("ending", ["libsvm", "npz"])
+@pytest.mark.parametrize("samples", [100, 70_000])
+def test_categorical_written_and_read(tmp_path, samples, ending):
+    """Written block by block, the data are those made as a whole."""
+    choices = {"samples": samples, "features": 500, "nonzeros": 3}
+    path, data = tmp_path / f"data.{ending}", make_dataset("zipf", **choices)
+    write_dataset(make_source("zipf", **choices), path)
+    again = read_dataset(path)
+    assert again.features.shape == data.features.shape
+    assert (again.features != data.features).nnz == 0
+    assert np.array_equal(again.labels, data.labels)
+    assert list(tmp_path.iterdir()) == [path]
+    if ending == "npz":
+        assert (scipy.sparse.load_npz(path) != data.features).nnz == 0
+
+
+@pytest.mark.parametrize(
+    ("ending", "samples", "limit"),
+    [("libsvm", 1500, 0.5e6), ("npz", 100_000, 22e6)],  # NumPy writes 16 MiB at a time
+)
+def test_categorical_is_never_whole_in_memory(tmp_path, monkeypatch, ending, samples, limit):
+    monkeypatch.setattr(synth, "_BLOCK", 64)
+    made = make_source("criteo", samples=samples, features=1000)
+    write_dataset(make_source("criteo", samples=2, features=1000), tmp_path / f"small.{ending}")  # for the imports
+    tracemalloc.start()
+    write_dataset(made, tmp_path / f"data.{ending}")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < limit < 12 * made.stored
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -109,6 +234,13 @@ def test_written_and_read(tmp_path, name, ending):
         ({"name": "rcv1", "scale": 0}, "scale must be above 0 and at most 1, not 0"),
         ({"name": "rcv1", "scale": 1.5}, "scale must be above 0 and at most 1, not 1.5"),
         ({"name": "rcv1", "seed": -1}, "seed must be at least 0"),
+        ({"name": "avazu", "samples": 1}, "samples must be at least 2, not 1"),
+        ({"name": "avazu", "features": 0}, "features must be at least 2, not 0"),
+        ({"name": "avazu", "features": 1 << 31}, "features must be less than 2,147,483,648, not 2,147,483,648"),
+        ({"name": "avazu", "nonzeros": 0}, "nonzeros must be at least 1, not 0"),
+        ({"name": "gisette", "nonzeros": 9}, "gisette is dense: nonzeros can be chosen for sparse shapes only"),
+        ({"name": "avazu", "features": 29}, "15 non-zero values needs at least twice as many features, not 29: choose"),
+        ({"name": "rcv1", "features": 100}, "74.05 non-zero values needs at least twice as many features, not 100: "),
     ],
 )
 def test_refused(arguments, message):
