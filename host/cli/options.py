@@ -287,7 +287,7 @@ def cluster_option(command: _Command) -> _Command:
     )(command)
 
 
-_READING = ("file_format", "label_column", "ignore_columns", "header", "delimiter", "zero_based")
+_READING = ("file_format", "label_column", "ignore_columns", "header", "delimiter", "zero_based", "hash_bits")
 
 
 def _formats() -> Iterable[str]:
@@ -331,6 +331,13 @@ _READING_OPTIONS: tuple[Callable[[Any], Any], ...] = (
         default=None,
         help="Whether the first feature of a LIBSVM file has the number 0 or 1; by default as in the training data, "
         "or 0 if there is a feature 0.",
+    ),
+    click.option(
+        "--hash-bits",
+        type=int,
+        metavar="N",
+        help="Hash features to 2^N columns: the names of a Vowpal Wabbit file (by default as in the training data, or "
+        "to 2^17), or the numbers of a LIBSVM file, modulo 2^N.",
     ),
 )
 

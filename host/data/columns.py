@@ -42,6 +42,9 @@ class ReadOptions:
     zero_based
         LIBSVM: whether indices begin at 0. With ``None`` they do if ``like`` says so; if it says nothing, they do if
         there is a feature 0.
+    hash_bits
+        LIBSVM, Vowpal Wabbit: features are hashed to 2^hash_bits columns. With ``None`` as ``like`` says; if it says
+        nothing, names of Vowpal Wabbit are hashed to 2^17 columns and indices of LIBSVM are not hashed.
     communicator
         The ranks that read the source together, each its share of the samples.
     """
@@ -53,6 +56,7 @@ class ReadOptions:
     header: bool | None = None
     delimiter: str | None = None
     zero_based: bool | None = None
+    hash_bits: int | None = None
     communicator: Communicator = SINGLE_PROCESS
 
 

@@ -49,11 +49,15 @@ class FeatureSpace:
         Their names, if the source has any.
     zero_based
         Whether indices in a LIBSVM source begin at 0; ``None`` if that is not known.
+    hash_bits
+        If names or indices are hashed: ``count`` is 2^hash_bits, and the reader of the format says which column a
+        feature belongs to.
     """
 
     count: int
     names: tuple[str, ...] = ()
     zero_based: bool | None = None
+    hash_bits: int | None = None
 
 
 class Labelled(Protocol):
@@ -98,7 +102,7 @@ class Dataset:
         If the labels in the source are texts: text of label i, in alphabetical order.
     labelled
         Whether there are labels.
-    feature_names, zero_based
+    feature_names, zero_based, hash_bits
         See `FeatureSpace`.
 
     Raises
@@ -115,6 +119,7 @@ class Dataset:
     labelled: bool = True
     feature_names: tuple[str, ...] = ()
     zero_based: bool | None = None
+    hash_bits: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", _normal(self.features, self.name))
@@ -144,7 +149,7 @@ class Dataset:
     @property
     def space(self) -> FeatureSpace:
         """The features of the samples."""
-        return FeatureSpace(self.feature_count, self.feature_names, self.zero_based)
+        return FeatureSpace(self.feature_count, self.feature_names, self.zero_based, self.hash_bits)
 
     @property
     def stored(self) -> int:

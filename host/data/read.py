@@ -105,25 +105,28 @@ FORMATS = {
     "npz": ("p4sgd.host.data.formats.npz", "NpzSource"),
     "npy": ("p4sgd.host.data.formats.npy", "NpySource"),
     "parquet": ("p4sgd.host.data.formats.parquet", "ParquetSource"),
+    "vw": ("p4sgd.host.data.formats.vw", "VwSource"),
 }
 """Module and class of the reader by name of the format. Reading a file imports only what its format needs."""
 
 FORMAT_ARGUMENTS = {
-    "libsvm": ("zero_based",),
+    "libsvm": ("zero_based", "hash_bits"),
     "csv": ("label_column", "ignore_columns", "header", "delimiter"),
     "npz": (),
     "npy": ("label_column", "ignore_columns"),
     "parquet": ("label_column", "ignore_columns"),
+    "vw": ("hash_bits",),
 }
 """Arguments of `read_dataset` that each format uses; others are refused."""
 
-_COMPRESSED = {"libsvm", "csv"}
+_COMPRESSED = {"libsvm", "vw", "csv"}
 """Formats whose files may be compressed."""
 
 _EXTENSIONS = {
     ".libsvm": "libsvm",
     ".svm": "libsvm",
     ".svmlight": "libsvm",
+    ".vw": "vw",
     ".csv": "csv",
     ".tsv": "csv",
     ".npz": "npz",
@@ -135,6 +138,12 @@ _EXTENSIONS = {
 _DELIMITERS = "\t" + "".join(map(chr, range(0x20, 0x7F))).replace('"', "")
 
 _ITEM = re.compile(rb"\d+:\S")
+
+_BAR = re.compile(rb"([-+.\d][^|,;:#\t]*)?\|([^\s|]+ |\s)")
+"""The beginning of a line for Vowpal Wabbit. Between the bars of a table there are seldom blanks."""
+
+_MAX_HASH_BITS = 28
+"""With 2^28 features a model file has 7 GB."""
 
 
 def read_dataset(
@@ -148,6 +157,7 @@ def read_dataset(
     header: bool | None = None,
     delimiter: str | None = None,
     zero_based: bool | None = None,
+    hash_bits: int | None = None,
     communicator: Communicator = SINGLE_PROCESS,
 ) -> Dataset:
     """Read a data set.
@@ -156,11 +166,11 @@ def read_dataset(
     ----------
     source
         Path of a file, or name of a built-in data set (:data:`p4sgd.host.data.read.BUILTIN`; ``./digits`` is always a
-        file). The extension gives the format (.libsvm .svm .svmlight .csv .tsv .npz .npy .parquet .pq, text formats
+        file). The extension gives the format (.libsvm .svm .svmlight .vw .csv .tsv .npz .npy .parquet .pq, text formats
         also with .gz .bz2 .xz after it); without a known extension the first bytes do.
     file_format
         One of `FORMATS`, to override that.
-    label_column, ignore_columns, labels_needed, like, header, delimiter, zero_based, communicator
+    label_column, ignore_columns, labels_needed, like, header, delimiter, zero_based, hash_bits, communicator
         See `p4sgd.host.data.columns.ReadOptions`.
 
     Raises
@@ -169,7 +179,7 @@ def read_dataset(
         If there is no such source, or it has an error; the message names file and line, or row and column.
     """
     options = ReadOptions(
-        label_column, tuple(ignore_columns), labels_needed, like, header, delimiter, zero_based, communicator
+        label_column, tuple(ignore_columns), labels_needed, like, header, delimiter, zero_based, hash_bits, communicator
     )
     return _open(source, file_format, options).read()
 
@@ -180,11 +190,13 @@ def check_options(options: ReadOptions) -> None:
     Raises
     ------
     UserError
-        If the delimiter is invalid.
+        If the delimiter or the number of bits is invalid.
     """
     delimiter = options.delimiter
     if delimiter is not None and (len(delimiter) != 1 or delimiter not in _DELIMITERS):
         raise UserError(f"the delimiter must be one ASCII character and no quote, not {delimiter!r}")
+    if options.hash_bits is not None and not 1 <= options.hash_bits <= _MAX_HASH_BITS:
+        raise UserError(f"the bits of the hash must be 1 to {_MAX_HASH_BITS}, not {options.hash_bits}")
 
 
 def find_format(source: str | Path, file_format: str | None = None) -> tuple[str, bool]:
@@ -255,6 +267,8 @@ def _guess_format(path: Path) -> str:
         raise UserError(f"{path}: the file is empty")
     if b"\0" in start:
         raise UserError(f"{path}: unknown format: --format takes {', '.join(FORMATS)}")
+    if _BAR.match(lines[0]):
+        return "vw"
     words = lines[0].split()
     if (len(words) == 1 and not re.search(rb"[,;]", words[0])) or any(_ITEM.match(word) for word in words[1:3]):
         return "libsvm"
@@ -272,12 +286,13 @@ def open_source(
     header: bool | None = None,
     delimiter: str | None = None,
     zero_based: bool | None = None,
+    hash_bits: int | None = None,
 ) -> Source:
     """Open a data set with labels, of which only the first bytes are read.
 
     Parameters
     ----------
-    source, file_format, label_column, ignore_columns, header, delimiter, zero_based
+    source, file_format, label_column, ignore_columns, header, delimiter, zero_based, hash_bits
         See `p4sgd.host.data.read_dataset`.
 
     Raises
@@ -285,7 +300,7 @@ def open_source(
     UserError
         If there is no such source or format.
     """
-    options = ReadOptions(label_column, tuple(ignore_columns), True, None, header, delimiter, zero_based)
+    options = ReadOptions(label_column, tuple(ignore_columns), True, None, header, delimiter, zero_based, hash_bits)
     path = Path(source)
     if path.exists() and not path.is_file() and not path.is_dir() and not _names_builtin(source, file_format):
         raise UserError(f"{source}: is no ordinary file and cannot be read twice: write the data to one")

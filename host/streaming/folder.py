@@ -243,6 +243,7 @@ class PreparedFolder:
             manifest.labels.names,
             feature_names=self.space.names,
             zero_based=self.space.zero_based,
+            hash_bits=self.space.hash_bits,
         )
 
     def _array(self, name: str) -> Any:

@@ -74,7 +74,7 @@ class Model:
         The meaning of the labels.
     features
         Format of the features in training: planes and sign.
-    feature_names, zero_based
+    feature_names, zero_based, hash_bits
         The features that the coefficients are for, see `p4sgd.host.data.FeatureSpace`.
     mixing
         float64 (features, 65): `p4sgd.host.precondition.Whitening.mixing`, the last column in units of feature values;
@@ -93,13 +93,14 @@ class Model:
     features: FeatureFormat
     feature_names: tuple[str, ...] = ()
     zero_based: bool | None = None
+    hash_bits: int | None = None
     mixing: npt.NDArray[np.float64] | None = None
     training: dict[str, Any] = field(default_factory=dict)
 
     @property
     def space(self) -> FeatureSpace:
         """The features of the training data, for reading other data to match."""
-        return FeatureSpace(self.coefficients.size, self.feature_names, self.zero_based)
+        return FeatureSpace(self.coefficients.size, self.feature_names, self.zero_based, self.hash_bits)
 
     def decision_function(self, data: Dataset) -> npt.NDArray[np.float64]:
         """The activation z of every sample: float64 (samples,).
@@ -176,6 +177,8 @@ def save_model(model: Model, path: Path) -> None:
         "zero_based": json.dumps(model.zero_based),
         "training": json.dumps(model.training),
     }
+    if model.hash_bits is not None:
+        metadata["hash_bits"] = json.dumps(model.hash_bits)
     _KIND.save(path, tensors, metadata)
 
 
@@ -212,6 +215,7 @@ def load_model(path: Path) -> Model:
             features=FeatureFormat(**json.loads(metadata["features"])),
             feature_names=tuple(json.loads(metadata["feature_names"])),
             zero_based=json.loads(metadata["zero_based"]),
+            hash_bits=json.loads(metadata.get("hash_bits", "null")),
             training=json.loads(metadata["training"]),
         )
         _check(model)
@@ -246,3 +250,5 @@ def _check(model: Model) -> None:
         raise ValueError(f"{len(model.feature_names)} names for {features} features")
     if model.zero_based not in (None, False, True):
         raise ValueError(f"zero_based is {model.zero_based}")
+    if model.hash_bits is not None and features != 1 << model.hash_bits:
+        raise ValueError(f"hash_bits is {model.hash_bits} for {features} features")

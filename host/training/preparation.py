@@ -185,6 +185,7 @@ class Prepared:
             features=self.features,
             feature_names=self.space.names,
             zero_based=self.space.zero_based,
+            hash_bits=self.space.hash_bits,
         )
 
 

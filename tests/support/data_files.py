@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import scipy.sparse
 from sklearn.datasets import dump_svmlight_file
 
-from p4sgd.host.data.formats import csv_file, libsvm, npy, npz, parquet
+from p4sgd.host.data.formats import csv_file, npy, npz, parquet, sparse_text
 
 FORMATS = ("data.libsvm", "data.libsvm.gz", "data.csv", "data.csv.xz", "data.tsv.bz2", "data.npy", "columns.npy")
 FORMATS += ("data.npz", "packed.npz", "sparse.npz", "data.parquet")
@@ -24,7 +24,7 @@ _COMPRESSED = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 
 def use_small_blocks(patch):
     """Have every reader read a few samples at a time; ``patch`` is a `pytest.MonkeyPatch`."""
-    patch.setattr(libsvm, "_BLOCK_BYTES", 200)
+    patch.setattr(sparse_text, "_BLOCK_BYTES", 200)
     patch.setattr(csv_file, "_BLOCK_BYTES", 300)
     for module in (csv_file, parquet, npy, npz):
         patch.setattr(module, "BLOCK_VALUES", 40)

@@ -1,1 +1,1 @@
-"""Readers of data files: LIBSVM, CSV, NPY, NPZ and Parquet."""
+"""Readers of data files: LIBSVM, Vowpal Wabbit, CSV, NPY, NPZ and Parquet."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from p4sgd.sim.compiled import compiled
 
-__all__ = ["parse_plain"]
+__all__ = ["blank", "digit", "number", "parse_plain"]
 
 
 _compiled = compiled("the reader of LIBSVM files")
@@ -43,7 +43,7 @@ def _powers_of_five() -> npt.NDArray[np.uint64]:
 _POWERS = _powers_of_five()
 
 # Unsigned constants: with signed ones Numba would compute in float64.
-_1, _3, _9, _10, _11, _32, _63 = (np.uint64(value) for value in (1, 3, 9, 10, 11, 32, 63))
+_0, _1, _3, _9, _10, _11, _32, _63 = (np.uint64(value) for value in (0, 1, 3, 9, 10, 11, 32, 63))
 _LOW_HALF = np.uint64((1 << 32) - 1)
 _LAST_BITS = np.uint64((1 << 9) - 1)
 _FULL = np.uint64(((1 << 64) - 10) // 10)
@@ -94,12 +94,14 @@ def _nearest(w: Any, q: int) -> float:
 
 
 @_compiled
-def _digit(text: Any, at: int) -> Any:
+def digit(text: Any, at: int) -> Any:
+    """Whether a byte is a digit."""
     return np.uint8(text[at] - _ZERO) < 10
 
 
 @_compiled
-def _blank(byte: int) -> bool:
+def blank(byte: int) -> bool:
+    """Whether a byte is white space, other than a line feed."""
     return byte == _SPACE or (_TAB <= byte <= _RETURN and byte != _LINE_FEED)
 
 
@@ -111,7 +113,7 @@ def _ends_line(byte: int) -> bool:
 @_compiled
 def _digits(text: Any, at: int, w: Any) -> tuple[Any, int]:
     """Append digits to an integer: the integer, and the offset of their end; that is −1 if they do not fit 64 bits."""
-    while _digit(text, at):
+    while digit(text, at):
         if w > _FULL:
             return w, -1
         w = w * _10 + np.uint64(text[at] - _ZERO)
@@ -120,7 +122,7 @@ def _digits(text: Any, at: int, w: Any) -> tuple[Any, int]:
 
 
 @_compiled
-def _number(text: Any, at: int) -> tuple[float, int]:
+def number(text: Any, at: int) -> tuple[float, int]:
     """A decimal number whose digits fit 64 bits, and the offset of its end; that is −1 if there is no such number."""
     negative = text[at] == _MINUS
     if negative or text[at] == _PLUS:
@@ -146,7 +148,7 @@ def _number(text: Any, at: int) -> tuple[float, int]:
         if down or text[at] == _PLUS:
             at += 1
         first, exponent = at, 0
-        while _digit(text, at) and at - first < 9:
+        while digit(text, at) and at - first < 9:
             exponent = 10 * exponent + (text[at] - _ZERO)
             at += 1
         if at == first:
@@ -164,8 +166,9 @@ def parse_plain(
     at: int,
     row: int,
     stored: int,
-    least: int,
-    largest: int,
+    least: Any,
+    largest: Any,
+    mask: Any,
     labels_needed: bool,
     values: Any,
     indices: Any,
@@ -183,7 +186,9 @@ def parse_plain(
     row, stored
         Number of samples and of values so far.
     least, largest
-        Range of the indices.
+        uint64: range of the indices.
+    mask
+        uint64: those of its bits that an index keeps.
     labels_needed
         Whether every line must have a label. If not, it may be missing, and all labels are 0.
     values, indices
@@ -197,46 +202,44 @@ def parse_plain(
     """
     while at < text.size:
         line, begin = at, stored
-        while _blank(text[at]):
+        while blank(text[at]):
             at += 1
         if not _ends_line(text[at]):
             word = at
-            label, at = _number(text, at)
+            label, at = number(text, at)
             if at < 0:
                 return line, row, begin
             if not labels_needed:
                 label = 0.0
                 if text[at] == _COLON:
                     at = word
-            if at != word and not (_blank(text[at]) or _ends_line(text[at])):
+            if at != word and not (blank(text[at]) or _ends_line(text[at])):
                 return line, row, begin
-            before, first = least - 1, True
+            after, first = least, True
             while True:
-                while _blank(text[at]):
+                while blank(text[at]):
                     at += 1
                 if _ends_line(text[at]):
                     break
                 if first and text[at] == _Q and text[at + 1] == _I and text[at + 2] == _D:
                     first, colons = False, 0
-                    while not (_blank(text[at]) or _ends_line(text[at])):
+                    while not (blank(text[at]) or _ends_line(text[at])):
                         colons += text[at] == _COLON
                         at += 1
                     if colons == 0:
                         return line, row, begin
                     continue
                 first = False
-                index, word = 0, at
-                while _digit(text, at) and index <= largest:
-                    index = 10 * index + (text[at] - _ZERO)
-                    at += 1
-                if at == word or text[at] != _COLON or not before < index <= largest:
+                word = at
+                index, at = _digits(text, at, _0)
+                if at <= word or text[at] != _COLON or not after <= index <= largest:
                     return line, row, begin
-                value, at = _number(text, at + 1)
-                if at < 0 or not (_blank(text[at]) or _ends_line(text[at])):
+                value, at = number(text, at + 1)
+                if at < 0 or not (blank(text[at]) or _ends_line(text[at])):
                     return line, row, begin
-                values[stored], indices[stored] = value, index
+                values[stored], indices[stored] = value, index & mask
                 stored += 1
-                before = index
+                after = index + _1
             ends[row], labels[row] = stored, label
             row += 1
         while text[at] != _LINE_FEED:

@@ -1,6 +1,7 @@
 """`p4sgd predict` and `p4sgd evaluate` on saved models."""
 
 import csv
+import gzip
 import json
 import os
 import re
@@ -185,3 +186,34 @@ def test_evaluate(model):
     table = run("evaluate", model, "breast_cancer").stdout
     assert f"{document['accuracy']:.2%}" in table
     assert f"{document['loss']:.6g}" in table
+
+
+def test_hashed_features(tmp_path):
+    """The model file says how names become columns; a prepared folder trains the same weights."""
+    rng = np.random.default_rng(2)
+    words = rng.integers(0, 20, (80, 6))
+    labels = np.where(words[:, 0] < 10, 1, -1)
+    lines = [
+        f"{label} 'id |text:0.5 {' '.join(f'word{word}:{word % 3 + 1}' for word in row)} |n {row[0]}\n"
+        for label, row in zip(labels, words, strict=True)
+    ]
+    train, test, folder = tmp_path / "x.vw", tmp_path / "y.vw.gz", tmp_path / "folder"
+    train.write_text("".join(lines[:60]))
+    test.write_bytes(gzip.compress("".join(lines[60:]).encode()))
+    options = ["--epochs", 30, "--precision", 4, "--workers", 2]
+    run("train", train, *options, "--hash-bits", 10, "--test", test, "--out", tmp_path / "model")
+    trained = load_model(tmp_path / "model")
+    assert (trained.coefficients.size, trained.hash_bits) == (1024, 10)
+    found = [int(line) for line in run("predict", tmp_path / "model", test).stdout.splitlines()]
+    assert np.mean(found == labels[60:]) > 0.8
+    accuracy = json.loads(run("evaluate", tmp_path / "model", test, "--json").stdout)["accuracy"]
+    assert accuracy == np.mean(found == labels[60:])
+    run("data", "prepare", train, "--out", folder, "--hash-bits", 10, "--precision", 4, "--workers", 2)
+    run("train", folder, *options, "--out", tmp_path / "other")
+    other = load_model(tmp_path / "other")
+    assert other.space == trained.space
+    assert np.array_equal(other.weights, trained.weights)
+    done = run("evaluate", tmp_path / "model", test, "--hash-bits", 7, status=2)
+    assert "--hash-bits is 7, but was 10 for the training data: leave it out" in done.stderr
+    done = run("predict", tmp_path / "model", "breast_cancer", "--hash-bits", 6, status=2)
+    assert "--hash-bits is for libsvm, vw, but breast_cancer is built in: leave it out" in done.stderr

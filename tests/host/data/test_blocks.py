@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.data_files import FORMATS, WITHOUT_TEXTS, make_samples, use_small_blocks, write_data
 
 from p4sgd.host.data import read_dataset
-from p4sgd.host.data.formats import libsvm
+from p4sgd.host.data.formats import sparse_text
 from p4sgd.host.data.read import open_source
 from p4sgd.host.errors import UserError
 
@@ -63,7 +63,7 @@ def test_libsvm_numbers_features_as_the_whole_file_does(tmp_path_factory, data, 
     path.write_text("".join(f"{i % 2} " + " ".join(f"{j}:{j + 1}.5" for j in row) + "\n" for i, row in enumerate(rows)))
     whole = read_dataset(path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(libsvm, "_BLOCK_BYTES", 20)
+        patch.setattr(sparse_text, "_BLOCK_BYTES", 20)
         features, labels, space, _ = read_whole(path)
     assert (features.toarray() == whole.features.toarray()).all()
     assert labels.tolist() == whole.labels.tolist()

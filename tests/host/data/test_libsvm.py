@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from p4sgd.host.data import Dataset, FeatureSpace, read_dataset
-from p4sgd.host.data.formats import libsvm
+from p4sgd.host.data.formats import libsvm, sparse_text
 from p4sgd.host.data.synth import write_dataset
 from p4sgd.host.errors import UserError
 
@@ -23,7 +23,7 @@ DENSE = [[0.5, 0, -2], [0, 1e-3, 0], [7, 0, 0]]
 @pytest.fixture(autouse=True, params=["compiled", "python"])
 def parser(request, monkeypatch):
     """Small files are parsed in Python, larger ones by the kernel as far as it can."""
-    monkeypatch.setattr(libsvm, "_COMPILED_BYTES", 0 if request.param == "compiled" else math.inf)
+    monkeypatch.setattr(sparse_text, "_COMPILED_BYTES", 0 if request.param == "compiled" else math.inf)
 
 
 def write(tmp_path, content, name="data.libsvm"):
@@ -255,7 +255,7 @@ def test_the_kernel_reads_what_python_reads(tmp_path_factory, lines, ending, zer
     found = []
     for least in (0, math.inf):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(libsvm, "_COMPILED_BYTES", least)
+            patch.setattr(sparse_text, "_COMPILED_BYTES", least)
             found.append(told(path, zero_based=zero_based, labels_needed=labels_needed))
     assert found[0] == found[1]
 
@@ -286,7 +286,7 @@ def test_what_python_accepts_is_accepted(tmp_path):
 
 def test_the_kernel_parses_plain_lines(tmp_path, monkeypatch):
     """Comments, blanks and signs are plain, so that no file of these is slow."""
-    monkeypatch.setattr(libsvm, "_COMPILED_BYTES", 0)
+    monkeypatch.setattr(sparse_text, "_COMPILED_BYTES", 0)
     monkeypatch.setattr(libsvm, "_parse_line", None)
     text = TEXT + b"\t \r\n -1.5E+0\t1:-.5e-3   3:17. \r\n+1 2:123456789012345678#\n1"
     data = read_dataset(write(tmp_path, text))

@@ -41,7 +41,8 @@ def rows(features=4, samples=20):
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"feature_names": ("a", "b", "c", "Größe")}, {"zero_based": True}, {"zero_based": False}]
+    "more",
+    [{}, {"feature_names": ("a", "b", "c", "Größe")}, {"zero_based": True}, {"zero_based": False}, {"hash_bits": 2}],
 )
 def test_round_trip(tmp_path, more):
     path = tmp_path / "m.safetensors"
@@ -136,6 +137,8 @@ def test_regression_predicts_in_the_target_s_unit():
         ({"replace": {"intercept": np.zeros(2)}}, "a damaged model file"),
         ({"feature_names": '["a"]'}, "a damaged model file: 1 names for 4 features"),
         ({"zero_based": "7"}, "a damaged model file: zero_based is 7"),
+        ({"hash_bits": "7"}, "a damaged model file: hash_bits is 7 for 4 features"),
+        ({"hash_bits": "[]"}, "a damaged model file"),
         ({"drop": ("weights",)}, "a damaged model file"),
         ({"drop": ("coefficients",)}, "a damaged model file"),
     ],

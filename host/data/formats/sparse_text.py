@@ -1,0 +1,265 @@
+"""Base class of the readers of sparse text: files with a sample in each line, whose features have numbers or names.
+
+A compiled kernel parses the lines that are plain. At any other line it stops, and the parser in Python, which defines
+the format, parses that line or says what is wrong with it. Small files are parsed in Python alone.
+
+**Hashing.** With ``hash_bits`` N the samples have 2^N columns, and the format says which of them a feature belongs to.
+Values of features that share a column are added.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy  # which imports scipy.sparse at its first use
+
+from p4sgd.host.data.columns import ReadOptions
+from p4sgd.host.data.dataset import Dataset, FeatureSpace
+from p4sgd.host.data.formats.source import GrowingArray, TextSource
+from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_data, open_share
+from p4sgd.host.data.labels import RawLabels
+from p4sgd.host.errors import UserError, shortened
+
+__all__ = ["MAX_INDEX", "ParsedLine", "Part", "SparseTextSource", "parse_number", "shown"]
+
+
+_BLOCK_BYTES = 1 << 21
+"""Size of the blocks that are parsed, without the rest of the last line."""
+
+_COMPILED_BYTES = 1 << 19
+"""Size of a first block from which the kernel is used. Smaller files are parsed before it is loaded."""
+
+MAX_INDEX = (1 << 31) - 1
+"""Largest feature index, for int32."""
+
+
+class Part(NamedTuple):
+    """Some samples of a file.
+
+    Parameters
+    ----------
+    values, indices
+        float64 and int32 (values,): stored values and their indices, as in the file, or their columns by the hash.
+    ends
+        int64 (samples,): number of values up to the end of each sample.
+    labels
+        float64 (samples,); zeros if they are not needed.
+    """
+
+    values: npt.NDArray[np.float64]
+    indices: npt.NDArray[np.int32]
+    ends: npt.NDArray[np.int64]
+    labels: npt.NDArray[np.float64]
+
+
+class ParsedLine(NamedTuple):
+    """A sample: its label, and indices and values of its features as in `Part`."""
+
+    label: float
+    indices: list[int]
+    values: list[float]
+
+
+class SparseTextSource(TextSource):
+    """A file of sparse samples, compressed or not.
+
+    Parameters
+    ----------
+    path, options, guessed
+        See `p4sgd.host.data.formats.source.Source`.
+
+    Raises
+    ------
+    UserError
+        If the options contradict each other or the features that the samples must have.
+    """
+
+    _LEAST_BYTES: ClassVar[int]
+    """Smallest number of bytes that a value takes in the text."""
+
+    _DEFAULT_HASH_BITS: ClassVar[int | None]
+    """``hash_bits`` if neither the options nor known features say anything; with ``None`` features have numbers."""
+
+    def __init__(self, path: Path, options: ReadOptions, guessed: str | None = None) -> None:
+        super().__init__(path, options, guessed)
+        given, like = options.hash_bits, options.like
+        self._hash_bits = given or self._DEFAULT_HASH_BITS if like is None else like.hash_bits
+        if like is not None and (given or self._DEFAULT_HASH_BITS) and not like.hash_bits:
+            raise UserError(f"{path}: features are hashed, but those of the training data were not")
+        if given and given != self._hash_bits:
+            raise UserError(
+                f"{path}: --hash-bits is {given}, but was {self._hash_bits} for the training data: leave it out"
+            )
+        if self._hash_bits and options.zero_based is not None:
+            raise UserError(f"{path}: with --hash-bits numbers begin at 0: leave --zero-based/--one-based out")
+
+    @abstractmethod
+    def _parse_line(self, raw: bytes) -> ParsedLine | None:
+        """Parse a line; ``None`` if it is empty.
+
+        Raises
+        ------
+        UserError
+            If the line is invalid; the message says why.
+        """
+
+    @abstractmethod
+    def _parse_plain(
+        self, text: npt.NDArray[np.uint8], at: int, row: int, stored: int, part: Part
+    ) -> tuple[int, int, int]:
+        """Parse lines up to the first one that is not plain, as `p4sgd.host.data.formats.libsvm_kernel.parse_plain`."""
+
+    def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
+        zero_based = self._zero_based
+        from_one = zero_based is False if zero_based is not None or space is None else not space.zero_based
+        least, most, samples = MAX_INDEX, -1, 0
+        with open_data(self.path, self._watch) as file:
+            for values, indices, ends, labels in self._parts(file):
+                width = 1
+                if values.size:
+                    first, last = int(indices.min()), int(indices.max())
+                    least, most, width = min(least, first), max(most, last), last + 1 - from_one
+                if from_one:
+                    indices -= 1
+                if space is not None:
+                    if values.size and (first < from_one or width > space.count):
+                        raise UserError(f"{self.name}: has changed while it was read")
+                    width = space.count
+                matrix = _matrix(values, indices, np.append(0, ends), self._width(width))
+                yield self._block(matrix, self._wanted(labels), samples, **self._about(zero_based))
+                samples += labels.size
+        if samples == 0:
+            raise UserError(f"{self.name}: there are no samples")
+        if most < least:
+            raise UserError(f"{self.name}: no sample has a feature")
+        if zero_based is None:
+            zero_based = least == 0
+        self._space = FeatureSpace(self._width(most + zero_based), **self._about(zero_based))
+
+    def _read(self) -> Dataset:
+        ranks, like, zero_based = self.options.communicator, self.options.like, self._zero_based
+        data, indices, pointers, labels = (GrowingArray(kind) for kind in (np.float64, np.int32, np.int64, np.float64))
+        pointers.append(np.zeros(1, np.int64))
+        stored, own = 0, 0
+        with open_share(self.path, ranks, on_open=self._watch) as file:
+            for part in self._parts(file):
+                data.append(part.values)
+                indices.append(part.indices)
+                pointers.append(part.ends + stored)
+                labels.append(part.labels)
+                stored, own = stored + part.values.size, own + part.labels.size
+        if sum(ranks.all_gather(own)) == 0:
+            raise UserError(f"{self.name}: there are no samples")
+        columns = indices.finish()
+        extents = ranks.all_gather((int(columns.min()), int(columns.max())) if stored else None)
+        there = [extent for extent in extents if extent is not None]
+        if like is None and not there:
+            raise UserError(f"{self.name}: no sample has a feature")
+        if zero_based is None and there:
+            zero_based = min(least for least, _ in there) == 0
+        width = max((most + 1 for _, most in there), default=0)
+        if there and not zero_based:
+            columns -= 1
+            width -= 1
+        matrix = _matrix(data.finish(), columns, pointers.finish(), self._width(width))
+        if like is not None:
+            matrix.resize((own, like.count))
+        return self._join(matrix, self._wanted(labels.finish()), **self._about(zero_based))
+
+    @property
+    def _zero_based(self) -> bool | None:
+        """Whether indices begin at 0; ``None`` if that is not known before the file is read."""
+        known, like = self.options.zero_based, self.options.like
+        if self._hash_bits:
+            return True
+        return like.zero_based if known is None and like is not None else known
+
+    def _width(self, seen: int) -> int:
+        """Number of columns, if ``seen`` are known from the file."""
+        return 1 << self._hash_bits if self._hash_bits else seen
+
+    def _about(self, zero_based: bool | None) -> dict[str, Any]:
+        """What the features are, as in `FeatureSpace`."""
+        return {"zero_based": zero_based, "hash_bits": self._hash_bits}
+
+    def _wanted(self, labels: npt.NDArray[np.float64]) -> RawLabels | None:
+        return RawLabels(labels) if self.options.labels_needed else None
+
+    def _parts(self, file: BinaryIO) -> Iterator[Part]:
+        """The samples of this rank, block by block.
+
+        Raises
+        ------
+        UserError
+            For the first invalid line; the message names it.
+        """
+        lines, compiled = 0, False
+        for text in line_blocks(file, _BLOCK_BYTES):
+            compiled |= len(text) >= _COMPILED_BYTES
+            part, count = self._parse(text if text.endswith(b"\n") else text + b"\n", lines, compiled=compiled)
+            lines += count
+            if part.labels.size:
+                yield part if self._hash_bits is None else _add_collisions(part, 1 << self._hash_bits)
+
+    def _parse(self, text: bytes, lines: int, *, compiled: bool) -> tuple[Part, int]:
+        """The samples of some lines, and how many lines they are. ``lines`` lines of this rank come before them."""
+        values, count = len(text) // self._LEAST_BYTES + 1, text.count(b"\n")
+        part = Part(np.empty(values), np.empty(values, np.int32), np.empty(count, np.int64), np.empty(count))
+        at, row, stored = 0, 0, 0
+        while at < len(text):
+            if compiled:
+                at, row, stored = self._parse_plain(np.frombuffer(text, np.uint8), at, row, stored, part)
+                if at == len(text):
+                    break
+            end = text.index(b"\n", at) + 1
+            try:
+                parsed = self._parse_line(text[at:end])
+            except UserError as error:
+                line = 1 + lines_before(self.path, self.options.communicator) + lines + text.count(b"\n", 0, at)
+                reason = "holds a zero byte: this is no text file" if b"\0" in text[at:end] else error
+                raise UserError(f"{self.path}, line {line}: {reason}") from None
+            if parsed is not None:
+                own = slice(stored, stored + len(parsed.values))
+                part.values[own], part.indices[own] = parsed.values, parsed.indices
+                stored = own.stop
+                part.ends[row], part.labels[row] = stored, parsed.label
+                row += 1
+            at = end
+        return Part(part.values[:stored], part.indices[:stored], part.ends[:row], part.labels[:row]), count
+
+
+def _add_collisions(part: Part, width: int) -> Part:
+    """The samples with ascending columns, each of them once."""
+    matrix = _matrix(part.values, part.indices, np.append(0, part.ends), width)
+    if not matrix.has_canonical_format:
+        matrix.has_sorted_indices = False  # sort every row, so that a sum does not depend on the rows beside it
+        matrix.sum_duplicates()
+    return Part(matrix.data, matrix.indices, matrix.indptr[1:].astype(np.int64), part.labels)
+
+
+def _matrix(
+    values: npt.NDArray[np.float64], columns: npt.NDArray[np.int32], pointers: npt.NDArray[np.int64], width: int
+) -> Any:
+    """A `csr_array` with int32 indices. It has ``width`` columns."""
+    # Pointers and indices of one type, or SciPy copies them; int32 is half the memory.
+    kind = np.int32 if values.size <= np.iinfo(np.int32).max else np.int64
+    matrix = scipy.sparse.csr_array((values, columns, pointers.astype(kind)), shape=(pointers.size - 1, width))
+    matrix.indices = matrix.indices.astype(np.int32, copy=False)
+    matrix.indptr = matrix.indptr.astype(kind, copy=False)
+    return matrix
+
+
+def parse_number(word: bytes) -> float | None:
+    """The number that a word stands for, also NaN or infinite; ``None`` if it is none."""
+    try:
+        return float(word)
+    except ValueError:
+        return None
+
+
+def shown(word: bytes) -> str:
+    """A word in a message."""
+    return shortened(word.decode(errors="replace"))

@@ -1,0 +1,162 @@
+"""Vowpal Wabbit's text format: lines ``label 'tag |namespace name:value name … |namespace …``, with hashed names.
+
+A line is ``[label [importance [base]]] [tag]|[namespace[:scale]] feature feature …|…``. A feature is ``name:value``,
+``name`` with the value 1, or ``name:text``, whose text belongs to the name. The tag begins with ``'`` or touches the
+first ``|``; it is ignored. Values are multiplied by the scale of their namespace, and values in the same column are
+added. The importance must be 1 and the base 0. If labels are not needed, what is before the first ``|`` is ignored.
+
+**Columns** are those of Vowpal Wabbit with ``-b N``: MurmurHash3 (x86, 32 bits) of the bytes of the name, modulo 2^N
+with N = ``hash_bits``. Values keep their sign. The seed is the hash of the namespace's name with seed 0, and 0 for
+features without a namespace; for ``name:text`` the hash of the name is the seed of that of the text. The "hash" of
+a name of nothing but digits is that number plus the seed, so that ``| 7:1`` is column 7.
+
+Unlike Vowpal Wabbit, which may warn and go on, this reader refuses features and namespaces without a name, and values
+that are neither a number nor a text, such as ``2x``. `_parse_line` defines the format; the kernel is in
+`p4sgd.host.data.formats.vw_kernel`.
+"""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.data.formats.sparse_text import ParsedLine, Part, SparseTextSource, parse_number, shown
+from p4sgd.host.errors import UserError
+
+__all__ = ["VwSource", "hash_name"]
+
+
+_WORD = (1 << 32) - 1
+
+
+class VwSource(SparseTextSource):
+    """A file in Vowpal Wabbit's text format, compressed or not, as sparse samples."""
+
+    _LEAST_BYTES = 2  # as a and a blank
+    _DEFAULT_HASH_BITS = 17  # a worker of u280 holds 2^18 columns, but not with the bias
+
+    @property
+    def _mask(self) -> int:
+        assert self._hash_bits is not None, "there is a default"
+        return (1 << self._hash_bits) - 1
+
+    def _parse_line(self, raw: bytes) -> ParsedLine | None:
+        return _parse_line(raw, self._mask, self.options.labels_needed)
+
+    def _parse_plain(
+        self, text: npt.NDArray[np.uint8], at: int, row: int, stored: int, part: Part
+    ) -> tuple[int, int, int]:
+        from p4sgd.host.data.formats.vw_kernel import parse_plain
+
+        limits = (np.uint64(self._mask), self.options.labels_needed)
+        done: tuple[int, int, int] = parse_plain(text, at, row, stored, *limits, *part)
+        return done
+
+
+def hash_name(name: bytes, seed: int) -> int:
+    """The hash of a name: MurmurHash3 (x86, 32 bits), or the seed plus the number if there are only digits."""
+    if name.isdigit():
+        return int(name[-64:]) + seed  # 10^64 is divisible by 2^64: digits before these change no column
+    value = seed & _WORD
+    for first in range(0, len(name), 4):
+        word = name[first : first + 4]
+        k = int.from_bytes(word, "little") * 0xCC9E2D51 & _WORD
+        value ^= _rotated(k, 15) * 0x1B873593 & _WORD
+        if len(word) == 4:
+            value = (_rotated(value, 13) * 5 + 0xE6546B64) & _WORD
+    value ^= len(name)
+    value = (value ^ value >> 16) * 0x85EBCA6B & _WORD
+    value = (value ^ value >> 13) * 0xC2B2AE35 & _WORD
+    return value ^ value >> 16
+
+
+def _rotated(word: int, bits: int) -> int:
+    return (word << bits | word >> (32 - bits)) & _WORD
+
+
+def _parse_line(raw: bytes, mask: int, labels_needed: bool) -> ParsedLine | None:
+    """Parse a line.
+
+    Parameters
+    ----------
+    raw
+        The line.
+    mask
+        The bits of a hash that make the column.
+    labels_needed
+        Whether the label must be there.
+
+    Returns
+    -------
+    The sample; ``None`` if the line is empty.
+
+    Raises
+    ------
+    UserError
+        If the line is invalid; the message says why.
+    """
+    head, bar, rest = raw.partition(b"|")
+    if not bar and not head.strip():
+        return None
+    if not bar:
+        raise UserError("there is no | before the features (is this a file for Vowpal Wabbit?)")
+    if b"\0" in rest:
+        raise UserError("holds a zero byte")
+    sample = ParsedLine(_parse_label(head) if labels_needed else 0.0, [], [])
+    for part in rest.split(b"|"):
+        items, seed, scale = part.split(), 0, 1.0
+        if part[:1].strip():  # a word that touches the bar is the namespace
+            space = items.pop(0)
+            name, colon, text = space.partition(b":")
+            if not name:
+                raise UserError(f"the namespace {shown(space)} has no name")
+            seed = hash_name(name, 0)
+            scale = _finite(text, f"the scale of namespace {shown(name)}") if colon else 1.0
+        for item in items:
+            name, colon, text = item.partition(b":")
+            if not name:
+                raise UserError(f"the feature {shown(item)} has no name")
+            index, value = hash_name(name, seed), 1.0
+            if colon and _is_text(text):
+                index = hash_name(text, index)
+            elif colon:
+                value = _finite(text, f"the value of feature {shown(name)}")
+            value *= scale
+            if not math.isfinite(value):
+                raise UserError(f"the value of feature {shown(name)} times its namespace's scale is too large")
+            sample.indices.append(index & mask)
+            sample.values.append(value)
+    return sample
+
+
+def _parse_label(head: bytes) -> float:
+    """The label, from what is before the first bar."""
+    words = head.split()
+    touching = b""
+    if words and (words[-1].startswith(b"'") or not head[-1:].isspace()):
+        touching = words.pop()
+    if not words:
+        hint = f": {shown(touching)} touches the | and is a tag" if parse_number(touching) is not None else ""
+        raise UserError(f"the label is missing{hint}")
+    if len(words) > 3:
+        raise UserError(f"{shown(b' '.join(words))} before the | is more than label, importance and base")
+    label = _finite(words[0], "the label")
+    if len(words) > 1 and _finite(words[1], "the importance") != 1:
+        raise UserError(f"the importance is {words[1].decode()}: weights of samples other than 1 are not supported")
+    if len(words) > 2 and _finite(words[2], "the base") != 0:
+        raise UserError(f"the base is {words[2].decode()}: bases other than 0 are not supported")
+    return label
+
+
+def _is_text(word: bytes) -> bool:
+    """Whether the value of a feature is a text: no number, and it does not begin like one."""
+    return word != b"" and word[:1] not in b"+-.0123456789" and parse_number(word) is None
+
+
+def _finite(word: bytes, what: str) -> float:
+    value = parse_number(word)
+    if value is None:
+        raise UserError(f"{what} is {shown(word)}: not a number")
+    if not math.isfinite(value):
+        raise UserError(f"{what} is {word.decode()}: it must be finite")
+    return value

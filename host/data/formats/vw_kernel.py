@@ -1,0 +1,192 @@
+"""Numba kernel that parses plain lines of Vowpal Wabbit's text format.
+
+A plain line has decimal numbers as values, and nothing before the first bar but a label, the importance 1 and a tag. At
+any other line the kernel stops, and the reader in Python, which defines the format, parses it or says what is wrong
+with it.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from p4sgd.host.data.formats.libsvm_kernel import blank, digit, number
+from p4sgd.sim.compiled import compiled
+
+__all__ = ["parse_plain"]
+
+
+_compiled = compiled("the reader of Vowpal Wabbit's format")
+
+_LINE_FEED, _SPACE, _QUOTE, _COLON, _BAR = b"\n ':|"
+_ZERO = ord("0")
+
+# Unsigned constants: with signed ones Numba would compute in float64.
+_0, _10 = np.uint64(0), np.uint64(10)
+_FIRST, _SECOND, _ADDED = np.uint32(0xCC9E2D51), np.uint32(0x1B873593), np.uint32(0xE6546B64)
+_FINAL_FIRST, _FINAL_SECOND = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)
+
+
+@_compiled
+def _mixed(value: Any, word: Any) -> Any:
+    """A step of MurmurHash3 without the mixing of the sum; Numba multiplies uint32 to uint64."""
+    k = np.uint32(word * _FIRST)
+    k = np.uint32(np.uint32(k << 15) | (k >> 17))
+    return np.uint32(value ^ np.uint32(k * _SECOND))
+
+
+@_compiled
+def _hash(text: Any, at: int, end: int, seed: Any) -> Any:
+    """The hash of a name, which is not empty, as `p4sgd.host.data.formats.vw.hash_name` modulo 2^64."""
+    if digit(text, at):
+        count, place = _0, at
+        while place < end and digit(text, place):
+            count = count * _10 + np.uint64(text[place] - _ZERO)
+            place += 1
+        if place == end:
+            return count + seed
+    value, size = np.uint32(seed), np.uint32(end - at)
+    while at + 4 <= end:
+        word = np.uint32(text[at]) | np.uint32(text[at + 1]) << 8
+        word |= np.uint32(text[at + 2]) << 16 | np.uint32(text[at + 3]) << 24
+        value = _mixed(value, np.uint32(word))
+        value = np.uint32(np.uint32(np.uint32(value << 13) | (value >> 19)) * np.uint32(5) + _ADDED)
+        at += 4
+    if at < end:
+        word = np.uint32(text[at])
+        if at + 1 < end:
+            word |= np.uint32(text[at + 1]) << 8
+        if at + 2 < end:
+            word |= np.uint32(text[at + 2]) << 16
+        value = _mixed(value, np.uint32(word))
+    value ^= size
+    value = np.uint32(np.uint32(value ^ (value >> 16)) * _FINAL_FIRST)
+    value = np.uint32(np.uint32(value ^ (value >> 13)) * _FINAL_SECOND)
+    return np.uint64(np.uint32(value ^ (value >> 16)))
+
+
+@_compiled
+def _ends_word(byte: int) -> bool:
+    return blank(byte) or byte in (_LINE_FEED, _BAR)
+
+
+@_compiled
+def _name_end(text: Any, at: int) -> int:
+    """End of a name; −1 if there is none, or if it has control characters."""
+    first = at
+    while text[at] > _SPACE and text[at] != _COLON and text[at] != _BAR:
+        at += 1
+    return at if at > first and (text[at] == _COLON or _ends_word(text[at])) else -1
+
+
+@_compiled
+def _value(text: Any, at: int) -> tuple[float, int]:
+    """The number after a name, 1 without a colon, and the offset of its end; that is −1 if it is not plain."""
+    value = 1.0
+    if text[at] == _COLON:
+        value, at = number(text, at + 1)
+        if at < 0 or not _ends_word(text[at]):
+            return value, -1
+    return value, at
+
+
+@_compiled
+def _label(text: Any, at: int) -> tuple[float, int]:
+    """The label, and the offset of the first bar; that is −1 if what is before it is not plain."""
+    while blank(text[at]):
+        at += 1
+    label, at = number(text, at)
+    if at < 0 or not blank(text[at]):
+        return label, -1
+    while blank(text[at]):
+        at += 1
+    importance, end = number(text, at)
+    if end >= 0 and blank(text[end]):
+        if importance != 1:
+            return label, -1
+        at = end
+        while blank(text[at]):
+            at += 1
+    word = at
+    while not _ends_word(text[at]):
+        at += 1
+    if text[word] == _QUOTE:
+        while blank(text[at]):
+            at += 1
+    return label, at if text[at] == _BAR else -1
+
+
+@_compiled
+def parse_plain(
+    text: Any,
+    at: int,
+    row: int,
+    stored: int,
+    mask: Any,
+    labels_needed: bool,
+    values: Any,
+    indices: Any,
+    ends: Any,
+    labels: Any,
+) -> tuple[int, int, int]:
+    """Parse lines up to the first one that is not plain.
+
+    Parameters
+    ----------
+    text
+        uint8 (bytes,): the text. It ends with a line feed.
+    at
+        Offset of the first line.
+    row, stored
+        Number of samples and of values so far.
+    mask
+        uint64: the bits of a hash that make the column.
+    labels_needed
+        Whether every line must have a label. If not, all labels are 0.
+    values, indices
+        float64 and int32 (values,): values and their columns from ``stored`` on are written to them.
+    ends, labels
+        int64 and float64 (samples,): number of values after each sample, and its label, from ``row`` on.
+
+    Returns
+    -------
+    Offset of the line that is not plain, or of the end; ``row`` and ``stored`` there.
+    """
+    while at < text.size:
+        line, begin, label = at, stored, 0.0
+        if labels_needed:
+            label, at = _label(text, at)
+        else:
+            while text[at] != _BAR and text[at] != _LINE_FEED:
+                at += 1
+        if at < 0 or text[at] != _BAR:
+            return line, row, begin
+        seed, scale = _0, 1.0
+        while text[at] != _LINE_FEED:
+            if text[at] == _BAR:
+                at += 1
+                seed, scale = _0, 1.0
+                if not _ends_word(text[at]):
+                    end = _name_end(text, at)
+                    if end < 0:
+                        return line, row, begin
+                    seed = _hash(text, at, end, _0)
+                    scale, at = _value(text, end)
+                    if at < 0:
+                        return line, row, begin
+            elif blank(text[at]):
+                at += 1
+            else:
+                end = _name_end(text, at)
+                if end < 0:
+                    return line, row, begin
+                column = _hash(text, at, end, seed) & mask
+                value, at = _value(text, end)
+                value *= scale
+                if at < 0 or not np.isfinite(value):
+                    return line, row, begin
+                values[stored], indices[stored] = value, column
+                stored += 1
+        ends[row], labels[row] = stored, label
+        row += 1
+        at += 1
+    return at, row, stored
