@@ -1,8 +1,8 @@
 """Numba kernel that parses plain lines of Vowpal Wabbit's text format.
 
-A plain line has decimal numbers as values, and nothing before the first bar but a label, the importance 1 and a tag. At
-any other line the kernel stops, and the reader in Python, which defines the format, parses it or says what is wrong
-with it.
+A plain line has decimal numbers and words as values, and nothing before the first bar but a label, the importance 1
+and a tag. At any other line the kernel stops, and the reader in Python, which defines the format, parses it or says
+what is wrong with it.
 """
 
 from typing import Any
@@ -19,6 +19,9 @@ _compiled = compiled("the reader of Vowpal Wabbit's format")
 
 _LINE_FEED, _SPACE, _QUOTE, _COLON, _BAR = b"\n ':|"
 _ZERO = ord("0")
+_LOWER_A, _LOWER_F, _LOWER_I, _LOWER_N, _LOWER_Z = b"afinz"
+_LOWER = 0x20
+"""The bit that makes a letter lower."""
 
 # Unsigned constants: with signed ones Numba would compute in float64.
 _0, _10 = np.uint64(0), np.uint64(10)
@@ -87,6 +90,20 @@ def _value(text: Any, at: int) -> tuple[float, int]:
         if at < 0 or not _ends_word(text[at]):
             return value, -1
     return value, at
+
+
+@_compiled
+def _text_end(text: Any, at: int) -> int:
+    """End of a text as a value; −1 if it does not begin with a letter, or if it may be an infinity or NaN."""
+    first = at
+    while text[at] > _SPACE and text[at] != _BAR:
+        at += 1
+    letter = text[first] | _LOWER
+    if letter in (_LOWER_I, _LOWER_N) and at - first in (3, 8):
+        second, third = text[first + 1] | _LOWER, text[first + 2] | _LOWER
+        if second in (_LOWER_A, _LOWER_N) and third in (_LOWER_F, _LOWER_N):
+            return -1
+    return at if _LOWER_A <= letter <= _LOWER_Z and _ends_word(text[at]) else -1
 
 
 @_compiled
@@ -179,12 +196,17 @@ def parse_plain(
                 end = _name_end(text, at)
                 if end < 0:
                     return line, row, begin
-                column = _hash(text, at, end, seed) & mask
+                column = _hash(text, at, end, seed)
                 value, at = _value(text, end)
+                if at < 0:
+                    at = _text_end(text, end + 1)
+                    if at < 0:
+                        return line, row, begin
+                    column, value = _hash(text, end + 1, at, column), 1.0
                 value *= scale
-                if at < 0 or not np.isfinite(value):
+                if not np.isfinite(value):
                     return line, row, begin
-                values[stored], indices[stored] = value, column
+                values[stored], indices[stored] = value, column & mask
                 stored += 1
         ends[row], labels[row] = stored, label
         row += 1

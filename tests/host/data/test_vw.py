@@ -142,7 +142,25 @@ WORDS = st.one_of(
         ["1", "-1", "0.5", "+2", "nan", "1e999", "cat", "1:2", "'t", "'", "|", "||", "|:2", ":3", "a:", "a:b:c"]
     ),
     st.sampled_from(
-        ["|n", "|n:2", "|n:x", "|n:1e300", "a:1e300", "a:2x", "a:nan", "a:infinity", "a|b", "12", "1x", "a:1|", "é"]
+        [
+            "|n",
+            "|n:2",
+            "|n:x",
+            "|n:1e300",
+            "a:1e300",
+            "a:2x",
+            "a:nan",
+            "a:infinity",
+            "a:Inf",
+            "a:nyc",
+            "a:n",
+            "7:india",
+            "a|b",
+            "12",
+            "1x",
+            "a:1|",
+            "é",
+        ]
     ),
     st.sampled_from(["18446744073709551615:1", "9" * 30, "\0", "\x01b", "a:1:2", "|7", "abcd", "abcde:.5"]),
     st.from_regex(r"[0-9a-c]{1,5}(:-?[0-9]{0,2}\.?[0-9]{0,2})?", fullmatch=True),
@@ -188,14 +206,15 @@ def test_the_kernel_reads_what_python_reads(tmp_path_factory, lines, ending, bit
 
 
 def test_the_kernel_parses_plain_lines(tmp_path, monkeypatch):
-    """Namespaces, scales, tags and the importance 1 are plain, so that no file of these is slow."""
+    """Namespaces, scales, tags, texts and the importance 1 are plain, so that no file of these is slow."""
     monkeypatch.setattr(sparse_text, "_COMPILED_BYTES", 0)
     monkeypatch.setattr(vw, "_parse_line", None)
-    text = b"1 1.0 'id |n:2 a:1 b \xc3\xa9:.5 |m 7 abcdefghi|o x\r\n\t-1  t|a:-1 12:1\n+1\t1 | a a 5:1e0"
+    text = b"1 1.0 'id |n:2 a:1 b \xc3\xa9:.5 |m 7 abcdefghi|o x\r\n\t-1  t|a:-1 12:1\n"
+    text += b"+1\t1 | a a 5:1e0 b:red:1 c:nyc 7:X|"
     data = read_dataset(write(tmp_path, text))
     assert data.labels.tolist() == [1, -1, 1]
-    assert np.diff(data.features.indptr).tolist() == [6, 1, 2]
-    assert read_dataset(tmp_path / "data.vw", labels_needed=False).features.nnz == 9
+    assert np.diff(data.features.indptr).tolist() == [6, 1, 5]
+    assert read_dataset(tmp_path / "data.vw", labels_needed=False).features.nnz == 12
 
 
 @pytest.mark.parametrize(
