@@ -86,8 +86,9 @@ class SparseTextSource(TextSource):
     def __init__(self, path: Path, options: ReadOptions, guessed: str | None = None) -> None:
         super().__init__(path, options, guessed)
         given, like = options.hash_bits, options.like
-        self._hash_bits = given or self._DEFAULT_HASH_BITS if like is None else like.hash_bits
-        if like is not None and (given or self._DEFAULT_HASH_BITS) and not like.hash_bits:
+        hashed = given or self._DEFAULT_HASH_BITS
+        self._hash_bits = hashed if like is None else like.hash_bits
+        if hashed and not self._hash_bits:
             raise UserError(f"{path}: features are hashed, but those of the training data were not")
         if given and given != self._hash_bits:
             raise UserError(
