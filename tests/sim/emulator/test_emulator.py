@@ -81,6 +81,31 @@ def test_workers_may_differ_in_their_settings():
     assert weights[1].tolist() != job.golden().weights[1].tolist()
 
 
+@given(
+    engines=st.integers(1, 2),
+    ports=st.integers(1, 2),
+    lanes=st.sampled_from([8, 16, 32, 64]),
+    stored=st.integers(1, 8),
+    read=st.integers(1, 8),
+    micro_batches=st.integers(1, 4),
+    features=st.integers(1, 150),
+    signed=st.booleans(),
+    seed=st.integers(0, 1 << 30),
+)
+def test_decoded_features_are_those_packed(engines, ports, lanes, stored, read, micro_batches, features, signed, seed):
+    """Of every shape of lines and number of planes, from any micro-batch on."""
+    config = WorkerConfig(engines=engines, ports=ports, lanes=lanes)
+    layout, form = (
+        ImageLayout(config, features, 8 * micro_batches, stored),
+        FeatureFormat(stored, min(read, stored), signed),
+    )
+    q = np.random.default_rng(seed).integers(0, 1 << stored, (8 * micro_batches, features))
+    lines, first = layout.pack_lines(q), seed % micro_batches
+    decoded = kernels.decode(tuple(lines), first, micro_batches - first, form)
+    expected = layout.unpack_lines(lines, form.precision, signed) + (signed << form.precision - 1)
+    assert np.array_equal(layout.gather(decoded), expected[8 * first :])
+
+
 def test_decoded_features_are_shared_by_what_they_are():
     """Of the same arrays: others only if fewer planes are read, or with another unit."""
     layout = ImageLayout(WorkerConfig.tiny(), 20, 16, 8)
