@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import expit
 
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, get_loss
@@ -136,7 +137,14 @@ def test_values_far_out_are_finite():
     z = np.array([-1e4, 1e4])
     for loss in LOSSES.values():
         for y in (-1.0, 1.0):
-            assert np.isfinite(loss.value(z, np.full(2, y))).all()
+            with np.errstate(over="raise", invalid="raise"):
+                assert np.isfinite(loss.value(z, np.full(2, y))).all()
+                assert np.isfinite(loss.residual(z, np.full(2, y))).all()
+
+
+def test_logistic_residual_is_scipys():
+    x = np.concatenate([np.linspace(-800, 800, 10_001), np.linspace(-20, 20, 10_001)])
+    assert get_loss("logistic").psi(x) == pytest.approx(-expit(-x), rel=1e-15, abs=1e-300)
 
 
 def test_label_modes():
