@@ -122,7 +122,7 @@ class Model:
                 raise UserError(f"{data.name} has {given} features, the model was trained with {known}")
             coefficients = np.zeros(given)
             coefficients[:known] = self.coefficients[:given]
-        return data.gather(_products(features, coefficients)) + self.intercept
+        return data.gather(data.in_order(_products(features, coefficients))) + self.intercept
 
     def predict(self, data: Dataset) -> npt.NDArray[np.float64]:
         """The predicted class, or the target in its original unit, of every sample: float64 (samples,).

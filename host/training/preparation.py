@@ -267,7 +267,7 @@ def prepare(
         data, validation = data.split(options.validation_fraction, seed=options.seed, stratified=stratified)
         coding = LabelCoding.fit(task, data, options.positive)
     else:
-        data = data.take(shuffle(data.samples, options.seed))
+        data = data.reordered(shuffle(data.samples, options.seed))
     coding = broadcast(data.communicator, coding)
     scaling, whitening_times = _fit_scaling(data, options)
     labels = coding.labels_of(data)

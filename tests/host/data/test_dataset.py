@@ -48,6 +48,25 @@ def test_rows_are_a_dense_block(sparse):
     assert (data.samples, data.feature_count) == (4, 3)
 
 
+@pytest.mark.parametrize("form", [np.asarray, np.asfortranarray, scipy.sparse.csr_array])
+def test_reordered_samples_are_those_taken(form):
+    features = form(np.arange(15, dtype=np.float32).reshape(5, 3))
+    data, rng = Dataset(features, np.arange(5), "x"), np.random.default_rng(0)
+    first, second = rng.permutation(5), rng.permutation(5)
+    got, expected = data.reordered(first).reordered(second), data.take(first).take(second)
+    assert got.labels.tolist() == expected.labels.tolist()
+    for which in (slice(None), slice(1, 3), slice(4, 8)):
+        assert got.rows(which).tolist() == expected.rows(which).tolist()
+    assert got.take(first[:2]).rows(slice(2)).tolist() == expected.take(first[:2]).rows(slice(2)).tolist()
+    own = got.features @ np.ones(3)
+    assert got.in_order(own).tolist() == (expected.features @ np.ones(3)).tolist()
+
+
+def test_dense_samples_are_reordered_without_a_copy():
+    data = Dataset(np.arange(15.0).reshape(5, 3), np.arange(5), "x")
+    assert np.shares_memory(data.reordered(np.array([4, 2, 0, 1, 3])).features, data.features)
+
+
 def damaged(form, index):
     """A sparse matrix with an index that it does not have, as a damaged file may have."""
     matrix = scipy.sparse.csr_array(np.array([[1.0, 0, 2], [0, 3, 4]])).asformat(form)
