@@ -9,6 +9,7 @@ so the rate depends on the data and on the options of the problem alone, whoever
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -144,12 +145,11 @@ def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple
             )
         )
     trials = _Trials(prepared, settings, loss)
-    moments = {updates - updates * moment // (2 * _LOOKS) for moment in range(_LOOKS)}
+    moments = sorted({updates - updates * moment // (2 * _LOOKS) for moment in range(_LOOKS)})
     scores = np.zeros(len(rates))
-    for update in range(1, updates + 1):
-        trials.update(update - 1)
-        if update in moments:
-            scores += trials.scores(options) / len(moments)
+    for begin, end in itertools.pairwise([0, *moments]):
+        trials.train(range(begin, end))
+        scores += trials.scores(options) / len(moments)
     return rates, broadcast(prepared.communicator, scores.tolist())
 
 
@@ -202,8 +202,27 @@ class _Trials:
         # Weights of forward passes; with staleness those before the last update.
         self._read = [w.copy() for w in self._weights] if first.stale else self._weights
 
-    def update(self, number: int) -> None:
-        """Train all trials on a mini-batch; its number may exceed that of mini-batches."""
+    def train(self, updates: range) -> None:
+        """Do some updates of all trials; their numbers may exceed that of mini-batches."""
+        if self._ranks.size > 1:
+            for number in updates:
+                self._update(number)
+            return
+        first, units = self._first, self._features.layout[0]
+        layout, limits = (units, np.array([0, units.size - 1])), np.array([first.partial_limit])  # of a single worker
+        others, unused = np.empty(0), (np.zeros(1, np.bool_), np.zeros(1, np.bool_))
+        number = updates.start
+        while number < updates.stop:
+            begin = number % first.mini_batches
+            end = min(begin + updates.stop - number, first.mini_batches)
+            number += end - begin
+            rows = slice(begin * first.batch, end * first.batch)
+            features, labels = self._rows[rows], self._labels[rows]
+            for settings, weights, read in zip(self._settings, self._weights, self._read, strict=True):
+                kernels.train(features, labels, layout, settings, self._table, limits, weights, read, others, unused)
+
+    def _update(self, number: int) -> None:
+        """Train all trials on a mini-batch, of whose columns every rank has some."""
         first, form, flags = self._first, self._first.features, golden.Flags()
         begin = number % first.mini_batches * first.batch
         rows = slice(begin, begin + first.batch)
