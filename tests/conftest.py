@@ -34,7 +34,13 @@ LONGEST = (
 COMPILE = """if True:
     import tempfile
     from pathlib import Path
+    import numpy as np
     from p4sgd.host.cli.app import main
+    from p4sgd.host.data.dense_kernel import add_sums, quantize_scaled
+    for kind in (np.float32, np.float64):
+        rows, zeros = np.zeros((1, 1), kind), np.zeros(1)
+        quantize_scaled(rows, zeros, zeros, 8, False, np.zeros((1, 1), np.uint8))
+        add_sums(rows, zeros, zeros, 31, np.zeros((3, 1), np.int64))
     path = Path(tempfile.mkdtemp(), "data.libsvm")
     path.write_text("1 1:1\\n0 2:1\\n" * 50_000)  # so large that the reader is compiled, too
     main(["train", str(path), "--epochs", "1", "--l2", "0.01", "--quiet"])"""

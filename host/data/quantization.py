@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["feature_values", "full_value", "quantize", "steps"]
+__all__ = ["feature_values", "full_value", "levels", "quantize", "steps"]
 
 
 def steps(stored: int, signed: bool) -> int:
@@ -18,6 +18,11 @@ def steps(stored: int, signed: bool) -> int:
 def full_value(stored: int, signed: bool) -> float:
     """A scaled feature of 1 as the hardware reads it from all planes, a little less than 1."""
     return steps(stored, signed) / 2.0 ** (stored - int(signed))
+
+
+def levels(stored: int, signed: bool) -> tuple[int, int]:
+    """The least and the largest integer of S bits."""
+    return (-(1 << (stored - 1)), (1 << (stored - 1)) - 1) if signed else (0, (1 << stored) - 1)
 
 
 def quantize(a: npt.NDArray[np.float64], stored: int, signed: bool) -> npt.NDArray[np.int32]:
@@ -37,7 +42,7 @@ def quantize(a: npt.NDArray[np.float64], stored: int, signed: bool) -> npt.NDArr
     int32 of the same shape. For a in the nominal range q / steps differs from a by at most half a step, except where a
     signed single plane lacks +1.
     """
-    low, high = (-(1 << (stored - 1)), (1 << (stored - 1)) - 1) if signed else (0, (1 << stored) - 1)
+    low, high = levels(stored, signed)
     scaled = a * steps(stored, signed)
     scaled += 0.5
     np.floor(scaled, out=scaled)

@@ -15,6 +15,7 @@ from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, sh
 from p4sgd.hw.spec.fixed import IntArray
 
 __all__ = [
+    "COMPILED_VALUES",
     "SMALLEST_SPAN",
     "Extremes",
     "Statistics",
@@ -100,6 +101,9 @@ squares do."""
 _BLOCK_VALUES = 1 << 18
 """Number of values that are summed at once."""
 
+COMPILED_VALUES = 1 << 21
+"""Number of dense values from which `p4sgd.host.data.dense_kernel` saves more time than it takes to load."""
+
 _QUANTILE_VALUES = 1 << 21
 """Number of values from which quantiles are taken. Of 512 features that is 4,096 samples, with which quartiles are
 right to 2 % of a deviation."""
@@ -168,8 +172,15 @@ class Statistics:
         """Add some samples to the sums."""
         step = max(1, _BLOCK_VALUES // features.shape[1])
         scale = reciprocal(self.half_span, self.constant)
+        compiled = isinstance(features, np.ndarray) and features.size >= COMPILED_VALUES
         for first in range(0, features.shape[0], step):
-            t = scaled(to_dense(features[first : first + step]), self.low, scale)
+            rows = to_dense(features[first : first + step])
+            if compiled:
+                from p4sgd.host.data.dense_kernel import add_sums
+
+                add_sums(rows, self.low, scale, _UNIT, self.sums)
+                continue
+            t = scaled(rows, self.low, scale)
             t *= 2.0**_UNIT
             u = np.rint(t, out=t).astype(np.int64)
             self.sums[0] += u.sum(axis=0)

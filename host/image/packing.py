@@ -15,6 +15,7 @@ import numpy.typing as npt
 from p4sgd.host.data.dataset import Dataset, Features
 from p4sgd.host.data.quantization import quantize
 from p4sgd.host.data.scaling import Scaling, bias_integer
+from p4sgd.host.data.statistics import COMPILED_VALUES
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, raise_on_all
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, write_error
@@ -491,7 +492,7 @@ class PackedBlocks:
             held = self.data.local_features(which)
             block = np.empty((held.shape[0], blank.size), np.uint8)
             block[:] = blank
-            self._fill(block[:, :features], held)
+            self._fill(block, held)
             parts = [block[:, image.shard.columns] for image in self.images]
             dealt, samples = self.data.redistribute(parts, which), min(step, self.padded_samples - first)
             own = self.images[ranks.rank :: ranks.size]
@@ -502,11 +503,21 @@ class PackedBlocks:
         return self.images[0].layout.stored
 
     def _fill(self, block: npt.NDArray[np.uint8], features: Features) -> None:
-        if isinstance(features, np.ndarray) or isinstance(self.scaling, Whitening):
-            block[:] = self._quantize(self.scaling.apply(features))
+        """Quantise the features of some samples in the first columns of a block, which has zeros' integers."""
+        scaling, count = self.scaling, features.shape[1]
+        if (
+            isinstance(features, np.ndarray)
+            and isinstance(scaling, Scaling)
+            and self.data.samples * count >= COMPILED_VALUES
+        ):
+            from p4sgd.host.data.dense_kernel import quantize_scaled
+
+            quantize_scaled(features, scaling.offset, scaling.scale, self._stored, scaling.signed, block)
+        elif isinstance(features, np.ndarray) or isinstance(scaling, Whitening):
+            block[:, :count] = self._quantize(scaling.apply(features))
         elif block.size:
             samples = np.repeat(np.arange(block.shape[0]), np.diff(features.indptr))
-            block[samples, features.indices] = self._quantize(self.scaling.apply_stored(features))
+            block[samples, features.indices] = self._quantize(scaling.apply_stored(features))
 
     def _quantize(self, a: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
         """Quantise to 8-bit two's complement, of which packing uses the low S bits."""
