@@ -91,7 +91,7 @@ def test_every_feature_is_in_its_place(
     assert images[-1].scale[-1] == (0 if bias else scaling.scale[-1])
 
 
-@pytest.mark.parametrize("least", [0, 1 << 20], ids=["compiled", "small"])
+@pytest.mark.parametrize("least", [0, 1 << 30], ids=["compiled", "small"])
 def test_many_blocks(monkeypatch, least):
     monkeypatch.setattr("p4sgd.host.image.packing.COMPILED_VALUES", least)
     monkeypatch.setattr("p4sgd.host.image.packing._BLOCK_VALUES", 8 * 51 * 2)  # two micro-batches a block
