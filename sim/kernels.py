@@ -32,7 +32,20 @@ from p4sgd.hw.spec.fixed import LABEL, MARGIN, RESIDUAL, SHRINK, SLOPE, WEIGHT, 
 from p4sgd.hw.spec.run import VALUE_FRACTION, FeatureFormat, LossTable, RunSettings
 from p4sgd.sim.compiled import compiled
 
-__all__ = ["THREADS", "backward", "decode", "in_threads", "partials", "regularize", "train"]
+__all__ = [
+    "THREADS",
+    "add",
+    "backward",
+    "decode",
+    "deltas_of",
+    "in_threads",
+    "meet",
+    "meeting",
+    "offset",
+    "partials",
+    "regularize",
+    "train",
+]
 
 FloatArray = npt.NDArray[np.float64]
 ByteArray = npt.NDArray[np.uint8]
@@ -63,8 +76,8 @@ _THREAD_FEATURES = 1 << 15
 """Fewest features of a mini-batch for a thread, some 10 µs of work: less would not make up for the waiting."""
 
 _PATIENCE = 300_000
-"""After so many checks, some 300 µs, a waiting thread sleeps: another one must have lost its processor. Of less patience
-comes a chain of sleeps, because a thread that sleeps for 50 µs or more lets the others wait as long."""
+"""After so many checks, some 300 µs, a waiting thread sleeps: another one must have lost its processor. Less patience
+would make a chain of sleeps, because a thread that sleeps for 50 µs or more lets the others wait as long."""
 
 _AHEAD = 8
 """How many rows ahead to prefetch. The processor itself looks no farther than the end of a row, and a thread reads only
@@ -120,7 +133,7 @@ def _dot(features: Any, weights: Any) -> float:
     return total
 
 
-def _offset(form: FeatureFormat) -> int:
+def offset(form: FeatureFormat) -> int:
     """What is added to signed features: 2^(P-1), by inverting their sign bit."""
     return 1 << (form.precision - 1) if form.signed else 0
 
@@ -140,7 +153,7 @@ def decode(parts: tuple[ByteArray, ...], first: int, count: int, form: FeatureFo
     _, chunks, _, banks, lane_bytes = parts[0].shape
     ports = BANKS // banks
     features = np.empty((len(parts) // ports, BANKS * count, chunks * lane_bytes * 8), np.uint8)
-    flip = np.uint64(_offset(form) * 0x0101010101010101)
+    flip = np.uint64(offset(form) * 0x0101010101010101)
     words = features.view(np.uint64)
     for number, part in enumerate(parts):
         bank = number % ports * part.shape[3]
@@ -196,7 +209,7 @@ def _totals(
 
 
 @_compiled(nogil=True)
-def _add(totals: Any, limits: Any, clamped: Any, sums: Any) -> None:
+def add(totals: Any, limits: Any, clamped: Any, sums: Any) -> None:
     """Round 1 and clamp: sums of partial activations from ``totals``, (threads, workers, samples)."""
     for row in range(sums.size):
         sums[row] = 0
@@ -211,7 +224,7 @@ def _add(totals: Any, limits: Any, clamped: Any, sums: Any) -> None:
 
 
 @_compiled(nogil=True)
-def _deltas(sums: Any, labels: Any, table: Any, mode: Any, mantissa: int, deltas: Any) -> bool:
+def deltas_of(sums: Any, labels: Any, table: Any, mode: Any, mantissa: int, deltas: Any) -> bool:
     """Round 2, as `golden.residual`, times the mantissa; returns whether a margin or a residual was saturated."""
     shift, slope, intercept = table
     sign, offset, constant = mode
@@ -309,7 +322,7 @@ _sleep = _types.ExternalFunction("usleep", _types.int32(_types.uint32))
 
 
 @_compiled(nogil=True)
-def _meet(arrivals: Any, thread: int, number: int) -> None:
+def meet(arrivals: Any, thread: int, number: int) -> None:
     """Wait until all threads have come to a meeting. Meetings are numbered, ascending."""
     _publish(arrivals, thread * _APART, number)
     for other in range(arrivals.size // _APART):
@@ -357,9 +370,9 @@ def _train(
         parts = totals[mini_batch % 2]
         _totals(features, first, units, workers, own, offset, shift, read, parts[thread])
         if threads > 1:
-            _meet(arrivals, thread, mini_batch + 1)
-        _add(parts, limits, clamped, sums)
-        residual_saturated |= _deltas(sums, labels[first : first + batch], table, mode, mantissa, deltas)
+            meet(arrivals, thread, mini_batch + 1)
+        add(parts, limits, clamped, sums)
+        residual_saturated |= deltas_of(sums, labels[first : first + batch], table, mode, mantissa, deltas)
         if stale:
             for j in range(left, right):  # an assignment of slices takes 2 seconds to compile, for its error's text
                 read[j] = weights[j]
@@ -374,6 +387,16 @@ def _train(
             if thread == 0:
                 _shrink(others, shrink, shrink_scale, threshold)
     return residual_saturated
+
+
+def meeting(threads: int) -> tuple[IntArray, Callable[[], None]]:
+    """Where so many threads meet: ``arrivals`` of `meet`, and what lets all go on without the others."""
+    arrivals = np.zeros(threads * _APART, np.int64)
+
+    def release() -> None:
+        arrivals[:] = np.iinfo(np.int64).max
+
+    return arrivals, release
 
 
 def in_threads(part: Callable[[int], None], threads: int, release: Callable[[], None] = lambda: None) -> None:
@@ -455,8 +478,8 @@ def partials(
     """
     totals, sums = np.empty((1, limits.size, samples), np.int64), np.empty(samples, np.int64)
     units, workers = layout
-    _totals(features, first, units, workers, (0, units.size - 1), _offset(form), shift, weights, totals[0])
-    _add(totals, limits, clamped, sums)
+    _totals(features, first, units, workers, (0, units.size - 1), offset(form), shift, weights, totals[0])
+    add(totals, limits, clamped, sums)
     return sums
 
 
@@ -487,7 +510,7 @@ def backward(
         Right shift of Round 3.
     """
     scale = 2.0**-gradient_shift
-    return bool(_descend(features, first, *columns, deltas.astype(np.float64), float(_offset(form)), scale, weights))
+    return bool(_descend(features, first, *columns, deltas.astype(np.float64), float(offset(form)), scale, weights))
 
 
 def regularize(weights: FloatArray, shrink: int, threshold: int) -> None:
@@ -535,7 +558,7 @@ def train(
     """
     form, mode, units = settings.features, settings.label_mode, layout[0]
     threads = max(1, min(THREADS, units.size - 1, settings.batch * int(units[-1]) // _THREAD_FEATURES))
-    arrivals = np.zeros(threads * _APART, np.int64)
+    arrivals, release = meeting(threads)
     totals = np.empty((2, threads, limits.size, settings.batch), np.int64)
     saturated = np.zeros(threads, np.bool_)
 
@@ -547,7 +570,7 @@ def train(
             features,
             labels,
             layout,
-            (_offset(form), form.forward_shift),
+            (offset(form), form.forward_shift),
             limits,
             ((table.shift, table.slope, table.intercept), (mode.sign, mode.offset, mode.constant)),
             (settings.rate_mantissa, 2.0**-settings.gradient_shift),
@@ -558,9 +581,6 @@ def train(
             others,
             *flags,
         )
-
-    def release() -> None:
-        arrivals[:] = np.iinfo(np.int64).max
 
     in_threads(part, threads, release)
     return bool(saturated.any())

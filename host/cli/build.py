@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from p4sgd.host.cli.options import NameFrom, common_options, configuration, json_option, quiet_option
+from p4sgd.host.cli.options import NameFrom, common_options, hardware_configuration, json_option, quiet_option
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import UserError
 
@@ -51,7 +51,7 @@ def _board_options(boards: Callable[[], Iterable[str]]) -> Callable[[_Command], 
             type=NameFrom("board", boards),
             help="Board; by default the one that the configuration is for.",
         ),
-        click.option("--config", "name", type=configuration, help="Configuration of the worker."),
+        click.option("--config", "name", type=hardware_configuration, help="Configuration of the worker."),
     )
 
     def add(command: _Command) -> _Command:

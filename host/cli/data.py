@@ -187,12 +187,11 @@ def prepare(data: str, out: Path, memory: int, config: str | None, as_json: bool
     output = Output(as_json=as_json, quiet=quiet)
     with output.working("getting ready"):
         from p4sgd.host.data.read import open_source
-        from p4sgd.host.devices import DEVICES
         from p4sgd.host.image.file import image_file
         from p4sgd.host.run.checks import check_reading
         from p4sgd.host.streaming.make import make_folder
         from p4sgd.host.training import TrainingOptions
-        from p4sgd.hw.spec.config import PRESETS
+        from p4sgd.hw.spec.config import CONFIGURATIONS
 
         if not out.exists() and not out.parent.is_dir():
             raise UserError(f"{out}: there is no folder {out.parent}")
@@ -200,7 +199,7 @@ def prepare(data: str, out: Path, memory: int, config: str | None, as_json: bool
         check_reading(reading, [data])
         source = open_source(data, **reading)
         options = TrainingOptions(**choices)
-        workers = PRESETS[config or DEVICES["emulator"].configuration]()
+        workers = None if config is None else CONFIGURATIONS[config]()
 
     with show_steps(output) as on_progress:
         manifest = make_folder(source, options, workers, out, memory=memory, on_progress=on_progress)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from p4sgd.host.cli.build import writing
-from p4sgd.host.cli.options import NameFrom, common_options, configuration
+from p4sgd.host.cli.options import NameFrom, common_options, hardware_configuration
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import P4sgdError
 
@@ -19,7 +19,7 @@ __all__ = ["generate", "resources"]
 
 
 @click.command()
-@click.option("--config", "name", type=configuration, required=True, help="Configuration of the worker.")
+@click.option("--config", "name", type=hardware_configuration, required=True, help="Configuration of the worker.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder to write.")
 @click.option(
     "--ports",
@@ -70,7 +70,7 @@ def _boards() -> Any:
 
 
 @click.command()
-@click.option("--config", "name", type=configuration, required=True, help="Configuration of the worker.")
+@click.option("--config", "name", type=hardware_configuration, required=True, help="Configuration of the worker.")
 @click.option(
     "--unit",
     type=click.Choice(["engine", "worker"]),

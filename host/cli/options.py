@@ -70,7 +70,16 @@ def _presets() -> Iterable[str]:
     return PRESETS
 
 
-configuration = NameFrom("configuration", _presets)
+def _configurations() -> Iterable[str]:
+    from p4sgd.hw.spec.config import CONFIGURATIONS
+
+    return CONFIGURATIONS
+
+
+hardware_configuration = NameFrom("configuration", _presets)
+"""The type of an option that names a configuration of hardware."""
+
+configuration = NameFrom("configuration", _configurations)
 """The type of an option that names a worker's configuration."""
 
 
@@ -337,7 +346,7 @@ _READING_OPTIONS: tuple[Callable[[Any], Any], ...] = (
         type=int,
         metavar="N",
         help="Hash features to 2^N columns: the names of a Vowpal Wabbit file (by default as in the training data, or "
-        "to 2^17), or the numbers of a LIBSVM file, modulo 2^N.",
+        "to 2^18), or the numbers of a LIBSVM file, modulo 2^N.",
     ),
 )
 

@@ -140,6 +140,9 @@ def _stays(path: Path) -> bool:
     "--config", "name", type=configuration, default="small", show_default=True, help="Configuration of the worker."
 )
 @click.option(
+    "--sparse", "name", flag_value="sparse", help="Keep only features that are not 0, for sparse data: --config sparse."
+)
+@click.option(
     "--device",
     type=click.Choice(["emulator", "rtl"]),
     default="emulator",
@@ -175,7 +178,7 @@ def worker(interface: str, control: str, name: str, device: str, memory_limit: i
     from p4sgd.host.rpc.address import ControlAddress, ControlListener, check_address
     from p4sgd.host.serve.simulated_worker import SimulatedWorker
     from p4sgd.host.serve.worker import ServedWorker, WorkerServer, cycles_now
-    from p4sgd.hw.spec.config import PRESETS
+    from p4sgd.hw.spec.config import CONFIGURATIONS
     from p4sgd.sim.cluster.protocol import MEMORY_BITS
     from p4sgd.sim.emulator import NetworkedWorker, warm_up
 
@@ -187,7 +190,9 @@ def worker(interface: str, control: str, name: str, device: str, memory_limit: i
         raise UserError("--speed must be a number above 0, at most 1, not nan")
     if device == "rtl" and speed != 1:
         raise UserError("--speed is for the emulator: leave it out for --device rtl")
-    config = PRESETS[name]()
+    config = CONFIGURATIONS[name]()
+    if device == "rtl" and config.sparse:
+        raise UserError("sparse workers are programs and cannot be simulated: leave --device rtl out")
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         link = stack.enter_context(contextlib.closing(open_link(interface)))
         served: ServedWorker

@@ -175,6 +175,10 @@ class Dataset:
         """Features of those samples of a block that are in this process, in order."""
         return self.features[which if self.row_order is None else self.row_order[which]]
 
+    def places(self, which: slice) -> npt.NDArray[np.intp]:
+        """Where the samples of `local_features` are in the block."""
+        return np.arange(len(range(*which.indices(self.samples))))
+
     def rows(self, which: slice) -> npt.NDArray[np.float64]:
         """`local_features` as a dense float64 array; keep the block small."""
         block = self.local_features(which)
@@ -369,6 +373,10 @@ class DistributedDataset(Dataset):
         """See `Dataset.local_features`."""
         first, last = np.searchsorted(self._places, which.indices(self.samples)[:2])
         return self.features[first:last]
+
+    def places(self, which: slice) -> npt.NDArray[np.intp]:
+        """See `Dataset.places`."""
+        return np.flatnonzero(self.owners[which] == self.ranks.rank)
 
     def gather(self, values: npt.NDArray[_Value], which: slice = slice(None)) -> npt.NDArray[_Value]:
         """See `Dataset.gather`; every rank gets all values."""

@@ -135,6 +135,8 @@ class Scaling:
         Why ``auto`` chose this kind; empty if the user did.
     crowded
         Columns whose values use almost none of the levels, for a remark.
+    values
+        Values of a sample that are not 0, on average and rounded up, if the data are sparse and stay so; else 0.
     """
 
     kind: str
@@ -143,6 +145,7 @@ class Scaling:
     signed: bool
     reason: str = ""
     crowded: tuple[int, ...] = ()
+    values: int = 0
 
     @classmethod
     def fit(
@@ -250,7 +253,10 @@ class Scaling:
         if statistics.order is not None and kind != "robust":
             middle = (statistics.order[3] / 2 - statistics.order[2] / 2) * scale * 2 / (1 + signed)
             crowded = tuple(np.flatnonzero((middle > 0) & (middle < _CROWDED)).tolist())
-        return cls(kind, offset, scale, signed, reason, crowded)
+        nonzero, values = int(statistics.nonzero.sum()), 0
+        if kind in ("maxabs", "none") and is_sparse(nonzero, statistics.samples * statistics.low.size):
+            values = max(1, -(-nonzero // statistics.samples))
+        return cls(kind, offset, scale, signed, reason, crowded, values)
 
     def remarks(self, names: Sequence[str] = ()) -> tuple[str, ...]:
         """What the user should know about the choice.

@@ -77,13 +77,13 @@ def _find_other_map(client: RegisterClient) -> str | None:
 
 def describe_shape(config: WorkerConfig) -> str:
     """The part of a configuration that the layout of an image depends on."""
-    return _shape(config.engines, config.lanes, config.ports)
+    return _shape(config.engines, config.lanes, config.ports, sparse=config.sparse)
 
 
 def _read_shape(client: RegisterClient) -> str:
     geometry = client.read(registers.GEOMETRY)
-    return _shape(geometry["engines"], geometry["lanes"], geometry["ports"])
+    return _shape(geometry["engines"], geometry["lanes"], geometry["ports"], sparse=bool(geometry["sparse"]))
 
 
-def _shape(engines: int, lanes: int, ports: int) -> str:
-    return f"engines={engines}, lanes={lanes}, ports={ports}"
+def _shape(engines: int, lanes: int, ports: int, *, sparse: bool) -> str:
+    return f"engines={engines}, lanes={lanes}, ports={ports}{', sparse' if sparse else ''}"

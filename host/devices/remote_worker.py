@@ -9,7 +9,7 @@ from p4sgd.host.devices.identification import read_configuration
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.rpc.client import ControlClient
-from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.spec.config import CONFIGURATIONS, WorkerConfig
 from p4sgd.hw.spec.register_map import RegisterClient
 
 __all__ = ["RemoteWorker"]
@@ -53,7 +53,7 @@ class RemoteWorker:
             if str(error).startswith(self._name):  # of the connection
                 raise
             raise P4sgdError(f"{self._name} {error}") from None
-        names = [name for name, make in PRESETS.items() if make() == self._config]
+        names = [name for name, make in CONFIGURATIONS.items() if make() == self._config]
         self._client.command = f"{command} --config {names[0]}" if names else command
 
     def __str__(self) -> str:

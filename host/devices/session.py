@@ -57,7 +57,8 @@ class WorkerImage(Protocol):
         ...
 
     def lines(self, number: int) -> npt.NDArray[np.uint8]:
-        """The part of the lines in memory ``number`` = engine · ports + port: uint8 (T, C, S, 8/ports, lanes/8)."""
+        """The part of the lines in memory ``number`` = engine · ports + port: uint8 (T, C, S, 8/ports, lanes/8); of a
+        sparse worker, what is in that memory: uint8 (bytes,)."""
         ...
 
 
@@ -157,9 +158,10 @@ class Session:
             for engine in range(config.engines):
                 for port in range(config.ports):
                     number = engine * config.ports + port
-                    worker.write_memory(number, 0, image.lines(number).reshape(-1))
+                    if image.lines(number).size:
+                        worker.write_memory(number, 0, image.lines(number).reshape(-1))
                     client.write_pair(registers.lines_address(engine, port), 0)
-                client.write_pair(registers.model_address(engine), _model_address(layout))
+                client.write_pair(registers.model_address(engine), _model_address(image))
             labels = np.ascontiguousarray(image.labels, dtype="<i4").view(np.uint8)
             worker.write_memory(config.labels_memory, 0, labels)
             client.write_pair(registers.LABELS_ADDRESS, 0)
@@ -229,7 +231,7 @@ class Session:
             if values.shape != (layout.features,) or WEIGHT.overflows(values):
                 raise P4sgdError(f"an image of {layout.features} features needs as many weights of {WEIGHT}")
             for engine, scattered in enumerate(layout.scatter(layout.pad(values))):
-                number, address = worker.config.model_memory(engine), _model_address(layout)
+                number, address = worker.config.model_memory(engine), _model_address(image)
                 worker.write_memory(number, address, np.ascontiguousarray(scattered, dtype="<i4").view(np.uint8))
 
     # -- a run ---------------------------------------------------------------------------------------------------
@@ -307,7 +309,7 @@ class Session:
         weights = []
         for worker, image in zip(self._device.workers, self._images, strict=True):
             layout, config = image.layout, worker.config
-            address = _model_address(layout)
+            address = _model_address(image)
             engines = [
                 np.ascontiguousarray(worker.read_memory(config.model_memory(engine), address, layout.model_bytes)).view(
                     "<i4"
@@ -410,9 +412,13 @@ def of_job(own: list[_T], ranks: Communicator) -> list[_T]:
 
 def bank_bytes(layout: ImageLayout) -> int:
     """Bytes used in the fullest memory bank of a worker with an image of this shape."""
-    return max(_model_address(layout) + layout.model_bytes, layout.labels_bytes)
+    return max(_aligned(layout.lines_bytes) + layout.model_bytes, layout.labels_bytes)
 
 
-def _model_address(layout: ImageLayout) -> int:
-    """Address of the first page after an engine's lines."""
-    return -(-layout.lines_bytes // _PAGE) * _PAGE
+def _model_address(image: WorkerImage) -> int:
+    """Address of the first page after what is in any memory."""
+    return _aligned(max(image.lines(number).nbytes for number in range(image.layout.config.labels_memory)))
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _PAGE) * _PAGE

@@ -40,8 +40,7 @@ class _Image:
 
     def lines(self, number: int) -> npt.NDArray[np.uint8]:
         """As `p4sgd.host.devices.session.WorkerImage.lines`."""
-        result: npt.NDArray[np.uint8] = self.layout.pack_lines(self.q)[number]
-        return result
+        return self.layout.memories(self.q)[number]
 
 
 class SelfTest:

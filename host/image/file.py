@@ -13,9 +13,10 @@ bytes  content
 20–    JSON text: shapes, and offset, type and CRC-32 of each section
 ====== ==========================================================================
 
-The sections are ``lines0`` … (one for each memory port of each engine), ``labels`` (int32), ``offset`` and ``scale``
-(float64), by which the shard's features were scaled: a = (x − offset) · scale, before whitening, if any; and ``units``
-(int64), the numbers of its units. All numbers are little-endian. For the order of bits see :mod:`p4sgd.hw.spec.image`.
+The sections are ``lines0`` … (one for each memory port of each engine; of a sparse worker ``starts``, ``keys`` and
+``values``), ``labels`` (int32), ``offset`` and ``scale`` (float64), by which the shard's features were scaled:
+a = (x − offset) · scale, before whitening, if any; and ``units`` (int64), the numbers of its units. All numbers are
+little-endian. For the order of bits and entries see :mod:`p4sgd.hw.spec.image`.
 """
 
 import dataclasses
@@ -41,6 +42,7 @@ __all__ = [
     "FORMAT_VERSION",
     "MAGIC",
     "PAGE",
+    "EntryBlock",
     "Image",
     "ImageWriter",
     "Shard",
@@ -132,10 +134,12 @@ class Image:
         float64 (layout.features,): scaling of each feature, a = (x − offset) · scale, before whitening, if any; both 0
         for the bias.
     port_lines
-        Lines of each memory port of each engine: uint8 (T, C, S, 8/ports, lanes/8). If there is a file, they are
-        read-only maps of it.
+        Lines of each memory port of each engine: uint8 (T, C, S, 8/ports, lanes/8); of a sparse worker, what is in
+        each memory: uint8 (bytes,). If there is a file, they are read-only maps of it.
     path
         The file, if there is one.
+    room
+        Most entries of a sparse worker, as long as they are not there.
     """
 
     layout: ImageLayout
@@ -149,10 +153,37 @@ class Image:
     scale: npt.NDArray[np.float64]
     port_lines: tuple[npt.NDArray[np.uint8], ...]
     path: Path | None = None
+    room: int = 0
+
+    @property
+    def lines_bytes(self) -> int:
+        """Bytes of all lines, or of all entries at most."""
+        if self.shard.config.sparse:
+            return 8 * (self.layout.micro_batches + 1) + 5 * self.room
+        return self.layout.config.labels_memory * self.layout.lines_bytes
 
     def lines(self, number: int) -> npt.NDArray[np.uint8]:
-        """Lines in memory ``number`` = engine · ports + port: uint8 (T, C, S, 8/ports, lanes/8)."""
+        """What is in memory ``number`` = engine · ports + port: see ``port_lines``."""
         return self.port_lines[number]
+
+
+@dataclass(frozen=True, eq=False)
+class EntryBlock:
+    """Entries of some micro-batches, after those of others (:mod:`p4sgd.hw.spec.image`).
+
+    Parameters
+    ----------
+    counts
+        int64 (micro-batches,): entries of each.
+    keys
+        uint32 (entries,).
+    values
+        uint8 (entries,).
+    """
+
+    counts: IntArray
+    keys: npt.NDArray[np.uint32]
+    values: npt.NDArray[np.uint8]
 
 
 class ImageWriter:
@@ -180,6 +211,8 @@ class ImageWriter:
             return
         for name, values in _small_sections(image).items():
             self._append(name, values.astype(self._sections[name]["dtype"]).view(np.uint8))
+        if "starts" in self._sections:
+            self._append("starts", np.zeros(8, np.uint8))
 
     @staticmethod
     def file_bytes(image: Image) -> int:
@@ -191,10 +224,15 @@ class ImageWriter:
         """Progress: bytes written to each section, and their CRC-32."""
         return {name: (size, self._checksums[name]) for name, size in self._written.items()}
 
-    def append_lines(self, lines: npt.NDArray[np.uint8]) -> None:
-        """Append the lines of some micro-batches: uint8 (engines · ports, T, C, S, 8/ports, lanes/8)."""
-        for number, part in enumerate(lines):
-            self._append(f"lines{number}", part.reshape(-1))
+    def append(self, part: npt.NDArray[np.uint8] | EntryBlock) -> None:
+        """Append some micro-batches: their lines, uint8 (engines · ports, T, C, S, 8/ports, lanes/8), or entries."""
+        if isinstance(part, EntryBlock):
+            ends = self._written["values"] + np.cumsum(part.counts)
+            for name, values in (("starts", ends), ("keys", part.keys), ("values", part.values)):
+                self._append(name, values.astype(self._sections[name]["dtype"]).view(np.uint8))
+            return
+        for number, lines in enumerate(part):
+            self._append(f"lines{number}", lines.reshape(-1))
 
     def sync(self) -> None:
         """Sync what was written to the disk."""
@@ -204,6 +242,8 @@ class ImageWriter:
     def finish(self) -> None:
         """Write the header, which completes the file."""
         for name, section in self._sections.items():
+            if name in ("keys", "values"):  # there was room for more
+                section["bytes"], section["shape"] = self._written[name], [self._written["values"]]
             assert self._written[name] == section["bytes"], f"{name} is not complete"
             section["crc32"] = f"{self._checksums[name]:08x}"
         text = _encode(self._header)
@@ -227,8 +267,13 @@ def _small_sections(image: Image) -> dict[str, npt.NDArray[Any]]:
 def _header(image: Image) -> dict[str, Any]:
     """The header of an image, with the checksums left blank."""
     layout = image.layout
-    lines = [f"lines{number}" for number in range(layout.config.labels_memory)]
-    shapes: dict[str, tuple[str, tuple[int, ...]]] = dict.fromkeys(lines, ("|u1", layout.lines_shape))
+    shapes: dict[str, tuple[str, tuple[int, ...]]]
+    if layout.config.sparse:
+        entries = (image.room,)
+        shapes = {"starts": ("<i8", (layout.micro_batches + 1,)), "keys": ("<u4", entries), "values": ("|u1", entries)}
+    else:
+        lines = [f"lines{number}" for number in range(layout.config.labels_memory)]
+        shapes = dict.fromkeys(lines, ("|u1", layout.lines_shape))
     shapes |= {
         name: (values.dtype.newbyteorder("<").str, values.shape) for name, values in _small_sections(image).items()
     }
@@ -355,9 +400,17 @@ def open_image(path: Path, *, verify: bool = True) -> Image:
         labels=arrays["labels"].astype(np.int32, copy=False),
         offset=arrays["offset"].astype(np.float64, copy=False),
         scale=arrays["scale"].astype(np.float64, copy=False),
-        port_lines=tuple(arrays[f"lines{number}"] for number in range(config.labels_memory)),
+        port_lines=_memories(arrays, config),
         path=path,
     )
+
+
+def _memories(arrays: Mapping[str, npt.NDArray[Any]], config: WorkerConfig) -> tuple[npt.NDArray[np.uint8], ...]:
+    """What is in the memories but that of the labels."""
+    if not config.sparse:
+        return tuple(arrays[f"lines{number}"] for number in range(config.labels_memory))
+    lists = [arrays[name].view(np.uint8) for name in ("starts", "keys", "values")]
+    return (*lists, *[np.empty(0, np.uint8)] * (config.labels_memory - len(lists)))
 
 
 def _section(whole: npt.NDArray[np.uint8], section: dict[str, Any]) -> npt.NDArray[Any]:

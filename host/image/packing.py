@@ -1,8 +1,7 @@
-"""Memory images of a data set: features are partitioned among the workers, quantised, and packed into lines."""
+"""Memory images of a data set: features are scaled, quantised, and packed into lines, or into entries if sparse."""
 
 import contextlib
 import dataclasses
-import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,163 +18,22 @@ from p4sgd.host.data.statistics import COMPILED_VALUES
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, raise_on_all
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, write_error
-from p4sgd.host.image.file import Image, ImageWriter, Shard, image_file, open_image
+from p4sgd.host.image.entries import EntryStore, Values, entry_block, entry_places, own_words
+from p4sgd.host.image.file import EntryBlock, Image, ImageWriter, Shard, image_file, open_image
 from p4sgd.host.precondition import Whitening
-from p4sgd.hw.spec.config import BANKS, PRESETS, WorkerConfig
+from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import LABEL, IntArray
 from p4sgd.hw.spec.image import ImageLayout
-from p4sgd.hw.spec.run import MAX_WORKERS, UNITS, most_chunks
 
 __all__ = [
     "PackedBlocks",
     "available_memory",
     "pack_lines",
-    "partition",
     "plan_images",
     "prepare_images",
     "store_images",
     "unpack_lines",
 ]
-
-
-def partition(
-    features: int,
-    configs: Sequence[WorkerConfig],
-    *,
-    bias: bool,
-    unit: int,
-    precision: int = 1,
-    stale: bool = False,
-    shares: Sequence[float] | None = None,
-    speeds: Sequence[float] | None = None,
-    names: Sequence[str] | None = None,
-) -> list[Shard]:
-    """Deal units to workers, consecutive ones to each, by shares or so that all finish at about the same time.
-
-    Every worker gets a unit. By shares, each further unit goes to the worker that then has the fewest units for its
-    share (the method of D'Hondt). By speeds, it goes to the worker that would finish it first, if the time of a worker
-    is that of its fullest engine. As all units are alike, no deal of whole units finishes earlier, or has a smaller
-    maximum of units for a share. A worker that is full gets no more.
-
-    Parameters
-    ----------
-    features
-        Number of features of the data.
-    configs
-        Configuration of each worker, 1 to 32.
-    bias
-        Whether a bias follows the features as the last one.
-    unit
-        Features of a unit.
-    precision, stale
-        Of the run: they limit what a worker can hold, see `check_capacity`. The limit is kept if the units fit.
-    shares
-        Share of each worker, in proportion; ``None`` for equal ones.
-    speeds
-        In place of shares: units that each worker does in a second, if all its engines have as many.
-    names
-        What messages call the workers; ``None`` for "worker 0" and so on.
-
-    Returns
-    -------
-    One shard per worker; together they have all features, in order.
-
-    Raises
-    ------
-    UserError
-        If a worker would get no unit, or if the workers cannot hold all units.
-    """
-    workers = len(configs)
-    if not 1 <= workers <= MAX_WORKERS:
-        raise UserError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
-    total = features + bias
-    named = f"{features} features{' and the bias' if bias else ''}"
-    count = -(-total // unit)
-    if count < workers:
-        are, most = (f"{count} {noun}{'s' if count > 1 else ''}" for noun in ("unit", "worker"))
-        remedies = [f"at most {most}", *_other_unit(total, unit, configs, precision, stale=stale)]
-        raise UserError(f"{named} are {are} of {unit}, too few for {workers} workers: use {' or '.join(remedies)}")
-    names = names or [f"worker {worker}" for worker in range(workers)]
-    rooms = [_units_held(config, unit, precision, stale=stale) for config in configs]
-    if sum(rooms) < count or min(rooms) == 0:  # the caller's check of capacity says what limits them
-        rooms = [_units_held(config, unit) for config in configs]
-    if sum(rooms) < count or min(rooms) == 0:
-        remedies = _other_unit(total, unit, configs, precision, stale=stale)
-        if min(rooms) == 0 and len(set(rooms)) > 1:
-            raise UserError(
-                f"{names[rooms.index(0)]} cannot hold a unit of {unit} features: use "
-                f"{' or '.join(['a larger worker in its place', *remedies])}"
-            )
-        raise UserError(f"{named} {_no_room(count, unit, configs, rooms, names, remedies)}")
-    if speeds is None:
-        counts = _deal(count, rooms, [1] * workers, shares or [1.0] * workers)
-    else:
-        counts = _deal(count, rooms, [config.engines for config in configs], speeds)
-    edges = np.cumsum([0, *counts])
-    return [
-        Shard(worker, config, np.arange(edges[worker], edges[worker + 1]), unit, total)
-        for worker, config in enumerate(configs)
-    ]
-
-
-def _deal(count: int, rooms: Sequence[int], engines: Sequence[int], speeds: Sequence[float]) -> list[int]:
-    """How many of ``count`` units each worker gets, at least one and at most its room."""
-    counts = [1] * len(rooms)
-
-    def with_one_more(worker: int) -> tuple[float, float, int]:
-        """When the worker would finish; if several at the same time, the one with the fewest units is next."""
-        units, each = counts[worker] + 1, engines[worker]
-        return -(-units // each) * each / speeds[worker], units / speeds[worker], worker
-
-    queue = [with_one_more(worker) for worker, room in enumerate(rooms) if room > 1]
-    heapq.heapify(queue)
-    for _ in range(count - len(rooms)):
-        *_, worker = heapq.heappop(queue)
-        counts[worker] += 1
-        if counts[worker] < rooms[worker]:
-            heapq.heappush(queue, with_one_more(worker))
-    return counts
-
-
-def _other_unit(total: int, unit: int, configs: Sequence[WorkerConfig], precision: int, *, stale: bool) -> list[str]:
-    """A remedy, if there is one: the nearest unit with which all workers get units, and hold them."""
-    fitting = []
-    for other in UNITS:
-        count, rooms = -(-total // other), [_units_held(config, other, precision, stale=stale) for config in configs]
-        if len(configs) <= count <= sum(rooms) and min(rooms) > 0:
-            fitting.append(other)
-    return [f"--unit {min(fitting, key=lambda other: abs(other - unit))}"] if fitting else []
-
-
-def _no_room(
-    count: int,
-    unit: int,
-    configs: Sequence[WorkerConfig],
-    rooms: Sequence[int],
-    names: Sequence[str],
-    other_unit: Sequence[str],
-) -> str:
-    """Why workers cannot hold so many units, and what to do, for messages."""
-    workers, room = len(configs), rooms[0]
-    if len(set(rooms)) > 1:
-        held = ", ".join(f"{name}: {room}" for name, room in zip(names, rooms, strict=True))
-        remedies = ["more or larger workers", *other_unit]
-        return f"are {count} units of {unit}, more than all workers hold ({held}): use {' or '.join(remedies)}"
-    largest = -(-count // workers)
-    needed = -(-count // room) if room else MAX_WORKERS + 1
-    remedies = [f"at least {needed} workers"] if needed <= MAX_WORKERS else []
-    remedies += other_unit
-    if larger := [name for name, make in PRESETS.items() if _units_held(make(), unit) >= largest]:
-        remedies.append(f"a larger configuration ({', '.join(larger)})")
-    return (
-        f"over {workers} worker{'s' if workers > 1 else ''} are up to {largest} units of {unit} a worker, "
-        f"this configuration holds {room}: use {' or '.join(remedies or ['fewer features'])}"
-    )
-
-
-def _units_held(config: WorkerConfig, unit: int, precision: int = 1, *, stale: bool = False) -> int:
-    """Most units of a worker."""
-    return config.engines * (most_chunks(config, precision, stale=stale) * config.lanes // max(unit, config.lanes))
 
 
 _SWAPS = ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0F0F0))
@@ -292,7 +150,10 @@ def prepare_images(
     """
     if labels.shape != (data.samples,) or scaling.scale.shape != (data.feature_count,):
         raise ValueError(f"labels {labels.shape} and scaling {scaling.scale.shape} must fit {data.features.shape}")
-    planned = plan_images(labels, scaling, shards, stored=stored, batch=batch)
+    counts = None
+    if any(shard.config.sparse for shard in shards):
+        counts = data.communicator.all_sum(stored_counts(data.features))
+    planned = plan_images(labels, scaling, shards, stored=stored, batch=batch, counts=counts)
     own = planned[data.communicator.rank :: data.communicator.size]
     blocks = PackedBlocks(data, planned, scaling, planned[0].layout.samples)
     fewer = "" if stored == 1 else f", or store fewer than {stored} planes with --precision or --planes"
@@ -307,18 +168,22 @@ def plan_images(
     *,
     stored: int = 8,
     batch: int = BANKS,
+    counts: IntArray | None = None,
 ) -> list[Image]:
-    """The images of all workers as `prepare_images` makes them, but without lines.
+    """The images of all workers as `prepare_images` makes them, but without lines or entries.
 
     Parameters
     ----------
     labels, scaling, shards, stored, batch
         See `prepare_images`.
+    counts
+        int64 (features,): most values that are not 0 of each column; needed for sparse workers.
 
     Raises
     ------
     UserError
-        If the batch is no multiple of 8, or if there are more planes than the hardware has.
+        If the batch is no multiple of 8, if there are more planes than the hardware has, or if a sparse worker's zeros
+        would become other numbers.
     """
     if batch < BANKS or batch % BANKS:
         raise UserError(f"batch must be a multiple of {BANKS}, not {batch}")
@@ -332,6 +197,11 @@ def plan_images(
     # The bias is not a feature of the data and is not scaled.
     bias = shards[0].total > scaling.scale.size
     offset, scale = (np.append(each, np.zeros(int(bias))) for each in (scaling.offset, scaling.scale))
+    room = np.zeros(shards[0].total, np.int64)
+    if any(shard.config.sparse for shard in shards):
+        assert counts is not None
+        _check_zeros(scaling, stored)
+        room[: counts.size], room[counts.size :] = counts, labels.size
     return [
         Image(
             layout=shard.layout(padded_samples, stored),
@@ -344,13 +214,31 @@ def plan_images(
             offset=offset[shard.columns],
             scale=scale[shard.columns],
             port_lines=(),
+            room=int(room[shard.columns].sum()) if shard.config.sparse else 0,
         )
         for shard in shards
     ]
 
 
-LineBlocks: TypeAlias = Iterable[list[npt.NDArray[np.uint8]]]
-"""For some micro-batches after others the lines of each worker: uint8 (engines · ports, T, C, S, 8/ports, lanes/8)."""
+def stored_counts(features: Features) -> IntArray:
+    """How many stored values each column has: int64 (features,)."""
+    if isinstance(features, np.ndarray):
+        return np.full(features.shape[1], features.shape[0])
+    return np.bincount(features.indices, minlength=features.shape[1])
+
+
+def _check_zeros(scaling: Scaling | Whitening, stored: int) -> None:
+    if isinstance(scaling, Whitening) or quantize(scaling.zero, stored, scaling.signed).any():
+        kind = "whitening" if isinstance(scaling, Whitening) else f"the scaling {scaling.kind}"
+        raise UserError(
+            f"{kind} makes zeros other numbers, and sparse workers keep only what is not 0: use the scaling maxabs or "
+            f"none, or workers of another configuration"
+        )
+
+
+LineBlocks: TypeAlias = Iterable[list[npt.NDArray[np.uint8] | EntryBlock]]
+"""For some micro-batches after others what each worker has of them: lines, uint8 (engines · ports, T, C, S, 8/ports,
+lanes/8), or entries."""
 
 
 def store_images(
@@ -400,7 +288,7 @@ def _check_room(own: Sequence[Image], name: str, remedy: str) -> None:
     UserError
         If they are larger than the available memory.
     """
-    needed = sum(image.layout.config.labels_memory * image.layout.lines_bytes for image in own)
+    needed = sum(image.lines_bytes for image in own)
     available = available_memory()
     if available is not None and needed > available:
         features = own[0].shard.total - own[0].bias
@@ -428,13 +316,28 @@ def available_memory() -> int | None:
 
 
 def _in_memory(own: Sequence[Image], blocks: LineBlocks) -> list[Image]:
-    lines = [np.empty((image.layout.config.labels_memory, *image.layout.lines_shape), np.uint8) for image in own]
-    done = 0
+    stores = [EntryStore(image) if image.shard.config.sparse else _LineStore(image) for image in own]
     for block in blocks:
-        for part, target in zip(block, lines, strict=True):
-            target[:, done : done + part.shape[1]] = part
-        done += block[0].shape[1]
-    return [dataclasses.replace(image, port_lines=tuple(each)) for image, each in zip(own, lines, strict=True)]
+        for part, store in zip(block, stores, strict=True):
+            store.append(part)
+    return [dataclasses.replace(image, port_lines=store.arrays) for image, store in zip(own, stores, strict=True)]
+
+
+class _LineStore:
+    """The lines of an image, in memory."""
+
+    def __init__(self, image: Image) -> None:
+        self._lines = np.empty((image.layout.config.labels_memory, *image.layout.lines_shape), np.uint8)
+        self._done = 0
+
+    def append(self, part: npt.NDArray[np.uint8] | EntryBlock) -> None:
+        assert isinstance(part, np.ndarray)
+        self._lines[:, self._done : self._done + part.shape[1]] = part
+        self._done += part.shape[1]
+
+    @property
+    def arrays(self) -> tuple[npt.NDArray[np.uint8], ...]:
+        return tuple(self._lines)
 
 
 def _in_files(own: Sequence[Image], blocks: LineBlocks, directory: Path) -> list[Image]:
@@ -450,7 +353,7 @@ def _in_files(own: Sequence[Image], blocks: LineBlocks, directory: Path) -> list
         ]
         for block in blocks:
             for part, writer in zip(block, writers, strict=True):
-                writer.append_lines(part)
+                writer.append(part)
         for writer in writers:
             writer.finish()
     return [open_image(path, verify=False) for path in paths]
@@ -480,23 +383,68 @@ class PackedBlocks:
     scaling: Scaling | Whitening
     padded_samples: int
 
-    def __iter__(self) -> Iterator[list[npt.NDArray[np.uint8]]]:
-        features, ranks = self.data.feature_count, self.data.communicator
-        step = max(1, _BLOCK_VALUES // (BANKS * (features + 1))) * BANKS * ranks.size
+    def __iter__(self) -> Iterator[list[npt.NDArray[np.uint8] | EntryBlock]]:
+        ranks, sparse = self.data.communicator, [image.shard.config.sparse for image in self.images]
+        own = self.images[ranks.rank :: ranks.size]
+        width = self.data.feature_count + 1
+        if all(sparse):
+            width = 1 + sum(image.room for image in self.images) // self.padded_samples
+        step = max(1, _BLOCK_VALUES // (BANKS * width)) * BANKS * ranks.size
+        places = [entry_places(image) for image in self.images] if any(sparse) else []
         # A quantised sample without stored features.
-        blank = np.zeros(features + int(self.images[0].bias), np.uint8)
-        blank[:features] = self._quantize(self.scaling.zero)
-        blank[features:] = bias_integer(self._stored, self.scaling.signed) & 0xFF
+        blank = np.zeros(self.images[0].shard.total, np.uint8)
+        blank[: self.data.feature_count] = self._quantize(self.scaling.zero)
+        blank[self.data.feature_count :] = bias_integer(self._stored, self.scaling.signed) & 0xFF
         for first in range(0, self.padded_samples, step):
-            which = slice(first, first + step)
+            which, samples = slice(first, first + step), min(step, self.padded_samples - first)
             held = self.data.local_features(which)
-            block = np.empty((held.shape[0], blank.size), np.uint8)
-            block[:] = blank
-            self._fill(block, held)
-            parts = [block[:, image.shard.columns] for image in self.images]
-            dealt, samples = self.data.redistribute(parts, which), min(step, self.padded_samples - first)
-            own = self.images[ranks.rank :: ranks.size]
-            yield [_pack(part, samples, image.layout) for part, image in zip(dealt, own, strict=True)]
+            lines = iter(() if all(sparse) else self._dense(held, blank, which))
+            entries = iter(self._sparse(held, blank, which, places) if any(sparse) else ())
+            yield [
+                entry_block(next(entries), samples // BANKS)
+                if image.shard.config.sparse
+                else _pack(next(lines), samples, image.layout)
+                for image in own
+            ]
+
+    def _dense(self, features: Features, blank: npt.NDArray[np.uint8], which: slice) -> list[npt.NDArray[np.uint8]]:
+        """Features of a block for the dense workers of this process, quantised: uint8 (samples, features) for each."""
+        block = np.empty((features.shape[0], blank.size), np.uint8)
+        block[:] = blank
+        self._fill(block, features)
+        parts = [block[:, slice(0) if image.shard.config.sparse else image.shard.columns] for image in self.images]
+        return [part for part in self.data.redistribute(parts, which) if part.shape[1]]
+
+    def _sparse(
+        self, features: Features, blank: npt.NDArray[np.uint8], which: slice, places: Sequence[npt.NDArray[np.int32]]
+    ) -> list[npt.NDArray[np.uint64]]:
+        """Entries of a block for the sparse workers of this process: `own_words` of each."""
+        values, ranks = self._values(features, self.data.places(which), blank), self.data.communicator
+        words = [
+            own_words(values, place, self._stored) if image.shard.config.sparse else np.empty(0, np.uint64)
+            for image, place in zip(self.images, places, strict=True)
+        ]
+        if ranks.size > 1:
+            words = [np.sort(np.concatenate(ranks.all_to_all([part.view(np.uint8) for part in words])).view(np.uint64))]
+        own = self.images[ranks.rank :: ranks.size]
+        return [part for part, image in zip(words, own, strict=True) if image.shard.config.sparse]
+
+    def _values(self, features: Features, places: IntArray, blank: npt.NDArray[np.uint8]) -> Values:
+        """The quantised values of some samples that are not 0, the bias included; ``places`` are those samples."""
+        if isinstance(features, np.ndarray) or isinstance(self.scaling, Whitening):
+            dense = self._quantize(self.scaling.apply(features))
+            rows, columns = np.nonzero(dense)
+            values = dense[rows, columns]
+        else:
+            rows = np.repeat(np.arange(features.shape[0]), np.diff(features.indptr))
+            columns = features.indices.astype(np.int64, copy=False)
+            values = self._quantize(self.scaling.apply_stored(features))
+        count = features.shape[0] if self.images[0].bias else 0
+        return Values(
+            places[np.append(rows, np.arange(count))],
+            np.append(columns, np.full(count, blank.size - 1)),
+            np.append(values, np.full(count, blank[-1])),
+        )
 
     @property
     def _stored(self) -> int:

@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
-from p4sgd.host.image.file import Image, Shard, join_scaling
+from p4sgd.host.image.entries import Values, entries_of, entry_block, entry_places, own_words, places_of
+from p4sgd.host.image.file import EntryBlock, Image, Shard, join_scaling
 from p4sgd.host.image.packing import pack_lines, store_images, unpack_lines
 from p4sgd.hw.spec.config import BANKS
+from p4sgd.hw.spec.fixed import IntArray
 
 __all__ = ["redeal_images", "same_lines"]
 
@@ -59,6 +61,7 @@ def redeal_images(
         return list(images[own])
     known = images[0]
     offset, scale = join_scaling(images)
+    counts = _entry_counts(images) if any(shard.config.sparse for shard in shards) else None
     new = [
         dataclasses.replace(
             known,
@@ -69,6 +72,7 @@ def redeal_images(
             scale=scale[shard.columns],
             port_lines=(),
             path=None,
+            room=int(counts[shard.columns].sum()) if counts is not None and shard.config.sparse else 0,
         )
         for shard in shards[own]
     ]
@@ -88,8 +92,19 @@ def same_lines(ours: Shard, theirs: Shard) -> bool:
     """Whether two workers have the same lines in the same memories."""
     here, there = ours.config, theirs.config
     return np.array_equal(ours.units, theirs.units) and (
-        (here.engines, here.ports, here.lanes) == (there.engines, there.ports, there.lanes)
+        (here.engines, here.ports, here.lanes, here.sparse) == (there.engines, there.ports, there.lanes, there.sparse)
     )
+
+
+def _entry_counts(images: Sequence[Image]) -> IntArray:
+    """Most entries of each feature of the job: int64 (features,)."""
+    known = images[0]
+    counts = np.full(known.shard.total, BANKS * known.layout.micro_batches)
+    for image in images:
+        if image.shard.config.sparse:
+            _, keys, _ = entries_of(image, slice(0, known.layout.micro_batches))
+            counts[image.shard.columns] = np.bincount(places_of(image, keys), minlength=image.shard.features)
+    return counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,14 +114,56 @@ class _Redealt:
     images: Sequence[Image]
     own: Sequence[Image]
 
-    def __iter__(self) -> Iterator[list[npt.NDArray[np.uint8]]]:
+    def __iter__(self) -> Iterator[list[npt.NDArray[np.uint8] | EntryBlock]]:
         known = self.images[0]
         total, micro_batches = known.shard.total, known.layout.micro_batches
-        step = max(1, _BLOCK_VALUES // (BANKS * total))
+        sparse = any(image.shard.config.sparse for image in (*self.images, *self.own))
+        width = max(
+            (image.shard.features for image in (*self.images, *self.own) if not image.shard.config.sparse), default=1
+        )
+        step = max(1, _BLOCK_VALUES // (BANKS * (width if sparse else total)))
+        places = [entry_places(image) for image in self.own]
         for first in range(0, micro_batches, step):
-            which = slice(first, first + step)
-            q = np.empty((min(step, micro_batches - first) * BANKS, total), np.uint8)  # features of other units: unset
+            which = slice(first, min(first + step, micro_batches))
+            if sparse:
+                values = self._values(which)
+                yield [self._pack(image, values, place, which) for image, place in zip(self.own, places, strict=True)]
+                continue
+            q = np.empty(((which.stop - first) * BANKS, total), np.uint8)  # features of other units: unset
             for image in self.images:
-                lines = np.stack([part[which] for part in image.port_lines])
-                q[:, image.shard.columns] = image.layout.unpad(unpack_lines(lines, image.layout))
+                q[:, image.shard.columns] = _unpacked(image, which)
             yield [pack_lines(image.layout.pad(q[:, image.shard.columns]), image.layout) for image in self.own]
+
+    def _values(self, which: slice) -> Values:
+        """What is not 0 in some micro-batches."""
+        parts = []
+        for image in self.images:
+            if image.shard.config.sparse:
+                micro_batch, keys, values = entries_of(image, which)
+                rows, columns = BANKS * micro_batch + keys % BANKS, places_of(image, keys)
+            else:
+                q = _unpacked(image, which)
+                rows, columns = np.nonzero(q)
+                values = q[rows, columns]
+            own = image.shard.columns
+            columns = columns + own.start if isinstance(own, slice) else own[columns]
+            parts.append((rows, columns, values))
+        rows, columns, values = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return Values(rows, columns, values)
+
+    def _pack(
+        self, image: Image, values: Values, places: npt.NDArray[np.int32], which: slice
+    ) -> npt.NDArray[np.uint8] | EntryBlock:
+        words, micro_batches = own_words(values, places, image.layout.stored), which.stop - which.start
+        block = entry_block(words, micro_batches)
+        if image.shard.config.sparse:
+            return block
+        q = np.zeros((BANKS * micro_batches, image.shard.features), np.uint8)
+        rows = BANKS * np.repeat(np.arange(micro_batches), block.counts) + block.keys % BANKS
+        q[rows, places_of(image, block.keys)] = block.values
+        return pack_lines(image.layout.pad(q), image.layout)
+
+
+def _unpacked(image: Image, which: slice) -> npt.NDArray[np.uint8]:
+    lines = np.stack([part[which] for part in image.port_lines])
+    return image.layout.unpad(unpack_lines(lines, image.layout))

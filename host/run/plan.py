@@ -42,9 +42,9 @@ from p4sgd.host.training.checkpoint import (
 )
 from p4sgd.host.training.model_file import is_model_file
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.preparation import check_memory
+from p4sgd.host.training.preparation import check_memory, suits_sparse_workers
 from p4sgd.host.training.shares import deal
-from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.spec.config import CONFIGURATIONS, WorkerConfig
 
 __all__ = ["TrainingPlan", "make_plan"]
 
@@ -160,7 +160,7 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
     test = None
     if request.test is not None:
         test = read_dataset(request.test, like=data.space, communicator=ranks, **request.reading)
-    config = _configuration(request, device, data, saved)
+    config = _configuration(request, device, data, saved, options, ranks)
     if config is not None:
         shards = deal(data.space.count, options, [config] * options.workers)
         if device == "rtl":
@@ -241,17 +241,29 @@ def _configuration(
     device: str,
     data: Dataset | PreparedFolder,
     saved: Checkpoint | None,
+    options: TrainingOptions,
+    ranks: Communicator,
 ) -> WorkerConfig | None:
     """The workers' configuration: the user's, the workers' own, the checkpoint's, the folder's, or the default.
 
     The folder's is not taken for simulated Verilog: it may take very long to build, and dealing units anew is quick.
     """
     if request.config is not None:
-        return PRESETS[request.config]()
+        config = CONFIGURATIONS[request.config]()
+        if device == "rtl" and config.sparse:
+            raise UserError(
+                "--config sparse: sparse workers are programs and cannot be simulated: leave --device out, or choose "
+                "another configuration"
+            )
+        return config
     if device == CLUSTER:
         return None
     if saved is not None:
         return saved.run.config
     if isinstance(data, PreparedFolder) and device != "rtl":
         return data.manifest.config
-    return PRESETS[DEVICES[device].configuration]()
+    if device == "emulator" and isinstance(data, Dataset) and data.sparse:
+        stored, samples = map(int, ranks.all_sum(np.array([data.stored, data.features.shape[0]])))
+        if suits_sparse_workers(stored, samples, data.feature_count, options):
+            return WorkerConfig.sparse_worker()
+    return CONFIGURATIONS[DEVICES[device].configuration]()

@@ -180,6 +180,7 @@ class PreparedFolder:
             offset=offset,
             scaling=manifest.scaling,
             mean_square=manifest.mean_square,
+            values=manifest.values,
             means=hardware_means(self._array(SUMS), manifest.samples, scaling, options),
             reason=manifest.reason,
             mixing=mixing,

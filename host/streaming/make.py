@@ -37,7 +37,7 @@ def unfinished_folder(folder: Path) -> Path:
 def make_folder(
     source: Source,
     options: TrainingOptions,
-    config: WorkerConfig,
+    config: WorkerConfig | None,
     folder: Path,
     *,
     memory: int = 1 << 30,
@@ -54,7 +54,7 @@ def make_folder(
     options
         Training options; those named in `p4sgd.host.streaming.OPTIONS` matter.
     config
-        Configuration of the workers.
+        Configuration of the workers; ``None`` for the one that suits the data: sparse workers or u280.
     folder
         The folder to make. If it exists, it must be the result of the same call.
     memory

@@ -42,7 +42,7 @@ __all__ = [
 MANIFEST = "manifest.json"
 """Name of the manifest in its folder. A folder without it is unfinished."""
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Increased whenever a reader of the old version would misread the new one."""
 
 _SCHEMA = "p4sgd-prepared"
@@ -113,7 +113,7 @@ class Manifest:
         Whether features are two's complement.
     labels
         Meaning of the labels.
-    mean_square
+    mean_square, values
         See `p4sgd.host.training.preparation.Prepared`.
     files
         The files by name.
@@ -132,6 +132,7 @@ class Manifest:
     signed: bool
     labels: LabelCoding
     mean_square: float
+    values: int
     files: Mapping[str, FileFacts]
 
     @property

@@ -60,7 +60,9 @@ OnProgress: TypeAlias = Callable[[Step, int, int], None]
 """Called with a step, how much of it is done, and its total."""
 
 
-def describe_request(source: Source, options: TrainingOptions, config: WorkerConfig, memory: int) -> dict[str, Any]:
+def describe_request(
+    source: Source, options: TrainingOptions, config: WorkerConfig | None, memory: int
+) -> dict[str, Any]:
     """Describe data and options as JSON data. A file is identified by path, size and modification time."""
     reading = dataclasses.asdict(source.options)
     del reading["communicator"]  # says which processes read, not how
@@ -69,7 +71,7 @@ def describe_request(source: Source, options: TrainingOptions, config: WorkerCon
         "file": _file(source),
         "reading": reading,
         "options": {name: getattr(options, name) for name in OPTIONS},
-        "config": dataclasses.asdict(config),
+        "config": None if config is None else dataclasses.asdict(config),
         "memory": memory,
     }
 
@@ -256,7 +258,7 @@ class State:
 
 _SCALARS = ("placed", "sizes", "held_out", "summed", "correlated", "packed", "written", "mean_square", "validation")
 
-_SCALING = ("kind", "signed", "reason", "crowded")
+_SCALING = ("kind", "signed", "reason", "crowded", "values")
 
 _MOMENTS = ("sums", "products", "low", "high")
 

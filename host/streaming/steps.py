@@ -38,9 +38,18 @@ from p4sgd.host.streaming.manifest import (
 from p4sgd.host.streaming.plan import BucketPlan, first_pass, plan_buckets
 from p4sgd.host.streaming.state import FirstPass, OnProgress, State, Step, check_unchanged
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.preparation import check_centred, feature_sums, grid_planes, mean_square, sampled, square_norms
+from p4sgd.host.training.preparation import (
+    check_centred,
+    feature_sums,
+    grid_planes,
+    mean_square,
+    sampled,
+    square_norms,
+    suits_sparse_workers,
+)
 from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.fixed import IntArray
 
 __all__ = ["ROWS", "SOURCE_LABELS", "Steps", "sync_folder"]
 
@@ -74,7 +83,7 @@ class Steps:
         self,
         source: Source,
         options: TrainingOptions,
-        config: WorkerConfig,
+        config: WorkerConfig | None,
         work: Path,
         memory: int,
         request: dict[str, Any],
@@ -102,7 +111,8 @@ class Steps:
         """
         if not (self._work / MANIFEST).exists():
             found, labels = self._read_labels()
-            config, features = self._config, found.space.count
+            features = found.space.count
+            config = self._config or self._suitable(found)
             shards = deal(features, self._options, [config] * self._options.workers)
             plan = plan_buckets(
                 found,
@@ -120,6 +130,10 @@ class Steps:
             scaling = self._scaling(found, plan, buckets)
             self._pack(found, plan, buckets, scaling, shards)
             self._finish(found, plan, scaling, config)
+
+    def _suitable(self, found: FirstPass) -> WorkerConfig:
+        suits = suits_sparse_workers(found.stored, found.samples, found.space.count, self._options)
+        return WorkerConfig.sparse_worker() if found.sparse and suits else WorkerConfig.u280()
 
     # -- the steps -----------------------------------------------------------------------------------------------------
 
@@ -229,7 +243,8 @@ class Steps:
             state.mean_square = mean_square(norms, bias=options.bias)
             state.sums = np.zeros(found.space.count, np.int64)
             self._save()
-        images = self._images(plan, scaling, shards)
+        assert state.extremes is not None
+        images = self._images(plan, scaling, shards, state.extremes.nonzero)
         done = sum(map(plan.samples_of, range(state.packed)))
         with contextlib.ExitStack() as files:
             writers = self._open_images(images, files)
@@ -267,7 +282,7 @@ class Steps:
             samples = images[0].layout.samples - bucket * plan.rows
         for block in PackedBlocks(data, images, scaling, samples):
             for part, writer in zip(block, writers, strict=True):
-                writer.append_lines(part)
+                writer.append(part)
 
     def _hold_out_bucket(self, bucket: int, plan: BucketPlan, buckets: Buckets, found: FirstPass) -> None:
         features = buckets.load(bucket, plan.samples_of(bucket))
@@ -308,6 +323,7 @@ class Steps:
             signed=scaling.signed,
             labels=plan.coding,
             mean_square=state.mean_square,
+            values=scaling.values if isinstance(scaling, Scaling) else 0,
             files=hash_files(work, names, self._on_progress),
         ).save(work)
         sync_folder(work)
@@ -323,7 +339,9 @@ class Steps:
         rows = found.stored * (value + 4 * found.sparse) + 24 * found.samples
         held_out = rows * plan.validation_labels.size // found.samples
         unknown = np.zeros(found.space.count)
-        images = self._images(plan, Scaling(self._options.scaling, unknown, unknown, signed=True), shards)
+        stored = np.zeros(found.space.count, np.int64)
+        stored[0] = found.stored  # of which columns does not matter to the sum
+        images = self._images(plan, Scaling(self._options.scaling, unknown, unknown, signed=True), shards, stored)
         needed = rows + held_out + sum(map(ImageWriter.file_bytes, images))
         free = shutil.disk_usage(self._work).free
         if needed > free:
@@ -332,7 +350,9 @@ class Steps:
                 f"free: free some space or choose another folder"
             )
 
-    def _images(self, plan: BucketPlan, scaling: Scaling | Whitening, shards: Sequence[Shard]) -> list[Image]:
+    def _images(
+        self, plan: BucketPlan, scaling: Scaling | Whitening, shards: Sequence[Shard], counts: IntArray
+    ) -> list[Image]:
         options = self._options
         return plan_images(
             plan.coding.integers(plan.train_labels),
@@ -340,6 +360,7 @@ class Steps:
             shards,
             stored=options.stored,
             batch=options.batch,
+            counts=counts,
         )
 
     def _open_images(self, images: list[Image], files: contextlib.ExitStack) -> list[ImageWriter]:

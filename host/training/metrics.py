@@ -25,13 +25,17 @@ from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.model_file import Model
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
 from p4sgd.hw.spec.run import FeatureFormat
-from p4sgd.sim.features import Features, Lines
+from p4sgd.sim.dense import Lines
+from p4sgd.sim.features import Features, Source, shared_features
+from p4sgd.sim.sparse import Entries
 
 __all__ = ["decoded_features", "evaluate", "fit_intercept", "measure", "penalty", "quantised_activations"]
 
 
-def decoded_features(images: Sequence[Image], form: FeatureFormat) -> Features:
-    """The features of this process's workers. While they are kept, `quantised_activations` need not decode them.
+def decoded_features(images: Sequence[Image], form: FeatureFormat) -> list[tuple[list[int], Features]]:
+    """The features of this process's workers, dense and sparse ones apart: the places of their images, and theirs.
+
+    While they are kept, `quantised_activations` need not decode them.
 
     Parameters
     ----------
@@ -40,12 +44,21 @@ def decoded_features(images: Sequence[Image], form: FeatureFormat) -> Features:
     form
         Format of the features, with the planes that are read.
     """
-    return Features.shared(
-        [
-            Lines(tuple(image.lines(port) for port in range(image.layout.config.labels_memory)), form, image.shard.unit)
-            for image in images
-        ]
-    )
+    groups = []
+    for sparse in (False, True):
+        places = [place for place, image in enumerate(images) if image.shard.config.sparse == sparse]
+        if places:
+            groups.append((places, shared_features([_source(images[place], form) for place in places])))
+    return groups
+
+
+def _source(image: Image, form: FeatureFormat) -> Source:
+    layout = image.layout
+    memories = [image.lines(number) for number in range(layout.config.labels_memory)]
+    if not layout.config.sparse:
+        return Lines(tuple(memories), form, layout.unit)
+    starts, keys, values = memories[0].view("<i8"), memories[1].view("<u4"), memories[2]
+    return Entries(starts, keys, values, form, layout.unit_lanes, (layout.config.engines, layout.model_bytes // 4))
 
 
 def quantised_activations(
@@ -78,7 +91,9 @@ def quantised_activations(
         image.layout.scatter(image.layout.pad(weights[image.shard.columns])).reshape(-1).astype(np.float64)
         for image in images
     ]
-    total = communicator.all_sum(decoded_features(images, features).activations(own)[:samples])
+    groups = decoded_features(images, features)
+    sums = [group.activations([own[place] for place in places])[:samples] for places, group in groups]
+    total = communicator.all_sum(np.sum(sums, axis=0))
     result: FloatArray = np.ldexp(total.astype(np.float64), -(WEIGHT.fraction + features.fraction))
     return result
 

@@ -44,6 +44,7 @@ __all__ = [
     "prepare",
     "sampled",
     "square_norms",
+    "suits_sparse_workers",
     "whitening_error",
 ]
 
@@ -52,6 +53,9 @@ _SAMPLED_VALUES = 1 << 22
 
 _BLOCK_VALUES = 1 << 18
 """Number of values that are scaled at once."""
+
+_CLEARLY_SPARSE = 0.04
+"""Data that store less than this part of their values are sparse (`is_sparse`) whichever samples are held out."""
 
 _SUM_FRACTION = 31
 """Fraction bits of a value in `feature_sums`: the sums of 2^32 samples fit int64."""
@@ -103,6 +107,8 @@ class Prepared:
         The processes that train together.
     whitening_times
         How long ranks took to whiten the features by their plan; ``None`` if there was no plan.
+    values
+        Values of a sample that are not 0, on average, if the data are sparse and stay so; else 0.
     """
 
     name: str
@@ -125,6 +131,7 @@ class Prepared:
     remarks: tuple[str, ...] = ()
     communicator: Communicator = SINGLE_PROCESS
     whitening_times: StageTimes | None = None
+    values: int = 0
 
     @property
     def unit(self) -> int:
@@ -308,6 +315,7 @@ def prepare(
         remarks=scaling.remarks(data.feature_names),
         communicator=data.communicator,
         whitening_times=whitening_times,
+        values=scaling.values if isinstance(scaling, Scaling) else 0,
     )
 
 
@@ -351,6 +359,21 @@ def whitening_error(name: str) -> UserError:
     return UserError(
         f"{name}: the data are sparse, and whitening would make their zeros other numbers: leave --precondition out"
     )
+
+
+def suits_sparse_workers(stored: int, samples: int, features: int, options: TrainingOptions) -> bool:
+    """Whether data in a sparse format are so sparse that sparse workers suit, and their zeros will stay zeros.
+
+    Parameters
+    ----------
+    stored, samples, features
+        Number of stored values, of samples, and of features.
+    options
+        Options of the training run.
+    """
+    if options.scaling in (*CENTRED, "minmax") or options.precondition != "none":
+        return False
+    return stored < _CLEARLY_SPARSE * samples * features
 
 
 def hardware_values(

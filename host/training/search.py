@@ -33,7 +33,7 @@ from p4sgd.host.training.rate import (
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, IntArray
 from p4sgd.hw.spec.run import RunSettings
-from p4sgd.sim import golden, kernels
+from p4sgd.sim import golden
 
 __all__ = ["search_rate", "try_rates"]
 
@@ -120,7 +120,7 @@ def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple
     others). It is the mean over eight moments in the second half of the trial, because it depends on the last few
     samples before each.
     """
-    form, width = prepared.features, prepared.space.count
+    form, width = prepared.features, prepared.values or prepared.space.count
     most = max(_SAMPLES, _VALUES // width)
     batch = min(options.batch, max(BANKS, most // _UPDATES[0] // BANKS * BANKS))
     epoch = -(-prepared.samples // batch)
@@ -195,78 +195,77 @@ class _Trials:
         self._y = prepared.coding.real(prepared.train_labels[self._scored])
         self._labels = prepared.images[0].labels[:trained].astype(np.int64)
         samples = max(trained, self._scored.stop)
-        self._features = decoded_features(prepared.images, prepared.features)
-        # Rows of these samples: where decoded features are not kept, they are decoded for all trials at once.
-        self._rows, _ = self._features.rows(0, -(-samples // BANKS) * BANKS)
-        self._weights = [np.zeros(self._features.count) for _ in settings]
-        # Weights of forward passes; with staleness those before the last update.
-        self._read = [w.copy() for w in self._weights] if first.stale else self._weights
+        # Where decoded features are not kept, those of these samples are decoded for all trials at once.
+        self._groups = [
+            (places, features.part(-(-samples // BANKS) * BANKS))
+            for places, features in decoded_features(prepared.images, prepared.features)
+        ]
+        zeros = [np.zeros(image.layout.padded_features) for image in prepared.images]
+        # The sum is clamped as that of a single worker: here, or where all columns are, by the model.
+        limit = first.partial_limit if self._ranks.size == len(self._groups) == 1 else None
+        self._models = [
+            [features.single([zeros[place] for place in places], each, limit) for places, features in self._groups]
+            for each in settings
+        ]
 
     def train(self, updates: range) -> None:
         """Do some updates of all trials; their numbers may exceed that of mini-batches."""
-        if self._ranks.size > 1:
+        if self._ranks.size > 1 or len(self._groups) > 1:
             for number in updates:
                 self._update(number)
             return
-        first, units = self._first, self._features.layout[0]
-        layout, limits = (units, np.array([0, units.size - 1])), np.array([first.partial_limit])  # of a single worker
-        others, unused = np.empty(0), (np.zeros(1, np.bool_), np.zeros(1, np.bool_))
-        number = updates.start
+        first, number = self._first, updates.start
         while number < updates.stop:
             begin = number % first.mini_batches
             end = min(begin + updates.stop - number, first.mini_batches)
             number += end - begin
             rows = slice(begin * first.batch, end * first.batch)
-            features, labels = self._rows[rows], self._labels[rows]
-            for settings, weights, read in zip(self._settings, self._weights, self._read, strict=True):
-                kernels.train(features, labels, layout, settings, self._table, limits, weights, read, others, unused)
+            for (model,) in self._models:
+                model.train(rows.start, self._labels[rows], self._table)
 
     def _update(self, number: int) -> None:
-        """Train all trials on a mini-batch, of whose columns every rank has some."""
+        """Train all trials on a mini-batch, of whose columns some are elsewhere, or both dense and sparse."""
         first, form, flags = self._first, self._first.features, golden.Flags()
         begin = number % first.mini_batches * first.batch
-        rows = slice(begin, begin + first.batch)
-        z = golden.partial(self._dots(rows, self._read, form.forward_shift), first, flags)
-        residuals = golden.residual(
-            z, np.broadcast_to(self._labels[rows], z.shape), self._table, first.label_mode, flags
+        labels = self._labels[begin : begin + first.batch]
+        activations = self._ranks.all_sum(
+            np.stack(
+                [
+                    np.sum([part.partials(begin, first.batch, form.forward_shift) for part in parts], axis=0)
+                    for parts in self._models
+                ]
+            )
         )
-        for settings, weights, read, g in zip(self._settings, self._weights, self._read, residuals, strict=True):
-            deltas = golden.delta(g, settings)
-            if settings.stale:
-                read[:] = weights
-            columns = 0, weights.size
-            kernels.backward(self._rows, begin, columns, deltas, form, settings.gradient_shift, weights)
-            kernels.regularize(weights, settings.shrink, settings.threshold)
+        z = golden.partial(activations, first, flags)
+        residuals = golden.residual(z, np.broadcast_to(labels, z.shape), self._table, first.label_mode, flags)
+        for settings, parts, g in zip(self._settings, self._models, residuals, strict=True):
+            for part in parts:
+                part.update(begin, golden.delta(g, settings))
 
     def scores(self, options: TrainingOptions) -> FloatArray:
         """The objective of each trial now: float64 (trials,)."""
-        exact = self._dots(self._scored, self._weights, 0)
+        # Whole micro-batches, of which some samples are left out again.
+        whole = slice(self._scored.start // BANKS * BANKS, -(-self._scored.stop // BANKS) * BANKS)
+        wanted = slice(self._scored.start - whole.start, self._scored.stop - whole.start)
+        exact = self._ranks.all_sum(
+            np.stack([np.sum([part.dots(whole) for part in parts], axis=0) for parts in self._models])[:, wanted]
+        )
         fraction = WEIGHT.fraction + self._first.features.fraction
         scores = np.empty(len(exact))
         for trial, z in enumerate(np.ldexp(exact.astype(np.float64), -fraction)):
             intercept = fit_intercept(self._loss, z, self._y) if options.bias else 0.0
             scores[trial] = self._loss.value(z + intercept, self._y).mean()
             if options.l2 > 0 or options.l1 > 0:
-                weights = self._prepared.join(of_job(self._own(self._weights[trial]), self._ranks))
+                weights = self._prepared.join(of_job(self._own(trial), self._ranks))
                 scores[trial] += penalty(weights[: self._prepared.space.count], *self._prepared.penalties(options))
         return scores
 
-    def _own(self, weights: FloatArray) -> list[IntArray]:
+    def _own(self, trial: int) -> list[IntArray]:
         """Weights of a trial for each of this process's workers, in the order of its features."""
-        own, begin = [], 0
-        for image, columns in zip(self._prepared.images, self._features.columns, strict=True):
-            scattered = np.zeros(image.layout.padded_features, np.int64)
-            scattered[columns] = weights[begin : begin + columns.size]
-            begin += columns.size
-            own.append(image.layout.unpad(image.layout.gather(scattered.reshape(image.layout.config.engines, -1))))
+        own = [np.empty(0, np.int64) for _ in self._prepared.images]
+        for (places, _), part in zip(self._groups, self._models[trial], strict=True):
+            for place, weights in zip(places, part.values(), strict=True):
+                layout = self._prepared.images[place].layout
+                scattered = weights.astype(np.int64).reshape(layout.config.engines, -1)
+                own[place] = layout.unpad(layout.gather(scattered))
         return own
-
-    def _dots(self, rows: slice, weights: Sequence[FloatArray], shift: int) -> IntArray:
-        """Sums over all units of their dot products, divided by 2^shift and rounded: int64 (trials, samples)."""
-        form, layout, samples = self._first.features, self._features.layout, rows.stop - rows.start
-        no_limits, unused = np.full(layout[1].size - 1, np.iinfo(np.int64).max), np.zeros(layout[1].size - 1, np.bool_)
-        totals = [
-            kernels.partials(self._rows, rows.start, layout, form, shift, w, no_limits, unused, samples)
-            for w in weights
-        ]
-        return self._ranks.all_sum(np.stack(totals))

@@ -134,9 +134,11 @@ def deal_to(
     shards = deal_stated(device, features, options, ranks)
     if options.shares != "auto" or len(shards) == 1:
         return shards, None
+    kind = "equal" if device.shares is None else "those of the cluster file"
+    if any(shard.config.sparse for shard in shards):
+        return shards, f"shares are {kind}: how fast sparse workers are depends on the data"
     cycles = _measure(device, shards, samples, options, ranks)
     if not all(cycles):
-        kind = "equal" if device.shares is None else "those of the cluster file"
         return shards, f"shares are {kind}: the device {device.name} does not measure how fast its workers are"
     speeds = [_rounds(shard) / each for shard, each in zip(shards, cycles, strict=True)]
     names = names_of(device, len(shards))

@@ -41,7 +41,6 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import RunSettings
-from p4sgd.sim.features import Features
 
 __all__ = ["train"]
 
@@ -227,7 +226,7 @@ class _Training:
         z += fit_intercept(self._loss, z, y) if options.bias else 0.0
         self._constant_loss = broadcast(self._ranks, float(self._loss.value(z, y).mean()))
         self._convergence = Convergence(state.history, self._constant_loss)
-        self._decoded: Features | None = decoded_features(prepared.images, form)
+        self._decoded = decoded_features(prepared.images, form)
         """Kept for the search, the emulator and the evaluation."""
         self._found_rate: float | None = None
         first = state.first_rate or options.learning_rate or self._automatic_rate()
@@ -348,7 +347,7 @@ class _Training:
         shards, remark = deal_to(self._device, prepared.space.count, prepared.samples, self._options, self._ranks)
         images = redeal_images(prepared.images, shards, name=prepared.name, directory=self._directory)
         self._prepared = dataclasses.replace(prepared, images=images, shards=shards)
-        self._decoded = None  # before there are others
+        self._decoded = []  # before there are others
         self._decoded = decoded_features(images, prepared.features)
         if self._directory is not None:
             for worker in range(len(shards), len(prepared.shards)):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from p4sgd.hw.spec.fixed import MAX_PRECISION, ROUND_1_SHIFT, WEIGHT
 
-__all__ = ["BANKS", "CLOCK_NS", "PRESETS", "WorkerConfig"]
+__all__ = ["BANKS", "CLOCK_NS", "CONFIGURATIONS", "PRESETS", "WorkerConfig"]
 
 
 CLOCK_NS = 4
@@ -19,6 +19,10 @@ BANKS = 8
 
 _MAX_FEATURES = 1 << 24
 """Most features of a worker: their dot product of 8-bit features and 32-bit weights fits the host's 64-bit integers."""
+
+
+_SPARSE_MEMORIES = 4
+"""Memories of a sparse worker's image: starts, keys, values and labels (`p4sgd.hw.spec.image`)."""
 
 
 def _is_power_of_two(value: int) -> bool:
@@ -56,6 +60,8 @@ class WorkerConfig:
         Segments of the loss table: a power of two, 16 to 1024. Training needs 256 (`TABLE_SEGMENTS`).
     udp
         Whether packets travel in UDP (:mod:`p4sgd.hw.spec.udp`).
+    sparse
+        Whether the worker has a list of the features that are not 0 instead of planes. Only emulated workers do.
 
     Raises
     ------
@@ -71,6 +77,7 @@ class WorkerConfig:
     slots: int = 16
     table_segments: int = 256
     udp: bool = False
+    sparse: bool = False
 
     def __post_init__(self) -> None:
         ranges = {
@@ -88,6 +95,8 @@ class WorkerConfig:
                 raise ValueError(f"{name} must be {low} to {high}, not {value}")
             if name != "engines" and not _is_power_of_two(value):
                 raise ValueError(f"{name} must be a power of two, not {value}")
+        if self.sparse and self.memories < _SPARSE_MEMORIES:
+            raise ValueError(f"a sparse worker needs {_SPARSE_MEMORIES} memories, not {self.memories}")
         if self.features > _MAX_FEATURES:
             raise ValueError(
                 f"a worker of {self.engines} engines · {self.chunks} chunks · {self.lanes} lanes has {self.features} "
@@ -133,6 +142,11 @@ class WorkerConfig:
     def u55c(cls) -> "WorkerConfig":
         """An Alveo U55C: the logic of the U280 with twice its HBM, so the same worker."""
         return cls(engines=8, ports=2, lanes=64, chunks=512, line_fifo_depth=8192, slots=64)
+
+    @classmethod
+    def sparse_worker(cls) -> "WorkerConfig":
+        """A worker for sparse data: a program, with up to 16,777,216 features."""
+        return cls(engines=4, lanes=64, chunks=65536, line_fifo_depth=1 << 20, slots=64, sparse=True)
 
     # -- derived sizes -------------------------------------------------------------------------------------------
 
@@ -215,8 +229,9 @@ class WorkerConfig:
     def config_hash(self) -> int:
         """The first 32 bits of SHA-256 over the fields as canonical JSON, to tell configurations apart."""
         fields = dataclasses.asdict(self)
-        if not self.udp:
-            del fields["udp"]  # so that configurations from before this field keep their hash
+        for name in ("udp", "sparse"):
+            if not fields[name]:
+                del fields[name]  # so that configurations from before this field keep their hash
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
@@ -235,4 +250,7 @@ PRESETS = {
     "u50": WorkerConfig.u50,
     "u55c": WorkerConfig.u55c,
 }
-"""Configurations by their names on the command line."""
+"""Configurations of hardware by their names on the command line."""
+
+CONFIGURATIONS = {**PRESETS, "sparse": WorkerConfig.sparse_worker}
+"""Those of emulated workers, too."""

@@ -9,6 +9,12 @@ by chunk, in the memory of port 0.
 The units of a worker are distributed over its engines in turn: its i-th unit is unit ``i // engines`` of engine
 ``i % engines``. A unit takes whole chunks: several if it has more features than there are lanes; one, filled up with
 zeros, if it has fewer. Missing features and samples are zeros.
+
+A sparse worker has a list of the features that are not 0 instead of lines, and no engines that its units are for.
+Memory 0 has int64 ``starts``: micro-batch t has the entries from ``starts[t]`` to ``starts[t + 1]``. Memory 1 has
+their keys, uint32: the feature's place among those of the worker, units filled up to whole chunks, << 3 | the sample's
+bank, ascending within a micro-batch. Memory 2 has their values, a byte each: an S-bit integer. Labels and weights are
+as above.
 """
 
 from dataclasses import dataclass
@@ -21,9 +27,12 @@ from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import MAX_UNIT, check_unit
 
-__all__ = ["LABEL_BYTES", "ImageLayout"]
+__all__ = ["BANK_BITS", "LABEL_BYTES", "ImageLayout", "entry_words", "split_words"]
 
 _T = TypeVar("_T", bound=np.generic)
+
+BANK_BITS = 3
+"""Bits of the key of a sparse worker's entry below its feature: the bank."""
 
 LABEL_BYTES = 4 * BANKS
 """Bytes of the labels of one micro-batch."""
@@ -135,6 +144,24 @@ class ImageLayout:
         """Bytes of an engine's weights."""
         return self.chunks * self.config.lanes * 4
 
+    def memories(self, q: IntArray) -> list[npt.NDArray[np.uint8]]:
+        """What is in each memory but that of the labels: lines, or a sparse worker's entries as bytes.
+
+        Parameters
+        ----------
+        q
+            S-bit integers, (samples, features).
+        """
+        if not self.config.sparse:
+            return list(self.pack_lines(q))
+        padded = self.pad(q)
+        rows, places = np.nonzero(padded)
+        values = padded[rows, places].astype(np.uint8)
+        counts, keys, values = split_words(entry_words(rows, places, values), self.micro_batches)
+        starts = np.append(0, np.cumsum(counts)).astype("<i8")
+        empty = np.empty(0, np.uint8)
+        return [starts.view(np.uint8), keys.view(np.uint8), values, *[empty] * (self.config.labels_memory - 3)]
+
     def line_address(self, micro_batch: int, chunk: int, plane: int) -> int:
         """Byte offset of a port's part of a line."""
         return ((micro_batch * self.chunks + chunk) * self.stored + plane) * self.config.port_bytes
@@ -206,3 +233,36 @@ class ImageLayout:
         engines = self.config.engines
         q = q.reshape(engines, self.micro_batches * BANKS, self.chunks * self.config.lanes)
         return np.asarray(self.gather(q), dtype=np.int64)
+
+
+_KEY, _MICRO_BATCH = 8, 40
+"""Places of a key and of a micro-batch in a word of `entry_words`, whose lowest byte is the value."""
+
+
+def entry_words(rows: IntArray, columns: IntArray, values: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """Entries in the order of a sparse worker's memory, each in one word, because NumPy sorts words in vectors.
+
+    Parameters
+    ----------
+    rows, columns
+        int (entries,): sample, less than 2^27, and place among the worker's features, less than 2^29.
+    values
+        uint8 (entries,).
+    """
+    samples = rows.astype(np.uint64)
+    words = columns.astype(np.uint64)
+    words <<= np.uint64(BANK_BITS)
+    words |= samples % np.uint64(BANKS)
+    words <<= np.uint64(_KEY)
+    words |= values
+    words |= samples // np.uint64(BANKS) << np.uint64(_MICRO_BATCH)
+    words.sort()
+    return words
+
+
+def split_words(
+    words: npt.NDArray[np.uint64], micro_batches: int
+) -> tuple[IntArray, npt.NDArray[np.uint32], npt.NDArray[np.uint8]]:
+    """Undo `entry_words`: number of entries of each micro-batch, keys, and values."""
+    counts = np.bincount((words >> np.uint64(_MICRO_BATCH)).astype(np.int64), minlength=micro_batches)
+    return counts, (words >> np.uint64(_KEY)).astype(np.uint32), words.astype(np.uint8)

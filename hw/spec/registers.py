@@ -59,7 +59,8 @@ GEOMETRY = Register(
         Field("engines", 0, 8, _RO, "engines"),
         Field("lanes", 8, 8, _RO, "lanes of an engine"),
         Field("banks", 16, 8, _RO, "samples of a micro-batch"),
-        Field("ports", 24, 8, _RO, "memory ports of an engine"),
+        Field("ports", 24, 7, _RO, "memory ports of an engine"),
+        Field("sparse", 31, 1, _RO, "the worker has a list of the features that are not 0; only programs do"),
     ),
 )
 CHUNKS_MAX = whole("CHUNKS_MAX", 0x024, _RO, "chunks that an engine's model memory holds")
@@ -414,7 +415,13 @@ def identity(config: WorkerConfig, build_id: int = 0) -> dict[str, int]:
         "ABI_VERSION": ABI_VERSION,
         "CONFIG_HASH": config.config_hash,
         "BUILD_ID": build_id,
-        "GEOMETRY": GEOMETRY.encode(engines=config.engines, lanes=config.lanes, banks=BANKS, ports=config.ports),
+        "GEOMETRY": GEOMETRY.encode(
+            engines=config.engines,
+            lanes=config.lanes,
+            banks=BANKS,
+            ports=config.ports,
+            sparse=int(config.sparse),
+        ),
         "CHUNKS_MAX": config.chunks,
         "LINE_FIFO_DEPTH": config.line_fifo_depth,
         "SLOTS": config.slots,

@@ -8,6 +8,7 @@ import numpy as np
 from p4sgd.hw.spec import registers as spec
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
+from p4sgd.hw.spec.image import LABEL_BYTES, ImageLayout
 from p4sgd.hw.spec.register_map import RegisterClient
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import MAX_WORKERS
@@ -66,7 +67,7 @@ class EmulatedDevice:
         self._remote = remote or RemoteWorkers(0, workers, lambda sums: sums)
         first = self._remote.first
         self._workers = [EmulatedWorker(config, index) for index in range(first, first + workers)]
-        self._features: Features | None = None
+        self._features: list[Features] = []
 
     @property
     def workers(self) -> Sequence[EmulatedWorker]:
@@ -92,11 +93,14 @@ class EmulatedDevice:
                 raise EmulatorError(f"workers {idle} were not started: the others would wait for their packets forever")
             inputs = [Inputs(worker) for worker in self._workers]
             self._check_job(inputs)
-            if all(each.alike(inputs[0]) for each in inputs):
-                runs = [Run(inputs)]
-                self._features = runs[0].features
-            else:
-                runs = [Run([each]) for each in inputs]
+            groups: list[list[Inputs]] = []
+            for each in inputs:
+                group = next((group for group in groups if each.alike(group[0])), None)
+                if group is None:
+                    groups.append(group := [])
+                group.append(each)
+            runs = [Run(group) for group in groups]
+            self._features = [run.features for run in runs]
             if len(runs) == 1 and len(self._workers) == self._remote.workers:
                 runs[0].train()
             else:
@@ -134,7 +138,7 @@ class EmulatedDevice:
     def close(self) -> None:
         """Release the workers and their memory."""
         self._workers = []
-        self._features = None
+        self._features = []
 
     def _check_job(self, runs: Sequence[Inputs]) -> None:
         """Refuse a run whose workers are not set up for the same job."""
@@ -165,7 +169,8 @@ def warm_up(config: WorkerConfig) -> None:
     client.write(spec.RUN, model_source=ModelSource.ZERO.value)
     for register in (spec.CHUNKS, spec.MICRO_BATCHES, spec.MINI_BATCHES, spec.SHRINK_FACTOR, spec.THRESHOLD):
         client.write(register, value=1)
-    for memory in range(config.memories):
-        worker.write_memory(memory, 0, np.zeros(BANKS * config.lanes, np.uint8))
+    contents = ImageLayout(config, config.lanes, BANKS, 1).memories(np.ones((BANKS, config.lanes), np.int64))
+    for memory, content in enumerate([*contents, np.zeros(LABEL_BYTES, np.uint8)]):
+        worker.write_memory(memory, 0, content)
     run = Run([Inputs(worker)])
     run.update(0, run.partials(0))

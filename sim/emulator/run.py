@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,20 +12,17 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import RESIDUAL, WEIGHT, IntArray
 from p4sgd.hw.spec.image import LABEL_BYTES
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
-from p4sgd.sim import golden, kernels
+from p4sgd.sim import golden
+from p4sgd.sim.dense import Lines
 from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError
-from p4sgd.sim.features import Features, Lines
+from p4sgd.sim.features import Source, shared_features
+from p4sgd.sim.sparse import Entries
 
 __all__ = ["Inputs", "Run", "read_settings"]
 
-_PART = 1 << 26
-"""Number of features that a call of the kernels trains on, a few hundredths of a second: between calls Ctrl-C acts."""
-
-ByteArray = npt.NDArray[np.uint8]
-
 
 class Run:
-    """A run of workers whose settings, labels and tables are the same.
+    """A run of workers whose settings, labels and tables are the same, all dense or all sparse.
 
     Parameters
     ----------
@@ -36,99 +34,50 @@ class Run:
     settings
         The settings; ``chunks`` are those of the first worker.
     features
-        The decoded features. Who keeps them saves a later run of the same samples the decoding.
+        The features. Who keeps them saves a later run of the same samples the decoding.
     """
 
     def __init__(self, inputs: Sequence["Inputs"]) -> None:
         self._workers = workers = [each.worker for each in inputs]
         self.settings = inputs[0].settings
         self.table, self.labels = inputs[0].table, inputs[0].labels
-        self.features = Features.shared([each.lines for each in inputs])
-        self._limits = np.array([each.limit for each in inputs])
-        self.flags = [golden.Flags() for _ in workers]
-        self._all = [worker.first_weights(each.settings.chunks) for worker, each in zip(workers, inputs, strict=True)]
-        flat = [weights.reshape(-1) for weights in self._all]
-        pairs = list(zip(flat, self.features.columns, strict=True))
-        self._weights = np.concatenate([weights[columns] for weights, columns in pairs])
-        rest = [np.delete(weights, columns) for weights, columns in pairs]
-        self._others = np.concatenate([part if part.any() else part[:0] for part in rest])
-        self._rest = rest
-        # Weights of forward passes; with staleness those before the last update.
-        self._read = self._weights.copy() if self.settings.stale else self._weights
-        self._current: tuple[int, tuple[ByteArray, int]] | None = None
+        self.features = shared_features([each.source for each in inputs])
+        self._shapes = [
+            worker.first_weights(each.settings.chunks) for worker, each in zip(workers, inputs, strict=True)
+        ]
+        self._model = self.features.model(
+            [weights.reshape(-1) for weights in self._shapes], self.settings, np.array([each.limit for each in inputs])
+        )
+        self._residual_saturated = False
 
     def partials(self, mini_batch: int) -> IntArray:
         """Forward pass, Round 1 and clamp of a mini-batch: sums of the workers' partial activations, int64 (B,)."""
-        batch, form = self.settings.batch, self.settings.features
-        rows, first = self.features.rows(mini_batch * batch, batch)
-        self._current = mini_batch, (rows, first)
-        clamped = np.zeros(len(self._workers), np.bool_)
-        sums = kernels.partials(
-            rows, first, self.features.layout, form, form.forward_shift, self._read, self._limits, clamped, batch
-        )
-        for flags, value in zip(self.flags, clamped, strict=True):
-            flags.partial_clamped |= bool(value)
-        return sums
+        batch = self.settings.batch
+        return self._model.partials(mini_batch * batch, batch, self.settings.features.forward_shift)
 
     def update(self, mini_batch: int, sums: IntArray) -> None:
         """Loss, backward pass and Round 3 of the mini-batch of the last `partials`, from the job's sums."""
-        settings, labels = self.settings, self.labels
-        assert self._current is not None
-        assert self._current[0] == mini_batch
-        rows, first = self._current[1]
-        own = golden.Flags()
-        part = labels[mini_batch * settings.batch : (mini_batch + 1) * settings.batch]
-        deltas = golden.delta(golden.residual(sums, part, self.table, settings.label_mode, own), settings)
-        if settings.stale:
-            self._read[:] = self._weights
-        units, workers = self.features.layout
-        for worker, flags in enumerate(self.flags):
-            columns = int(units[workers[worker]]), int(units[workers[worker + 1]])
-            flags.residual_saturated |= own.residual_saturated
-            flags.weight_saturated |= kernels.backward(
-                rows, first, columns, deltas, settings.features, settings.gradient_shift, self._weights
-            )
-        kernels.regularize(self._weights, settings.shrink, settings.threshold)
-        kernels.regularize(self._others, settings.shrink, settings.threshold)
+        settings, flags, first = self.settings, golden.Flags(), mini_batch * self.settings.batch
+        labels = self.labels[first : first + settings.batch]
+        residuals = golden.residual(sums, labels, self.table, settings.label_mode, flags)
+        self._residual_saturated |= flags.residual_saturated
+        self._model.update(first, golden.delta(residuals, settings))
 
     def train(self) -> None:
         """Do all mini-batches, if the workers are all of the job's."""
-        settings, count = self.settings, len(self._workers)
-        step = max(1, _PART // max(1, settings.batch * self.features.count))
+        settings, step = self.settings, self._model.mini_batches_at_once
         for first in range(0, settings.mini_batches, step):
             samples = slice(first * settings.batch, min(first + step, settings.mini_batches) * settings.batch)
-            rows, row = self.features.rows(samples.start, samples.stop - samples.start)
-            clamped, saturated = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
-            residual_saturated = kernels.train(
-                rows[row : row + samples.stop - samples.start],
-                self.labels[samples],
-                self.features.layout,
-                settings,
-                self.table,
-                self._limits,
-                self._weights,
-                self._read,
-                self._others,
-                (clamped, saturated),
-            )
-            for worker, flags in enumerate(self.flags):
-                flags.partial_clamped |= bool(clamped[worker])
-                flags.weight_saturated |= bool(saturated[worker])
-                flags.residual_saturated |= residual_saturated
+            self._residual_saturated |= self._model.train(samples.start, self.labels[samples], self.table)
 
     def finish(self) -> None:
         """Set weights, flags and control registers of the workers as at the end of a run."""
-        begin = other = 0
-        for worker, weights, columns, rest, flags in zip(
-            self._workers, self._all, self.features.columns, self._rest, self.flags, strict=True
+        model = self._model
+        for worker, given, weights, clamped, saturated in zip(
+            self._workers, self._shapes, model.values(), model.clamped, model.saturated, strict=True
         ):
-            flat = weights.reshape(-1)
-            flat[columns] = self._weights[begin : begin + columns.size]
-            begin += columns.size
-            if rest.any():
-                flat[np.delete(np.arange(flat.size), columns)] = self._others[other : other + rest.size]
-                other += rest.size
-            worker.finish(weights, flags)
+            flags = golden.Flags(bool(clamped), self._residual_saturated, bool(saturated))
+            worker.finish(weights.reshape(given.shape), flags)
 
 
 class Inputs:
@@ -146,11 +95,15 @@ class Inputs:
         self.settings, self.limit = read_settings(worker)
         self.job = get(spec.JOB, "job"), get(spec.JOB, "workers")
         self.table = worker.table()
-        form = self.settings.features
         total = self.settings.micro_batches * self.settings.mini_batches
         labels = worker.memory(config.labels_memory, spec.LABELS_ADDRESS, total * LABEL_BYTES)
         self.labels: IntArray = labels.view("<i4").astype(np.int64)
-        shape = (total, self.settings.chunks, form.stored, BANKS // config.ports, config.lanes // 8)
+        self.source: Source = self._entries(total) if config.sparse else self._lines(total)
+
+    def _lines(self, micro_batches: int) -> Lines:
+        settings, config, worker = self.settings, self.worker.config, self.worker
+        stored = settings.features.stored
+        shape = (micro_batches, settings.chunks, stored, BANKS // config.ports, config.lanes // 8)
         parts = tuple(
             worker.memory(engine * config.ports + port, spec.lines_address(engine, port), int(np.prod(shape))).reshape(
                 shape
@@ -158,12 +111,25 @@ class Inputs:
             for engine in range(config.engines)
             for port in range(config.ports)
         )
-        self.lines = Lines(parts, form, self.settings.unit)
+        return Lines(parts, settings.features, settings.unit)
+
+    def _entries(self, micro_batches: int) -> Entries:
+        settings, config = self.settings, self.worker.config
+
+        def read(memory: int, kind: str, count: int) -> npt.NDArray[Any]:
+            dtype = np.dtype(kind)
+            return self.worker.memory(memory, spec.lines_address(memory, 0), count * dtype.itemsize).view(dtype)
+
+        starts = read(0, "<i8", micro_batches + 1)
+        keys, values = read(1, "<u4", int(starts[-1])), read(2, "u1", int(starts[-1]))
+        shape = config.engines, settings.chunks * config.lanes
+        return Entries(starts, keys, values, settings.features, settings.unit, shape)
 
     def alike(self, other: "Inputs") -> bool:
         """Whether two workers do the same but for their features, so that one `Run` can do both."""
         return (
-            dataclasses.replace(self.settings, chunks=other.settings.chunks) == other.settings
+            type(self.source) is type(other.source)
+            and dataclasses.replace(self.settings, chunks=other.settings.chunks) == other.settings
             and self.table.shift == other.table.shift
             and np.array_equal(self.table.slope, other.table.slope)
             and np.array_equal(self.table.intercept, other.table.intercept)

@@ -67,6 +67,8 @@ class Memory:
         EmulatorError
             If some of them were never written.
         """
+        if not size:
+            return np.empty(0, np.uint8)
         end = address + size
         parts: list[tuple[int, ByteArray]] = []
         for start, piece in sorted(self._pieces.items()):

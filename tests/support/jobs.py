@@ -49,6 +49,14 @@ class Job:
                     setattr(known, name, getattr(known, name) or getattr(new, name))
         return golden.Trained(weights, flags)
 
+    def memories(self, worker: int) -> list[np.ndarray]:
+        """What is in a worker's memories but that of the labels: lines, or entries if it is sparse."""
+        return self.layout(worker).memories(self.stored[worker])
+
+    def model_address(self, worker: int) -> int:
+        """Where weights are, after all that."""
+        return _aligned(max(each.nbytes for each in self.memories(worker)))
+
     def layout(self, worker: int) -> ImageLayout:
         """Layout of a worker's image."""
         samples, features = self.stored[worker].shape
@@ -172,13 +180,12 @@ def configure(
         layout = job.layout(index)
         client = client_of(worker)
         clients.append(client)
-        lines = layout.pack_lines(job.stored[index])
         scattered = layout.scatter(layout.pad(job.weights[index])).astype("<i4")
-        for memory, part in enumerate(lines):
+        for memory, part in enumerate(job.memories(index)):
             worker.write_memory(memory, 0, part.reshape(-1))
             client.write_pair(registers.lines_address(*divmod(memory, job.config.ports)), 0)
         for engine in range(job.config.engines):
-            model = _aligned(layout.lines_bytes)
+            model = job.model_address(index)
             worker.write_memory(job.config.model_memory(engine), model, scattered[engine].view(np.uint8))
             client.write_pair(registers.model_address(engine), model)
         worker.write_memory(job.config.labels_memory, 0, job.labels.astype("<i4").view(np.uint8))
@@ -228,11 +235,9 @@ def collect(workers, clients, job: Job):
     """Weights and STATUS fields of each worker, and the counters of the last run."""
     weights, status, counters = [], [], []
     for index, (worker, client) in enumerate(zip(workers, clients, strict=True)):
-        layout = job.layout(index)
+        layout, address = job.layout(index), job.model_address(index)
         stored = [
-            worker.read_memory(job.config.model_memory(engine), _aligned(layout.lines_bytes), layout.model_bytes).view(
-                "<i4"
-            )
+            worker.read_memory(job.config.model_memory(engine), address, layout.model_bytes).view("<i4")
             for engine in range(job.config.engines)
         ]
         gathered = layout.gather(np.stack(stored).astype(np.int64))

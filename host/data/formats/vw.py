@@ -33,7 +33,7 @@ class VwSource(SparseTextSource):
     """A file in Vowpal Wabbit's text format, compressed or not, as sparse samples."""
 
     _LEAST_BYTES = 2  # as a and a blank
-    _DEFAULT_HASH_BITS = 17  # a worker of u280 holds 2^18 columns, but not with the bias
+    _DEFAULT_HASH_BITS = 18
 
     @property
     def _mask(self) -> int:

@@ -261,7 +261,7 @@ def test_what_is_before_the_bar_may_be_anything_if_labels_are_not_needed(tmp_pat
     data = read_dataset(path, labels_needed=False)
     assert (data.labelled, by_column(data.features)) == (
         False,
-        [{hash_name(b"a", hash_name(b"n", 0)) % (1 << 17): 1.0}] * 4,
+        [{hash_name(b"a", hash_name(b"n", 0)) % (1 << 18): 1.0}] * 4,
     )
 
 

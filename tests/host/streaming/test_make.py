@@ -188,7 +188,7 @@ def dying(calls, work):
     for name in ("fsync", "replace", "rename", "unlink", "truncate", "mkdir", "posix_fallocate"):
         setattr(os, name, counted(getattr(os, name)))
     making.Buckets.add = counted(making.Buckets.add)
-    making.ImageWriter.append_lines = counted(making.ImageWriter.append_lines)
+    making.ImageWriter.append = counted(making.ImageWriter.append)
     work()
 
 

@@ -16,11 +16,12 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.run import UNITS, FeatureFormat
-from p4sgd.sim import features as decoding
-from p4sgd.sim import kernels
-from p4sgd.sim.emulator import EmulatedDevice, EmulatorError, run
+from p4sgd.sim import dense, kernels
+from p4sgd.sim import sparse as sparse_features
+from p4sgd.sim.dense import KEPT_BYTES, DenseFeatures, Lines
+from p4sgd.sim.emulator import EmulatedDevice, EmulatorError
 from p4sgd.sim.emulator.run import read_settings
-from p4sgd.sim.features import KEPT_BYTES, Features, Lines
+from p4sgd.sim.features import shared_features
 
 configs = st.builds(
     WorkerConfig,
@@ -45,16 +46,23 @@ configs = st.builds(
     kept=st.sampled_from([KEPT_BYTES, 0]),
     part=st.sampled_from([1 << 26, 1]),
     threads=st.sampled_from([1, 2, 3, 7]),
+    sparse=st.booleans(),
 )
-def test_bit_identical_to_golden(config, workers, seed, wild, runs, stale, zeros, kept, part, threads):
+def test_bit_identical_to_golden(config, workers, seed, wild, runs, stale, zeros, kept, part, threads, sparse):
     """Also with features that are 0 in all samples, if no decoded features are kept, in several parts and threads."""
+    if sparse:
+        config = dataclasses.replace(config, engines=3, sparse=True)
     job = random_job(config, workers, seed=seed, wild=wild, stale=stale)
     rng = np.random.default_rng(seed)
     for stored in job.stored:
         stored[:, rng.random(stored.shape[1]) < zeros] = 0
+        if sparse:
+            stored[rng.random(stored.shape) < 0.8] = 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoding, "KEPT_BYTES", kept)
-        patch.setattr(run, "_PART", part)
+        patch.setattr(dense, "KEPT_BYTES", kept)
+        patch.setattr(dense, "_PART", part)
+        patch.setattr(sparse_features, "_PART", part)
+        patch.setattr(sparse_features, "_THREAD_ENTRIES", 1)
         patch.setattr(kernels, "THREADS", threads)
         patch.setattr(kernels, "_THREAD_FEATURES", 1)
         weights, status, _ = run_on(EmulatedDevice(config, workers), job, runs=runs)
@@ -115,12 +123,12 @@ def test_decoded_features_are_shared_by_what_they_are():
     def lines(precision, unit):
         return [Lines(parts, FeatureFormat(8, precision, False), unit)]
 
-    first = Features.shared(lines(8, 8))
-    assert Features.shared(lines(8, 8)) is first
-    assert Features.shared(lines(8, 16)) is not first
-    fewer = Features.shared(lines(2, 8))
+    first = shared_features(lines(8, 8))
+    assert shared_features(lines(8, 8)) is first
+    assert shared_features(lines(8, 16)) is not first
+    fewer = shared_features(lines(2, 8))
     assert fewer.rows(0, 16)[0].max() == 3 < first.rows(0, 16)[0].max()
-    copied = Features.shared([Lines(tuple(part.copy() for part in parts), FeatureFormat(8, 8, False), 8)])
+    copied = shared_features([Lines(tuple(part.copy() for part in parts), FeatureFormat(8, 8, False), 8)])
     assert copied is not first
 
 
@@ -174,7 +182,7 @@ def test_dot_products_beyond_float_precision():
     weights[features:] = 0
     assert weights.sum() * 255 > 2.0**53
     lines = np.ascontiguousarray(layout.pack_lines(q)[0])
-    got = Features([Lines((lines,), FeatureFormat(8, 8, False), 64)]).activations([weights])
+    got = DenseFeatures([Lines((lines,), FeatureFormat(8, 8, False), 64)]).activations([weights])
     np.testing.assert_array_equal(got, q.sum(axis=1) * ((1 << 31) - 1))
 
 
@@ -198,9 +206,9 @@ def test_activations_of_any_planes(config, features, samples, planes, signed, se
     weights = rng.integers(-(1 << 31), 1 << 31, features)
     scattered = layout.scatter(layout.pad(weights))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoding, "KEPT_BYTES", kept)
-        patch.setattr(decoding, "_BLOCK", 1)
-        decoded = Features([Lines(tuple(lines), FeatureFormat(planes, precision, signed), layout.unit)])
+        patch.setattr(dense, "KEPT_BYTES", kept)
+        patch.setattr(dense, "_BLOCK", 1)
+        decoded = DenseFeatures([Lines(tuple(lines), FeatureFormat(planes, precision, signed), layout.unit)])
         got = decoded.activations([scattered.reshape(-1).astype(np.float64)])
     np.testing.assert_array_equal(got[:samples], (q >> (planes - precision)) @ weights)
     assert not got[samples:].any()
@@ -211,7 +219,7 @@ def test_identity_and_access():
     client = client_of(EmulatedDevice(config, 1).workers[0])
     assert client.read(registers.MAGIC_WORD)["value"] == registers.MAGIC
     assert client.read(registers.CONFIG_HASH)["value"] == config.config_hash
-    assert client.read(registers.GEOMETRY) == {"engines": 2, "lanes": 16, "banks": 8, "ports": 2}
+    assert client.read(registers.GEOMETRY) == {"engines": 2, "lanes": 16, "banks": 8, "ports": 2, "sparse": 0}
     client.write(registers.MAGIC_WORD, value=0)
     assert client.read(registers.MAGIC_WORD)["value"] == registers.MAGIC
     client.write(registers.CHUNKS, value=5)

@@ -1,0 +1,109 @@
+"""Entries of sparse images: the features that are not 0 (:mod:`p4sgd.hw.spec.image`)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.image.file import EntryBlock, Image
+from p4sgd.hw.spec.fixed import IntArray
+from p4sgd.hw.spec.image import BANK_BITS, entry_words, split_words
+
+__all__ = ["EntryStore", "Values", "entries_of", "entry_block", "entry_places", "own_words", "places_of"]
+
+
+@dataclass(frozen=True)
+class Values:
+    """Values of some samples of a job, in any order.
+
+    Parameters
+    ----------
+    rows
+        int64 (values,): sample of each, from 0.
+    columns
+        int (values,): its feature in the job.
+    values
+        uint8 (values,): the integer, 8-bit two's complement if signed.
+    """
+
+    rows: IntArray
+    columns: IntArray
+    values: npt.NDArray[np.uint8]
+
+
+def entry_places(image: Image) -> npt.NDArray[np.int32]:
+    """Where a worker has the features of the job, units filled up to whole chunks: int32 (features,), −1 if nowhere."""
+    places, layout = np.full(image.shard.total, -1, np.int32), image.layout
+    own = np.arange(layout.features, dtype=np.int32)
+    places[image.shard.columns] = own // layout.unit * layout.unit_lanes + own % layout.unit
+    return places
+
+
+def places_of(image: Image, keys: npt.NDArray[np.uint32]) -> IntArray:
+    """Features of a worker that keys belong to: undoes `entry_places`."""
+    place, layout = (keys >> BANK_BITS).astype(np.int64), image.layout
+    return place // layout.unit_lanes * layout.unit + place % layout.unit_lanes
+
+
+def own_words(values: Values, places: npt.NDArray[np.int32], stored: int) -> npt.NDArray[np.uint64]:
+    """A worker's `entry_words` of some samples.
+
+    Parameters
+    ----------
+    values
+        The values of the samples.
+    places
+        The worker's features, from `entry_places`.
+    stored
+        Planes (S).
+    """
+    columns, integers = places[values.columns], values.values & np.uint8((1 << stored) - 1)
+    own = (columns >= 0) & (integers != 0)
+    return entry_words(values.rows[own], columns[own], integers[own])
+
+
+def entry_block(words: npt.NDArray[np.uint64], micro_batches: int) -> EntryBlock:
+    """The entries of so many micro-batches, from their `entry_words`."""
+    return EntryBlock(*split_words(words, micro_batches))
+
+
+def entries_of(image: Image, which: slice) -> tuple[IntArray, npt.NDArray[np.uint32], npt.NDArray[np.uint8]]:
+    """Micro-batch (from 0), key and value of each entry of some micro-batches of a sparse image."""
+    starts, keys, values = image.lines(0).view("<i8"), image.lines(1).view("<u4"), image.lines(2)
+    edges = starts[which.start : which.stop + 1]
+    own = slice(int(edges[0]), int(edges[-1]))
+    return np.repeat(np.arange(edges.size - 1), np.diff(edges)), keys[own], values[own]
+
+
+class EntryStore:
+    """The entries of an image, in memory.
+
+    Parameters
+    ----------
+    image
+        The image, complete except for its entries.
+    """
+
+    def __init__(self, image: Image) -> None:
+        self._starts = np.zeros(image.layout.micro_batches + 1, "<i8")
+        self._keys = np.empty(image.room, "<u4")
+        self._values = np.empty(image.room, np.uint8)
+        self._memories = image.layout.config.labels_memory
+        self._done = self._count = 0
+
+    def append(self, part: npt.NDArray[np.uint8] | EntryBlock) -> None:
+        """Append the entries of some micro-batches."""
+        assert isinstance(part, EntryBlock)
+        ends = self._count + np.cumsum(part.counts)
+        self._starts[self._done + 1 : self._done + 1 + ends.size] = ends
+        self._keys[self._count : self._count + part.keys.size] = part.keys
+        self._values[self._count : self._count + part.keys.size] = part.values
+        self._done += ends.size
+        self._count += part.keys.size
+
+    @property
+    def arrays(self) -> tuple[npt.NDArray[np.uint8], ...]:
+        """What each memory holds."""
+        keys, values = self._keys[: self._count], self._values[: self._count]
+        lists = self._starts.view(np.uint8), keys.view(np.uint8), values
+        return (*lists, *[np.empty(0, np.uint8)] * (self._memories - len(lists)))

@@ -1,0 +1,153 @@
+"""Dealing the units of a job to workers."""
+
+import heapq
+from collections.abc import Sequence
+
+import numpy as np
+
+from p4sgd.host.errors import UserError
+from p4sgd.host.image.file import Shard
+from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.spec.run import MAX_WORKERS, UNITS, most_chunks
+
+__all__ = ["partition"]
+
+
+def partition(
+    features: int,
+    configs: Sequence[WorkerConfig],
+    *,
+    bias: bool,
+    unit: int,
+    precision: int = 1,
+    stale: bool = False,
+    shares: Sequence[float] | None = None,
+    speeds: Sequence[float] | None = None,
+    names: Sequence[str] | None = None,
+) -> list[Shard]:
+    """Deal units to workers, consecutive ones to each, by shares or so that all finish at about the same time.
+
+    Every worker gets a unit. By shares, each further unit goes to the worker that then has the fewest units for its
+    share (the method of D'Hondt). By speeds, it goes to the worker that would finish it first, if the time of a worker
+    is that of its fullest engine. As all units are alike, no deal of whole units finishes earlier, or has a smaller
+    maximum of units for a share. A worker that is full gets no more.
+
+    Parameters
+    ----------
+    features
+        Number of features of the data.
+    configs
+        Configuration of each worker, 1 to 32.
+    bias
+        Whether a bias follows the features as the last one.
+    unit
+        Features of a unit.
+    precision, stale
+        Of the run: they limit what a worker can hold, see `check_capacity`. The limit is kept if the units fit.
+    shares
+        Share of each worker, in proportion; ``None`` for equal ones.
+    speeds
+        In place of shares: units that each worker does in a second, if all its engines have as many.
+    names
+        What messages call the workers; ``None`` for "worker 0" and so on.
+
+    Returns
+    -------
+    One shard per worker; together they have all features, in order.
+
+    Raises
+    ------
+    UserError
+        If a worker would get no unit, or if the workers cannot hold all units.
+    """
+    workers = len(configs)
+    if not 1 <= workers <= MAX_WORKERS:
+        raise UserError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
+    total = features + bias
+    named = f"{features} features{' and the bias' if bias else ''}"
+    count = -(-total // unit)
+    if count < workers:
+        are, most = (f"{count} {noun}{'s' if count > 1 else ''}" for noun in ("unit", "worker"))
+        remedies = [f"at most {most}", *_other_unit(total, unit, configs, precision, stale=stale)]
+        raise UserError(f"{named} are {are} of {unit}, too few for {workers} workers: use {' or '.join(remedies)}")
+    names = names or [f"worker {worker}" for worker in range(workers)]
+    rooms = [_units_held(config, unit, precision, stale=stale) for config in configs]
+    if sum(rooms) < count or min(rooms) == 0:  # the caller's check of capacity says what limits them
+        rooms = [_units_held(config, unit) for config in configs]
+    if sum(rooms) < count or min(rooms) == 0:
+        remedies = _other_unit(total, unit, configs, precision, stale=stale)
+        if min(rooms) == 0 and len(set(rooms)) > 1:
+            raise UserError(
+                f"{names[rooms.index(0)]} cannot hold a unit of {unit} features: use "
+                f"{' or '.join(['a larger worker in its place', *remedies])}"
+            )
+        raise UserError(f"{named} {_no_room(count, unit, configs, rooms, names, remedies)}")
+    if speeds is None:
+        counts = _deal(count, rooms, [1] * workers, shares or [1.0] * workers)
+    else:
+        counts = _deal(count, rooms, [config.engines for config in configs], speeds)
+    edges = np.cumsum([0, *counts])
+    return [
+        Shard(worker, config, np.arange(edges[worker], edges[worker + 1]), unit, total)
+        for worker, config in enumerate(configs)
+    ]
+
+
+def _deal(count: int, rooms: Sequence[int], engines: Sequence[int], speeds: Sequence[float]) -> list[int]:
+    """How many of ``count`` units each worker gets, at least one and at most its room."""
+    counts = [1] * len(rooms)
+
+    def with_one_more(worker: int) -> tuple[float, float, int]:
+        """When the worker would finish; if several at the same time, the one with the fewest units is next."""
+        units, each = counts[worker] + 1, engines[worker]
+        return -(-units // each) * each / speeds[worker], units / speeds[worker], worker
+
+    queue = [with_one_more(worker) for worker, room in enumerate(rooms) if room > 1]
+    heapq.heapify(queue)
+    for _ in range(count - len(rooms)):
+        *_, worker = heapq.heappop(queue)
+        counts[worker] += 1
+        if counts[worker] < rooms[worker]:
+            heapq.heappush(queue, with_one_more(worker))
+    return counts
+
+
+def _other_unit(total: int, unit: int, configs: Sequence[WorkerConfig], precision: int, *, stale: bool) -> list[str]:
+    """A remedy, if there is one: the nearest unit with which all workers get units, and hold them."""
+    fitting = []
+    for other in UNITS:
+        count, rooms = -(-total // other), [_units_held(config, other, precision, stale=stale) for config in configs]
+        if len(configs) <= count <= sum(rooms) and min(rooms) > 0:
+            fitting.append(other)
+    return [f"--unit {min(fitting, key=lambda other: abs(other - unit))}"] if fitting else []
+
+
+def _no_room(
+    count: int,
+    unit: int,
+    configs: Sequence[WorkerConfig],
+    rooms: Sequence[int],
+    names: Sequence[str],
+    other_unit: Sequence[str],
+) -> str:
+    """Why workers cannot hold so many units, and what to do, for messages."""
+    workers, room = len(configs), rooms[0]
+    if len(set(rooms)) > 1:
+        held = ", ".join(f"{name}: {room}" for name, room in zip(names, rooms, strict=True))
+        remedies = ["more or larger workers", *other_unit]
+        return f"are {count} units of {unit}, more than all workers hold ({held}): use {' or '.join(remedies)}"
+    largest = -(-count // workers)
+    needed = -(-count // room) if room else MAX_WORKERS + 1
+    remedies = [f"at least {needed} workers"] if needed <= MAX_WORKERS else []
+    remedies += other_unit
+    if larger := [name for name, make in PRESETS.items() if _units_held(make(), unit) >= largest]:
+        remedies.append(f"a larger configuration ({', '.join(larger)})")
+    return (
+        f"over {workers} worker{'s' if workers > 1 else ''} are up to {largest} units of {unit} a worker, "
+        f"this configuration holds {room}: use {' or '.join(remedies or ['fewer features'])}"
+    )
+
+
+def _units_held(config: WorkerConfig, unit: int, precision: int = 1, *, stale: bool = False) -> int:
+    """Most units of a worker."""
+    return config.engines * (most_chunks(config, precision, stale=stale) * config.lanes // max(unit, config.lanes))

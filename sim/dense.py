@@ -1,0 +1,353 @@
+"""Features as one byte each, decoded from the lines of memory images, and the golden model's arithmetic on them."""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.hw.spec.config import BANKS
+from p4sgd.hw.spec.fixed import IntArray
+from p4sgd.hw.spec.run import FeatureFormat, LossTable, RunSettings
+from p4sgd.sim import kernels
+
+__all__ = ["KEPT_BYTES", "DenseFeatures", "DenseModel", "Lines"]
+
+KEPT_BYTES = 1 << 28
+"""Largest number of bytes of decoded features that are kept, for workers that run together. More are decoded again
+whenever they are read."""
+
+_BLOCK = 1 << 20
+"""About as many features are decoded at a time."""
+
+_PART = 1 << 26
+"""Number of features that a call of the kernels trains on, a few hundredths of a second: between calls Ctrl-C acts."""
+
+FloatArray = npt.NDArray[np.float64]
+ByteArray = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines of a worker.
+
+    Parameters
+    ----------
+    parts
+        For each port of each engine: uint8 (T, C, S, 8/ports, lanes/8).
+    form
+        Format of the features, with the planes that are read.
+    unit
+        Features of a unit.
+    """
+
+    parts: tuple[ByteArray, ...]
+    form: FeatureFormat
+    unit: int
+
+    @property
+    def engines(self) -> int:
+        """Engines of the worker."""
+        return len(self.parts) * int(self.parts[0].shape[3]) // BANKS
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of an engine."""
+        return 8 * int(self.parts[0].shape[4])
+
+    @property
+    def size(self) -> int:
+        """Features of the worker, padding included."""
+        return self.engines * int(self.parts[0].shape[1]) * self.lanes
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Equal if these are the same arrays, which nobody changes."""
+        return (*((part.ctypes.data, part.shape) for part in self.parts), self.form, self.unit)
+
+
+class DenseFeatures:
+    """Decoded features of workers side by side, without those that are 0 in all samples.
+
+    Padding of the image is left out thereby, so that it costs no time. A feature of 0 adds nothing to activations and
+    gradients.
+
+    Parameters
+    ----------
+    lines
+        Lines of each worker.
+
+    Attributes
+    ----------
+    layout
+        ``units`` and ``workers`` of `p4sgd.sim.kernels`.
+    columns
+        For each worker the places of its columns in weights of shape (E · C · lanes,), in ascending order.
+    """
+
+    origin: object = None
+    """What they were made from; see `p4sgd.sim.features.shared_features`."""
+
+    def __init__(self, lines: Sequence[Lines]) -> None:
+        self._lines = lines
+        self.columns: list[IntArray] = []
+        units, workers = [0], [0]
+        for each in lines:
+            used = _used(each)
+            lengths = used.shape[1] - np.argmax(used[:, ::-1], axis=1)  # up to the last used place of a unit
+            lengths[~used.any(axis=1)] = 0
+            places = np.arange(used.size).reshape(used.shape)
+            self.columns.append(places[np.arange(used.shape[1]) < lengths[:, np.newaxis]])
+            units += (units[-1] + np.cumsum(lengths[lengths > 0])).tolist()
+            workers.append(len(units) - 1)
+        self.layout = np.array(units), np.array(workers)
+        self.samples = BANKS * lines[0].parts[0].shape[0]
+        self._kept: ByteArray | None = None
+        if self.samples * units[-1] <= KEPT_BYTES:
+            self._kept = self._decode(0, self.samples)
+
+    @property
+    def form(self) -> FeatureFormat:
+        """Format of the features."""
+        return self._lines[0].form
+
+    @property
+    def count(self) -> int:
+        """Number of columns."""
+        return int(self.layout[0][-1])
+
+    def rows(self, first: int, count: int) -> tuple[ByteArray, int]:
+        """An array with some samples, a whole number of micro-batches, and the row of the first of them in it."""
+        if self._kept is not None:
+            return self._kept, first
+        return self._decode(first, count), 0
+
+    def part(self, samples: int) -> "DenseFeatures":
+        """The first samples only, whole micro-batches, which are kept."""
+        if self._kept is not None:
+            return self
+        result = copy.copy(self)
+        result.samples, result._kept = samples, self._decode(0, samples)
+        return result
+
+    def model(self, weights: Sequence[FloatArray], settings: RunSettings, limits: IntArray) -> "DenseModel":
+        """A model to train; see `DenseModel`."""
+        return DenseModel(self, weights, settings, limits)
+
+    def single(self, weights: Sequence[FloatArray], settings: RunSettings, limit: int | None) -> "DenseModel":
+        """A model to train as if a single worker had all columns; without a limit its sums are not clamped."""
+        return DenseModel(self, weights, settings, np.array([np.iinfo(np.int64).max if limit is None else limit]))
+
+    def activations(self, weights: Sequence[FloatArray]) -> IntArray:
+        """Exact dot products of all samples, summed over the workers: int64 (samples,).
+
+        Parameters
+        ----------
+        weights
+            For each worker integers, float64 (E · C · lanes,).
+        """
+        own = np.concatenate([each[columns] for each, columns in zip(weights, self.columns, strict=True)])
+        return self.dots(own, slice(0, self.samples))
+
+    def dots(self, weights: FloatArray, samples: slice) -> IntArray:
+        """Exact dot products of some whole micro-batches, summed over the workers: int64 (samples,)."""
+        totals = np.empty(samples.stop - samples.start, np.int64)
+        no_limits = np.full(len(self._lines), np.iinfo(np.int64).max)
+
+        def add(part: slice) -> None:
+            size, unused = part.stop - part.start, np.zeros(len(self._lines), np.bool_)
+            rows, first = self.rows(part.start, size)
+            sums = kernels.partials(rows, first, self.layout, self.form, 0, weights, no_limits, unused, size)
+            totals[part.start - samples.start : part.stop - samples.start] = sums
+
+        _for_each(add, self._blocks(samples.start, totals.size))
+        return totals
+
+    def _blocks(self, first: int, count: int) -> list[slice]:
+        """Some samples in blocks of whole micro-batches."""
+        micro_batch = BANKS * sum(each.size for each in self._lines)
+        step = BANKS * max(1, _BLOCK // micro_batch)
+        return [slice(begin, min(begin + step, first + count)) for begin in range(first, first + count, step)]
+
+    def _decode(self, first: int, count: int) -> ByteArray:
+        result = np.empty((count, self.count), np.uint8)
+
+        def decode(part: slice) -> None:
+            right, rows = 0, slice(part.start - first, part.stop - first)
+            for lines, columns in zip(self._lines, self.columns, strict=True):
+                decoded = kernels.decode(
+                    lines.parts, part.start // BANKS, (part.stop - part.start) // BANKS, lines.form
+                )
+                for engine, places in enumerate(_by_engine(columns, decoded.shape)):
+                    left, right = right, right + places.size
+                    if places.size and places[-1] - places[0] == places.size - 1:
+                        result[rows, left:right] = decoded[engine, :, places[0] : places[-1] + 1]
+                    else:
+                        result[rows, left:right] = decoded[engine][:, places]
+
+        _for_each(decode, self._blocks(first, count))
+        return result
+
+
+class DenseModel:
+    """Weights of dense workers during a run, which begins with its first mini-batch.
+
+    Parameters
+    ----------
+    features
+        The features.
+    weights
+        Initial weights of each worker: float64 (E · C · lanes,), integers.
+    settings
+        Settings of the run.
+    limits
+        int64 (workers,): largest magnitude of each worker's partial activation; (1,) if all are one worker.
+
+    Attributes
+    ----------
+    clamped, saturated
+        (workers,): whether a partial of a worker was clamped, and whether a weight was saturated.
+    """
+
+    def __init__(
+        self,
+        features: DenseFeatures,
+        weights: Sequence[FloatArray],
+        settings: RunSettings,
+        limits: IntArray,
+    ) -> None:
+        units, workers = features.layout
+        self._features, self._settings, self._limits = features, settings, limits
+        self._layout = units, workers if limits.size == workers.size - 1 else workers[[0, -1]]
+        self.clamped, self.saturated = np.zeros(limits.size, np.bool_), np.zeros(limits.size, np.bool_)
+        self._given = weights
+        pairs = list(zip(weights, features.columns, strict=True))
+        self._weights = np.concatenate([own[columns] for own, columns in pairs])
+        self._rest = [np.delete(own, columns) for own, columns in pairs]
+        self._others = np.concatenate([part if part.any() else part[:0] for part in self._rest])
+        # Weights of forward passes; with staleness those before the last update.
+        self._read = self._weights.copy() if settings.stale else self._weights
+        self._rows: tuple[ByteArray, int] | None = None
+
+    def partials(self, first: int, samples: int, shift: int) -> IntArray:
+        """Sums of the workers' partial activations of some samples, for their next `update`: int64 (samples,).
+
+        Parameters
+        ----------
+        first, samples
+            First sample and number of samples, whole micro-batches.
+        shift
+            The dot product of a unit is divided by ``2**shift`` and rounded.
+        """
+        features = self._features
+        self._rows = rows, row = features.rows(first, samples)
+        return kernels.partials(
+            rows, row, self._layout, features.form, shift, self._read, self._limits, self.clamped, samples
+        )
+
+    def update(self, first: int, deltas: IntArray) -> None:
+        """End a mini-batch, that of the last `partials`: gradients, Round 3 and penalties, from δ, int64 (B,)."""
+        assert self._rows is not None
+        rows, row = self._rows
+        settings, (units, workers) = self._settings, self._layout
+        if settings.stale:
+            self._read[:] = self._weights
+        for worker in range(self.saturated.size):
+            columns = int(units[workers[worker]]), int(units[workers[worker + 1]])
+            self.saturated[worker] |= kernels.backward(
+                rows, row, columns, deltas, settings.features, settings.gradient_shift, self._weights
+            )
+        kernels.regularize(self._weights, settings.shrink, settings.threshold)
+        kernels.regularize(self._others, settings.shrink, settings.threshold)
+
+    def train(self, first: int, labels: IntArray, table: LossTable) -> bool:
+        """Do mini-batches of all workers, which must be all of the job's; see `p4sgd.sim.kernels.train`.
+
+        Parameters
+        ----------
+        first
+            First sample.
+        labels
+            int64, of a whole number of mini-batches.
+        table
+            The loss table.
+
+        Returns
+        -------
+        Whether a residual or its argument was saturated.
+        """
+        rows, row = self._features.rows(first, labels.size)
+        return kernels.train(
+            rows[row : row + labels.size],
+            labels,
+            self._layout,
+            self._settings,
+            table,
+            self._limits,
+            self._weights,
+            self._read,
+            self._others,
+            (self.clamped, self.saturated),
+        )
+
+    @property
+    def mini_batches_at_once(self) -> int:
+        """How many mini-batches a call of `train` should do."""
+        return max(1, _PART // max(1, self._settings.batch * self._features.count))
+
+    def dots(self, samples: slice) -> IntArray:
+        """Exact dot products with the present weights, summed over the workers: int64 (samples,)."""
+        return self._features.dots(self._weights, samples)
+
+    def values(self) -> list[FloatArray]:
+        """The present weights of each worker: float64 (E · C · lanes,)."""
+        begin = other = 0
+        result = []
+        for given, columns, rest in zip(self._given, self._features.columns, self._rest, strict=True):
+            own = given.copy()
+            own[columns] = self._weights[begin : begin + columns.size]
+            begin += columns.size
+            if rest.any():
+                own[np.delete(np.arange(own.size), columns)] = self._others[other : other + rest.size]
+                other += rest.size
+            result.append(own)
+        return result
+
+
+def _for_each(function: Callable[[slice], None], parts: Sequence[slice]) -> None:
+    """Call a function for each part, in threads."""
+    threads = max(1, min(len(parts), kernels.THREADS))
+
+    def share(thread: int) -> None:
+        for part in parts[thread::threads]:
+            function(part)
+
+    kernels.in_threads(share, threads)
+
+
+def _used(lines: Lines) -> npt.NDArray[np.bool_]:
+    """Which places of each unit have a feature that is not 0 in some sample: (units, places of a unit)."""
+    banks = lines.parts[0].shape[3]
+    ports = BANKS // banks
+    engines = []
+    for engine in range(len(lines.parts) // ports):
+        parts = lines.parts[engine * ports : (engine + 1) * ports]
+        # First over the samples, which leaves long rows: numpy is slow at short ones.
+        bits = [
+            np.bitwise_or.reduce(np.bitwise_or.reduce(part, axis=0)[:, : lines.form.precision], axis=(1, 2))
+            for part in parts
+        ]
+        merged = np.bitwise_or.reduce(np.stack(bits))  # (C, lanes / 8)
+        places = np.unpackbits(merged.reshape(-1), bitorder="little").astype(np.bool_)
+        padded = np.zeros(-(-places.size // lines.unit) * lines.unit, np.bool_)
+        padded[: places.size] = places
+        engines.append(padded.reshape(-1, lines.unit))
+    return np.concatenate(engines)
+
+
+def _by_engine(columns: IntArray, shape: tuple[int, ...]) -> list[IntArray]:
+    """The columns of each engine, as places in it."""
+    engines, _, size = shape
+    edges = np.searchsorted(columns, np.arange(engines + 1) * size)
+    return [columns[edges[e] : edges[e + 1]] - e * size for e in range(engines)]

@@ -1,0 +1,584 @@
+"""Features of which most are 0, as lists of the others, and the golden model's arithmetic on them.
+
+The entries of a worker are grouped by micro-batches, and sorted by column and bank within each. So a column that
+several samples of a micro-batch have is updated once, and the entries of a unit are neighbours. Time and memory of a
+run are proportional to the number of entries; only its beginning and its end touch all weights. Weights are int32 here,
+and all sums int64, which none of them overflows (`p4sgd.sim.golden`).
+
+L2 and L1 change all weights after every mini-batch. Here a weight catches up when it is needed next: `_steps` does many
+steps at once, and exactly, because most of them subtract the same.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.hw.spec.config import BANKS
+from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, IntArray
+from p4sgd.hw.spec.image import BANK_BITS
+from p4sgd.hw.spec.run import FeatureFormat, LossTable, RunSettings
+from p4sgd.sim import kernels
+from p4sgd.sim.compiled import compiled
+
+__all__ = ["Entries", "SparseFeatures", "SparseModel"]
+
+_THREAD_ENTRIES = 1 << 12
+"""Fewest entries of a mini-batch for a thread: less would not make up for the waiting."""
+
+_PART = 1 << 22
+"""Number of entries that a call trains on, some hundredths of a second: between calls Ctrl-C acts."""
+
+_WEIGHT_LOW, _WEIGHT_HIGH = WEIGHT.minimum, WEIGHT.maximum
+_SHRINK_FRACTION = SHRINK.fraction
+_NEVER = -2
+"""A mini-batch before all others, and not the one before the first."""
+
+FloatArray = npt.NDArray[np.float64]
+ByteArray = npt.NDArray[np.uint8]
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Features of a worker that are not 0.
+
+    Parameters
+    ----------
+    starts
+        int64 (T + 1,): micro-batch t has the entries from ``starts[t]`` to ``starts[t + 1]``.
+    keys
+        uint32 (entries,): column << 3 | bank, ascending within a micro-batch. Columns are those of the worker, unit by
+        unit.
+    values
+        uint8 (entries,): integers of S bits, two's complement if signed; the higher bits are ignored.
+    form
+        Format of the features, with the planes that are read.
+    unit
+        Features of a unit, padding included: whole chunks.
+    shape
+        Shape of the worker's weights, (engines, chunks · lanes): unit i is the (i // engines)-th of engine i % engines.
+    """
+
+    starts: IntArray
+    keys: npt.NDArray[np.uint32]
+    values: ByteArray
+    form: FeatureFormat
+    unit: int
+    shape: tuple[int, int]
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Equal if these are the same arrays, which nobody changes."""
+        arrays = (self.starts, self.keys, self.values)
+        return (*((each.ctypes.data, each.size) for each in arrays), self.form, self.unit, self.shape)
+
+    @property
+    def columns(self) -> int:
+        """Columns of the worker, padding included."""
+        return math.prod(self.shape)
+
+    def flatten(self, weights: FloatArray) -> npt.NDArray[np.int32]:
+        """Weights unit by unit, int32 (columns,), from the worker's, float64 (engines · chunks · lanes,)."""
+        return weights.reshape(self.shape[0], -1, self.unit).swapaxes(0, 1).reshape(-1).astype(np.int32)
+
+    def unflatten(self, flat: npt.NDArray[np.int32]) -> FloatArray:
+        """Undo `flatten`."""
+        return flat.reshape(-1, self.shape[0], self.unit).swapaxes(0, 1).reshape(-1).astype(np.float64)
+
+
+class SparseFeatures:
+    """Entries of several workers, merged by micro-batches.
+
+    Parameters
+    ----------
+    sources
+        Those of each worker.
+    """
+
+    origin: object = None
+    """What they were made from; see `p4sgd.sim.features.shared_features`."""
+
+    def __init__(self, sources: Sequence[Entries]) -> None:
+        self.sources = sources
+        first = sources[0]
+        self.samples = BANKS * (first.starts.size - 1)
+        self.begins = np.cumsum([0, *(each.columns for each in sources)])
+        """First column of each worker, and the end of the last."""
+        if len(sources) == 1:
+            self.keys, self.values = first.keys, first.values
+            self.bounds = np.stack((first.starts[:-1], first.starts[1:]), axis=1)
+        else:
+            counts = np.stack([np.diff(each.starts) for each in sources], axis=1)
+            ends = np.cumsum(counts.reshape(-1)).reshape(counts.shape)
+            self.bounds = np.concatenate((ends[:, :1] - counts[:, :1], ends), axis=1)
+            self.keys, self.values = np.empty(ends[-1, -1], np.uint32), np.empty(ends[-1, -1], np.uint8)
+            for worker, each in enumerate(sources):
+                begin = np.uint32(int(self.begins[worker]) << BANK_BITS)
+                _place(each.starts, each.keys, each.values, begin, self.bounds[:, worker], self.keys, self.values)
+        self.keys, self.values = self.keys.view(), self.values.view()
+        for array in (self.keys, self.values):
+            array.flags.writeable = False  # as in mapped files, so that the loops are compiled for one type only
+        self._spans: dict[tuple[int, int], IntArray] = {}
+
+    @property
+    def form(self) -> FeatureFormat:
+        """Format of the features."""
+        return self.sources[0].form
+
+    @property
+    def count(self) -> int:
+        """Number of columns."""
+        return int(self.begins[-1])
+
+    def part(self, samples: int) -> "SparseFeatures":
+        """All samples, which are kept anyway."""
+        return self
+
+    def model(self, weights: Sequence[FloatArray], settings: RunSettings, limits: IntArray) -> "SparseModel":
+        """A model to train; see `SparseModel`."""
+        return SparseModel(self, weights, settings, limits)
+
+    def single(self, weights: Sequence[FloatArray], settings: RunSettings, limit: int | None) -> "SparseModel":
+        """A model to train as if a single worker had all columns; without a limit its sums are not clamped."""
+        return SparseModel(self, weights, settings, np.array([np.iinfo(np.int64).max if limit is None else limit]))
+
+    def activations(self, weights: Sequence[FloatArray]) -> IntArray:
+        """Exact dot products of all samples, summed over the workers: int64 (samples,).
+
+        Parameters
+        ----------
+        weights
+            For each worker integers, float64 (engines · chunks · lanes,).
+        """
+        return self.dots(self.flatten(weights), slice(0, self.samples))
+
+    def dots(self, weights: npt.NDArray[np.int32], samples: slice) -> IntArray:
+        """Exact dot products of some whole micro-batches, summed over the workers: int64 (samples,)."""
+        sums = np.empty(samples.stop - samples.start, np.int64)
+        micro_batches, begin = sums.size // BANKS, samples.start // BANKS
+        threads = max(1, min(kernels.THREADS, micro_batches))
+        edges = [micro_batches * thread // threads for thread in range(threads + 1)]
+
+        def share(thread: int) -> None:
+            low, high = edges[thread], edges[thread + 1]
+            part = sums[low * BANKS : high * BANKS]
+            _dots(self.keys, self.values, self.encoding, self.bounds, begin + low, weights, part)
+
+        kernels.in_threads(share, threads)
+        return sums
+
+    def flatten(self, weights: Sequence[FloatArray]) -> npt.NDArray[np.int32]:
+        """Weights of all workers, unit by unit: int32 (columns,)."""
+        return np.concatenate([each.flatten(own) for each, own in zip(self.sources, weights, strict=True)])
+
+    @property
+    def encoding(self) -> tuple[int, int, int, int]:
+        """How to read a key and a value: bits of the key below the unit; the value's S bits; what is XORed and then
+        subtracted to extend its sign; and the planes that are dropped."""
+        form = self.form
+        unit_bits = BANK_BITS + int(math.log2(self.sources[0].unit))
+        return unit_bits, (1 << form.stored) - 1, form.signed << (form.stored - 1), form.stored - form.precision
+
+    def spans(self, threads: int, workers: int) -> IntArray:
+        """The entries of each thread: int64 (threads, T, workers, 2), whole units, about as many entries for each.
+
+        Parameters
+        ----------
+        threads
+            Number of threads.
+        workers
+            Number of workers, or 1 if all count as one.
+        """
+        if (threads, workers) not in self._spans:
+            units = np.zeros(self.count // self.sources[0].unit, np.int64)
+            _count_units(self.keys, self.encoding[0], units)
+            shares = units.sum() * np.arange(1, threads) / threads
+            cuts = np.append(np.searchsorted(np.cumsum(units), shares), units.size) * self.sources[0].unit
+            bounds = self.bounds if workers == len(self.sources) else self.bounds[:, [0, -1]]
+            spans = np.empty((threads, bounds.shape[0], workers, 2), np.int64)
+            _cut(self.keys, bounds, cuts, spans)
+            self._spans[threads, workers] = spans
+        return self._spans[threads, workers]
+
+
+class SparseModel:
+    """Weights of sparse workers during a run, which begins with its first mini-batch.
+
+    Parameters
+    ----------
+    features
+        The features.
+    weights
+        Initial weights of each worker: float64 (engines · chunks · lanes,), integers.
+    settings
+        Settings of the run.
+    limits
+        int64 (workers,): largest magnitude of each worker's partial activation; (1,) if all are one worker.
+
+    Attributes
+    ----------
+    clamped, saturated
+        (workers,): whether a partial of a worker was clamped, and whether a weight was saturated.
+    """
+
+    def __init__(
+        self,
+        features: SparseFeatures,
+        weights: Sequence[FloatArray],
+        settings: RunSettings,
+        limits: IntArray,
+    ) -> None:
+        self._features, self._settings, self._limits = features, settings, limits
+        self.clamped, self.saturated = np.zeros(limits.size, np.bool_), np.zeros(limits.size, np.bool_)
+        self._weights = features.flatten(weights)
+        penalised, stale = settings.shrink > 0 or settings.threshold > 0, settings.stale
+        columns = features.count
+        self._done = np.zeros(columns if penalised else 0, np.int32)
+        """Mini-batches whose penalty each weight has."""
+        self._before = np.zeros(columns if stale else 0, np.int32)
+        """Weights before the last mini-batch that changed them."""
+        self._changed = np.full(columns if stale else 0, _NEVER, np.int32)
+        """That mini-batch."""
+        self._mini_batch = 0
+        self._state = self._weights, self._done, self._before, self._changed
+        self._penalty = settings.shrink, settings.threshold
+        self._data = features.keys, features.values, features.encoding
+
+    def partials(self, first: int, samples: int, shift: int) -> IntArray:
+        """Sums of the workers' partial activations of some samples, for their next `update`: int64 (samples,).
+
+        Parameters
+        ----------
+        first, samples
+            First sample and number of samples, whole micro-batches.
+        shift
+            The dot product of a unit is divided by ``2**shift`` and rounded.
+        """
+        features = self._features
+        totals, sums = np.empty((1, self._limits.size, samples), np.int64), np.empty(samples, np.int64)
+        _totals(
+            *self._data,
+            features.spans(1, self._limits.size)[0],
+            first // BANKS,
+            shift,
+            self._mini_batch,
+            self._penalty,
+            self._state,
+            totals[0],
+        )
+        kernels.add(totals, self._limits, self.clamped, sums)
+        return sums
+
+    def update(self, first: int, deltas: IntArray) -> None:
+        """End a mini-batch: gradients, Round 3 and penalties, from δ of its samples, int64 (B,)."""
+        spans = self._features.spans(1, self._limits.size)[0]
+        shift = self._settings.gradient_shift
+        _descend(
+            *self._data,
+            spans,
+            first // BANKS,
+            deltas,
+            shift,
+            self._mini_batch,
+            self._penalty,
+            self._state,
+            self.saturated,
+        )
+        self._mini_batch += 1
+
+    def train(self, first: int, labels: IntArray, table: LossTable) -> bool:
+        """Do mini-batches of all workers, which must be all of the job's; see `p4sgd.sim.kernels.train`.
+
+        Parameters
+        ----------
+        first
+            First sample.
+        labels
+            int64, of a whole number of mini-batches.
+        table
+            The loss table.
+
+        Returns
+        -------
+        Whether a residual or its argument was saturated.
+        """
+        features, settings = self._features, self._settings
+        batch, mode = settings.batch, settings.label_mode
+        mini_batches = labels.size // batch
+        bounds = features.bounds
+        entries = int(bounds[(first + labels.size) // BANKS - 1, -1] - bounds[first // BANKS, 0])
+        most = min(kernels.THREADS, entries // (mini_batches * _THREAD_ENTRIES), features.count // settings.unit)
+        threads = max(1, most)
+        arrivals, release = kernels.meeting(threads)
+        totals = np.empty((2, threads, self._limits.size, batch), np.int64)
+        saturated = np.zeros(threads, np.bool_)
+        spans = features.spans(threads, self._limits.size)
+
+        def part(thread: int) -> None:
+            saturated[thread] = _train(
+                thread,
+                arrivals,
+                totals,
+                *self._data,
+                spans[thread],
+                first // BANKS,
+                labels,
+                self._mini_batch,
+                self._limits,
+                ((table.shift, table.slope, table.intercept), (mode.sign, mode.offset, mode.constant)),
+                (settings.features.forward_shift, settings.rate_mantissa, settings.gradient_shift),
+                self._penalty,
+                self._state,
+                self.clamped,
+                self.saturated,
+            )
+
+        kernels.in_threads(part, threads, release)
+        self._mini_batch += mini_batches
+        return bool(saturated.any())
+
+    @property
+    def mini_batches_at_once(self) -> int:
+        """How many mini-batches a call of `train` should do."""
+        features = self._features
+        return max(1, _PART * features.samples // (self._settings.batch * max(1, features.keys.size)))
+
+    def dots(self, samples: slice) -> IntArray:
+        """Exact dot products with the present weights, summed over the workers: int64 (samples,)."""
+        return self._features.dots(self._present(), samples)
+
+    def values(self) -> list[FloatArray]:
+        """The present weights of each worker: float64 (engines · chunks · lanes,)."""
+        parts = np.split(self._present(), self._features.begins[1:-1])
+        return [source.unflatten(part) for source, part in zip(self._features.sources, parts, strict=True)]
+
+    def _present(self) -> npt.NDArray[np.int32]:
+        """Weights with all penalties."""
+        if not self._done.size:
+            return self._weights
+        present = self._weights.copy()
+        _regularize_all(self._mini_batch, self._penalty, present, self._done)
+        return present
+
+
+_compiled = functools.partial(compiled, "the emulator's loops for sparse data")
+
+
+@_compiled(nogil=True)
+def _steps(given: Any, shrink: int, threshold: int, count: int) -> Any:
+    """A weight after ``count`` steps of `p4sgd.sim.golden.regularize`."""
+    scale, half = np.int64(1) << _SHRINK_FRACTION, np.int64(1) << (_SHRINK_FRACTION - 1)
+    weight = np.int64(given)
+    negative = weight < 0
+    size: Any = -weight if negative else weight
+    while count > 0 and size > 0:
+        # A half is rounded up, towards 0 if the weight is negative. `least` is the least size that loses as much.
+        if negative:
+            loss = -((half - size * shrink) >> _SHRINK_FRACTION)
+            least = ((loss - 1) * scale + half) // shrink + 1 if loss > 0 else np.int64(0)
+        else:
+            loss = (size * shrink + half) >> _SHRINK_FRACTION
+            least = -((half - loss * scale) // shrink) if loss > 0 else np.int64(0)
+        loss += threshold
+        if loss == 0:
+            break
+        if size < loss:
+            size = np.int64(0)
+            break
+        same = min(np.int64(count), (size - max(least, loss)) // loss + 1)
+        size -= same * loss
+        count -= same
+    return -size if negative else size
+
+
+@_compiled(nogil=True)
+def _value(value: Any, mask: int, sign: int, dropped: int) -> Any:
+    """An integer as the run reads it, from that of the image."""
+    return (((np.int64(value) & mask) ^ sign) - sign) >> dropped
+
+
+@_compiled(nogil=True)
+def _totals(
+    keys: Any,
+    values: Any,
+    encoding: Any,
+    spans: Any,
+    first: int,
+    shift: int,
+    mini_batch: int,
+    penalty: Any,
+    state: Any,
+    totals: Any,
+) -> None:
+    """Forward pass of a mini-batch from micro-batch ``first`` on: each worker's sums, (workers, samples)."""
+    half = np.int64((1 << shift) >> 1)
+    unit_bits, mask, sign, dropped = encoding
+    shrink, threshold = penalty
+    weights, done, before, changed = state
+    penalised, stale = done.size > 0, changed.size > 0
+    # With staleness weights are read as they were before the last update.
+    penalties = max(0, mini_batch - 1) if stale else mini_batch
+    exact, total, unit = np.empty(BANKS, np.int64), np.empty(BANKS, np.int64), np.empty(BANKS, np.int64)
+    for micro_batch in range(totals.shape[1] // BANKS):
+        for worker in range(totals.shape[0]):
+            for place in range(BANKS):
+                exact[place], total[place], unit[place] = 0, 0, -1
+            for entry in range(spans[first + micro_batch, worker, 0], spans[first + micro_batch, worker, 1]):
+                key = np.int64(keys[entry])
+                bank = key & (BANKS - 1)
+                if unit[bank] != key >> unit_bits:
+                    total[bank] += (exact[bank] + half) >> shift
+                    exact[bank] = 0
+                    unit[bank] = key >> unit_bits
+                column = key >> BANK_BITS
+                if stale and changed[column] == mini_batch - 1:
+                    weight = np.int64(before[column])
+                else:
+                    if penalised and done[column] != penalties:
+                        weights[column] = _steps(weights[column], shrink, threshold, penalties - done[column])
+                        done[column] = penalties
+                    weight = np.int64(weights[column])
+                exact[bank] += weight * _value(values[entry], mask, sign, dropped)
+            for place in range(BANKS):
+                totals[worker, BANKS * micro_batch + place] = total[place] + ((exact[place] + half) >> shift)
+
+
+@_compiled(nogil=True)
+def _descend(
+    keys: Any,
+    values: Any,
+    encoding: Any,
+    spans: Any,
+    first: int,
+    deltas: Any,
+    shift: int,
+    mini_batch: int,
+    penalty: Any,
+    state: Any,
+    saturated: Any,
+) -> None:
+    """Gradients and Round 3 of the micro-batches of a mini-batch."""
+    half = np.int64((1 << shift) >> 1)
+    _, mask, sign, dropped = encoding
+    shrink, threshold = penalty
+    weights, done, before, changed = state
+    penalised, stale = done.size > 0, changed.size > 0
+    for micro_batch in range(deltas.size // BANKS):
+        for worker in range(saturated.size):
+            entry, end = spans[first + micro_batch, worker, 0], spans[first + micro_batch, worker, 1]
+            while entry < end:
+                column: Any = np.int64(keys[entry]) >> BANK_BITS
+                gradient: Any = np.int64(0)
+                while entry < end and np.int64(keys[entry]) >> BANK_BITS == column:
+                    delta = deltas[BANKS * micro_batch + (np.int64(keys[entry]) & (BANKS - 1))]
+                    gradient += delta * _value(values[entry], mask, sign, dropped)
+                    entry += 1
+                if penalised and done[column] != mini_batch:
+                    weights[column] = _steps(weights[column], shrink, threshold, mini_batch - done[column])
+                    done[column] = mini_batch
+                weight = np.int64(weights[column])
+                if stale and changed[column] != mini_batch:
+                    before[column], changed[column] = weight, mini_batch
+                moved = weight - ((gradient + half) >> shift)
+                clipped = min(max(moved, _WEIGHT_LOW), _WEIGHT_HIGH)
+                if clipped != moved:
+                    saturated[worker] = True
+                weights[column] = clipped
+
+
+@_compiled(nogil=True)
+def _train(
+    thread: int,
+    arrivals: Any,
+    totals: Any,
+    keys: Any,
+    values: Any,
+    encoding: Any,
+    spans: Any,
+    first: int,
+    labels: Any,
+    mini_batch: int,
+    limits: Any,
+    loss: Any,
+    arithmetic: Any,
+    penalty: Any,
+    state: Any,
+    clamped: Any,
+    saturated: Any,
+) -> bool:
+    """Do mini-batches, as one of several threads, each with some of the units: they exchange sums, as workers do."""
+    table, mode = loss
+    forward_shift, mantissa, gradient_shift = arithmetic
+    batch = totals.shape[3]
+    sums, deltas, residual_saturated = np.empty(batch, np.int64), np.empty(batch, np.int64), False
+    for number in range(labels.size // batch):
+        micro_batch = first + number * (batch // BANKS)
+        # A thread may begin the next mini-batch while others still read the sums of this one.
+        parts = totals[number % 2]
+        now = mini_batch + number
+        _totals(keys, values, encoding, spans, micro_batch, forward_shift, now, penalty, state, parts[thread])
+        if totals.shape[1] > 1:
+            kernels.meet(arrivals, thread, number + 1)
+        kernels.add(parts, limits, clamped, sums)
+        part = labels[number * batch : (number + 1) * batch]
+        residual_saturated |= kernels.deltas_of(sums, part, table, mode, mantissa, deltas)
+        _descend(keys, values, encoding, spans, micro_batch, deltas, gradient_shift, now, penalty, state, saturated)
+    return residual_saturated
+
+
+@_compiled(nogil=True)
+def _regularize_all(mini_batches: int, penalty: Any, weights: Any, done: Any) -> None:
+    for column in range(weights.size):
+        if weights[column]:  # most are 0
+            weights[column] = _steps(weights[column], penalty[0], penalty[1], mini_batches - done[column])
+
+
+@_compiled(nogil=True)
+def _dots(keys: Any, values: Any, encoding: Any, bounds: Any, first: int, weights: Any, sums: Any) -> None:
+    _, mask, sign, dropped = encoding
+    sums[:] = 0
+    for micro_batch in range(sums.size // BANKS):
+        for entry in range(bounds[first + micro_batch, 0], bounds[first + micro_batch, -1]):
+            key = np.int64(keys[entry])
+            product = np.int64(weights[key >> BANK_BITS]) * _value(values[entry], mask, sign, dropped)
+            sums[BANKS * micro_batch + (key & (BANKS - 1))] += product
+
+
+@_compiled(nogil=True)
+def _place(starts: Any, keys: Any, values: Any, begin: int, target: Any, all_keys: Any, all_values: Any) -> None:
+    """Copy a worker's entries to their place among those of all; its first column is there at key ``begin``."""
+    for micro_batch in range(target.size):
+        place = target[micro_batch]
+        for entry in range(starts[micro_batch], starts[micro_batch + 1]):
+            all_keys[place] = keys[entry] + begin
+            all_values[place] = values[entry]
+            place += 1
+
+
+@_compiled(nogil=True)
+def _count_units(keys: Any, unit_bits: int, counts: Any) -> None:
+    for key in keys:
+        counts[np.int64(key) >> unit_bits] += 1
+
+
+@_compiled(nogil=True)
+def _cut(keys: Any, bounds: Any, cuts: Any, spans: Any) -> None:
+    """Divide each worker's entries of each micro-batch at columns: (threads, T, workers, 2)."""
+    for micro_batch in range(bounds.shape[0]):
+        for worker in range(bounds.shape[1] - 1):
+            entry, end = bounds[micro_batch, worker], bounds[micro_batch, worker + 1]
+            for thread in range(cuts.size):
+                low, high = entry, end
+                while low < high:
+                    middle = (low + high) // 2
+                    if np.int64(keys[middle]) >> BANK_BITS < cuts[thread]:
+                        low = middle + 1
+                    else:
+                        high = middle
+                spans[thread, micro_batch, worker, 0], spans[thread, micro_batch, worker, 1] = entry, low
+                entry = low
