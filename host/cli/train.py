@@ -57,7 +57,8 @@ def _launchers() -> Iterable[str]:
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Resume the run of a checkpoint, with its data and options. The result is that of a run that never stopped. "
-    "--epochs, --workers, --shares, --on-loss, --config, --out, --device, --cluster and --checkpoint may differ.",
+    "--epochs, --workers, --shares, --split, --on-loss, --config, --out, --device, --cluster and --checkpoint may "
+    "differ.",
 )
 @click.option("--device", type=device_kind, default="emulator", show_default=True, help="What to train on.")
 @cluster_option
@@ -69,6 +70,14 @@ def _launchers() -> Iterable[str]:
     "process reads its share of the data and has one worker; none for a single process.",
 )
 @configuration_option
+@click.option(
+    "--sparse-workers",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="How many of the emulator's workers are sparse: the last ones. Of sparse data they get the columns with few "
+    "values; see --split.",
+)
 @training_options
 @reading_options
 @common_options
@@ -83,6 +92,7 @@ def train(
     cluster: Path | None,
     launcher: str | None,
     config: str | None,
+    sparse_workers: int,
     as_json: bool,
     quiet: bool,
     **choices: Any,
@@ -112,6 +122,7 @@ def train(
             device=device if is_given("device") else None,
             cluster=cluster,
             config=config,
+            sparse_workers=sparse_workers,
             out=out,
             images=images,
             checkpoint=checkpoint,

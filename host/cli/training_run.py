@@ -156,6 +156,11 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         help="How the features of a cluster are shared out: fixed by the share of each worker in the cluster file, or "
         "equally; auto by the workers' speeds, which are measured first.",
     ),
+    "split": _option(
+        "--split",
+        help="How many columns of sparse data are on dense workers, those with the most values, if others are sparse "
+        "workers: a number; auto so that the slowest worker should be fastest; none for equal shares.",
+    ),
     "on_loss": _option(
         "--on-loss",
         type=NameFrom("reaction", _names("ON_LOSS")),

@@ -22,6 +22,7 @@ from p4sgd.host.data.statistics import (
 )
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError, listed
+from p4sgd.hw.spec.fixed import IntArray
 
 __all__ = ["CENTRED", "KINDS", "REACH", "Scaling", "bias_integer", "centring_error", "deviation", "needs_sums"]
 
@@ -135,8 +136,9 @@ class Scaling:
         Why ``auto`` chose this kind; empty if the user did.
     crowded
         Columns whose values use almost none of the levels, for a remark.
-    values
-        Values of a sample that are not 0, on average and rounded up, if the data are sparse and stay so; else 0.
+    heat
+        int64 (features,): training samples that have each feature, if the data are sparse and their zeros stay zeros;
+        else ``None``.
     """
 
     kind: str
@@ -145,7 +147,7 @@ class Scaling:
     signed: bool
     reason: str = ""
     crowded: tuple[int, ...] = ()
-    values: int = 0
+    heat: IntArray | None = None
 
     @classmethod
     def fit(
@@ -253,10 +255,9 @@ class Scaling:
         if statistics.order is not None and kind != "robust":
             middle = (statistics.order[3] / 2 - statistics.order[2] / 2) * scale * 2 / (1 + signed)
             crowded = tuple(np.flatnonzero((middle > 0) & (middle < _CROWDED)).tolist())
-        nonzero, values = int(statistics.nonzero.sum()), 0
-        if kind in ("maxabs", "none") and is_sparse(nonzero, statistics.samples * statistics.low.size):
-            values = max(1, -(-nonzero // statistics.samples))
-        return cls(kind, offset, scale, signed, reason, crowded, values)
+        sparse = is_sparse(int(statistics.nonzero.sum()), statistics.samples * statistics.low.size)
+        heat = statistics.nonzero if sparse and kind in ("maxabs", "none") else None
+        return cls(kind, offset, scale, signed, reason, crowded, heat)
 
     def remarks(self, names: Sequence[str] = ()) -> tuple[str, ...]:
         """What the user should know about the choice.

@@ -15,8 +15,9 @@ bytes  content
 
 The sections are ``lines0`` … (one for each memory port of each engine; of a sparse worker ``starts``, ``keys`` and
 ``values``), ``labels`` (int32), ``offset`` and ``scale`` (float64), by which the shard's features were scaled:
-a = (x − offset) · scale, before whitening, if any; and ``units`` (int64), the numbers of its units. All numbers are
-little-endian. For the order of bits and entries see :mod:`p4sgd.hw.spec.image`.
+a = (x − offset) · scale, before whitening, if any; ``units`` (int64), the numbers of its units; and ``columns``
+(int64), its features among those of the data, if the job has another order. All numbers are little-endian. For the
+order of bits and entries see :mod:`p4sgd.hw.spec.image`.
 """
 
 import dataclasses
@@ -55,7 +56,7 @@ __all__ = [
 MAGIC = b"P4SGDIMG"
 """First bytes of an image file."""
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Increased whenever a reader of the old version would misread the new one."""
 
 PAGE = 4096
@@ -81,6 +82,9 @@ class Shard:
         Features of a unit.
     total
         Features of the job, the bias counting as the last one.
+    placed
+        int64 (features,): which features of the data are its own, if those of the job are in another order than those
+        of the data; else ``None``.
     """
 
     worker: int
@@ -88,6 +92,7 @@ class Shard:
     units: IntArray
     unit: int
     total: int
+    placed: IntArray | None = None
 
     @property
     def features(self) -> int:
@@ -101,7 +106,15 @@ class Shard:
 
     @property
     def columns(self) -> IntArray | slice:
-        """Where its features are among those of the job: a slice if they are consecutive, else int64 (features,)."""
+        """Where its features are among those of the data: a slice if they are consecutive, else int64 (features,)."""
+        return self._in_job if self.placed is None else self.placed
+
+    def in_order(self, order: IntArray | None) -> "Shard":
+        """The same units of a job whose i-th feature is ``order[i]`` of the data, the bias counting as the last one."""
+        return dataclasses.replace(self, placed=None if order is None else order[self._in_job])
+
+    @property
+    def _in_job(self) -> IntArray | slice:
         first, last = int(self.units[0]), int(self.units[-1]) + 1
         if last - first == self.units.size:
             return slice(first * self.unit, min(last * self.unit, self.total))
@@ -261,7 +274,12 @@ class ImageWriter:
 
 def _small_sections(image: Image) -> dict[str, npt.NDArray[Any]]:
     """Sections but for the lines."""
-    return {"labels": image.labels, "offset": image.offset, "scale": image.scale, "units": image.shard.units}
+    shard = image.shard
+    small: dict[str, npt.NDArray[Any]]
+    small = {"labels": image.labels, "offset": image.offset, "scale": image.scale, "units": shard.units}
+    if shard.placed is not None:
+        small["columns"] = shard.placed
+    return small
 
 
 def _header(image: Image) -> dict[str, Any]:
@@ -389,7 +407,8 @@ def open_image(path: Path, *, verify: bool = True) -> Image:
             if f"{zlib.crc32(whole[begin : begin + section['bytes']].data):08x}" != section["crc32"]:
                 raise UserError(f"{path}: {name} is damaged: prepare the data again")
     config, units = WorkerConfig(**header["config"]), arrays["units"].astype(np.int64, copy=False)
-    shard = Shard(header["worker"], config, units, header["unit"], header["total"])
+    placed = arrays["columns"].astype(np.int64, copy=False) if "columns" in arrays else None
+    shard = Shard(header["worker"], config, units, header["unit"], header["total"], placed)
     return Image(
         layout=shard.layout(header["padded_samples"], header["stored"]),
         signed=header["signed"],

@@ -10,7 +10,7 @@ from p4sgd.host.image.file import Shard
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.spec.run import MAX_WORKERS, UNITS, most_chunks
 
-__all__ = ["partition"]
+__all__ = ["divide", "partition", "units_held"]
 
 
 def partition(
@@ -71,9 +71,9 @@ def partition(
         remedies = [f"at most {most}", *_other_unit(total, unit, configs, precision, stale=stale)]
         raise UserError(f"{named} are {are} of {unit}, too few for {workers} workers: use {' or '.join(remedies)}")
     names = names or [f"worker {worker}" for worker in range(workers)]
-    rooms = [_units_held(config, unit, precision, stale=stale) for config in configs]
+    rooms = [units_held(config, unit, precision, stale=stale) for config in configs]
     if sum(rooms) < count or min(rooms) == 0:  # the caller's check of capacity says what limits them
-        rooms = [_units_held(config, unit) for config in configs]
+        rooms = [units_held(config, unit) for config in configs]
     if sum(rooms) < count or min(rooms) == 0:
         remedies = _other_unit(total, unit, configs, precision, stale=stale)
         if min(rooms) == 0 and len(set(rooms)) > 1:
@@ -83,7 +83,7 @@ def partition(
             )
         raise UserError(f"{named} {_no_room(count, unit, configs, rooms, names, remedies)}")
     if speeds is None:
-        counts = _deal(count, rooms, [1] * workers, shares or [1.0] * workers)
+        counts = divide(count, rooms, shares or [1.0] * workers)
     else:
         counts = _deal(count, rooms, [config.engines for config in configs], speeds)
     edges = np.cumsum([0, *counts])
@@ -91,6 +91,11 @@ def partition(
         Shard(worker, config, np.arange(edges[worker], edges[worker + 1]), unit, total)
         for worker, config in enumerate(configs)
     ]
+
+
+def divide(count: int, rooms: Sequence[int], shares: Sequence[float]) -> list[int]:
+    """How many of ``count`` units workers get by shares, each at least one and at most its room; see `partition`."""
+    return _deal(count, rooms, [1] * len(rooms), shares)
 
 
 def _deal(count: int, rooms: Sequence[int], engines: Sequence[int], speeds: Sequence[float]) -> list[int]:
@@ -116,7 +121,7 @@ def _other_unit(total: int, unit: int, configs: Sequence[WorkerConfig], precisio
     """A remedy, if there is one: the nearest unit with which all workers get units, and hold them."""
     fitting = []
     for other in UNITS:
-        count, rooms = -(-total // other), [_units_held(config, other, precision, stale=stale) for config in configs]
+        count, rooms = -(-total // other), [units_held(config, other, precision, stale=stale) for config in configs]
         if len(configs) <= count <= sum(rooms) and min(rooms) > 0:
             fitting.append(other)
     return [f"--unit {min(fitting, key=lambda other: abs(other - unit))}"] if fitting else []
@@ -140,7 +145,7 @@ def _no_room(
     needed = -(-count // room) if room else MAX_WORKERS + 1
     remedies = [f"at least {needed} workers"] if needed <= MAX_WORKERS else []
     remedies += other_unit
-    if larger := [name for name, make in PRESETS.items() if _units_held(make(), unit) >= largest]:
+    if larger := [name for name, make in PRESETS.items() if units_held(make(), unit) >= largest]:
         remedies.append(f"a larger configuration ({', '.join(larger)})")
     return (
         f"over {workers} worker{'s' if workers > 1 else ''} are up to {largest} units of {unit} a worker, "
@@ -148,6 +153,6 @@ def _no_room(
     )
 
 
-def _units_held(config: WorkerConfig, unit: int, precision: int = 1, *, stale: bool = False) -> int:
-    """Most units of a worker."""
+def units_held(config: WorkerConfig, unit: int, precision: int = 1, *, stale: bool = False) -> int:
+    """Most units that a worker can have in such a run; see `check_capacity`."""
     return config.engines * (most_chunks(config, precision, stale=stale) * config.lanes // max(unit, config.lanes))

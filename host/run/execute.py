@@ -83,8 +83,10 @@ def execute(
             if options.shares != "auto":  # if they will be measured, no shards are known
                 if device is not None:
                     shards = deal_stated(device, features, options, plan.ranks)
-                elif plan.config is not None:
-                    shards = deal(features, options, [plan.config] * options.workers)
+                elif plan.configs is not None:
+                    shards = deal(features, options, plan.configs)
+            if shards is not None:
+                shards, _ = plan.data.deal(shards, options)
             plan.data.verify(shards, on_progress=on_progress)
 
     reports = plan.config is None or plan.cluster is not None  # the device itself says what its workers are like
@@ -130,6 +132,8 @@ def _open(plan: TrainingPlan) -> Device:
 
         more["remote"] = RemoteWorkers(first=ranks.rank, workers=workers, add=ranks.all_sum)
         workers //= ranks.size
+    if plan.configs is not None and plan.request.sparse_workers:
+        more["configs"] = plan.configs[ranks.rank :: ranks.size]
     return devices.open_device(plan.device, plan.config, workers, **more)
 
 

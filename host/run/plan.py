@@ -93,6 +93,11 @@ class TrainingPlan:
     resume: Checkpoint | None = field(repr=False)
     ranks: Communicator = field(repr=False)
 
+    @property
+    def configs(self) -> list[WorkerConfig] | None:
+        """Configuration of each worker; ``None`` if the device says it itself."""
+        return None if self.config is None else _configs(self.config, self.options.workers, self.request.sparse_workers)
+
     def to_json(self) -> dict[str, Any]:
         """As plain data, to show before the run."""
         request = self.request
@@ -160,9 +165,14 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
     test = None
     if request.test is not None:
         test = read_dataset(request.test, like=data.space, communicator=ranks, **request.reading)
+    if request.sparse_workers and (device != "emulator" or request.sparse_workers >= options.workers):
+        raise UserError(
+            f"--sparse-workers {request.sparse_workers}: choose fewer than the {options.workers} workers of the "
+            f"emulator; in a cluster, p4sgd worker --sparse is one"
+        )
     config = _configuration(request, device, data, saved, options, ranks)
     if config is not None:
-        shards = deal(data.space.count, options, [config] * options.workers)
+        shards = deal(data.space.count, options, _configs(config, options.workers, request.sparse_workers))
         if device == "rtl":
             from p4sgd.sim.cluster.protocol import MEMORY_BITS
 
@@ -170,7 +180,7 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
         if folder is not None:
             folder.check(options)
             if cluster is None:  # a cluster's workers may get other shares
-                folder.check_images(shards, request.images)
+                folder.check_images(folder.deal(shards, options)[0], request.images)
     return TrainingPlan(
         request=request,
         device=device,
@@ -236,6 +246,10 @@ def _check_resumed(folder: PreparedFolder, saved: Checkpoint | None) -> Prepared
     return folder
 
 
+def _configs(config: WorkerConfig, workers: int, sparse: int) -> list[WorkerConfig]:
+    return [config] * (workers - sparse) + [WorkerConfig.sparse_worker()] * sparse
+
+
 def _configuration(
     request: TrainingRequest,
     device: str,
@@ -262,7 +276,7 @@ def _configuration(
         return saved.run.config
     if isinstance(data, PreparedFolder) and device != "rtl":
         return data.manifest.config
-    if device == "emulator" and isinstance(data, Dataset) and data.sparse:
+    if device == "emulator" and isinstance(data, Dataset) and data.sparse and not request.sparse_workers:
         stored, samples = map(int, ranks.all_sum(np.array([data.stored, data.features.shape[0]])))
         if suits_sparse_workers(stored, samples, data.feature_count, options):
             return WorkerConfig.sparse_worker()

@@ -39,6 +39,8 @@ class TrainingRequest:
         Cluster file of the device ``cluster``.
     config
         Name of the workers' configuration; ``None`` takes the checkpoint's, the prepared folder's or the device's.
+    sparse_workers
+        How many of the emulator's workers are sparse, the last ones, whatever the configuration of the others.
     out
         Model file to write.
     images
@@ -60,6 +62,7 @@ class TrainingRequest:
     device_options: Mapping[str, Any] = field(default_factory=dict)
     cluster: Path | None = None
     config: str | None = None
+    sparse_workers: int = 0
     out: Path | None = None
     images: Path | None = None
     checkpoint: Path | None = None

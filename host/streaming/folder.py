@@ -16,6 +16,7 @@ from p4sgd.host.image.redeal import redeal_images, same_lines
 from p4sgd.host.losses import get_loss
 from p4sgd.host.precondition import Whitening
 from p4sgd.host.streaming.manifest import (
+    HEAT,
     LABELS,
     MANIFEST,
     SUMS,
@@ -28,8 +29,10 @@ from p4sgd.host.streaming.manifest import (
     load_manifest,
 )
 from p4sgd.host.streaming.state import OnProgress
+from p4sgd.host.training.heat import deal_by_heat, split_remarks
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import Prepared, hardware_means, hardware_values
+from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import FeatureFormat
 
 __all__ = ["TRAINING_MAY_CHANGE", "PreparedFolder", "is_prepared", "open_prepared"]
@@ -89,6 +92,14 @@ class PreparedFolder:
     def _images(self) -> list[Image]:
         """The images, opened once; of a damaged folder every access raises `UserError`."""
         return [open_image(image_file(self._path, worker), verify=False) for worker in range(self._workers)]
+
+    @functools.cached_property
+    def _heat(self) -> IntArray | None:
+        """See `p4sgd.host.data.Scaling`."""
+        if f"{HEAT}.npy" not in self.manifest.files:
+            return None
+        heat: IntArray = self._array(HEAT)
+        return heat
 
     def _suits(self, shards: Sequence[Shard]) -> bool:
         """Whether the images are for these workers. If not, every process makes those of its workers of all images."""
@@ -162,6 +173,7 @@ class PreparedFolder:
         manifest = self.manifest
         self.check(options)
         images = self._images
+        shards, remarks = self.deal(shards, options)
         own = redeal_images(images, shards, name=self.name, communicator=self.communicator, directory=directory)
         scaling = self._scaling(images)
         slope, offset, mixing = hardware_values(scaling, options)
@@ -180,11 +192,11 @@ class PreparedFolder:
             offset=offset,
             scaling=manifest.scaling,
             mean_square=manifest.mean_square,
-            values=manifest.values,
+            heat=self._heat,
             means=hardware_means(self._array(SUMS), manifest.samples, scaling, options),
             reason=manifest.reason,
             mixing=mixing,
-            remarks=manifest.remarks,
+            remarks=(*manifest.remarks, *remarks),
             communicator=self.communicator,
         )
 
@@ -205,6 +217,19 @@ class PreparedFolder:
                 f"{self.name}: was prepared for a {prepared_for.value}, the loss {options.loss} is for a {task.value}: "
                 f"choose another loss or prepare the data again"
             )
+
+    def deal(self, shards: Sequence[Shard], options: TrainingOptions) -> tuple[list[Shard], tuple[str, ...]]:
+        """Deal the columns by heat, if they are sparse (`deal_by_heat`): the shards, and remarks on them.
+
+        Raises
+        ------
+        UserError
+            If the workers cannot hold the columns that way, or a file cannot be read.
+        """
+        if self._heat is None:
+            return list(shards), ()
+        dealt, split = deal_by_heat(shards, self._heat, self.manifest.samples, options)
+        return dealt, split_remarks(split, self.space.count)
 
     def check_images(self, shards: Sequence[Shard], directory: Path | None) -> None:
         """Refuse a folder for new images if none are needed for these workers.

@@ -23,6 +23,7 @@ from p4sgd.hw.spec.config import WorkerConfig
 
 __all__ = [
     "FORMAT_VERSION",
+    "HEAT",
     "LABELS",
     "MANIFEST",
     "SUMS",
@@ -113,7 +114,7 @@ class Manifest:
         Whether features are two's complement.
     labels
         Meaning of the labels.
-    mean_square, values
+    mean_square
         See `p4sgd.host.training.preparation.Prepared`.
     files
         The files by name.
@@ -132,7 +133,6 @@ class Manifest:
     signed: bool
     labels: LabelCoding
     mean_square: float
-    values: int
     files: Mapping[str, FileFacts]
 
     @property
@@ -220,6 +220,9 @@ def load_manifest(folder: Path, *, remedy: str = "prepare the data again") -> tu
 
 LABELS = "labels"
 """float64 (samples,): the labels, in the order of the images, as `LabelCoding.labels_of` gives them."""
+
+HEAT = "heat"
+"""int64 (features,), of sparse data: `p4sgd.host.data.Scaling.heat`."""
 
 SUMS = "sums"
 """int64 (features,): `p4sgd.host.training.preparation.feature_sums` of the training samples."""

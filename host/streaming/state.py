@@ -250,6 +250,8 @@ class State:
         scalars["extremes_samples"] = 0 if self.extremes is None else self.extremes.samples
         if self.scaling is not None:
             tensors |= {"offset": self.scaling.offset, "scale": self.scaling.scale}
+            if self.scaling.heat is not None:
+                tensors["heat"] = self.scaling.heat
             scalars["scaling"] = {name: getattr(self.scaling, name) for name in _SCALING}
         first_pass = None if self.first_pass is None else dataclasses.asdict(self.first_pass)
         texts = {"survey": first_pass, "scalars": scalars}
@@ -258,7 +260,7 @@ class State:
 
 _SCALARS = ("placed", "sizes", "held_out", "summed", "correlated", "packed", "written", "mean_square", "validation")
 
-_SCALING = ("kind", "signed", "reason", "crowded", "values")
+_SCALING = ("kind", "signed", "reason", "crowded")
 
 _MOMENTS = ("sums", "products", "low", "high")
 
@@ -291,7 +293,9 @@ def load_state(folder: Path) -> State:
             setattr(state, name, tensors[name].copy() if name in tensors else None)
         if scaling is not None:
             scaling["crowded"] = tuple(scaling["crowded"])
-            state.scaling = Scaling(offset=tensors["offset"].copy(), scale=tensors["scale"].copy(), **scaling)
+            heat = tensors["heat"].copy() if "heat" in tensors else None
+            offset, scale = tensors["offset"].copy(), tensors["scale"].copy()
+            state.scaling = Scaling(offset=offset, scale=scale, heat=heat, **scaling)
         if state.correlated:
             arrays: dict[str, Any] = {name: tensors[f"moments.{name}"].copy() for name in _MOMENTS}
             state.moments = Moments(int(tensors["moments.samples"].item()), **arrays)

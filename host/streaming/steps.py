@@ -24,6 +24,7 @@ from p4sgd.host.streaming import OPTIONS
 from p4sgd.host.streaming import plan as plans
 from p4sgd.host.streaming.buckets import Buckets, stored_values, write_held_out
 from p4sgd.host.streaming.manifest import (
+    HEAT,
     LABELS,
     MANIFEST,
     SUMS,
@@ -37,6 +38,7 @@ from p4sgd.host.streaming.manifest import (
 )
 from p4sgd.host.streaming.plan import BucketPlan, first_pass, plan_buckets
 from p4sgd.host.streaming.state import FirstPass, OnProgress, State, Step, check_unchanged
+from p4sgd.host.training.heat import deal_by_heat
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import (
     check_centred,
@@ -128,6 +130,8 @@ class Steps:
             if self._state.placed < found.samples:
                 self._sort(found, plan, buckets, shards)
             scaling = self._scaling(found, plan, buckets)
+            if isinstance(scaling, Scaling) and scaling.heat is not None:
+                shards, _ = deal_by_heat(shards, scaling.heat, plan.train_labels.size, self._options)
             self._pack(found, plan, buckets, scaling, shards)
             self._finish(found, plan, scaling, config)
 
@@ -299,6 +303,8 @@ class Steps:
         arrays: dict[str, npt.NDArray[Any]] = {LABELS: plan.train_labels, SUMS: state.sums}
         if isinstance(scaling, Whitening):
             arrays |= dict(zip(WHITENING, (scaling.matrix, scaling.exponent, scaling.centre), strict=True))
+        if isinstance(scaling, Scaling) and scaling.heat is not None:
+            arrays[HEAT] = scaling.heat
         if plan.validation_labels.size:
             arrays[VALIDATION_LABELS] = plan.validation_labels
         for name, array in arrays.items():
@@ -323,7 +329,6 @@ class Steps:
             signed=scaling.signed,
             labels=plan.coding,
             mean_square=state.mean_square,
-            values=scaling.values if isinstance(scaling, Scaling) else 0,
             files=hash_files(work, names, self._on_progress),
         ).save(work)
         sync_folder(work)

@@ -200,6 +200,9 @@ class TrainingOptions:
         Weights depend on it, by rounding; they do not depend on ``workers``, unless activations are clamped.
     workers
         Number of workers, 1 to 32.
+    split
+        How many columns of sparse data are hot, if there are dense and sparse workers: a number;
+        ``auto``, so that the slowest worker should be fastest; or ``none``, in proportion to their shares.
     shares
         How units are dealt to workers: ``fixed`` by the shares of the cluster file, equal ones where it has none;
         ``auto`` by the workers' speeds, which are measured before training.
@@ -244,6 +247,7 @@ class TrainingOptions:
     unit: int | None = None
     workers: int = 1
     shares: str = "fixed"
+    split: str = "auto"
     on_loss: str = "adopt"
     staleness: int = 0
     validation_fraction: float = 0.0
@@ -257,6 +261,8 @@ class TrainingOptions:
         _one_of("scaling", self.scaling, KINDS)
         _one_of("precondition", self.precondition, PRECONDITIONS)
         _one_of("shares", self.shares, SHARES)
+        if self.split not in ("auto", "none") and not (self.split.isdecimal() and int(self.split)):
+            raise UserError(f"split must be auto, none or a number of columns, not {self.split}")
         _one_of("on-loss", self.on_loss, ON_LOSS)
         _whole("epochs", self.epochs, 1)
         _whole("batch", self.batch, BANKS, _MAX_BATCH)

@@ -26,6 +26,7 @@ from p4sgd.host.image import Image, Shard, prepare_images
 from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import StageTimes, Whitening, fold_weights, whiten
+from p4sgd.host.training.heat import deal_by_heat, split_remarks
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.fixed import MAX_PRECISION, WEIGHT, IntArray
@@ -107,8 +108,8 @@ class Prepared:
         The processes that train together.
     whitening_times
         How long ranks took to whiten the features by their plan; ``None`` if there was no plan.
-    values
-        Values of a sample that are not 0, on average, if the data are sparse and stay so; else 0.
+    heat
+        See `p4sgd.host.data.Scaling`.
     """
 
     name: str
@@ -131,7 +132,12 @@ class Prepared:
     remarks: tuple[str, ...] = ()
     communicator: Communicator = SINGLE_PROCESS
     whitening_times: StageTimes | None = None
-    values: int = 0
+    heat: IntArray | None = None
+
+    @property
+    def width(self) -> int:
+        """Features of a sample; if the data are sparse, those that are not 0, on average and rounded up."""
+        return self.space.count if self.heat is None else max(1, -(-int(self.heat.sum()) // self.samples))
 
     @property
     def unit(self) -> int:
@@ -277,6 +283,10 @@ def prepare(
         data = data.reordered(shuffle(data.samples, options.seed))
     coding = broadcast(data.communicator, coding)
     scaling, whitening_times = _fit_scaling(data, options)
+    heat = scaling.heat if isinstance(scaling, Scaling) else None
+    split = None
+    if heat is not None:
+        shards, split = deal_by_heat(shards, heat, data.samples, options)
     labels = coding.labels_of(data)
     images = prepare_images(
         data,
@@ -312,10 +322,10 @@ def prepare(
         means=means,
         reason=scaling.reason,
         mixing=mixing,
-        remarks=scaling.remarks(data.feature_names),
+        remarks=(*scaling.remarks(data.feature_names), *split_remarks(split, data.feature_count)),
         communicator=data.communicator,
         whitening_times=whitening_times,
-        values=scaling.values if isinstance(scaling, Scaling) else 0,
+        heat=heat,
     )
 
 

@@ -120,7 +120,7 @@ def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple
     others). It is the mean over eight moments in the second half of the trial, because it depends on the last few
     samples before each.
     """
-    form, width = prepared.features, prepared.values or prepared.space.count
+    form, width = prepared.features, prepared.width
     most = max(_SAMPLES, _VALUES // width)
     batch = min(options.batch, max(BANKS, most // _UPDATES[0] // BANKS * BANKS))
     epoch = -(-prepared.samples // batch)

@@ -29,6 +29,7 @@ from p4sgd.host.image.redeal import redeal_images
 from p4sgd.host.losses import Loss, Task, get_loss
 from p4sgd.host.training.checkpoint import Best, Checkpoint, CheckpointFile, Run, State
 from p4sgd.host.training.convergence import Convergence
+from p4sgd.host.training.heat import deal_by_heat, split_remarks
 from p4sgd.host.training.metrics import decoded_features, fit_intercept, measure, penalty, quantised_activations
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import LearningRateSchedule, TrainingOptions
@@ -345,6 +346,9 @@ class _Training:
         """Deal all features to the workers that the device has now, from the images there are, and say so."""
         prepared = self._prepared
         shards, remark = deal_to(self._device, prepared.space.count, prepared.samples, self._options, self._ranks)
+        split = None
+        if prepared.heat is not None:
+            shards, split = deal_by_heat(shards, prepared.heat, prepared.samples, self._options)
         images = redeal_images(prepared.images, shards, name=prepared.name, directory=self._directory)
         self._prepared = dataclasses.replace(prepared, images=images, shards=shards)
         self._decoded = []  # before there are others
@@ -353,7 +357,8 @@ class _Training:
             for worker in range(len(shards), len(prepared.shards)):
                 image_file(self._directory, worker).unlink(missing_ok=True)
         self.remark(told)
-        self.remark(remark)
+        for text in (remark, *split_remarks(split, prepared.space.count)):
+            self.remark(text)
         return self._open_session()
 
     def _epoch(self, session: Session, source: ModelSource) -> ModelSource:

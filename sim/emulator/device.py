@@ -51,6 +51,8 @@ class EmulatedDevice:
     remote
         Workers of the same job in other processes, which do the same runs with the same settings; None if all are
         here.
+    configs
+        Size of each worker, if they differ.
     """
 
     name = "emulator"
@@ -61,12 +63,20 @@ class EmulatedDevice:
     names = None
     absent = ()
 
-    def __init__(self, config: WorkerConfig, workers: int, *, remote: RemoteWorkers | None = None) -> None:
+    def __init__(
+        self,
+        config: WorkerConfig,
+        workers: int,
+        *,
+        remote: RemoteWorkers | None = None,
+        configs: Sequence[WorkerConfig] | None = None,
+    ) -> None:
         if not 1 <= workers <= MAX_WORKERS:
             raise ValueError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
         self._remote = remote or RemoteWorkers(0, workers, lambda sums: sums)
         first = self._remote.first
-        self._workers = [EmulatedWorker(config, index) for index in range(first, first + workers)]
+        sizes = [config] * workers if configs is None else configs
+        self._workers = [EmulatedWorker(size, first + index) for index, size in enumerate(sizes)]
         self._features: list[Features] = []
 
     @property

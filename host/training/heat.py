@@ -1,0 +1,174 @@
+"""Sparse data by heat: columns in the order of their nonzeros, and which workers get which.
+
+The first columns are the hottest. Boards, whose time depends on the number of columns, get hot ones; sparse workers,
+whose time depends on the number of nonzeros, get the others. The order of columns is part of the problem: it depends on
+the data alone, so that the weights do not depend on who has which columns.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from p4sgd.host.errors import UserError
+from p4sgd.host.image import Shard
+from p4sgd.host.image.partition import divide, units_held
+from p4sgd.host.training.options import TrainingOptions
+from p4sgd.hw.spec.config import BANKS, CLOCK_NS
+from p4sgd.hw.spec.fixed import IntArray
+
+__all__ = ["ENTRY_NS", "Split", "deal_by_heat", "heat_order", "split_remarks"]
+
+ENTRY_NS = 10.0
+"""Time of a sparse worker for a nonzero in an epoch, in ns: measured with tests/bench/bench_sparse.py."""
+
+
+def heat_order(heat: IntArray, total: int) -> IntArray:
+    """The job's order of features: the hottest first, then by their number, the bias last: int64 (total,).
+
+    Parameters
+    ----------
+    heat
+        int64 (features,): samples that have a feature.
+    total
+        Features of the job.
+    """
+    return np.append(np.argsort(-heat, kind="stable"), np.arange(heat.size, total))
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """How columns are divided into hot ones on dense workers and cold ones on sparse workers.
+
+    Parameters
+    ----------
+    columns
+        Number of hot columns.
+    nonzeros
+        Fraction of the nonzeros that they have.
+    dense_ns, sparse_ns
+        Predicted time of the slowest dense and of the slowest sparse worker for a sample, in ns, without the network.
+    """
+
+    columns: int
+    nonzeros: float
+    dense_ns: float
+    sparse_ns: float
+
+
+def deal_by_heat(
+    shards: Sequence[Shard], heat: IntArray, samples: int, options: TrainingOptions
+) -> tuple[list[Shard], Split | None]:
+    """Deal the units of sparse data to the workers that have shards, in the order of heat.
+
+    Dense workers get the first units, in the proportions that they have, and sparse workers the others, so that all
+    have about as many nonzeros.
+
+    Parameters
+    ----------
+    shards
+        The workers.
+    heat
+        int64 (features,): training samples that have a feature.
+    samples
+        Number of training samples.
+    options
+        Options of the training run; ``split`` says how many columns are hot.
+
+    Returns
+    -------
+    The shards, and the split if there are dense and sparse workers.
+
+    Raises
+    ------
+    UserError
+        If the workers cannot hold the columns that way.
+    """
+    first = shards[0]
+    order, count = heat_order(heat, first.total), -(-first.total // first.unit)
+    sorted_heat = np.append(heat, [samples] * (first.total - heat.size))[order]
+    units = np.add.reduceat(sorted_heat, np.arange(0, first.total, first.unit))
+    rooms = [units_held(shard.config, first.unit, options.precision, stale=bool(options.staleness)) for shard in shards]
+    dense = [shard.worker for shard in shards if not shard.config.sparse]
+    sparse = [shard.worker for shard in shards if shard.config.sparse]
+    if not sparse:
+        return [shard.in_order(order) for shard in shards], None
+    split, hot = None, 0
+    if dense:
+        split, hot = _choose(units, first.unit, shards, rooms, samples, options)
+    counts = dict.fromkeys(range(len(shards)), 0)
+    if dense:
+        shares = [float(shards[worker].units.size) for worker in dense]
+        counts |= zip(dense, divide(hot, [rooms[worker] for worker in dense], shares), strict=True)
+    counts |= zip(sparse, _balanced(units[hot:], [rooms[worker] for worker in sparse]), strict=True)
+    begin, units_of = 0, {}
+    for worker in (*dense, *sparse):
+        units_of[worker] = np.arange(begin, begin + counts[worker])
+        begin += counts[worker]
+    assert begin == count
+    dealt = [dataclasses.replace(shard, units=units_of[shard.worker]).in_order(order) for shard in shards]
+    return dealt, split
+
+
+def split_remarks(split: Split | None, features: int) -> tuple[str, ...]:
+    """What the user should know about a split of so many features."""
+    if split is None:
+        return ()
+    return (
+        f"{split.columns:,} hot columns of {features:,}, with {split.nonzeros:.1%} of the nonzeros, are on dense "
+        f"workers, the others on sparse ones: predicted {split.dense_ns:,.0f} and {split.sparse_ns:,.0f} ns a sample, "
+        f"without the network",
+    )
+
+
+def _choose(
+    units: IntArray, unit: int, shards: Sequence[Shard], rooms: Sequence[int], samples: int, options: TrainingOptions
+) -> tuple[Split, int]:
+    """How many units are hot: those that the user wants, or as many as make the slowest worker fastest."""
+    dense = [shard for shard in shards if not shard.config.sparse]
+    sparse = len(shards) - len(dense)
+    least = max(len(dense), units.size - sum(rooms[shard.worker] for shard in shards if shard.config.sparse))
+    most = min(sum(rooms[shard.worker] for shard in dense), units.size - sparse)
+    hot = np.arange(least, most + 1)
+    if not hot.size:
+        raise UserError("the workers cannot hold these columns, some of them dense and some sparse: use more of either")
+    # Dense workers have units in proportion to what they had: the slowest is the one with the most for its engines.
+    shares = np.array([shard.units.size for shard in dense]) / sum(shard.units.size for shard in dense)
+    cycles = np.zeros(hot.size)
+    for shard, share in zip(dense, shares, strict=True):
+        chunks = np.ceil(np.ceil(hot * share) / shard.config.engines) * max(1, unit // shard.config.lanes)
+        cycles = np.maximum(cycles, chunks * options.precision / BANKS)
+    nonzeros = np.cumsum(units)
+    cold = (nonzeros[-1] - nonzeros[hot - 1]) / samples / sparse
+    dense_ns, sparse_ns = cycles * CLOCK_NS, cold * ENTRY_NS
+    if options.split == "auto":
+        place = int(np.argmin(np.maximum(dense_ns, sparse_ns)))
+    else:
+        own = sum(shard.units.size for shard in dense)
+        wanted = own if options.split == "none" else -(-int(options.split) // unit)
+        if not least <= wanted <= most:
+            raise UserError(
+                f"--split {options.split}: these workers can have {least * unit:,} to {most * unit:,} hot columns"
+            )
+        place = wanted - least
+    columns = min(int(hot[place]) * unit, int(shards[0].total))
+    part = float(nonzeros[hot[place] - 1] / nonzeros[-1])
+    return Split(columns, part, float(dense_ns[place]), float(sparse_ns[place])), int(hot[place])
+
+
+def _balanced(loads: IntArray, rooms: Sequence[int]) -> list[int]:
+    """How many of consecutive units each worker gets, at least one and at most its room, with about equal loads."""
+    ends, total = np.cumsum(loads), int(loads.sum())
+    if loads.size < len(rooms) or sum(rooms) < loads.size:
+        raise UserError(
+            f"{len(rooms)} sparse workers cannot share {loads.size} units of columns: they hold {sum(rooms)}, and each "
+            "needs one"
+        )
+    counts, begin = [], 0
+    for number, room in enumerate(rooms):
+        after = len(rooms) - number - 1
+        wanted = int(np.searchsorted(ends, total * (number + 1) / len(rooms))) + 1 - begin
+        low = max(1, loads.size - begin - sum(rooms[number + 1 :]))
+        counts.append(min(max(wanted, low), room, loads.size - begin - after))
+        begin += counts[-1]
+    return counts
