@@ -184,6 +184,7 @@ def test_every_training_option_is_an_option():
         "--unit": 16,
         "--workers": 2,
         "--shares": "auto",
+        "--split": "none",
         "--on-loss": "stop",
         "--staleness": 1,
         "--validation-fraction": 0.5,
