@@ -13,7 +13,7 @@ from p4sgd.host.errors import UserError
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.run import MAX_WORKERS
 
-__all__ = ["DEVICES", "Device", "DeviceKind", "Worker", "open_device"]
+__all__ = ["DEVICES", "Device", "DeviceKind", "Worker", "has_network", "open_device"]
 
 
 @dataclass(frozen=True)
@@ -93,3 +93,8 @@ def open_device(name: str, config: WorkerConfig | None, workers: int, **options:
     kind = DEVICES[name]
     device: Device = getattr(importlib.import_module(kind.module), kind.class_name)(config, workers, **options)
     return device
+
+
+def has_network(device: Device) -> bool:
+    """Whether the workers of a device send packets."""
+    return device.name in DEVICES and DEVICES[device.name].has_network

@@ -86,7 +86,7 @@ def execute(
                 elif plan.configs is not None:
                     shards = deal(features, options, plan.configs)
             if shards is not None:
-                shards, _ = plan.data.deal(shards, options)
+                shards, _ = plan.data.deal(shards, options, network=devices.DEVICES[plan.device].has_network)
             plan.data.verify(shards, on_progress=on_progress)
 
     reports = plan.config is None or plan.cluster is not None  # the device itself says what its workers are like

@@ -180,7 +180,8 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
         if folder is not None:
             folder.check(options)
             if cluster is None:  # a cluster's workers may get other shares
-                folder.check_images(folder.deal(shards, options)[0], request.images)
+                dealt, _ = folder.deal(shards, options, network=DEVICES[device].has_network)
+                folder.check_images(dealt, request.images)
     return TrainingPlan(
         request=request,
         device=device,

@@ -159,7 +159,9 @@ class PreparedFolder:
             **{name: value for name, value in ours.items() if name not in given or name not in TRAINING_MAY_CHANGE},
         }
 
-    def load(self, options: TrainingOptions, shards: Sequence[Shard], *, directory: Path | None = None) -> Prepared:
+    def load(
+        self, options: TrainingOptions, shards: Sequence[Shard], *, directory: Path | None = None, network: bool = False
+    ) -> Prepared:
         """The data as training needs them; arrays and images are mapped, not loaded.
 
         For other workers than those it was prepared for, `redeal_images` makes new images of its images, in
@@ -173,7 +175,7 @@ class PreparedFolder:
         manifest = self.manifest
         self.check(options)
         images = self._images
-        shards, remarks = self.deal(shards, options)
+        shards, remarks = self.deal(shards, options, network=network)
         own = redeal_images(images, shards, name=self.name, communicator=self.communicator, directory=directory)
         scaling = self._scaling(images)
         slope, offset, mixing = hardware_values(scaling, options)
@@ -218,7 +220,9 @@ class PreparedFolder:
                 f"choose another loss or prepare the data again"
             )
 
-    def deal(self, shards: Sequence[Shard], options: TrainingOptions) -> tuple[list[Shard], tuple[str, ...]]:
+    def deal(
+        self, shards: Sequence[Shard], options: TrainingOptions, *, network: bool
+    ) -> tuple[list[Shard], tuple[str, ...]]:
         """Deal the columns by heat, if they are sparse (`deal_by_heat`): the shards, and remarks on them.
 
         Raises
@@ -228,7 +232,7 @@ class PreparedFolder:
         """
         if self._heat is None:
             return list(shards), ()
-        dealt, split = deal_by_heat(shards, self._heat, self.manifest.samples, options)
+        dealt, split = deal_by_heat(shards, self._heat, self.manifest.samples, options, network=network)
         return dealt, split_remarks(split, self.space.count)
 
     def check_images(self, shards: Sequence[Shard], directory: Path | None) -> None:

@@ -17,10 +17,13 @@ from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS
 from p4sgd.hw.spec.fixed import IntArray
 
-__all__ = ["ENTRY_NS", "Split", "deal_by_heat", "heat_order", "split_remarks"]
+__all__ = ["ENTRY_NS", "PACKETS_NS", "Split", "deal_by_heat", "heat_order", "split_remarks"]
 
 ENTRY_NS = 10.0
 """Time of a sparse worker for a nonzero in an epoch, in ns: measured with tests/bench/bench_sparse.py."""
+
+PACKETS_NS = 17_000.0
+"""Time of a worker process for the packets of a sample, in ns: measured with tests/bench/bench_processes.py."""
 
 
 def heat_order(heat: IntArray, total: int) -> IntArray:
@@ -47,7 +50,7 @@ class Split:
     nonzeros
         Fraction of the nonzeros that they have.
     dense_ns, sparse_ns
-        Predicted time of the slowest dense and of the slowest sparse worker for a sample, in ns, without the network.
+        Predicted time of the slowest dense and of the slowest sparse worker for a sample, in ns.
     """
 
     columns: int
@@ -57,7 +60,7 @@ class Split:
 
 
 def deal_by_heat(
-    shards: Sequence[Shard], heat: IntArray, samples: int, options: TrainingOptions
+    shards: Sequence[Shard], heat: IntArray, samples: int, options: TrainingOptions, *, network: bool = False
 ) -> tuple[list[Shard], Split | None]:
     """Deal the units of sparse data to the workers that have shards, in the order of heat.
 
@@ -74,6 +77,8 @@ def deal_by_heat(
         Number of training samples.
     options
         Options of the training run; ``split`` says how many columns are hot.
+    network
+        Whether sparse workers are processes that exchange packets, which takes them time.
 
     Returns
     -------
@@ -95,7 +100,7 @@ def deal_by_heat(
         return [shard.in_order(order) for shard in shards], None
     split, hot = None, 0
     if dense:
-        split, hot = _choose(units, first.unit, shards, rooms, samples, options)
+        split, hot = _choose(units, shards, rooms, samples, options, PACKETS_NS if network else 0.0)
     counts = dict.fromkeys(range(len(shards)), 0)
     if dense:
         shares = [float(shards[worker].units.size) for worker in dense]
@@ -116,16 +121,20 @@ def split_remarks(split: Split | None, features: int) -> tuple[str, ...]:
         return ()
     return (
         f"{split.columns:,} hot columns of {features:,}, with {split.nonzeros:.1%} of the nonzeros, are on dense "
-        f"workers, the others on sparse ones: predicted {split.dense_ns:,.0f} and {split.sparse_ns:,.0f} ns a sample, "
-        f"without the network",
+        f"workers, the others on sparse ones: predicted {split.dense_ns:,.0f} and {split.sparse_ns:,.0f} ns a sample",
     )
 
 
 def _choose(
-    units: IntArray, unit: int, shards: Sequence[Shard], rooms: Sequence[int], samples: int, options: TrainingOptions
+    units: IntArray,
+    shards: Sequence[Shard],
+    rooms: Sequence[int],
+    samples: int,
+    options: TrainingOptions,
+    packets_ns: float,
 ) -> tuple[Split, int]:
     """How many units are hot: those that the user wants, or as many as make the slowest worker fastest."""
-    dense = [shard for shard in shards if not shard.config.sparse]
+    dense, unit = [shard for shard in shards if not shard.config.sparse], shards[0].unit
     sparse = len(shards) - len(dense)
     least = max(len(dense), units.size - sum(rooms[shard.worker] for shard in shards if shard.config.sparse))
     most = min(sum(rooms[shard.worker] for shard in dense), units.size - sparse)
@@ -140,7 +149,7 @@ def _choose(
         cycles = np.maximum(cycles, chunks * options.precision / BANKS)
     nonzeros = np.cumsum(units)
     cold = (nonzeros[-1] - nonzeros[hot - 1]) / samples / sparse
-    dense_ns, sparse_ns = cycles * CLOCK_NS, cold * ENTRY_NS
+    dense_ns, sparse_ns = cycles * CLOCK_NS, cold * ENTRY_NS + packets_ns
     if options.split == "auto":
         place = int(np.argmin(np.maximum(dense_ns, sparse_ns)))
     else:

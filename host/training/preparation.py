@@ -230,7 +230,9 @@ class PreparedData(Protocol):
         """The processes that train together."""
         ...
 
-    def load(self, options: TrainingOptions, shards: Sequence[Shard], *, directory: Path | None = None) -> Prepared:
+    def load(
+        self, options: TrainingOptions, shards: Sequence[Shard], *, directory: Path | None = None, network: bool = False
+    ) -> Prepared:
         """The result of `prepare`, without the samples; ``directory`` is for images that have to be made for it.
 
         Raises
@@ -248,6 +250,7 @@ def prepare(
     *,
     directory: Path | None = None,
     test: bool = False,
+    network: bool = False,
 ) -> Prepared:
     """Shuffle, split, scale, quantise and pack a training set.
 
@@ -266,6 +269,8 @@ def prepare(
         Folder for the images as files; ``None`` keeps them in memory.
     test
         Whether models will be measured on other samples.
+    network
+        Whether workers exchange packets; see `deal_by_heat`.
 
     Raises
     ------
@@ -286,7 +291,7 @@ def prepare(
     heat = scaling.heat if isinstance(scaling, Scaling) else None
     split = None
     if heat is not None:
-        shards, split = deal_by_heat(shards, heat, data.samples, options)
+        shards, split = deal_by_heat(shards, heat, data.samples, options, network=network)
     labels = coding.labels_of(data)
     images = prepare_images(
         data,

@@ -19,7 +19,7 @@ import numpy as np
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.identity import identify
 from p4sgd.host.data.scaling import CENTRED, REACH
-from p4sgd.host.devices import Device
+from p4sgd.host.devices import Device, has_network
 from p4sgd.host.devices.device import name_workers, names_of
 from p4sgd.host.devices.session import Session
 from p4sgd.host.distributed.communicator import Communicator, broadcast, raise_on_all
@@ -137,10 +137,11 @@ def train(
             done = 0 if resume is None else resume.state.epoch
             raise_on_all(ranks, partial(checkpoint.check_replaces, run, done) if ranks.rank == 0 else None)
             keep = partial(checkpoint.keep, run, ranks=ranks)
+    network = has_network(device)
     if isinstance(data, Dataset):
-        prepared = prepare(data, options, shards, directory=directory, test=test is not None)
+        prepared = prepare(data, options, shards, directory=directory, test=test is not None, network=network)
     else:
-        prepared = data.load(options, shards, directory=directory)
+        prepared = data.load(options, shards, directory=directory, network=network)
     state = State() if resume is None else copy.deepcopy(resume.state)
     training = _Training(prepared, options, device, test, state, on_epoch, on_remark, keep, directory)
     for remark in remarks:
@@ -348,7 +349,8 @@ class _Training:
         shards, remark = deal_to(self._device, prepared.space.count, prepared.samples, self._options, self._ranks)
         split = None
         if prepared.heat is not None:
-            shards, split = deal_by_heat(shards, prepared.heat, prepared.samples, self._options)
+            network = has_network(self._device)
+            shards, split = deal_by_heat(shards, prepared.heat, prepared.samples, self._options, network=network)
         images = redeal_images(prepared.images, shards, name=prepared.name, directory=self._directory)
         self._prepared = dataclasses.replace(prepared, images=images, shards=shards)
         self._decoded = []  # before there are others

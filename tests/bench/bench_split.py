@@ -1,0 +1,110 @@
+"""Predicted time of sparse data on boards, with and without sparse workers for the cold columns.
+
+    python tests/bench/bench_split.py [--boards 2] [--sparse-workers 1] [--samples 1000000]
+
+All figures are modelled. A board of the configuration u280 takes 4 ns for each plane of each chunk of a micro-batch
+(`p4sgd.hw.worker.timing`, without the latencies, which overlap in large mini-batches). A sparse worker takes `ENTRY_NS`
+for a nonzero, on one core, and if it is a process of its own `PACKETS_NS` for the packets of a sample. Heat, the number
+of samples that have a column, is that of the made data of these shapes, of up to so many samples; the last column has
+the split that the heat of 8 % of them suggests.
+"""
+
+import argparse
+import dataclasses
+import math
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from p4sgd.host.data import Dataset
+from p4sgd.host.data.synth import SHAPES, make_source
+from p4sgd.host.image import Shard
+from p4sgd.host.training import TrainingOptions
+from p4sgd.host.training.heat import ENTRY_NS, Split, deal_by_heat
+from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
+from p4sgd.hw.spec.fixed import IntArray
+from p4sgd.hw.spec.run import choose_unit
+
+_NAMES = ("rcv1", "real-sim", "avazu", "criteo", "kdd12")
+_SAMPLE = 0.08
+
+
+def column_heat(name: str, samples: int) -> tuple[IntArray, IntArray, int]:
+    """Samples that have each column: of up to ``samples``, and of the first 8 % of them; and the number of samples."""
+    shape = SHAPES[name]
+    source = make_source(name, samples=min(samples, shape.samples))
+    part = int(source.samples * _SAMPLE)
+    if isinstance(source, Dataset):
+        features = source.features
+        assert not isinstance(features, np.ndarray)
+        counts = [np.bincount(each.indices, minlength=shape.features) for each in (features, features[:part])]
+        return counts[0], counts[1], source.samples
+    heat, sampled, seen = np.zeros(shape.features, np.int64), np.zeros(shape.features, np.int64), 0
+    for columns, _ in source.blocks():
+        heat += np.bincount(columns.reshape(-1), minlength=shape.features)
+        few = columns[: max(0, part - seen)]
+        sampled += np.bincount(few.reshape(-1), minlength=shape.features)
+        seen += columns.shape[0]
+    return heat, sampled, source.samples
+
+
+def shards_of(features: int, boards: int, sparse: int) -> list[Shard]:
+    """Shards of so many boards and sparse workers, before columns are dealt."""
+    unit = choose_unit(features + 1)
+    configs = [WorkerConfig.u280()] * boards + [WorkerConfig.sparse_worker()] * sparse
+    return [Shard(worker, config, np.arange(1), unit, features + 1) for worker, config in enumerate(configs)]
+
+
+def chunks_of(columns: int, boards: int) -> int:
+    """Chunks of each engine."""
+    config = WorkerConfig.u280()
+    return math.ceil(math.ceil(columns / boards) / (config.engines * config.lanes))
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--boards", type=int, default=2)
+    parser.add_argument("--sparse-workers", type=int, default=1, help="more where one does not hold the columns")
+    parser.add_argument("--samples", type=int, default=1_000_000)
+    parser.add_argument("--precision", type=int, default=8)
+    parser.add_argument("--shapes", nargs="+", choices=_NAMES, default=list(_NAMES))
+    chosen = parser.parse_args()
+    options = TrainingOptions(precision=chosen.precision)
+    table = Table(title=f"{chosen.boards} u280: modelled µs a sample")
+    names = ("all dense", "all sparse, 1 core", "split", "hot", "nonzeros", "without packets", "hot", "by 8 %")
+    for column in ("", *names):
+        table.add_column(column, justify="right" if column else "left")
+    for name in chosen.shapes:
+        features = SHAPES[name].features
+        workers = max(chosen.sparse_workers, math.ceil(features / WorkerConfig.sparse_worker().features))
+        heat, sampled, samples = column_heat(name, chosen.samples)
+        dense = chunks_of(features + 1, chosen.boards) * options.precision * CLOCK_NS / BANKS
+        row = [f"{dense / 1000:.3f}", f"{(heat.sum() + samples) / samples * ENTRY_NS / 1000:.3f}"]
+        if features + 1 > chosen.boards * WorkerConfig.u280().features:
+            row[0] = "-"
+        shards = shards_of(features, chosen.boards, workers)
+        for network in (True, False):
+            _, split = deal_by_heat(shards, heat, samples, options, network=network)
+            assert split is not None
+            row += [_time(split), f"{split.columns:,}"] + ([f"{split.nonzeros:.1%}"] if network else [])
+        table.add_row(name, *row, _sampled(shards, heat, sampled, samples, options))
+    Console(width=150).print(table)
+
+
+def _time(split: Split) -> str:
+    return f"{max(split.dense_ns, split.sparse_ns) / 1000:.3f}"
+
+
+def _sampled(shards: list[Shard], heat: IntArray, sampled: IntArray, samples: int, options: TrainingOptions) -> str:
+    """Time of the split that a part of the samples suggests, without packets, with the heat of all."""
+    dealt, split = deal_by_heat(shards, sampled, int(samples * _SAMPLE), options)
+    assert split is not None
+    everything = np.append(heat, samples)
+    cold = max(everything[shard.columns].sum() / samples for shard in dealt if shard.config.sparse)
+    return _time(dataclasses.replace(split, sparse_ns=cold * ENTRY_NS))
+
+
+if __name__ == "__main__":
+    main()
