@@ -6,8 +6,11 @@ The first use on a machine takes some seconds longer, as does every use if no su
 
 import contextlib
 import functools
+import hashlib
+import inspect
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -46,7 +49,19 @@ def compiled(purpose: str, **options: Any) -> Callable[[Any], Any]:
 
 
 class _Cache(caching.FunctionCache):
-    """Numba's cache, which does without a file that it cannot read or write, as on a full disk."""
+    """Numba's cache, which does without a file that it cannot read or write, as on a full disk.
+
+    What was compiled counts until any module beside the function's changes, because it may call functions of that one.
+    Numba itself looks at the function's module only.
+    """
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)
+        self._cache_file = caching.IndexDataCacheFile(
+            cache_path=self._cache_path,
+            filename_base=self._impl.filename_base,
+            source_stamp=(self._impl.locator.get_source_stamp(), _modules(Path(inspect.getfile(function)).parent)),
+        )
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         try:
@@ -60,6 +75,15 @@ class _Cache(caching.FunctionCache):
         except OSError as error:
             remedy = "set NUMBA_CACHE_DIR to another folder, or they are compiled in every run"
             _remark(f"cannot keep compiled loops in {self.cache_path}: {error.strerror}; {remedy}")
+
+
+@functools.cache
+def _modules(folder: Path) -> str:
+    """A checksum of the modules in a folder."""
+    checksum = hashlib.sha256()
+    for path in sorted(folder.glob("*.py")):
+        checksum.update(path.read_bytes())
+    return checksum.hexdigest()
 
 
 class _Compilations(event.Listener):

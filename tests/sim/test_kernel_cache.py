@@ -47,6 +47,15 @@ def test_compilation_is_told_once(tmp_path):
     assert add(tmp_path, folder) == COMPILING
 
 
+def test_compiled_again_if_a_module_beside_has_changed(tmp_path):
+    """Whose functions the loops may call."""
+    folder = tmp_path / "cache"
+    add(tmp_path, folder)
+    (tmp_path / "other.py").write_text("def called(): ...")
+    assert add(tmp_path, folder) == COMPILING
+    assert add(tmp_path, folder) == ""
+
+
 def test_a_folder_for_compiled_loops_that_is_full(tmp_path):
     folder = tmp_path / "cache"
     full = "resource.setrlimit(resource.RLIMIT_FSIZE, (64, -1))"
