@@ -20,6 +20,7 @@ from p4sgd.host.cli.serve import worker
 from p4sgd.host.cli.simulate import simulate
 from p4sgd.host.cli.switch import switch
 from p4sgd.host.cli.train import train
+from p4sgd.host.errors import UserError
 
 __all__ = ["Application", "main"]
 
@@ -61,6 +62,7 @@ class Application(click.Group):
         if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
+            _check_environment()
             status = super().main(args, prog_name or "p4sgd", complete_var, standalone_mode=False, **extra)
             # Flushed here and not when Python exits, which would report a full disk only as exit status 120.
             sys.stdout.flush()
@@ -70,6 +72,21 @@ class Application(click.Group):
             status = report(error, self._path(sys.argv[1:] if args is None else args))
         _drop_unwritten_output()
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def _check_environment() -> None:
+    """Refuse settings of Numba with which the loops cannot run.
+
+    Raises
+    ------
+    UserError
+        If there are such.
+    """
+    threads = os.environ.get("NUMBA_NUM_THREADS", "1")
+    if threads.isdecimal() and int(threads) == 0:
+        raise UserError("NUMBA_NUM_THREADS is 0 in the environment: set it to at least 1")
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
+        raise UserError("NUMBA_DISABLE_JIT is set in the environment: remove it, for the emulator's loops are compiled")
 
 
 def _open_closed_streams() -> None:

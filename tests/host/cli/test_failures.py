@@ -110,3 +110,16 @@ def test_exit_statuses_pass_through():
 
     assert CliRunner().invoke(program, ["stop"]).exit_code == 130
     assert CliRunner().invoke(program, ["fine"]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("NUMBA_NUM_THREADS", "0", "NUMBA_NUM_THREADS is 0 in the environment: set it to at least 1"),
+        ("NUMBA_DISABLE_JIT", "1", "NUMBA_DISABLE_JIT is set in the environment: remove it"),
+    ],
+)
+def test_settings_of_numba_that_cannot_work(name, value, says):
+    done = CliRunner().invoke(main, ["info"], env={name: value})
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert says in done.stderr
