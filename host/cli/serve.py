@@ -1,6 +1,7 @@
 """The commands that run servers: `p4sgd switch serve` and `p4sgd worker`."""
 
 import contextlib
+import dataclasses
 import errno
 import math
 import os
@@ -143,6 +144,13 @@ def _stays(path: Path) -> bool:
     "--sparse", "name", flag_value="sparse", help="Keep only features that are not 0, for sparse data: --config sparse."
 )
 @click.option(
+    "--slots",
+    type=int,
+    metavar="N",
+    help="AllReduce operations in flight, a power of two, by default those of the configuration. Workers of one job must "
+    "have equally many.",
+)
+@click.option(
     "--device",
     type=click.Choice(["emulator", "rtl"]),
     default="emulator",
@@ -166,7 +174,16 @@ def _stays(path: Path) -> bool:
     help="Fraction of this machine's speed at which the emulator computes, to try out a slow worker.",
 )
 @quiet_option
-def worker(interface: str, control: str, name: str, device: str, memory_limit: int, speed: float, quiet: bool) -> None:
+def worker(
+    interface: str,
+    control: str,
+    name: str,
+    slots: int | None,
+    device: str,
+    memory_limit: int,
+    speed: float,
+    quiet: bool,
+) -> None:
     """Run a worker as a process, in place of a board.
 
     It serves one client at a time at its control socket: p4sgd train and doctor with --device cluster. It exchanges
@@ -191,6 +208,11 @@ def worker(interface: str, control: str, name: str, device: str, memory_limit: i
     if device == "rtl" and speed != 1:
         raise UserError("--speed is for the emulator: leave it out for --device rtl")
     config = CONFIGURATIONS[name]()
+    if slots is not None:
+        try:
+            config = dataclasses.replace(config, slots=slots)
+        except ValueError as error:
+            raise UserError(f"--{error}") from error
     if device == "rtl" and config.sparse:
         raise UserError("sparse workers are programs and cannot be simulated: leave --device rtl out")
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:

@@ -53,6 +53,7 @@ def read_configuration(client: RegisterClient) -> WorkerConfig:
                 slots=client.read(registers.SLOTS)["value"],
                 table_segments=client.read(registers.SEGMENTS)["value"],
                 udp=udp,
+                sparse=bool(size["sparse"]),
             )
         except ValueError as error:
             raise P4sgdError(f"has no possible configuration: {error}") from error

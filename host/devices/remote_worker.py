@@ -1,5 +1,6 @@
 """A worker process at the other end of a control socket."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -53,8 +54,7 @@ class RemoteWorker:
             if str(error).startswith(self._name):  # of the connection
                 raise
             raise P4sgdError(f"{self._name} {error}") from None
-        names = [name for name, make in CONFIGURATIONS.items() if make() == self._config]
-        self._client.command = f"{command} --config {names[0]}" if names else command
+        self._client.command = " ".join([command, *_options(self._config)])
 
     def __str__(self) -> str:
         return self._name
@@ -110,3 +110,12 @@ class RemoteWorker:
     def close(self) -> None:
         """Disconnect. The worker stays as it is, for the next client."""
         self._client.close()
+
+
+def _options(config: WorkerConfig) -> list[str]:
+    """How to start a worker of this configuration; nothing if it is none of those with a name."""
+    for name, make in CONFIGURATIONS.items():
+        named = make()
+        if dataclasses.replace(named, slots=config.slots) == config:
+            return [f"--config {name}", *([] if named.slots == config.slots else [f"--slots {config.slots}"])]
+    return []

@@ -26,7 +26,10 @@ PAGE = 4096
 
 @dataclass
 class Job:
-    """Everything a run needs. ``stored`` are S-bit features of each worker, (samples, features of the worker)."""
+    """Everything a run needs. ``stored`` are S-bit features of each worker, (samples, features of the worker).
+
+    ``sparse`` are workers that have lists of entries, of a configuration like that of the others.
+    """
 
     config: WorkerConfig
     settings: RunSettings
@@ -34,6 +37,13 @@ class Job:
     stored: list[IntArray]
     labels: IntArray
     weights: list[IntArray]
+    sparse: frozenset[int] = frozenset()
+
+    @property
+    def configs(self) -> list[WorkerConfig]:
+        """Configuration of each worker."""
+        listing = dataclasses.replace(self.config, engines=3, sparse=True) if self.sparse else self.config
+        return [listing if worker in self.sparse else self.config for worker in range(len(self.stored))]
 
     def golden(self, runs: int = 1) -> golden.Trained:
         """What the golden model makes of ``runs`` runs after another."""
@@ -60,7 +70,7 @@ class Job:
     def layout(self, worker: int) -> ImageLayout:
         """Layout of a worker's image."""
         samples, features = self.stored[worker].shape
-        return ImageLayout(self.config, features, samples, self.settings.features.stored, self.settings.unit)
+        return ImageLayout(self.configs[worker], features, samples, self.settings.features.stored, self.settings.unit)
 
 
 def random_table(rng: np.random.Generator, segments: int, *, wild: bool) -> LossTable:
@@ -177,18 +187,19 @@ def configure(
     settings = job.settings
     clients = []
     for index, worker in enumerate(workers):
-        layout = job.layout(index)
+        layout, config = job.layout(index), job.configs[index]
         client = client_of(worker)
         clients.append(client)
         scattered = layout.scatter(layout.pad(job.weights[index])).astype("<i4")
         for memory, part in enumerate(job.memories(index)):
-            worker.write_memory(memory, 0, part.reshape(-1))
-            client.write_pair(registers.lines_address(*divmod(memory, job.config.ports)), 0)
-        for engine in range(job.config.engines):
+            if part.size:
+                worker.write_memory(memory, 0, part.reshape(-1))
+            client.write_pair(registers.lines_address(*divmod(memory, config.ports)), 0)
+        for engine in range(config.engines):
             model = job.model_address(index)
-            worker.write_memory(job.config.model_memory(engine), model, scattered[engine].view(np.uint8))
+            worker.write_memory(config.model_memory(engine), model, scattered[engine].view(np.uint8))
             client.write_pair(registers.model_address(engine), model)
-        worker.write_memory(job.config.labels_memory, 0, job.labels.astype("<i4").view(np.uint8))
+        worker.write_memory(config.labels_memory, 0, job.labels.astype("<i4").view(np.uint8))
         client.write_pair(registers.LABELS_ADDRESS, 0)
         form = settings.features
         client.write(
@@ -235,16 +246,16 @@ def collect(workers, clients, job: Job):
     """Weights and STATUS fields of each worker, and the counters of the last run."""
     weights, status, counters = [], [], []
     for index, (worker, client) in enumerate(zip(workers, clients, strict=True)):
-        layout, address = job.layout(index), job.model_address(index)
+        layout, config, address = job.layout(index), job.configs[index], job.model_address(index)
         stored = [
-            worker.read_memory(job.config.model_memory(engine), address, layout.model_bytes).view("<i4")
-            for engine in range(job.config.engines)
+            worker.read_memory(config.model_memory(engine), address, layout.model_bytes).view("<i4")
+            for engine in range(config.engines)
         ]
         gathered = layout.gather(np.stack(stored).astype(np.int64))
         weights.append(layout.unpad(gathered))
         assert np.array_equal(gathered, layout.pad(weights[-1])), "padding features have weights"
         status.append(client.read(registers.STATUS))
-        counters.append(client.read_counters(registers.counters(job.config)))
+        counters.append(client.read_counters(registers.counters(config)))
     return weights, status, counters
 
 

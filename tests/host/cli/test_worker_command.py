@@ -29,9 +29,9 @@ class Link:
 def run(monkeypatch):
     monkeypatch.setattr(links, "open_link", Link)
 
-    def run(control):
+    def run(control, *more):
         words = ["worker", "--interface", "eth0", "--config", "tiny", "--device", "rtl", "--control", str(control)]
-        return CliRunner().invoke(main, words)
+        return CliRunner().invoke(main, [*words, *more])
 
     return run
 
@@ -39,6 +39,20 @@ def run(monkeypatch):
 @pytest.fixture
 def no_work(monkeypatch):
     monkeypatch.setattr(simulated, "SimulatedWorker", lambda *_: pytest.fail("worked first"))
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--slots", "3"], "--slots must be a power of two, not 3"),
+        (["--slots", "8192"], "--slots must be 2 to 4096, not 8192"),
+        (["--sparse"], "sparse workers are programs and cannot be simulated: leave --device rtl out"),
+    ],
+)
+def test_workers_that_cannot_be(run, no_work, tmp_path, words, says):
+    done = run(f"unix:{tmp_path}/board", *words)
+    assert done.exit_code == 2
+    assert says in done.stderr
 
 
 def test_an_address_in_use(run, no_work, tmp_path):

@@ -4,6 +4,7 @@ Simulated Verilog is tested in tests/system/test_rtl_identical.py, as it takes l
 """
 
 import contextlib
+import dataclasses
 
 import numpy as np
 import pytest
@@ -21,9 +22,11 @@ from p4sgd.host.devices.cluster import ClusterDevice
 from p4sgd.host.devices.device import client_of
 from p4sgd.host.devices.remote_worker import RemoteWorker
 from p4sgd.host.devices.xrt_worker import BoardWorker
+from p4sgd.host.errors import P4sgdError
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.xrt.board import BoardAddress
 from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.config import CONFIGURATIONS
 
 WAIT = {"timeout_s": 60, "resend_cycles": 5_000_000}
 """Options for devices that run in real time."""
@@ -63,6 +66,15 @@ def test_identity_and_configuration(worker):
     assert {name: worker.read_register(offset) for name, offset in places.items()} == registers.identity(SMALL)
     assert client_of(worker).read(registers.CTRL) == {"start": 0, "done": 0, "idle": 1, "ready": 0}
     assert worker.config == SMALL
+
+
+def test_a_sparse_worker_says_what_it_is(tmp_path):
+    config, address = dataclasses.replace(CONFIGURATIONS["sparse"](), slots=4), f"unix:{tmp_path}/worker"
+    with serve_worker(config, address):
+        worker = RemoteWorker(0, ControlAddress.parse(address))
+        assert worker.config == config
+    with contextlib.closing(worker), pytest.raises(P4sgdError, match=r" --config sparse --slots 4$"):
+        worker.read_register(0)
 
 
 def test_registers_keep_what_is_written(worker):

@@ -1,8 +1,10 @@
 """Emulated workers across a network of packets: the golden model's bits, and the registers of a board."""
 
 import contextlib
+import dataclasses
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -46,6 +48,40 @@ def test_bit_identical_to_golden(workers, seed, up, down, stale, runs):
         assert worker["PACKETS_SENT"] - worker["PACKETS_RESENT"] == 2 * operations, "a PARTIAL and an ACK each"
         assert worker["PACKETS_RECEIVED"] - worker["PACKETS_DROPPED"] == 2 * operations, "a FULL and a CLEAR each"
         assert worker["CYCLES"] == worker["CYCLES_NETWORK"] > 0, "no time passes while it computes"
+
+
+@settings(max_examples=40)
+@given(
+    workers=st.integers(1, 4),
+    sparse=st.frozensets(st.integers(0, 3), min_size=1),
+    seed=st.integers(0, 1 << 30),
+    up=faulty,
+    down=faulty,
+    loss=st.sampled_from(["squared", "logistic", "hinge"]),
+    zeros=st.sampled_from([0.5, 0.95, 1.0]),
+    shrink=st.sampled_from([0, 300]),
+    threshold=st.sampled_from([0, 50]),
+    stale=st.booleans(),
+    runs=st.integers(1, 2),
+)
+def test_sparse_workers_among_dense_ones_are_as_exact(
+    workers, sparse, seed, up, down, loss, zeros, shrink, threshold, stale, runs
+):
+    job = random_job(TINY, workers, seed=seed, loss=loss, stale=stale)
+    job = dataclasses.replace(
+        job,
+        sparse=frozenset(each % workers for each in sparse),
+        settings=dataclasses.replace(job.settings, shrink=shrink, threshold=threshold),
+    )
+    rng = np.random.default_rng(seed)
+    for stored in job.stored:
+        stored[rng.random(stored.shape) < zeros] = 0
+    cluster = PacketCluster(job.configs, seed=seed, up=up, down=down)
+    weights, status, _ = run_on(cluster, job, runs=runs, aggregator_mac=MAC)
+    expected = job.golden(runs)
+    assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in expected.weights]
+    for got, wanted in zip(status, expected.flags, strict=True):
+        assert {name: bool(got[name]) for name in vars(wanted)} == vars(wanted)
 
 
 def test_no_more_is_in_flight_than_there_are_slots():
