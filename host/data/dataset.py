@@ -391,7 +391,8 @@ class DistributedDataset(Dataset):
         owners = self.owners[which]
         block = np.empty((owners.size, parts[self.ranks.rank].shape[1]), np.uint8)
         for rank, part in enumerate(self.ranks.all_to_all(parts)):
-            block[owners == rank] = part.reshape(-1, block.shape[1])
+            rows = np.flatnonzero(owners == rank)
+            block[rows] = part.reshape(rows.size, block.shape[1])
         return [block]
 
 

@@ -22,6 +22,7 @@ from p4sgd.hw.spec.fixed import LABEL
 from p4sgd.sim.emulator import EmulatedDevice, RemoteWorkers
 
 CONFIG = PRESETS["tiny"]()
+LISTING = dataclasses.replace(CONFIG, engines=3, sparse=True)
 
 
 def make(samples, features, *, sparse, seed, kind=np.float64):
@@ -41,8 +42,10 @@ def spread(data, ranks):
     return join_shares(data.features[own.start : own.stop], data.labels, data.name, ranks)
 
 
-def device(ranks):
-    return EmulatedDevice(CONFIG, 1, remote=RemoteWorkers(ranks.rank, ranks.size, ranks.all_sum))
+def device(ranks, configs=(CONFIG,)):
+    """The worker of a rank, which take turns with the configurations."""
+    config = configs[ranks.rank % len(configs)]
+    return EmulatedDevice(config, 1, remote=RemoteWorkers(ranks.rank, ranks.size, ranks.all_sum))
 
 
 @settings(max_examples=40)
@@ -56,21 +59,24 @@ def device(ranks):
     batch=st.sampled_from([8, 24]),
     bias=st.booleans(),
     kind=st.sampled_from([np.float32, np.float64]),
+    listing=st.sampled_from([(), (0,), (1, 2), (0, 1, 2, 3, 4)]),
     seed=st.integers(0, 2**32),
 )
-def test_images_are_those_of_one_process(samples, chunks, odd, size, sparse, stored, batch, bias, kind, seed):
+def test_images_are_those_of_one_process(samples, chunks, odd, size, sparse, stored, batch, bias, kind, listing, seed):
+    """Also if some workers are sparse, or all."""
     features = (chunks + size - 1) * CONFIG.lanes - odd
+    configs = [LISTING if worker in listing else CONFIG for worker in range(size)]
     data = make(samples, features, sparse=sparse, seed=seed, kind=kind)
     rows = np.random.default_rng(seed).permutation(samples)[: max(1, samples - seed % 3)]  # some may be held out
 
     def images(data):
         data = data.take(rows)
-        scaling = Scaling.fit(data.features, communicator=data.communicator)
+        scaling = Scaling.fit(data.features, "maxabs" if listing else "auto", communicator=data.communicator)
         return prepare_images(
             data,
             LABEL.from_real(data.labels),
             scaling,
-            partition(features, [CONFIG] * size, bias=bias, unit=8),
+            partition(features, configs, bias=bias, unit=8),
             stored=stored,
             batch=batch,
         )
@@ -161,6 +167,23 @@ def test_training_is_that_of_one_process(size, sparse, more, tmp_path):
     epochs = [epoch for _, epoch in results]
     assert epochs == [len(one.history)] * size, "all ranks know what the first has written"
     assert {path.name for path in tmp_path.iterdir()} == {"state", *(f"worker{rank}.p4sgd" for rank in range(size))}
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("configs", [(LISTING,), (LISTING, CONFIG)], ids=["sparse", "mixed"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_training_on_sparse_workers_is_that_of_one_process(size, configs, sparse, tmp_path):
+    data = make(101, 60, sparse=sparse, seed=5)
+    more = {"scaling": "maxabs", "l1": 1e-4, "staleness": 1, "validation_fraction": 0.3, "precision": 3, "planes": 5}
+    options = TrainingOptions(epochs=3, workers=size, **more)
+    one = train(data, options, EmulatedDevice(CONFIG, size))
+
+    def run(ranks):
+        return train(spread(data, ranks), options, device(ranks, configs), directory=tmp_path)
+
+    for result in run_ranks(size, run):
+        assert history(result) == history(one)
+        assert np.array_equal(result.model.weights, one.model.weights)
 
 
 def test_a_planned_whitening_is_that_of_one_process_and_is_reported(monkeypatch):
