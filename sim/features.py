@@ -38,7 +38,12 @@ _LEAST = 1 << 12
 def shared_features(sources: Sequence[Source]) -> Features:
     """The features of these workers, all with lines or all with entries; those that someone still has, if any.
 
-    So lines are decoded, and entries merged, only once. Lines of which most features are 0 become entries.
+    So lines are decoded, and entries checked and merged, only once. Lines of which most features are 0 become entries.
+
+    Raises
+    ------
+    ValueError
+        See `Entries.check`.
     """
     # While an object lives, so do its sources, and no other arrays have their addresses.
     identity = tuple(each.identity for each in sources)
@@ -47,6 +52,8 @@ def shared_features(sources: Sequence[Source]) -> Features:
         lines = [each for each in sources if isinstance(each, Lines)]
         entries = [each for each in sources if isinstance(each, Entries)]
         assert not (lines and entries)
+        for each in entries:
+            each.check()
         if lines and _are_sparse(lines):
             entries = [_find_entries(each) for each in lines]
         found = _shared[identity] = SparseFeatures(entries) if entries else DenseFeatures(lines)

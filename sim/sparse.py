@@ -82,6 +82,21 @@ class Entries:
         """Columns of the worker, padding included."""
         return math.prod(self.shape)
 
+    def check(self) -> None:
+        """Check the keys, because whoever writes to a worker's memory may write anything.
+
+        Raises
+        ------
+        ValueError
+            If those of a micro-batch do not ascend, or if the worker has no such columns.
+        """
+        ends = self.starts[1:]
+        ascending = self.keys[1:] > self.keys[:-1]
+        ascending[ends[(ends > 0) & (ends < self.keys.size)] - 1] = True  # from a micro-batch to the next
+        last = self.keys[ends[np.diff(self.starts) > 0] - 1]
+        if not ascending.all() or (last >> BANK_BITS >= self.columns).any():
+            raise ValueError(f"the memory has no list of entries of {self.columns} features: write the image again")
+
     def flatten(self, weights: FloatArray) -> npt.NDArray[np.int32]:
         """Weights unit by unit, int32 (columns,), from the worker's, float64 (engines · chunks · lanes,)."""
         return weights.reshape(self.shape[0], -1, self.unit).swapaxes(0, 1).reshape(-1).astype(np.int32)

@@ -11,10 +11,10 @@ The units of a worker are distributed over its engines in turn: its i-th unit is
 zeros, if it has fewer. Missing features and samples are zeros.
 
 A sparse worker has a list of the features that are not 0 instead of lines, and no engines that its units are for.
-Memory 0 has int64 ``starts``: micro-batch t has the entries from ``starts[t]`` to ``starts[t + 1]``. Memory 1 has
-their keys, uint32: the feature's place among those of the worker, units filled up to whole chunks, << 3 | the sample's
-bank, ascending within a micro-batch. Memory 2 has their values, a byte each: an S-bit integer. Labels and weights are
-as above.
+Memory 0 has int64 ``starts``: micro-batch t has the entries from ``starts[t]`` to ``starts[t + 1]``, the first from 0
+on. Memory 1 has their keys, uint32: the feature's place among those of the worker, units filled up to whole chunks,
+<< 3 | the sample's bank, ascending within a micro-batch. Memory 2 has their values, a byte each: an S-bit integer.
+Labels and weights are as above.
 """
 
 from dataclasses import dataclass

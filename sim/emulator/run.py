@@ -35,13 +35,21 @@ class Run:
         The settings; ``chunks`` are those of the first worker.
     features
         The features. Who keeps them saves a later run of the same samples the decoding.
+
+    Raises
+    ------
+    EmulatorError
+        If a sparse worker's memory has no list of entries.
     """
 
     def __init__(self, inputs: Sequence["Inputs"]) -> None:
         self._workers = workers = [each.worker for each in inputs]
         self.settings = inputs[0].settings
         self.table, self.labels = inputs[0].table, inputs[0].labels
-        self.features = shared_features([each.source for each in inputs])
+        try:
+            self.features = shared_features([each.source for each in inputs])
+        except ValueError as error:
+            raise EmulatorError(f"worker {', '.join(str(worker.index) for worker in workers)}: {error}") from error
         self._shapes = [
             worker.first_weights(each.settings.chunks) for worker, each in zip(workers, inputs, strict=True)
         ]
@@ -121,6 +129,8 @@ class Inputs:
             return self.worker.memory(memory, spec.lines_address(memory, 0), count * dtype.itemsize).view(dtype)
 
         starts = read(0, "<i8", micro_batches + 1)
+        if starts[0] != 0 or (starts[1:] < starts[:-1]).any():
+            raise EmulatorError(f"worker {self.worker.index}: memory 0 does not say where entries begin")
         keys, values = read(1, "<u4", int(starts[-1])), read(2, "u1", int(starts[-1]))
         shape = config.engines, settings.chunks * config.lanes
         return Entries(starts, keys, values, settings.features, settings.unit, shape)

@@ -2,13 +2,13 @@
 
 import dataclasses
 import threading
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.jobs import collect, configure, random_job, run_on, start
+from support.jobs import SMALL, collect, configure, random_job, run_on, start
 from support.run_limits import ORDINARY, ROOMS, cases
 
 from p4sgd.host.devices.device import client_of
@@ -258,6 +258,65 @@ def test_impossible_runs_are_refused(register, fields, message):
     with pytest.raises(EmulatorError, match=message):
         device.wait()
     assert client_of(device.workers[0]).read(registers.CTRL)["idle"] == 1
+
+
+def sparse_worker():
+    """A sparse worker with an image, which runs."""
+    job = random_job(SMALL, 1, seed=0, micro_batches=2, mini_batches=2)
+    job = dataclasses.replace(job, sparse=frozenset([0]))
+    device = EmulatedDevice(job.configs[0], 1)
+    clients = configure(device.workers, job)
+    start(clients, job)
+    device.wait()
+    return device, clients, job
+
+
+@pytest.mark.parametrize(
+    ("memory", "change", "says"),
+    [
+        (0, lambda starts: starts.view("<i8")[::-1].copy(), "memory 0 does not say where entries begin"),
+        (0, lambda starts: starts.view("<i8") - 1, "memory 0 does not say where entries begin"),
+        (0, lambda starts: starts.view("<i8") << 40, "memory 1: bytes .* were not written"),
+        (1, lambda keys: keys.view("<u4")[::-1].copy(), "no list of entries"),
+        (1, lambda keys: keys.view("<u4") | 1 << 31, "no list of entries"),
+        (1, lambda keys: keys.view("<u4") * 0, "no list of entries"),
+    ],
+)
+def test_what_is_no_list_of_entries_is_refused(memory, change, says):
+    device, clients, job = sparse_worker()
+    (worker,) = device.workers
+    worker.write_memory(memory, 0, change(job.memories(0)[memory]).view(np.uint8))
+    start(clients, job)
+    with pytest.raises(EmulatorError, match=f"worker 0.*{says}"):
+        device.wait()
+    configure(device.workers, job)
+    start(clients, job)
+    device.wait()
+
+
+def test_a_sparse_worker_with_the_image_of_a_dense_one_refuses_it():
+    device, clients, job = sparse_worker()
+    for memory, part in enumerate(dataclasses.replace(job, sparse=frozenset()).memories(0)):
+        device.workers[0].write_memory(memory, 0, part.reshape(-1))
+    start(clients, job)
+    with pytest.raises(EmulatorError, match="worker 0"):
+        device.wait()
+
+
+@given(st.data(), st.integers(0, 1 << 30))
+def test_whatever_is_in_its_memory_a_sparse_worker_survives(data, seed):
+    device, clients, job = sparse_worker()
+    rng = np.random.default_rng(seed)
+    for memory, part in enumerate(job.memories(0)):
+        if part.size and data.draw(st.booleans()):
+            changed = part.copy()
+            places = rng.integers(0, part.size, data.draw(st.integers(1, 20)))
+            changed[places] = rng.integers(0, 256, places.size)
+            device.workers[0].write_memory(memory, 0, changed)
+    start(clients, job)
+    with suppress(EmulatorError):
+        device.wait()
+    assert clients[0].read(registers.CTRL)["idle"]
 
 
 def test_a_unit_of_more_than_64_features_is_refused():
