@@ -262,6 +262,7 @@ def _configuration(
     """The workers' configuration: the user's, the workers' own, the checkpoint's, the folder's, or the default.
 
     The folder's is not taken for simulated Verilog: it may take very long to build, and dealing units anew is quick.
+    Nor are sparse workers, which are no Verilog.
     """
     if request.config is not None:
         config = CONFIGURATIONS[request.config]()
@@ -273,7 +274,7 @@ def _configuration(
         return config
     if device == CLUSTER:
         return None
-    if saved is not None:
+    if saved is not None and not (device == "rtl" and saved.run.config.sparse):
         return saved.run.config
     if isinstance(data, PreparedFolder) and device != "rtl":
         return data.manifest.config

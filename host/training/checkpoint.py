@@ -123,7 +123,7 @@ class Run:
     options
         Options; ``epochs`` and ``workers`` may change when the run is resumed.
     config
-        Configuration of the workers, which may change too.
+        Configuration of the workers, of the largest if they differ; it may change too.
     data, test
         Identities of the training data and of the test data, if any.
     """

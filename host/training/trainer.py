@@ -38,7 +38,7 @@ from p4sgd.host.training.rate import Rate, choose_penalties, choose_rate, run_se
 from p4sgd.host.training.result import EpochRecord, StopReason, TrainingResult
 from p4sgd.host.training.search import search_rate
 from p4sgd.host.training.shares import deal, deal_to
-from p4sgd.hw.spec.config import BANKS
+from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import RunSettings
@@ -115,7 +115,9 @@ def train(
         raise UserError(f"{test.name} has {test.feature_count} features, {data.name} has {data.space.count}")
     ranks = data.communicator
     if workers < options.workers:  # there must be units for the late ones
-        deal(data.space.count, options, [device.workers[0].config] * options.workers)
+        configs = [worker.config for worker in device.workers]
+        late = [max(configs, key=_size)] * (options.workers - workers)
+        deal(data.space.count, options, [*configs, *late])
     remarks: list[str] = []
     if workers < options.workers:
         remarks.append(f"training begins with {workers} workers; those that are late: {name_workers(device.absent)}")
@@ -130,7 +132,8 @@ def train(
     keep: Callable[[State], None] | None = None
     if checkpoint is not None or resume is not None:
         identity = identify(data) if isinstance(data, Dataset) else data.identity
-        run = Run(options, shards[0].config, identity, None if test is None else identify(test))
+        config = max((shard.config for shard in shards), key=_size)
+        run = Run(options, config, identity, None if test is None else identify(test))
         if resume is not None:
             resume.check(run)
         if checkpoint is not None:
@@ -147,6 +150,11 @@ def train(
     for remark in remarks:
         training.remark(remark)
     return training.run()
+
+
+def _size(config: WorkerConfig) -> int:
+    """Features that a worker holds."""
+    return config.features
 
 
 def _drop_lost(device: Device, options: TrainingOptions, ranks: Communicator, error: P4sgdError) -> None:

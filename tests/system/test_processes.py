@@ -5,6 +5,7 @@ import re
 import signal
 import time
 
+import numpy as np
 import pytest
 from support.bench import default_seed
 from support.lab import Lab
@@ -203,6 +204,109 @@ def test_an_aggregator_or_a_worker_that_is_not_there(lab):
     )
     _, said = end(lab.p4sgd("train", *RUN, "--device", "cluster", "--cluster", "nobody.toml"), 2)
     assert re.search(r"the aggregator at unix:\S*nobody is not there .*p4sgd switch serve", said)
+
+
+# -- sparse workers --------------------------------------------------------------------------------------------------
+
+
+MADE = ("made.libsvm", "--batch", "32", "--l1", "0.0001", "--staleness", "1")
+SPARSE = "sparse --slots 4"
+
+
+def write_sparse_data(folder):
+    """300 samples of 170 features, of which each has 6."""
+    rng = np.random.default_rng(0)
+    with (folder / "made.libsvm").open("w") as file:
+        for columns in (np.sort(rng.choice(170, 6, replace=False)) for _ in range(300)):
+            values = " ".join(f"{column + 1}:{rng.normal():.3f}" for column in columns)
+            file.write(f"{int(columns[0] < 20)} {values}\n")
+
+
+@pytest.fixture(scope="module")
+def mixed_lab(tmp_path_factory):
+    """A dense worker and two sparse ones that hold more, in a network that loses and repeats."""
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    found = Lab(
+        tmp_path_factory.mktemp("mixed"),
+        3,
+        config=["tiny", SPARSE, SPARSE],
+        entries=["", "share = 4", "share = 2"],
+        network=PATIENT,
+        faults=map(str, (seed, 0.05, 0.05, 1000)),
+    )
+    write_sparse_data(found.folder)
+    yield found
+    found.close()
+
+
+def test_sparse_workers_among_dense_ones_end_with_the_emulators_weights(mixed_lab):
+    run = (*MADE, "--epochs", "2")
+    out, _ = end(mixed_lab.p4sgd("train", *run, *CLUSTER, "--json"))
+    document = json.loads(out)
+    assert [worker["sparse"] for worker in document["configuration"]] == [False, True, True]
+    assert document["units"] == [3, 13, 6], "of 22 units, by shares of 1, 4 and 2"
+    assert document["weights_sha256"] == weights(mixed_lab, *run, "--workers", "1")
+
+
+def test_the_doctor_finds_nothing_with_sparse_workers(mixed_lab):
+    assert doctor(mixed_lab, 0) == []
+
+
+def test_sparse_workers_refuse_zeros_that_scaling_changes(mixed_lab):
+    _, said = end(mixed_lab.p4sgd("train", *RUN, *CLUSTER), 2)
+    assert "the scaling standard makes zeros other numbers, and sparse workers keep only what is not 0" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "configs", [[SPARSE, SPARSE, "tiny", "tiny"], ["tiny", "tiny", SPARSE, "tiny"], [SPARSE] * 4], ids=str
+)
+def test_a_sparse_worker_is_replaced_and_comes_back(tmp_path, configs):
+    """Its features go to dense workers and to sparse ones, and back."""
+    lab = Lab(tmp_path, 4, config=configs, network=f"{PATIENT}\nresends = 5\ndoublings = 3")
+    long = ("--epochs", "60", "--checkpoint", "run.checkpoint", "--json")
+    try:
+        write_sparse_data(tmp_path)
+        run = lab.p4sgd("train", *MADE, *long, *CLUSTER)
+        limit = time.monotonic() + _LIMIT_S
+        while not (tmp_path / "run.checkpoint").exists():
+            assert run.poll() is None, run.communicate()
+            assert time.monotonic() < limit
+            time.sleep(0.02)
+        lost = configs.index(SPARSE)
+        lab.kill(f"worker{lost}")
+        lab.start_worker(lost)
+        document = json.loads(end(run)[0])
+        assert [remark for remark in document["remarks"] if f"instead of 4: worker {lost} " in remark]
+        assert [remark for remark in document["remarks"] if f"4 workers, 1 of them new: worker {lost} at" in remark]
+        assert document["weights_sha256"] == weights(lab, *MADE, *long[:2])
+    finally:
+        lab.close()
+
+
+@pytest.mark.rtl
+@pytest.mark.slow
+def test_sparse_workers_beside_those_of_verilog(tmp_path):
+    build_single_worker(WorkerConfig.tiny())
+    lab = Lab(tmp_path, 3, config=["tiny", "tiny", SPARSE], rtl=1, network=PATIENT, entries=["", "", "share = 9"])
+    try:
+        write_sparse_data(tmp_path)
+        run = (*MADE, "--epochs", "2", "--checkpoint", "run.checkpoint")
+        assert weights(lab, *run, *CLUSTER) == weights(lab, *run[:-2], "--workers", "1")
+        assert doctor(lab, 0) == []
+        goes_on = "--resume", "run.checkpoint", "--epochs"
+        emulated = ("--device", "emulator", "--workers")
+        for epochs, words in (
+            ("4", (*emulated, "1")),
+            ("5", CLUSTER),
+            ("6", (*emulated, "4", "--config", "tiny")),
+            ("7", CLUSTER),
+        ):
+            got = weights(lab, *goes_on, epochs, *words)
+        assert got == weights(lab, *MADE, "--epochs", "7")
+    finally:
+        lab.close()
 
 
 # -- doctor ----------------------------------------------------------------------------------------------------------

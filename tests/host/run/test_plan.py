@@ -23,7 +23,7 @@ from p4sgd.host.streaming.make import make_folder
 from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.checkpoint import RESUME_MAY_CHANGE
 from p4sgd.host.training.model_file import load_model
-from p4sgd.hw.spec.config import PRESETS
+from p4sgd.hw.spec.config import CONFIGURATIONS, PRESETS
 from p4sgd.sim.emulator import EmulatedDevice
 
 
@@ -112,6 +112,16 @@ def test_the_configuration_of_a_folder_is_not_that_of_a_simulation(made):
     execute(make_plan(begun))
     resumed = TrainingRequest(resume=Path("c"), options={"epochs": 2}, device="rtl")
     assert make_plan(resumed).config == PRESETS["tiny"]()
+
+
+def test_sparse_workers_are_not_those_of_a_simulation():
+    Path("data.libsvm").write_text("".join(f"{row % 2} {row % 37 + 1}:1 100:2\n" for row in range(64)))
+    begun = make_plan(TrainingRequest(data="data.libsvm", options={"epochs": 1}, checkpoint=Path("c")))
+    assert begun.config == CONFIGURATIONS["sparse"]()
+    execute(begun)
+    for device, config in (("emulator", "sparse"), ("rtl", "small")):
+        plan = make_plan(TrainingRequest(resume=Path("c"), options={"epochs": 2}, device=device))
+        assert plan.config == CONFIGURATIONS[config]()
 
 
 @pytest.mark.parametrize(("config", "new"), [("tiny", False), ("small", True)])

@@ -115,6 +115,40 @@ def test_workers_that_come_back_take_part_again():
     assert len(result.summary["units"]) == 4
 
 
+def make_sparse(device, *workers):
+    """Have some workers of an emulator be sparse."""
+    for index in workers:
+        device.workers[index].__init__(dataclasses.replace(CONFIG, engines=3, sparse=True), index)
+    return device
+
+
+@pytest.mark.parametrize("sparse", [(1,), (0, 2, 3), (1, 3), (0, 1, 2, 3)], ids=str)
+def test_dense_and_sparse_workers_take_over_from_each_other(sparse):
+    """Worker 1 is lost and comes back, as the last; then workers 0 and 3 are lost for good."""
+    whole = run(open_device("emulator", CONFIG, OPTIONS["workers"]), scaling="maxabs", l1=1e-4)
+    device = make_sparse(LosingDevice({2: {1}, 6: {0, 3}}, back=4), *sparse)
+    result = run(device, scaling="maxabs", l1=1e-4)
+    assert result.model.weights.tolist() == whole.model.weights.tolist()
+    assert "epoch 3 is trained by 4 workers, 1 of them new: worker 3" in result.remarks
+
+
+def test_a_sparse_worker_takes_over_zeros_that_are_none():
+    """It could not begin with features that scaling has centred, but has room for them."""
+    whole = run(open_device("emulator", CONFIG, OPTIONS["workers"]))
+    device = LosingDevice({}, back=3, late={3})
+    device.away[0].__init__(dataclasses.replace(CONFIG, engines=3, sparse=True), 3)
+    result = run(device)
+    assert result.model.weights.tolist() == whole.model.weights.tolist()
+    assert len(device.workers) == 4
+
+
+def test_a_late_worker_need_not_be_as_small_as_the_first():
+    whole = run(open_device("emulator", CONFIG, OPTIONS["workers"]))
+    device = LosingDevice({}, back=3, late={2, 3})
+    device.workers[0].__init__(dataclasses.replace(CONFIG, engines=1, lanes=8, chunks=2), 0)  # one unit of 8 features
+    assert run(device).model.weights.tolist() == whole.model.weights.tolist()
+
+
 def test_workers_that_are_late_take_part_when_they_come():
     whole = run(open_device("emulator", CONFIG, OPTIONS["workers"]))
     device = LosingDevice({}, back=3, late={2, 3})
