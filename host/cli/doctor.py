@@ -11,9 +11,9 @@ from p4sgd.host.cli.failures import FAILED
 from p4sgd.host.cli.options import (
     cluster_option,
     common_options,
-    configuration,
     device_kind,
     fault_option,
+    hardware_configuration,
     is_given,
 )
 from p4sgd.host.cli.output import SIMULATOR_OPENING, Output
@@ -33,7 +33,7 @@ __all__ = ["doctor"]
 @click.option(
     "--config",
     "name",
-    type=configuration,
+    type=hardware_configuration,
     default="small",
     show_default=True,
     help="Hardware configuration of each worker of a simulated cluster.",
@@ -68,14 +68,14 @@ def doctor(
     opening = SIMULATOR_OPENING if device == "rtl" else None
     with output.working(opening or "getting ready", told=opening is not None):
         from p4sgd.host.doctor import Result, examine
-        from p4sgd.hw.spec.config import CONFIGURATIONS
+        from p4sgd.hw.spec.config import PRESETS
 
         options: dict[str, Any] = dict(fault)
         found = find_cluster(device, cluster)
         if found is not None:
             _refuse_given("workers", "name", "fault")
             options["cluster"], workers, name = found, len(found.workers), None
-        opened = open_device(device, None if name is None else CONFIGURATIONS[name](), workers, **options)
+        opened = open_device(device, None if name is None else PRESETS[name](), workers, **options)
     with contextlib.closing(opened), output.working("examining the network"):
         examination = examine(opened)
     output.document(

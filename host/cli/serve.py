@@ -147,8 +147,8 @@ def _stays(path: Path) -> bool:
     "--slots",
     type=int,
     metavar="N",
-    help="AllReduce operations in flight, a power of two, by default those of the configuration. Workers of one job must "
-    "have equally many.",
+    help="AllReduce operations in flight, a power of two, by default those of the configuration. Workers of one job "
+    "must have equally many.",
 )
 @click.option(
     "--device",

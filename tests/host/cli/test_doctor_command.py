@@ -46,6 +46,13 @@ def test_a_healthy_cluster(opened):
     assert device.closed
 
 
+def test_sparse_workers_are_not_simulated(opened):
+    done = doctor("--config", "sparse")
+    assert done.exit_code == 2
+    assert "sparse" in done.stderr
+    assert not opened
+
+
 def test_a_worker_that_is_late(opened, monkeypatch):
     monkeypatch.setattr(NetworkedDevice, "absent", [WorkerName(2, "unix:w2")])
     done = doctor()
