@@ -2,11 +2,12 @@ r"""Trainings on worker processes that are killed, cut off and started at random
 
     python tests/campaign/workers.py [--runs 100] [--seed 0] [--jobs 1] [--only SEED]
 
-A seed stands for four workers and an aggregator in network namespaces (root, or `unshare -Urn` before it), and a few
-trainings on them, one after the other, each of which loses one or two workers. Some of those are started again, and
-take part again. All trainings must end by themselves with the weights of one process.
+A seed stands for four workers, dense or sparse, and an aggregator in network namespaces (root, or `unshare -Urn` before
+it), and a few trainings on them, one after the other, each of which loses one or two workers. Some of those are started
+again, and take part again. All trainings must end by themselves with the weights of one process.
 """
 
+import dataclasses
 import random
 import sys
 import tempfile
@@ -34,16 +35,18 @@ WORKERS = 4
 TRAININGS = 5
 """Of each seed; to start workers takes as long as several."""
 
-FIGURES = ("killed", "cut off", "started again", "adoptions", "taken in", "untouched", "wrong weights", "lost")
+FIGURES = ("sparse workers", "killed", "cut off", "started again", "adoptions", "taken in", "untouched")
+FIGURES += ("wrong weights", "lost")
 
 _NETWORK = "resend_us = 20000\nresends = 5\ndoublings = 3"
 _CONFIG = WorkerConfig.tiny()
+_CONFIGS = ("tiny", f"--sparse --slots {_CONFIG.slots}")
 
 
 def dataset() -> Dataset:
     """A few samples, so that an epoch takes some hundredths of a second."""
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(256, 100))
+    x = rng.normal(size=(256, 100)) * (rng.random((256, 100)) < 0.3)
     return Dataset(x, (x @ rng.normal(size=100) > 0).astype(float), "made")
 
 
@@ -89,11 +92,12 @@ class Breaker(threading.Thread):
 def run(seed: int) -> Outcome:
     """Trainings on one cluster, until one fails."""
     rng, counts, data = random.Random(seed), Counter[str](), dataset()
-    options = TrainingOptions(epochs=24, batch=32, workers=WORKERS)
-    alone = TrainingOptions(epochs=24, batch=32)
+    alone = TrainingOptions(epochs=24, batch=32, scaling="maxabs")
+    options = dataclasses.replace(alone, workers=WORKERS)
     expected = train(data, alone, open_device("emulator", _CONFIG, 1)).model.weights.tolist()
     with tempfile.TemporaryDirectory() as folder:
-        lab = Lab(Path(folder), WORKERS, network=_NETWORK)
+        configs = rng.choices(_CONFIGS, k=WORKERS)
+        lab = Lab(Path(folder), WORKERS, config=configs, network=_NETWORK)
         try:
             seconds = 2.0
             for training in range(TRAININGS):
@@ -120,7 +124,7 @@ def run(seed: int) -> Outcome:
                     if result.model.weights.tolist() != expected:
                         failure = "wrong weights"
                         counts["wrong weights"] += 1
-                counts += breaker.counts + Counter(runs=1)
+                counts += breaker.counts + Counter({"runs": 1, "sparse workers": WORKERS - configs.count("tiny")})
                 if failure:
                     return Outcome(seed, counts, f"{failure}: training {training}, {dict(breaker.counts)}")
         finally:

@@ -32,8 +32,8 @@ class Lab:
     With ``faults``, words for `support.relay`, every frame goes through that. ``network`` are lines of the
     cluster file, ``entries`` those of each worker. The first workers are of Verilog, as many as ``rtl`` says. With
     ``bmv2`` the aggregator is BMv2, yet without its program, which is the folder of that name. ``config`` and ``speed``
-    may be lists, with a value for each worker; further options may follow the name of a configuration. Workers of
-    ``absent`` are not started.
+    may be lists, with a value for each worker; options may stand in place of a configuration. Workers of ``absent``
+    are not started.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Lab:
         control = self.folder / f"worker{index}"
         config, speed = self.configs[index], self.speeds[index]
         command = [PROGRAM, "worker", "--interface", "eth0", "--control", f"unix:{control}"]
-        command += ["--config", *config.split()]
+        command += config.split() if config.startswith("-") else ["--config", config]
         command += ["--device", "rtl"] if index < self.rtl else ["--speed", speed]
         self._start(f"worker{index}", self._workers[index], command, control, wait=wait)
 

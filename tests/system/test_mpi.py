@@ -53,6 +53,19 @@ def test_four_ranks_end_with_the_bits_of_one_process(data, tmp_path):
     assert sorted(path.name for path in images.iterdir()) == [f"worker{rank}.p4sgd" for rank in range(4)]
 
 
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_ranks_with_sparse_workers_end_with_the_bits_of_dense_ones(data, ranks):
+    """Sparse data, whose default they are, and dense data."""
+    for words in ((data,), ("breast_cancer", "--scaling", "maxabs", "--config", "sparse")):
+        words = (*words, "--epochs", 2, "--batch", 64, "--l1", 1e-5, "--json")
+        status, several, err, _ = train(*words, ranks=ranks)
+        assert (status, err) == (0, [])
+        assert json.loads(several)["configuration"]["sparse"]
+        status, one, _, _ = train(*words, "--config", "u280")
+        assert status == 0
+        assert json.loads(several)["weights_sha256"] == json.loads(one)["weights_sha256"]
+
+
 def test_what_all_ranks_find_is_told_once(tmp_path):
     status, out, err, _ = train(tmp_path / "missing.libsvm", ranks=3)
     assert (status, out) == (2, "")

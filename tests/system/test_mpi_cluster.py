@@ -53,6 +53,16 @@ def test_weights_are_the_emulators(lab):
 
 
 @pytest.mark.slow
+def test_a_rank_may_drive_a_sparse_worker(tmp_path):
+    lab = Lab(tmp_path, RANKS, config=["tiny", "--sparse --slots 4"], network="resend_us = 20000")
+    try:
+        words = ("breast_cancer", "--scaling", "maxabs", "--epochs", 3, "--batch", 32)
+        assert weights(*words, *CLUSTER, ranks=RANKS, cwd=lab.folder) == weights(*words)
+    finally:
+        lab.close()
+
+
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_named_once(lab):
     status, err = in_the_middle(lab, lambda process: lab.kill("worker1"))
     assert status == 1

@@ -210,7 +210,7 @@ def test_an_aggregator_or_a_worker_that_is_not_there(lab):
 
 
 MADE = ("made.libsvm", "--batch", "32", "--l1", "0.0001", "--staleness", "1")
-SPARSE = "sparse --slots 4"
+SPARSE = "--sparse --slots 4"
 
 
 def write_sparse_data(folder):
