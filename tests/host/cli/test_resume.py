@@ -301,6 +301,18 @@ def test_other_workers_go_on_to_the_same_model(more):
     )
 
 
+def test_dense_and_sparse_workers_go_on_from_each_other():
+    words = ["digits:3", "--scaling", "maxabs", "--staleness", 1, "--l1", 1e-4, "--epochs"]
+    run(*words, 5, "--config", "small", "--out", "whole")
+    run(*words, 1, "--config", "sparse", "--workers", 2, "--checkpoint", "c")
+    for epochs, *more in ((2, "--config", "small"), (3, "--config", "sparse", "--workers", 3), (4, "--workers", 1)):
+        run("--resume", "c", "--epochs", epochs, *more)
+    run("--resume", "c", "--epochs", 5, "--config", "tiny", "--workers", 2, "--out", "model")
+    ours, whole = load_model(Path("model")), load_model(Path("whole"))
+    assert ours.weights.tolist() == whole.weights.tolist()
+    assert ours.training["metrics"]["train_loss"] == whole.training["metrics"]["train_loss"]
+
+
 # -- what is refused -------------------------------------------------------------------------------------------------
 
 

@@ -187,16 +187,17 @@ def test_no_run_begins_outside_of_a_job():
         assert client.read_counters(registers.COUNTERS)["PACKETS_SENT"] == 0
 
 
-def test_whatever_a_host_writes_and_a_network_brings_the_worker_serves_on():
+@pytest.mark.parametrize("sparse", [(), (0,)], ids=["dense", "sparse"])
+def test_whatever_a_host_writes_and_a_network_brings_the_worker_serves_on(sparse):
     """Also a host that starts a run when packets of an aborted one are under way, and frames of every kind."""
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")
     pick = random.Random(seed)
-    cluster = PacketCluster([TINY] * 2, seed=seed)
-    job = random_job(TINY, 2, seed=seed, micro_batches=3)
+    job = dataclasses.replace(random_job(TINY, 2, seed=seed, micro_batches=3), sparse=frozenset(sparse))
+    cluster = PacketCluster(job.configs, seed=seed)
     (worker, _), clients = cluster.workers, configure(cluster.workers, job, aggregator_mac=MAC, resend_cycles=100)
     # Without a wait between resends the model would do nothing else.
-    offsets = [each.offset for each in registers.worker_map(TINY) if each is not registers.RESEND_CYCLES]
+    offsets = [each.offset for each in registers.worker_map(worker.config) if each is not registers.RESEND_CYCLES]
     runs = 0
     for _ in range(300):
         choice = pick.random()
@@ -211,6 +212,8 @@ def test_whatever_a_host_writes_and_a_network_brings_the_worker_serves_on():
         elif choice < 0.4:
             with contextlib.suppress(EmulatorError):
                 worker.write_register(pick.choice(offsets), pick.choice([0, 1, 3, pick.getrandbits(32)]))
+                bank, content = pick.randrange(worker.config.labels_memory), np.frombuffer(pick.randbytes(8), np.uint8)
+                worker.write_memory(bank, 8 * pick.randrange(8), content)
         elif choice < 0.6:
             packet = Packet(
                 pick.choice(list(PacketType)),
