@@ -35,6 +35,12 @@ _PART = 1 << 22
 
 _WEIGHT_LOW, _WEIGHT_HIGH = WEIGHT.minimum, WEIGHT.maximum
 _SHRINK_FRACTION = SHRINK.fraction
+# Numba makes an index that may be negative count from the end; these are not.
+_BANK, _BANK_BITS, _ONE = np.uint64(BANKS - 1), np.uint64(BANK_BITS), np.uint64(1)
+
+_FEW = 4
+"""So many steps of a weight one by one take less time than the divisions to do them at once."""
+
 _NEVER = -2
 """A mini-batch before all others, and not the one before the first."""
 
@@ -387,28 +393,48 @@ _compiled = functools.partial(compiled, "the emulator's loops for sparse data")
 @_compiled(nogil=True)
 def _steps(given: Any, shrink: int, threshold: int, count: int) -> Any:
     """A weight after ``count`` steps of `p4sgd.sim.golden.regularize`."""
-    scale, half = np.int64(1) << _SHRINK_FRACTION, np.int64(1) << (_SHRINK_FRACTION - 1)
     weight = np.int64(given)
-    negative = weight < 0
-    size: Any = -weight if negative else weight
-    while count > 0 and size > 0:
-        # A half is rounded up, towards 0 if the weight is negative. `least` is the least size that loses as much.
-        if negative:
-            loss = -((half - size * shrink) >> _SHRINK_FRACTION)
-            least = ((loss - 1) * scale + half) // shrink + 1 if loss > 0 else np.int64(0)
-        else:
+    size: Any = abs(weight)
+    # A half is rounded up, so towards 0 if the weight is negative.
+    half = (np.int64(1) << (_SHRINK_FRACTION - 1)) - np.int64(weight < 0)
+    if shrink == 0:
+        size = max(size - np.int64(count) * threshold, np.int64(0))
+    elif count <= _FEW:
+        for _ in range(count):
+            size = max(size - ((size * shrink + half) >> _SHRINK_FRACTION) - threshold, np.int64(0))
+    else:
+        left = np.int64(count)
+        while left > 0 and size > 0:
             loss = (size * shrink + half) >> _SHRINK_FRACTION
-            least = -((half - loss * scale) // shrink) if loss > 0 else np.int64(0)
-        loss += threshold
-        if loss == 0:
-            break
-        if size < loss:
-            size = np.int64(0)
-            break
-        same = min(np.int64(count), (size - max(least, loss)) // loss + 1)
-        size -= same * loss
-        count -= same
-    return -size if negative else size
+            # The least size that loses as much.
+            least = -((half - (loss << _SHRINK_FRACTION)) // shrink) if loss > 0 else np.int64(0)
+            loss += threshold
+            if loss == 0:
+                break
+            if size < loss:
+                size = np.int64(0)
+                break
+            same = min(left, (size - max(least, loss)) // loss + 1)
+            size -= same * loss
+            left -= same
+    return -size if weight < 0 else size
+
+
+@_compiled(nogil=True)
+def _catch_up(
+    keys: Any, spans: Any, first: int, micro_batches: int, steps: int, penalty: Any, weights: Any, done: Any
+) -> None:
+    """Give the weights that some micro-batches read the penalties of the first ``steps`` mini-batches."""
+    shrink, threshold = penalty
+    for micro_batch in range(first, first + micro_batches):
+        for worker in range(spans.shape[1]):
+            for entry in range(np.uint64(spans[micro_batch, worker, 0]), np.uint64(spans[micro_batch, worker, 1])):
+                column = keys[entry] >> _BANK_BITS
+                missing = steps - np.int64(done[column])
+                if missing:
+                    done[column] = steps
+                    if weights[column]:
+                        weights[column] = _steps(weights[column], shrink, threshold, missing)
 
 
 @_compiled(nogil=True)
@@ -433,32 +459,26 @@ def _totals(
     """Forward pass of a mini-batch from micro-batch ``first`` on: each worker's sums, (workers, samples)."""
     half = np.int64((1 << shift) >> 1)
     unit_bits, mask, sign, dropped = encoding
-    shrink, threshold = penalty
     weights, done, before, changed = state
-    penalised, stale = done.size > 0, changed.size > 0
-    # With staleness weights are read as they were before the last update.
-    penalties = max(0, mini_batch - 1) if stale else mini_batch
-    exact, total, unit = np.empty(BANKS, np.int64), np.empty(BANKS, np.int64), np.empty(BANKS, np.int64)
+    stale = changed.size > 0
+    if done.size > 0:
+        # With staleness weights are read as they were before the last update.
+        penalties = max(0, mini_batch - 1) if stale else mini_batch
+        _catch_up(keys, spans, first, totals.shape[1] // BANKS, penalties, penalty, weights, done)
+    exact, total, unit = np.empty(BANKS, np.int64), np.empty(BANKS, np.int64), np.empty(BANKS, np.uint64)
     for micro_batch in range(totals.shape[1] // BANKS):
         for worker in range(totals.shape[0]):
             for place in range(BANKS):
-                exact[place], total[place], unit[place] = 0, 0, -1
-            for entry in range(spans[first + micro_batch, worker, 0], spans[first + micro_batch, worker, 1]):
-                key = np.int64(keys[entry])
-                bank = key & (BANKS - 1)
-                if unit[bank] != key >> unit_bits:
+                exact[place], total[place], unit[place] = 0, 0, ~np.uint64(0)
+            begin, end = spans[first + micro_batch, worker, 0], spans[first + micro_batch, worker, 1]
+            for entry in range(np.uint64(begin), np.uint64(end)):
+                bank, column = keys[entry] & _BANK, keys[entry] >> _BANK_BITS
+                now = keys[entry] >> np.uint64(unit_bits)
+                if unit[bank] != now:
                     total[bank] += (exact[bank] + half) >> shift
-                    exact[bank] = 0
-                    unit[bank] = key >> unit_bits
-                column = key >> BANK_BITS
-                if stale and changed[column] == mini_batch - 1:
-                    weight = np.int64(before[column])
-                else:
-                    if penalised and done[column] != penalties:
-                        weights[column] = _steps(weights[column], shrink, threshold, penalties - done[column])
-                        done[column] = penalties
-                    weight = np.int64(weights[column])
-                exact[bank] += weight * _value(values[entry], mask, sign, dropped)
+                    exact[bank], unit[bank] = 0, now
+                weight = before[column] if stale and changed[column] == mini_batch - 1 else weights[column]
+                exact[bank] += np.int64(weight) * _value(values[entry], mask, sign, dropped)
             for place in range(BANKS):
                 totals[worker, BANKS * micro_batch + place] = total[place] + ((exact[place] + half) >> shift)
 
@@ -480,30 +500,34 @@ def _descend(
     """Gradients and Round 3 of the micro-batches of a mini-batch."""
     half = np.int64((1 << shift) >> 1)
     _, mask, sign, dropped = encoding
-    shrink, threshold = penalty
     weights, done, before, changed = state
-    penalised, stale = done.size > 0, changed.size > 0
+    stale = changed.size > 0
+    if done.size > 0 and stale:
+        _catch_up(keys, spans, first, deltas.size // BANKS, mini_batch, penalty, weights, done)
     for micro_batch in range(deltas.size // BANKS):
+        own = deltas[BANKS * micro_batch : BANKS * (micro_batch + 1)]
         for worker in range(saturated.size):
-            entry, end = spans[first + micro_batch, worker, 0], spans[first + micro_batch, worker, 1]
-            while entry < end:
-                column: Any = np.int64(keys[entry]) >> BANK_BITS
-                gradient: Any = np.int64(0)
-                while entry < end and np.int64(keys[entry]) >> BANK_BITS == column:
-                    delta = deltas[BANKS * micro_batch + (np.int64(keys[entry]) & (BANKS - 1))]
-                    gradient += delta * _value(values[entry], mask, sign, dropped)
-                    entry += 1
-                if penalised and done[column] != mini_batch:
-                    weights[column] = _steps(weights[column], shrink, threshold, mini_batch - done[column])
-                    done[column] = mini_batch
-                weight = np.int64(weights[column])
+            begin = np.uint64(spans[first + micro_batch, worker, 0])
+            end = np.uint64(spans[first + micro_batch, worker, 1])
+            column: Any = ~np.uint64(0)
+            weight: Any = np.int64(0)
+            gradient: Any = np.int64(0)
+            # A column's entries are neighbours, and its weight is written after each of them: only the last one counts.
+            # A branch at the end of a column would take longer, because no processor can predict it.
+            for entry in range(begin, end):
+                same, column = keys[entry] >> _BANK_BITS == column, keys[entry] >> _BANK_BITS
                 if stale and changed[column] != mini_batch:
-                    before[column], changed[column] = weight, mini_batch
-                moved = weight - ((gradient + half) >> shift)
-                clipped = min(max(moved, _WEIGHT_LOW), _WEIGHT_HIGH)
-                if clipped != moved:
-                    saturated[worker] = True
-                weights[column] = clipped
+                    before[column], changed[column] = weights[column], mini_batch
+                present = np.int64(weights[column])
+                weight = weight if same else present
+                gradient = gradient if same else half
+                gradient += own[keys[entry] & _BANK] * _value(values[entry], mask, sign, dropped)
+                moved = weight - (gradient >> shift)
+                if moved < _WEIGHT_LOW or moved > _WEIGHT_HIGH:
+                    moved = min(max(moved, _WEIGHT_LOW), _WEIGHT_HIGH)
+                    if entry + _ONE == end or keys[entry + _ONE] >> _BANK_BITS != column:
+                        saturated[worker] = True
+                weights[column] = moved
 
 
 @_compiled(nogil=True)

@@ -1,6 +1,7 @@
-"""Sparse features: penalties that catch up, against the golden model."""
+"""Sparse features: penalties that catch up, against the golden model, and saturation."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,3 +28,17 @@ def test_many_steps_of_a_penalty_at_once(weight, shrink, threshold, steps):
     for _ in range(steps):
         wanted = golden.regularize(wanted, run)
     assert sparse._steps(np.int64(weight), shrink, threshold, steps) == wanted[0]
+
+
+@pytest.mark.parametrize(("second", "saturated"), [(1 << 30, False), (0, True)])
+def test_a_weight_saturates_by_the_gradient_of_all_samples(second, saturated):
+    form = FeatureFormat(8, 8, False)
+    # Two samples of a micro-batch have the same feature: keys 0 and 1.
+    keys, values = np.array([0, 1], np.uint32), np.array([200, 200], np.uint8)
+    entries = sparse.Entries(np.array([0, 2]), keys, values, form, 64, (1, 64))
+    run = RunSettings(form, 1, 1, 1, LabelMode(), 1, 20, unit=64)
+    weights = np.full(64, float(WEIGHT.maximum - 10))
+    model = sparse.SparseFeatures([entries]).model([weights], run, np.array([1 << 40]))
+    model.update(0, np.array([-(1 << 30), second, 0, 0, 0, 0, 0, 0]))
+    assert model.saturated.tolist() == [saturated]
+    assert model.values()[0][0] == WEIGHT.maximum - (0 if saturated else 10)
