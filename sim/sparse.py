@@ -403,19 +403,21 @@ def _steps(given: Any, shrink: int, threshold: int, count: int) -> Any:
         for _ in range(count):
             size = max(size - ((size * shrink + half) >> _SHRINK_FRACTION) - threshold, np.int64(0))
     else:
-        left = np.int64(count)
-        while left > 0 and size > 0:
-            loss = (size * shrink + half) >> _SHRINK_FRACTION
-            # The least size that loses as much.
-            least = -((half - (loss << _SHRINK_FRACTION)) // shrink) if loss > 0 else np.int64(0)
-            loss += threshold
+        left, product = np.int64(count), size * shrink + half
+        while left > 0:
+            loss = (product >> _SHRINK_FRACTION) + threshold
             if loss == 0:
                 break
-            if size < loss:
+            if size <= loss:
                 size = np.int64(0)
                 break
-            same = min(left, (size - max(least, loss)) // loss + 1)
+            # While only the fraction of the product falls, each step loses the same.
+            fraction, fall = product & ((1 << _SHRINK_FRACTION) - 1), loss * shrink
+            same = np.int64(1) if fraction < fall else min(left, fraction // fall + 1)
+            if threshold:
+                same = min(same, size // loss)
             size -= same * loss
+            product -= same * fall
             left -= same
     return -size if weight < 0 else size
 
