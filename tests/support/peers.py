@@ -53,12 +53,18 @@ class Settings:
         Threads that may be used, where that can be chosen.
     rate
         Learning rate, where there is no good default, times the mean squared norm of a sample.
+    l2, l1
+        Strengths of the penalties of scaled coefficients, ``l2 / 2 · ‖w‖² + l1 · ‖w‖₁`` beside the mean loss; one of
+        them at most, and only for scikit-learn and Vowpal Wabbit, which applies them beside steps of other sizes and so
+        minimises something else.
     """
 
     loss: str = "logistic"
     batch: int = 16
     threads: int = 1
     rate: float = 1.0
+    l2: float = 0.0
+    l1: float = 0.0
 
 
 class Peer:
@@ -135,7 +141,9 @@ class ScikitLearn(Peer):
         self._data = features, labels
         rate = {"learning_rate": "invscaling", "power_t": 0.25, "eta0": settings.rate / _mean_square(features)}
         # In the order of the samples, which is that of their memory.
-        options: dict[str, Any] = {"penalty": None, "tol": None, "shuffle": False, **rate}
+        penalty = "l2" if settings.l2 else "l1" if settings.l1 else None
+        strength = {"penalty": penalty, "alpha": settings.l2 or settings.l1}
+        options: dict[str, Any] = {"tol": None, "shuffle": False, **rate, **strength}
         self._model = SGDClassifier(loss="log_loss", **options)
         if settings.loss == "squared":
             self._model = SGDRegressor(**options)
@@ -209,7 +217,7 @@ class VowpalWabbit(Peer):
 
         self._count: int = features.shape[1]
         self._folder = tempfile.TemporaryDirectory()
-        self._loss = settings.loss
+        self._settings = settings
         libsvm = Path(self._folder.name, "data.libsvm")
         dump_svmlight_file(features, labels, str(libsvm), zero_based=False)
         self._take(libsvm)
@@ -219,7 +227,7 @@ class VowpalWabbit(Peer):
         if path.suffix != ".libsvm":
             raise ValueError("it reads text alone")
         peer = cls.__new__(cls)
-        peer._count, peer._loss, peer._folder = 0, settings.loss, tempfile.TemporaryDirectory()
+        peer._count, peer._settings, peer._folder = 0, settings, tempfile.TemporaryDirectory()
         peer._take(path)
         return peer
 
@@ -236,12 +244,20 @@ class VowpalWabbit(Peer):
         from vowpalwabbit import Workspace
 
         cache, self._bits = self._text.with_suffix(".cache"), max(18, (self._count + 1).bit_length())
+        settings = self._settings
         self._model = Workspace(
             f"--data {self._text} --cache_file {cache} --passes {epochs} --holdout_off --bit_precision {self._bits} "
-            f"--loss_function {self._loss} --quiet"
+            f"--loss_function {settings.loss} --l2 {settings.l2} --l1 {settings.l1} --quiet"
         )
 
     def _coefficients(self) -> tuple[FloatArray, float]:
+        if self._settings.l2 or self._settings.l1:
+            from vowpalwabbit import Workspace
+
+            # Penalties that are still to be applied are applied when a model is saved.
+            saved = self._text.with_suffix(".model")
+            self._model.save(str(saved))
+            self._model = Workspace(f"--initial_regressor {saved} --testonly --quiet")
         weights = [self._model.get_weight_from_name(str(column + 1)) for column in range(self._count)]
         return np.array(weights), self._model.get_weight(_CONSTANT % (1 << self._bits))
 
