@@ -73,8 +73,9 @@ PROGRAM_BYTES = 320 << 20
 SAMPLE_BYTES = 80
 """Upper bound for the memory per sample without its features: label, destination, and computing these."""
 
-_FEATURE_BYTES = 500
-"""Memory per feature without the buckets: statistics, scaling, sums, and blocks of at least 8 samples."""
+_FEATURE_BYTES = {False: 500, True: 150}
+"""Memory per feature without the buckets: statistics, scaling, sums, and, unless all workers are sparse (the key),
+blocks of at least 8 samples."""
 
 _WHITENED_BYTES = 2600
 """Further memory per feature that is whitened: moments (of two states), matrix as integers and as float64."""
@@ -206,7 +207,7 @@ def check_density(first_pass: FirstPass, samples: int, options: TrainingOptions,
             raise centring_error(options.scaling, first_pass.stored / (first_pass.samples * first_pass.space.count))
 
 
-def bucket_rows(first_pass: FirstPass, memory: int, *, whitened: bool = False) -> int:
+def bucket_rows(first_pass: FirstPass, memory: int, *, whitened: bool = False, sparse_workers: bool = False) -> int:
     """Samples per bucket for a memory peak of about ``memory`` bytes; a multiple of 8.
 
     Parameters
@@ -217,6 +218,8 @@ def bucket_rows(first_pass: FirstPass, memory: int, *, whitened: bool = False) -
         The limit.
     whitened
         Whether features are whitened, which takes memory per feature.
+    sparse_workers
+        Whether the workers are sparse, so that no sample is ever filled up with zeros.
 
     Raises
     ------
@@ -225,7 +228,7 @@ def bucket_rows(first_pass: FirstPass, memory: int, *, whitened: bool = False) -
     """
     value = np.dtype(first_pass.dtype).itemsize
     sample = first_pass.stored * (value + 4 * first_pass.sparse) / first_pass.samples + 16
-    feature = _FEATURE_BYTES + (_WHITENED_BYTES if whitened else 0)
+    feature = _FEATURE_BYTES[first_pass.sparse and sparse_workers] + (_WHITENED_BYTES if whitened else 0)
     fixed = PROGRAM_BYTES + SAMPLE_BYTES * first_pass.samples + feature * first_pass.space.count
     copies = _COPIES[first_pass.sparse]
     least = max(_LEAST_BUCKET, BANKS * sample) * copies

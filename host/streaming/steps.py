@@ -120,7 +120,12 @@ class Steps:
                 found,
                 labels,
                 self._options,
-                plans.bucket_rows(found, self._memory, whitened=self._options.precondition != "none"),
+                plans.bucket_rows(
+                    found,
+                    self._memory,
+                    whitened=self._options.precondition != "none",
+                    sparse_workers=config.sparse,
+                ),
                 self._source.name,
             )
             del labels

@@ -15,7 +15,7 @@ from support.bench import default_seed
 from support.data_files import FORMATS, WITHOUT_TEXTS, make_samples, use_small_blocks, write_data
 from support.tensor_file import rewrite
 
-from p4sgd.host.data import read_dataset
+from p4sgd.host.data import FeatureSpace, read_dataset
 from p4sgd.host.data.quantization import steps
 from p4sgd.host.data.read import open_source
 from p4sgd.host.errors import P4sgdError, UserError
@@ -24,7 +24,7 @@ from p4sgd.host.streaming import plan
 from p4sgd.host.streaming import steps as making
 from p4sgd.host.streaming.folder import is_prepared, open_prepared
 from p4sgd.host.streaming.make import make_folder, unfinished_folder
-from p4sgd.host.streaming.state import STATE, Step
+from p4sgd.host.streaming.state import STATE, FirstPass, Step
 from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.preparation import prepare
 from p4sgd.host.training.shares import deal
@@ -426,6 +426,14 @@ def test_little_memory_is_refused(job):
     path, folder, options = job
     with pytest.raises(UserError, match=r"120 samples of 20 features cannot be prepared .* allow at least \d+M"):
         build(path, folder, options, memory=1 << 20)
+
+
+def test_sparse_workers_need_less_memory():
+    """Blocks for dense workers have all features of their samples."""
+    found = FirstPass(1000, FeatureSpace(10_000_000), (), 20_000, True, "<f8", "")
+    with pytest.raises(UserError, match="allow at least"):
+        plan.bucket_rows(found, 2 << 30)
+    assert plan.bucket_rows(found, 2 << 30, sparse_workers=True) >= 1000
 
 
 def test_images_are_mapped(job, tiny):
