@@ -1,5 +1,6 @@
 """Entries of sparse images: the features that are not 0 (:mod:`p4sgd.hw.spec.image`)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,11 @@ class Values:
     rows: IntArray
     columns: IntArray
     values: npt.NDArray[np.uint8]
+
+    @classmethod
+    def join(cls, parts: Sequence["Values"]) -> "Values":
+        """Those of several."""
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "columns", "values")))
 
 
 def entry_places(image: Image) -> npt.NDArray[np.int32]:
@@ -76,7 +82,7 @@ def entries_of(image: Image, which: slice) -> tuple[IntArray, npt.NDArray[np.uin
 
 
 class EntryStore:
-    """The entries of an image, in memory.
+    """Gathers the entries of an image in memory.
 
     Parameters
     ----------

@@ -152,7 +152,7 @@ def prepare_images(
         raise ValueError(f"labels {labels.shape} and scaling {scaling.scale.shape} must fit {data.features.shape}")
     counts = None
     if any(shard.config.sparse for shard in shards):
-        counts = data.communicator.all_sum(stored_counts(data.features))
+        counts = _count_values(data)
     planned = plan_images(labels, scaling, shards, stored=stored, batch=batch, counts=counts)
     own = planned[data.communicator.rank :: data.communicator.size]
     blocks = PackedBlocks(data, planned, scaling, planned[0].layout.samples)
@@ -177,7 +177,7 @@ def plan_images(
     labels, scaling, shards, stored, batch
         See `prepare_images`.
     counts
-        int64 (features,): most values that are not 0 of each column; needed for sparse workers.
+        int64 (features,): how many values of each column are not 0; needed for sparse workers.
 
     Raises
     ------
@@ -220,11 +220,17 @@ def plan_images(
     ]
 
 
-def stored_counts(features: Features) -> IntArray:
-    """How many stored values each column has: int64 (features,)."""
-    if isinstance(features, np.ndarray):
-        return np.full(features.shape[1], features.shape[0])
-    return np.bincount(features.indices, minlength=features.shape[1])
+def _count_values(data: Dataset) -> IntArray:
+    """How many values of each column are not 0: int64 (features,)."""
+    counts = np.zeros(data.feature_count, np.int64)
+    step = max(1, _BLOCK_VALUES * data.features.shape[0] // max(1, data.stored))
+    for first in range(0, data.samples, step):
+        features = data.local_features(slice(first, first + step))
+        if isinstance(features, np.ndarray):
+            counts += np.count_nonzero(features, axis=0)
+        else:
+            np.add.at(counts, features.indices[features.data != 0], 1)
+    return data.communicator.all_sum(counts)
 
 
 def _check_zeros(scaling: Scaling | Whitening, stored: int) -> None:
@@ -250,14 +256,14 @@ def store_images(
     remedy: str,
     communicator: Communicator = SINGLE_PROCESS,
 ) -> list[Image]:
-    """Give images their lines.
+    """Give images their lines or entries.
 
     Parameters
     ----------
     images
-        Images without lines, of the workers of this process.
+        Images without them, of the workers of this process.
     blocks
-        The lines.
+        The lines or entries.
     directory
         See `prepare_images`.
     name
@@ -281,7 +287,8 @@ def store_images(
 def _check_room(own: Sequence[Image], name: str, remedy: str) -> None:
     """Check that images fit into memory.
 
-    They store all features of all samples, including zeros, so that those of a small sparse file may be large.
+    Those of dense workers store all features of all samples, including zeros, so that a small sparse file may have
+    large ones.
 
     Raises
     ------
@@ -292,9 +299,10 @@ def _check_room(own: Sequence[Image], name: str, remedy: str) -> None:
     available = available_memory()
     if available is not None and needed > available:
         features = own[0].shard.total - own[0].bias
+        zeros = "" if all(image.shard.config.sparse for image in own) else ", zeros included,"
         raise UserError(
             f"{name}: the memory images of {own[0].samples:,} samples of {features:,} features take "
-            f"{needed / 1e9:,.1f} GB, zeros included, and {available / 1e9:,.1f} GB of memory are available: "
+            f"{needed / 1e9:,.1f} GB{zeros} and {available / 1e9:,.1f} GB of memory are available: "
             f"{remedy}"
         )
 
@@ -363,8 +371,8 @@ def _in_files(own: Sequence[Image], blocks: LineBlocks, directory: Path) -> list
 class PackedBlocks:
     """Scaled, quantised and packed samples of a data set, block by block.
 
-    Iterating gives, for each block, the lines of each worker of this process: uint8 (engines · ports, T, C, S, 8/ports,
-    lanes/8). The micro-batches (T) of all blocks have ``padded_samples`` samples.
+    Iterating gives `LineBlocks` for the workers of this process. The micro-batches of all blocks have
+    ``padded_samples`` samples.
 
     Parameters
     ----------
@@ -388,7 +396,7 @@ class PackedBlocks:
         own = self.images[ranks.rank :: ranks.size]
         width = self.data.feature_count + 1
         if all(sparse):
-            width = 1 + sum(image.room for image in self.images) // self.padded_samples
+            width = 1 + sum(image.room for image in self.images) // self.images[0].layout.samples
         step = max(1, _BLOCK_VALUES // (BANKS * width)) * BANKS * ranks.size
         places = [entry_places(image) for image in self.images] if any(sparse) else []
         # A quantised sample without stored features.
@@ -431,7 +439,8 @@ class PackedBlocks:
 
     def _values(self, features: Features, places: IntArray, blank: npt.NDArray[np.uint8]) -> Values:
         """The quantised values of some samples that are not 0, the bias included; ``places`` are those samples."""
-        if isinstance(features, np.ndarray) or isinstance(self.scaling, Whitening):
+        assert isinstance(self.scaling, Scaling)  # see `_check_zeros`
+        if isinstance(features, np.ndarray):
             dense = self._quantize(self.scaling.apply(features))
             rows, columns = np.nonzero(dense)
             values = dense[rows, columns]

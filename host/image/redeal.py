@@ -19,7 +19,7 @@ __all__ = ["redeal_images", "same_lines"]
 
 
 _BLOCK_VALUES = 1 << 20
-"""Features that are dealt at once, about."""
+"""Values that are dealt at once, about."""
 
 
 def redeal_images(
@@ -61,7 +61,9 @@ def redeal_images(
         return list(images[own])
     known = images[0]
     offset, scale = join_scaling(images)
-    counts = _entry_counts(images) if any(shard.config.sparse for shard in shards) else None
+    units = np.concatenate([shard.units for shard in shards[own]])
+    needed = [image for image in images if np.isin(image.shard.units, units).any()]
+    counts = _count_values(needed) if any(shard.config.sparse for shard in shards[own]) else None
     new = [
         dataclasses.replace(
             known,
@@ -76,8 +78,6 @@ def redeal_images(
         )
         for shard in shards[own]
     ]
-    units = np.concatenate([image.shard.units for image in new])
-    needed = [image for image in images if np.isin(image.shard.units, units).any()]
     return store_images(
         new,
         _Redealt(needed, new),
@@ -96,20 +96,33 @@ def same_lines(ours: Shard, theirs: Shard) -> bool:
     )
 
 
-def _entry_counts(images: Sequence[Image]) -> IntArray:
-    """Most entries of each feature of the job: int64 (features,)."""
+def _count_values(images: Sequence[Image]) -> IntArray:
+    """How many values of each feature of the job are not 0, in these images: int64 (features,)."""
     known = images[0]
-    counts = np.full(known.shard.total, BANKS * known.layout.micro_batches)
+    counts = np.zeros(known.shard.total, np.int64)
     for image in images:
-        if image.shard.config.sparse:
-            _, keys, _ = entries_of(image, slice(0, known.layout.micro_batches))
-            counts[image.shard.columns] = np.bincount(places_of(image, keys), minlength=image.shard.features)
+        for which in _blocks(known.layout.micro_batches, _width(image)):
+            counts += np.bincount(_values(image, which).columns, minlength=counts.size)
     return counts
+
+
+def _blocks(micro_batches: int, width: int) -> Iterator[slice]:
+    """All micro-batches in blocks, for samples of ``width`` values."""
+    step = max(1, _BLOCK_VALUES // (BANKS * width))
+    for first in range(0, micro_batches, step):
+        yield slice(first, min(first + step, micro_batches))
+
+
+def _width(image: Image) -> int:
+    """Values of a sample in a worker's memory, about."""
+    if image.shard.config.sparse:
+        return 1 + image.lines(2).size // image.layout.samples
+    return image.shard.features
 
 
 @dataclass(frozen=True, eq=False)
 class _Redealt:
-    """Lines of new images, from those of images that together have all their units: `LineBlocks`."""
+    """Lines or entries of new images, from images that together have all their units: `LineBlocks`."""
 
     images: Sequence[Image]
     own: Sequence[Image]
@@ -117,51 +130,45 @@ class _Redealt:
     def __iter__(self) -> Iterator[list[npt.NDArray[np.uint8] | EntryBlock]]:
         known = self.images[0]
         total, micro_batches = known.shard.total, known.layout.micro_batches
-        sparse = any(image.shard.config.sparse for image in (*self.images, *self.own))
-        width = max(
-            (image.shard.features for image in (*self.images, *self.own) if not image.shard.config.sparse), default=1
-        )
-        step = max(1, _BLOCK_VALUES // (BANKS * (width if sparse else total)))
-        places = [entry_places(image) for image in self.own]
-        for first in range(0, micro_batches, step):
-            which = slice(first, min(first + step, micro_batches))
-            if sparse:
-                values = self._values(which)
-                yield [self._pack(image, values, place, which) for image, place in zip(self.own, places, strict=True)]
-                continue
-            q = np.empty(((which.stop - first) * BANKS, total), np.uint8)  # features of other units: unset
+        if any(image.shard.config.sparse for image in (*self.images, *self.own)):
+            new = [image.shard.features for image in self.own if not image.shard.config.sparse]
+            places = [entry_places(image) for image in self.own]
+            for which in _blocks(micro_batches, max([sum(map(_width, self.images)), *new])):
+                values = Values.join([_values(image, which) for image in self.images])
+                yield [_pack(image, values, place, which) for image, place in zip(self.own, places, strict=True)]
+            return
+        for which in _blocks(micro_batches, total):
+            q = np.empty(((which.stop - which.start) * BANKS, total), np.uint8)  # features of other units: unset
             for image in self.images:
                 q[:, image.shard.columns] = _unpacked(image, which)
             yield [pack_lines(image.layout.pad(q[:, image.shard.columns]), image.layout) for image in self.own]
 
-    def _values(self, which: slice) -> Values:
-        """What is not 0 in some micro-batches."""
-        parts = []
-        for image in self.images:
-            if image.shard.config.sparse:
-                micro_batch, keys, values = entries_of(image, which)
-                rows, columns = BANKS * micro_batch + keys % BANKS, places_of(image, keys)
-            else:
-                q = _unpacked(image, which)
-                rows, columns = np.nonzero(q)
-                values = q[rows, columns]
-            own = image.shard.columns
-            columns = columns + own.start if isinstance(own, slice) else own[columns]
-            parts.append((rows, columns, values))
-        rows, columns, values = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return Values(rows, columns, values)
 
-    def _pack(
-        self, image: Image, values: Values, places: npt.NDArray[np.int32], which: slice
-    ) -> npt.NDArray[np.uint8] | EntryBlock:
-        words, micro_batches = own_words(values, places, image.layout.stored), which.stop - which.start
-        block = entry_block(words, micro_batches)
-        if image.shard.config.sparse:
-            return block
-        q = np.zeros((BANKS * micro_batches, image.shard.features), np.uint8)
-        rows = BANKS * np.repeat(np.arange(micro_batches), block.counts) + block.keys % BANKS
-        q[rows, places_of(image, block.keys)] = block.values
-        return pack_lines(image.layout.pad(q), image.layout)
+def _values(image: Image, which: slice) -> Values:
+    """What is not 0 in some micro-batches of a worker."""
+    if image.shard.config.sparse:
+        micro_batches, keys, values = entries_of(image, which)
+        rows, columns = BANKS * micro_batches + keys % BANKS, places_of(image, keys)
+    else:
+        q = _unpacked(image, which)
+        rows, columns = np.nonzero(q)
+        values = q[rows, columns]
+    own = image.shard.columns
+    return Values(rows, columns + own.start if isinstance(own, slice) else own[columns], values)
+
+
+def _pack(
+    image: Image, values: Values, places: npt.NDArray[np.int32], which: slice
+) -> npt.NDArray[np.uint8] | EntryBlock:
+    """A new image's lines or entries, from all values of some micro-batches; ``places`` from `entry_places`."""
+    micro_batches = which.stop - which.start
+    block = entry_block(own_words(values, places, image.layout.stored), micro_batches)
+    if image.shard.config.sparse:
+        return block
+    q = np.zeros((BANKS * micro_batches, image.shard.features), np.uint8)
+    rows = BANKS * np.repeat(np.arange(micro_batches), block.counts) + block.keys % BANKS
+    q[rows, places_of(image, block.keys)] = block.values
+    return pack_lines(image.layout.pad(q), image.layout)
 
 
 def _unpacked(image: Image, which: slice) -> npt.NDArray[np.uint8]:

@@ -156,7 +156,7 @@ class ImageLayout:
             return list(self.pack_lines(q))
         padded = self.pad(q)
         rows, places = np.nonzero(padded)
-        values = padded[rows, places].astype(np.uint8)
+        values = padded[rows, places].astype(np.uint8) & np.uint8((1 << self.stored) - 1)
         counts, keys, values = split_words(entry_words(rows, places, values), self.micro_batches)
         starts = np.append(0, np.cumsum(counts)).astype("<i8")
         empty = np.empty(0, np.uint8)

@@ -1,5 +1,6 @@
 """Images: from a data set to lines and back, in memory and as files."""
 
+import dataclasses
 import json
 import struct
 import subprocess
@@ -16,11 +17,14 @@ from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.quantization import quantize, steps
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import open_image, packing, partition, prepare_images
+from p4sgd.host.image.file import ImageWriter
+from p4sgd.host.image.packing import PackedBlocks
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL
 from p4sgd.hw.spec.run import UNITS
 
 CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=16)
+SPARSE = dataclasses.replace(CONFIG, sparse=True)
 
 
 def make(rng, samples=37, features=50, *, sparse=False, negative=True, density=0.3):
@@ -32,14 +36,39 @@ def make(rng, samples=37, features=50, *, sparse=False, negative=True, density=0
     return Dataset(scipy.sparse.csr_array(dense) if sparse else dense, labels, "made")
 
 
-def deal(features, workers, unit):
-    return partition(features, [CONFIG] * workers, bias=True, unit=unit)
+def deal(features, workers, unit, config=CONFIG):
+    return partition(features, [config] * workers, bias=True, unit=unit)
+
+
+def read_entries(image):
+    """A sparse worker's features as integers of 8 bits, with the padding of features."""
+    starts, keys, values = image.lines(0).view("<i8"), image.lines(1).view("<u4"), image.lines(2)
+    assert [image.lines(number).size for number in range(3, image.layout.config.labels_memory)] == [0]
+    assert starts.shape == (image.layout.micro_batches + 1,)
+    assert starts[0] == 0
+    assert starts[-1] == keys.size == values.size
+    q = np.zeros((image.layout.samples, image.layout.padded_features), np.int64)
+    for micro_batch in range(image.layout.micro_batches):
+        own = slice(starts[micro_batch], starts[micro_batch + 1])
+        assert (np.diff(keys[own].astype(np.int64)) > 0).all(), "ascending, each once"
+        q[8 * micro_batch + keys[own] % 8, keys[own] // 8] = values[own]
+    assert np.count_nonzero(q) == values.size, "no zeros"
+    assert q.max(initial=0) < 1 << image.layout.stored
+    return q - ((q >> (image.layout.stored - 1) & image.signed) << image.layout.stored)
 
 
 def read_back(images, precision=None):
     """All workers' features as integers, without the padding of features."""
     parts = []
     for image in images:
+        if image.shard.config.sparse:
+            q = read_entries(image)
+            parts.append(image.layout.unpad(q))
+            assert np.array_equal(q, image.layout.pad(parts[-1])), "missing features must be zero"
+            expected = image.layout.memories(parts[-1])
+            for number, content in enumerate(expected):
+                assert np.array_equal(image.lines(number), content)
+            continue
         lines = np.stack([image.lines(engine) for engine in range(image.layout.config.labels_memory)])
         q = image.layout.unpack_lines(lines, precision or image.layout.stored, image.signed)
         parts.append(image.layout.unpad(q))
@@ -60,16 +89,22 @@ def read_back(images, precision=None):
     batch=st.sampled_from([8, 16, 24]),
     bias=st.booleans(),
     unit=st.sampled_from(UNITS),
+    config=st.sampled_from([CONFIG, SPARSE]),
+    density=st.sampled_from([0.02, 0.3]),
 )
 def test_every_feature_is_in_its_place(
-    seed, samples, features, sparse, negative, kind, workers, stored, batch, bias, unit
+    seed, samples, features, sparse, negative, kind, workers, stored, batch, bias, unit, config, density
 ):
     rng = np.random.default_rng(seed)
     workers = min(workers, -(-(features + bias) // unit))
-    data = make(rng, samples, features, sparse=sparse, negative=negative)
+    data = make(rng, samples, features, sparse=sparse, negative=negative, density=density)
     scaling = Scaling.fit(data.features, kind)
     labels = LABEL.from_real(data.labels)
-    shards = partition(features, [CONFIG] * workers, bias=bias, unit=unit)
+    shards = partition(features, [config] * workers, bias=bias, unit=unit)
+    if config.sparse and quantize(scaling.zero, stored, scaling.signed).any():
+        with pytest.raises(UserError, match="the scaling minmax makes zeros other numbers"):
+            prepare_images(data, labels, scaling, shards, stored=stored, batch=batch)
+        return
     images = prepare_images(data, labels, scaling, shards, stored=stored, batch=batch)
     padded = -(-samples // batch) * batch
     expected = np.zeros((padded, features + bias), np.int64)
@@ -91,27 +126,29 @@ def test_every_feature_is_in_its_place(
     assert images[-1].scale[-1] == (0 if bias else scaling.scale[-1])
 
 
+@pytest.mark.parametrize("config", [CONFIG, SPARSE], ids=["dense", "sparse"])
 @pytest.mark.parametrize("least", [0, 1 << 30], ids=["compiled", "small"])
-def test_many_blocks(monkeypatch, least):
+def test_many_blocks(monkeypatch, least, config):
     monkeypatch.setattr("p4sgd.host.image.packing.COMPILED_VALUES", least)
     monkeypatch.setattr("p4sgd.host.image.packing._BLOCK_VALUES", 8 * 51 * 2)  # two micro-batches a block
     rng = np.random.default_rng(3)
     for sparse in (False, True):
         data = make(rng, 75, 50, sparse=sparse)
-        scaling = Scaling.fit(data.features)
-        images = prepare_images(data, LABEL.from_real(data.labels), scaling, deal(50, 2, 16), stored=5, batch=24)
+        scaling = Scaling.fit(data.features, "maxabs")
+        shards = deal(50, 2, 16, config)
+        images = prepare_images(data, LABEL.from_real(data.labels), scaling, shards, stored=5, batch=24)
         q = read_back(images)
         assert q.shape == (96, 51)
         assert np.array_equal(q[:75, :50], quantize(scaling.apply(data.features), 5, scaling.signed))
         assert not q[75:].any()
 
 
-@pytest.fixture
-def prepared(tmp_path):
+@pytest.fixture(params=[CONFIG, SPARSE], ids=["dense", "sparse"])
+def prepared(tmp_path, request):
     rng = np.random.default_rng(5)
     data = make(rng, 40, 60)
-    scaling = Scaling.fit(data.features)
-    arguments = (data, LABEL.from_real(data.labels), scaling, deal(60, 2, 16))
+    scaling = Scaling.fit(data.features, "maxabs")
+    arguments = (data, LABEL.from_real(data.labels), scaling, deal(60, 2, 16, request.param))
     options = {"stored": 6, "batch": 16}
     return prepare_images(*arguments, **options), prepare_images(*arguments, **options, directory=tmp_path)
 
@@ -131,9 +168,10 @@ def test_files_hold_the_same(prepared, tmp_path):
                 assert np.array_equal(getattr(image, name), getattr(here, name)), name
             for number in range(4):
                 lines = image.lines(number)
-                assert lines.shape == image.layout.lines_shape
+                if not image.shard.config.sparse:
+                    assert lines.shape == image.layout.lines_shape
                 assert lines.flags.c_contiguous
-                assert not lines.flags.writeable
+                assert not lines.flags.writeable or not lines.size
                 assert np.array_equal(lines, here.lines(number))
 
 
@@ -142,12 +180,15 @@ def test_sections_are_pages(prepared):
     raw = image.path.read_bytes()
     _, _, length, _ = struct.unpack_from("<8sIII", raw)
     sections = json.loads(raw[20 : 20 + length])["sections"]
-    assert list(sections) == ["lines0", "lines1", "lines2", "lines3", "labels", "offset", "scale", "units"]
+    sparse = image.shard.config.sparse
+    lists = ["starts", "keys", "values"] if sparse else ["lines0", "lines1", "lines2", "lines3"]
+    assert list(sections) == [*lists, "labels", "offset", "scale", "units"]
     assert all(section["offset"] % 4096 == 0 for section in sections.values())
     assert len(raw) % 4096 == 0
-    begin = sections["lines1"]["offset"]
-    assert raw[begin : begin + image.layout.lines_bytes] == image.lines(1).tobytes()
-    assert int(sections["lines1"]["crc32"], 16) == zlib.crc32(image.lines(1).tobytes())
+    for number, name in enumerate(lists):
+        section, content = sections[name], image.lines(number).tobytes()
+        assert raw[section["offset"] : section["offset"] + section["bytes"]] == content
+        assert int(section["crc32"], 16) == zlib.crc32(content)
 
 
 def rewrite(path, change):
@@ -173,7 +214,9 @@ def test_damage_is_seen(prepared):
     refused("version 9, this p4sgd reads version 4: prepare the data again", set_byte(8, 9))
     refused("header is damaged", set_byte(25, whole[25] ^ 1))
     refused("header is damaged", set_byte(14, 0xFF))
-    refused("lines0 is damaged", set_byte(4096, whole[4096] ^ 1))
+    names = json.loads(whole[20 : 20 + struct.unpack_from("<I", whole, 12)[0]])["sections"]
+    for name, section in names.items():
+        refused(f"{name} is damaged", set_byte(section["offset"], whole[section["offset"]] ^ 1))
     refused("cut off", lambda raw: raw.__delitem__(slice(len(raw) - 4096, None)))
     refused("not an image file", lambda raw: raw.clear())
     assert open_image(other.path).shard.worker == 1
@@ -199,12 +242,54 @@ def test_images_larger_than_memory_are_refused(tmp_path, monkeypatch):
     """A few sparse samples of very many features make a large image; files may hold it."""
     monkeypatch.setattr(packing, "available_memory", lambda: 10_000)
     data = make(np.random.default_rng(0), samples=300, sparse=True)
-    arguments = data, LABEL.from_real(data.labels), Scaling.fit(data.features), deal(50, 1, 8)
-    with pytest.raises(UserError, match=r"300 samples of 50 features .* GB.*--images DIR.*data prepare.*--planes"):
+    arguments = data, LABEL.from_real(data.labels), Scaling.fit(data.features, "maxabs"), deal(50, 1, 8)
+    sparse = *arguments[:3], deal(50, 1, 8, SPARSE)
+    where = "--images DIR.*data prepare.*--planes"
+    with pytest.raises(UserError, match=f"300 samples of 50 features .* GB, zeros included, and .*{where}"):
         prepare_images(*arguments)
+    with pytest.raises(UserError, match=f"300 samples of 50 features .* GB and .*{where}"):
+        prepare_images(*sparse)
     assert prepare_images(*arguments, directory=tmp_path)[0].samples == 300
     monkeypatch.setattr(packing, "available_memory", lambda: None)
     assert prepare_images(*arguments)[0].samples == 300
+
+
+def test_a_writer_goes_on(tmp_path):
+    """A file is the same if after every block its writer is replaced by one that does not know of that block."""
+    data = make(np.random.default_rng(2), 64, 60, sparse=True, density=0.1)
+    data.features.data[::3] = 0  # stored, but 0
+    scaling, labels = Scaling.fit(data.features, "maxabs"), LABEL.from_real(data.labels)
+    for config in (CONFIG, SPARSE):
+        shards = deal(60, 1, 16, config)
+        (expected,) = prepare_images(data, labels, scaling, shards, batch=16, directory=tmp_path)
+        counts = np.count_nonzero(data.features.toarray(), axis=0)
+        (planned,) = packing.plan_images(labels, scaling, shards, batch=16, counts=counts)
+        with (tmp_path / "again").open("w+b") as file, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(packing, "_BLOCK_VALUES", 64)
+            writer = ImageWriter(file, planned)
+            for (part,) in PackedBlocks(data, [planned], scaling, planned.layout.samples):
+                written = json.loads(json.dumps(writer.written))
+                writer.append(part)
+                writer = ImageWriter(file, planned, written)
+                writer.append(part)
+            writer.finish()
+        assert (tmp_path / "again").read_bytes() == expected.path.read_bytes()
+        assert expected.path.stat().st_size <= ImageWriter.file_bytes(planned)
+
+
+def test_sparse_workers_without_values(tmp_path):
+    """One worker's columns and one sample are all zeros; the file of that worker has empty sections."""
+    x = np.zeros((9, 20))
+    x[3, 2], x[4, 2] = 1, -1
+    shards = partition(20, [SPARSE] * 2, bias=False, unit=8)
+    for features in (x, scipy.sparse.csr_array(x)):
+        data = Dataset(features, np.ones(9), "made")
+        for directory in (None, tmp_path):
+            arguments = data, LABEL.from_real(data.labels), Scaling.fit(features, "maxabs"), shards
+            images = prepare_images(*arguments, directory=directory)
+            assert [image.lines(2).tolist() for image in images] == [[127, 129], []]
+            assert not read_back(images)[:, 3:].any()
+    assert open_image(images[1].path).lines(1).size == 0
 
 
 def test_available_memory():

@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 from support.ranks import run_ranks
 
 from p4sgd.host.data import Dataset, Scaling
-from p4sgd.host.image import partition, prepare_images
+from p4sgd.host.image import partition, prepare_images, redeal
 from p4sgd.host.image.file import Shard
-from p4sgd.host.image.packing import pack_lines, unpack_lines
+from p4sgd.host.image.packing import unpack_lines
 from p4sgd.host.image.redeal import redeal_images
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL
 from p4sgd.hw.spec.run import UNITS
 
-clusters = st.tuples(
-    st.integers(1, 4),
-    st.builds(WorkerConfig, engines=st.integers(1, 3), ports=st.integers(1, 2), lanes=st.sampled_from([8, 16, 64])),
-)
+lanes = st.sampled_from([8, 16, 64])
+dense = st.builds(WorkerConfig, engines=st.integers(1, 3), ports=st.integers(1, 2), lanes=lanes)
+sparse = st.builds(WorkerConfig, engines=st.integers(3, 4), ports=st.integers(1, 2), lanes=lanes, sparse=st.just(True))
+clusters = st.tuples(st.integers(1, 4), dense | sparse)
 
 
 @settings(max_examples=60)
@@ -32,11 +32,16 @@ clusters = st.tuples(
     stored=st.integers(1, 8),
     bias=st.booleans(),
     kind=st.sampled_from(["minmax", "maxabs"]),
+    density=st.sampled_from([0.0, 0.05, 1.0]),
+    values=st.sampled_from([1, 1 << 20]),
     seed=st.integers(0, 1 << 30),
 )
-def test_as_prepared_for_them(before, after, unit, features, stored, bias, kind, seed):
+def test_as_prepared_for_them(before, after, unit, features, stored, bias, kind, density, values, seed):
     rng = np.random.default_rng(seed)
-    data = Dataset(rng.normal(size=(20, features)), rng.choice([-1.0, 1.0], 20), "made")
+    x = rng.normal(size=(20, features)) * (rng.random((20, features)) < density)
+    if kind == "minmax" and (before[1].sparse or after[1].sparse):
+        x[0], x = 0, np.abs(x)  # so that zeros stay zeros
+    data = Dataset(x, rng.choice([-1.0, 1.0], 20), "made")
     scaling, most = Scaling.fit(data.features, kind), -(-(features + bias) // unit)
 
     def prepare(cluster):
@@ -53,7 +58,9 @@ def test_as_prepared_for_them(before, after, unit, features, stored, bias, kind,
         return partition(features, [config] * min(workers, most), bias=bias, unit=unit)
 
     images, expected = prepare(before), prepare(after)
-    got = redeal_images(images, deal(after), name="made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(redeal, "_BLOCK_VALUES", values)
+        got = redeal_images(images, deal(after), name="made")
     check_same(got, expected)
 
 
@@ -70,41 +77,60 @@ def check_same(images, expected):
 
 
 CONFIG = WorkerConfig(engines=2, ports=1, lanes=8)
+SPARSE = WorkerConfig(engines=3, ports=1, lanes=16, sparse=True)
 
 
-def prepare_for(workers, features=75):
+def prepare_for(workers, features=75, config=CONFIG, directory=None):
     rng = np.random.default_rng(3)
-    data = Dataset(rng.normal(size=(40, features)), rng.choice([-1.0, 1.0], 40), "made")
-    scaling, labels = Scaling.fit(data.features, "minmax"), LABEL.from_real(data.labels)
-    return prepare_images(data, labels, scaling, deal_to(workers, features))
+    x = rng.normal(size=(40, features)) * (rng.random((40, features)) < 0.3)
+    data = Dataset(x, rng.choice([-1.0, 1.0], 40), "made")
+    scaling, labels = Scaling.fit(data.features, "maxabs"), LABEL.from_real(data.labels)
+    return prepare_images(data, labels, scaling, deal_to(workers, features, config), directory=directory)
 
 
-def deal_to(workers, features=75):
-    return partition(features, [CONFIG] * workers, bias=True, unit=8)
+def deal_to(workers, features=75, config=CONFIG):
+    return partition(features, [config] * workers, bias=True, unit=8)
 
 
+@pytest.mark.parametrize("after", [CONFIG, SPARSE], ids=["dense", "sparse"])
+@pytest.mark.parametrize(
+    "before", [(CONFIG, CONFIG), (SPARSE, CONFIG), (SPARSE, SPARSE)], ids=["dense", "both", "sparse"]
+)
 @pytest.mark.parametrize("workers", [1, 2, 3])
-def test_units_need_not_be_consecutive(workers):
+def test_units_need_not_be_consecutive(workers, before, after):
     (whole,) = prepare_for(1)
     values = whole.layout.unpad(unpack_lines(np.stack(whole.port_lines), whole.layout))
 
     def image(worker, units):
-        shard = Shard(worker, CONFIG, np.array(units), whole.shard.unit, whole.shard.total)
-        layout = dataclasses.replace(whole.layout, features=shard.features)
-        lines = pack_lines(layout.pad(values[:, shard.columns]), layout)
+        shard = Shard(worker, before[worker], np.array(units), whole.shard.unit, whole.shard.total)
+        layout = shard.layout(whole.layout.samples, whole.layout.stored)
+        lines = layout.memories(values[:, shard.columns])
         offset, scale = whole.offset[shard.columns], whole.scale[shard.columns]
         return dataclasses.replace(
             whole, layout=layout, shard=shard, workers=2, offset=offset, scale=scale, port_lines=tuple(lines)
         )
 
     images = [image(0, [0, 3, 4, 9]), image(1, [1, 2, 5, 6, 7, 8])]
-    check_same(redeal_images(images, deal_to(workers), name="made"), prepare_for(workers))
+    check_same(redeal_images(images, deal_to(workers, config=after), name="made"), prepare_for(workers, config=after))
 
 
-def test_a_rank_reads_only_images_that_have_its_units():
+@pytest.mark.parametrize("after", [CONFIG, SPARSE], ids=["dense", "sparse"])
+@pytest.mark.parametrize("before", [CONFIG, SPARSE], ids=["dense", "sparse"])
+def test_a_rank_reads_only_images_that_have_its_units(before, after):
     """The eight units of four workers are dealt to two; the other rank's images are without lines here."""
-    images, expected = prepare_for(4, 63), prepare_for(2, 63)
+    images, expected = prepare_for(4, 63, before), prepare_for(2, 63, after)
     empty = [dataclasses.replace(image, port_lines=()) for image in images]
-    given = [[*images[:2], *empty[2:]], [*empty[:2], *images[2:]]]
-    got = run_ranks(2, lambda ranks: redeal_images(given[ranks.rank], deal_to(2, 63), name="made", communicator=ranks))
+    given, shards = [[*images[:2], *empty[2:]], [*empty[:2], *images[2:]]], deal_to(2, 63, after)
+    got = run_ranks(2, lambda ranks: redeal_images(given[ranks.rank], shards, name="made", communicator=ranks))
     check_same([image for images in got for image in images], expected)
+
+
+def test_files_of_sparse_workers(tmp_path):
+    """Dealt to files, they have the bytes of those that are prepared: room for as many values as there are."""
+    prepare_for(2, config=SPARSE, directory=tmp_path / "expected")
+    for before in (CONFIG, SPARSE):
+        images = prepare_for(3, config=before)
+        redeal_images(images, deal_to(2, config=SPARSE), name="made", directory=tmp_path / "made")
+        for worker in range(2):
+            made, expected = (tmp_path / name / f"worker{worker}.p4sgd" for name in ("made", "expected"))
+            assert made.read_bytes() == expected.read_bytes()
