@@ -18,7 +18,7 @@ from p4sgd.host.streaming.state import OnProgress
 from p4sgd.host.training import CheckpointFile, EpochRecord, TrainingResult
 from p4sgd.host.training.model_file import save_model
 from p4sgd.host.training.shares import deal, deal_stated
-from p4sgd.hw.spec.config import CONFIGURATIONS
+from p4sgd.hw.spec.config import PRESETS
 
 __all__ = ["Stage", "execute", "resume_advice"]
 
@@ -163,7 +163,7 @@ def _note_doctor(device: Device, cluster: Path | None) -> Iterator[None]:
         if device.name == CLUSTER:
             what = f"--cluster {shlex.quote(str(cluster))}"
         else:
-            names = [name for name, make in CONFIGURATIONS.items() if make() == device.workers[0].config]
+            names = [name for name, make in PRESETS.items() if make() == device.workers[0].config]
             what = " ".join([f"--workers {len(device.workers)}", *(f"--config {name}" for name in names[:1])])
         error.add_note(f"p4sgd doctor --device {device.name} {what} says more")
         raise

@@ -172,6 +172,11 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
         )
     config = _configuration(request, device, data, saved, options, ranks)
     if config is not None:
+        if device == "rtl" and config.sparse:
+            raise UserError(
+                "sparse workers are programs and cannot be simulated: leave --device rtl out, or choose another "
+                "configuration with --config"
+            )
         shards = deal(data.space.count, options, _configs(config, options.workers, request.sparse_workers))
         if device == "rtl":
             from p4sgd.sim.cluster.protocol import MEMORY_BITS
@@ -265,13 +270,7 @@ def _configuration(
     Nor are sparse workers, which are no Verilog.
     """
     if request.config is not None:
-        config = CONFIGURATIONS[request.config]()
-        if device == "rtl" and config.sparse:
-            raise UserError(
-                "--config sparse: sparse workers are programs and cannot be simulated: leave --device out, or choose "
-                "another configuration"
-            )
-        return config
+        return CONFIGURATIONS[request.config]()
     if device == CLUSTER:
         return None
     if saved is not None and not (device == "rtl" and saved.run.config.sparse):

@@ -97,7 +97,10 @@ def test_arrays_that_are_not_finite(tmp_path):
         (["--l2", -1], "l2 .*at least 0, not -1"),
         (["--loss", "cubic"], "no loss 'cubic'.*logistic, hinge, squared"),
         (["--device", "abacus"], "no device 'abacus'.*emulator, rtl"),
-        (["--config", "huge"], "no configuration 'huge'.*tiny, small, u280"),
+        (["--config", "huge"], "no configuration 'huge'.*tiny, small, u280, .*, sparse"),
+        (["--config", "sparse", "--device", "rtl"], "sparse workers .* cannot be simulated: leave --device rtl out"),
+        (["--config", "sparse"], "scaling standard makes zeros other numbers.*maxabs or none.*another configuration"),
+        (["--config", "sparse", "--precondition", "block"], "whitening makes zeros other numbers"),
         (["--workers", 33], "workers .*1 to 32, not 33"),
         (["--workers", 0], "workers .*1 to 32, not 0"),
         (["--workers", 32], "too few for 32 workers: .*at most 4"),
@@ -306,6 +309,22 @@ def test_more_features_than_the_configuration_holds(tmp_path, config, features, 
     line = refused(tmp_path, "train", tmp_path / "wide.npz", "--config", config, "--out", tmp_path / "model")
     assert re.search(says, line), line
     assert "worker" in line, f"says what to do: {line}"
+
+
+def test_more_features_than_a_sparse_worker_holds(tmp_path):
+    path = write(tmp_path, "wide.libsvm", f"1 1:1\n-1 {1 << 24}:1\n" * 5)
+    line = refused(tmp_path, "train", path, "--config", "sparse", "--out", tmp_path / "model")
+    assert "16777216 features and the bias over 1 worker" in line
+    assert line.endswith("this configuration holds 262144: use at least 2 workers")
+
+
+def test_sparse_data_whose_zeros_would_not_stay_zeros(tmp_path):
+    path = write(tmp_path, "sparse.libsvm", "1 1:1 200:3\n-1 3:1\n" * 5)
+    for words in (["--scaling", "standard"], ["--precondition", "block"]):
+        for command in (["train"], ["data", "prepare", "--out", tmp_path / "made"]):
+            line = refused(tmp_path, *command[:2], path, *command[2:], "--config", "sparse", "--quiet", *words)
+            assert "zeros" in line
+            assert "maxabs" in line or "leave --precondition out" in line
 
 
 def test_a_micro_batch_that_just_fits_the_line_fifo(tmp_path):

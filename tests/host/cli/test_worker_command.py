@@ -74,6 +74,13 @@ def test_an_address_that_cannot_be(run, no_work, tmp_path):
     assert f"no folder {tmp_path}/none:" in done.stderr
 
 
+def test_sparse_workers_are_not_simulated(run, no_work, tmp_path):
+    done = run(f"unix:{tmp_path}/board", "--sparse")
+    assert done.exit_code == 2
+    assert "sparse workers are programs and cannot be simulated: leave --device rtl out" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_missing_compiler(run, monkeypatch, tmp_path):
     def build_single_worker(config):
         raise MissingToolError("g++ is missing; install it with: apt-get install g++")

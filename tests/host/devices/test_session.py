@@ -1,5 +1,6 @@
 """A session on a device that records what is written to it."""
 
+import dataclasses
 import itertools
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -422,6 +423,11 @@ def test_images_of_another_device(device, images):
         session.upload([images[0], image(rng, 8, samples=8)])
     with pytest.raises(P4sgdError, match="engines=1, lanes=8, ports=1, the worker has engines=2"):
         session.upload([images[0], image(rng, 8, config=WorkerConfig.tiny())])
+    sparse = dataclasses.replace(CONFIG, sparse=True)
+    with pytest.raises(P4sgdError, match="for engines=2, lanes=8, ports=2, sparse, the worker has engines=2, .*=2$"):
+        session.upload([images[0], image(rng, 8, config=sparse)])
+    with pytest.raises(P4sgdError, match="for engines=2, lanes=8, ports=2, the worker has .*, ports=2, sparse$"):
+        Session(RecordingDevice(sparse, 2)).upload(images)
 
 
 def test_opening_by_name():

@@ -122,6 +122,11 @@ def test_sparse_workers_are_not_those_of_a_simulation():
     for device, config in (("emulator", "sparse"), ("rtl", "small")):
         plan = make_plan(TrainingRequest(resume=Path("c"), options={"epochs": 2}, device=device))
         assert plan.config == CONFIGURATIONS[config]()
+    make_folder(open_source("data.libsvm"), TrainingOptions(), None, Path("prepared"))
+    assert make_plan(TrainingRequest(data="prepared")).config.sparse
+    assert make_plan(TrainingRequest(data="prepared", device="rtl")).config == PRESETS["small"]()
+    with pytest.raises(UserError, match="cannot be simulated: leave --device rtl out, or choose another configuration"):
+        make_plan(TrainingRequest(data="data.libsvm", device="rtl", config="sparse"))
 
 
 @pytest.mark.parametrize(("config", "new"), [("tiny", False), ("small", True)])
