@@ -16,12 +16,12 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.run import UNITS, FeatureFormat
-from p4sgd.sim import dense, kernels
-from p4sgd.sim import sparse as sparse_features
+from p4sgd.sim import dense, features, kernels, sparse
 from p4sgd.sim.dense import KEPT_BYTES, DenseFeatures, Lines
 from p4sgd.sim.emulator import EmulatedDevice, EmulatorError
 from p4sgd.sim.emulator.run import read_settings
 from p4sgd.sim.features import shared_features
+from p4sgd.sim.sparse import SparseFeatures
 
 configs = st.builds(
     WorkerConfig,
@@ -46,23 +46,28 @@ configs = st.builds(
     kept=st.sampled_from([KEPT_BYTES, 0]),
     part=st.sampled_from([1 << 26, 1]),
     threads=st.sampled_from([1, 2, 3, 7]),
-    sparse=st.booleans(),
+    kind=st.sampled_from(["lines", "lines of zeros", "entries"]),
 )
-def test_bit_identical_to_golden(config, workers, seed, wild, runs, stale, zeros, kept, part, threads, sparse):
-    """Also with features that are 0 in all samples, if no decoded features are kept, in several parts and threads."""
-    if sparse:
+def test_bit_identical_to_golden(config, workers, seed, wild, runs, stale, zeros, kept, part, threads, kind):
+    """Also with features that are 0 in all samples, if no decoded features are kept, in several parts and threads.
+
+    Lines of mostly zeros become entries.
+    """
+    if kind == "entries":
         config = dataclasses.replace(config, engines=3, sparse=True)
     job = random_job(config, workers, seed=seed, wild=wild, stale=stale)
     rng = np.random.default_rng(seed)
     for stored in job.stored:
         stored[:, rng.random(stored.shape[1]) < zeros] = 0
-        if sparse:
-            stored[rng.random(stored.shape) < 0.8] = 0
+        if kind != "lines":
+            stored[rng.random(stored.shape) < (0.8 if kind == "entries" else 0.98)] = 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dense, "KEPT_BYTES", kept)
         patch.setattr(dense, "_PART", part)
-        patch.setattr(sparse_features, "_PART", part)
-        patch.setattr(sparse_features, "_THREAD_ENTRIES", 1)
+        patch.setattr(sparse, "_PART", part)
+        patch.setattr(sparse, "_THREAD_ENTRIES", 1)
+        patch.setattr(features, "_LEAST", 1)
+        patch.setattr(features, "_SAMPLED", 100)
         patch.setattr(kernels, "THREADS", threads)
         patch.setattr(kernels, "_THREAD_FEATURES", 1)
         weights, status, _ = run_on(EmulatedDevice(config, workers), job, runs=runs)
@@ -196,20 +201,26 @@ def test_dot_products_beyond_float_precision():
     st.integers(0, 1 << 30),
     st.sampled_from([KEPT_BYTES, 0]),
 )
-def test_activations_of_any_planes(config, features, samples, planes, signed, seed, kept):
+def test_activations_of_any_planes(config, columns, samples, planes, signed, seed, kept):
     rng = np.random.default_rng(seed)
     low, high = (-(1 << planes - 1), 1 << planes - 1) if signed else (0, 1 << planes)
-    q = rng.integers(low, high, (samples, features))
-    layout = ImageLayout(config, features, samples, planes, int(rng.choice(UNITS)))
+    q = rng.integers(low, high, (samples, columns))
+    layout = ImageLayout(config, columns, samples, planes, int(rng.choice(UNITS)))
     lines = layout.pack_lines(q)
     precision = int(rng.integers(1, planes + 1))
-    weights = rng.integers(-(1 << 31), 1 << 31, features)
-    scattered = layout.scatter(layout.pad(weights))
+    weights = rng.integers(-(1 << 31), 1 << 31, columns)
+    scattered = layout.scatter(layout.pad(weights)).reshape(-1).astype(np.float64)
+    source = Lines(tuple(lines), FeatureFormat(planes, precision, signed), layout.unit)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dense, "KEPT_BYTES", kept)
         patch.setattr(dense, "_BLOCK", 1)
-        decoded = DenseFeatures([Lines(tuple(lines), FeatureFormat(planes, precision, signed), layout.unit)])
-        got = decoded.activations([scattered.reshape(-1).astype(np.float64)])
+        got = DenseFeatures([source]).activations([scattered])
+        patch.setattr(features, "_LEAST", 0)
+        patch.setattr(features, "_SPARSE", 1)
+        patch.setattr(features, "_SAMPLED", 100)
+        entries = shared_features([source])
+        assert isinstance(entries, SparseFeatures)
+        np.testing.assert_array_equal(entries.activations([scattered]), got)
     np.testing.assert_array_equal(got[:samples], (q >> (planes - precision)) @ weights)
     assert not got[samples:].any()
 
