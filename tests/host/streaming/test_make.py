@@ -32,6 +32,7 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 
 CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=8, line_fifo_depth=64, slots=4)
+SPARSE = dataclasses.replace(CONFIG, sparse=True)
 
 
 @pytest.fixture
@@ -63,6 +64,7 @@ def build(path, folder, options, config=CONFIG, **more):
     features=st.integers(16, 40),
     rows=st.sampled_from([8, 16, 40, 400]),
     texts=st.booleans(),
+    config=st.sampled_from([CONFIG, SPARSE]),
     options=st.fixed_dictionaries(
         {
             "loss": st.sampled_from(["logistic", "squared"]),
@@ -77,19 +79,21 @@ def build(path, folder, options, config=CONFIG, **more):
         }
     ),
 )
-def test_is_what_is_prepared_in_memory(tmp_path_factory, name, seed, samples, features, rows, texts, options):
+def test_is_what_is_prepared_in_memory(tmp_path_factory, name, seed, samples, features, rows, texts, config, options):
     texts = texts and options["loss"] == "logistic" and name not in WITHOUT_TEXTS
     if options["precondition"] == "block":
         options["scaling"] = "auto"
+    if config.sparse:
+        options["scaling"], options["precondition"] = "none" if options["scaling"] == "none" else "maxabs", "none"
     options = TrainingOptions(**options)
     folder = tmp_path_factory.mktemp("prepared")
     path = write_data(folder, name, *make_samples(seed, samples, features, texts=texts))
     (folder / "expected").mkdir()
-    shards = deal(features, options, [CONFIG] * options.workers)
+    shards = deal(features, options, [config] * options.workers)
     expected = prepare(read_dataset(path), options, shards, directory=folder / "expected")
     with pytest.MonkeyPatch.context() as patch:
         use_tiny_budget(patch, rows)
-        manifest = build(path, folder / "made", options)
+        manifest = build(path, folder / "made", options, config)
     for worker in range(options.workers):
         image = f"worker{worker}.p4sgd"
         assert (folder / "made" / image).read_bytes() == (folder / "expected" / image).read_bytes()
@@ -144,28 +148,37 @@ def in_child(work):
 
 
 @pytest.mark.parametrize(
-    ("name", "precondition"), [("data.libsvm", "none"), pytest.param("data.csv", "block", marks=pytest.mark.slow)]
+    ("name", "precondition", "config"),
+    [
+        ("data.libsvm", "none", CONFIG),
+        ("data.libsvm", "none", SPARSE),
+        pytest.param("data.csv", "block", CONFIG, marks=pytest.mark.slow),
+    ],
+    ids=["dense", "sparse", "whitened"],
 )
-def test_goes_on_wherever_it_was_killed(tmp_path, tiny, name, precondition):
+def test_goes_on_wherever_it_was_killed(tmp_path, tiny, name, precondition, config):
     """A process that dies before a call that changes the disk, each time at another one, and then goes on."""
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")
     rng = random.Random(seed)
     path = write_data(tmp_path, name, *make_samples(seed, 120, 20))
-    options = TrainingOptions(workers=2, precision=4, validation_fraction=0.2, precondition=precondition)
-    build(path, tmp_path / "whole", options)
+    scaling = "maxabs" if config.sparse else "auto"
+    options = TrainingOptions(
+        workers=2, precision=4, validation_fraction=0.2, precondition=precondition, scaling=scaling
+    )
+    build(path, tmp_path / "whole", options, config)
     expected = contents(tmp_path / "whole")
     deaths = 0
     for _ in range(3):
         while True:
             calls = rng.randrange(1, 120)
-            status = in_child(lambda calls=calls: dying(calls, lambda: build(path, tmp_path / "made", options)))
+            status = in_child(lambda calls=calls: dying(calls, lambda: build(path, tmp_path / "made", options, config)))
             if status == 0:
                 break
             assert os.WIFSIGNALED(status), "it ended with an error"
             deaths += 1
             assert not (tmp_path / "made").exists() or is_prepared(tmp_path / "made")
-        build(path, tmp_path / "made", options)
+        build(path, tmp_path / "made", options, config)
         made = contents(tmp_path / "made")
         assert made == expected
         shutil.rmtree(tmp_path / "made")
