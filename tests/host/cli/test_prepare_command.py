@@ -17,7 +17,7 @@ from support.data_files import make_samples, write_data
 from support.disk import small_disk
 
 from p4sgd.host.cli.app import main
-from p4sgd.host.image import packing
+from p4sgd.host.image import open_image, packing
 from p4sgd.host.streaming import plan, steps
 from p4sgd.host.training import load_checkpoint
 from p4sgd.host.training.model_file import load_model
@@ -92,6 +92,26 @@ def test_weights_are_those_of_the_file(data, folder, tmp_path, more):
         weights = load_checkpoint(tmp_path / f"of-{source.name}").state.weights
         results.append((weights.tolist(), document["weights_sha256"], measured(document)))
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("prepared", [(), ("--config", "small")], ids=["sparse", "dense"])
+def test_sparse_data(tmp_path, prepared):
+    """They are prepared for sparse workers by default; training gives the same on any workers, from file or folder."""
+    rng = np.random.default_rng(2)
+    features = rng.normal(size=(120, 300)) * (rng.random((120, 300)) < 0.03)
+    source = write_data(tmp_path, "data.libsvm", features, np.where(features.sum(axis=1) > 0, 1, -1))
+    options = ["--workers", 2, "--l2", 0.01, "--precision", 5, "--batch", 24]
+    run("data", "prepare", source, "--out", tmp_path / "made", *options[:2], *options[4:], *prepared)
+    images = [open_image(path) for path in sorted((tmp_path / "made").glob("worker*.p4sgd"))]
+    assert [image.shard.config.sparse for image in images] == [not prepared] * 2
+    results = []
+    for data in (source, tmp_path / "made"):
+        for words in ([], ["--config", "small"], ["--config", "sparse"], ["--config", "sparse", "--workers", 3]):
+            document = train(data, *options, *words, "--epochs", 2)
+            results.append((document["weights_sha256"], measured(document)))
+            if not words:
+                assert document["configuration"]["sparse"] == (data == source or not prepared)
+    assert all(result == results[0] for result in results)
 
 
 def measured(document):

@@ -424,9 +424,9 @@ def test_images_of_another_device(device, images):
     with pytest.raises(P4sgdError, match="engines=1, lanes=8, ports=1, the worker has engines=2"):
         session.upload([images[0], image(rng, 8, config=WorkerConfig.tiny())])
     sparse = dataclasses.replace(CONFIG, sparse=True)
-    with pytest.raises(P4sgdError, match="for engines=2, lanes=8, ports=2, sparse, the worker has engines=2, .*=2$"):
+    with pytest.raises(P4sgdError, match=r"for engines=2, lanes=8, ports=2, sparse, the worker has engines=2, .*=2$"):
         session.upload([images[0], image(rng, 8, config=sparse)])
-    with pytest.raises(P4sgdError, match="for engines=2, lanes=8, ports=2, the worker has .*, ports=2, sparse$"):
+    with pytest.raises(P4sgdError, match=r"for engines=2, lanes=8, ports=2, the worker has .*, ports=2, sparse$"):
         Session(RecordingDevice(sparse, 2)).upload(images)
 
 
