@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.data_files import write_data
 from support.failing_device import FailingDevice
 from support.ranks import run_ranks
 
