@@ -140,10 +140,9 @@ class SparseFeatures:
             self.keys, self.values = np.empty(ends[-1, -1], np.uint32), np.empty(ends[-1, -1], np.uint8)
             for worker, each in enumerate(sources):
                 begin = np.uint32(int(self.begins[worker]) << BANK_BITS)
-                _place(each.starts, each.keys, each.values, begin, self.bounds[:, worker], self.keys, self.values)
-        self.keys, self.values = self.keys.view(), self.values.view()
-        for array in (self.keys, self.values):
-            array.flags.writeable = False  # as in mapped files, so that the loops are compiled for one type only
+                own = _read_only(each.starts), _read_only(each.keys), _read_only(each.values)
+                _place(*own, begin, self.bounds[:, worker], self.keys, self.values)
+        self.keys, self.values = _read_only(self.keys), _read_only(self.values)
         self._spans: dict[tuple[int, int], IntArray] = {}
 
     @property
@@ -385,6 +384,13 @@ class SparseModel:
         present = self._weights.copy()
         _regularize_all(self._mini_batch, self._penalty, present, self._done)
         return present
+
+
+def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The same array as in mapped files, so that the loops are compiled for one type only."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 _compiled = functools.partial(compiled, "the emulator's loops for sparse data")

@@ -37,13 +37,20 @@ COMPILE = """if True:
     import numpy as np
     from p4sgd.host.cli.app import main
     from p4sgd.host.data.dense_kernel import add_sums, quantize_scaled
+    from p4sgd.hw.spec.config import CONFIGURATIONS
+    from p4sgd.sim.emulator import warm_up
     for kind in (np.float32, np.float64):
         rows, zeros = np.zeros((1, 1), kind), np.zeros(1)
         quantize_scaled(rows, zeros, zeros, 8, False, np.zeros((1, 1), np.uint8))
         add_sums(rows, zeros, zeros, 31, np.zeros((3, 1), np.int64))
     path = Path(tempfile.mkdtemp(), "data.libsvm")
     path.write_text("1 1:1\\n0 2:1\\n" * 50_000)  # so large that the reader is compiled, too
-    main(["train", str(path), "--epochs", "1", "--l2", "0.01", "--quiet"])"""
+    words = ["train", str(path), "--epochs", "1", "--l2", "0.01", "--quiet"]
+    main(words, standalone_mode=False)
+    path.write_text("1 1:1 200:1\\n0 2:1\\n" * 8)
+    for config in ("small", "sparse"):
+        main([*words, "--workers", "2", "--config", config], standalone_mode=False)
+        warm_up(CONFIGURATIONS[config]())"""
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -56,7 +56,7 @@ def _source(image: Image, form: FeatureFormat) -> Source:
     layout = image.layout
     memories = [image.lines(number) for number in range(layout.config.labels_memory)]
     if not layout.config.sparse:
-        return Lines(tuple(memories), form, layout.unit)
+        return Lines(tuple(memories), form, layout.unit_lanes)  # as the emulator has them
     starts, keys, values = memories[0].view("<i8"), memories[1].view("<u4"), memories[2]
     return Entries(starts, keys, values, form, layout.unit_lanes, (layout.config.engines, layout.model_bytes // 4))
 

@@ -34,7 +34,7 @@ from p4sgd.host.training.shares import deal
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT
 from p4sgd.hw.spec.run import RunSettings
-from p4sgd.sim import golden
+from p4sgd.sim import features, golden
 
 CONFIG = WorkerConfig(engines=2, lanes=8, chunks=8, line_fifo_depth=64, slots=4)
 
@@ -69,6 +69,18 @@ def features_read(prepared, precision):
         lines = image.layout.unpack_lines(np.stack(image.port_lines), precision, prepared.features.signed)
         q[:, image.shard.columns] = image.layout.unpad(lines)
     return q
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_features_are_decoded_once(monkeypatch, sparse):
+    """By the search, the emulator and the evaluation together, also if units have fewer features than lanes."""
+    made = []
+    for name in ("DenseFeatures", "SparseFeatures"):
+        make = getattr(features, name)
+        monkeypatch.setattr(features, name, lambda sources, make=make: made.append(make(sources)) or made[-1])
+    config = WorkerConfig(engines=3, lanes=64, chunks=8, sparse=sparse)
+    run(workers=2, config=config, unit=8, scaling="maxabs")
+    assert len(made) == 1
 
 
 @pytest.mark.parametrize("workers", [1, 2])
