@@ -45,7 +45,8 @@ _UPDATES = (256, 1024)
 2 % in an update grows 160-fold in 256."""
 
 _VALUES = 1 << 26
-"""Number of values (samples · features) that a trial computes with, unless `_SAMPLES` samples have more."""
+"""Number of values that a trial computes with, unless `_SAMPLES` samples have more. A sample has
+`Prepared.width` of them."""
 
 _SAMPLES = 512
 """Number of samples that a trial may always take, repeated ones counted each time."""
@@ -103,10 +104,10 @@ def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple
     """Train with several learning rates for a short time.
 
     A trial takes as many mini-batches as an epoch has, but at least 256, so that it repeats those of a small training
-    set, and at most 1,024. Of wide data it takes smaller mini-batches, which bear no larger rates; from 131,072
-    features on it takes 64 of 8 samples. Samples of at most 2^25 values are used, or 64 if these have more, and as many
-    again for scores; further updates repeat them. All 13 trials take some tenths of a second for a thousand samples of
-    30 features.
+    set, and at most 1,024. Of wide data it takes smaller mini-batches, which bear no larger rates; from 131,072 values
+    a sample on, of which sparse data have only those that are not 0, it takes 64 of 8 samples. Samples of at most 2^25
+    values are used, or 64 if these have more, and as many again for scores; further updates repeat them. All 13 trials
+    take some tenths of a second for a thousand samples of 30 features.
 
     Parameters
     ----------
