@@ -22,6 +22,7 @@ from p4sgd.sim.emulator import EmulatorError
 from p4sgd.sim.network.faults import Faults
 
 TINY = WorkerConfig.tiny()
+SPARSE = WorkerConfig(engines=3, lanes=8, chunks=16, slots=4, sparse=True)
 MAC = 0x0250_3453_47FF
 
 faulty = st.builds(
@@ -33,11 +34,22 @@ faulty = st.builds(
 
 
 @settings(max_examples=30)
-@given(st.integers(1, 4), st.integers(0, 1 << 30), faulty, faulty, st.booleans(), st.integers(1, 2))
-def test_bit_identical_to_golden(workers, seed, up, down, stale, runs):
-    job = random_job(TINY, workers, seed=seed, stale=stale)
+@given(
+    st.sampled_from([TINY, SPARSE]),
+    st.integers(1, 4),
+    st.integers(0, 1 << 30),
+    faulty,
+    faulty,
+    st.booleans(),
+    st.integers(1, 2),
+)
+def test_bit_identical_to_golden(config, workers, seed, up, down, stale, runs):
+    job = random_job(config, workers, seed=seed, stale=stale)
+    if config.sparse:
+        for stored in job.stored:
+            stored[np.random.default_rng(seed).random(stored.shape) < 0.8] = 0
     weights, status, counters = run_on(
-        PacketCluster([TINY] * workers, seed=seed, up=up, down=down), job, runs=runs, aggregator_mac=MAC
+        PacketCluster([config] * workers, seed=seed, up=up, down=down), job, runs=runs, aggregator_mac=MAC
     )
     expected = job.golden(runs)
     assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in expected.weights]
