@@ -64,13 +64,13 @@ def deal_by_heat(
 ) -> tuple[list[Shard], Split | None]:
     """Deal the units of sparse data to the workers that have shards, in the order of heat.
 
-    Dense workers get the first units, in the proportions that they have, and sparse workers the others, so that all
-    have about as many nonzeros.
+    Dense workers get the first units, in the proportions that they have, and sparse workers the others, with nonzeros
+    in the proportions of the units that they have.
 
     Parameters
     ----------
     shards
-        The workers.
+        The workers, with units by their shares.
     heat
         int64 (features,): training samples that have a feature.
     samples
@@ -105,7 +105,8 @@ def deal_by_heat(
     if dense:
         shares = [float(shards[worker].units.size) for worker in dense]
         counts |= zip(dense, divide(hot, [rooms[worker] for worker in dense], shares), strict=True)
-    counts |= zip(sparse, _balanced(units[hot:], [rooms[worker] for worker in sparse]), strict=True)
+    shares = [float(shards[worker].units.size) for worker in sparse]
+    counts |= zip(sparse, _balanced(units[hot:], [rooms[worker] for worker in sparse], shares), strict=True)
     begin, units_of = 0, {}
     for worker in (*dense, *sparse):
         units_of[worker] = np.arange(begin, begin + counts[worker])
@@ -165,9 +166,9 @@ def _choose(
     return Split(columns, part, float(dense_ns[place]), float(sparse_ns[place])), int(hot[place])
 
 
-def _balanced(loads: IntArray, rooms: Sequence[int]) -> list[int]:
-    """How many of consecutive units each worker gets, at least one and at most its room, with about equal loads."""
-    ends, total = np.cumsum(loads), int(loads.sum())
+def _balanced(loads: IntArray, rooms: Sequence[int], shares: Sequence[float]) -> list[int]:
+    """How many of consecutive units each worker gets, at least one and at most its room, with loads by shares."""
+    ends, wanted_ends = np.cumsum(loads), loads.sum() * np.cumsum(shares) / sum(shares)
     if loads.size < len(rooms) or sum(rooms) < loads.size:
         raise UserError(
             f"{len(rooms)} sparse workers cannot share {loads.size} units of columns: they hold {sum(rooms)}, and each "
@@ -176,7 +177,7 @@ def _balanced(loads: IntArray, rooms: Sequence[int]) -> list[int]:
     counts, begin = [], 0
     for number, room in enumerate(rooms):
         after = len(rooms) - number - 1
-        wanted = int(np.searchsorted(ends, total * (number + 1) / len(rooms))) + 1 - begin
+        wanted = int(np.searchsorted(ends, wanted_ends[number])) + 1 - begin
         low = max(1, loads.size - begin - sum(rooms[number + 1 :]))
         counts.append(min(max(wanted, low), room, loads.size - begin - after))
         begin += counts[-1]

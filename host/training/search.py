@@ -45,8 +45,7 @@ _UPDATES = (256, 1024)
 2 % in an update grows 160-fold in 256."""
 
 _VALUES = 1 << 26
-"""Number of values that a trial computes with, unless `_SAMPLES` samples have more. A sample has
-`Prepared.width` of them."""
+"""Number of values that a trial computes with, unless `_SAMPLES` samples have more; a sample has `Prepared.width`."""
 
 _SAMPLES = 512
 """Number of samples that a trial may always take, repeated ones counted each time."""

@@ -100,11 +100,18 @@ def test_packets_of_processes_count():
 
 def test_sparse_workers_share_the_nonzeros():
     """The first one has a hot unit, the last one the bias, which is in all samples."""
-    heat = np.append(np.full(8, 900), np.full(792, 9))
-    dealt, _ = deal_by_heat(shards_of([SPARSE] * 2, 800), heat, SAMPLES, TrainingOptions(unit=8, workers=2))
+    heat = np.append(np.full(8, 900), np.full(791, 9))
+    dealt, _ = deal_by_heat(shards_of([SPARSE] * 2, 799), heat, SAMPLES, TrainingOptions(unit=8, workers=2))
     first, last = (int(np.append(heat, SAMPLES)[shard.columns].sum()) for shard in dealt)
     assert abs(first - last) <= 2 * 8 * 9
-    assert [shard.units.size for shard in dealt] == [8, 93]
+    assert [shard.units.size for shard in dealt] == [8, 92]
+
+
+def test_shares_of_sparse_workers():
+    """A worker that should have three times as many columns has three times as many nonzeros."""
+    shards = partition(800, [SPARSE] * 2, bias=False, unit=8, shares=[3, 1])
+    dealt, _ = deal_by_heat(shards, np.full(800, 5), SAMPLES, TrainingOptions(unit=8, workers=2))
+    assert [shard.units.size for shard in dealt] == [75, 25]
 
 
 def test_a_split_that_the_workers_cannot_hold():
