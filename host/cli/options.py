@@ -94,8 +94,8 @@ def configuration_option(command: _Command) -> _Command:
     return click.option(
         "--config",
         type=configuration,
-        help="Hardware configuration of each worker, which does not change the weights; by default u280 on the "
-        "emulator and small in simulation.",
+        help="Configuration of each worker, which does not change the weights; by default small in simulation, on the "
+        "emulator u280, and sparse for sparse data.",
     )(command)
 
 

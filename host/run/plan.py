@@ -165,10 +165,12 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
     test = None
     if request.test is not None:
         test = read_dataset(request.test, like=data.space, communicator=ranks, **request.reading)
-    if request.sparse_workers and (device != "emulator" or request.sparse_workers >= options.workers):
+    if request.sparse_workers and device != "emulator":
+        raise UserError("--sparse-workers is for the emulator: in a cluster, p4sgd worker --sparse is one")
+    if request.sparse_workers >= options.workers:
         raise UserError(
-            f"--sparse-workers {request.sparse_workers}: choose fewer than the {options.workers} workers of the "
-            f"emulator; in a cluster, p4sgd worker --sparse is one"
+            f"--sparse-workers {request.sparse_workers} leaves none of {options.workers} workers dense: choose more "
+            f"--workers, or --config sparse for sparse ones only"
         )
     config = _configuration(request, device, data, saved, options, ranks)
     if config is not None:

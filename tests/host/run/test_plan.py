@@ -129,6 +129,19 @@ def test_sparse_workers_are_not_those_of_a_simulation():
         make_plan(TrainingRequest(data="data.libsvm", device="rtl", config="sparse"))
 
 
+@pytest.mark.parametrize(
+    ("device", "workers", "says"),
+    [
+        ("emulator", 2, "leaves none of 2 workers dense: choose more --workers, or --config sparse"),
+        ("rtl", 3, "is for the emulator: in a cluster, p4sgd worker --sparse is one"),
+    ],
+)
+def test_sparse_workers_where_there_can_be_none(device, workers, says):
+    request = TrainingRequest(data="iris", device=device, options={"workers": workers}, sparse_workers=2)
+    with pytest.raises(UserError, match=says):
+        make_plan(request)
+
+
 @pytest.mark.parametrize(("config", "new"), [("tiny", False), ("small", True)])
 def test_a_device_that_says_its_configuration_is_opened_first(made, monkeypatch, config, new):
     """The configuration decides which images are read, and whether new ones are made."""
