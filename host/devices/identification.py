@@ -46,14 +46,14 @@ def read_configuration(client: RegisterClient) -> WorkerConfig:
         try:
             config = WorkerConfig(
                 engines=size["engines"],
-                ports=size["ports"],
+                ports=size["ports"] % registers.SPARSE_PORTS,
                 lanes=size["lanes"],
                 chunks=client.read(registers.CHUNKS_MAX)["value"],
                 line_fifo_depth=client.read(registers.LINE_FIFO_DEPTH)["value"],
                 slots=client.read(registers.SLOTS)["value"],
                 table_segments=client.read(registers.SEGMENTS)["value"],
                 udp=udp,
-                sparse=bool(size["sparse"]),
+                sparse=size["ports"] >= registers.SPARSE_PORTS,
             )
         except ValueError as error:
             raise P4sgdError(f"has no possible configuration: {error}") from error
@@ -83,7 +83,8 @@ def describe_shape(config: WorkerConfig) -> str:
 
 def _read_shape(client: RegisterClient) -> str:
     geometry = client.read(registers.GEOMETRY)
-    return _shape(geometry["engines"], geometry["lanes"], geometry["ports"], sparse=bool(geometry["sparse"]))
+    sparse, ports = divmod(geometry["ports"], registers.SPARSE_PORTS)
+    return _shape(geometry["engines"], geometry["lanes"], ports, sparse=bool(sparse))
 
 
 def _shape(engines: int, lanes: int, ports: int, *, sparse: bool) -> str:

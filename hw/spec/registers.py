@@ -21,6 +21,10 @@ ABI_VERSION = 5
 """Raised whenever the meaning of a register changes."""
 
 
+SPARSE_PORTS = 128
+"""What a sparse worker adds to GEOMETRY.ports. It has no field of its own, so that the Verilog of others stays."""
+
+
 class ModelSource(Enum):
     """Where the first weights of a run come from (``RUN.model_source``)."""
 
@@ -59,8 +63,7 @@ GEOMETRY = Register(
         Field("engines", 0, 8, _RO, "engines"),
         Field("lanes", 8, 8, _RO, "lanes of an engine"),
         Field("banks", 16, 8, _RO, "samples of a micro-batch"),
-        Field("ports", 24, 7, _RO, "memory ports of an engine"),
-        Field("sparse", 31, 1, _RO, "the worker has a list of the features that are not 0; only programs do"),
+        Field("ports", 24, 8, _RO, "memory ports of an engine; 128 more on a sparse worker, which is a program"),
     ),
 )
 CHUNKS_MAX = whole("CHUNKS_MAX", 0x024, _RO, "chunks that an engine's model memory holds")
@@ -419,8 +422,7 @@ def identity(config: WorkerConfig, build_id: int = 0) -> dict[str, int]:
             engines=config.engines,
             lanes=config.lanes,
             banks=BANKS,
-            ports=config.ports,
-            sparse=int(config.sparse),
+            ports=config.ports + SPARSE_PORTS * config.sparse,
         ),
         "CHUNKS_MAX": config.chunks,
         "LINE_FIFO_DEPTH": config.line_fifo_depth,

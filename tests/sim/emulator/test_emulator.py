@@ -230,7 +230,7 @@ def test_identity_and_access():
     client = client_of(EmulatedDevice(config, 1).workers[0])
     assert client.read(registers.MAGIC_WORD)["value"] == registers.MAGIC
     assert client.read(registers.CONFIG_HASH)["value"] == config.config_hash
-    assert client.read(registers.GEOMETRY) == {"engines": 2, "lanes": 16, "banks": 8, "ports": 2, "sparse": 0}
+    assert client.read(registers.GEOMETRY) == {"engines": 2, "lanes": 16, "banks": 8, "ports": 2}
     client.write(registers.MAGIC_WORD, value=0)
     assert client.read(registers.MAGIC_WORD)["value"] == registers.MAGIC
     client.write(registers.CHUNKS, value=5)
