@@ -25,7 +25,7 @@ from p4sgd.hw.spec.run import FeatureFormat, LossTable, RunSettings
 from p4sgd.sim import kernels
 from p4sgd.sim.compiled import compiled
 
-__all__ = ["Entries", "SparseFeatures", "SparseModel"]
+__all__ = ["Entries", "SparseFeatures", "SparseModel", "bring_up"]
 
 _THREAD_ENTRIES = 1 << 12
 """Fewest entries of a mini-batch for a thread: less would not make up for the waiting."""
@@ -195,6 +195,50 @@ class SparseFeatures:
     def flatten(self, weights: Sequence[FloatArray]) -> npt.NDArray[np.int32]:
         """Weights of all workers, unit by unit: int32 (columns,)."""
         return np.concatenate([each.flatten(own) for each, own in zip(self.sources, weights, strict=True)])
+
+    def unit_sums(self, weights: npt.NDArray[np.int32], first: int, micro_batches: int, shift: int) -> IntArray:
+        """Sums of rounded dot products of units, of some micro-batches, as if a single worker had all columns.
+
+        Parameters
+        ----------
+        weights
+            int32 (columns,), unit by unit.
+        first, micro_batches
+            First micro-batch, and their number.
+        shift
+            The dot product of a unit is divided by ``2**shift`` and rounded.
+
+        Returns
+        -------
+        int64 (samples,).
+        """
+        sums: IntArray = np.empty((1, micro_batches * BANKS), np.int64)
+        nothing = np.zeros(0, np.int32)
+        state = weights, nothing, nothing, nothing
+        _totals(self.keys, self.values, self.encoding, self.spans(1, 1)[0], first, shift, 0, (0, 0), state, sums)
+        return sums.reshape(-1)
+
+    def steps(self, first: int, deltas: IntArray, shift: int) -> tuple[npt.NDArray[np.uint32], IntArray]:
+        """What micro-batches subtract from weights by Round 3, one after the other.
+
+        Parameters
+        ----------
+        first
+            First micro-batch.
+        deltas
+            δ of the samples, int64 (samples,).
+        shift
+            A gradient is divided by ``2**shift`` and rounded.
+
+        Returns
+        -------
+        Columns, uint32 (steps,), and steps, int64 (steps,), in the order of micro-batches.
+        """
+        entries = self.bounds[first : first + deltas.size // BANKS]
+        most = int(entries[-1, -1] - entries[0, 0]) if entries.size else 0
+        columns, steps = np.empty(most, np.uint32), np.empty(most, np.int64)
+        count = _list_steps(self.keys, self.values, self.encoding, self.bounds, first, deltas, shift, columns, steps)
+        return columns[:count], steps[:count]
 
     @property
     def encoding(self) -> tuple[int, int, int, int]:
@@ -429,20 +473,24 @@ def _steps(given: Any, shrink: int, threshold: int, count: int) -> Any:
 
 
 @_compiled(nogil=True)
+def bring_up(column: Any, steps: Any, penalty: Any, weights: Any, done: Any) -> None:
+    """Give a weight the penalties of the first ``steps`` mini-batches."""
+    missing = steps - np.int64(done[column])
+    if missing:
+        done[column] = steps
+        if weights[column]:
+            weights[column] = _steps(weights[column], penalty[0], penalty[1], missing)
+
+
+@_compiled(nogil=True)
 def _catch_up(
     keys: Any, spans: Any, first: int, micro_batches: int, steps: int, penalty: Any, weights: Any, done: Any
 ) -> None:
     """Give the weights that some micro-batches read the penalties of the first ``steps`` mini-batches."""
-    shrink, threshold = penalty
     for micro_batch in range(first, first + micro_batches):
         for worker in range(spans.shape[1]):
             for entry in range(np.uint64(spans[micro_batch, worker, 0]), np.uint64(spans[micro_batch, worker, 1])):
-                column = keys[entry] >> _BANK_BITS
-                missing = steps - np.int64(done[column])
-                if missing:
-                    done[column] = steps
-                    if weights[column]:
-                        weights[column] = _steps(weights[column], shrink, threshold, missing)
+                bring_up(keys[entry] >> _BANK_BITS, steps, penalty, weights, done)
 
 
 @_compiled(nogil=True)
@@ -536,6 +584,36 @@ def _descend(
                     if entry + _ONE == end or keys[entry + _ONE] >> _BANK_BITS != column:
                         saturated[worker] = True
                 weights[column] = moved
+
+
+@_compiled(nogil=True)
+def _list_steps(
+    keys: Any,
+    values: Any,
+    encoding: Any,
+    bounds: Any,
+    first: int,
+    deltas: Any,
+    shift: int,
+    columns: Any,
+    steps: Any,
+) -> int:
+    """Rounded gradients of each column of each micro-batch; returns their number."""
+    half = np.int64((1 << shift) >> 1)
+    _, mask, sign, dropped = encoding
+    count = 0
+    for micro_batch in range(deltas.size // BANKS):
+        own = deltas[BANKS * micro_batch : BANKS * (micro_batch + 1)]
+        entry, end = bounds[first + micro_batch, 0], bounds[first + micro_batch, -1]
+        while entry < end:
+            column = np.int64(keys[entry]) >> BANK_BITS
+            gradient = half
+            while entry < end and np.int64(keys[entry]) >> BANK_BITS == column:
+                gradient += own[np.int64(keys[entry]) & (BANKS - 1)] * _value(values[entry], mask, sign, dropped)
+                entry += 1
+            columns[count], steps[count] = column, gradient >> shift
+            count += 1
+    return count
 
 
 @_compiled(nogil=True)

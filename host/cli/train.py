@@ -57,8 +57,8 @@ def _launchers() -> Iterable[str]:
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Resume the run of a checkpoint, with its data and options. The result is that of a run that never stopped. "
-    "--epochs, --workers, --shares, --split, --on-loss, --config, --sparse-workers, --out, --device, --cluster and "
-    "--checkpoint may differ.",
+    "--epochs, --workers, --parallel, --shares, --split, --on-loss, --config, --sparse-workers, --out, --device, "
+    "--cluster and --checkpoint may differ.",
 )
 @click.option("--device", type=device_kind, default="emulator", show_default=True, help="What to train on.")
 @cluster_option

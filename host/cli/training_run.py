@@ -150,6 +150,12 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         show_default=False,
         help="Number of workers that share the features, 1 to 32; by default 1, or all workers of the cluster file.",
     ),
+    "parallel": _option(
+        "--parallel",
+        type=NameFrom("way to divide the work", _names("PARALLELS")),
+        help="What several processes (--launcher) divide: model gives each a worker with some of the columns; data "
+        "gives each some of the samples of a single sparse worker, for sparse data with millions of columns.",
+    ),
     "shares": _option(
         "--shares",
         type=NameFrom("choice of shares", _names("SHARES")),
@@ -159,7 +165,8 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
     "split": _option(
         "--split",
         help="How many columns of sparse data are on dense workers, those with the most values, if others are sparse "
-        "workers: a number; auto so that the slowest worker should be fastest; none for equal shares.",
+        "workers: a number; auto so that the slowest worker should be fastest; none for equal shares. With --parallel "
+        "data, how many columns all processes have: auto by their heat, none for none.",
     ),
     "on_loss": _option(
         "--on-loss",

@@ -107,10 +107,16 @@ class Communicator(Protocol):
         """Element-wise minimum over all ranks of float64 vectors of the same length, without NaN."""
         ...
 
-    def all_to_all(self, blocks: Sequence[ByteArray]) -> list[ByteArray]:
+    def all_to_all(self, blocks: Sequence[ByteArray], sizes: "IntArray | None" = None) -> list[ByteArray]:
         """Send ``blocks[rank]`` to each rank; returns the received blocks in the order of the ranks: uint8 (bytes,).
 
-        Blocks to send are uint8 arrays of any shape and may be empty.
+        Parameters
+        ----------
+        blocks
+            What to send: uint8 arrays of any shape, which may be empty.
+        sizes
+            Bytes that come from each rank, int64 (ranks,), if all ranks know theirs. This saves a message; an
+            interruption takes effect in a later call.
         """
         ...
 
@@ -156,7 +162,7 @@ class SingleProcess:
         """The values."""
         return values
 
-    def all_to_all(self, blocks: Sequence[ByteArray]) -> list[ByteArray]:
+    def all_to_all(self, blocks: Sequence[ByteArray], sizes: "IntArray | None" = None) -> list[ByteArray]:
         """The block, flattened."""
         return [block.reshape(-1) for block in blocks]
 

@@ -110,13 +110,15 @@ class MpiCommunicator:
         self._end_if(bool(least[-1]))
         return least[:-1]
 
-    def all_to_all(self, blocks: Sequence[ByteArray]) -> list[ByteArray]:
+    def all_to_all(self, blocks: Sequence[ByteArray], sizes: IntArray | None = None) -> list[ByteArray]:
         """See `Communicator.all_to_all`."""
-        ours = np.array([(block.size, self._interrupted) for block in blocks], np.int64)
-        theirs = np.empty_like(ours)
-        self._ranks.Alltoall(ours, theirs)
-        self._end_if(bool(theirs[:, 1].any()))
-        sent, sizes = ours[:, 0], theirs[:, 0]
+        sent = np.array([block.size for block in blocks], np.int64)
+        if sizes is None:
+            ours = np.stack((sent, np.full_like(sent, self._interrupted)), axis=1)
+            theirs = np.empty_like(ours)
+            self._ranks.Alltoall(ours, theirs)
+            self._end_if(bool(theirs[:, 1].any()))
+            sizes = theirs[:, 0]
         received = np.empty(sizes.sum(), np.uint8)
         parts = [block.reshape(-1) for block in blocks]
         self._ranks.Alltoallv((np.concatenate(parts), (sent, _starts(sent))), (received, (sizes, _starts(sizes))))

@@ -1,5 +1,6 @@
 """Entries of sparse images: the features that are not 0 (:mod:`p4sgd.hw.spec.image`)."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,10 +8,22 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.image.file import EntryBlock, Image
+from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import BANK_BITS, entry_words, split_words
+from p4sgd.sim.data_parallel import SampleRanks
 
-__all__ = ["EntryStore", "Values", "entries_of", "entry_block", "entry_places", "own_words", "places_of"]
+__all__ = [
+    "EntryStore",
+    "Values",
+    "entries_of",
+    "entry_block",
+    "entry_places",
+    "first_samples",
+    "own_samples",
+    "own_words",
+    "places_of",
+]
 
 
 @dataclass(frozen=True)
@@ -30,6 +43,10 @@ class Values:
     rows: IntArray
     columns: IntArray
     values: npt.NDArray[np.uint8]
+
+    def of(self, which: npt.NDArray[np.bool_]) -> "Values":
+        """Some of the values."""
+        return Values(self.rows[which], self.columns[which], self.values[which])
 
     @classmethod
     def join(cls, parts: Sequence["Values"]) -> "Values":
@@ -79,6 +96,47 @@ def entries_of(image: Image, which: slice) -> tuple[IntArray, npt.NDArray[np.uin
     edges = starts[which.start : which.stop + 1]
     own = slice(int(edges[0]), int(edges[-1]))
     return np.repeat(np.arange(edges.size - 1), np.diff(edges)), keys[own], values[own]
+
+
+def own_samples(image: Image, micro_batches: int, ranks: SampleRanks) -> Image:
+    """A sparse image with the entries of a rank's samples only.
+
+    Parameters
+    ----------
+    image
+        The image, with all entries.
+    micro_batches
+        Micro-batches of a mini-batch.
+    ranks
+        The ranks that divide the samples among themselves.
+    """
+    starts, keys, values = image.lines(0).view("<i8"), image.lines(1).view("<u4"), image.lines(2)
+    holders = ranks.holders(np.arange(starts.size - 1), micro_batches)
+    store = EntryStore(dataclasses.replace(image, room=int(np.diff(starts)[holders == ranks.rank].sum())))
+    edges = np.append(0, np.flatnonzero(np.diff(holders)) + 1).tolist()
+    for first, stop in zip(edges, [*edges[1:], holders.size], strict=True):
+        counts, own = np.zeros(stop - first, np.int64), slice(0)
+        if holders[first] == ranks.rank:
+            counts, own = np.diff(starts[first : stop + 1]), slice(int(starts[first]), int(starts[stop]))
+        store.append(EntryBlock(counts, keys[own], values[own]))
+    return dataclasses.replace(image, port_lines=store.arrays, path=None)
+
+
+def first_samples(image: Image, samples: int, ranks: SampleRanks) -> Image | None:
+    """A sparse image whose first samples have the entries of all ranks, in rank 0; None in the others."""
+    micro_batches = -(-samples // BANKS)
+    parts = []
+    for part in entries_of(image, slice(0, micro_batches)):
+        blocks = [np.ascontiguousarray(part).view(np.uint8), *[np.empty(0, np.uint8)] * (ranks.size - 1)]
+        parts.append(np.concatenate(ranks.exchange(blocks, None)))
+    if ranks.rank:
+        return None
+    rows, keys, values = parts[0].view(np.int64), parts[1].view("<u4"), parts[2]
+    order = np.argsort(rows, kind="stable")  # each micro-batch is of a single rank, and in order there
+    store = EntryStore(dataclasses.replace(image, room=rows.size))
+    counts = np.bincount(rows, minlength=image.layout.micro_batches)
+    store.append(EntryBlock(counts, keys[order], values[order]))
+    return dataclasses.replace(image, port_lines=store.arrays, path=None)
 
 
 class EntryStore:

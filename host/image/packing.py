@@ -24,6 +24,7 @@ from p4sgd.host.precondition import Whitening
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import LABEL, IntArray
 from p4sgd.hw.spec.image import ImageLayout
+from p4sgd.sim.data_parallel import SampleRanks
 
 __all__ = [
     "PackedBlocks",
@@ -113,6 +114,7 @@ def prepare_images(
     stored: int = 8,
     batch: int = BANKS,
     directory: Path | None = None,
+    sample_ranks: SampleRanks | None = None,
 ) -> list[Image]:
     """Scale, quantise and pack a data set.
 
@@ -137,6 +139,9 @@ def prepare_images(
         that they change no weight.
     directory
         Folder for one file per worker (`image_file`), of which the images are maps. ``None`` keeps them in memory.
+    sample_ranks
+        Ranks that divide the samples of the only worker, a sparse one, among themselves; None if they have a worker
+        each.
 
     Returns
     -------
@@ -155,7 +160,9 @@ def prepare_images(
         counts = _count_values(data)
     planned = plan_images(labels, scaling, shards, stored=stored, batch=batch, counts=counts)
     own = planned[data.communicator.rank :: data.communicator.size]
-    blocks = PackedBlocks(data, planned, scaling, planned[0].layout.samples)
+    if sample_ranks is not None:
+        own = [dataclasses.replace(planned[0], room=_own_room(data, planned[0], batch // BANKS, sample_ranks))]
+    blocks = PackedBlocks(data, planned, scaling, planned[0].layout.samples, batch // BANKS, sample_ranks)
     fewer = "" if stored == 1 else f", or store fewer than {stored} planes with --precision or --planes"
     remedy = f"keep the images in files with --images DIR or by p4sgd data prepare{fewer}"
     return store_images(own, blocks, directory, name=data.name, remedy=remedy, communicator=data.communicator)
@@ -231,6 +238,19 @@ def _count_values(data: Dataset) -> IntArray:
         else:
             np.add.at(counts, features.indices[features.data != 0], 1)
     return data.communicator.all_sum(counts)
+
+
+def _own_room(data: Dataset, image: Image, micro_batches: int, ranks: SampleRanks) -> int:
+    """How many entries the samples of this rank may have, the bias included."""
+    features = data.features
+    if isinstance(features, np.ndarray):
+        counts = np.count_nonzero(features, axis=1)
+    else:
+        counts = np.diff(features.indptr).astype(np.int64)
+    holders = ranks.holders(data.places(slice(None)) // BANKS, micro_batches)
+    counts = data.in_order(counts) + int(image.bias)
+    totals = np.array([counts[holders == rank].sum() for rank in range(ranks.size)], np.int64)
+    return int(data.communicator.all_sum(totals)[ranks.rank])
 
 
 def _check_zeros(scaling: Scaling | Whitening, stored: int) -> None:
@@ -384,16 +404,22 @@ class PackedBlocks:
         Scaling of the features.
     padded_samples
         Number of samples including the zero samples at the end; a multiple of 8.
+    micro_batches
+        Micro-batches of a mini-batch.
+    sample_ranks
+        See `prepare_images`.
     """
 
     data: Dataset
     images: Sequence[Image]
     scaling: Scaling | Whitening
     padded_samples: int
+    micro_batches: int = 1
+    sample_ranks: SampleRanks | None = None
 
     def __iter__(self) -> Iterator[list[npt.NDArray[np.uint8] | EntryBlock]]:
         ranks, sparse = self.data.communicator, [image.shard.config.sparse for image in self.images]
-        own = self.images[ranks.rank :: ranks.size]
+        own = self._own
         width = self.data.feature_count + 1
         if all(sparse):
             width = 1 + sum(image.room for image in self.images) // self.images[0].layout.samples
@@ -428,14 +454,17 @@ class PackedBlocks:
     ) -> list[npt.NDArray[np.uint64]]:
         """Entries of a block for the sparse workers of this process: `own_words` of each."""
         values, ranks = self._values(features, self.data.places(which), blank), self.data.communicator
-        words = [
-            own_words(values, place, self._stored) if image.shard.config.sparse else np.empty(0, np.uint64)
-            for image, place in zip(self.images, places, strict=True)
-        ]
+        if self.sample_ranks is None:
+            words = [
+                own_words(values, place, self._stored) if image.shard.config.sparse else np.empty(0, np.uint64)
+                for image, place in zip(self.images, places, strict=True)
+            ]
+        else:
+            holders = self.sample_ranks.holders((which.start + values.rows) // BANKS, self.micro_batches)
+            words = [own_words(values.of(holders == rank), places[0], self._stored) for rank in range(ranks.size)]
         if ranks.size > 1:
             words = [np.sort(np.concatenate(ranks.all_to_all([part.view(np.uint8) for part in words])).view(np.uint64))]
-        own = self.images[ranks.rank :: ranks.size]
-        return [part for part, image in zip(words, own, strict=True) if image.shard.config.sparse]
+        return [part for part, image in zip(words, self._own, strict=True) if image.shard.config.sparse]
 
     def _values(self, features: Features, places: IntArray, blank: npt.NDArray[np.uint8]) -> Values:
         """The quantised values of some samples that are not 0, the bias included; ``places`` are those samples."""
@@ -454,6 +483,12 @@ class PackedBlocks:
             np.append(columns, np.full(count, blank.size - 1)),
             np.append(values, np.full(count, blank[-1])),
         )
+
+    @property
+    def _own(self) -> Sequence[Image]:
+        """Images of this process."""
+        ranks = self.data.communicator
+        return self.images if self.sample_ranks is not None else self.images[ranks.rank :: ranks.size]
 
     @property
     def _stored(self) -> int:

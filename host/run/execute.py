@@ -19,6 +19,7 @@ from p4sgd.host.training import CheckpointFile, EpochRecord, TrainingResult
 from p4sgd.host.training.model_file import save_model
 from p4sgd.host.training.shares import deal, deal_stated
 from p4sgd.hw.spec.config import PRESETS
+from p4sgd.sim.data_parallel import SampleRanks
 
 __all__ = ["Stage", "execute", "resume_advice"]
 
@@ -74,7 +75,7 @@ def execute(
         Before the first epoch has ended.
     """
     begin = on_stage or (lambda stage: None)
-    request = plan.request
+    request, ranks = plan.request, plan.ranks
 
     def verify(device: Device | None) -> None:
         if isinstance(plan.data, PreparedFolder):
@@ -93,7 +94,10 @@ def execute(
     if not reports:
         verify(None)
     begin(Stage.OPEN)
-    device = _open(plan)
+    sample_ranks = None
+    if plan.options.parallel == "data":
+        sample_ranks = SampleRanks(ranks.rank, ranks.size, ranks.all_sum, ranks.all_sum, ranks.all_to_all)
+    device = _open(plan, sample_ranks)
     with (
         contextlib.closing(device),
         _note_resume(plan.checkpoint, plan.ranks, resume_words),
@@ -112,6 +116,7 @@ def execute(
             directory=request.images,
             checkpoint=plan.checkpoint,
             resume=plan.resume,
+            sample_ranks=sample_ranks,
         )
         begin(Stage.WRITE)
         if request.out is not None and plan.ranks.rank == 0:
@@ -119,9 +124,11 @@ def execute(
     return result
 
 
-def _open(plan: TrainingPlan) -> Device:
+def _open(plan: TrainingPlan, sample_ranks: SampleRanks | None) -> Device:
     """Open the device; where several processes train together, this one's part of it."""
     ranks, workers = plan.ranks, plan.options.workers
+    if sample_ranks is not None:
+        return devices.open_device(plan.device, plan.config, workers, sample_ranks=sample_ranks)
     more: dict[str, Any] = dict(plan.request.device_options)
     if plan.cluster is not None:
         more["cluster"] = plan.cluster

@@ -151,13 +151,18 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
         fixed["workers"] = str(request.cluster)
     if ranks.size > 1:
         _check_distributed(device)
-        chosen["workers"] = _workers(request, f"{launcher_program()} has started", ranks.size)
-        fixed["workers"] = launcher_program()
+        if chosen.get("parallel") != "data":
+            chosen["workers"] = _workers(request, f"{launcher_program()} has started", ranks.size)
+            fixed["workers"] = launcher_program()
     check_reading(request.reading, [request.data, request.test])
     folder = _open_prepared(request, ranks)
     if folder is not None:
         fixed = {name: folder.name for name in folder.manifest.options if name not in TRAINING_MAY_CHANGE} | fixed
         chosen = folder.options(chosen, set(chosen))
+    if chosen.get("parallel") == "data":
+        _check_data_parallel(request)
+        chosen["workers"] = 1
+        fixed["workers"] = "--parallel data"
     options = TrainingOptions(**chosen)
     images = check_new_images(request.images, options.workers)
     check_apart([request.out, request.checkpoint, *images], [request.data, request.test, request.options_file])
@@ -217,6 +222,21 @@ def _workers(request: TrainingRequest, who_has: str, there: int) -> int:
     return there
 
 
+def _check_data_parallel(request: TrainingRequest) -> None:
+    """Refuse what does not go with ranks that divide the samples of a single sparse worker among themselves."""
+    reason = "--parallel data trains a single sparse worker, of which every process has some samples"
+    if request.device == "rtl":
+        raise UserError(f"{reason}: leave --device rtl out")
+    if request.config not in (None, "sparse"):
+        raise UserError(f"{reason}: leave --config {request.config} out")
+    if request.sparse_workers:
+        raise UserError(f"{reason}: leave --sparse-workers out")
+    if request.images is not None:
+        raise UserError(f"{reason}, in memory: leave --images out")
+    if "workers" in request.options and request.options["workers"] != 1:
+        raise UserError(f"{reason}: leave --workers out; --launcher says how many processes there are")
+
+
 def _check_distributed(device: str) -> None:
     """Refuse a device whose workers must all be in one process."""
     if not DEVICES[device].distributed:
@@ -271,6 +291,8 @@ def _configuration(
     The folder's is not taken for simulated Verilog: it may take very long to build, and dealing units anew is quick.
     Nor are sparse workers, which are no Verilog.
     """
+    if options.parallel == "data":
+        return WorkerConfig.sparse_worker()
     if request.config is not None:
         return CONFIGURATIONS[request.config]()
     if device == CLUSTER:

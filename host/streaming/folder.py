@@ -11,6 +11,7 @@ from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, check_same
 from p4sgd.host.errors import UserError
+from p4sgd.host.image.entries import own_samples
 from p4sgd.host.image.file import Image, Shard, image_file, join_scaling, open_image
 from p4sgd.host.image.redeal import redeal_images, same_lines
 from p4sgd.host.losses import get_loss
@@ -32,8 +33,10 @@ from p4sgd.host.streaming.state import OnProgress
 from p4sgd.host.training.heat import deal_by_heat, split_remarks
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import Prepared, hardware_means, hardware_values
+from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import FeatureFormat
+from p4sgd.sim.data_parallel import SampleRanks
 
 __all__ = ["TRAINING_MAY_CHANGE", "PreparedFolder", "is_prepared", "open_prepared"]
 
@@ -160,7 +163,13 @@ class PreparedFolder:
         }
 
     def load(
-        self, options: TrainingOptions, shards: Sequence[Shard], *, directory: Path | None = None, network: bool = False
+        self,
+        options: TrainingOptions,
+        shards: Sequence[Shard],
+        *,
+        directory: Path | None = None,
+        network: bool = False,
+        sample_ranks: SampleRanks | None = None,
     ) -> Prepared:
         """The data as training needs them; arrays and images are mapped, not loaded.
 
@@ -176,7 +185,11 @@ class PreparedFolder:
         self.check(options)
         images = self._images
         shards, remarks = self.deal(shards, options, network=network)
-        own = redeal_images(images, shards, name=self.name, communicator=self.communicator, directory=directory)
+        if sample_ranks is None:
+            own = redeal_images(images, shards, name=self.name, communicator=self.communicator, directory=directory)
+        else:  # each rank takes its samples from the image of the worker
+            (image,) = redeal_images(images, shards, name=self.name)
+            own = [own_samples(image, options.batch // BANKS, sample_ranks)]
         scaling = self._scaling(images)
         slope, offset, mixing = hardware_values(scaling, options)
         return Prepared(

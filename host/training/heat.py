@@ -17,11 +17,17 @@ from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS
 from p4sgd.hw.spec.fixed import IntArray
 
-__all__ = ["ENTRY_NS", "PACKETS_NS", "Split", "deal_by_heat", "heat_order", "split_remarks"]
+__all__ = ["ENTRY_NS", "PACKETS_NS", "Split", "choose_hot", "deal_by_heat", "heat_order", "split_remarks"]
 
 ENTRY_NS = 10.0
 """Time of a sparse worker for a nonzero in an epoch, in ns: tests/bench/bench_sparse.py has measured 6 with 47,236
 columns and 11 with a million, whose weights are not in the caches."""
+
+KEY_NS = 40.0
+"""Time of a rank for a cold column in a mini-batch, its weight and its step, as the one that needs it and as owner."""
+
+HOT_NS = 8.0
+"""Time of a rank for a hot column in a mini-batch, whose steps MPI adds over the ranks."""
 
 PACKETS_NS = 17_000.0
 """Time of a worker process for the packets of a sample, in ns: measured with tests/bench/bench_processes.py."""
@@ -115,6 +121,51 @@ def deal_by_heat(
     assert begin == count
     dealt = [dataclasses.replace(shard, units=units_of[shard.worker]).in_order(order) for shard in shards]
     return dealt, split
+
+
+def choose_hot(
+    heat: IntArray, total: int, samples: int, options: TrainingOptions, ranks: int, *, network: bool
+) -> tuple[int, str]:
+    """How many columns all ranks have, if they divide the samples among themselves.
+
+    A rank needs a cold column in a mini-batch with a probability that follows from its heat. Then the column's weight
+    comes from its owner and a step goes back, while a hot column is added in every mini-batch, needed or not.
+
+    Parameters
+    ----------
+    heat
+        int64 (features,): training samples that have a feature.
+    total
+        Features of the job.
+    samples
+        Number of training samples.
+    options
+        Options of the training run; ``split`` may say how many columns are hot.
+    ranks
+        Number of ranks.
+    network
+        Whether an aggregator adds hot columns, and not MPI.
+
+    Returns
+    -------
+    Number of hot columns, a multiple of 8; and a remark on it.
+    """
+    order = heat_order(heat, total)
+    sorted_heat = np.append(heat, [samples] * (total - heat.size))[order]
+    needed = 1 - (1 - sorted_heat / samples) ** (options.batch / ranks)
+    # The hot columns are the first ones; behind them only the bias, the last one, may be needed more.
+    hot_ns = PACKETS_NS / BANKS if network else HOT_NS
+    if options.split == "auto":
+        hot = int(np.searchsorted(-needed[: heat.size], -hot_ns / KEY_NS)) // BANKS * BANKS
+    else:
+        hot = 0 if options.split == "none" else -(-int(options.split) // BANKS) * BANKS
+    hot = min(hot, -(-total // BANKS) * BANKS)
+    cold = float(needed[hot:].sum())
+    told = (
+        f"{hot:,} hot columns of {total:,} are on all ranks; of the others a rank needs {cold:,.0f} in a mini-batch: "
+        f"predicted {hot * hot_ns / 1e3:,.0f} and {cold * KEY_NS / 1e3:,.0f} µs"
+    )
+    return hot, told
 
 
 def split_remarks(split: Split | None, features: int) -> tuple[str, ...]:

@@ -31,6 +31,9 @@ PRECONDITIONS = ("none", "block")
 ON_LOSS = ("adopt", "stop")
 """What may be done when a worker is lost."""
 
+PARALLELS = ("model", "data")
+"""What workers divide among themselves: the columns, or the samples."""
+
 SHARES = ("fixed", "auto")
 """How workers may get their shares of the features."""
 
@@ -200,9 +203,13 @@ class TrainingOptions:
         Weights depend on it, by rounding; they do not depend on ``workers``, unless activations are clamped.
     workers
         Number of workers, 1 to 32.
+    parallel
+        What is divided: ``model`` gives every worker some of the columns; ``data`` gives every rank some of the samples
+        of a single sparse worker. Both end with the same weights.
     split
-        How many columns of sparse data are hot, if there are dense and sparse workers: a number;
-        ``auto``, so that the slowest worker should be fastest; or ``none``, in proportion to their shares.
+        How many columns of sparse data are hot: a number, ``auto`` or ``none``. If there are dense and sparse workers,
+        the dense ones have the hot columns: with ``auto`` as many as make the slowest worker fastest, with ``none`` in
+        proportion to the shares. If samples are divided, all ranks have the hot columns: with ``none`` there are none.
     shares
         How units are dealt to workers: ``fixed`` by the shares of the cluster file, equal ones where it has none;
         ``auto`` by the workers' speeds, which are measured before training.
@@ -246,6 +253,7 @@ class TrainingOptions:
     positive: str | float | None = None
     unit: int | None = None
     workers: int = 1
+    parallel: str = "model"
     shares: str = "fixed"
     split: str = "auto"
     on_loss: str = "adopt"
@@ -258,6 +266,7 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         get_loss(self.loss)
         _one_of("schedule", self.schedule, SCHEDULES)
+        _one_of("parallel", self.parallel, PARALLELS)
         _one_of("scaling", self.scaling, KINDS)
         _one_of("precondition", self.precondition, PRECONDITIONS)
         _one_of("shares", self.shares, SHARES)

@@ -31,6 +31,7 @@ from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.fixed import MAX_PRECISION, WEIGHT, IntArray
 from p4sgd.hw.spec.run import FeatureFormat
+from p4sgd.sim.data_parallel import SampleRanks
 
 __all__ = [
     "Prepared",
@@ -231,7 +232,13 @@ class PreparedData(Protocol):
         ...
 
     def load(
-        self, options: TrainingOptions, shards: Sequence[Shard], *, directory: Path | None = None, network: bool = False
+        self,
+        options: TrainingOptions,
+        shards: Sequence[Shard],
+        *,
+        directory: Path | None = None,
+        network: bool = False,
+        sample_ranks: SampleRanks | None = None,
     ) -> Prepared:
         """The result of `prepare`, without the samples; ``directory`` is for images that have to be made for it.
 
@@ -251,6 +258,7 @@ def prepare(
     directory: Path | None = None,
     test: bool = False,
     network: bool = False,
+    sample_ranks: SampleRanks | None = None,
 ) -> Prepared:
     """Shuffle, split, scale, quantise and pack a training set.
 
@@ -271,6 +279,8 @@ def prepare(
         Whether models will be measured on other samples.
     network
         Whether workers exchange packets; see `deal_by_heat`.
+    sample_ranks
+        Ranks that divide the samples of the only worker, a sparse one, among themselves; None if they have workers.
 
     Raises
     ------
@@ -301,6 +311,7 @@ def prepare(
         stored=options.stored,
         batch=options.batch,
         directory=directory,
+        sample_ranks=sample_ranks,
     )
     first = slice(sampled(data.samples, data.feature_count))
     squares = data.gather(square_norms(data.local_features(first), scaling), first)

@@ -35,7 +35,7 @@ from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, IntArray
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim import golden
 
-__all__ = ["search_rate", "try_rates"]
+__all__ = ["samples_of_trials", "search_rate", "try_rates"]
 
 _POWERS = range(-6, 7)
 """Powers of 2 by which the rates of the trials differ from `automatic_rate`."""
@@ -120,12 +120,8 @@ def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple
     others). It is the mean over eight moments in the second half of the trial, because it depends on the last few
     samples before each.
     """
-    form, width = prepared.features, prepared.width
-    most = max(_SAMPLES, _VALUES // width)
-    batch = min(options.batch, max(BANKS, most // _UPDATES[0] // BANKS * BANKS))
-    epoch = -(-prepared.samples // batch)
-    updates = min(max(_UPDATES[0], min(epoch, _UPDATES[1])), most // batch)
-    kept = max(_KEPT_SAMPLES, _KEPT_VALUES // width) // batch
+    form = prepared.features
+    batch, updates, mini_batches = _trial_size(prepared, options)
     rates = broadcast(prepared.communicator, _candidates(prepared, options, loss, batch))
     settings = []
     for wanted in rates:
@@ -138,8 +134,7 @@ def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple
                 rate,
                 penalties,
                 chunks=1,
-                # Of the samples and the padding that there are: another batch may not divide them.
-                mini_batches=min(epoch, updates, max(1, kept), prepared.images[0].labels.size // batch),
+                mini_batches=mini_batches,
                 workers=1,
                 unit=prepared.unit,
             )
@@ -151,6 +146,24 @@ def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple
         trials.train(range(begin, end))
         scores += trials.scores(options) / len(moments)
     return rates, broadcast(prepared.communicator, scores.tolist())
+
+
+def _trial_size(prepared: Prepared, options: TrainingOptions) -> tuple[int, int, int]:
+    """Samples of a trial's mini-batch, its updates, and the number of different mini-batches among them."""
+    width = prepared.width
+    most = max(_SAMPLES, _VALUES // width)
+    batch = min(options.batch, max(BANKS, most // _UPDATES[0] // BANKS * BANKS))
+    epoch = -(-prepared.samples // batch)
+    updates = min(max(_UPDATES[0], min(epoch, _UPDATES[1])), most // batch)
+    kept = max(_KEPT_SAMPLES, _KEPT_VALUES // width) // batch
+    # Of the samples and the padding that there are: another batch may not divide them.
+    return batch, updates, min(epoch, updates, max(1, kept), prepared.images[0].labels.size // batch)
+
+
+def samples_of_trials(prepared: Prepared, options: TrainingOptions) -> int:
+    """The first samples of a training set that `search_rate` takes: those of trials, and those that score them."""
+    batch, _, mini_batches = _trial_size(prepared, options)
+    return min(batch * mini_batches + _SCORED, prepared.samples)
 
 
 def _candidates(prepared: Prepared, options: TrainingOptions, loss: Loss, batch: int) -> list[float]:

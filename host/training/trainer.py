@@ -22,26 +22,28 @@ from p4sgd.host.data.scaling import CENTRED, REACH
 from p4sgd.host.devices import Device, has_network
 from p4sgd.host.devices.device import name_workers, names_of
 from p4sgd.host.devices.session import Session
-from p4sgd.host.distributed.communicator import Communicator, broadcast, raise_on_all
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast, raise_on_all
 from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.image.entries import first_samples
 from p4sgd.host.image.file import image_file
 from p4sgd.host.image.redeal import redeal_images
 from p4sgd.host.losses import Loss, Task, get_loss
 from p4sgd.host.training.checkpoint import Best, Checkpoint, CheckpointFile, Run, State
 from p4sgd.host.training.convergence import Convergence
-from p4sgd.host.training.heat import deal_by_heat, split_remarks
+from p4sgd.host.training.heat import choose_hot, deal_by_heat, split_remarks
 from p4sgd.host.training.metrics import decoded_features, fit_intercept, measure, penalty, quantised_activations
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import LearningRateSchedule, TrainingOptions
 from p4sgd.host.training.preparation import Prepared, PreparedData, prepare
 from p4sgd.host.training.rate import Rate, choose_penalties, choose_rate, run_settings, smallest_rate
 from p4sgd.host.training.result import EpochRecord, StopReason, TrainingResult
-from p4sgd.host.training.search import search_rate
+from p4sgd.host.training.search import samples_of_trials, search_rate
 from p4sgd.host.training.shares import deal, deal_to
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import RunSettings
+from p4sgd.sim.data_parallel import SampleRanks
 
 __all__ = ["train"]
 
@@ -66,6 +68,7 @@ def train(
     directory: Path | None = None,
     checkpoint: CheckpointFile | None = None,
     resume: Checkpoint | None = None,
+    sample_ranks: SampleRanks | None = None,
 ) -> TrainingResult:
     """Train a model.
 
@@ -93,6 +96,8 @@ def train(
     resume
         Checkpoint to resume. The result is that of a run that never stopped, bit for bit, except times and counters.
         Its remarks are not repeated.
+    sample_ranks
+        What the device was opened with, if the ranks divide the samples of its only worker among themselves.
 
     Returns
     -------
@@ -108,12 +113,14 @@ def train(
     KeyboardInterrupt
         On Ctrl-C in the first epoch.
     """
-    workers = len(device.workers) * data.communicator.size
-    if workers > options.workers or (data.communicator.size > 1 and workers < options.workers):
+    ranks = data.communicator
+    # The ranks that have a worker each.
+    owners = ranks if sample_ranks is None else SINGLE_PROCESS
+    workers = len(device.workers) * owners.size
+    if workers > options.workers or (ranks.size > 1 and workers < options.workers):
         raise P4sgdError(f"the options are for {options.workers} workers, the device has {workers}")
     if test is not None and not test.sparse and test.feature_count != data.space.count:
         raise UserError(f"{test.name} has {test.feature_count} features, {data.name} has {data.space.count}")
-    ranks = data.communicator
     if workers < options.workers:  # there must be units for the late ones
         configs = [worker.config for worker in device.workers]
         late = [max(configs, key=_size)] * (options.workers - workers)
@@ -123,7 +130,7 @@ def train(
         remarks.append(f"training begins with {workers} workers; those that are late: {name_workers(device.absent)}")
     while True:
         try:
-            shards, remark = deal_to(device, data.space.count, data.samples, options, ranks)
+            shards, remark = deal_to(device, data.space.count, data.samples, options, owners)
             break
         except P4sgdError as error:  # of the run that measures speeds
             _drop_lost(device, options, ranks, error)
@@ -141,12 +148,13 @@ def train(
             raise_on_all(ranks, partial(checkpoint.check_replaces, run, done) if ranks.rank == 0 else None)
             keep = partial(checkpoint.keep, run, ranks=ranks)
     network = has_network(device)
+    how: dict[str, Any] = {"directory": directory, "network": network, "sample_ranks": sample_ranks}
     if isinstance(data, Dataset):
-        prepared = prepare(data, options, shards, directory=directory, test=test is not None, network=network)
+        prepared = prepare(data, options, shards, test=test is not None, **how)
     else:
-        prepared = data.load(options, shards, directory=directory, network=network)
+        prepared = data.load(options, shards, **how)
     state = State() if resume is None else copy.deepcopy(resume.state)
-    training = _Training(prepared, options, device, test, state, on_epoch, on_remark, keep, directory)
+    training = _Training(prepared, options, device, test, state, on_epoch, on_remark, keep, directory, sample_ranks)
     for remark in remarks:
         training.remark(remark)
     return training.run()
@@ -193,9 +201,11 @@ class _Training:
         on_remark: Callable[[str], None] | None,
         keep: Callable[[State], None] | None,
         directory: Path | None,
+        sample_ranks: SampleRanks | None,
     ) -> None:
         self._prepared = prepared
         self._ranks = prepared.communicator
+        self._sample_ranks = sample_ranks
         self._options = options
         self._device = device
         self._held_out = {
@@ -216,6 +226,17 @@ class _Training:
             self._monitored = "validation_loss"
         for remark in prepared.remarks:
             self.remark(remark)
+        if sample_ranks is not None and prepared.heat is not None:
+            count, size = prepared.shards[0].total, sample_ranks.size
+            sample_ranks.hot, remark = choose_hot(
+                prepared.heat, count, prepared.samples, options, size, network=sample_ranks.packets
+            )
+            self.remark(remark)
+        parts = options.batch // BANKS
+        if sample_ranks is not None and sample_ranks.size > parts:
+            self.remark(
+                f"a mini-batch of {options.batch} is enough for {parts} of {sample_ranks.size} ranks: use a larger one"
+            )
         if options.precondition != "none" and options.l2 > 0:
             self.remark("l2 acts on the weights of whitened features, which are not those of the data")
         form = prepared.features
@@ -307,7 +328,7 @@ class _Training:
 
     def _open_session(self) -> tuple[Session, ModelSource]:
         """A session with everything on the device, and where its weights come from."""
-        session = Session(self._device, communicator=self._ranks)
+        session = Session(self._device, communicator=self._ranks if self._sample_ranks is None else SINGLE_PROCESS)
         session.upload(self._prepared.images)
         session.load_table(broadcast(self._ranks, self._loss.table()))
         if self._state.weights is None:
@@ -488,8 +509,27 @@ class _Training:
     def _automatic_rate(self) -> float:
         """The automatic learning rate, searched for when it is first needed."""
         if self._found_rate is None:
-            self._found_rate = search_rate(self._prepared, self._options, self._loss, self._constant_loss)
+            prepared, ranks = self._prepared, self._sample_ranks
+            if ranks is None:
+                self._found_rate = search_rate(prepared, self._options, self._loss, self._constant_loss)
+            else:
+                self._found_rate = self._rate_of_one_rank(ranks)
         return self._found_rate
+
+    def _rate_of_one_rank(self, ranks: SampleRanks) -> float:
+        """The automatic rate, which rank 0 searches for with the samples of all that it needs."""
+        prepared, options = self._prepared, self._options
+        image = first_samples(prepared.images[0], samples_of_trials(prepared, options), ranks)
+        found = 0.0
+
+        def search() -> None:
+            nonlocal found
+            assert image is not None
+            alone = dataclasses.replace(prepared, images=[image], communicator=SINGLE_PROCESS)
+            found = search_rate(alone, options, self._loss, self._constant_loss)
+
+        raise_on_all(self._ranks, None if image is None else search)
+        return broadcast(self._ranks, found)
 
     def _keep_state(self) -> None:
         if self._keep is not None:

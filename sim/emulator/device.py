@@ -13,6 +13,7 @@ from p4sgd.hw.spec.register_map import RegisterClient
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import MAX_WORKERS
 from p4sgd.sim import golden
+from p4sgd.sim.data_parallel import SampleRanks
 from p4sgd.sim.emulator.run import Inputs, Run
 from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError
 from p4sgd.sim.features import Features
@@ -53,6 +54,8 @@ class EmulatedDevice:
         here.
     configs
         Size of each worker, if they differ.
+    sample_ranks
+        Processes that have other samples of the only worker, which is sparse; None if all are here.
     """
 
     name = "emulator"
@@ -70,10 +73,12 @@ class EmulatedDevice:
         *,
         remote: RemoteWorkers | None = None,
         configs: Sequence[WorkerConfig] | None = None,
+        sample_ranks: SampleRanks | None = None,
     ) -> None:
         if not 1 <= workers <= MAX_WORKERS:
             raise ValueError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
         self._remote = remote or RemoteWorkers(0, workers, lambda sums: sums)
+        self._sample_ranks = sample_ranks
         first = self._remote.first
         sizes = [config] * workers if configs is None else configs
         self._workers = [EmulatedWorker(size, first + index) for index, size in enumerate(sizes)]
@@ -109,7 +114,7 @@ class EmulatedDevice:
                 if group is None:
                     groups.append(group := [])
                 group.append(each)
-            runs = [Run(group) for group in groups]
+            runs = [Run(group, self._sample_ranks) for group in groups]
             self._features = [run.features for run in runs]
             if len(runs) == 1 and len(self._workers) == self._remote.workers:
                 runs[0].train()

@@ -13,10 +13,11 @@ from p4sgd.hw.spec.fixed import RESIDUAL, WEIGHT, IntArray
 from p4sgd.hw.spec.image import LABEL_BYTES
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
 from p4sgd.sim import golden
+from p4sgd.sim.data_parallel import DataParallelModel, SampleRanks
 from p4sgd.sim.dense import Lines
 from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError
-from p4sgd.sim.features import Source, shared_features
-from p4sgd.sim.sparse import Entries
+from p4sgd.sim.features import Model, Source, shared_features
+from p4sgd.sim.sparse import Entries, SparseFeatures
 
 __all__ = ["Inputs", "Run", "read_settings"]
 
@@ -28,6 +29,8 @@ class Run:
     ----------
     inputs
         What the workers' registers and memory say; see `Inputs.alike`.
+    ranks
+        Processes that have other samples of the worker, a single sparse one; None if all are here.
 
     Attributes
     ----------
@@ -42,7 +45,7 @@ class Run:
         If a sparse worker's memory has no list of entries.
     """
 
-    def __init__(self, inputs: Sequence["Inputs"]) -> None:
+    def __init__(self, inputs: Sequence["Inputs"], ranks: SampleRanks | None = None) -> None:
         self._workers = workers = [each.worker for each in inputs]
         self.settings = inputs[0].settings
         self.table, self.labels = inputs[0].table, inputs[0].labels
@@ -53,9 +56,13 @@ class Run:
         self._shapes = [
             worker.first_weights(each.settings.chunks) for worker, each in zip(workers, inputs, strict=True)
         ]
-        self._model = self.features.model(
-            [weights.reshape(-1) for weights in self._shapes], self.settings, np.array([each.limit for each in inputs])
-        )
+        weights, limits = [each.reshape(-1) for each in self._shapes], np.array([each.limit for each in inputs])
+        self._model: Model
+        if ranks is None:
+            self._model = self.features.model(weights, self.settings, limits)
+        else:
+            assert isinstance(self.features, SparseFeatures)
+            self._model = DataParallelModel(self.features, weights, self.settings, limits, ranks)
         self._residual_saturated = False
 
     def partials(self, mini_batch: int) -> IntArray:

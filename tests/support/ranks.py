@@ -42,10 +42,12 @@ class _Rank:
         assert values.dtype == np.float64
         return np.min(self.all_gather(values), axis=0)
 
-    def all_to_all(self, blocks):
+    def all_to_all(self, blocks, sizes=None):
         assert len(blocks) == self.size
         assert all(block.dtype == np.uint8 for block in blocks)
-        return [sent[self.rank].reshape(-1) for sent in self.all_gather(list(blocks))]
+        received = [sent[self.rank].reshape(-1) for sent in self.all_gather(list(blocks))]
+        assert sizes is None or list(sizes) == [block.size for block in received]
+        return received
 
 
 def run_ranks(size, function):

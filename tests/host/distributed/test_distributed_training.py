@@ -19,6 +19,7 @@ from p4sgd.host.precondition import stage
 from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train
 from p4sgd.hw.spec.config import PRESETS
 from p4sgd.hw.spec.fixed import LABEL
+from p4sgd.sim.data_parallel import SampleRanks
 from p4sgd.sim.emulator import EmulatedDevice, RemoteWorkers
 
 CONFIG = PRESETS["tiny"]()
@@ -184,6 +185,45 @@ def test_training_on_sparse_workers_is_that_of_one_process(size, configs, sparse
     for result in run_ranks(size, run):
         assert history(result) == history(one)
         assert np.array_equal(result.model.weights, one.model.weights)
+
+
+def sample_ranks(ranks):
+    return SampleRanks(ranks.rank, ranks.size, ranks.all_sum, ranks.all_sum, ranks.all_to_all)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("sparse", "more"),
+    [
+        (True, {"l1": 1e-4, "staleness": 1, "validation_fraction": 0.3, "precision": 3, "planes": 5, "batch": 24}),
+        (True, {"loss": "squared", "l2": 1e-3, "split": "24", "unit": 8, "batch": 64}),
+        (True, {"loss": "hinge", "split": "none", "bias": False, "batch": 8}),
+        (False, {"batch": 40}),
+        (True, {"learning_rate": 3000.0}),  # diverges
+    ],
+)
+def test_ranks_with_samples_of_one_worker_train_as_one_process(size, sparse, more, tmp_path):
+    data, test = make(101, 60, sparse=sparse, seed=5), make(20, 60, sparse=sparse, seed=6)
+    options = TrainingOptions(**{"epochs": 4, "parallel": "data", "scaling": "maxabs", **more})
+    one = train(data, options, EmulatedDevice(LISTING, 1), test=test)
+
+    def run(ranks):
+        shared, file = sample_ranks(ranks), CheckpointFile(tmp_path / "state")
+        opened = EmulatedDevice(LISTING, 1, sample_ranks=shared)
+        others = {"test": spread(test, ranks), "checkpoint": file, "sample_ranks": shared}
+        return train(spread(data, ranks), options, opened, **others)
+
+    for result in run_ranks(size, run):
+        assert history(result) == history(one)
+        assert (result.best_epoch, result.stopped) == (one.best_epoch, one.stopped)
+        assert result.metrics == one.metrics
+        assert result.model.weights.tolist() == one.model.weights.tolist()
+        assert result.model.intercept == one.model.intercept
+    longer = dataclasses.replace(options, epochs=6, parallel="model", workers=2)
+    resumed = train(data, longer, EmulatedDevice(CONFIG, 2), test=test, resume=load_checkpoint(tmp_path / "state"))
+    whole = train(data, dataclasses.replace(longer, workers=1), EmulatedDevice(LISTING, 1), test=test)
+    if not whole.history[-1].flags:  # a clamp depends on the number of workers
+        assert history(resumed) == history(whole)
 
 
 def test_a_planned_whitening_is_that_of_one_process_and_is_reported(monkeypatch):

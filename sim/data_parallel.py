@@ -1,0 +1,320 @@
+"""A sparse worker whose samples are spread over several processes: data-parallel training.
+
+The ranks share the micro-batches of every mini-batch and hold the features of their own samples only. Weights of hot
+columns are on all ranks, each other one is on its owner. In a mini-batch a rank
+
+1. gets the weights of the cold columns that its samples have from their owners,
+2. computes dot products, residuals, and how far its micro-batches move each weight,
+3. adds the steps of hot columns over all ranks, 8 columns to a row, as an aggregator adds partial activations,
+4. sends the steps of cold columns to their owners.
+
+A step is rounded for a micro-batch, and integers may be added in any order, so the weights are those of one worker that
+has all samples, bit for bit. The exception is a weight that might be saturated on the way: if any rank sees a weight or
+a step so large that this is possible, all exchange the steps of that mini-batch one by one and take them in order.
+"""
+
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.hw.spec.config import BANKS
+from p4sgd.hw.spec.fixed import WEIGHT, IntArray
+from p4sgd.hw.spec.image import BANK_BITS
+from p4sgd.hw.spec.packet import VALUES
+from p4sgd.hw.spec.run import LossTable, RunSettings
+from p4sgd.sim import kernels
+from p4sgd.sim.compiled import compiled
+from p4sgd.sim.sparse import ByteArray, FloatArray, SparseFeatures, SparseModel, bring_up
+
+__all__ = ["DataParallelModel", "SampleRanks"]
+
+Columns = npt.NDArray[np.uint32]
+
+_WEIGHT_LOW, _WEIGHT_HIGH = WEIGHT.minimum, WEIGHT.maximum
+
+_PART = 1 << 22
+"""Entries of all ranks that a call trains on: between calls Ctrl-C acts."""
+
+_HALF = _WEIGHT_HIGH // 2
+"""If no weight is larger and no sum of steps is, no weight can be saturated."""
+
+
+@dataclass(eq=False)
+class SampleRanks:
+    """The processes that train one sparse worker, each on some of the samples. All make the same calls.
+
+    Parameters
+    ----------
+    rank, size
+        Number of this process, from 0, and of all.
+    add
+        Sums over the ranks of int64 (8·n,), of which no sum exceeds int32.
+    agree
+        The same for a few numbers now and then. Ctrl-C in any rank may raise `KeyboardInterrupt` in all.
+    exchange
+        Sends block r to rank r and returns what the ranks have sent, in their order: uint8 (bytes,). If the sizes of
+        what comes are known, they are given: int64 (size,), in bytes.
+    packets
+        Whether ``add`` exchanges packets with an aggregator.
+    hot
+        Number of hot columns, the first ones: a multiple of 8. It may change between runs: no bit depends on it.
+    """
+
+    rank: int
+    size: int
+    add: Callable[[IntArray], IntArray]
+    agree: Callable[[IntArray], IntArray]
+    exchange: Callable[[Sequence[ByteArray], IntArray | None], list[ByteArray]]
+    packets: bool = False
+    hot: int = 0
+    _lists: "ColumnLists | None" = field(default=None, init=False, repr=False)
+
+    def micro_batches(self, count: int) -> range:
+        """Which of the ``count`` micro-batches of each mini-batch this rank has; shares differ by at most one."""
+        return range(self.rank * count // self.size, (self.rank + 1) * count // self.size)
+
+    def holders(self, micro_batches: IntArray, count: int) -> IntArray:
+        """Rank that has each of these micro-batches of the job, of which a mini-batch has ``count``."""
+        ends = np.arange(1, self.size) * count // self.size
+        return np.searchsorted(ends, micro_batches % count, side="right")
+
+    def owner(self, columns: Columns) -> Columns:
+        """The rank that has the weights of cold columns. Neighbours have different ones, since heat falls slowly."""
+        return columns % np.uint32(self.size)
+
+    def lists(self, features: SparseFeatures, micro_batches: int, hot: int) -> "ColumnLists":
+        """The lists of cold columns for a run, exchanged unless all ranks still have them from the last one."""
+        key = weakref.ref(features), micro_batches, hot
+        known = self._lists if self._lists is not None and self._lists.key == key else None
+        if self.agree(np.array([known is None], np.int64))[0]:
+            known = self._lists = ColumnLists(features, micro_batches, hot, self)
+            known.key = key
+        assert known is not None
+        return known
+
+
+class ColumnLists:
+    """Which cold columns each rank needs in each mini-batch. The owners are told all of them before the first one.
+
+    Parameters
+    ----------
+    features
+        Entries of this rank's samples.
+    micro_batches
+        Micro-batches of a mini-batch.
+    cold
+        First cold column.
+    ranks
+        The ranks.
+
+    Attributes
+    ----------
+    wanted, served
+        uint32 (columns,): for each mini-batch what this rank needs, by owners, and then in ascending order; and what it
+        sends to the others, rank by rank.
+    """
+
+    key: object = None
+    """What they were made for."""
+
+    def __init__(self, features: SparseFeatures, micro_batches: int, cold: int, ranks: SampleRanks) -> None:
+        mini_batches = features.bounds.shape[0] // micro_batches
+        parts, counts = [], np.zeros((mini_batches, ranks.size), np.int64)
+        for number in range(mini_batches):
+            bounds = features.bounds[number * micro_batches : (number + 1) * micro_batches]
+            columns = np.unique(features.keys[bounds[0, 0] : bounds[-1, -1]] >> np.uint32(BANK_BITS))
+            columns = columns[np.searchsorted(columns, cold) :]
+            owners = ranks.owner(columns)
+            parts.append(columns[np.argsort(owners, kind="stable")])
+            counts[number] = np.bincount(owners, minlength=ranks.size)
+        self.wanted, self._wanted_counts = np.concatenate(parts), counts
+        owners = np.repeat(np.tile(np.arange(ranks.size), mini_batches), counts.reshape(-1))
+        sent = [self.wanted[owners == rank].view(np.uint8) for rank in range(ranks.size)]
+        columns_of = [part.view(np.uint32) for part in ranks.exchange(sent, None)]
+        sizes = ranks.exchange([np.ascontiguousarray(part).view(np.uint8) for part in counts.T], None)
+        self._served_counts = np.stack([part.view(np.int64) for part in sizes], axis=1)
+        # From lists by rank and mini-batch to lists by mini-batch and rank.
+        numbers = np.concatenate([np.repeat(np.arange(mini_batches), part) for part in self._served_counts.T])
+        self.served = np.concatenate(columns_of)[np.argsort(numbers, kind="stable")]
+        self._wanted_ends = np.append(0, np.cumsum(self._wanted_counts.sum(axis=1)))
+        self._served_ends = np.append(0, np.cumsum(self._served_counts.sum(axis=1)))
+
+    def of(self, mini_batch: int) -> tuple[Columns, IntArray, Columns, IntArray]:
+        """Columns that this rank wants, how many from each owner, columns that it serves, and how many to each rank."""
+        wanted = self.wanted[self._wanted_ends[mini_batch] : self._wanted_ends[mini_batch + 1]]
+        served = self.served[self._served_ends[mini_batch] : self._served_ends[mini_batch + 1]]
+        return wanted, self._wanted_counts[mini_batch], served, self._served_counts[mini_batch]
+
+
+class DataParallelModel(SparseModel):
+    """Weights of a sparse worker during a run in which ranks have some of its samples each.
+
+    Parameters
+    ----------
+    features
+        Entries of the worker, in the micro-batches of this rank.
+    weights, settings, limits
+        See `SparseModel`.
+    ranks
+        The ranks.
+    """
+
+    def __init__(
+        self,
+        features: SparseFeatures,
+        weights: Sequence[FloatArray],
+        settings: RunSettings,
+        limits: IntArray,
+        ranks: SampleRanks,
+    ) -> None:
+        super().__init__(features, weights, settings, limits)
+        self._ranks = ranks
+        self._own = ranks.micro_batches(settings.micro_batches)
+        self._hot = np.arange(min(ranks.hot, features.count), dtype=np.uint32)
+        self._lists = ranks.lists(features, settings.micro_batches, self._hot.size)
+        self._seen = np.zeros(features.count, np.int32)
+        """Weights as the forward pass reads them, of the columns that this rank needs."""
+        self._moved = np.zeros(features.count, np.int32)
+        """How far this rank's micro-batches move the weights of a mini-batch; 0 in between."""
+        total = int(ranks.agree(np.array([features.keys.size]))[0])
+        self._at_once = max(1, _PART * features.samples * ranks.size // (settings.batch * max(1, total)))
+
+    @property
+    def mini_batches_at_once(self) -> int:
+        """See `SparseModel`; the same on all ranks."""
+        return self._at_once
+
+    def train(self, first: int, labels: IntArray, table: LossTable) -> bool:
+        """Do mini-batches, together with the other ranks; see `SparseModel.train`. Flags are those of all ranks."""
+        batch, saturated = self._settings.batch, False
+        for begin in range(0, labels.size, batch):
+            saturated |= self._step(first + begin, labels[begin : begin + batch], table)
+        flags = self._ranks.agree(np.array([saturated, self.clamped[0], self.saturated[0]], np.int64))
+        self.clamped[0], self.saturated[0] = flags[1:] > 0
+        return bool(flags[0])
+
+    def _step(self, first: int, labels: IntArray, table: LossTable) -> bool:
+        """Do a mini-batch; returns whether a residual of this rank was saturated."""
+        ranks, settings, number = self._ranks, self._settings, self._mini_batch
+        wanted, wanted_counts, served, served_counts = self._lists.of(first // settings.batch)
+        hot, weights = np.empty(self._hot.size, np.int32), np.empty(served.size, np.int32)
+        large = _read(self._hot, number, self._penalty, self._state, hot)
+        large |= _read(served, number, self._penalty, self._state, weights)
+        self._seen[: hot.size] = hot
+        self._seen[wanted] = self._send(weights, served_counts, wanted_counts)
+
+        deltas, saturated = self._deltas(first, labels, table)
+        columns, steps = self._features.steps(first // BANKS + self._own.start, deltas, settings.gradient_shift)
+        largest = int(np.abs(steps).max(initial=0))
+        large |= largest * len(self._own) > _HALF // ranks.size
+        _add_steps(columns, steps, self._moved)
+        rows = np.zeros(self._hot.size + VALUES, np.int64)
+        if large:
+            rows[-VALUES] = 1
+        else:
+            rows[:-VALUES] = self._moved[: hot.size]
+        rows = ranks.add(rows)
+        moved = self._moved[wanted]
+        self._moved[: hot.size] = 0
+        self._moved[wanted] = 0
+        if rows[-VALUES]:
+            self._take_in_order(columns, steps)
+        else:
+            self._apply(self._hot, rows[:-VALUES])
+            self._apply(served, self._send(moved, wanted_counts, served_counts).astype(np.int64))
+        self._mini_batch += 1
+        return saturated
+
+    def _send(self, values: npt.NDArray[np.int32], counts: IntArray, expected: IntArray) -> npt.NDArray[np.int32]:
+        """Send so many values to each rank, and return those that come, as many as expected from each."""
+        blocks = np.split(values.view(np.uint8), 4 * np.cumsum(counts)[:-1])
+        return np.concatenate(self._ranks.exchange(blocks, 4 * expected)).view(np.int32)
+
+    def _deltas(self, first: int, labels: IntArray, table: LossTable) -> tuple[IntArray, bool]:
+        """δ of this rank's samples of a mini-batch, and whether a residual was saturated."""
+        settings, mode = self._settings, self._settings.label_mode
+        own = slice(BANKS * self._own.start, BANKS * self._own.stop)
+        count, shift = len(self._own), settings.features.forward_shift
+        totals = self._features.unit_sums(self._seen, first // BANKS + self._own.start, count, shift)
+        sums, deltas = np.empty(BANKS * count, np.int64), np.empty(BANKS * count, np.int64)
+        kernels.add(totals[None, None], self._limits, self.clamped, sums)
+        saturated = kernels.deltas_of(
+            sums,
+            labels[own],
+            (table.shift, table.slope, table.intercept),
+            (mode.sign, mode.offset, mode.constant),
+            settings.rate_mantissa,
+            deltas,
+        )
+        return deltas, bool(saturated)
+
+    def _take_in_order(self, columns: Columns, steps: IntArray) -> None:
+        """Exchange steps one by one, and take those of hot and own columns in the order of micro-batches."""
+        size = self._ranks.size
+        columns_of = self._ranks.exchange([columns.view(np.uint8)] * size, None)
+        steps_of = self._ranks.exchange([steps.view(np.uint8)] * size, None)
+        for part, values in zip(columns_of, steps_of, strict=True):
+            theirs = part.view(np.uint32)
+            own = (theirs < self._hot.size) | (self._ranks.owner(theirs) == self._ranks.rank)
+            self._apply(theirs[own], values.view(np.int64)[own])
+
+    def _apply(self, columns: Columns, steps: IntArray) -> None:
+        saturated = _take_steps(columns, steps, self._mini_batch, self._penalty, self._state)
+        self.saturated[0] = self.saturated[0] or saturated
+
+    def _present(self) -> npt.NDArray[np.int32]:
+        """See `SparseModel`: the weights of all columns, from their owners."""
+        ranks, weights = self._ranks, super()._present().copy()
+        own = np.ascontiguousarray(weights[ranks.rank :: ranks.size])
+        for rank, part in enumerate(ranks.exchange([own.view(np.uint8)] * ranks.size, None)):
+            weights[rank :: ranks.size] = part.view(np.int32)
+        return weights
+
+
+_compiled = functools.partial(compiled, "the emulator's loops for data-parallel training")
+
+
+@_compiled(nogil=True)
+def _read(columns: Any, mini_batch: int, penalty: Any, state: Any, values: Any) -> bool:
+    """Weights as the forward pass of a mini-batch reads them; returns whether one is larger than `_HALF`."""
+    weights, done, before, changed = state
+    stale = changed.size > 0
+    large = False
+    for place in range(columns.size):
+        column = columns[place]
+        if done.size > 0:
+            bring_up(column, max(0, mini_batch - 1) if stale else mini_batch, penalty, weights, done)
+        weight: Any = np.int64(weights[column])
+        large = large or abs(weight) > _HALF
+        values[place] = before[column] if stale and changed[column] == mini_batch - 1 else weight
+    return large
+
+
+@_compiled(nogil=True)
+def _add_steps(columns: Any, steps: Any, moved: Any) -> None:
+    for place in range(columns.size):
+        moved[columns[place]] += steps[place]
+
+
+@_compiled(nogil=True)
+def _take_steps(columns: Any, steps: Any, mini_batch: int, penalty: Any, state: Any) -> bool:
+    """Subtract steps from weights, one after the other; returns whether a weight was saturated."""
+    weights, done, before, changed = state
+    stale = changed.size > 0
+    saturated = False
+    for place in range(columns.size):
+        column = columns[place]
+        if stale:
+            if done.size > 0:
+                bring_up(column, mini_batch, penalty, weights, done)
+            if changed[column] != mini_batch:
+                before[column], changed[column] = weights[column], mini_batch
+        moved = np.int64(weights[column]) - steps[place]
+        saturated = saturated or moved < _WEIGHT_LOW or moved > _WEIGHT_HIGH
+        weights[column] = min(max(moved, _WEIGHT_LOW), _WEIGHT_HIGH)
+    return saturated
