@@ -15,6 +15,7 @@ a step so large that this is possible, all exchange the steps of that mini-batch
 
 import functools
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,6 +64,12 @@ class SampleRanks:
         Whether ``add`` exchanges packets with an aggregator.
     hot
         Number of hot columns, the first ones: a multiple of 8. It may change between runs: no bit depends on it.
+
+    Attributes
+    ----------
+    counts
+        What this rank has sent for mini-batches: ``ROWS`` of 8 numbers to be added, and ``BYTES_SENT`` to other ranks
+        for cold columns.
     """
 
     rank: int
@@ -72,6 +79,7 @@ class SampleRanks:
     exchange: Callable[[Sequence[ByteArray], IntArray | None], list[ByteArray]]
     packets: bool = False
     hot: int = 0
+    counts: Counter[str] = field(default_factory=Counter, init=False)
     _lists: "ColumnLists | None" = field(default=None, init=False, repr=False)
 
     def micro_batches(self, count: int) -> range:
@@ -218,6 +226,7 @@ class DataParallelModel(SparseModel):
             rows[-VALUES] = 1
         else:
             rows[:-VALUES] = self._moved[: hot.size]
+        ranks.counts["ROWS"] += rows.size // VALUES
         rows = ranks.add(rows)
         moved = self._moved[wanted]
         self._moved[: hot.size] = 0
@@ -233,6 +242,7 @@ class DataParallelModel(SparseModel):
     def _send(self, values: npt.NDArray[np.int32], counts: IntArray, expected: IntArray) -> npt.NDArray[np.int32]:
         """Send so many values to each rank, and return those that come, as many as expected from each."""
         blocks = np.split(values.view(np.uint8), 4 * np.cumsum(counts)[:-1])
+        self._ranks.counts["BYTES_SENT"] += values.nbytes - blocks[self._ranks.rank].size
         return np.concatenate(self._ranks.exchange(blocks, 4 * expected)).view(np.int32)
 
     def _deltas(self, first: int, labels: IntArray, table: LossTable) -> tuple[IntArray, bool]:

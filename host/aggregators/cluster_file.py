@@ -119,7 +119,8 @@ class WorkerAddress:
     Attributes
     ----------
     control
-        ``unix:PATH`` or ``tcp:HOST:PORT`` of a worker process, ``xrt:BDF`` of a board of this machine.
+        ``unix:PATH`` or ``tcp:HOST:PORT`` of a worker process, ``xrt:BDF`` of a board of this machine; empty if there
+        is an interface.
     port
         Port of the aggregator that the worker is behind.
     board
@@ -133,6 +134,8 @@ class WorkerAddress:
         Share of the features that the worker should get, in proportion to the others'.
     late
         Whether training may begin without the worker process and take it in when it has been started.
+    interface
+        Ethernet interface of a rank that is a worker itself, in data-parallel training.
     """
 
     control: str
@@ -142,6 +145,12 @@ class WorkerAddress:
     mac: int | None = None
     share: float = 1.0
     late: bool = False
+    interface: str = ""
+
+    @property
+    def place(self) -> str:
+        """``control`` or the interface: what tells it from other workers of its machine."""
+        return self.control or self.interface
 
     @property
     def local_mac(self) -> int:
@@ -152,7 +161,7 @@ class WorkerAddress:
         """
         if self.mac is not None:
             return self.mac
-        who = f"{self.host or socket.gethostname()} {self.control}"
+        who = f"{self.host or socket.gethostname()} {self.place}"
         return 0x02 << 40 | int.from_bytes(hashlib.sha256(who.encode()).digest()[:5], "big")
 
 
@@ -189,9 +198,10 @@ def read_cluster(path: Path) -> Cluster:
     # A board may have both a worker and the aggregator, but not two workers.
     known = {} if cluster.aggregator.board else {("", cluster.aggregator.control): "aggregator"}
     for index, worker in enumerate(cluster.workers):
-        if (other := known.setdefault((worker.host, worker.control), f"workers[{index}]")) != f"workers[{index}]":
+        if (other := known.setdefault((worker.host, worker.place), f"workers[{index}]")) != f"workers[{index}]":
             where = f" on {worker.host}" if worker.host else ": name their host, if these are two"
-            raise UserError(f"{path}: workers[{index}].control: {worker.control} is also that of {other}{where}")
+            key = "control" if worker.control else "interface"
+            raise UserError(f"{path}: workers[{index}].{key}: {worker.place} is also that of {other}{where}")
     macs = {cluster.aggregator.mac: "aggregator"}
     for index, worker in enumerate(cluster.workers):
         if (other := macs.setdefault(worker.local_mac, f"workers[{index}]")) != f"workers[{index}]":
@@ -273,8 +283,13 @@ def _network(table: "_Table") -> NetworkOptions:
 
 
 def _worker(table: "_Table") -> WorkerAddress:
+    interface = table.text("interface", required=False)
+    if interface and table.has("control"):
+        raise table.mistake("interface", "is for a rank that is a worker itself: give it or control, not both")
     board = table.board("control") if table.has_text("control", PREFIX) else None
-    control = table.control("control") if board is None else str(board)
+    control = ""
+    if not interface:
+        control = table.control("control") if board is None else str(board)
     port = table.number("port", None, 0, MAX_PORTS - 1)
     worker = WorkerAddress(
         control,
@@ -284,10 +299,13 @@ def _worker(table: "_Table") -> WorkerAddress:
         table.mac("mac"),
         table.share("share"),
         table.truth("late", False),
+        interface,
     )
     table.refuse_others()
     if worker.late and board is not None:
         raise table.mistake("late", "a board cannot be late: only worker processes can")
+    if worker.late and interface:
+        raise table.mistake("late", "a rank cannot be late: only worker processes can")
     return worker
 
 

@@ -324,6 +324,8 @@ def _end_jobs(membership: Membership) -> None:
 
 
 def _connect(index: int, address: WorkerAddress, network: NetworkOptions) -> _Connection:
+    if address.interface:
+        raise UserError(f"workers[{index}] of the cluster file is a rank, for p4sgd train --parallel data only")
     if address.board is not None:
         return BoardWorker(index, address.board, rs_fec=network.rs_fec)
     return RemoteWorker(index, ControlAddress.parse(address.control))

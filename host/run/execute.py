@@ -11,6 +11,7 @@ from p4sgd.host import devices, training
 from p4sgd.host.devices import Device
 from p4sgd.host.devices.diagnosis import NetworkError
 from p4sgd.host.distributed.communicator import Communicator, launch_command
+from p4sgd.host.distributed.rows import AggregatedRows
 from p4sgd.host.run.checks import CLUSTER
 from p4sgd.host.run.plan import TrainingPlan
 from p4sgd.host.streaming.folder import PreparedFolder
@@ -75,7 +76,7 @@ def execute(
         Before the first epoch has ended.
     """
     begin = on_stage or (lambda stage: None)
-    request, ranks = plan.request, plan.ranks
+    request = plan.request
 
     def verify(device: Device | None) -> None:
         if isinstance(plan.data, PreparedFolder):
@@ -94,15 +95,11 @@ def execute(
     if not reports:
         verify(None)
     begin(Stage.OPEN)
-    sample_ranks = None
-    if plan.options.parallel == "data":
-        sample_ranks = SampleRanks(ranks.rank, ranks.size, ranks.all_sum, ranks.all_sum, ranks.all_to_all)
-    device = _open(plan, sample_ranks)
-    with (
-        contextlib.closing(device),
-        _note_resume(plan.checkpoint, plan.ranks, resume_words),
-        _note_doctor(device, request.cluster),
-    ):
+    with contextlib.ExitStack() as opened:
+        sample_ranks = _divide_samples(plan, opened) if plan.options.parallel == "data" else None
+        device = opened.enter_context(contextlib.closing(_open(plan, sample_ranks)))
+        opened.enter_context(_note_resume(plan.checkpoint, plan.ranks, resume_words))
+        opened.enter_context(_note_doctor(device, request.cluster))
         if reports:
             verify(device)
         begin(Stage.TRAIN)
@@ -124,11 +121,20 @@ def execute(
     return result
 
 
+def _divide_samples(plan: TrainingPlan, opened: contextlib.ExitStack) -> SampleRanks:
+    """How the ranks divide the samples among themselves; an aggregator adds rows of hot columns if there is one."""
+    ranks = plan.ranks
+    if plan.cluster is None:
+        return SampleRanks(ranks.rank, ranks.size, ranks.all_sum, ranks.all_sum, ranks.all_to_all)
+    rows = opened.enter_context(AggregatedRows(plan.cluster, ranks))
+    return SampleRanks(ranks.rank, ranks.size, rows, ranks.all_sum, ranks.all_to_all, packets=True)
+
+
 def _open(plan: TrainingPlan, sample_ranks: SampleRanks | None) -> Device:
     """Open the device; where several processes train together, this one's part of it."""
     ranks, workers = plan.ranks, plan.options.workers
     if sample_ranks is not None:
-        return devices.open_device(plan.device, plan.config, workers, sample_ranks=sample_ranks)
+        return devices.open_device("emulator", plan.config, workers, sample_ranks=sample_ranks)
     more: dict[str, Any] = dict(plan.request.device_options)
     if plan.cluster is not None:
         more["cluster"] = plan.cluster

@@ -146,12 +146,15 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
     request = dataclasses.replace(request, device=device)
     cluster = find_cluster(device, request.cluster if device == CLUSTER else asked.cluster)
     chosen = dict(request.options)
+    data_parallel = chosen.get("parallel") == "data"
     if cluster is not None:
+        _check_interfaces(cluster, request, ranks, data_parallel=data_parallel)
+    if cluster is not None and not data_parallel:
         chosen["workers"] = _workers(request, f"{request.cluster} has", len(cluster.workers))
         fixed["workers"] = str(request.cluster)
     if ranks.size > 1:
         _check_distributed(device)
-        if chosen.get("parallel") != "data":
+        if not data_parallel:
             chosen["workers"] = _workers(request, f"{launcher_program()} has started", ranks.size)
             fixed["workers"] = launcher_program()
     check_reading(request.reading, [request.data, request.test])
@@ -159,7 +162,7 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
     if folder is not None:
         fixed = {name: folder.name for name in folder.manifest.options if name not in TRAINING_MAY_CHANGE} | fixed
         chosen = folder.options(chosen, set(chosen))
-    if chosen.get("parallel") == "data":
+    if data_parallel:
         _check_data_parallel(request)
         chosen["workers"] = 1
         fixed["workers"] = "--parallel data"
@@ -235,6 +238,20 @@ def _check_data_parallel(request: TrainingRequest) -> None:
         raise UserError(f"{reason}, in memory: leave --images out")
     if "workers" in request.options and request.options["workers"] != 1:
         raise UserError(f"{reason}: leave --workers out; --launcher says how many processes there are")
+
+
+def _check_interfaces(cluster: Cluster, request: TrainingRequest, ranks: Communicator, *, data_parallel: bool) -> None:
+    """Refuse a cluster file whose workers are not of the kind that is needed: ranks, or processes and boards."""
+    for index, worker in enumerate(cluster.workers):
+        if bool(worker.interface) != data_parallel:
+            what = "control, not interface" if worker.interface else "interface, not control"
+            how = "with --parallel data a rank is a worker itself" if data_parallel else "without --parallel data"
+            raise UserError(f"{request.cluster}: workers[{index}]: {how}, it needs {what}")
+    if data_parallel and len(cluster.workers) != ranks.size:
+        raise UserError(
+            f"{request.cluster} has {len(cluster.workers)} workers, there are {ranks.size} processes: with --parallel "
+            f"data, worker i is rank i (mpiexec -n {len(cluster.workers)}, --launcher mpi)"
+        )
 
 
 def _check_distributed(device: str) -> None:

@@ -226,10 +226,12 @@ class _Training:
             self._monitored = "validation_loss"
         for remark in prepared.remarks:
             self.remark(remark)
-        if sample_ranks is not None and prepared.heat is not None:
-            count, size = prepared.shards[0].total, sample_ranks.size
+        if sample_ranks is not None:
+            # Dense data have no heat: every sample may have every feature.
+            heat = np.full(prepared.space.count, prepared.samples) if prepared.heat is None else prepared.heat
+            total, size = prepared.shards[0].total, sample_ranks.size
             sample_ranks.hot, remark = choose_hot(
-                prepared.heat, count, prepared.samples, options, size, network=sample_ranks.packets
+                heat, total, prepared.samples, options, size, network=sample_ranks.packets
             )
             self.remark(remark)
         parts = options.batch // BANKS
@@ -400,6 +402,10 @@ class _Training:
         begin = time.perf_counter()
         report = session.run(source)
         seconds = time.perf_counter() - begin
+        counters = report.counters
+        if (ranks := self._sample_ranks) is not None:
+            counters = tuple(self._ranks.all_gather(dict(ranks.counts)))
+            ranks.counts.clear()
         weights = self._prepared.join(session.read_weights())
         _, metrics = self._measure(weights)
         record = EpochRecord(
@@ -409,7 +415,7 @@ class _Training:
             seconds=seconds,
             samples_per_second=self._prepared.samples / seconds,
             flags=tuple(sorted(report.flags)),
-            counters=report.counters,
+            counters=counters,
         )
         self._tell_flags(record)
         # In this order, so that Ctrl-C between the two leaves no best epoch without a record.

@@ -9,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+from support.mpi import MPIEXEC
 from support.namespace import Namespace
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
@@ -33,7 +34,7 @@ class Lab:
     cluster file, ``entries`` those of each worker. The first workers are of Verilog, as many as ``rtl`` says. With
     ``bmv2`` the aggregator is BMv2, yet without its program, which is the folder of that name. ``config`` and ``speed``
     may be lists, with a value for each worker; options may stand in place of a configuration. Workers of ``absent``
-    are not started.
+    are not started. With ``ranks`` there are none, but an interface for each rank, in the namespace of the aggregator.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Lab:
         bmv2=False,
         speed=1,
         absent=(),
+        ranks=False,
     ):
         self.folder = folder
         self.size = workers
@@ -57,24 +59,26 @@ class Lab:
         self.entries = entries or [""] * workers
         self.rtl = rtl
         self.bmv2 = bmv2
+        self.ranks = ranks
         self.processes = {}
         with contextlib.ExitStack() as stack:
             self._switch = self._namespace(stack)
-            self._workers = [self._namespace(stack) for _ in range(workers)]
+            self._workers = [self._switch if ranks else self._namespace(stack) for _ in range(workers)]
             relay = None if faults is None else self._namespace(stack)
             stack.callback(self._end_all)  # before their namespaces
             for index, worker in enumerate(self._workers):
+                own = f"w{index}" if ranks else "eth0"
                 if relay is None:
-                    _cable(self._switch, f"s{index}", worker, "eth0")
+                    _cable(self._switch, f"s{index}", worker, own)
                 else:
-                    _cable(relay, f"up{index}", worker, "eth0")
+                    _cable(relay, f"up{index}", worker, own)
                     _cable(self._switch, f"s{index}", relay, f"down{index}")
             if relay is not None:
                 command = [sys.executable, "-m", "support.relay", workers, *faults]
                 self._start("relay", relay, command, folder / "relay.ready")
             self.write_cluster(network=network)
             self.start_switch()
-            present = [index for index in range(workers) if index not in absent]
+            present = [index for index in range(workers) if index not in absent and not ranks]
             for index in present:
                 self.start_worker(index, wait=False)
             for index in present:
@@ -91,7 +95,8 @@ class Lab:
         aggregator = bmv2 if self.bmv2 else ['kind = "socket"', 'control = "unix:switch"']
         lines = ["[aggregator]", *aggregator, "[network]", network]
         for index, port in enumerate(ports or range(self.size)):
-            lines += ["[[workers]]", f'control = "unix:worker{index}"', f"port = {port}", self.entries[index]]
+            place = f'interface = "w{index}"' if self.ranks else f'control = "unix:worker{index}"'
+            lines += ["[[workers]]", place, f"port = {port}", self.entries[index]]
         (self.folder / name).write_text("\n".join(lines) + "\n")
 
     def set_link(self, worker, state):
@@ -158,10 +163,16 @@ class Lab:
                 process.wait()
 
     def p4sgd(self, *words):
-        """Start the command line in the lab's folder, with BMv2 in its namespace: sockets that are files need none."""
+        """Start the command line in the lab's folder, in several ranks if it is for these.
+
+        With BMv2 or ranks it is in the aggregator's namespace: sockets that are files need none.
+        """
         command, pipe = [PROGRAM, *map(str, words)], subprocess.PIPE
+        if self.ranks:
+            command = [MPIEXEC, "-n", str(self.size), *command, "--launcher", "mpi"]
         options = {"cwd": self.folder, "stdout": pipe, "stderr": pipe, "text": True}
-        return self._switch.start(*command, **options) if self.bmv2 else subprocess.Popen(command, **options)
+        inside = self.bmv2 or self.ranks
+        return self._switch.start(*command, **options) if inside else subprocess.Popen(command, **options)
 
     def close(self):
         self._stack.close()

@@ -62,6 +62,25 @@ def test_a_rank_may_drive_a_sparse_worker(tmp_path):
         lab.close()
 
 
+@pytest.mark.parametrize("loss", [0, pytest.param(0.05, marks=pytest.mark.slow)])
+def test_ranks_may_be_workers_themselves(loss, tmp_path):
+    """Also if the switch loses frames of hot columns."""
+    words = ("breast_cancer", "--scaling", "maxabs", "--epochs", 2, "--batch", 32)
+    expected = weights(*words)
+    faults = list(map(str, (5, loss, loss, 1000))) if loss else None
+    lab = Lab(tmp_path, RANKS, ranks=True, faults=faults, network="resend_us = 20000")
+    try:
+        run = lab.p4sgd("train", *words, "--parallel", "data", "--split", 16, *CLUSTER, "--json")
+        out, err = run.communicate(timeout=PATIENCE_S)
+        assert run.returncode == 0, err
+        document = json.loads(out)
+        assert document["weights_sha256"] == expected
+        rows = -(-569 // 32) * (16 // 8 + 1)  # in every mini-batch those of hot columns, and one more
+        assert [rank["ROWS"] for rank in document["epochs"][-1]["counters"]] == [rows] * RANKS
+    finally:
+        lab.close()
+
+
 @pytest.mark.slow
 def test_a_worker_that_is_killed_is_named_once(lab):
     status, err = in_the_middle(lab, lambda process: lab.kill("worker1"))

@@ -1,0 +1,149 @@
+"""Sums over ranks by an aggregator: what hot columns of data-parallel training need."""
+
+import contextlib
+import select
+import time
+from typing import Self
+
+import numpy as np
+
+from p4sgd.host.aggregators.cluster_file import Cluster
+from p4sgd.host.aggregators.controller import Controller, open_controller
+from p4sgd.host.aggregators.membership import JoinRequest, Membership, NumberTakenError
+from p4sgd.host.distributed.communicator import Communicator, broadcast, raise_on_all
+from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.links.opening import open_link
+from p4sgd.hw.spec.fixed import IntArray
+from p4sgd.hw.spec.job import JOB_NUMBERS
+from p4sgd.hw.spec.packet import VALUES
+from p4sgd.sim.network.endpoint import Endpoint
+
+__all__ = ["AggregatedRows"]
+
+_SLOTS = 64
+"""Sums that are under way at the same time."""
+
+
+class AggregatedRows:
+    """Sums over the ranks, by an aggregator to which each of them is connected as a worker is.
+
+    Parameters
+    ----------
+    cluster
+        The cluster file's contents; its worker i is rank i, and has an interface.
+    ranks
+        The ranks. The first one controls the aggregator.
+
+    Raises
+    ------
+    UserError
+        If an interface cannot be opened, or if the aggregator cannot be reached.
+    P4sgdError
+        If the aggregator refuses the job.
+    """
+
+    def __init__(self, cluster: Cluster, ranks: Communicator) -> None:
+        self._ranks = ranks
+        own = cluster.workers[ranks.rank]
+        with contextlib.ExitStack() as opened:
+
+            def connect() -> None:
+                self._link = opened.enter_context(contextlib.closing(open_link(own.interface)))
+
+            raise_on_all(ranks, connect)
+            job = _begin(cluster, ranks, opened)
+            self._opened = opened.pop_all()
+        network = cluster.network
+        self._endpoint = Endpoint(
+            _SLOTS,
+            job=job,
+            shard=ranks.rank,
+            workers=ranks.size,
+            local_mac=own.local_mac,
+            peer_mac=cluster.aggregator.mac,
+            resend_after=network.resend_us * 1000,
+            doublings=network.doublings,
+            resends=network.resends,
+        )
+        self._readable = select.poll()
+        self._readable.register(self._link, select.POLLIN)
+        self._begun = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the job, which rank 0 ends, and close the interface."""
+        self._opened.close()
+
+    def __call__(self, values: IntArray) -> IntArray:
+        """Sums over the ranks of int64 (8·n,), each of which fits int32.
+
+        Raises
+        ------
+        P4sgdError
+            If no answer has come for too long.
+        """
+        if not self._begun:  # others may still compile loops, which takes longer than packets wait
+            self._ranks.all_gather(None)
+            self._begun = True
+        endpoint, rows = self._endpoint, values.reshape(-1, VALUES).tolist()
+        sums: list[tuple[int, ...]] = []
+        submitted = 0
+        while len(sums) < len(rows):
+            while submitted < len(rows) and endpoint.can_submit:
+                self._link.send(endpoint.submit(rows[submitted], time.monotonic_ns()).to_bytes())
+                submitted += 1
+            self._receive()
+            sums += endpoint.sums
+            endpoint.sums.clear()
+        return np.array(sums, np.int64).reshape(values.shape)
+
+    def _receive(self) -> None:
+        """Take all frames that have come; if there are none, wait for one or for the time to send something again."""
+        endpoint, now = self._endpoint, time.monotonic_ns()
+        frame = self._link.receive()
+        if frame is None:
+            due = endpoint.next_resend()
+            assert due is not None  # a slot that waits for nothing could be submitted to
+            self._readable.poll(max(0.0, (due - now) / 1e6))
+            for packet in endpoint.resend(time.monotonic_ns()):
+                self._link.send(packet.to_bytes())
+            if endpoint.given_up is not None:
+                waited, slot = endpoint.given_up.phase.name, endpoint.given_up.slot
+                raise P4sgdError(
+                    f"rank {endpoint.shard} gave up waiting for the aggregator's answer to {waited} in slot {slot}: "
+                    f"p4sgd switch status shows what the job waits for"
+                )
+        while frame is not None:
+            if (answer := endpoint.receive_frame(frame, time.monotonic_ns())) is not None:
+                self._link.send(answer.to_bytes())
+            frame = self._link.receive()
+
+
+def _begin(cluster: Cluster, ranks: Communicator, opened: contextlib.ExitStack) -> int:
+    """Have the aggregator serve a new job, whose number is returned; it ends when what is opened is closed."""
+    number = 0
+
+    def begin() -> None:
+        nonlocal number
+        controller: Controller = opened.enter_context(contextlib.closing(open_controller(cluster)))
+        membership = Membership(controller)
+        opened.callback(_end, membership)
+        for number in range(JOB_NUMBERS):
+            if any(job.number == number for job in controller.served().values()):
+                continue
+            with contextlib.suppress(NumberTakenError):
+                for shard, worker in enumerate(cluster.workers):
+                    request = JoinRequest(number, shard, ranks.size, worker.local_mac, cluster.aggregator.mac)
+                    membership.join(request, worker.port, 1, index=shard)
+                return
+        raise P4sgdError(f"the aggregator serves jobs under all {JOB_NUMBERS} numbers: end some (p4sgd switch clear)")
+
+    raise_on_all(ranks, begin if ranks.rank == 0 else None)
+    return broadcast(ranks, number)
+
+
+def _end(membership: Membership) -> None:
+    with contextlib.suppress(P4sgdError, UserError):
+        membership.end()
