@@ -1,0 +1,130 @@
+"""What four processes send and how long a mini-batch takes them, by who has which columns and samples.
+
+    PYTHONPATH=tests python tests/bench/bench_layouts.py [--data rcv1] [--scale 0.5] [--batch 64 1024] [--bmv2]
+
+Dense and sparse workers have some of the columns each, and send 8 partial activations in a frame. Ranks with samples of
+their own send steps of 8 hot columns in a frame, and weights and steps of cold columns to each other by MPI. Sums are
+those of the software switch, of BMv2 with --bmv2, or of MPI. All layouts must end with the same weights. Needs network
+namespaces: root, or `unshare -Urn` before it.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from support.lab import Lab
+
+from p4sgd.host.data.synth import make_dataset, write_dataset
+from p4sgd.hw.spec.packet import FRAME_BYTES
+
+PROCESSES = 4
+DENSE, SPARSE = "--config u280", "--sparse"
+
+
+@dataclass
+class Layout:
+    """Who has what: workers of these configurations, or ranks with so many hot columns and sums by this device."""
+
+    name: str
+    configs: tuple[str, ...] = ()
+    split: str = ""
+    packets: bool = True
+
+
+LAYOUTS = (
+    Layout("columns: dense workers", (DENSE,) * PROCESSES),
+    Layout("columns: 2 dense, 2 sparse workers", (DENSE, DENSE, SPARSE, SPARSE)),
+    Layout("columns: sparse workers", (SPARSE,) * PROCESSES),
+    Layout("samples: 256 hot columns", split="256"),
+    Layout("samples: all columns at owners", split="none"),
+    Layout("samples: hot columns by MPI", split="auto", packets=False),
+)
+
+
+def measure(layout: Layout, data: Path, batch: int, epochs: int, *, bmv2: bool) -> dict:
+    """The document of a run."""
+    words = ["train", data, "--batch", batch, "--epochs", epochs, "--lr", 1, "--schedule", "constant", "--json"]
+    if layout.packets:
+        words += ["--device", "cluster", "--cluster", "cluster.toml"]
+    if not layout.configs:
+        words += ["--parallel", "data", "--split", layout.split]
+    with tempfile.TemporaryDirectory() as folder:
+        kind = {"config": list(layout.configs)} if layout.configs else {"ranks": True}
+        lab = Lab(Path(folder), PROCESSES, network="resend_us = 100000", bmv2=bmv2 and layout.packets, **kind)
+        try:
+            if bmv2 and layout.packets:
+                _deploy(lab)
+            run = lab.p4sgd(*words)
+            out, err = run.communicate()
+            if run.returncode:
+                raise SystemExit(f"{layout.name}: {err}")
+        finally:
+            lab.close()
+    return json.loads(out)
+
+
+def _deploy(lab: Lab) -> None:
+    from p4sgd.build.generate.switch_program import build
+    from p4sgd.hw.spec.aggregator import AggregatorConfig
+
+    build("bmv2", AggregatorConfig(slots=256, jobs=2), lab.folder / "bmv2")
+    run = lab.p4sgd("switch", "deploy", "--cluster", "cluster.toml")
+    out, err = run.communicate()
+    if run.returncode:
+        raise SystemExit(out + err)
+
+
+def row(layout: Layout, document: dict, batch: int) -> list[str]:
+    """Frames and bytes that a process sends in a mini-batch, those of the busiest one, and the time."""
+    epoch, mini_batches = document["epochs"][-1], -(-document["samples"] // batch)
+    frames = [each.get("PACKETS_SENT", 0) - each.get("PACKETS_RESENT", 0) for each in epoch["counters"]]
+    if layout.split and layout.packets:
+        frames = [2 * each["ROWS"] for each in epoch["counters"]]  # the steps and an acknowledgement
+    summed = 0 if layout.packets else 64 * max(each["ROWS"] for each in epoch["counters"]) / mini_batches
+    sent = max(each.get("BYTES_SENT", 0) for each in epoch["counters"]) / mini_batches
+    seconds = statistics.median(each["seconds"] for each in document["epochs"][1:])
+    count = max(frames) / mini_batches
+    return [
+        layout.name,
+        f"{count:,.1f}",
+        f"{count * FRAME_BYTES:,.0f}",
+        f"{sent + summed:,.0f}",
+        f"{seconds / mini_batches * 1e6:,.0f}",
+    ]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="rcv1", help="a shape of p4sgd data synth")
+    parser.add_argument("--scale", type=float, default=0.2)
+    parser.add_argument("--batch", type=int, nargs="+", default=[64, 1024])
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--bmv2", action="store_true")
+    options = parser.parse_args()
+    console = Console()
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "data.libsvm"
+        write_dataset(made := make_dataset(options.data, scale=options.scale), data)
+        console.print(f"{options.data}: {made.samples:,} samples of {made.feature_count:,} features")
+        for batch in options.batch:
+            table = Table(
+                f"mini-batch of {batch}", "frames of a process", "their bytes", "bytes by MPI", "µs", title_justify="left"
+            )
+            hashes = set()
+            for layout in LAYOUTS:
+                document = measure(layout, data, batch, options.epochs, bmv2=options.bmv2)
+                hashes.add(document["weights_sha256"])
+                table.add_row(*row(layout, document, batch))
+            console.print(table)
+            if len(hashes) > 1:
+                raise SystemExit("the weights differ")
+
+
+if __name__ == "__main__":
+    main()
