@@ -1,7 +1,7 @@
 """Golden model of the hardware: one bit-exact NumPy function per stage.
 
-All integers are int64, which no sum overflows: |q| < 2^8, |w| ≤ 2^31 and at most 2^24 features stay below 2^63. This
-code is meant to be read; :mod:`p4sgd.sim.emulator` computes the same results faster.
+All integers are int64, which no sum overflows: |q| < 2^8, |w| ≤ 2^31 and at most 2^24 features that are not 0 stay
+below 2^63. This code is meant to be read; :mod:`p4sgd.sim.emulator` computes the same results faster.
 """
 
 from collections.abc import Sequence

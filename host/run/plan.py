@@ -163,7 +163,7 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
         fixed = {name: folder.name for name in folder.manifest.options if name not in TRAINING_MAY_CHANGE} | fixed
         chosen = folder.options(chosen, set(chosen))
     if data_parallel:
-        _check_data_parallel(request)
+        _check_data_parallel(asked, device)
         chosen["workers"] = 1
         fixed["workers"] = "--parallel data"
     options = TrainingOptions(**chosen)
@@ -225,18 +225,18 @@ def _workers(request: TrainingRequest, who_has: str, there: int) -> int:
     return there
 
 
-def _check_data_parallel(request: TrainingRequest) -> None:
+def _check_data_parallel(asked: TrainingRequest, device: str) -> None:
     """Refuse what does not go with ranks that divide the samples of a single sparse worker among themselves."""
     reason = "--parallel data trains a single sparse worker, of which every process has some samples"
-    if request.device == "rtl":
+    if device == "rtl":
         raise UserError(f"{reason}: leave --device rtl out")
-    if request.config not in (None, "sparse"):
-        raise UserError(f"{reason}: leave --config {request.config} out")
-    if request.sparse_workers:
+    if asked.config not in (None, "sparse"):
+        raise UserError(f"{reason}: leave --config {asked.config} out")
+    if asked.sparse_workers:
         raise UserError(f"{reason}: leave --sparse-workers out")
-    if request.images is not None:
+    if asked.images is not None:
         raise UserError(f"{reason}, in memory: leave --images out")
-    if "workers" in request.options and request.options["workers"] != 1:
+    if asked.options.get("workers", 1) != 1:
         raise UserError(f"{reason}: leave --workers out; --launcher says how many processes there are")
 
 

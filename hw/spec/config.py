@@ -20,6 +20,8 @@ BANKS = 8
 _MAX_FEATURES = 1 << 24
 """Most features of a worker: their dot product of 8-bit features and 32-bit weights fits the host's 64-bit integers."""
 
+_MAX_SPARSE_FEATURES = 1 << 26
+"""The same for a sparse worker, of which a micro-batch has at most 2^24 (`p4sgd.sim.sparse.Entries`)."""
 
 _SPARSE_MEMORIES = 4
 """Memories of a sparse worker's image: starts, keys, values and labels (`p4sgd.hw.spec.image`)."""
@@ -66,7 +68,7 @@ class WorkerConfig:
     Raises
     ------
     ValueError
-        If a number is outside its range, or the worker has more than 2^24 features.
+        If a number is outside its range, or the worker has more than 2^24 features, 2^26 if it is sparse.
     """
 
     engines: int = 1
@@ -97,10 +99,11 @@ class WorkerConfig:
                 raise ValueError(f"{name} must be a power of two, not {value}")
         if self.sparse and self.memories < _SPARSE_MEMORIES:
             raise ValueError(f"a sparse worker needs {_SPARSE_MEMORIES} memories, not {self.memories}")
-        if self.features > _MAX_FEATURES:
+        most = _MAX_SPARSE_FEATURES if self.sparse else _MAX_FEATURES
+        if self.features > most:
             raise ValueError(
                 f"a worker of {self.engines} engines · {self.chunks} chunks · {self.lanes} lanes has {self.features} "
-                f"features; {_MAX_FEATURES} are the most"
+                f"features; {most} are the most"
             )
 
     # -- presets -------------------------------------------------------------------------------------------------
@@ -145,8 +148,8 @@ class WorkerConfig:
 
     @classmethod
     def sparse_worker(cls) -> "WorkerConfig":
-        """A worker for sparse data: a program, with up to 16,777,216 features."""
-        return cls(engines=4, lanes=64, chunks=65536, line_fifo_depth=1 << 20, slots=64, sparse=True)
+        """A worker for sparse data: a program, with up to 67,108,864 features."""
+        return cls(engines=16, lanes=64, chunks=65536, line_fifo_depth=1 << 20, slots=64, sparse=True)
 
     # -- derived sizes -------------------------------------------------------------------------------------------
 

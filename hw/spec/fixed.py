@@ -31,7 +31,7 @@ __all__ = [
 
 IntArray = npt.NDArray[np.int64]
 """Integers of the formats below. 64 bits hold all of them and all sums of the design: the widest is the exact dot
-product of all features of a worker, of which `WorkerConfig` allows 2^24."""
+product of all features of a worker, of which `WorkerConfig` allows 2^24 that are not 0."""
 
 
 def round_half_up(value: IntArray, shift: int) -> IntArray:

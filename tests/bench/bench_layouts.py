@@ -114,7 +114,12 @@ def main() -> None:
         console.print(f"{options.data}: {made.samples:,} samples of {made.feature_count:,} features")
         for batch in options.batch:
             table = Table(
-                f"mini-batch of {batch}", "frames of a process", "their bytes", "bytes by MPI", "µs", title_justify="left"
+                f"mini-batch of {batch}",
+                "frames of a process",
+                "their bytes",
+                "bytes by MPI",
+                "µs",
+                title_justify="left",
             )
             hashes = set()
             for layout in LAYOUTS:

@@ -66,6 +66,24 @@ def test_ranks_with_sparse_workers_end_with_the_bits_of_dense_ones(data, ranks):
         assert json.loads(several)["weights_sha256"] == json.loads(one)["weights_sha256"]
 
 
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_ranks_with_samples_of_one_worker_end_with_its_bits(data, ranks, tmp_path):
+    """In memory and from a prepared folder."""
+    words = (data, "--epochs", 2, "--batch", 64, "--l1", 1e-5, "--validation-fraction", 0.2, "--json")
+    status, one, _, _ = train(*words)
+    assert status == 0
+    prepare = ["data", "prepare", data, "--out", tmp_path / "made", "--batch", 64, "--validation-fraction", 0.2]
+    done = CliRunner().invoke(main, list(map(str, prepare)))
+    assert done.exit_code == 0, done.output
+    for source, split in ((data, "auto"), (data, "none"), (tmp_path / "made", "512")):
+        status, several, err, _ = train(source, *words[1:], "--parallel", "data", "--split", split, ranks=ranks)
+        assert status == 0, err
+        assert json.loads(several)["weights_sha256"] == json.loads(one)["weights_sha256"]
+        counted = json.loads(several)["epochs"][-1]["counters"]
+        assert len(counted) == ranks
+        assert all(rank["BYTES_SENT"] for rank in counted)
+
+
 def test_what_all_ranks_find_is_told_once(tmp_path):
     status, out, err, _ = train(tmp_path / "missing.libsvm", ranks=3)
     assert (status, out) == (2, "")
@@ -104,13 +122,14 @@ def test_ctrl_c_ends_all_ranks_and_the_run_goes_on(data, tmp_path):
     assert json.loads(resumed)["weights_sha256"] == json.loads(whole)["weights_sha256"]
 
 
-def test_a_killed_rank_ends_the_job_and_fewer_go_on(data, tmp_path):
+@pytest.mark.parametrize("parallel", ["model", pytest.param("data", marks=pytest.mark.slow)])
+def test_a_killed_rank_ends_the_job_and_fewer_go_on(data, parallel, tmp_path):
     """A rank that is killed cannot say so, and mpiexec kills the others: what a user is told is mpiexec's.
 
     Open MPI names the rank. MPICH 5.0 only tells a process, which may be one that it has killed itself (3 of 12 times).
     """
     state = tmp_path / "state"
-    words = (data, "--epochs", 100_000, "--batch", 64, "--checkpoint", state, "--quiet")
+    words = (data, "--epochs", 100_000, "--batch", 64, "--checkpoint", state, "--quiet", "--parallel", parallel)
     with started(*words, ranks=3) as process:
         until(lambda: state.exists() or process.poll() is not None)
         ranks = descendants(process, "--launcher")
@@ -139,6 +158,10 @@ def test_what_does_not_go_together_is_refused(data):
         (["--workers", 3], 2, "mpiexec has started 2 workers, this run has 3: leave --workers out"),
         (["--device", "rtl"], 2, "the device rtl is for one process"),
         (["--launcher", "mpi"], None, "the launcher mpi is for processes that mpiexec starts"),
+        (["--parallel", "data", "--workers", 3], 2, "leave --workers out"),
+        (["--parallel", "data", "--config", "small"], None, "a single sparse worker, of which every process has some"),
+        (["--parallel", "data", "--device", "rtl"], None, "leave --device rtl out"),
+        (["--parallel", "data", "--images", "images"], None, "leave --images out"),
     ):
         status, _, err, _ = train(data, *words, ranks=ranks)
         assert status == 2

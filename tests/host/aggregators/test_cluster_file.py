@@ -19,6 +19,7 @@ from p4sgd.host.xrt.board import BoardAddress
 
 SOCKET = '[aggregator]\nkind = "socket"\ncontrol = "unix:/lab/a"\n'
 BMV2 = '[aggregator]\nkind = "bmv2"\ncontrol = "127.0.0.1:9559"\n'
+RANK = '[[workers]]\ninterface = "eth0"\nport = 1\n'
 WORKER = '[[workers]]\ncontrol = "unix:/lab/w0"\nport = 0\n'
 PORT = "[[aggregator.ports]]\nport = 40\n"
 STATION = 'stations = ["02:00:00:00:00:01"]\n'
@@ -135,7 +136,7 @@ def test_a_file_with_all_keys(read, tmp_path):
             SOCKET + 2 * (BOARD + 'host = "node1"\n'),
             "workers[1].control: xrt:0000:3b:00.1 is also that of workers[0] on node1",
         ),
-        (SOCKET + WORKER + 'xclbin = "a"\n', "workers[0].xclbin: unknown key; there are control, port"),
+        (SOCKET + WORKER + 'xclbin = "a"\n', "workers[0].xclbin: unknown key; there are interface, control, port"),
         (SOCKET + "device_id = 1\n" + WORKER, "aggregator.device_id: unknown key; there are kind, control, mac"),
         (SOCKET + 'mac = "02-50"\n' + WORKER, "aggregator.mac: must be a MAC address"),
         (
@@ -164,13 +165,19 @@ def test_a_file_with_all_keys(read, tmp_path):
         (SOCKET + '[[workers]]\ncontrol = "unix:a"\n', "workers[0].port: is missing: a whole number, 0 to 31"),
         (SOCKET + WORKER + '[[workers]]\ncontrol = "unix:a"\nport = 32', "workers[1].port: must be a whole number"),
         (SOCKET + '[[workers]]\ncontrol = "unix:a"\nport = true', "workers[0].port: must be a whole number"),
-        (SOCKET + WORKER + "prot = 1\n", "workers[0].prot: unknown key; there are control, port"),
+        (SOCKET + WORKER + "prot = 1\n", "workers[0].prot: unknown key; there are interface, control, port"),
         (SOCKET + WORKER + "share = 0\n", "workers[0].share: must be a number above 0, at most 1,000,000, not 0"),
         (SOCKET + WORKER + "share = nan\n", "workers[0].share: must be a number above 0"),
         (SOCKET + WORKER + 'share = "2"\n', "workers[0].share: must be a number above 0, at most 1,000,000, not '2'"),
         (SOCKET + WORKER + "share = true\n", "workers[0].share: must be a number above 0"),
         (SOCKET + WORKER + "late = 1\n", "workers[0].late: must be true or false, not 1"),
         (SOCKET + BOARD + "late = true\n", "workers[0].late: a board cannot be late"),
+        (SOCKET + RANK + "late = true\n", "workers[0].late: a rank cannot be late"),
+        (SOCKET + RANK * 2, "workers[1].interface: eth0 is also that of workers[0]: name their host, if these are two"),
+        (
+            SOCKET + RANK + 'control = "unix:a"\n',
+            "workers[0].interface: is for a rank that is a worker itself: give it or",
+        ),
         (SOCKET + WORKER * 2, "workers[1].control: unix:/lab/w0 is also that of workers[0]"),
         (SOCKET + WORKER.replace("w0", "a"), "workers[0].control: unix:/lab/a is also that of aggregator"),
         (SOCKET + "[network]\nresend_us = 0\n" + WORKER, "network.resend_us: must be a whole number, 1 to 4000000"),
