@@ -174,7 +174,8 @@ def split_remarks(split: Split | None, features: int) -> tuple[str, ...]:
         return ()
     return (
         f"{split.columns:,} hot columns of {features:,}, with {split.nonzeros:.1%} of the nonzeros, are on dense "
-        f"workers, the others on sparse ones: predicted {split.dense_ns:,.0f} and {split.sparse_ns:,.0f} ns a sample",
+        f"workers, the others on sparse ones: predicted {split.dense_ns:,.0f} ns a sample on boards and "
+        f"{split.sparse_ns:,.0f} on sparse workers",
     )
 
 
@@ -201,7 +202,8 @@ def _choose(
         chunks = np.ceil(np.ceil(hot * share) / shard.config.engines) * max(1, unit // shard.config.lanes)
         cycles = np.maximum(cycles, chunks * options.precision / BANKS)
     nonzeros = np.cumsum(units)
-    cold = (nonzeros[-1] - nonzeros[hot - 1]) / samples / sparse
+    shares = np.array([shard.units.size for shard in shards if shard.config.sparse])
+    cold = (nonzeros[-1] - nonzeros[hot - 1]) / samples * shares.max() / shares.sum()
     dense_ns, sparse_ns = cycles * CLOCK_NS, cold * ENTRY_NS + packets_ns
     if options.split == "auto":
         place = int(np.argmin(np.maximum(dense_ns, sparse_ns)))

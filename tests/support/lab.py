@@ -163,12 +163,12 @@ class Lab:
                 process.wait()
 
     def p4sgd(self, *words):
-        """Start the command line in the lab's folder, in several ranks if it is for these.
+        """Start the command line in the lab's folder, training in several ranks if it is for these.
 
         With BMv2 or ranks it is in the aggregator's namespace: sockets that are files need none.
         """
         command, pipe = [PROGRAM, *map(str, words)], subprocess.PIPE
-        if self.ranks:
+        if self.ranks and words[0] == "train":
             command = [MPIEXEC, "-n", str(self.size), *command, "--launcher", "mpi"]
         options = {"cwd": self.folder, "stdout": pipe, "stderr": pipe, "text": True}
         inside = self.bmv2 or self.ranks

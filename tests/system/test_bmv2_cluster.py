@@ -9,6 +9,7 @@ import time
 
 import pytest
 from support.lab import Lab
+from support.mpi import needs_mpi, train
 
 from p4sgd.build.generate.switch_program import COMPILER_VARIABLE, build, find_compiler
 from p4sgd.hw.spec.aggregator import AggregatorConfig
@@ -25,18 +26,33 @@ def end(process, status=0):
     return out
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory):
-    """Four workers, and the switch with its program."""
+@contextlib.contextmanager
+def deployed(folder, **options):
+    """A lab whose switch has its program."""
     if not shutil.which("simple_switch_grpc"):
         pytest.skip("simple_switch_grpc is not on the path")
     if not find_compiler():
         pytest.skip(f"p4c-bm2-ss is not on the path, nor is it named by {COMPILER_VARIABLE}")
-    folder = tmp_path_factory.mktemp("lab")
     build("bmv2", AggregatorConfig(slots=256, jobs=2), folder / "bmv2")
-    with contextlib.closing(Lab(folder, 4, network="resend_us = 100000", bmv2=True)) as found:
+    with contextlib.closing(Lab(folder, 4, network="resend_us = 100000", bmv2=True, **options)) as found:
         end(found.p4sgd("switch", "deploy", *CLUSTER))
         yield found
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """Four workers, and the switch."""
+    with deployed(tmp_path_factory.mktemp("lab")) as found:
+        yield found
+
+
+@needs_mpi
+def test_ranks_have_it_add_hot_columns(tmp_path):
+    run = ("train", "breast_cancer", "--scaling", "maxabs", "--epochs", "2", "--batch", "32", "--json")
+    with deployed(tmp_path, ranks=True) as found:
+        trained = json.loads(end(found.p4sgd(*run, "--parallel", "data", "--device", "cluster", *CLUSTER)))
+    _, emulated, _, _ = train(*run[1:])
+    assert trained["weights_sha256"] == json.loads(emulated)["weights_sha256"]
 
 
 def test_weights_are_the_emulators(lab):

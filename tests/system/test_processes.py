@@ -290,8 +290,19 @@ def test_a_sparse_worker_is_replaced_and_comes_back(tmp_path, configs):
 @pytest.mark.rtl
 @pytest.mark.slow
 def test_sparse_workers_beside_those_of_verilog(tmp_path):
+    """And an emulated dense one, in a network that loses and repeats."""
     build_single_worker(WorkerConfig.tiny())
-    lab = Lab(tmp_path, 3, config=["tiny", "tiny", SPARSE], rtl=1, network=PATIENT, entries=["", "", "share = 9"])
+    seed = default_seed()
+    print(f"P4SGD_SEED={seed}")
+    lab = Lab(
+        tmp_path,
+        3,
+        config=["tiny", "tiny", SPARSE],
+        rtl=1,
+        network=PATIENT,
+        entries=["", "", "share = 9"],
+        faults=map(str, (seed, 0.05, 0.05, 1000)),
+    )
     try:
         write_sparse_data(tmp_path)
         run = (*MADE, "--epochs", "2", "--checkpoint", "run.checkpoint")
