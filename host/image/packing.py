@@ -258,7 +258,7 @@ def _check_zeros(scaling: Scaling | Whitening, stored: int) -> None:
         kind = "whitening" if isinstance(scaling, Whitening) else f"the scaling {scaling.kind}"
         raise UserError(
             f"{kind} makes zeros other numbers, and sparse workers keep only what is not 0: use the scaling maxabs or "
-            f"none, or workers of another configuration"
+            f"none, or dense workers (neither --config sparse nor --parallel data)"
         )
 
 

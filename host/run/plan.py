@@ -229,7 +229,7 @@ def _check_data_parallel(asked: TrainingRequest, device: str) -> None:
     """Refuse what does not go with ranks that divide the samples of a single sparse worker among themselves."""
     reason = "--parallel data trains a single sparse worker, of which every process has some samples"
     if device == "rtl":
-        raise UserError(f"{reason}: leave --device rtl out")
+        raise UserError(f"{reason}, and no simulated Verilog: leave that or --device rtl out")
     if asked.config not in (None, "sparse"):
         raise UserError(f"{reason}: leave --config {asked.config} out")
     if asked.sparse_workers:

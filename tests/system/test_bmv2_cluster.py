@@ -50,7 +50,9 @@ def lab(tmp_path_factory):
 def test_ranks_have_it_add_hot_columns(tmp_path):
     run = ("train", "breast_cancer", "--scaling", "maxabs", "--epochs", "2", "--batch", "32", "--json")
     with deployed(tmp_path, ranks=True) as found:
-        trained = json.loads(end(found.p4sgd(*run, "--parallel", "data", "--device", "cluster", *CLUSTER)))
+        trained = json.loads(
+            end(found.p4sgd(*run, "--parallel", "data", "--split", "16", "--device", "cluster", *CLUSTER))
+        )
     _, emulated, _, _ = train(*run[1:])
     assert trained["weights_sha256"] == json.loads(emulated)["weights_sha256"]
 
