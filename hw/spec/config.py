@@ -149,7 +149,7 @@ class WorkerConfig:
     @classmethod
     def sparse_worker(cls) -> "WorkerConfig":
         """A worker for sparse data: a program, with up to 67,108,864 features."""
-        return cls(engines=16, lanes=64, chunks=65536, line_fifo_depth=1 << 20, slots=64, sparse=True)
+        return cls(engines=16, lanes=64, chunks=65536, slots=64, sparse=True)
 
     # -- derived sizes -------------------------------------------------------------------------------------------
 

@@ -114,11 +114,15 @@ def partial_limit(workers: int) -> int:
 
 def most_chunks(config: WorkerConfig, precision: int, *, stale: bool = False) -> int:
     """The most chunks that pass `check_capacity`."""
+    if config.sparse:
+        return config.chunks
     return min(config.chunks // 2 if stale else config.chunks, config.line_fifo_depth // precision)
 
 
 def check_capacity(config: WorkerConfig, chunks: int, precision: int, *, stale: bool = False) -> None:
     """Check that an engine has room for the weights and for the lines of a micro-batch.
+
+    A sparse worker has no lines, and keeps old weights beside the new ones without a loss of room.
 
     Parameters
     ----------
@@ -138,6 +142,8 @@ def check_capacity(config: WorkerConfig, chunks: int, precision: int, *, stale: 
             f"there are {chunks} chunks an engine, this configuration holds {config.chunks}: "
             f"use more workers or a larger configuration"
         )
+    if config.sparse:
+        return
     if stale and chunks > config.chunks // 2:
         raise ValueError(
             f"staleness keeps two versions of the weights: there are {chunks} chunks an engine, this configuration "

@@ -1,5 +1,6 @@
 """Units to workers."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 from p4sgd.host.errors import UserError
 from p4sgd.host.image.file import Shard
 from p4sgd.host.image.partition import partition
-from p4sgd.hw.spec.config import PRESETS, WorkerConfig
-from p4sgd.hw.spec.run import UNITS
+from p4sgd.hw.spec.config import BANKS, PRESETS, WorkerConfig
+from p4sgd.hw.spec.run import UNITS, check_capacity
 
 CONFIG = WorkerConfig(engines=2, lanes=16, chunks=4)  # 8 units of up to 16 features a worker, 2 of 64
 
@@ -144,3 +145,13 @@ def test_a_unit_that_suits_workers_of_different_lanes_is_advised():
     with pytest.raises(UserError, match=r"worker 1 cannot hold a unit of 64 features: .* in its place or --unit 32$"):
         partition(200, [lanes[1], small], bias=False, unit=64)
     partition(200, [lanes[1], small], bias=False, unit=32)
+
+
+@pytest.mark.parametrize(("stale", "precision"), [(False, 1), (True, 8)])
+def test_planes_and_staleness_take_no_room_of_sparse_workers(stale, precision):
+    config = dataclasses.replace(CONFIG, engines=4, sparse=True)
+    (shard,) = partition(256, [config], bias=False, unit=64, precision=precision, stale=stale)
+    assert shard.layout(BANKS, 8).chunks == config.chunks
+    check_capacity(config, config.chunks, precision, stale=stale)
+    with pytest.raises(UserError, match="holds 4"):
+        partition(257, [config], bias=False, unit=64, precision=precision, stale=stale)
