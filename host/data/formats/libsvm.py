@@ -1,16 +1,17 @@
 """LIBSVM (svmlight) files: lines ``label index:value index:value …``, indices ascending, usually from 1.
 
 Comments after ``#`` and ``qid:`` are ignored. With ``hash_bits`` N the column of a feature is its index modulo 2^N, as
-that of a numeric name in Vowpal Wabbit. `_parse_line` defines the format; the kernel is in
-`p4sgd.host.data.formats.libsvm_kernel`.
+that of a numeric name in Vowpal Wabbit.
 """
 
-import math
-
-import numpy as np
-import numpy.typing as npt
-
-from p4sgd.host.data.formats.sparse_text import MAX_INDEX, ParsedLine, Part, SparseTextSource, parse_number, shown
+from p4sgd.host.data.formats.sparse_text import (
+    MAX_INDEX,
+    ParsedLine,
+    SparseTextSource,
+    finite,
+    parse_number,
+    shown,
+)
 from p4sgd.host.data.labels import number
 from p4sgd.host.errors import UserError, shortened
 
@@ -31,15 +32,12 @@ class LibsvmSource(SparseTextSource):
     _DEFAULT_HASH_BITS = None
 
     @property
-    def _limits(self) -> tuple[int, int, int]:
-        """Smallest and largest index, and the mask that makes a column of it."""
-        if self._hash_bits:
-            return 0, _MAX_HASHED, (1 << self._hash_bits) - 1
-        return int(self._zero_based is False), MAX_INDEX, MAX_INDEX
+    def _limits(self) -> tuple[int, int]:
+        return (0, _MAX_HASHED) if self._hash_bits else (int(self._zero_based is False), MAX_INDEX)
 
     def _parse_line(self, raw: bytes) -> ParsedLine | None:
         try:
-            return _parse_line(raw, *self._limits, self.options.labels_needed)
+            return self._parse_words(raw.partition(b"#")[0].split())
         except UserError:
             try:
                 raw.partition(b"#")[0].decode()
@@ -47,74 +45,33 @@ class LibsvmSource(SparseTextSource):
                 raise UserError("is not UTF-8 text: this is no LIBSVM file") from None
             raise
 
-    def _parse_plain(
-        self, text: npt.NDArray[np.uint8], at: int, row: int, stored: int, part: Part
-    ) -> tuple[int, int, int]:
-        from p4sgd.host.data.formats.libsvm_kernel import parse_plain
-
-        limits = (*map(np.uint64, self._limits), self.options.labels_needed)
-        done: tuple[int, int, int] = parse_plain(text, at, row, stored, *limits, *part)
-        return done
-
-
-def _parse_line(raw: bytes, least: int, largest: int, mask: int, labels_needed: bool) -> ParsedLine | None:
-    """Parse a line.
-
-    Parameters
-    ----------
-    raw
-        The line.
-    least, largest
-        Range of the indices.
-    mask
-        Those of its bits that an index keeps.
-    labels_needed
-        Whether the label must be there and finite.
-
-    Returns
-    -------
-    The sample; ``None`` if the line is empty.
-
-    Raises
-    ------
-    UserError
-        If the line is invalid; the message says why.
-    """
-    words = raw.partition(b"#")[0].split()
-    if not words:
-        return None
-    label, items = words[0], words[1:]
-    if b":" in label and not labels_needed:
-        label, items = b"0", words
-    value = parse_number(label)
-    if value is None:
-        raise UserError(_label_mistake(label.decode(errors="replace")))
-    if labels_needed and not math.isfinite(value):
-        raise UserError(f"the label is {label.decode()}: it must be finite")
-    if items and items[0].startswith(b"qid") and b":" in items[0]:
-        del items[0]
-    indices: list[int] = []
-    values: list[float] = []
-    before = least - 1
-    for item in items:
-        text, colon, rest = item.partition(b":")
-        if not colon:
-            raise UserError(f"{shown(item)} is not of the form index:value")
-        try:
-            index = int(text)
-        except ValueError:
-            raise UserError(f"{shown(item)} does not begin with a whole number") from None
-        if not before < index <= largest:
-            raise UserError(_index_mistake(index, before, least, largest))
-        feature = parse_number(rest)
-        if feature is None:
-            raise UserError(f"the value of feature {index} is {shown(rest)}: not a number")
-        if not math.isfinite(feature):
-            raise UserError(f"the value of feature {index} is {rest.decode()}: it must be finite")
-        indices.append(index & mask)
-        values.append(feature)
-        before = index
-    return ParsedLine(value if labels_needed else 0.0, indices, values)
+    def _parse_words(self, words: list[bytes]) -> ParsedLine | None:
+        if not words:
+            return None
+        (least, largest), mask, labels_needed = self._limits, self._mask, self.options.labels_needed
+        label, items = words[0], words[1:]
+        if b":" in label and not labels_needed:
+            label, items = b"0", words
+        if parse_number(label) is None:
+            raise UserError(_label_mistake(label.decode(errors="replace")))
+        sample = ParsedLine(finite(label, "the label") if labels_needed else 0.0, [], [])
+        if items and items[0].startswith(b"qid") and b":" in items[0]:
+            del items[0]
+        before = least - 1
+        for item in items:
+            text, colon, rest = item.partition(b":")
+            if not colon:
+                raise UserError(f"{shown(item)} is not of the form index:value")
+            try:
+                index = int(text)
+            except ValueError:
+                raise UserError(f"{shown(item)} does not begin with a whole number") from None
+            if not before < index <= largest:
+                raise UserError(_index_mistake(index, before, least, largest))
+            sample.values.append(finite(rest, "the value of feature", index))
+            sample.indices.append(index & mask)
+            before = index
+        return sample
 
 
 def _label_mistake(label: str) -> str:

@@ -1,7 +1,4 @@
-"""Numba kernel that parses plain LIBSVM lines.
-
-A plain line has decimal numbers and ascending indices, perhaps a ``qid:`` and a comment. At any other line the kernel
-stops, and the reader in Python, which defines the format, parses it or says what is wrong with it.
+"""Compiled parser of plain LIBSVM lines: decimal numbers and ascending indices, perhaps a ``qid:`` and a comment.
 
 Values are the nearest float64, as those of Python's ``float``. They are computed with integers, by the algorithm of D.
 Lemire, "Number parsing at a gigabyte per second", Software: Practice and Experience 51 (2021); N. Mushtak and D.
@@ -15,10 +12,10 @@ import numpy.typing as npt
 
 from p4sgd.sim.compiled import compiled
 
-__all__ = ["blank", "digit", "number", "parse_plain"]
+__all__ = ["blank", "digit", "number", "parse_line"]
 
 
-_compiled = compiled("the reader of LIBSVM files")
+_compiled = compiled("the reader of sparse text")
 
 _TAB, _LINE_FEED, _RETURN, _SPACE = b"\t\n\r "
 _COMMENT, _PLUS, _MINUS, _POINT, _ZERO, _COLON = b"#+-.0:"
@@ -161,10 +158,9 @@ def number(text: Any, at: int) -> tuple[float, int]:
 
 
 @_compiled
-def parse_plain(
+def parse_line(
     text: Any,
     at: int,
-    row: int,
     stored: int,
     least: Any,
     largest: Any,
@@ -172,77 +168,45 @@ def parse_plain(
     labels_needed: bool,
     values: Any,
     indices: Any,
-    ends: Any,
-    labels: Any,
-) -> tuple[int, int, int]:
-    """Parse lines up to the first one that is not plain.
-
-    Parameters
-    ----------
-    text
-        uint8 (bytes,): the text. It ends with a line feed.
-    at
-        Offset of the first line.
-    row, stored
-        Number of samples and of values so far.
-    least, largest
-        uint64: range of the indices.
-    mask
-        uint64: those of its bits that an index keeps.
-    labels_needed
-        Whether every line must have a label. If not, it may be missing, and all labels are 0.
-    values, indices
-        float64 and int32 (values,): values and their indices from ``stored`` on are written to them.
-    ends, labels
-        int64 and float64 (samples,): number of values after each sample, and its label, from ``row`` on.
+) -> tuple[float, int, int]:
+    """Parse a line that is not blank, as `p4sgd.host.data.formats.sparse_kernel.parse_plain`.
 
     Returns
     -------
-    Offset of the line that is not plain, or of the end; ``row`` and ``stored`` there.
+    Label, offset of the end of the line or of its comment, −1 if the line is not plain, and ``stored`` there.
     """
-    while at < text.size:
-        line, begin = at, stored
+    word = at
+    label, at = number(text, at)
+    if at < 0:
+        return label, -1, stored
+    if not labels_needed:
+        label = 0.0
+        if text[at] == _COLON:
+            at = word
+    if at != word and not (blank(text[at]) or _ends_line(text[at])):
+        return label, -1, stored
+    after, first = least, True
+    while True:
         while blank(text[at]):
             at += 1
-        if not _ends_line(text[at]):
-            word = at
-            label, at = number(text, at)
-            if at < 0:
-                return line, row, begin
-            if not labels_needed:
-                label = 0.0
-                if text[at] == _COLON:
-                    at = word
-            if at != word and not (blank(text[at]) or _ends_line(text[at])):
-                return line, row, begin
-            after, first = least, True
-            while True:
-                while blank(text[at]):
-                    at += 1
-                if _ends_line(text[at]):
-                    break
-                if first and text[at] == _Q and text[at + 1] == _I and text[at + 2] == _D:
-                    first, colons = False, 0
-                    while not (blank(text[at]) or _ends_line(text[at])):
-                        colons += text[at] == _COLON
-                        at += 1
-                    if colons == 0:
-                        return line, row, begin
-                    continue
-                first = False
-                word = at
-                index, at = _digits(text, at, _0)
-                if at <= word or text[at] != _COLON or not after <= index <= largest:
-                    return line, row, begin
-                value, at = number(text, at + 1)
-                if at < 0 or not (blank(text[at]) or _ends_line(text[at])):
-                    return line, row, begin
-                values[stored], indices[stored] = value, index & mask
-                stored += 1
-                after = index + _1
-            ends[row], labels[row] = stored, label
-            row += 1
-        while text[at] != _LINE_FEED:
-            at += 1
-        at += 1
-    return at, row, stored
+        if _ends_line(text[at]):
+            return label, at, stored
+        if first and text[at] == _Q and text[at + 1] == _I and text[at + 2] == _D:
+            first, colons = False, 0
+            while not (blank(text[at]) or _ends_line(text[at])):
+                colons += text[at] == _COLON
+                at += 1
+            if colons == 0:
+                return label, -1, stored
+            continue
+        first = False
+        word = at
+        index, at = _digits(text, at, _0)
+        if at <= word or text[at] != _COLON or not after <= index <= largest:
+            return label, -1, stored
+        value, at = number(text, at + 1)
+        if at < 0 or not (blank(text[at]) or _ends_line(text[at])):
+            return label, -1, stored
+        values[stored], indices[stored] = value, index & mask
+        stored += 1
+        after = index + _1  # which does not wrap: `_digits` reads no integer that large

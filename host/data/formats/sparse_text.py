@@ -1,12 +1,13 @@
 """Base class of the readers of sparse text: files with a sample in each line, whose features have numbers or names.
 
-A compiled kernel parses the lines that are plain. At any other line it stops, and the parser in Python, which defines
-the format, parses that line or says what is wrong with it. Small files are parsed in Python alone.
+``_parse_line`` of a format's class defines the format. `p4sgd.host.data.formats.sparse_kernel` is compiled and parses
+the lines that are plain, at any other it stops. Small files are parsed in Python alone.
 
 **Hashing.** With ``hash_bits`` N the samples have 2^N columns, and the format says which of them a feature belongs to.
 Values of features that share a column are added.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,7 @@ from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_da
 from p4sgd.host.data.labels import RawLabels
 from p4sgd.host.errors import UserError, shortened
 
-__all__ = ["MAX_INDEX", "ParsedLine", "Part", "SparseTextSource", "parse_number", "shown"]
+__all__ = ["MAX_INDEX", "ParsedLine", "SparseTextSource", "finite", "parse_number", "shown"]
 
 
 _BLOCK_BYTES = 1 << 21
@@ -36,7 +37,7 @@ MAX_INDEX = (1 << 31) - 1
 """Largest feature index, for int32."""
 
 
-class Part(NamedTuple):
+class _Part(NamedTuple):
     """Some samples of a file.
 
     Parameters
@@ -56,7 +57,7 @@ class Part(NamedTuple):
 
 
 class ParsedLine(NamedTuple):
-    """A sample: its label, and indices and values of its features as in `Part`."""
+    """A sample: its label, and indices and values of its features as in `_Part`."""
 
     label: float
     indices: list[int]
@@ -97,21 +98,25 @@ class SparseTextSource(TextSource):
         if self._hash_bits and options.zero_based is not None:
             raise UserError(f"{path}: with --hash-bits numbers begin at 0: leave --zero-based/--one-based out")
 
+    @property
+    @abstractmethod
+    def _limits(self) -> tuple[int, int] | None:
+        """Smallest and largest index; ``None`` if features have names."""
+
+    @property
+    def _mask(self) -> int:
+        """The bits of an index, or of the hash of a name, that make the column."""
+        return (1 << self._hash_bits) - 1 if self._hash_bits else MAX_INDEX
+
     @abstractmethod
     def _parse_line(self, raw: bytes) -> ParsedLine | None:
-        """Parse a line; ``None`` if it is empty.
+        """Parse a line; ``None`` if it is empty. Indices have the bits of ``_mask`` only.
 
         Raises
         ------
         UserError
             If the line is invalid; the message says why.
         """
-
-    @abstractmethod
-    def _parse_plain(
-        self, text: npt.NDArray[np.uint8], at: int, row: int, stored: int, part: Part
-    ) -> tuple[int, int, int]:
-        """Parse lines up to the first one that is not plain, as `p4sgd.host.data.formats.libsvm_kernel.parse_plain`."""
 
     def _blocks(self, space: FeatureSpace | None) -> Iterator[Dataset]:
         zero_based = self._zero_based
@@ -189,7 +194,7 @@ class SparseTextSource(TextSource):
     def _wanted(self, labels: npt.NDArray[np.float64]) -> RawLabels | None:
         return RawLabels(labels) if self.options.labels_needed else None
 
-    def _parts(self, file: BinaryIO) -> Iterator[Part]:
+    def _parts(self, file: BinaryIO) -> Iterator[_Part]:
         """The samples of this rank, block by block.
 
         Raises
@@ -205,14 +210,20 @@ class SparseTextSource(TextSource):
             if part.labels.size:
                 yield part if self._hash_bits is None else _add_collisions(part, 1 << self._hash_bits)
 
-    def _parse(self, text: bytes, lines: int, *, compiled: bool) -> tuple[Part, int]:
+    def _parse(self, text: bytes, lines: int, *, compiled: bool) -> tuple[_Part, int]:
         """The samples of some lines, and how many lines they are. ``lines`` lines of this rank come before them."""
         values, count = len(text) // self._LEAST_BYTES + 1, text.count(b"\n")
-        part = Part(np.empty(values), np.empty(values, np.int32), np.empty(count, np.int64), np.empty(count))
+        part = _Part(np.empty(values), np.empty(values, np.int32), np.empty(count, np.int64), np.empty(count))
         at, row, stored = 0, 0, 0
+        if compiled:
+            from p4sgd.host.data.formats.sparse_kernel import parse_plain
+
+            array = np.frombuffer(text, np.uint8)
+            form = (None, True) if self._limits is None else (tuple(map(np.uint64, self._limits)), None)
+            how = *form, np.uint64(self._mask), self.options.labels_needed
         while at < len(text):
             if compiled:
-                at, row, stored = self._parse_plain(np.frombuffer(text, np.uint8), at, row, stored, part)
+                at, row, stored = parse_plain(array, at, row, stored, *how, *part)
                 if at == len(text):
                     break
             end = text.index(b"\n", at) + 1
@@ -229,16 +240,16 @@ class SparseTextSource(TextSource):
                 part.ends[row], part.labels[row] = stored, parsed.label
                 row += 1
             at = end
-        return Part(part.values[:stored], part.indices[:stored], part.ends[:row], part.labels[:row]), count
+        return _Part(part.values[:stored], part.indices[:stored], part.ends[:row], part.labels[:row]), count
 
 
-def _add_collisions(part: Part, width: int) -> Part:
+def _add_collisions(part: _Part, width: int) -> _Part:
     """The samples with ascending columns, each of them once."""
     matrix = _matrix(part.values, part.indices, np.append(0, part.ends), width)
     if not matrix.has_canonical_format:
         matrix.has_sorted_indices = False  # sort every row, so that a sum does not depend on the rows beside it
         matrix.sum_duplicates()
-    return Part(matrix.data, matrix.indices, matrix.indptr[1:].astype(np.int64), part.labels)
+    return _Part(matrix.data, matrix.indices, matrix.indptr[1:].astype(np.int64), part.labels)
 
 
 def _matrix(
@@ -259,6 +270,24 @@ def parse_number(word: bytes) -> float | None:
         return float(word)
     except ValueError:
         return None
+
+
+def finite(word: bytes, what: str, name: bytes | int | None = None) -> float:
+    """The finite number that a word stands for.
+
+    Raises
+    ------
+    UserError
+        If it stands for none; the message says what of which feature it is.
+    """
+    value = parse_number(word)
+    if value is not None and math.isfinite(value):
+        return value
+    if name is not None:
+        what += f" {shown(name) if isinstance(name, bytes) else name}"
+    if value is None:
+        raise UserError(f"{what} is {shown(word)}: not a number")
+    raise UserError(f"{what} is {word.decode()}: it must be finite")
 
 
 def shown(word: bytes) -> str:

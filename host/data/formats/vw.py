@@ -11,16 +11,12 @@ features without a namespace; for ``name:text`` the hash of the name is the seed
 a name of nothing but digits is that number plus the seed, so that ``| 7:1`` is column 7.
 
 Unlike Vowpal Wabbit, which may warn and go on, this reader refuses features and namespaces without a name, and values
-that are neither a number nor a text, such as ``2x``. `_parse_line` defines the format; the kernel is in
-`p4sgd.host.data.formats.vw_kernel`.
+that are neither a number nor a text, such as ``2x``.
 """
 
 import math
 
-import numpy as np
-import numpy.typing as npt
-
-from p4sgd.host.data.formats.sparse_text import ParsedLine, Part, SparseTextSource, parse_number, shown
+from p4sgd.host.data.formats.sparse_text import ParsedLine, SparseTextSource, finite, parse_number, shown
 from p4sgd.host.errors import UserError
 
 __all__ = ["VwSource", "hash_name"]
@@ -34,23 +30,42 @@ class VwSource(SparseTextSource):
 
     _LEAST_BYTES = 2  # as a and a blank
     _DEFAULT_HASH_BITS = 18
-
-    @property
-    def _mask(self) -> int:
-        assert self._hash_bits is not None, "there is a default"
-        return (1 << self._hash_bits) - 1
+    _limits = None
 
     def _parse_line(self, raw: bytes) -> ParsedLine | None:
-        return _parse_line(raw, self._mask, self.options.labels_needed)
-
-    def _parse_plain(
-        self, text: npt.NDArray[np.uint8], at: int, row: int, stored: int, part: Part
-    ) -> tuple[int, int, int]:
-        from p4sgd.host.data.formats.vw_kernel import parse_plain
-
-        limits = (np.uint64(self._mask), self.options.labels_needed)
-        done: tuple[int, int, int] = parse_plain(text, at, row, stored, *limits, *part)
-        return done
+        head, bar, rest = raw.partition(b"|")
+        if not bar and not head.strip():
+            return None
+        if not bar:
+            raise UserError("there is no | before the features (is this a file for Vowpal Wabbit?)")
+        if b"\0" in rest:
+            raise UserError("holds a zero byte")
+        mask = self._mask
+        sample = ParsedLine(_parse_label(head) if self.options.labels_needed else 0.0, [], [])
+        for part in rest.split(b"|"):
+            items, seed, scale = part.split(), 0, 1.0
+            if part[:1].strip():  # a word that touches the bar is the namespace
+                space = items.pop(0)
+                name, colon, text = space.partition(b":")
+                if not name:
+                    raise UserError(f"the namespace {shown(space)} has no name")
+                seed = hash_name(name, 0)
+                scale = finite(text, "the scale of namespace", name) if colon else 1.0
+            for item in items:
+                name, colon, text = item.partition(b":")
+                if not name:
+                    raise UserError(f"the feature {shown(item)} has no name")
+                index, value = hash_name(name, seed), 1.0
+                if colon and _is_text(text):
+                    index = hash_name(text, index)
+                elif colon:
+                    value = finite(text, "the value of feature", name)
+                value *= scale
+                if not math.isfinite(value):
+                    raise UserError(f"the value of feature {shown(name)} times its namespace's scale is too large")
+                sample.indices.append(index & mask)
+                sample.values.append(value)
+        return sample
 
 
 def hash_name(name: bytes, seed: int) -> int:
@@ -74,61 +89,6 @@ def _rotated(word: int, bits: int) -> int:
     return (word << bits | word >> (32 - bits)) & _WORD
 
 
-def _parse_line(raw: bytes, mask: int, labels_needed: bool) -> ParsedLine | None:
-    """Parse a line.
-
-    Parameters
-    ----------
-    raw
-        The line.
-    mask
-        The bits of a hash that make the column.
-    labels_needed
-        Whether the label must be there.
-
-    Returns
-    -------
-    The sample; ``None`` if the line is empty.
-
-    Raises
-    ------
-    UserError
-        If the line is invalid; the message says why.
-    """
-    head, bar, rest = raw.partition(b"|")
-    if not bar and not head.strip():
-        return None
-    if not bar:
-        raise UserError("there is no | before the features (is this a file for Vowpal Wabbit?)")
-    if b"\0" in rest:
-        raise UserError("holds a zero byte")
-    sample = ParsedLine(_parse_label(head) if labels_needed else 0.0, [], [])
-    for part in rest.split(b"|"):
-        items, seed, scale = part.split(), 0, 1.0
-        if part[:1].strip():  # a word that touches the bar is the namespace
-            space = items.pop(0)
-            name, colon, text = space.partition(b":")
-            if not name:
-                raise UserError(f"the namespace {shown(space)} has no name")
-            seed = hash_name(name, 0)
-            scale = _finite(text, f"the scale of namespace {shown(name)}") if colon else 1.0
-        for item in items:
-            name, colon, text = item.partition(b":")
-            if not name:
-                raise UserError(f"the feature {shown(item)} has no name")
-            index, value = hash_name(name, seed), 1.0
-            if colon and _is_text(text):
-                index = hash_name(text, index)
-            elif colon:
-                value = _finite(text, f"the value of feature {shown(name)}")
-            value *= scale
-            if not math.isfinite(value):
-                raise UserError(f"the value of feature {shown(name)} times its namespace's scale is too large")
-            sample.indices.append(index & mask)
-            sample.values.append(value)
-    return sample
-
-
 def _parse_label(head: bytes) -> float:
     """The label, from what is before the first bar."""
     words = head.split()
@@ -140,10 +100,10 @@ def _parse_label(head: bytes) -> float:
         raise UserError(f"the label is missing{hint}")
     if len(words) > 3:
         raise UserError(f"{shown(b' '.join(words))} before the | is more than label, importance and base")
-    label = _finite(words[0], "the label")
-    if len(words) > 1 and _finite(words[1], "the importance") != 1:
+    label = finite(words[0], "the label")
+    if len(words) > 1 and finite(words[1], "the importance") != 1:
         raise UserError(f"the importance is {words[1].decode()}: weights of samples other than 1 are not supported")
-    if len(words) > 2 and _finite(words[2], "the base") != 0:
+    if len(words) > 2 and finite(words[2], "the base") != 0:
         raise UserError(f"the base is {words[2].decode()}: bases other than 0 are not supported")
     return label
 
@@ -151,12 +111,3 @@ def _parse_label(head: bytes) -> float:
 def _is_text(word: bytes) -> bool:
     """Whether the value of a feature is a text: no number, and it does not begin like one."""
     return word != b"" and word[:1] not in b"+-.0123456789" and parse_number(word) is None
-
-
-def _finite(word: bytes, what: str) -> float:
-    value = parse_number(word)
-    if value is None:
-        raise UserError(f"{what} is {shown(word)}: not a number")
-    if not math.isfinite(value):
-        raise UserError(f"{what} is {word.decode()}: it must be finite")
-    return value

@@ -1,8 +1,6 @@
-"""Numba kernel that parses plain lines of Vowpal Wabbit's text format.
+"""Compiled parser of plain lines of Vowpal Wabbit's text format.
 
-A plain line has decimal numbers and words as values, and nothing before the first bar but a label, the importance 1
-and a tag. At any other line the kernel stops, and the reader in Python, which defines the format, parses it or says
-what is wrong with it.
+They have decimal numbers and words as values, and nothing before the first bar but a label, the importance 1 and a tag.
 """
 
 from typing import Any
@@ -12,10 +10,10 @@ import numpy as np
 from p4sgd.host.data.formats.libsvm_kernel import blank, digit, number
 from p4sgd.sim.compiled import compiled
 
-__all__ = ["parse_plain"]
+__all__ = ["parse_line"]
 
 
-_compiled = compiled("the reader of Vowpal Wabbit's format")
+_compiled = compiled("the reader of sparse text")
 
 _LINE_FEED, _SPACE, _QUOTE, _COLON, _BAR = b"\n ':|"
 _ZERO = ord("0")
@@ -109,8 +107,6 @@ def _text_end(text: Any, at: int) -> int:
 @_compiled
 def _label(text: Any, at: int) -> tuple[float, int]:
     """The label, and the offset of the first bar; that is −1 if what is before it is not plain."""
-    while blank(text[at]):
-        at += 1
     label, at = number(text, at)
     if at < 0 or not blank(text[at]):
         return label, -1
@@ -133,82 +129,52 @@ def _label(text: Any, at: int) -> tuple[float, int]:
 
 
 @_compiled
-def parse_plain(
-    text: Any,
-    at: int,
-    row: int,
-    stored: int,
-    mask: Any,
-    labels_needed: bool,
-    values: Any,
-    indices: Any,
-    ends: Any,
-    labels: Any,
-) -> tuple[int, int, int]:
-    """Parse lines up to the first one that is not plain.
-
-    Parameters
-    ----------
-    text
-        uint8 (bytes,): the text. It ends with a line feed.
-    at
-        Offset of the first line.
-    row, stored
-        Number of samples and of values so far.
-    mask
-        uint64: the bits of a hash that make the column.
-    labels_needed
-        Whether every line must have a label. If not, all labels are 0.
-    values, indices
-        float64 and int32 (values,): values and their columns from ``stored`` on are written to them.
-    ends, labels
-        int64 and float64 (samples,): number of values after each sample, and its label, from ``row`` on.
+def parse_line(
+    text: Any, at: int, stored: int, mask: Any, labels_needed: bool, values: Any, indices: Any
+) -> tuple[float, int, int]:
+    """Parse a line that is not blank, as `p4sgd.host.data.formats.sparse_kernel.parse_plain`.
 
     Returns
     -------
-    Offset of the line that is not plain, or of the end; ``row`` and ``stored`` there.
+    Label, offset of the end of the line, −1 if it is not plain, and ``stored`` there.
     """
-    while at < text.size:
-        line, begin, label = at, stored, 0.0
-        if labels_needed:
-            label, at = _label(text, at)
-        else:
-            while text[at] != _BAR and text[at] != _LINE_FEED:
-                at += 1
-        if at < 0 or text[at] != _BAR:
-            return line, row, begin
-        seed, scale = _0, 1.0
-        while text[at] != _LINE_FEED:
-            if text[at] == _BAR:
-                at += 1
-                seed, scale = _0, 1.0
-                if not _ends_word(text[at]):
-                    end = _name_end(text, at)
-                    if end < 0:
-                        return line, row, begin
-                    seed = _hash(text, at, end, _0)
-                    scale, at = _value(text, end)
-                    if at < 0:
-                        return line, row, begin
-            elif blank(text[at]):
-                at += 1
-            else:
+    label = 0.0
+    if labels_needed:
+        label, at = _label(text, at)
+    else:
+        while text[at] != _BAR and text[at] != _LINE_FEED:
+            at += 1
+    if at < 0 or text[at] != _BAR:
+        return label, -1, stored
+    seed, scale = _0, 1.0
+    while text[at] != _LINE_FEED:
+        if text[at] == _BAR:
+            at += 1
+            seed, scale = _0, 1.0
+            if not _ends_word(text[at]):
                 end = _name_end(text, at)
                 if end < 0:
-                    return line, row, begin
-                column = _hash(text, at, end, seed)
-                value, at = _value(text, end)
+                    return label, -1, stored
+                seed = _hash(text, at, end, _0)
+                scale, at = _value(text, end)
                 if at < 0:
-                    at = _text_end(text, end + 1)
-                    if at < 0:
-                        return line, row, begin
-                    column, value = _hash(text, end + 1, at, column), 1.0
-                value *= scale
-                if not np.isfinite(value):
-                    return line, row, begin
-                values[stored], indices[stored] = value, column & mask
-                stored += 1
-        ends[row], labels[row] = stored, label
-        row += 1
-        at += 1
-    return at, row, stored
+                    return label, -1, stored
+        elif blank(text[at]):
+            at += 1
+        else:
+            end = _name_end(text, at)
+            if end < 0:
+                return label, -1, stored
+            column = _hash(text, at, end, seed)
+            value, at = _value(text, end)
+            if at < 0:
+                at = _text_end(text, end + 1)
+                if at < 0:
+                    return label, -1, stored
+                column, value = _hash(text, end + 1, at, column), 1.0
+            value *= scale
+            if not np.isfinite(value):
+                return label, -1, stored
+            values[stored], indices[stored] = value, column & mask
+            stored += 1
+    return label, at, stored

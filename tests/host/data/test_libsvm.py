@@ -10,9 +10,10 @@ import pytest
 import scipy.sparse
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from support.sparse_text import PARSERS, check_mistake, only_plain_lines, told, use_parser
 
 from p4sgd.host.data import Dataset, FeatureSpace, read_dataset
-from p4sgd.host.data.formats import libsvm, sparse_text
+from p4sgd.host.data.formats.libsvm import LibsvmSource
 from p4sgd.host.data.synth import write_dataset
 from p4sgd.host.errors import UserError
 
@@ -20,10 +21,10 @@ TEXT = b"# made by hand\n+1 1:0.5 3:-2 # a comment\n\n-1 2:1e-3\n-1 qid:4 1:7\n"
 DENSE = [[0.5, 0, -2], [0, 1e-3, 0], [7, 0, 0]]
 
 
-@pytest.fixture(autouse=True, params=["compiled", "python"])
-def parser(request, monkeypatch):
-    """Small files are parsed in Python, larger ones by the kernel as far as it can."""
-    monkeypatch.setattr(sparse_text, "_COMPILED_BYTES", 0 if request.param == "compiled" else math.inf)
+@pytest.fixture(autouse=True, params=PARSERS)
+def parser(request):
+    with use_parser(request.param):
+        yield
 
 
 def write(tmp_path, content, name="data.libsvm"):
@@ -153,10 +154,7 @@ def test_width_of_the_training_data(tmp_path):
 @pytest.mark.parametrize("packed", [False, True])
 def test_mistakes_name_file_and_line(tmp_path, bad, message, packed):
     text = TEXT + bad + b"\n1 1:1\n"
-    path = write(tmp_path, gzip.compress(text) if packed else text)
-    with pytest.raises(UserError) as raised:
-        read_dataset(path)
-    assert str(raised.value).startswith(f"{path}, line 6: {message}")
+    check_mistake(write(tmp_path, gzip.compress(text) if packed else text), f", line 6: {message}")
 
 
 @pytest.mark.parametrize(
@@ -168,9 +166,7 @@ def test_mistakes_name_file_and_line(tmp_path, bad, message, packed):
     ],
 )
 def test_nothing_in_it(tmp_path, content, message):
-    path = write(tmp_path, content)
-    with pytest.raises(UserError, match=f"^{path}: {message}"):
-        read_dataset(path)
+    check_mistake(write(tmp_path, content), f": {message}")
 
 
 def test_another_kind_of_file(tmp_path):
@@ -230,17 +226,6 @@ LINES = st.one_of(
 ).map(str.encode)
 
 
-def told(path, **options):
-    """What reading gives: all bits of the samples, or the message."""
-    try:
-        data = read_dataset(path, **options)
-    except UserError as error:
-        return str(error)
-    matrix = data.features
-    arrays = (matrix.data, matrix.indices, matrix.indptr, data.labels)
-    return [(array.dtype, array.tobytes()) for array in arrays], matrix.shape, data.zero_based
-
-
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     lines=st.lists(st.one_of(LINES, st.just(b""), st.just(b"1 1:\xff")), max_size=8),
@@ -250,14 +235,9 @@ def told(path, **options):
 )
 @example([b"1 3:0.1", b"1 4:9007199254740993", b"2"], b"\n", None, True)
 def test_the_kernel_reads_what_python_reads(tmp_path_factory, lines, ending, zero_based, labels_needed):
-    path = tmp_path_factory.getbasetemp() / "any.libsvm"
-    path.write_bytes(ending.join(lines))
-    found = []
-    for least in (0, math.inf):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sparse_text, "_COMPILED_BYTES", least)
-            found.append(told(path, zero_based=zero_based, labels_needed=labels_needed))
-    assert found[0] == found[1]
+    path = write(tmp_path_factory.getbasetemp(), ending.join(lines), "any.libsvm")
+    compiled, python = (told(path, name, zero_based=zero_based, labels_needed=labels_needed) for name in PARSERS)
+    assert compiled == python
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -284,13 +264,12 @@ def test_what_python_accepts_is_accepted(tmp_path):
     assert data.features[:, [0, 1, 3, 9]].toarray().tolist() == [[1000, 0.3, 0, 0], [0, 0, 0, 5], [0, 0, 7, 0]]
 
 
-def test_the_kernel_parses_plain_lines(tmp_path, monkeypatch):
+def test_the_kernel_parses_plain_lines(tmp_path):
     """Comments, blanks and signs are plain, so that no file of these is slow."""
-    monkeypatch.setattr(sparse_text, "_COMPILED_BYTES", 0)
-    monkeypatch.setattr(libsvm, "_parse_line", None)
     text = TEXT + b"\t \r\n -1.5E+0\t1:-.5e-3   3:17. \r\n+1 2:123456789012345678#\n1"
-    data = read_dataset(write(tmp_path, text))
+    with only_plain_lines(LibsvmSource):
+        data = read_dataset(write(tmp_path, text))
+        unlabelled = read_dataset(write(tmp_path, b"1:2 3:4\n7 1:1", "unlabelled"), labels_needed=False)
     assert data.labels.tolist() == [1, -1, -1, -1.5, 1, 1]
     assert data.features.toarray().tolist() == [*DENSE, [-0.5e-3, 0, 17], [0, 1.2345678901234568e17, 0], [0, 0, 0]]
-    data = read_dataset(write(tmp_path, b"1:2 3:4\n7 1:1"), labels_needed=False)
-    assert data.features.toarray().tolist() == [[2, 0, 4], [1, 0, 0]]
+    assert unlabelled.features.toarray().tolist() == [[2, 0, 4], [1, 0, 0]]

@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sklearn.utils import murmurhash3_32
 from support.ranks import run_ranks
+from support.sparse_text import PARSERS, check_mistake, only_plain_lines, told, use_parser
 
 from p4sgd.host.data import FeatureSpace, read_dataset
-from p4sgd.host.data.formats import sparse_text, vw
-from p4sgd.host.data.formats.vw import hash_name
+from p4sgd.host.data.formats import sparse_text
+from p4sgd.host.data.formats.vw import VwSource, hash_name
 from p4sgd.host.data.read import find_format, open_source
 from p4sgd.host.errors import UserError
 
@@ -33,10 +34,10 @@ COLUMNS = {
 """Values of `TEXT` by column, for each number of bits: those of vowpalwabbit 9.11.9."""
 
 
-@pytest.fixture(params=["compiled", "python"])
-def parser(request, monkeypatch):
-    """Small files are parsed in Python, larger ones by the kernel as far as it can."""
-    monkeypatch.setattr(sparse_text, "_COMPILED_BYTES", 0 if request.param == "compiled" else math.inf)
+@pytest.fixture(params=PARSERS)
+def parser(request):
+    with use_parser(request.param):
+        yield
 
 
 def write(tmp_path, content, name="data.vw"):
@@ -128,9 +129,8 @@ def test_what_was_written_is_read(tmp_path_factory, samples, bits):
         with pytest.raises(UserError, match="no sample has a feature"):
             read_dataset(path, hash_bits=bits)
         return
-    for least in (0, math.inf):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sparse_text, "_COMPILED_BYTES", least)
+    for name in PARSERS:
+        with use_parser(name):
             data = read_dataset(path, hash_bits=bits)
         for row, values in zip(by_column(data.features), expected, strict=True):
             assert row == pytest.approx(values, rel=1e-12, abs=1e-5)
@@ -178,16 +178,6 @@ LINES = st.one_of(
 ).map(str.encode)
 
 
-def told(path, **options):
-    """What reading gives: all bits of the samples, or the message."""
-    try:
-        data = read_dataset(path, **options)
-    except UserError as error:
-        return str(error)
-    matrix = data.features
-    return [(array.dtype, array.tobytes()) for array in (matrix.data, matrix.indices, matrix.indptr, data.labels)]
-
-
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     lines=st.lists(st.one_of(LINES, st.just(b""), st.just(b"1 |\xff a:\xff")), max_size=6),
@@ -197,24 +187,21 @@ def told(path, **options):
 )
 def test_the_kernel_reads_what_python_reads(tmp_path_factory, lines, ending, bits, labels_needed):
     path = write(tmp_path_factory.getbasetemp(), ending.join(lines), "any.vw")
-    found = []
-    for least in (0, math.inf):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sparse_text, "_COMPILED_BYTES", least)
-            found.append(told(path, hash_bits=bits, labels_needed=labels_needed))
-    assert found[0] == found[1]
+    compiled, python = (told(path, name, hash_bits=bits, labels_needed=labels_needed) for name in PARSERS)
+    assert compiled == python
 
 
-def test_the_kernel_parses_plain_lines(tmp_path, monkeypatch):
-    """Namespaces, scales, tags, texts and the importance 1 are plain, so that no file of these is slow."""
-    monkeypatch.setattr(sparse_text, "_COMPILED_BYTES", 0)
-    monkeypatch.setattr(vw, "_parse_line", None)
-    text = b"1 1.0 'id |n:2 a:1 b \xc3\xa9:.5 |m 7 abcdefghi|o x\r\n\t-1  t|a:-1 12:1\n"
+def test_the_kernel_parses_plain_lines(tmp_path):
+    """Namespaces, scales, tags, texts, blank lines and the importance 1 are plain, so that no file of these is slow."""
+    text = b"1 1.0 'id |n:2 a:1 b \xc3\xa9:.5 |m 7 abcdefghi|o x\r\n\n\t-1  t|a:-1 12:1\n \r\n"
     text += b"+1\t1 | a a 5:1e0 b:red:1 c:nyc 7:X|"
-    data = read_dataset(write(tmp_path, text))
+    path = write(tmp_path, text)
+    with only_plain_lines(VwSource):
+        data = read_dataset(path)
+        unlabelled = read_dataset(path, labels_needed=False)
     assert data.labels.tolist() == [1, -1, 1]
     assert np.diff(data.features.indptr).tolist() == [6, 1, 5]
-    assert read_dataset(tmp_path / "data.vw", labels_needed=False).features.nnz == 12
+    assert unlabelled.features.nnz == 12
 
 
 @pytest.mark.parametrize(
@@ -242,18 +229,14 @@ def test_the_kernel_parses_plain_lines(tmp_path, monkeypatch):
     ],
 )
 def test_mistakes_name_file_and_line(tmp_path, parser, bad, message):
-    path = write(tmp_path, TEXT + bad + b"\n1 | x\n")
-    with pytest.raises(UserError) as raised:
-        read_dataset(path)
-    assert str(raised.value).startswith(f"{path}, line 5: {message}")
+    check_mistake(write(tmp_path, TEXT + bad + b"\n1 | x\n"), f", line 5: {message}")
 
 
 @pytest.mark.parametrize(
     ("content", "message"), [(b"\n \n", "there are no samples"), (b"1 |\n", "no sample has a feature")]
 )
 def test_nothing_in_it(tmp_path, parser, content, message):
-    with pytest.raises(UserError, match=message):
-        read_dataset(write(tmp_path, content))
+    check_mistake(write(tmp_path, content), f": {message}")
 
 
 def test_what_is_before_the_bar_may_be_anything_if_labels_are_not_needed(tmp_path, parser):
