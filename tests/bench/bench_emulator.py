@@ -13,13 +13,7 @@ the time that has passed. Every number of threads gets processes of its own, in 
 """
 
 import argparse
-import itertools
-import statistics
-import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -27,55 +21,15 @@ from rich.console import Console
 from rich.table import Table
 from scipy.sparse import csr_array
 from support.peers import PEERS, Settings, describe_machine, limit_threads
+from support.timing import Cost, alone, time_training
 
 from p4sgd.host.data import Dataset
-from p4sgd.host.devices import Device, open_device
 from p4sgd.host.errors import UserError
-from p4sgd.host.training import TrainingOptions, train
+from p4sgd.host.training import TrainingOptions
 from p4sgd.hw.spec.config import WorkerConfig
 
 _VALUES = 4_000_000
 """Feature values that are enough for Vowpal Wabbit, which reads them from a file again in every epoch."""
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Seconds of CPU time, of all threads, and seconds that passed."""
-
-    cpu: float
-    wall: float
-
-    @staticmethod
-    def now() -> "Cost":
-        return Cost(time.process_time(), time.perf_counter())
-
-    def since(self, begin: "Cost", parts: float = 1) -> "Cost":
-        return Cost((self.cpu - begin.cpu) / parts, (self.wall - begin.wall) / parts)
-
-
-class TimedDevice:
-    """A device that notes the cost of each run."""
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self.runs: list[Cost] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._device, name)
-
-    def wait(self, timeout_s: float | None = None) -> None:
-        begin = Cost.now()
-        self._device.wait(timeout_s)
-        self.runs.append(Cost.now().since(begin))
-
-
-def emulated(data: Dataset, options: TrainingOptions) -> tuple[list[Cost], list[Cost]]:
-    """Costs of the runs and of the whole epochs but the first, which decodes the features."""
-    device, ends = TimedDevice(open_device("emulator", WorkerConfig.u280(), options.workers)), []
-    train(data, options, device, on_epoch=lambda _: ends.append(Cost.now()))
-    device.close()
-    assert len(device.runs) == options.epochs
-    return device.runs[1:], [end.since(begin) for begin, end in itertools.pairwise(ends)]
 
 
 def measure(features: int, batch: int, threads: int, chosen: argparse.Namespace) -> tuple[dict[str, Cost], list[str]]:
@@ -102,7 +56,7 @@ def measure(features: int, batch: int, threads: int, chosen: argparse.Namespace)
         name = f"p4sgd P={planes} W={workers}"
 
         def turn() -> None:
-            runs, whole = emulated(data, options)
+            _, runs, whole = time_training(data, options, WorkerConfig.u280())
             costs.setdefault(name, []).extend(runs)
             if (planes, workers) == (chosen.planes[0], chosen.workers[0]):
                 costs.setdefault(f"{name}, whole epoch", []).extend(whole)
@@ -148,10 +102,7 @@ def measure(features: int, batch: int, threads: int, chosen: argparse.Namespace)
     for _ in range(chosen.turns):
         for turn in contenders.values():
             turn()
-    return {
-        row: Cost(*(statistics.median(getattr(cost, kind) for cost in each) for kind in ("cpu", "wall")))
-        for row, each in costs.items()
-    }, missing
+    return {row: Cost.median(each) for row, each in costs.items()}, missing
 
 
 def main() -> None:
@@ -177,8 +128,7 @@ def main() -> None:
             rows: dict[str, list[str]] = {}
             for batch in chosen.batch:
                 table.add_column(f"B = {batch}", justify="right")
-                with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-                    costs, missing = pool.submit(measure, features, batch, threads, chosen).result()
+                costs, missing = alone(measure, features, batch, threads, chosen)
                 for row, cost in costs.items():
                     speeds = (chosen.samples / 1000 / seconds for seconds in (cost.cpu, cost.wall))
                     rows.setdefault(row, []).append("{:,.1f} ({:,.1f})".format(*speeds))

@@ -22,27 +22,21 @@ import dataclasses
 import gc
 import itertools
 import math
-import statistics
 import tempfile
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 from support.peers import PEERS, Settings, describe_machine, limit_threads
+from support.timing import Cost, alone, time_training
 
 from p4sgd.host.data import Dataset, read_dataset
 from p4sgd.host.data.synth import make_dataset, write_dataset
-from p4sgd.host.devices import open_device
-from p4sgd.host.training import TrainingOptions, train
+from p4sgd.host.training import TrainingOptions
 from p4sgd.hw.spec.config import WorkerConfig
 
 DATA: Mapping[str, Callable[[], Dataset]] = {
@@ -69,25 +63,6 @@ _FEW = 64
 FloatArray = npt.NDArray[np.floating]
 
 _COLUMNS = ("ms an epoch", "ms a run", "MiB (of the CSR)", "objective", "epochs to p4sgd's", "s to it")
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Seconds of CPU time, of all threads, and seconds that passed."""
-
-    cpu: float
-    wall: float
-
-    @staticmethod
-    def now() -> "Cost":
-        return Cost(time.process_time(), time.perf_counter())
-
-    def since(self, begin: "Cost", parts: float = 1) -> "Cost":
-        return Cost((self.cpu - begin.cpu) / parts, (self.wall - begin.wall) / parts)
-
-    @staticmethod
-    def median(costs: Sequence["Cost"]) -> "Cost":
-        return Cost(statistics.median(cost.cpu for cost in costs), statistics.median(cost.wall for cost in costs))
 
 
 class Contender(ABC):
@@ -133,21 +108,11 @@ class Emulator(Contender):
         self._data, self._settings = data, settings
 
     def fit(self, epochs: int) -> None:
-        settings, ends, runs = self._settings, list[Cost](), list[Cost]()
-        device = open_device("emulator", WorkerConfig.sparse_worker(), 1)
-        wait = device.wait
-
-        def timed(timeout_s: float | None = None) -> None:
-            begin = Cost.now()
-            wait(timeout_s)
-            runs.append(Cost.now().since(begin))
-
-        device.wait = timed  # type: ignore[method-assign]
+        settings = self._settings
         options = TrainingOptions(epochs=epochs, batch=settings.batch, l2=settings.l2, l1=settings.l1)
-        self._model = train(self._data, options, device, on_epoch=lambda _: ends.append(Cost.now())).model
-        device.close()
-        self.runs += runs[1:]
-        self.epochs += [end.since(begin) for begin, end in itertools.pairwise(ends)]
+        self._model, runs, whole = time_training(self._data, options, WorkerConfig.sparse_worker())
+        self.runs += runs
+        self.epochs += whole
 
     def coefficients(self) -> tuple[FloatArray, float]:
         return self._model.coefficients, self._model.intercept
@@ -269,10 +234,6 @@ def main() -> None:
         except ImportError as error:
             left_out.append(f"{name} is left out: {error}")
             chosen.peers.remove(name)
-
-    def alone(function: Callable[..., Any], *arguments: Any) -> Any:
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            return pool.submit(function, *arguments).result()
 
     with tempfile.TemporaryDirectory() as folder:
         for name, threads in itertools.product(chosen.data, chosen.threads):

@@ -24,16 +24,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 from support.peers import PEERS, describe_machine, limit_threads, read_file
+from support.timing import alone
 
 from p4sgd.host.data import Dataset, read_dataset
 from p4sgd.host.data.synth import make_dataset, write_dataset
@@ -185,12 +183,6 @@ class Contender:
         if reached is None:
             return [*cells, "-", "-"]
         return [*cells, str(reached), f"{statistics.median(used.cpu for used in self.used[reached]):.2f}"]
-
-
-def alone(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function in a process of its own, so that its data are not kept."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
 
 
 def compare(name: str, folder: Path, chosen: argparse.Namespace) -> tuple[Table, list[str]]:
