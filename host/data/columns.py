@@ -44,7 +44,7 @@ class ReadOptions:
         there is a feature 0.
     hash_bits
         LIBSVM, Vowpal Wabbit: features are hashed to 2^hash_bits columns. With ``None`` as ``like`` says; if it says
-        nothing, names of Vowpal Wabbit are hashed to 2^17 columns and indices of LIBSVM are not hashed.
+        nothing, names of Vowpal Wabbit are hashed to 2^18 columns and indices of LIBSVM are not hashed.
     communicator
         The ranks that read the source together, each its share of the samples.
     """

@@ -18,8 +18,8 @@ from p4sgd.host.errors import UserError, shortened
 __all__ = ["LibsvmSource"]
 
 
-_MAX_HASHED = (1 << 64) - 2
-"""Largest index of a feature that is hashed; the next one fits 64 bits, too."""
+_MAX_HASHED = (1 << 64) - 1
+"""Largest index of a feature that is hashed."""
 
 
 class LibsvmSource(SparseTextSource):

@@ -311,10 +311,10 @@ def test_the_training_data_say_how_to_hash(tmp_path):
 
 def test_numbers_of_a_libsvm_file(tmp_path, parser):
     """Modulo the number of columns, as numbers of Vowpal Wabbit."""
-    items = f"0:1 1:2 8:4 9:8.5 2147483648:3 99999999999999:1 {2**63 + 5}:7"
+    items = f"0:1 1:2 8:4 9:8.5 2147483648:3 99999999999999:1 {2**63 + 5}:7 {2**64 - 2}:5 {2**64 - 1}:1"
     path = write(tmp_path, f"1 {items}\n-1 3:1\n".encode(), "data.libsvm")
     data = read_dataset(path, hash_bits=3)
-    assert by_column(data.features) == [{0: 8, 1: 10.5, 5: 7, 7: 1}, {3: 1}]
+    assert by_column(data.features) == [{0: 8, 1: 10.5, 5: 7, 6: 5, 7: 2}, {3: 1}]
     assert data.space == FeatureSpace(8, zero_based=True, hash_bits=3)
     again = read_dataset(write(tmp_path, f"1 | {items}\n-1 | 3:1\n".encode()), like=data.space)
     assert by_column(again.features) == by_column(data.features)
@@ -325,6 +325,12 @@ def test_numbers_of_a_libsvm_file(tmp_path, parser):
         read_dataset(path)
     with pytest.raises(UserError, match="with --hash-bits numbers begin at 0: leave --zero-based/--one-based out"):
         read_dataset(path, hash_bits=3, zero_based=False)
-    write(tmp_path, b"1 5:1 5:1\n", "data.libsvm")
-    with pytest.raises(UserError, match="line 1: feature 5 comes after feature 5: indices must ascend"):
-        read_dataset(path, hash_bits=3)
+    for again, message in [
+        (5, "feature 5 comes after feature 5: indices must ascend"),
+        (0, "feature 0 comes after feature 5: indices must ascend"),
+        (2**64, "feature 18446744073709551616 is beyond 18446744073709551615"),
+    ]:
+        write(tmp_path, f"1 5:1 {again}:1\n".encode(), "data.libsvm")
+        check_mistake(path, f", line 1: {message}", hash_bits=3)
+    write(tmp_path, f"1 {2**64 - 1}:1 0:1\n".encode(), "data.libsvm")
+    check_mistake(path, f", line 1: feature 0 comes after feature {2**64 - 1}", hash_bits=3)
