@@ -5,7 +5,7 @@ import io
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,10 @@ from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file
 from p4sgd.host.run.checks import check_absent, check_apart, check_reading
+
+if TYPE_CHECKING:
+    from p4sgd.host.data import Dataset
+    from p4sgd.host.training.model_file import Model
 
 __all__ = ["evaluate", "predict"]
 
@@ -54,7 +58,6 @@ def predict(
     check_absent(out, overwrite=overwrite, special=True)
     reading = take_reading(choices)
     with output.working("predicting"):
-        from p4sgd.host.data import read_dataset
         from p4sgd.host.training.model_file import load_model
 
         loaded = load_model(model)
@@ -62,8 +65,7 @@ def predict(
             raise UserError(
                 f"{model}: trained with the loss {loaded.loss}, which gives no probabilities; logistic does"
             )
-        check_reading(reading, [data])
-        samples = read_dataset(data, like=loaded.space, labels_needed=False, **reading)
+        samples = _read(output, loaded, data, reading, labels_needed=False)
         z = loaded.decision_function(samples)
         more: dict[str, Any] = {}
         labels = loaded.labels
@@ -82,6 +84,22 @@ def predict(
     output.document({"model": str(model), "data": data, "samples": samples.samples, "out": written} | more | columns)
     if out is None and not as_json:
         csv.writer(sys.stdout, lineterminator="\n").writerows(zip(*columns.values(), strict=True))
+
+
+def _read(output: Output, model: "Model", data: str, reading: Mapping[str, Any], *, labels_needed: bool) -> "Dataset":
+    """The data, with the features of a model."""
+    from p4sgd.host.data import read_dataset
+    from p4sgd.host.data.read import find_format
+
+    check_reading(reading, [data])
+    samples = read_dataset(data, like=model.space, labels_needed=labels_needed, **reading)
+    bits = model.space.hash_bits
+    if bits and not reading.get("hash_bits") and find_format(data, reading.get("file_format"))[0] == "libsvm":
+        output.remark(
+            f"{data}: features are numbers, taken modulo 2^{bits} as the model's; names would be other columns "
+            f"(--hash-bits {bits} says that numbers are right)"
+        )
+    return samples
 
 
 def _write(out: Path, columns: Mapping[str, list[Any]]) -> None:
@@ -114,13 +132,11 @@ def evaluate(model: Path, data: str, as_json: bool, quiet: bool, **choices: Any)
     output = Output(as_json=as_json, quiet=quiet)
     reading = take_reading(choices)
     with output.working("evaluating"):
-        from p4sgd.host.data import read_dataset
         from p4sgd.host.training.metrics import evaluate as measure
         from p4sgd.host.training.model_file import load_model
 
         loaded = load_model(model)
-        check_reading(reading, [data])
-        samples = read_dataset(data, like=loaded.space, **reading)
+        samples = _read(output, loaded, data, reading, labels_needed=True)
         metrics = measure(loaded, samples)
     output.document({"model": str(model), "data": data, "samples": samples.samples, **metrics})
     names = {"loss": f"{loaded.loss} loss", "r2": "R²", "mse": "mean squared error"}

@@ -217,3 +217,15 @@ def test_hashed_features(tmp_path):
     assert "--hash-bits is 7, but was 10 for the training data: leave it out" in done.stderr
     done = run("predict", tmp_path / "model", "breast_cancer", "--hash-bits", 6, status=2)
     assert "--hash-bits is for libsvm, vw, but breast_cancer is built in: leave it out" in done.stderr
+
+
+def test_numbers_where_the_model_may_know_names(tmp_path):
+    train, numbers = tmp_path / "x.vw", tmp_path / "y.libsvm"
+    train.write_text("1 | 3 sun\n-1 | 4 rain\n" * 8)
+    numbers.write_text("1 3:1\n-1 4:1\n")
+    run("train", train, "--hash-bits", 4, "--out", tmp_path / "model")
+    remark = f"{numbers}: features are numbers, taken modulo 2^4 as the model's"
+    for command in ("predict", "evaluate"):
+        assert remark in " ".join(run(command, tmp_path / "model", numbers).stderr.split())
+        assert remark not in " ".join(run(command, tmp_path / "model", numbers, "--hash-bits", 4).stderr.split())
+        assert "modulo" not in run(command, tmp_path / "model", train).stderr
