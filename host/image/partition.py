@@ -147,9 +147,12 @@ def _no_room(
     remedies += other_unit
     if larger := [name for name, make in PRESETS.items() if units_held(make(), unit) >= largest]:
         remedies.append(f"a larger configuration ({', '.join(larger)})")
+    remedies = remedies or ["fewer features"]
+    if units_held(WorkerConfig.sparse_worker(), unit) >= largest:
+        remedies.append("for sparse data --config sparse")
     return (
         f"over {workers} worker{'s' if workers > 1 else ''} are up to {largest} units of {unit} a worker, "
-        f"this configuration holds {room}: use {' or '.join(remedies or ['fewer features'])}"
+        f"this configuration holds {room}: use {' or '.join(remedies)}"
     )
 
 

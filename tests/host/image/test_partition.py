@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from p4sgd.host.errors import UserError
 from p4sgd.host.image.file import Shard
 from p4sgd.host.image.partition import partition
-from p4sgd.hw.spec.config import BANKS, PRESETS, WorkerConfig
+from p4sgd.hw.spec.config import BANKS, CONFIGURATIONS, PRESETS, WorkerConfig
 from p4sgd.hw.spec.run import UNITS, check_capacity
 
 CONFIG = WorkerConfig(engines=2, lanes=16, chunks=4)  # 8 units of up to 16 features a worker, 2 of 64
@@ -63,8 +63,11 @@ def test_the_advice_is_right():
     deal(256, 2, bias=False)
     with pytest.raises(UserError, match=r"holds 8: use a larger configuration \(small, u280"):
         deal(128 * 32, 32)
-    with pytest.raises(UserError, match=r"3000 features and the bias over 1 worker are .* configuration \(u280"):
+    with pytest.raises(
+        UserError, match=r"3000 .* configuration \(u280.* or for sparse data --config sparse$"
+    ):
         deal(3000, 1, PRESETS["small"](), unit=64)
+    deal(3000, 1, CONFIGURATIONS["sparse"](), unit=64)
     with pytest.raises(UserError, match=r"3001 features over 1 worker are .* configuration \(u280"):
         deal(3001, 1, PRESETS["small"](), bias=False, unit=64)
     with pytest.raises(UserError, match=r"up to 13 units of 8 a worker, .* holds 8: use .* or --unit 16 or "):
@@ -74,7 +77,7 @@ def test_the_advice_is_right():
         UserError, match=r"up to 33 units of 8 a worker, .* holds 8: use at least 5 workers or a larger"
     ):
         deal(260, 1, unit=8)
-    with pytest.raises(UserError, match=r"use fewer features$"):
+    with pytest.raises(UserError, match=r"use fewer features or for sparse data --config sparse$"):
         deal(10**8, 32, unit=64)
     with pytest.raises(UserError, match=r"2 units of 64, too few for 3 workers: use at most 2 workers or --unit 32"):
         deal(100, 3, unit=64)
