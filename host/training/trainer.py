@@ -153,6 +153,9 @@ def train(
         prepared = prepare(data, options, shards, test=test is not None, **how)
     else:
         prepared = data.load(options, shards, **how)
+    kinds = {"sparse" if shard.config.sparse else "dense" for shard in shards}
+    if options.split != "auto" and len(kinds) == 1 and sample_ranks is None:
+        remarks.append(f"--split {options.split} changes nothing: all workers are {kinds.pop()}")
     state = State() if resume is None else copy.deepcopy(resume.state)
     training = _Training(prepared, options, device, test, state, on_epoch, on_remark, keep, directory, sample_ranks)
     for remark in remarks:

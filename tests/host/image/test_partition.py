@@ -63,9 +63,7 @@ def test_the_advice_is_right():
     deal(256, 2, bias=False)
     with pytest.raises(UserError, match=r"holds 8: use a larger configuration \(small, u280"):
         deal(128 * 32, 32)
-    with pytest.raises(
-        UserError, match=r"3000 .* configuration \(u280.* or for sparse data --config sparse$"
-    ):
+    with pytest.raises(UserError, match=r"3000 .* configuration \(u280.* or for sparse data --config sparse$"):
         deal(3000, 1, PRESETS["small"](), unit=64)
     deal(3000, 1, CONFIGURATIONS["sparse"](), unit=64)
     with pytest.raises(UserError, match=r"3001 features over 1 worker are .* configuration \(u280"):

@@ -132,6 +132,16 @@ def test_the_split_is_told():
     assert split_remarks(None, 400) == ()
 
 
+@pytest.mark.parametrize(
+    ("configs", "kind"), [([SPARSE], "sparse"), ([WorkerConfig.small()] * 2, "dense"), ([SPARSE, TINY], None)]
+)
+def test_a_split_without_both_kinds_of_workers_is_told(configs, kind):
+    options = TrainingOptions(epochs=1, learning_rate=0.5, split="64", workers=len(configs))
+    device = EmulatedDevice(configs[0], len(configs), configs=configs)
+    text = f"--split 64 changes nothing: all workers are {kind}"
+    assert (text in train(sparse_data(3), options, device).remarks) == (kind is not None)
+
+
 @pytest.mark.parametrize("more", [{}, {"l2": 1e-3}, {"l1": 1e-4, "staleness": 1}, {"loss": "squared", "bias": False}])
 def test_who_has_which_columns_changes_no_weight(more):
     data = sparse_data(3)
