@@ -34,6 +34,7 @@ __all__ = [
     "prepare_images",
     "store_images",
     "unpack_lines",
+    "zeros_error",
 ]
 
 
@@ -255,11 +256,20 @@ def _own_room(data: Dataset, image: Image, micro_batches: int, ranks: SampleRank
 
 def _check_zeros(scaling: Scaling | Whitening, stored: int) -> None:
     if isinstance(scaling, Whitening) or quantize(scaling.zero, stored, scaling.signed).any():
-        kind = "whitening" if isinstance(scaling, Whitening) else f"the scaling {scaling.kind}"
-        raise UserError(
-            f"{kind} makes zeros other numbers, and sparse workers keep only what is not 0: use the scaling maxabs or "
-            f"none, or dense workers (neither --config sparse nor --parallel data)"
-        )
+        raise zeros_error(None if isinstance(scaling, Whitening) else scaling.kind)
+
+
+def zeros_error(scaling: str | None) -> UserError:
+    """The error of a scaling, or of whitening (``None``), that sparse workers cannot do."""
+    kind, remedy = (
+        ("whitening", "leave --precondition out")
+        if scaling is None
+        else (f"the scaling {scaling}", "use the scaling maxabs or none")
+    )
+    return UserError(
+        f"{kind} makes zeros other numbers, and sparse workers keep only what is not 0: {remedy}, or use dense "
+        f"workers (neither --config sparse nor --parallel data)"
+    )
 
 
 LineBlocks: TypeAlias = Iterable[list[npt.NDArray[np.uint8] | EntryBlock]]

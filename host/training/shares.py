@@ -12,6 +12,7 @@ from p4sgd.host.devices.session import Session, of_job
 from p4sgd.host.distributed.communicator import Communicator, broadcast
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Shard, partition
+from p4sgd.host.image.packing import zeros_error
 from p4sgd.host.losses import get_loss
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.rate import Penalties, choose_rate, run_settings, smallest_rate
@@ -61,6 +62,8 @@ def deal(
     UserError
         If features, options and configurations do not fit together.
     """
+    if options.precondition != "none" and any(config.sparse for config in configs):
+        raise zeros_error(None)
     unit = options.unit_of(features)
     names = [WorkerName(shard) for shard in range(len(configs))] if names is None else names
     shards = partition(

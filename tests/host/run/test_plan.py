@@ -142,6 +142,13 @@ def test_sparse_workers_where_there_can_be_none(device, workers, says):
         make_plan(request)
 
 
+@pytest.mark.parametrize("more", [{"config": "sparse"}, {"sparse_workers": 1}])
+def test_whitening_for_sparse_workers_is_refused_before_anything_is_fitted(more):
+    request = TrainingRequest(data="iris:1", options={"workers": 2, "precondition": "block", "unit": 8}, **more)
+    with pytest.raises(UserError, match=r"whitening makes zeros other .*: leave --precondition out, or use dense"):
+        make_plan(request)
+
+
 @pytest.mark.parametrize(("config", "new"), [("tiny", False), ("small", True)])
 def test_a_device_that_says_its_configuration_is_opened_first(made, monkeypatch, config, new):
     """The configuration decides which images are read, and whether new ones are made."""
