@@ -182,7 +182,7 @@ class CsvSource(TextSource):
         """Line number and fields of each sample of this rank."""
         before = lines_before(self.path, self.options.communicator, form.skipped)
         with self._open(form) as file:
-            text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+            text = io.TextIOWrapper(file, encoding="utf-8", newline="")
             reader = csv.reader(text, delimiter=form.delimiter)
             line = before
             try:
@@ -247,7 +247,7 @@ def _detect(path: Path, options: ReadOptions) -> _Form:
     with open_data(path) as file:
         skipped, raw = 0, b""
         for raw in file:
-            if raw.strip(b"\xef\xbb\xbf \t\r\n"):
+            if raw.strip(b" \t\r\n"):
                 break
             skipped += 1
         else:
@@ -255,7 +255,7 @@ def _detect(path: Path, options: ReadOptions) -> _Form:
     if b"\0" in raw:
         raise UserError(f"{path}, line {skipped + 1}: holds a zero byte: this is no CSV file in UTF-8")
     try:
-        text = raw.decode("utf-8-sig")
+        text = raw.decode()
     except UnicodeDecodeError:
         raise UserError(f"{path}, line {skipped + 1}: is not UTF-8 text: is this a CSV file?") from None
     place = f"{path}, line {skipped + 1}"

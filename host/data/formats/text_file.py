@@ -8,10 +8,10 @@ import gzip
 import io
 import lzma
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, share_of
 from p4sgd.host.errors import UserError
@@ -32,7 +32,10 @@ SUFFIXES = (".gz", ".bz2", ".xz")
 
 _BLOCK = 1 << 20
 
-_GZIP, _BZIP2, _XZ = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00"
+_COMPRESSIONS: Mapping[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
+"""What opens a compressed file, by its first bytes."""
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def check_compression(path: Path) -> None:
@@ -57,7 +60,7 @@ def plain_name(path: Path) -> str:
 
 @contextmanager
 def open_data(path: Path, on_open: Callable[[BinaryIO], None] | None = None) -> Iterator[BinaryIO]:
-    """Open a file for reading bytes, decompressed.
+    """Open a file for reading bytes, decompressed, after the byte order mark with which it may begin.
 
     Parameters
     ----------
@@ -78,17 +81,11 @@ def open_data(path: Path, on_open: Callable[[BinaryIO], None] | None = None) -> 
             raw.seek(0)
             if on_open is not None:
                 on_open(raw)
-            if start.startswith(_GZIP):
-                with gzip.open(raw, "rb") as file:
-                    yield cast(BinaryIO, file)
-            elif start.startswith(_BZIP2):
-                with bz2.open(raw, "rb") as file:
-                    yield cast(BinaryIO, file)
-            elif start.startswith(_XZ):
-                with lzma.open(raw, "rb") as file:
-                    yield cast(BinaryIO, file)
-            else:
-                yield raw
+            opened = (each(raw, "rb") for first, each in _COMPRESSIONS.items() if start.startswith(first))
+            with next(opened, nullcontext(raw)) as file:
+                if file.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
+                    file.seek(0)
+                yield file
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise UserError(f"{path}: the compressed data are damaged or cut off: get the file again") from error
     except OSError as error:

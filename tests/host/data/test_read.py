@@ -1,6 +1,9 @@
 """Picking the reader: names, extensions, first bytes; built-in data sets."""
 
+import bz2
 import contextlib
+import gzip
+import lzma
 import os
 import tempfile
 from pathlib import Path
@@ -10,7 +13,7 @@ import pytest
 import sklearn.datasets
 
 from p4sgd.host.data import FeatureSpace, read, read_dataset
-from p4sgd.host.data.read import BUILTIN
+from p4sgd.host.data.read import BUILTIN, open_source
 from p4sgd.host.errors import UserError
 
 
@@ -145,3 +148,18 @@ def test_unreadable(name):
 def test_builtin_has_the_width_it_has():
     with pytest.raises(UserError, match=r"^iris: there are 4 features, 30 are needed"):
         read_dataset("iris", like=FeatureSpace(30))
+
+
+@pytest.mark.parametrize(
+    "name", ["a.libsvm", "a.svm.xz", "a.vw", "a.vw.gz", "a.csv", "a.csv.bz2", "libsvm", "vw", "csv"]
+)
+def test_a_byte_order_mark_is_no_part_of_the_data(tmp_path, name):
+    texts = {"vw": "1 | 1:2 b\n0 | b\n", "csv": "1,2,3\n4,5,6\n", "": "1 1:2 2:3\n0 2:1\n"}
+    text = next(text for kind, text in texts.items() if kind in name)
+    pack = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}.get(Path(name).suffix, bytes)
+    path, header, found = tmp_path / name, False if "csv" in name else None, []
+    for mark in ("", "\ufeff"):
+        path.write_bytes(pack((mark + text).encode()))
+        for data in (read_dataset(path, header=header), *open_source(path, header=header).blocks()):
+            found.append((data.space.count, data.features.sum(axis=0).tolist(), data.labels.tolist()))
+    assert found[:2] == found[2:]

@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import io
 import lzma
 
 import numpy as np
@@ -41,21 +42,21 @@ def check(source, size, **options):
     ended=st.booleans(),
     size=st.integers(1, 9),
     skipped=st.integers(0, 3),
+    mark=st.sampled_from([b"", b"\xef\xbb\xbf"]),
 )
-def test_every_line_is_one_ranks(lines, ended, size, skipped, tmp_path_factory):
+def test_every_line_is_one_ranks(lines, ended, size, skipped, mark, tmp_path_factory):
     path = tmp_path_factory.mktemp("lines") / "file.txt"
     text = b"\n".join(lines) + b"\n" * ended
     if text.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ")):
         text = b"." + text
-    path.write_bytes(text)
+    path.write_bytes(mark + text)
     skipped = min(skipped, text.count(b"\n"))
 
     def read(ranks):
         with open_share(path, ranks, skipped) as file:
             return lines_before(path, ranks, skipped), list(file)
 
-    with open(path, "rb") as file:
-        expected = list(file)[skipped:]
+    expected = list(io.BytesIO(text))[skipped:]
     shares = run_ranks(size, read)
     assert [line for _, share in shares for line in share] == expected
     first = skipped
