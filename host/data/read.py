@@ -217,6 +217,8 @@ def find_format(source: str | Path, file_format: str | None = None) -> tuple[str
         raise UserError(f"{source}: there is no such file{_hint(str(source))}")
     if path.is_dir():
         raise UserError(f"{source}: is a folder, a file is needed")
+    if not path.is_file():
+        raise UserError(f"{source}: is no ordinary file and cannot be read twice: write the data to one")
     guessed = False
     if file_format is None:
         file_format = _EXTENSIONS.get(Path(plain_name(path)).suffix)
@@ -301,9 +303,6 @@ def open_source(
         If there is no such source or format.
     """
     options = ReadOptions(label_column, tuple(ignore_columns), True, None, header, delimiter, zero_based, hash_bits)
-    path = Path(source)
-    if path.exists() and not path.is_file() and not path.is_dir() and not _names_builtin(source, file_format):
-        raise UserError(f"{source}: is no ordinary file and cannot be read twice: write the data to one")
     return _open(source, file_format, options)
 
 

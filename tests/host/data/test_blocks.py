@@ -169,7 +169,9 @@ def test_built_in_data_are_one_block():
     assert source.space.count == 4
 
 
-def test_pipes_cannot_be_read_twice(tmp_path):
-    os.mkfifo(tmp_path / "pipe.csv")
-    with pytest.raises(UserError, match="no ordinary file"):
-        open_source(tmp_path / "pipe.csv")
+@pytest.mark.parametrize("name", ["pipe.csv", "pipe"])
+@pytest.mark.parametrize("read", [open_source, read_dataset])
+def test_pipes_cannot_be_read_twice(tmp_path, name, read):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(UserError, match=f"{name}: is no ordinary file and cannot be read twice: write the data to one"):
+        read(tmp_path / name)
