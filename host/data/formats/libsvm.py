@@ -25,7 +25,7 @@ _MAX_HASHED = (1 << 64) - 1
 class LibsvmSource(SparseTextSource):
     """A LIBSVM file, compressed or not, as sparse samples.
 
-    If labels are not needed, they may be missing.
+    If labels are not needed, they may be missing, or anything without a colon.
     """
 
     _LEAST_BYTES = 4  # as 1:2 and a blank
@@ -49,12 +49,10 @@ class LibsvmSource(SparseTextSource):
         if not words:
             return None
         (least, largest), mask, labels_needed = self._limits, self._mask, self.options.labels_needed
-        label, items = words[0], words[1:]
-        if b":" in label and not labels_needed:
-            label, items = b"0", words
-        if parse_number(label) is None:
-            raise UserError(_label_mistake(label.decode(errors="replace")))
-        sample = ParsedLine(finite(label, "the label") if labels_needed else 0.0, [], [])
+        items = words if b":" in words[0] and not labels_needed else words[1:]
+        if (labels_needed or not items) and parse_number(words[0]) is None:
+            raise UserError(_label_mistake(words[0].decode(errors="replace")))
+        sample = ParsedLine(finite(words[0], "the label") if labels_needed else 0.0, [], [])
         if items and items[0].startswith(b"qid") and b":" in items[0]:
             del items[0]
         before = least - 1

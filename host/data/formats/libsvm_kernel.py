@@ -175,22 +175,22 @@ def parse_line(
     -------
     Label, offset of the end of the line or of its comment, −1 if the line is not plain, and ``stored`` there.
     """
-    word = at
-    label, at = number(text, at)
-    if at < 0:
-        return label, -1, stored
-    if not labels_needed:
-        label = 0.0
-        if text[at] == _COLON:
+    label, begin, word = 0.0, stored, at
+    if labels_needed:
+        label, at = number(text, at)
+        if at < 0 or not (blank(text[at]) or _ends_line(text[at])):
+            return label, -1, stored
+    else:
+        while not (blank(text[at]) or _ends_line(text[at]) or text[at] == _COLON):
+            at += 1
+        if text[at] == _COLON:  # there is no label
             at = word
-    if at != word and not (blank(text[at]) or _ends_line(text[at])):
-        return label, -1, stored
     after, first = least, True
     while True:
         while blank(text[at]):
             at += 1
         if _ends_line(text[at]):
-            return label, at, stored
+            return label, at if labels_needed or stored > begin else -1, stored
         if first and text[at] == _Q and text[at + 1] == _I and text[at + 2] == _D:
             first, colons = False, 0
             while not (blank(text[at]) or _ends_line(text[at])):

@@ -48,7 +48,7 @@ def parse_plain(
     mask
         uint64: those of its bits that an index, or the hash of a name, keeps.
     labels_needed
-        Whether every line must have a label. If not, it may be missing, and all labels are 0.
+        Whether every line must have a label. If not, it may be missing or be a text, and all labels are 0.
     values, indices
         float64 and int32 (values,): values and their indices from ``stored`` on are written to them.
     ends, labels

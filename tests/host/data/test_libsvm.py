@@ -100,9 +100,13 @@ def test_the_base_is_that_of_the_training_data(tmp_path):
 
 
 def test_labels_that_are_not_needed_may_be_anything(tmp_path):
-    path = write(tmp_path, b"nan 1:1\n0 2:1\n")
+    path = write(tmp_path, b"nan 1:1\n0 2:1\ncat 1:2\n1,2 2:3\n7\n+#\n")
+    with pytest.raises(UserError, match=r"line 6: the label is '\+': not a number \(is this a LIBSVM file\?\)"):
+        read_dataset(path, labels_needed=False)
+    path.write_bytes(path.read_bytes()[:-3])
     data = read_dataset(path, labels_needed=False)
-    assert (data.labelled, data.labels.tolist()) == (False, [0, 0])
+    assert (data.labelled, data.labels.tolist()) == (False, [0] * 5)
+    assert data.features.toarray().tolist() == [[1, 0], [0, 1], [2, 0], [0, 3], [0, 0]]
     path = write(tmp_path, b"nan 1:1\n0 2:nan\n")
     with pytest.raises(UserError, match="line 2: the value of feature 2 is nan"):
         read_dataset(path, labels_needed=False)
@@ -269,7 +273,7 @@ def test_the_kernel_parses_plain_lines(tmp_path):
     text = TEXT + b"\t \r\n -1.5E+0\t1:-.5e-3   3:17. \r\n+1 2:123456789012345678#\n1"
     with only_plain_lines(LibsvmSource):
         data = read_dataset(write(tmp_path, text))
-        unlabelled = read_dataset(write(tmp_path, b"1:2 3:4\n7 1:1", "unlabelled"), labels_needed=False)
+        unlabelled = read_dataset(write(tmp_path, b"1:2 3:4\n7 1:1\ncat qid:3 2:1", "unlabelled"), labels_needed=False)
     assert data.labels.tolist() == [1, -1, -1, -1.5, 1, 1]
     assert data.features.toarray().tolist() == [*DENSE, [-0.5e-3, 0, 17], [0, 1.2345678901234568e17, 0], [0, 0, 0]]
-    assert unlabelled.features.toarray().tolist() == [[2, 0, 4], [1, 0, 0]]
+    assert unlabelled.features.toarray().tolist() == [[2, 0, 4], [1, 0, 0], [0, 1, 0]]
