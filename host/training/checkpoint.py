@@ -218,10 +218,10 @@ class CheckpointFile:
         self._version = importlib.metadata.version("p4sgd")
         self._epochs: list[bytes] = []
 
-    def check_replaces(self, run: Run, epoch: int) -> None:
+    def check_replaces(self, run: Run, epoch: int) -> str | None:
         """Refuse to replace a checkpoint that may have hours of work.
 
-        A checkpoint of the same run may be replaced if that has ended, or is not ahead.
+        A checkpoint of the same run may be replaced if that has ended where this one will, or is not ahead.
 
         Parameters
         ----------
@@ -230,13 +230,17 @@ class CheckpointFile:
         epoch
             The last epoch that it has completed already.
 
+        Returns
+        -------
+        A remark if the work of a run that has ended will be done again.
+
         Raises
         ------
         UserError
             If the file has something else or cannot be read.
         """
         if not self.path.exists() or not self.path.stat().st_size:
-            return
+            return None
         anew = "name another file for this run, or delete it"
         try:
             saved = load_checkpoint(self.path)
@@ -247,11 +251,17 @@ class CheckpointFile:
         except UserError as error:
             raise UserError(f"{self.path}: has epoch {saved.state.epoch} of another run: {anew}") from error
         done = saved.state.epoch
-        if epoch < done < run.options.epochs and not saved.state.out_of_patience(run.options):
-            raise UserError(
-                f"{self.path}: has epoch {done} of this run: --resume {self.path} continues from there; to begin anew "
-                f"name another file, or delete it"
+        if epoch >= done:
+            return None
+        if done == run.options.epochs or saved.state.out_of_patience(run.options):
+            return (
+                f"{self.path} has this run to its end, epoch {done}, and will be replaced by the same: "
+                f"--resume {self.path} goes on from there, with more --epochs, or writes the model, with --out"
             )
+        raise UserError(
+            f"{self.path}: has epoch {done} of this run: --resume {self.path} continues from there; to begin anew "
+            f"name another file, or delete it"
+        )
 
     def keep(self, run: Run, state: State, ranks: Communicator = SINGLE_PROCESS) -> None:
         """Write the file in rank 0, and note in all ranks that it is there.

@@ -145,7 +145,13 @@ def train(
             resume.check(run)
         if checkpoint is not None:
             done = 0 if resume is None else resume.state.epoch
-            raise_on_all(ranks, partial(checkpoint.check_replaces, run, done) if ranks.rank == 0 else None)
+
+            def check_replaces() -> None:
+                text = checkpoint.check_replaces(run, done)
+                if text is not None and on_remark is not None:  # of this attempt, not of the run: it is not kept
+                    on_remark(text)
+
+            raise_on_all(ranks, check_replaces if ranks.rank == 0 else None)
             keep = partial(checkpoint.keep, run, ranks=ranks)
     network = has_network(device)
     how: dict[str, Any] = {"directory": directory, "network": network, "sample_ranks": sample_ranks}

@@ -120,7 +120,9 @@ def test_the_command_that_is_told_works(monkeypatch):
 def test_a_failure_in_the_first_epoch_has_nothing_to_go_on_from(monkeypatch):
     run(*RUN, "--checkpoint", "c")
     before = Path("c").read_bytes()
-    assert fail(monkeypatch, 1, *RUN, "--checkpoint", "c") == ["p4sgd train: worker 0 met a memory error"]
+    told, failed = fail(monkeypatch, 1, *RUN, "--checkpoint", "c")
+    assert told.startswith("c has this run to its end, epoch 5, and will be replaced by the same: --resume c goes on")
+    assert failed == "p4sgd train: worker 0 met a memory error"
     assert Path("c").read_bytes() == before, "of a run before, of which nothing is said"
     assert "another run" in refused(*RUN, "--seed", 3, "--checkpoint", "c")
 

@@ -263,10 +263,9 @@ def test_nothing_is_written_before_the_first_epoch_has_ended(tmp_path):
 
 
 def test_the_checkpoint_of_another_run_is_not_replaced(tmp_path):
-    """What differs may be an option, the data or the test data; the number of epochs is no difference."""
+    """What differs may be an option, the data or the test data."""
     path, case = tmp_path / "c", CASES["plain"]
     run(case, checkpoint=CheckpointFile(path))
-    before = path.read_bytes()
     others = [
         Case(case.options | {"learning_rate": 0.25}, test=True),
         Case(case.options),
@@ -278,9 +277,19 @@ def test_the_checkpoint_of_another_run_is_not_replaced(tmp_path):
     path.write_text("damaged")
     with pytest.raises(UserError, match=f"^{path}: .*another file.*delete"):
         run(case, checkpoint=CheckpointFile(path))
-    path.write_bytes(before)
-    run(Case(case.options | {"epochs": 2}, test=True), checkpoint=CheckpointFile(path))
-    assert load_checkpoint(path).state.epoch == 2
+
+
+def test_the_checkpoint_of_a_run_that_has_ended_is_replaced_by_the_same_alone(tmp_path):
+    path, case = tmp_path / "c", CASES["plain"]
+    first = run(case, checkpoint=CheckpointFile(path))
+    before, told = load_checkpoint(path), []
+    again = run(case, checkpoint=CheckpointFile(path), on_remark=told.append)
+    assert again.remarks == first.remarks
+    assert told[0].startswith(f"{path} has this run to its end, epoch 5, and will be replaced by the same: --resume")
+    assert load_checkpoint(path).state.weights.tolist() == before.state.weights.tolist()
+    with pytest.raises(UserError, match=f"^{path}: has epoch 5 of this run: --resume {path} .*another file.*delete"):
+        run(Case(case.options | {"epochs": 2}, test=True), checkpoint=CheckpointFile(path))
+    assert load_checkpoint(path).state.epoch == 5
 
 
 def test_the_checkpoint_of_a_run_that_has_not_ended_is_not_begun_anew(tmp_path):
