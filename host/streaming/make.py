@@ -17,7 +17,16 @@ from p4sgd.host.data.read import Source
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.files import new_file, write_error
 from p4sgd.host.streaming.manifest import MANIFEST, Manifest, load_manifest
-from p4sgd.host.streaming.state import STATE, OnProgress, State, Step, check_same, describe_request, load_state
+from p4sgd.host.streaming.state import (
+    STATE,
+    OnProgress,
+    State,
+    Step,
+    check_same,
+    describe_request,
+    has_changed,
+    load_state,
+)
 from p4sgd.host.streaming.steps import ROWS, SOURCE_LABELS, Steps, sync_folder
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import WorkerConfig
@@ -136,15 +145,39 @@ def _resumable(work: Path) -> Iterator[None]:
 
 
 def _begin(work: Path, request: dict[str, Any]) -> State:
-    """Record the request, or refuse a folder that was begun with another one; returns the state so far."""
+    """Record the request, or refuse a folder that was begun with another one; returns the state so far.
+
+    If the file has changed, nothing of the state is of use. Nor is more than the labels with another limit of the
+    memory, because buckets depend on it; who was out of memory or disk must be able to choose another one.
+    """
     path = work / _REQUEST
     state = load_state(work) if (work / STATE).exists() else State()
     if state.first_pass is not None:
-        check_same(json.loads(path.read_bytes()), request, str(work), only_data=state.extremes is None)
+        begun = json.loads(path.read_bytes())
+        if has_changed(begun, request):
+            _clear(work)
+            state = State()
+        else:
+            check_same(begun, request, str(work), only_data=state.extremes is None)
+            if begun["memory"] != request["memory"] and not (work / MANIFEST).exists():
+                state = State(state.first_pass)
+                state.save(work)
+                shutil.rmtree(work / ROWS, ignore_errors=True)
     if state.extremes is None:
         with new_file(path) as file:
             file.write(json.dumps(request, indent=1).encode())
     return state
+
+
+def _clear(work: Path) -> None:
+    """Delete all but the request: first what would be gone on from, if this is interrupted."""
+    for name in (MANIFEST, STATE):
+        (work / name).unlink(missing_ok=True)
+    for path in work.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != _REQUEST:
+            path.unlink()
 
 
 def _finished(folder: Path, request: dict[str, Any]) -> Manifest:

@@ -36,6 +36,7 @@ __all__ = [
     "check_same",
     "check_unchanged",
     "describe_request",
+    "has_changed",
     "load_state",
 ]
 
@@ -76,8 +77,13 @@ def describe_request(
     }
 
 
+def has_changed(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    """Whether both requests name the same file, and it has changed in between."""
+    return bool(begun["file"] != asked["file"] and begun["file"].get("path") == asked["file"].get("path"))
+
+
 def check_same(begun: Mapping[str, Any], asked: Mapping[str, Any], place: str, *, only_data: bool = False) -> None:
-    """Refuse to resume a preparation with another request.
+    """Refuse to resume a preparation with another request, unless only the limit of the memory is another.
 
     Parameters
     ----------
@@ -94,10 +100,10 @@ def check_same(begun: Mapping[str, Any], asked: Mapping[str, Any], place: str, *
         If they differ; the message says where.
     """
     restart = f"delete {place} to start again"
-    if begun["file"] != asked["file"]:
-        if begun["file"].get("path") != asked["file"].get("path"):
-            raise UserError(f"{place}: was begun with {begun['file']['path']}: name that file, or {restart}")
+    if has_changed(begun, asked):
         raise UserError(f"{place}: {asked['file']['path']} has changed since this was begun: {restart}")
+    if begun["file"] != asked["file"]:
+        raise UserError(f"{place}: was begun with {begun['file']['path']}: name that file, or {restart}")
     if begun["reading"] != asked["reading"]:
         raise UserError(f"{place}: was begun with another way to read the file: use that, or {restart}")
     if only_data:
@@ -111,8 +117,6 @@ def check_same(begun: Mapping[str, Any], asked: Mapping[str, Any], place: str, *
             raise UserError(f"{place}: was begun with {words} {ours}, not {theirs}: use that, or {restart}")
     if begun["config"] != asked["config"]:
         raise UserError(f"{place}: was begun with another configuration of the workers: use that, or {restart}")
-    if begun["memory"] != asked["memory"]:
-        raise UserError(f"{place}: was begun with a memory of {begun['memory']:,} bytes: use that, or {restart}")
 
 
 def check_unchanged(request: Mapping[str, Any], source: Source) -> None:

@@ -318,8 +318,6 @@ def test_other_options_are_refused(job, tiny, change, words, finished):
 def test_other_circumstances_are_refused(job, tiny, tmp_path):
     stop(job)
     path, folder, options = job
-    with pytest.raises(UserError, match="memory"):
-        build(path, folder, options, memory=1 << 31)
     with pytest.raises(UserError, match="configuration"):
         build(path, folder, options, WorkerConfig.tiny())
     with pytest.raises(UserError, match="another way to read"):
@@ -327,9 +325,34 @@ def test_other_circumstances_are_refused(job, tiny, tmp_path):
     other = shutil.copy(path, tmp_path / "other.libsvm")
     with pytest.raises(UserError, match=r"was begun with .*data\.libsvm: name that file"):
         build(other, folder, options)
+    build(path, folder, options)
     path.write_text(path.read_text().replace("-1 ", "+1 ", 1))
-    with pytest.raises(UserError, match=r"data\.libsvm has changed since this was begun: delete .*unfinished"):
+    with pytest.raises(UserError, match=r"data\.libsvm has changed since this was begun: delete .*made to start again"):
         build(path, folder, options)
+
+
+@pytest.mark.parametrize("step", ["SORT", "SCALE", "PACK", "CHECK"])
+@pytest.mark.parametrize("change", ["memory", "file"])
+def test_what_is_unfinished_is_made_anew_with_other_memory_or_a_file_that_has_changed(
+    job, monkeypatch, tmp_path, step, change
+):
+    """Who was out of memory or disk chooses another limit; and what was made of an older file is of no use."""
+    path, folder, options = job
+    use_tiny_budget(monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        build(path, folder, options, on_progress=stop_at(step, 2))
+    assert unfinished_folder(folder).exists()
+    if change == "memory":
+        use_tiny_budget(monkeypatch, rows=24)
+    else:
+        path.write_text(path.read_text().replace("-1 ", "+1 ", 1))
+    build(path, folder, options, memory=1 << (31 if change == "memory" else 30))
+    build(path, tmp_path / "anew", options, memory=1 << 29)
+    made, anew = contents(folder), contents(tmp_path / "anew")
+    for content in (made, anew):
+        del content["job.json"]
+    assert made == anew
+    build(path, folder, options, memory=1 << 28)
 
 
 def test_an_unfinished_folder_of_another_version_is_refused(job, tiny):
