@@ -171,7 +171,12 @@ def _console(*, stderr: bool, quiet: bool) -> "Console":
 
 
 def make_table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1, wraps: bool = False
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    texts: int = 1,
+    wraps: bool = False,
+    narrow: bool = False,
 ) -> "Table":
     """A table in the style of all commands.
 
@@ -183,15 +188,23 @@ def make_table(
         Number of leading columns with text, aligned left; the others have numbers, aligned right.
     wraps
         Whether the last column has sentences, which may take several lines.
+    narrow
+        Whether every word of a header gets a line of its own, and columns are close together.
     """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0 if narrow else 1), show_edge=not narrow)
     for index, column in enumerate(columns):
         sentences = wraps and index == len(columns) - 1
-        table.add_column(Text(column), justify="left" if index < texts else "right", no_wrap=not sentences)
+        header = Text(column.replace(" ", "\n") if narrow else column)
+        table.add_column(
+            header,
+            vertical="bottom" if narrow else "top",
+            justify="left" if index < texts else "right",
+            no_wrap=not sentences,
+        )
     for row in rows:
         table.add_row(*map(Text, row))
     return table
@@ -243,6 +256,8 @@ def show_steps(output: Output) -> "Iterator[OnProgress]":
         yield show
 
 
+_SPEED = "samples_per_second"
+
 _LIVE_ROWS = 12
 """Number of rows, the last ones, that the live table shows."""
 
@@ -280,20 +295,30 @@ class EpochTable:
         self._refresh()
 
     def print(self) -> None:
-        """Write the whole table to standard output."""
-        if self._rows:
-            self._output.table(*self._cells(self._rows))
+        """Write the whole table to standard output, without ``as_json``."""
+        if self._rows and not self._output.as_json:
+            console = self._output.results
+            console.print(self._table(self._rows, console), soft_wrap=True)
 
-    def _cells(self, rows: Sequence[Mapping[str, float | None]]) -> tuple[list[str], list[list[str]]]:
+    def _table(self, rows: Sequence[Mapping[str, float | None]], console: "Console") -> "Table":
+        """The table of some rows; where there is no room for it, a narrow one, in the end without the speed."""
+        from rich.measure import Measurement
+
         used = [key for key in self._columns if any(row.get(key) is not None for row in self._rows)]
-        return [self._columns[key] for key in used], [[cell(key, row.get(key)) for key in used] for row in rows]
+        for keys, narrow in ((used, False), (used, True), ([key for key in used if key != _SPEED], True)):
+            cells = [[cell(key, row.get(key)) for key in keys] for row in rows]
+            table = make_table([self._columns[key] for key in keys], cells, narrow=narrow)
+            width = Measurement.get(console, console.options.update(max_width=_FILE_WIDTH), table).maximum
+            if width <= console.width:
+                break
+        return table
 
     def _refresh(self) -> None:
         if self._live is not None:
             from rich.console import Group
 
             assert self._progress is not None
-            self._live.update(Group(make_table(*self._cells(self._rows[-_LIVE_ROWS:])), self._progress))
+            self._live.update(Group(self._table(self._rows[-_LIVE_ROWS:], self._output.remarks), self._progress))
 
     def __enter__(self) -> Self:
         if self._output.shows_progress:
@@ -324,6 +349,6 @@ def cell(key: str, value: float | None) -> str:
     """A number of an epoch, for a table."""
     if value is None:
         return ""
-    if key in ("epoch", "samples_per_second"):
+    if key in ("epoch", _SPEED):
         return f"{value:,.0f}"
     return f"{value:.2%}" if "accuracy" in key else f"{value:.4g}"

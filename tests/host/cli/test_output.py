@@ -7,7 +7,8 @@ import time
 import pytest
 from rich.console import Console
 
-from p4sgd.host.cli.output import Output
+from p4sgd.host.cli.output import EpochTable, Output
+from p4sgd.host.cli.training_run import _COLUMNS
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
@@ -32,3 +33,24 @@ def test_compilation_is_a_remark_of_the_running_command(silenced, capsys):
     logging.getLogger("p4sgd.sim.compiled").info("compiling the loops")
     remark = "" if silenced.keys() & {"quiet", "silent"} else "compiling the loops\n"
     assert capsys.readouterr() == ("", remark)
+
+
+@pytest.mark.parametrize(("width", "speed", "lines"), [(80, 1e6, 2), (80, 1e12, 2), (200, 1e6, 1)])
+def test_the_table_of_epochs_has_all_numbers_at_80_columns(width, speed, lines):
+    """Where there is no room at all, all but the speed."""
+    shown = io.StringIO()
+    output = Output()
+    output._results = Console(file=shown, force_terminal=True, width=width, color_system=None, soft_wrap=True)
+    table = EpochTable(output, 1, _COLUMNS)
+    columns = [name for name in _COLUMNS if "r2" not in name]
+    row = dict.fromkeys(columns, 0.12345678) | {"epoch": 1000, "learning_rate": 0.01234, "samples_per_second": speed}
+    table.add(row)
+    table.print()
+    text = shown.getvalue().splitlines()
+    assert max(map(len, text)) <= width
+    first = next(number for number, line in enumerate(text) if "train" in line)
+    heads, numbers = text[first : first + lines], text[first + lines + 1].split()
+    assert numbers[0] == "1,000"
+    assert numbers[1:7] == ["0.1235", "12.35%"] * 3
+    assert numbers[7:] == ["0.01234", *([f"{speed:,.0f}"] if speed < 1e9 else [])]
+    assert " ".join(heads).split().count("validation") == 2
