@@ -73,8 +73,9 @@ class Convergence:
 
     @property
     def separates(self) -> bool:
-        """Whether the loss is so small that classes may be separable."""
-        return self._history[-1].metrics["train_loss"] <= _SMALL * self._constant_loss
+        """Whether classes may be separable: the loss is small, or no training sample is on the wrong side."""
+        metrics = self._history[-1].metrics
+        return metrics["train_loss"] <= _SMALL * self._constant_loss or metrics.get("train_accuracy") == 1.0
 
     def more_epochs(self, metric: str, *, adaptive: bool) -> int | None:
         """Estimate of the epochs that were missing, if the run ends now (`estimate_more_epochs`).

@@ -94,8 +94,8 @@ class TrainingResult:
     remarks
         What the user should know, a line each: rounding of rates, saturations, divergence, too few epochs.
     more_epochs
-        Estimate of the epochs that were missing to convergence (`Convergence.more_epochs`) if all epochs were run;
-        else ``None``.
+        Estimate of the epochs that were missing to convergence (`Convergence.more_epochs`) if all epochs were run, and
+        the classes are not separable; else ``None``.
     summary
         Facts about the run, as plain data: samples, features, learning rate and so on.
     """

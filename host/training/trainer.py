@@ -319,10 +319,12 @@ class _Training:
         if last_remark is None and stopped is StopReason.EPOCHS:
             more_epochs = self._convergence.more_epochs(self._monitored, adaptive=options.schedule == "adaptive")
             if more_epochs is not None:
-                what, more = self._monitored.replace("_", " "), f"{more_epochs} more epoch{'s' * (more_epochs > 1)}"
-                last_remark = f"training has not converged: the {what} still falls; about {more} would end it"
-                if self._loss.task is Task.CLASSIFICATION and self._convergence.separates:
-                    last_remark += ", unless the classes are separable: then it falls for ever if no --l2 limits it"
+                last_remark = f"training has not converged: the {self._monitored.replace('_', ' ')} still falls; "
+                if self._loss.task is Task.CLASSIFICATION and not self._penalised and self._convergence.separates:
+                    more_epochs = None
+                    last_remark += "if the classes are separable, it falls for ever where no --l2 limits it"
+                else:
+                    last_remark += f"about {more_epochs} more epoch{'s' * (more_epochs > 1)} would end it"
         if last_remark is not None and self._on_remark is not None:
             self._on_remark(last_remark)
         return TrainingResult(

@@ -40,6 +40,12 @@ def test_a_small_loss_may_mean_separable_classes(loss, separates):
     assert course((2, 0.9), (2, loss)).separates is separates
 
 
+@pytest.mark.parametrize(("accuracy", "separates"), [(1.0, True), (0.99, False)])
+def test_no_error_may_mean_separable_classes(accuracy, separates):
+    record = EpochRecord(1, 2.0, {"train_loss": 0.5, "train_accuracy": accuracy}, 1.0, 1.0, (), ())
+    assert Convergence([record], 1.0).separates is separates
+
+
 def test_epochs_are_missing_since_the_rate_changed():
     falls = [1.6, 1.4, 1.2, 1.0, 0.8]
     run = course(*[(4, loss) for loss in (5.0, 1.9, 1.8)], *[(2, loss) for loss in falls])

@@ -531,6 +531,13 @@ def test_too_few_epochs_are_told():
     assert short.more_epochs > 0
     assert re.search(f"train loss still falls; about {short.more_epochs} more epochs", short.remarks[-1])
     rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 4))
+    separable = Dataset(x + np.sign(x), (x[:, 0] > 0) * 1.0, "separable")
+    endless = run(separable, epochs=20)
+    assert endless.more_epochs is None
+    assert re.search("train loss still falls; if the classes are separable, it falls for ever", endless.remarks[-1])
+    limited = run(separable, epochs=6, learning_rate=0.2, l2=1e-4)
+    assert re.search(f"objective still falls; about {limited.more_epochs} more epochs", limited.remarks[-1])
     noise = Dataset(rng.normal(size=(400, 3)), rng.integers(0, 2, 400).astype(float), "noise")
     done = run(noise, epochs=30)
     assert (done.more_epochs, done.remarks) == (None, ())
