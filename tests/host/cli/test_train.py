@@ -183,6 +183,7 @@ def test_every_training_option_is_an_option():
         "--positive": "1",
         "--unit": 16,
         "--workers": 2,
+        "--parallel": "model",
         "--shares": "auto",
         "--split": "none",
         "--on-loss": "stop",
