@@ -1,7 +1,10 @@
-"""Losses by name. To add a loss, subclass `Loss` and add it to `LOSSES`."""
+"""Losses by name. To add a loss, subclass `Loss` in a module of its own and add it to `LOSSES`."""
 
 from p4sgd.host.errors import UserError
-from p4sgd.host.losses.loss import Hinge, Logistic, Loss, Squared, Task
+from p4sgd.host.losses.hinge import Hinge
+from p4sgd.host.losses.logistic import Logistic
+from p4sgd.host.losses.loss import Loss, Task
+from p4sgd.host.losses.squared import Squared
 
 __all__ = ["LOSSES", "Loss", "Task", "get_loss"]
 

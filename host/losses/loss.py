@@ -10,15 +10,11 @@ import numpy.typing as npt
 from p4sgd.host.losses.fit import Shape, fit_table
 from p4sgd.hw.spec.run import TABLE_SEGMENTS, LabelMode, LossTable
 
-__all__ = ["FloatArray", "Hinge", "Logistic", "Loss", "Squared", "Task"]
+__all__ = ["FloatArray", "Loss", "Task"]
 
 
 FloatArray = npt.NDArray[np.float64]
 """Real numbers, any shape."""
-
-
-_LARGEST_EXPONENT = 709.0
-"""The exponential of a larger number would overflow."""
 
 
 class Task(Enum):
@@ -69,60 +65,3 @@ class Loss(ABC):
     def table(self, segments: int = TABLE_SEGMENTS) -> LossTable:
         """Loss table with ``segments`` segments; see `p4sgd.host.losses.fit.fit_table`."""
         return fit_table(self.psi, segments, self.shape)
-
-
-class Squared(Loss):
-    """ℓ = ½·(z − y)², so g = z − y: ψ(x) = x with o = y. The table is exact."""
-
-    name = "squared"
-    summary = "linear regression"
-    task = Task.REGRESSION
-    label_mode = LabelMode(offset=True)
-    step = 0.5
-    shape = Shape(left_slope=1.0, right_slope=1.0)
-
-    def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
-        """½·(z − y)²."""
-        return 0.5 * (z - y) ** 2
-
-    def psi(self, x: FloatArray) -> FloatArray:
-        """ψ(x) = x."""
-        return x
-
-
-class Logistic(Loss):
-    """ℓ = log(1 + e^(−y·z)) for y = ±1, so g = −y·σ(−y·z): ψ(x) = −σ(−x) with s = y."""
-
-    name = "logistic"
-    summary = "logistic regression; gives probabilities"
-    task = Task.CLASSIFICATION
-    label_mode = LabelMode(sign=True)
-    step = 16.0
-
-    def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
-        """log(1 + e^(−y·z)), without overflow for any z."""
-        return np.logaddexp(0.0, -y * z)
-
-    def psi(self, x: FloatArray) -> FloatArray:
-        """ψ(x) = −1 / (1 + e^x)."""
-        # Not SciPy's expit: to import it takes longer than to train on a small data set.
-        return -1.0 / (1.0 + np.exp(np.minimum(x, _LARGEST_EXPONENT)))
-
-
-class Hinge(Loss):
-    """ℓ = max(0, 1 − y·z) for y = ±1, so g = −y where y·z < 1: ψ(x) = −1 for x < 1, else 0. The table is exact."""
-
-    name = "hinge"
-    summary = "linear support vector machine"
-    task = Task.CLASSIFICATION
-    label_mode = LabelMode(sign=True)
-    step = 4.0
-    shape = Shape(jumps=(1.0,))
-
-    def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
-        """max(0, 1 − y·z)."""
-        return np.maximum(0.0, 1.0 - y * z)
-
-    def psi(self, x: FloatArray) -> FloatArray:
-        """ψ(x) = −1 for x < 1, else 0."""
-        return np.where(x < 1.0, -1.0, 0.0)

@@ -1,0 +1,28 @@
+"""The hinge loss."""
+
+import numpy as np
+
+from p4sgd.host.losses.fit import Shape
+from p4sgd.host.losses.loss import FloatArray, Loss, Task
+from p4sgd.hw.spec.run import LabelMode
+
+__all__ = ["Hinge"]
+
+
+class Hinge(Loss):
+    """ℓ = max(0, 1 − y·z) for y = ±1, so g = −y where y·z < 1: ψ(x) = −1 for x < 1, else 0. The table is exact."""
+
+    name = "hinge"
+    summary = "linear support vector machine"
+    task = Task.CLASSIFICATION
+    label_mode = LabelMode(sign=True)
+    step = 4.0
+    shape = Shape(jumps=(1.0,))
+
+    def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        """max(0, 1 − y·z)."""
+        return np.maximum(0.0, 1.0 - y * z)
+
+    def psi(self, x: FloatArray) -> FloatArray:
+        """ψ(x) = −1 for x < 1, else 0."""
+        return np.where(x < 1.0, -1.0, 0.0)

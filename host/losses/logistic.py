@@ -1,0 +1,31 @@
+"""The logistic loss."""
+
+import numpy as np
+
+from p4sgd.host.losses.loss import FloatArray, Loss, Task
+from p4sgd.hw.spec.run import LabelMode
+
+__all__ = ["Logistic"]
+
+
+_LARGEST_EXPONENT = 709.0
+"""The exponential of a larger number would overflow."""
+
+
+class Logistic(Loss):
+    """ℓ = log(1 + e^(−y·z)) for y = ±1, so g = −y·σ(−y·z): ψ(x) = −σ(−x) with s = y."""
+
+    name = "logistic"
+    summary = "logistic regression; gives probabilities"
+    task = Task.CLASSIFICATION
+    label_mode = LabelMode(sign=True)
+    step = 16.0
+
+    def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        """log(1 + e^(−y·z)), without overflow for any z."""
+        return np.logaddexp(0.0, -y * z)
+
+    def psi(self, x: FloatArray) -> FloatArray:
+        """ψ(x) = −1 / (1 + e^x)."""
+        # Not SciPy's expit: to import it takes longer than to train on a small data set.
+        return -1.0 / (1.0 + np.exp(np.minimum(x, _LARGEST_EXPONENT)))
