@@ -77,8 +77,14 @@ def _option(*names: str, show_default: bool = True, **attributes: Any) -> Callab
     return click.option(*names, cls=_TrainingOption, show_default=show_default, **attributes)
 
 
+_LOSS_HELP = (
+    "Loss to minimise. Of two classes: logistic, which gives probabilities; hinge, of support vector machines; "
+    "squared_hinge, the same but smooth; modified_huber, smooth and tolerant of wrong labels. Of numbers: squared, the "
+    "least squares."
+)
+
 _OPTIONS: dict[str, Callable[[Any], Any]] = {
-    "loss": _option("--loss", type=NameFrom("loss", _losses), help="Loss to minimise."),
+    "loss": _option("--loss", type=NameFrom("loss", _losses), help=_LOSS_HELP),
     "epochs": _option("--epochs", type=int, help="Maximum number of passes over the data."),
     "batch": _option(
         "--batch",

@@ -4,11 +4,15 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.losses.hinge import Hinge
 from p4sgd.host.losses.logistic import Logistic
 from p4sgd.host.losses.loss import Loss, Task
+from p4sgd.host.losses.modified_huber import ModifiedHuber
 from p4sgd.host.losses.squared import Squared
+from p4sgd.host.losses.squared_hinge import SquaredHinge
 
 __all__ = ["LOSSES", "Loss", "Task", "get_loss"]
 
-LOSSES: dict[str, Loss] = {loss.name: loss for loss in (Logistic(), Hinge(), Squared())}
+LOSSES: dict[str, Loss] = {
+    loss.name: loss for loss in (Logistic(), Hinge(), SquaredHinge(), ModifiedHuber(), Squared())
+}
 """All losses by name, the default first."""
 
 

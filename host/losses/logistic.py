@@ -20,6 +20,7 @@ class Logistic(Loss):
     task = Task.CLASSIFICATION
     label_mode = LabelMode(sign=True)
     step = 16.0
+    largest_error = 1.2e-4
 
     def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         """log(1 + e^(−y·z)), without overflow for any z."""

@@ -47,6 +47,8 @@ class Loss(ABC):
     residual is stable only below 1."""
     shape: ClassVar[Shape] = Shape()
     """Jumps and tails of ψ, for the fit of the table."""
+    largest_error: ClassVar[float] = 0.0
+    """Bound of |table(x) − ψ(x)| for a table of `TABLE_SEGMENTS` segments and any x; 0 is an exact table."""
 
     @abstractmethod
     def value(self, z: FloatArray, y: FloatArray) -> FloatArray:

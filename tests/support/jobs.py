@@ -142,7 +142,7 @@ def random_job(
     weights = [rng.integers(-reach, reach, worker.shape[1]) for worker in stored]
     span = LABEL.maximum if wild else 1 << 16
     labels = rng.integers(-span, span, samples)
-    if not wild and loss != "squared":
+    if not wild and (loss is None or get_loss(loss).label_mode.sign):
         labels = np.sign(labels | 1) << 16
     table = random_table(rng, config.table_segments, wild=wild)
     if loss is not None:

@@ -18,6 +18,7 @@ from safetensors import safe_open
 
 from p4sgd.host.cli.app import main
 from p4sgd.host.image import open_image
+from p4sgd.host.losses import LOSSES
 from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.model_file import load_model
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
@@ -243,3 +244,9 @@ def test_an_older_model_is_replaced_whole(tmp_path):
     run("breast_cancer", "--epochs", 2, "--out", out)
     assert not np.array_equal(load_model(out).weights, first.weights)
     assert list(tmp_path.iterdir()) == [out]
+
+
+def test_help_explains_every_loss():
+    text = " ".join(run("--help").output.split())
+    for name in LOSSES:
+        assert re.search(rf"Loss to minimise\..*\b{name}\b.*Maximum number of passes", text), name
