@@ -79,12 +79,20 @@ def _option(*names: str, show_default: bool = True, **attributes: Any) -> Callab
 
 _LOSS_HELP = (
     "Loss to minimise. Of two classes: logistic, which gives probabilities; hinge, of support vector machines; "
-    "squared_hinge, the same but smooth; modified_huber, smooth and tolerant of wrong labels. Of numbers: squared, the "
-    "least squares."
+    "squared_hinge, the same but smooth; modified_huber, smooth and tolerant of wrong labels. Of numbers: squared, "
+    "least squares; huber, the same but linear beyond --epsilon; epsilon_insensitive, linear beyond --epsilon and "
+    "nothing below; quantile, for a --quantile instead of the mean."
 )
 
 _OPTIONS: dict[str, Callable[[Any], Any]] = {
     "loss": _option("--loss", type=NameFrom("loss", _losses), help=_LOSS_HELP),
+    "epsilon": _option(
+        "--epsilon",
+        type=float,
+        help="Threshold of the losses huber and epsilon_insensitive, in the unit of the target; by default an eighth "
+        "of its standard deviation.",
+    ),
+    "quantile": _option("--quantile", type=float, help="Quantile that the loss quantile fits, above 0 and below 1."),
     "epochs": _option("--epochs", type=int, help="Maximum number of passes over the data."),
     "batch": _option(
         "--batch",

@@ -1,30 +1,62 @@
 """Losses by name. To add a loss, subclass `Loss` in a module of its own and add it to `LOSSES`."""
 
+import functools
+from collections.abc import Mapping
+
 from p4sgd.host.errors import UserError
+from p4sgd.host.losses.epsilon_insensitive import EpsilonInsensitive
 from p4sgd.host.losses.hinge import Hinge
+from p4sgd.host.losses.huber import Huber
 from p4sgd.host.losses.logistic import Logistic
 from p4sgd.host.losses.loss import Loss, Task
 from p4sgd.host.losses.modified_huber import ModifiedHuber
+from p4sgd.host.losses.quantile import Quantile
 from p4sgd.host.losses.squared import Squared
 from p4sgd.host.losses.squared_hinge import SquaredHinge
 
 __all__ = ["LOSSES", "Loss", "Task", "get_loss"]
 
 LOSSES: dict[str, Loss] = {
-    loss.name: loss for loss in (Logistic(), Hinge(), SquaredHinge(), ModifiedHuber(), Squared())
+    loss.name: loss
+    for loss in (
+        Logistic(),
+        Hinge(),
+        SquaredHinge(),
+        ModifiedHuber(),
+        Squared(),
+        Huber(),
+        EpsilonInsensitive(),
+        Quantile(),
+    )
 }
-"""All losses by name, the default first."""
+"""All losses by name, with the default of each parameter; the default loss first."""
 
 
-def get_loss(name: str) -> Loss:
+def get_loss(name: str, parameters: Mapping[str, float] | None = None) -> Loss:
     """The loss with a name.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    parameters
+        Some of its `Loss.parameters`; the others have their defaults.
 
     Raises
     ------
     UserError
         If there is none; the message lists the names.
+    ValueError
+        If it has no such parameter, or if a parameter is out of range.
     """
-    try:
-        return LOSSES[name]
-    except KeyError:
-        raise UserError(f"there is no loss {name!r}: choose one of {', '.join(LOSSES)}") from None
+    if name not in LOSSES:
+        raise UserError(f"there is no loss {name!r}: choose one of {', '.join(LOSSES)}")
+    return _make(name, tuple(sorted(parameters.items()))) if parameters else LOSSES[name]
+
+
+@functools.cache  # the same object has the same table, which is fitted once
+def _make(name: str, parameters: tuple[tuple[str, float], ...]) -> Loss:
+    known, chosen = LOSSES[name], dict(parameters)
+    if not set(chosen) <= set(known.parameters):
+        raise ValueError(f"the loss {name} has no parameters {', '.join(set(chosen) - set(known.parameters))}")
+    return type(known)(**chosen)

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.hw.spec.fixed import INTERCEPT, MARGIN, RESIDUAL, SLOPE
-from p4sgd.hw.spec.run import VALUE_FRACTION, LossTable
+from p4sgd.hw.spec.run import TABLE_SEGMENTS, VALUE_FRACTION, LossTable
 
-__all__ = ["Shape", "fit_table", "table_error"]
+__all__ = ["Shape", "boundary", "fit_table", "table_error"]
 
 _FloatArray = npt.NDArray[np.float64]
 _Function = Callable[[_FloatArray], _FloatArray]
@@ -50,6 +50,24 @@ class Shape:
     jumps: tuple[float, ...] = ()
     left_slope: float = 0.0
     right_slope: float = 0.0
+
+
+def boundary(value: float, segments: int = TABLE_SEGMENTS) -> float:
+    """The number nearest to one of at least 0 so that a table with jumps at ± this number is possible.
+
+    It has 7 bits for 256 segments, and is a multiple of 2^-16: ``value`` changes by at most 0.8 % or 2^-17.
+
+    Raises
+    ------
+    ValueError
+        If the range of a table is less than ``value``.
+    """
+    inside = segments // 2 - 1
+    for shift in range(MARGIN.width - (segments - 1).bit_length() + 1):
+        steps = round(np.ldexp(value, MARGIN.fraction - shift))
+        if steps <= inside:
+            return float(np.ldexp(steps, shift - MARGIN.fraction))
+    raise ValueError(f"a table of {segments} segments has no boundary at {value:g}")
 
 
 @functools.cache  # a run needs its table for the trials of rates, and for the device

@@ -10,8 +10,11 @@ import numpy.typing as npt
 from p4sgd.host.losses.fit import Shape, fit_table
 from p4sgd.hw.spec.run import TABLE_SEGMENTS, LabelMode, LossTable
 
-__all__ = ["FloatArray", "Loss", "Task"]
+__all__ = ["DEFAULT_EPSILON", "FloatArray", "Loss", "Task"]
 
+
+DEFAULT_EPSILON = 0.125
+"""ε of losses that have one, in standard deviations of the target; a power of two, so that every table is exact."""
 
 FloatArray = npt.NDArray[np.float64]
 """Real numbers, any shape."""
@@ -41,14 +44,19 @@ class Loss(ABC):
     """What a model trained with this loss predicts."""
     label_mode: ClassVar[LabelMode]
     """Which of s, o and c come from the label."""
-    step: ClassVar[float]
+    step: float
     """The automatic learning rate is this number divided by the squared norm of a sample: with a residual of 1, a step
     changes the activation of that sample by this number. Found by experiment; a loss with unbounded curvature or
     residual is stable only below 1."""
-    shape: ClassVar[Shape] = Shape()
+    shape: Shape = Shape()
     """Jumps and tails of ψ, for the fit of the table."""
-    largest_error: ClassVar[float] = 0.0
+    largest_error: float = 0.0
     """Bound of |table(x) − ψ(x)| for a table of `TABLE_SEGMENTS` segments and any x; 0 is an exact table."""
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """The parameters of the loss by name, as its class takes them: plain numbers in the unit of y."""
+        return {}
 
     @abstractmethod
     def value(self, z: FloatArray, y: FloatArray) -> FloatArray:

@@ -218,4 +218,5 @@ def evaluate(model: Model, data: Dataset) -> dict[str, float]:
     UserError
         If features or labels are not the model's.
     """
-    return measure(get_loss(model.loss), model.labels, model.decision_function(data), model.labels.labels_of(data))
+    loss = get_loss(model.loss, model.loss_parameters)
+    return measure(loss, model.labels, model.decision_function(data), model.labels.labels_of(data))

@@ -70,6 +70,8 @@ class Model:
         mixture of such values; the bias has slope 0.
     loss
         Name of the loss.
+    loss_parameters
+        Its parameters, in the unit of coded labels (`p4sgd.host.losses.Loss.parameters`).
     labels
         The meaning of the labels.
     features
@@ -95,6 +97,7 @@ class Model:
     zero_based: bool | None = None
     hash_bits: int | None = None
     mixing: npt.NDArray[np.float64] | None = None
+    loss_parameters: dict[str, float] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -177,6 +180,8 @@ def save_model(model: Model, path: Path) -> None:
         "zero_based": json.dumps(model.zero_based),
         "training": json.dumps(model.training),
     }
+    if model.loss_parameters:
+        metadata["loss_parameters"] = json.dumps(model.loss_parameters)
     if model.hash_bits is not None:
         metadata["hash_bits"] = json.dumps(model.hash_bits)
     _KIND.save(path, tensors, metadata)
@@ -211,6 +216,7 @@ def load_model(path: Path) -> Model:
             offset=tensors["offset"].astype(np.float64, copy=False),
             mixing=tensors["mixing"].astype(np.float64, copy=False) if "mixing" in tensors else None,
             loss=json.loads(metadata["loss"]),
+            loss_parameters=dict(json.loads(metadata.get("loss_parameters", "{}"))),
             labels=LabelCoding.from_json(json.loads(metadata["labels"])),
             features=FeatureFormat(**json.loads(metadata["features"])),
             feature_names=tuple(json.loads(metadata["feature_names"])),
@@ -244,7 +250,7 @@ def _check(model: Model) -> None:
             raise ValueError(f"{name} must be finite")
     if not np.isfinite(model.intercept):
         raise ValueError("the intercept must be finite")
-    if get_loss(model.loss).task is not model.labels.task:
+    if get_loss(model.loss, model.loss_parameters).task is not model.labels.task:
         raise ValueError(f"the loss {model.loss} is not for {model.labels.task.value}")
     if model.feature_names and len(model.feature_names) != features:
         raise ValueError(f"{len(model.feature_names)} names for {features} features")

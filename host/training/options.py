@@ -2,12 +2,13 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from p4sgd.host.data.scaling import CENTRED, KINDS
 from p4sgd.host.errors import UserError
-from p4sgd.host.losses import get_loss
+from p4sgd.host.losses import LOSSES, Loss, get_loss
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import MAX_PRECISION
 from p4sgd.hw.spec.run import MAX_MICRO_BATCHES, MAX_WORKERS, UNITS, choose_unit
@@ -161,6 +162,11 @@ class TrainingOptions:
     ----------
     loss
         Name of the loss.
+    epsilon
+        Threshold of the losses that have one, in the unit of the target; ``None`` is an eighth of its standard
+        deviation. It is rounded to 7 bits of that deviation, so that the loss table is exact.
+    quantile
+        Quantile of the loss ``quantile``, above 0 and below 1.
     epochs
         Largest number of passes over the training set.
     batch
@@ -237,6 +243,8 @@ class TrainingOptions:
     """
 
     loss: str = "logistic"
+    epsilon: float | None = None
+    quantile: float = 0.5
     epochs: int = 40
     batch: int = 16
     learning_rate: float | None = None
@@ -264,7 +272,13 @@ class TrainingOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        get_loss(self.loss)
+        parameters = get_loss(self.loss).parameters
+        if self.epsilon is not None:
+            self._check_parameter("epsilon", parameters)
+            if self.loss == "huber":
+                _real("epsilon", self.epsilon, above=0.0)
+            _real("epsilon", self.epsilon, least=0.0)
+        _real("quantile", self.quantile, above=0.0, below=1.0)
         _one_of("schedule", self.schedule, SCHEDULES)
         _one_of("parallel", self.parallel, PARALLELS)
         _one_of("scaling", self.scaling, KINDS)
@@ -297,6 +311,8 @@ class TrainingOptions:
         if self.patience is not None:
             _whole("patience", self.patience, 1)
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        if self.quantile != defaults["quantile"]:
+            self._check_parameter("quantile", parameters)
         if self.power != defaults["power"] and self.schedule != "invscaling":
             raise UserError(f"power has no effect on the schedule {self.schedule}: only invscaling has one")
         if self.tolerance != defaults["tolerance"] and self.patience is None and self.schedule != "adaptive":
@@ -318,6 +334,37 @@ class TrainingOptions:
         _whole("workers", self.workers, 1, MAX_WORKERS)
         _whole("staleness", self.staleness, 0, 1)
         _whole("seed", self.seed, 0)
+
+    def _check_parameter(self, name: str, parameters: Mapping[str, float]) -> None:
+        if name not in parameters:
+            known = " or ".join(loss.name for loss in LOSSES.values() if name in loss.parameters)
+            raise UserError(f"{name} has no effect on the loss {self.loss}: choose {known}, or leave it out")
+
+    def loss_for(self, scale: float) -> Loss:
+        """The loss with its parameters.
+
+        Parameters
+        ----------
+        scale
+            By what targets are divided, `p4sgd.host.data.labels.LabelCoding.scale`.
+
+        Raises
+        ------
+        UserError
+            If ``epsilon`` is out of the range of the loss table for such targets.
+        """
+        parameters = {}
+        if "quantile" in get_loss(self.loss).parameters:
+            parameters["quantile"] = self.quantile
+        if self.epsilon is not None:
+            parameters["epsilon"] = self.epsilon / scale
+        try:
+            return get_loss(self.loss, parameters)
+        except ValueError:
+            raise UserError(
+                f"epsilon {self.epsilon:g} is out of range for targets with a deviation of {scale:.3g}: choose "
+                f"{scale * 2**-16:.3g} to {scale * 1000:.3g}"
+            ) from None
 
     @property
     def stored(self) -> int:

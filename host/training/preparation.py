@@ -23,7 +23,7 @@ from p4sgd.host.devices.session import bank_bytes
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Image, Shard, prepare_images
-from p4sgd.host.losses import Task, get_loss
+from p4sgd.host.losses import Loss, Task, get_loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import StageTimes, Whitening, fold_weights, whiten
 from p4sgd.host.training.heat import deal_by_heat, split_remarks
@@ -173,7 +173,7 @@ class Prepared:
         unit = self.penalty_unit  # its square may be infinite
         return options.l2 * unit * unit if options.l2 else 0.0, options.l1 * unit if options.l1 else 0.0
 
-    def fold(self, weights: IntArray, loss: str) -> Model:
+    def fold(self, weights: IntArray, loss: Loss) -> Model:
         """The model on raw features for weights of the hardware.
 
         Parameters
@@ -181,7 +181,7 @@ class Prepared:
         weights
             int64 (features,) or (features + 1,), `WEIGHT` integers.
         loss
-            Name of the loss.
+            The loss.
         """
         real = WEIGHT.to_real(weights)
         known, constant = self.space.count, 0.0
@@ -194,7 +194,8 @@ class Prepared:
             slope=self.slope,
             offset=self.offset,
             mixing=self.mixing,
-            loss=loss,
+            loss=loss.name,
+            loss_parameters=loss.parameters,
             labels=self.coding,
             features=self.features,
             feature_names=self.space.names,

@@ -27,7 +27,7 @@ from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.image.entries import first_samples
 from p4sgd.host.image.file import image_file
 from p4sgd.host.image.redeal import redeal_images
-from p4sgd.host.losses import Loss, Task, get_loss
+from p4sgd.host.losses import Loss, Task
 from p4sgd.host.training.checkpoint import Best, Checkpoint, CheckpointFile, Run, State
 from p4sgd.host.training.convergence import Convergence
 from p4sgd.host.training.heat import choose_hot, deal_by_heat, split_remarks
@@ -226,7 +226,7 @@ class _Training:
         self._keep = keep
         self._directory = directory
         self._state = state
-        self._loss: Loss = get_loss(options.loss)
+        self._loss: Loss = options.loss_for(prepared.coding.scale)
         self._l2, self._l1 = prepared.penalties(options)
         """Penalties of the weights."""
         self._penalised = options.l2 > 0 or options.l1 > 0
@@ -473,7 +473,7 @@ class _Training:
         metrics = _named("train", measure(loss, coding, z + intercept, prepared.train_labels))
         if prepared.means is not None:  # what rounding to the planes that are read adds on average
             intercept += float(z.mean()) - float((WEIGHT.to_real(weights) * prepared.means).sum())
-        model = prepared.fold(weights, self._options.loss)
+        model = prepared.fold(weights, self._loss)
         model = dataclasses.replace(model, intercept=model.intercept + intercept)
         return self._complete(model, metrics)
 
@@ -495,7 +495,7 @@ class _Training:
         if train is None:
             return self._measure(weights)
         if self._options.bias:
-            model = self._prepared.fold(weights, self._options.loss)
+            model = self._prepared.fold(weights, self._loss)
             z = model.decision_function(train)
             correction = fit_intercept(self._loss, z, coding.real(labels))
             model, z = dataclasses.replace(model, intercept=model.intercept + correction), z + correction

@@ -198,8 +198,22 @@ def test_every_training_option_is_an_option():
     document = json.loads(run("digits", *words, "--no-bias", "--config", "tiny", "--json").stdout)
     expected = {name.removeprefix("--").replace("-", "_"): value for name, value in given.items()}
     expected["learning_rate"] = expected.pop("lr")
-    assert document["options"] == expected | {"bias": False}
-    assert len(expected) + 1 == len(dataclasses.fields(TrainingOptions))
+    expected |= {"bias": False, "epsilon": None, "quantile": 0.5}  # other losses have these parameters
+    assert document["options"] == expected
+    assert len(expected) == len(dataclasses.fields(TrainingOptions))
+
+
+@pytest.mark.parametrize(
+    ("loss", "option", "value"),
+    [("huber", "epsilon", 20.0), ("epsilon_insensitive", "epsilon", 0.0), ("quantile", "quantile", 0.9)],
+)
+def test_parameters_of_losses(loss, option, value, tmp_path):
+    model = tmp_path / "model"
+    words = ["diabetes", "--loss", loss, f"--{option}", value, "--epochs", 2, "--json", "--out", model]
+    document = json.loads(run(*words).stdout)
+    assert document["options"][option] == value
+    unit = document["labels"]["scale"] if option == "epsilon" else 1.0
+    assert load_model(model).loss_parameters == {option: pytest.approx(value / unit, rel=0.008)}
 
 
 def test_preconditioning():

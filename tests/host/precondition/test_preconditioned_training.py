@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
 from p4sgd.host.errors import UserError
+from p4sgd.host.losses import LOSSES
 from p4sgd.host.precondition import BLOCK, fold_weights
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.metrics import quantised_activations
@@ -93,7 +94,7 @@ def test_predictions_on_raw_data_are_the_activations_but_for_quantisation(stored
     rng = np.random.default_rng(3)
     weights = rng.integers(-(1 << 23), 1 << 23, data.feature_count + bias)
     z = quantised_activations(prepared.images, weights, prepared.features, data.samples)
-    model = prepared.fold(weights, "logistic")
+    model = prepared.fold(weights, LOSSES["logistic"])
     real = np.abs(WEIGHT.to_real(weights))[: data.feature_count]
     # Half a step of the planes and a little for the grid. At 4 and 8 planes no value of these data is clamped.
     step = 2.0 ** -(stored - (stored > 1))

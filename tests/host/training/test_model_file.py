@@ -18,6 +18,7 @@ from p4sgd.hw.spec.run import FeatureFormat
 
 RNG = np.random.default_rng(5)
 LABELS = LabelCoding(Task.CLASSIFICATION, (2.0, 4.0)).to_json()
+NUMBERS = LabelCoding(Task.REGRESSION, mean=100.0, scale=10.0)
 
 
 def model(features=4, loss="logistic", labels=None, **more):
@@ -42,7 +43,14 @@ def rows(features=4, samples=20):
 
 @pytest.mark.parametrize(
     "more",
-    [{}, {"feature_names": ("a", "b", "c", "Größe")}, {"zero_based": True}, {"zero_based": False}, {"hash_bits": 2}],
+    [
+        {},
+        {"feature_names": ("a", "b", "c", "Größe")},
+        {"zero_based": True},
+        {"zero_based": False},
+        {"hash_bits": 2},
+        {"loss": "huber", "labels": NUMBERS, "loss_parameters": {"epsilon": 1.5}},
+    ],
 )
 def test_round_trip(tmp_path, more):
     path = tmp_path / "m.safetensors"
@@ -52,7 +60,7 @@ def test_round_trip(tmp_path, more):
     for name in ("coefficients", "weights", "slope", "offset"):
         assert np.array_equal(getattr(before, name), getattr(after, name)), name
         assert getattr(before, name).dtype == getattr(after, name).dtype
-    for name in ("intercept", "loss", "labels", "features", "training", "space"):
+    for name in ("intercept", "loss", "loss_parameters", "labels", "features", "training", "space"):
         assert getattr(before, name) == getattr(after, name)
     assert list(tmp_path.iterdir()) == [path]
 
@@ -113,7 +121,7 @@ def test_other_features_of_the_same_number():
 
 
 def test_regression_predicts_in_the_target_s_unit():
-    trained = model(loss="squared", labels=LabelCoding(Task.REGRESSION, mean=100.0, scale=10.0))
+    trained = model(loss="squared", labels=NUMBERS)
     dense, labels = rows()
     data = Dataset(dense, labels, "rows")
     assert trained.predict(data) == pytest.approx(100 + 10 * trained.decision_function(data))
@@ -126,6 +134,8 @@ def test_regression_predicts_in_the_target_s_unit():
         ({"kind": "other"}, "not a model file of p4sgd: the model comes before the data"),
         ({"kind": None}, "not a model file of p4sgd"),
         ({"loss": '"cubic"'}, "there is no loss 'cubic'"),
+        ({"loss_parameters": '{"epsilon": 1}'}, "a damaged model file: the loss logistic has no parameters epsilon"),
+        ({"loss_parameters": "[1]"}, "a damaged model file"),
         ({"labels": None}, "a damaged model file"),
         ({"labels": "{"}, "a damaged model file"),
         ({"features": '{"stored": 9, "precision": 1, "signed": false}'}, "a damaged model file"),

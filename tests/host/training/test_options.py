@@ -10,6 +10,13 @@ from p4sgd.host.training.options import TrainingOptions
 
 WRONG = [
     ({"loss": "cubic"}, "loss 'cubic'.*logistic"),
+    ({"loss": "huber", "epsilon": 0.0}, "epsilon .*more than 0, not 0"),
+    ({"loss": "epsilon_insensitive", "epsilon": -1.0}, "epsilon .*at least 0, not -1"),
+    ({"loss": "huber", "epsilon": float("inf")}, "epsilon .*finite.* inf"),
+    ({"loss": "squared", "epsilon": 1.0}, "epsilon .*no effect .*squared: choose huber or epsilon_insensitive"),
+    ({"loss": "quantile", "quantile": 1.0}, "quantile .*below 1, not 1"),
+    ({"loss": "quantile", "quantile": 0.0}, "quantile .*more than 0, not 0"),
+    ({"quantile": 0.9}, "quantile .*no effect .*logistic: choose quantile"),
     ({"schedule": "warm"}, "schedule 'warm'.*constant, invscaling, adaptive"),
     ({"scaling": "best"}, "scaling 'best'.*auto, standard, robust, minmax, maxabs, none"),
     ({"epochs": 0}, r"epochs .*\b1, not 0"),
@@ -56,6 +63,28 @@ def test_options_that_have_an_effect():
     TrainingOptions(power=0.7, schedule="invscaling")
     TrainingOptions(tolerance=0.1, schedule="adaptive")
     TrainingOptions(tolerance=0.1, patience=3, schedule="constant")
+
+
+@pytest.mark.parametrize(
+    ("options", "scale", "parameters"),
+    [
+        ({"loss": "logistic"}, 1.0, {}),
+        ({"loss": "huber"}, 77.0, {"epsilon": 0.125}),
+        ({"loss": "huber", "epsilon": 100.0}, 77.0, {"epsilon": pytest.approx(100 / 77, rel=0.008)}),
+        ({"loss": "epsilon_insensitive", "epsilon": 0.0}, 77.0, {"epsilon": 0.0}),
+        ({"loss": "epsilon_insensitive", "epsilon": 1e-9}, 1.0, {"epsilon": 0.0}),
+        ({"loss": "quantile", "quantile": 0.9}, 77.0, {"quantile": 0.9}),
+    ],
+)
+def test_parameters_of_a_loss(options, scale, parameters):
+    loss = TrainingOptions(**options).loss_for(scale)
+    assert (loss.name, loss.parameters) == (options["loss"], parameters)
+
+
+@pytest.mark.parametrize(("name", "epsilon"), [("huber", 1e-5), ("huber", 1e6), ("epsilon_insensitive", 1e6)])
+def test_an_epsilon_that_targets_never_reach(name, epsilon):
+    with pytest.raises(UserError, match=r"^epsilon .* out of range .* deviation of 77: choose 0.00117 to 7.7e\+04$"):
+        TrainingOptions(loss=name, epsilon=epsilon).loss_for(77.0)
 
 
 def test_defaults_are_plain_data():

@@ -156,7 +156,7 @@ def test_the_fold_is_exact_on_the_grid(stored, scaling, signed, bias):
     assert prepared.features.signed == two_sided
     weights = rng.integers(-(1 << 31), 1 << 31, 11 + bias)
     z = quantised_activations(prepared.images, weights, prepared.features, 24)
-    model = prepared.fold(weights, "logistic")
+    model = prepared.fold(weights, LOSSES["logistic"])
     assert model.decision_function(prepared.train) == pytest.approx(z, rel=1e-9, abs=1e-6)
 
 
@@ -201,6 +201,22 @@ def test_the_saved_model_measures_the_same(name, tmp_path):
         assert value == pytest.approx(result.metrics[f"train_{metric}"]), metric
     assert loaded.training["epoch"] == result.best_epoch
     assert loaded.training["metrics"]["test_loss"] == result.metrics["test_loss"]
+
+
+@pytest.mark.parametrize(
+    ("options", "value"),
+    [
+        ({"loss": "huber", "epsilon": 2.0}, lambda error: np.where(error < 2, error**2 / 2, 2 * error - 2)),
+        ({"loss": "epsilon_insensitive", "epsilon": 0.5}, lambda error: np.maximum(0, error - 0.5)),
+    ],
+)
+def test_epsilon_is_in_the_unit_of_the_target(options, value):
+    """And what is shown is in that of the scaled target."""
+    data = dataset(Task.REGRESSION)
+    result = run(data, **options)
+    error, scale = np.abs(result.model.predict(data) - data.labels), data.labels.std()
+    unit = scale**2 if options["loss"] == "huber" else scale
+    assert result.metrics["train_loss"] == pytest.approx(value(error).mean() / unit, rel=0.01)
 
 
 @pytest.mark.parametrize("precision", [1, 4])
@@ -492,7 +508,7 @@ def test_patience_ends_an_adaptive_training_when_a_lower_rate_is_no_use(patience
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_rate_100_times_too_large_ends_with_a_good_model_and_one_remark(name, schedule):
-    data, options = dataset(LOSSES[name].task, samples=300), {"loss": name, "epochs": 12, "schedule": schedule}
+    data, options = dataset(LOSSES[name].task, samples=300), {"loss": name, "epochs": 40, "schedule": schedule}
     if LOSSES[name].task is Task.CLASSIFICATION:
         wrong = np.random.default_rng(2).random(300) < 0.2
         data = Dataset(data.features, np.where(wrong, 1 - data.labels, data.labels), "noisy")
