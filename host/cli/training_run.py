@@ -28,12 +28,15 @@ _COLUMNS = {
     "epoch": "epoch",
     "train_loss": "train loss",
     "train_accuracy": "train accuracy",
+    "train_deviance": "train deviance",
     "train_r2": "train R²",
     "validation_loss": "validation loss",
     "validation_accuracy": "validation accuracy",
+    "validation_deviance": "validation deviance",
     "validation_r2": "validation R²",
     "test_loss": "test loss",
     "test_accuracy": "test accuracy",
+    "test_deviance": "test deviance",
     "test_r2": "test R²",
     "learning_rate": "rate",
     "samples_per_second": "samples/s",
@@ -81,7 +84,8 @@ _LOSS_HELP = (
     "Loss to minimise. Of two classes: logistic, which gives probabilities; hinge, of support vector machines; "
     "squared_hinge, the same but smooth; modified_huber, smooth and tolerant of wrong labels. Of numbers: squared, "
     "least squares; huber, the same but linear beyond --epsilon; epsilon_insensitive, linear beyond --epsilon and "
-    "nothing below; quantile, for a --quantile instead of the mean."
+    "nothing below; quantile, for a --quantile instead of the mean. Of numbers by e^z, a logarithmic link: poisson, of "
+    "at least 0, as counts are; gamma, above 0."
 )
 
 _OPTIONS: dict[str, Callable[[Any], Any]] = {

@@ -24,6 +24,12 @@ MISSING = frozenset(
 _EXACT = 1 << 53
 """From here on float64 does not represent every integer."""
 
+_FARTHEST_TARGET = 32.0
+"""Largest y of `Task.NON_NEGATIVE`: what a table with a limit of e^4 can predict, and a residual of ±128 can hold."""
+
+_LARGEST_EXPONENT = 300.0
+"""Predictions are at most e^±this times the scale, so that they and their squares are finite and not 0."""
+
 _SHOWN = 5
 """Maximum number of labels in a message."""
 
@@ -166,7 +172,8 @@ class LabelCoding:
     names
         If the labels are texts: text of label i.
     mean, scale
-        Regression: mean and standard deviation of the training labels (1 instead of a deviation of 0).
+        Regression: mean and standard deviation of the training labels (1 instead of a deviation of 0). For the tasks
+        that predict e^z: 0, and the mean, or a 32nd of the largest label if that is more and labels may be 0.
     """
 
     task: Task
@@ -203,12 +210,13 @@ class LabelCoding:
         ------
         UserError
             If the labels do not suit the task: no labels, a single class, more than two classes without ``positive``,
-            unknown ``positive``, texts for regression, or numbers whose squares exceed float64.
+            unknown ``positive``, texts for regression, numbers that the task cannot have, or numbers whose squares
+            exceed float64.
         """
         if not data.labelled:
             raise UserError(f"{data.name} has no labels to train on")
         labels, names = data.labels, data.label_names
-        if task is Task.REGRESSION:
+        if task is not Task.CLASSIFICATION:
             if positive is not None:
                 raise UserError("a positive class makes no sense for regression: choose another loss or leave it out")
             if names:
@@ -216,6 +224,9 @@ class LabelCoding:
                     f"{data.name}: the labels are texts ({listed(names, _SHOWN)}), regression needs numbers: "
                     f"choose --loss logistic or --loss hinge"
                 )
+            _check_range(task, data.name, labels)
+            if task is not Task.REGRESSION:
+                return cls(task, scale=_mean_scale(task, data.name, labels))
             with np.errstate(over="ignore", invalid="ignore"):
                 scale = float(labels.std())
             if not np.isfinite(scale) or (scale == 0 and labels.min() < labels.max()):
@@ -261,7 +272,8 @@ class LabelCoding:
             strange = len(self.names)
             numbers = [self.names.index(name) if name in self.names else strange for name in data.label_names]
             labels = np.array(numbers, dtype=np.float64)[labels.astype(np.int64)]
-        if self.task is Task.REGRESSION:
+        if self.task is not Task.CLASSIFICATION:
+            _check_range(self.task, data.name, labels)
             return labels
         if self.positive is not None:
             return np.where(labels == self.positive, 1.0, 0.0)
@@ -273,7 +285,11 @@ class LabelCoding:
         return labels
 
     def real(self, labels: FloatArray) -> FloatArray:
-        """y of labels from `labels_of`: ±1, or the standardised target; float64 of the same shape."""
+        """y of labels from `labels_of`, as `Task` says; float64 of the same shape."""
+        if self.task is Task.NON_NEGATIVE:
+            return labels / self.scale
+        if self.task is Task.POSITIVE:
+            return np.log(labels) - math.log(self.scale)
         if self.task is Task.REGRESSION:
             return (labels - self.mean) / self.scale
         return np.where(labels == self.classes[1], 1.0, -1.0)
@@ -288,6 +304,8 @@ class LabelCoding:
 
     def predictions(self, z: FloatArray) -> FloatArray:
         """Predictions from activations: a class (the second where z > 0), or a target in its original unit."""
+        if self.task in (Task.NON_NEGATIVE, Task.POSITIVE):
+            return self.scale * np.exp(np.clip(z, -_LARGEST_EXPONENT, _LARGEST_EXPONENT))
         if self.task is Task.REGRESSION:
             return self.mean + self.scale * z
         first, second = self.classes
@@ -322,6 +340,32 @@ class LabelCoding:
             float(data["mean"]),
             float(data["scale"]),
         )
+
+
+def _check_range(task: Task, name: str, labels: FloatArray) -> None:
+    """Refuse labels that e^z cannot be."""
+    least = float(labels.min(initial=np.inf))
+    if task is Task.NON_NEGATIVE and least < 0:
+        raise UserError(f"{name}: there is a label {least:g}, this loss needs labels of at least 0")
+    if task is Task.POSITIVE and least <= 0:
+        raise UserError(
+            f"{name}: there is a label {least:g}, this loss needs labels above 0"
+            + (": choose --loss poisson for labels of at least 0" if least == 0 else "")
+        )
+
+
+def _mean_scale(task: Task, name: str, labels: FloatArray) -> float:
+    """The scale of labels that are predicted by e^z."""
+    largest = float(labels.max())
+    if largest == 0:
+        raise UserError(f"{name}: all labels are 0, which no e^z is: there is nothing to train")
+    with np.errstate(over="ignore"):
+        scale = float(labels.mean())
+    if task is Task.NON_NEGATIVE:
+        scale = max(scale, largest / _FARTHEST_TARGET)
+    if scale * scale == 0 or not math.isfinite(largest * largest):
+        raise UserError(f"{name}: labels reach {largest:.3g}, their squares no float64: change their unit")
+    return scale
 
 
 def _find_label(label: str | float, names: tuple[str, ...]) -> float | None:

@@ -5,11 +5,13 @@ from collections.abc import Mapping
 
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses.epsilon_insensitive import EpsilonInsensitive
+from p4sgd.host.losses.gamma import Gamma
 from p4sgd.host.losses.hinge import Hinge
 from p4sgd.host.losses.huber import Huber
 from p4sgd.host.losses.logistic import Logistic
 from p4sgd.host.losses.loss import Loss, Task
 from p4sgd.host.losses.modified_huber import ModifiedHuber
+from p4sgd.host.losses.poisson import Poisson
 from p4sgd.host.losses.quantile import Quantile
 from p4sgd.host.losses.squared import Squared
 from p4sgd.host.losses.squared_hinge import SquaredHinge
@@ -27,6 +29,8 @@ LOSSES: dict[str, Loss] = {
         Huber(),
         EpsilonInsensitive(),
         Quantile(),
+        Poisson(),
+        Gamma(),
     )
 }
 """All losses by name, with the default of each parameter; the default loss first."""

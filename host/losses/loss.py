@@ -27,6 +27,10 @@ class Task(Enum):
     """One of two classes, with y = −1 or +1."""
     REGRESSION = "regression"
     """A number; y is the target, centred and scaled to a standard deviation of 1."""
+    NON_NEGATIVE = "regression of numbers of at least 0"
+    """A number of at least 0, by e^z; y is the target divided by a scale, usually its mean."""
+    POSITIVE = "regression of numbers above 0"
+    """A number above 0, by e^z; y is the logarithm of the target divided by its mean."""
 
 
 class Loss(ABC):

@@ -21,6 +21,7 @@ from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.image import Image
 from p4sgd.host.losses import Loss, Task, get_loss
+from p4sgd.host.losses.log_link import LogLink
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.model_file import Model
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
@@ -178,7 +179,8 @@ def measure(loss: Loss, coding: LabelCoding, z: FloatArray, labels: FloatArray) 
     Returns
     -------
     The mean ``loss`` (without penalties; in regression of scaled targets); for classification ``accuracy``, 0 to 1; for
-    regression ``mse`` in the square of the target's unit and ``r2``, NaN if all targets are equal.
+    regression ``mse`` in the square of the target's unit and ``r2``, NaN if all targets are equal; for predictions of
+    e^z also the mean ``deviance`` in the unit of the target.
     """
     result = {"loss": float(loss.value(z, coding.real(labels)).mean())}
     predicted = coding.predictions(z)
@@ -187,6 +189,8 @@ def measure(loss: Loss, coding: LabelCoding, z: FloatArray, labels: FloatArray) 
     else:
         squares = float(((predicted - labels) ** 2).sum())
         spread = float(((labels - labels.mean()) ** 2).sum())
+        if isinstance(loss, LogLink):
+            result["deviance"] = float(loss.deviance(labels, predicted).mean())
         result["mse"] = squares / labels.size
         result["r2"] = 1 - squares / spread if spread > 0 else float("nan")
     return result

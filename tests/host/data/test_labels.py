@@ -137,6 +137,62 @@ def test_regression_on_what_has_no_squares(labels):
         regression(*labels)
 
 
+def log_link(task, *labels):
+    return LabelCoding.fit(task, dataset(*labels))
+
+
+def test_numbers_of_at_least_0_are_divided_by_their_mean():
+    labels = np.array([0.0, 10.0, 20.0, 170.0])
+    coding = log_link(Task.NON_NEGATIVE, *labels)
+    y = coding.real(coding.labels_of(dataset(*labels)))
+    assert y.tolist() == [0.0, 0.2, 0.4, 3.4]
+    assert coding.predictions(np.zeros(2)).tolist() == [50.0, 50.0]
+    assert coding.predictions(np.log(y[1:])) == pytest.approx(labels[1:])
+
+
+def test_rare_numbers_stay_within_a_residual():
+    coding = log_link(Task.NON_NEGATIVE, *[0.0] * 999, 5.0)
+    assert coding.real(np.array([5.0])).tolist() == [32.0]
+
+
+def test_numbers_above_0_become_logarithms():
+    labels = np.array([1e-9, 0.5, 8.0])
+    coding = log_link(Task.POSITIVE, *labels)
+    y = coding.real(coding.labels_of(dataset(*labels)))
+    assert np.exp(y).mean() == pytest.approx(1)
+    assert coding.predictions(y) == pytest.approx(labels)
+    assert coding.predictions(LABEL.to_real(coding.integers(labels))) == pytest.approx(labels, rel=1e-5)
+
+
+def test_predictions_far_out_are_finite_and_positive():
+    for found in log_link(Task.POSITIVE, 1.0, 2.0).predictions(np.array([-1e4, 1e4])):
+        assert 0 < found * found < np.inf
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "message"),
+    [
+        (Task.NON_NEGATIVE, (1, -2.5), r"d\.csv: there is a label -2.5, this loss needs labels of at least 0$"),
+        (Task.POSITIVE, (1, -2.5), r"d\.csv: there is a label -2.5, this loss needs labels above 0$"),
+        (Task.POSITIVE, (1, 0), r"d\.csv: there is a label 0, .* above 0: choose --loss poisson"),
+        (Task.NON_NEGATIVE, (0, 0), r"d\.csv: all labels are 0, .* nothing to train"),
+        (Task.NON_NEGATIVE, (0, 1e200), r"d\.csv: labels reach 1e\+200, their squares no float64: change their unit"),
+        (Task.POSITIVE, (1e-300, 2e-300), r"d\.csv: labels reach 2e-300, their squares no float64: change their unit"),
+        (Task.POSITIVE, (1e308, 1e308), r"d\.csv: labels reach 1e\+308, their squares no float64: change their unit"),
+    ],
+)
+def test_numbers_that_no_exponential_is(task, labels, message):
+    with pytest.raises(UserError, match=message):
+        log_link(task, *labels)
+
+
+def test_impossible_labels_in_test_data():
+    with pytest.raises(UserError, match=r"d\.csv: there is a label -1,"):
+        log_link(Task.NON_NEGATIVE, 0, 1).labels_of(dataset(0, -1))
+    with pytest.raises(UserError, match=r"d\.csv: there is a label 0,"):
+        log_link(Task.POSITIVE, 1, 2).labels_of(dataset(0, 1))
+
+
 def test_regression_wants_numbers():
     with pytest.raises(UserError, match="positive"):
         LabelCoding.fit(Task.REGRESSION, dataset(0, 1), 1.0)
@@ -145,7 +201,14 @@ def test_regression_wants_numbers():
 
 
 @pytest.mark.parametrize(
-    "coding", [classes(0, 1), classes(0, 1, 2, positive=1), classes(0, 1, names=("a", "b")), regression(0, 1, 2)]
+    "coding",
+    [
+        classes(0, 1),
+        classes(0, 1, 2, positive=1),
+        classes(0, 1, names=("a", "b")),
+        regression(0, 1, 2),
+        LabelCoding(Task.POSITIVE, scale=3.0),
+    ],
 )
 def test_plain_data_and_back(coding):
     assert LabelCoding.from_json(json.loads(json.dumps(coding.to_json()))) == coding

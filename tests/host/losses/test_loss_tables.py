@@ -10,8 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
-from sklearn._loss.loss import AbsoluteError, BaseLoss, HalfSquaredError, HuberLoss, PinballLoss
+from sklearn._loss.loss import (
+    AbsoluteError,
+    BaseLoss,
+    HalfGammaLoss,
+    HalfPoissonLoss,
+    HalfSquaredError,
+    HuberLoss,
+    PinballLoss,
+)
 from sklearn.linear_model import _sgd_fast
+from sklearn.metrics import mean_tweedie_deviance
 
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Task, get_loss
@@ -23,10 +32,16 @@ from p4sgd.sim import golden
 SEGMENTS = (16, 64, 256, 1024)
 
 LARGEST_ERROR = {"logistic": {16: 6e-3, 64: 4.1e-4, 1024: 2e-5}}
+LARGEST_ERROR |= {name: {16: 2.3, 64: 0.21, 1024: 1.1e-3} for name in ("poisson", "gamma")}
 """Largest error by loss and segments, besides the stated one of 256 segments; others have an exact table."""
 
 
-LABELS = {Task.CLASSIFICATION: (-1.0, 1.0), Task.REGRESSION: (-2.5, -1.0, 0.0, 1.0, 4.0)}
+LABELS = {
+    Task.CLASSIFICATION: (-1.0, 1.0),
+    Task.REGRESSION: (-2.5, -1.0, 0.0, 1.0, 4.0),
+    Task.NON_NEGATIVE: (0.0, 0.01, 1.0, 7.5, 32.0),
+    Task.POSITIVE: (-5.0, -1.0, 0.0, 2.5),
+}
 """Some labels y of each task."""
 
 
@@ -210,6 +225,35 @@ def test_the_readme_has_every_loss_and_its_error():
         assert worst <= float(error) <= 1.01 * worst, name
 
 
+@pytest.mark.parametrize("name", ["poisson", "gamma"])
+def test_the_error_of_an_exponential_is_in_proportion(name):
+    x = np.arange(-(12 << 16), 12 << 16, 7)
+    exact = LOSSES[name].psi(MARGIN.to_real(x))
+    error = np.abs(np.ldexp(table_of(name, 256)(x).astype(np.float64), -VALUE_FRACTION) - exact)
+    exponential = exact if name == "poisson" else 1 - exact
+    assert np.max(error - 2.6e-4 * exponential) <= 1.8e-4
+
+
+def test_deviances_are_scikit_learns():
+    rng = np.random.default_rng(5)
+    predicted = rng.gamma(2.0, size=500)
+    for name, power, target in (("poisson", 1, rng.poisson(2.0, 500)), ("gamma", 2, rng.gamma(2.0, size=500))):
+        mean = LOSSES[name].deviance(target.astype(float), predicted).mean()
+        assert mean == pytest.approx(mean_tweedie_deviance(target, predicted, power=power))
+
+
+@pytest.mark.parametrize("name", ["poisson", "gamma"])
+def test_a_log_link_loses_half_the_deviance(name):
+    """Of scaled targets, while the exponential is not limited; and the derivative is scikit-learn's."""
+    loss, theirs = LOSSES[name], {"poisson": HalfPoissonLoss(), "gamma": HalfGammaLoss()}[name]
+    for y in LABELS[loss.task]:
+        z = np.arange(y - 3.9 if name == "gamma" else -9, 3.9, 0.0417)
+        target = np.full_like(z, np.exp(y) if name == "gamma" else y)
+        known = np.full_like(z, y)
+        assert 2 * loss.value(z, known) == pytest.approx(loss.deviance(target, np.exp(z)), abs=1e-12)
+        assert loss.residual(z, known) == pytest.approx(theirs.gradient(target, z))
+
+
 @pytest.mark.parametrize("segments", SEGMENTS)
 @given(value=st.floats(0, 500))
 def test_a_boundary_is_near_and_a_table_has_it(segments, value):
@@ -239,6 +283,7 @@ def test_parameters_out_of_range(name, parameters):
 def test_label_modes():
     modes = dict.fromkeys(["logistic", "hinge", "squared_hinge", "modified_huber"], LabelMode(sign=True))
     modes |= dict.fromkeys(["squared", "huber", "epsilon_insensitive", "quantile"], LabelMode(offset=True))
+    modes |= {"poisson": LabelMode(constant=True), "gamma": LabelMode(offset=True)}
     assert modes == {name: loss.label_mode for name, loss in LOSSES.items()}
 
 

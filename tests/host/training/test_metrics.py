@@ -30,6 +30,18 @@ def test_regression():
     assert found["loss"] == pytest.approx(found["mse"] / 2 / labels.var())
 
 
+@pytest.mark.parametrize(("name", "power"), [("poisson", 1), ("gamma", 2)])
+def test_log_link(name, power):
+    labels, z = RNG.poisson(30, SAMPLES) + 1.0, RNG.normal(size=SAMPLES)
+    found, coding = measured(name, labels, z)
+    predicted = coding.predictions(z)
+    assert predicted == pytest.approx(labels.mean() * np.exp(z))
+    assert set(found) == {"loss", "mse", "r2", "deviance"}
+    assert found["deviance"] == pytest.approx(metrics.mean_tweedie_deviance(labels, predicted, power=power))
+    assert found["r2"] == pytest.approx(metrics.r2_score(labels, predicted))
+    assert found["loss"] == pytest.approx(found["deviance"] / 2 / labels.mean() ** (2 - power))
+
+
 @pytest.mark.parametrize("classes", [(0.0, 1.0), (-1.0, 1.0), (2.0, 4.0)])
 def test_classification(classes):
     labels, z = RNG.choice(classes, SAMPLES), RNG.normal(size=SAMPLES) * 3

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support.bench import default_seed
+from support.targets import targets
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.losses import LOSSES, Task
@@ -23,7 +24,7 @@ def dataset(task=Task.CLASSIFICATION, samples=100, features=20, seed=1):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(samples, features))
     z = x @ rng.normal(size=features) + rng.normal(size=samples)
-    return Dataset(x, z if task is Task.REGRESSION else np.where(z > 0, 1.0, 0.0), "made")
+    return Dataset(x, targets(task, z), "made")
 
 
 def prepared_for(data, options):

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.targets import targets
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
@@ -27,8 +28,8 @@ def make_data(rng, samples, columns, density, *, negative, task, dense=False, sc
     x[:, rng.random(columns) < 0.2] = 0
     x[0, 0] = 1.0
     z = x @ rng.normal(size=columns) + 0.3 * rng.normal(size=samples)
-    labels = z if task is Task.REGRESSION else np.where(z > np.median(z), 1.0, 0.0)
-    labels[:2] = 0, 1
+    labels = targets(task, z - np.median(z))
+    labels[:2] = (0, 1) if task is Task.CLASSIFICATION else labels[:2]
     matrix = scipy.sparse.csr_array(x if negative else np.abs(x))
     matrix.data[1:][rng.random(matrix.data.size - 1) < 0.1] = 0
     return Dataset(matrix.toarray() if dense else matrix, labels, "made")

@@ -16,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from support.bench import default_seed
 from support.failing_device import FailingDevice
 from support.recording_device import RecordingDevice, RecordingWorker
+from support.targets import targets
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.scaling import KINDS
@@ -45,7 +46,7 @@ def dataset(task=Task.CLASSIFICATION, samples=100, features=20, signed=False, se
     x[:, 3] = 7.0  # constant
     z = x @ rng.normal(size=features) * 2 + rng.normal(size=samples) * 0.2
     z -= np.median(z)
-    return Dataset(x, z if task is Task.REGRESSION else np.where(z > 0, 1.0, 0.0), name)
+    return Dataset(x, targets(task, z), name)
 
 
 def run(data=None, workers=1, test=None, on_epoch=None, on_remark=None, device=None, config=CONFIG, **options):
@@ -182,6 +183,7 @@ def test_metrics(name):
     task = LOSSES[name].task
     result = run(dataset(task), test=dataset(task, name="test"), loss=name, validation_fraction=0.2)
     names = {"loss", "accuracy"} if task is Task.CLASSIFICATION else {"loss", "mse", "r2"}
+    names |= {"deviance"} if task in (Task.NON_NEGATIVE, Task.POSITIVE) else set()
     for record in result.history:
         assert set(record.metrics) == {f"{each}_{key}" for each in ("train", "validation", "test") for key in names}
     assert set(result.metrics) == set(result.best.metrics)
@@ -352,6 +354,7 @@ def test_the_intercept_is_where_the_derivative_changes_its_sign(name, samples, s
     z = rng.normal(size=samples) * 10.0 ** rng.integers(-3, 3) + rng.normal() * 10.0 ** rng.integers(-2, 3)
     z = np.round(z * 4) / 4 if coarse else z
     y = np.ones(samples) if alike else np.sign(rng.normal(size=samples))
+    y = np.maximum(y, 0) if LOSSES[name].task is Task.NON_NEGATIVE else y
     c, step = fit_intercept(LOSSES[name], z, y), 2.0**-16
 
     def slope(c):
