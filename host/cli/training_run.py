@@ -126,6 +126,15 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         "and robust), of raw features (none), or of scaled ones (minmax, maxabs).",
     ),
     "l1": _option("--l1", type=float, help="Strength of the L1 penalty, on the same coefficients."),
+    "alpha": _option(
+        "--alpha",
+        type=float,
+        help="Strength of both penalties as in scikit-learn's SGD and ElasticNet, in place of --l2 and --l1: "
+        "alpha * ((1 - l1_ratio) / 2 * |w|^2 + l1_ratio * |w|).",
+    ),
+    "l1_ratio": _option(
+        "--l1-ratio", type=float, help="Part of --alpha that is an L1 penalty, 0 to 1; by default 0, only L2."
+    ),
     "precision": _option("--precision", type=int, help="Bits of a feature that training reads, 1 to 8."),
     "planes": _option(
         "--planes", type=int, help="Bits of a feature that are stored, 1 to 8; by default as many as are read."

@@ -185,6 +185,10 @@ class TrainingOptions:
         acts on the bias, too, as on an intercept that is as many times smaller as the range has deviations.
     l1
         Strength of the L1 penalty l1·‖w‖₁, on the same.
+    alpha
+        Instead of ``l2`` and ``l1``: strength of both penalties together, alpha·((1 − r)/2·‖w‖² + r·‖w‖₁).
+    l1_ratio
+        r of ``alpha``, 0 to 1; ``None`` is 0.
     precision
         Bit planes that training reads (P), 1 to ``planes``.
     planes
@@ -252,6 +256,8 @@ class TrainingOptions:
     power: float = 0.5
     l2: float = 0.0
     l1: float = 0.0
+    alpha: float | None = None
+    l1_ratio: float | None = None
     precision: int = 8
     planes: int | None = None
     scaling: str = "auto"
@@ -305,6 +311,7 @@ class TrainingOptions:
         _real("power", self.power, least=0.0)
         _real("l2", self.l2, least=0.0)
         _real("l1", self.l1, least=0.0)
+        self._check_elastic_net()
         _real("damping", self.damping, least=0.0, below=_MOST_DAMPING)
         _real("tolerance", self.tolerance, least=0.0, below=1.0)
         _real("validation fraction", self.validation_fraction, least=0.0, below=1.0)
@@ -324,7 +331,7 @@ class TrainingOptions:
                 f"scaling {self.scaling} does not go with --precondition {self.precondition}, which centres features "
                 f"and scales them by their deviation: choose auto, {' or '.join(CENTRED)}, or leave --precondition out"
             )
-        if self.precondition != "none" and self.l1 > 0:
+        if self.precondition != "none" and self.penalties[1] > 0:
             raise UserError(
                 f"l1 does not go with --precondition {self.precondition}, because it would make weights of whitened "
                 f"features zero, not those of the data: leave one of them out"
@@ -334,6 +341,29 @@ class TrainingOptions:
         _whole("workers", self.workers, 1, MAX_WORKERS)
         _whole("staleness", self.staleness, 0, 1)
         _whole("seed", self.seed, 0)
+
+    def _check_elastic_net(self) -> None:
+        if self.alpha is None:
+            if self.l1_ratio is not None:
+                raise UserError(
+                    "l1-ratio has no effect without alpha, of which it is a part: add --alpha, or take --l1"
+                )
+            return
+        _real("alpha", self.alpha, least=0.0)
+        if self.l1_ratio is not None:
+            _real("l1-ratio", self.l1_ratio, least=0.0)
+            if self.l1_ratio > 1:
+                raise UserError(f"l1-ratio must be at most 1, not {self.l1_ratio:g}")
+        if self.l2 or self.l1:
+            raise UserError(f"alpha stands for l2 and l1: leave {'l2' if self.l2 else 'l1'} out, or alpha")
+
+    @property
+    def penalties(self) -> tuple[float, float]:
+        """Strengths of the L2 and the L1 penalty, whichever way they were chosen."""
+        if self.alpha is None:
+            return self.l2, self.l1
+        ratio = self.l1_ratio or 0.0
+        return self.alpha * (1 - ratio), self.alpha * ratio
 
     def _check_parameter(self, name: str, parameters: Mapping[str, float]) -> None:
         if name not in parameters:

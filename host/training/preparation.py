@@ -171,7 +171,8 @@ class Prepared:
     def penalties(self, options: TrainingOptions) -> tuple[float, float]:
         """Strengths of the L2 and L1 penalties of the hardware's weights."""
         unit = self.penalty_unit  # its square may be infinite
-        return options.l2 * unit * unit if options.l2 else 0.0, options.l1 * unit if options.l1 else 0.0
+        l2, l1 = options.penalties
+        return l2 * unit * unit if l2 else 0.0, l1 * unit if l1 else 0.0
 
     def fold(self, weights: IntArray, loss: Loss) -> Model:
         """The model on raw features for weights of the hardware.

@@ -171,7 +171,8 @@ def _candidates(prepared: Prepared, options: TrainingOptions, loss: Loss, batch:
     form = prepared.features
     least = max(smallest_rate(size, form) for size in (batch, options.batch))
     most = min(largest_rate(size, form) for size in (batch, options.batch))
-    for name, strength, limit in zip(("l2", "l1"), prepared.penalties(options), (SHRINK, WEIGHT), strict=True):
+    names = ("l2", "l1") if options.alpha is None else ("alpha", "alpha")
+    for name, strength, limit in zip(names, prepared.penalties(options), (SHRINK, WEIGHT), strict=True):
         if strength == 0:
             continue
         # A little less than the limit, because the rate is rounded by up to 0.4 %.
@@ -268,7 +269,7 @@ class _Trials:
         for trial, z in enumerate(np.ldexp(exact.astype(np.float64), -fraction)):
             intercept = fit_intercept(self._loss, z, self._y) if options.bias else 0.0
             scores[trial] = self._loss.value(z + intercept, self._y).mean()
-            if options.l2 > 0 or options.l1 > 0:
+            if any(options.penalties):
                 weights = self._prepared.join(of_job(self._own(trial), self._ranks))
                 scores[trial] += penalty(weights[: self._prepared.space.count], *self._prepared.penalties(options))
         return scores

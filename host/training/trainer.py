@@ -229,7 +229,7 @@ class _Training:
         self._loss: Loss = options.loss_for(prepared.coding.scale)
         self._l2, self._l1 = prepared.penalties(options)
         """Penalties of the weights."""
-        self._penalised = options.l2 > 0 or options.l1 > 0
+        self._penalised = any(options.penalties)
         self._monitored = "objective" if self._penalised else "train_loss"
         if prepared.validation is not None:
             self._monitored = "validation_loss"
@@ -248,7 +248,7 @@ class _Training:
             self.remark(
                 f"a mini-batch of {options.batch} is enough for {parts} of {sample_ranks.size} ranks: use a larger one"
             )
-        if options.precondition != "none" and options.l2 > 0:
+        if options.precondition != "none" and options.penalties[0] > 0:
             self.remark("l2 acts on the weights of whitened features, which are not those of the data")
         form = prepared.features
         if form.signed and form.precision == 1:

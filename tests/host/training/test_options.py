@@ -33,6 +33,13 @@ WRONG = [
     ({"learning_rate": float("nan")}, "learning rate .*finite.* nan"),
     ({"l2": -1.0}, r"l2 .*\b0, not -1"),
     ({"l1": float("inf")}, "l1 .*finite.* inf"),
+    ({"alpha": -1.0}, "alpha .*at least 0, not -1"),
+    ({"alpha": 1.0, "l1_ratio": 1.5}, "l1-ratio .*at most 1, not 1.5"),
+    ({"alpha": 1.0, "l1_ratio": -0.5}, "l1-ratio .*at least 0, not -0.5"),
+    ({"l1_ratio": 0.5}, "l1-ratio has no effect without alpha.*--l1"),
+    ({"alpha": 1.0, "l2": 0.1}, "alpha stands for l2 and l1: leave l2 out"),
+    ({"alpha": 0.0, "l1": 0.1, "l1_ratio": 0.5}, "alpha stands for l2 and l1: leave l1 out"),
+    ({"precondition": "block", "alpha": 0.1, "l1_ratio": 0.1}, "l1 .*block"),
     ({"validation_fraction": 1.0}, "validation fraction .*below 1, not 1"),
     ({"validation_fraction": -0.1}, r"validation fraction .*\b0, not -0\.1"),
     ({"tolerance": 1.0}, "tolerance .*below 1, not 1"),
@@ -63,6 +70,21 @@ def test_options_that_have_an_effect():
     TrainingOptions(power=0.7, schedule="invscaling")
     TrainingOptions(tolerance=0.1, schedule="adaptive")
     TrainingOptions(tolerance=0.1, patience=3, schedule="constant")
+
+
+@pytest.mark.parametrize(
+    ("options", "penalties"),
+    [
+        ({}, (0.0, 0.0)),
+        ({"l2": 0.5, "l1": 0.25}, (0.5, 0.25)),
+        ({"alpha": 0.5}, (0.5, 0.0)),
+        ({"alpha": 0.5, "l1_ratio": 0.25}, (0.375, 0.125)),
+        ({"alpha": 0.5, "l1_ratio": 1.0}, (0.0, 0.5)),
+        ({"alpha": 0.5, "l1_ratio": 0.0, "precondition": "block"}, (0.5, 0.0)),
+    ],
+)
+def test_penalties(options, penalties):
+    assert TrainingOptions(**options).penalties == penalties
 
 
 @pytest.mark.parametrize(

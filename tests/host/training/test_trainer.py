@@ -221,6 +221,20 @@ def test_epsilon_is_in_the_unit_of_the_target(options, value):
     assert result.metrics["train_loss"] == pytest.approx(value(error).mean() / unit, rel=0.01)
 
 
+def test_alpha_and_l1_ratio_are_l2_and_l1():
+    net = run(alpha=0.04, l1_ratio=0.25, epochs=5)
+    both = run(l2=0.03, l1=0.01, epochs=5)
+    assert [record.metrics for record in net.history] == [record.metrics for record in both.history]
+    assert net.model.weights.tolist() == both.model.weights.tolist()
+    assert (net.model.weights == 0).any()
+
+
+@pytest.mark.parametrize("name", ["alpha", "l2"])
+def test_a_penalty_that_is_too_large_is_called_as_it_was_chosen(name):
+    with pytest.raises(UserError, match=rf"^{name} 1e\+09 is too large for these data: choose at most "):
+        run(**{name: 1e9})
+
+
 @pytest.mark.parametrize("precision", [1, 4])
 def test_test_samples_change_nothing(precision):
     alone = run(precision=precision)
