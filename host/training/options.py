@@ -370,13 +370,15 @@ class TrainingOptions:
             known = " or ".join(loss.name for loss in LOSSES.values() if name in loss.parameters)
             raise UserError(f"{name} has no effect on the loss {self.loss}: choose {known}, or leave it out")
 
-    def loss_for(self, scale: float) -> Loss:
+    def loss_for(self, scale: float, name: str) -> Loss:
         """The loss with its parameters.
 
         Parameters
         ----------
         scale
             By what targets are divided, `p4sgd.host.data.labels.LabelCoding.scale`.
+        name
+            Name of the data, for messages.
 
         Raises
         ------
@@ -392,8 +394,8 @@ class TrainingOptions:
             return get_loss(self.loss, parameters)
         except ValueError:
             raise UserError(
-                f"epsilon {self.epsilon:g} is out of range for targets with a deviation of {scale:.3g}: choose "
-                f"{scale * 2**-16:.3g} to {scale * 1000:.3g}"
+                f"{name}: epsilon {self.epsilon:g} is out of range for targets with a deviation of {scale:.3g}: "
+                f"choose {scale * 2**-16:.3g} to {scale * 1000:.3g}"
             ) from None
 
     @property

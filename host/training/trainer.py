@@ -226,7 +226,7 @@ class _Training:
         self._keep = keep
         self._directory = directory
         self._state = state
-        self._loss: Loss = options.loss_for(prepared.coding.scale)
+        self._loss: Loss = options.loss_for(prepared.coding.scale, prepared.name)
         self._l2, self._l1 = prepared.penalties(options)
         """Penalties of the weights."""
         self._penalised = any(options.penalties)

@@ -8,6 +8,7 @@ from support.bench import default_seed
 from support.jobs import SMALL, check_exact, deal, random_job, run_on
 
 from p4sgd.host.devices.rtl import RtlDevice
+from p4sgd.host.losses import LOSSES
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.registers import identity, worker_map
 from p4sgd.sim.emulator import EmulatedDevice
@@ -21,11 +22,11 @@ FAULTS = ({}, STALLS, STALLS | {"link_loss": 0.05, "link_duplication": 0.1, "lin
 
 CASES = [
     {"precision": precision, "signed": signed, "loss": loss, "stale": number % 3 == 0}
-    for number, (precision, signed, loss) in enumerate(
-        itertools.product((1, 4, 8), (False, True), ("logistic", "hinge", "squared"))
+    for number, ((precision, signed, _), loss) in enumerate(
+        zip(itertools.product((1, 4, 8), (False, True), range(3)), itertools.cycle(LOSSES), strict=False)
     )
 ] + [{"wild": True, "stale": number % 2 == 0} for number in range(6)]
-"""Every precision, sign and loss once, some with staleness, then a few at the limits of every number."""
+"""Every precision and sign, and every loss, some with staleness, then a few at the limits of every number."""
 
 
 @pytest.mark.rtl

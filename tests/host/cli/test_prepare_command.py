@@ -94,6 +94,28 @@ def test_weights_are_those_of_the_file(data, folder, tmp_path, more):
     assert results[0] == results[1]
 
 
+@pytest.mark.parametrize(
+    ("loss", "options"),
+    [
+        ("poisson", ["--loss", "poisson"]),
+        ("squared", ["--loss", "huber", "--epsilon", 3]),
+        ("gamma", ["--loss", "gamma"]),
+    ],
+)
+def test_numbers(tmp_path, loss, options):
+    """A folder suits every loss for the same task."""
+    rng = np.random.default_rng(3)
+    features = rng.normal(size=(100, 10))
+    source = write_data(tmp_path, "data.csv", features, rng.poisson(5, 100) + 1)
+    run("data", "prepare", source, "--out", tmp_path / "made", "--loss", loss)
+    file, folder = (train(data, *options, "--epochs", 3) for data in (source, tmp_path / "made"))
+    assert file["weights_sha256"] == folder["weights_sha256"]
+    assert measured(file) == measured(folder)
+    assert ("train_deviance" in measured(file)[0]) == (loss != "squared")
+    done = run("train", tmp_path / "made", "--loss", "quantile" if loss != "squared" else "gamma", status=2)
+    assert "was prepared for a regression" in done.stderr
+
+
 @pytest.mark.parametrize("prepared", [(), ("--config", "small")], ids=["sparse", "dense"])
 def test_sparse_data(tmp_path, prepared):
     """They are prepared for sparse workers by default; training gives the same on any workers, from file or folder."""

@@ -136,6 +136,8 @@ def history(result):
         (True, {"validation_fraction": 0.3, "patience": 2, "precision": 3, "planes": 5}),
         (False, {"precondition": "block", "l2": 0.001}),
         (False, {"learning_rate": 3000.0, "l1": 1e-4}),  # diverges
+        (False, {"loss": "huber", "epsilon": 0.3, "validation_fraction": 0.3}),
+        (True, {"loss": "poisson", "alpha": 0.01, "l1_ratio": 0.5}),
     ],
 )
 def test_training_is_that_of_one_process(size, sparse, more, tmp_path):

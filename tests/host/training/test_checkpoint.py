@@ -59,6 +59,8 @@ CASES = {
         {"epochs": 5, "loss": "squared", "workers": 4, "l1": 1e-3, "schedule": "invscaling", "power": 0.75},
         lambda result: len(set(rates(result))) == 5,
     ),
+    "quantile": Case({"epochs": 5, "loss": "quantile", "quantile": 0.8, "alpha": 1e-3, "l1_ratio": 0.5}),
+    "poisson": Case({"epochs": 5, "loss": "poisson", "workers": 2}),
     "adaptive": Case(
         {"epochs": 14, "schedule": "adaptive", "tolerance": 0.99, "precision": 2, "planes": 5},
         lambda result: any(after > before for before, after in itertools.pairwise(rates(result))),

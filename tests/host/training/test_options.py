@@ -99,14 +99,16 @@ def test_penalties(options, penalties):
     ],
 )
 def test_parameters_of_a_loss(options, scale, parameters):
-    loss = TrainingOptions(**options).loss_for(scale)
+    loss = TrainingOptions(**options).loss_for(scale, "d.csv")
     assert (loss.name, loss.parameters) == (options["loss"], parameters)
 
 
 @pytest.mark.parametrize(("name", "epsilon"), [("huber", 1e-5), ("huber", 1e6), ("epsilon_insensitive", 1e6)])
 def test_an_epsilon_that_targets_never_reach(name, epsilon):
-    with pytest.raises(UserError, match=r"^epsilon .* out of range .* deviation of 77: choose 0.00117 to 7.7e\+04$"):
-        TrainingOptions(loss=name, epsilon=epsilon).loss_for(77.0)
+    with pytest.raises(
+        UserError, match=r"^d.csv: epsilon .* out of range .* deviation of 77: choose 0.00117 to 7.7e\+04$"
+    ):
+        TrainingOptions(loss=name, epsilon=epsilon).loss_for(77.0, "d.csv")
 
 
 def test_defaults_are_plain_data():

@@ -15,6 +15,7 @@ from support.packet_cluster import PacketCluster
 from p4sgd.host.devices.device import NetworkSettings
 from p4sgd.host.devices.diagnosis import diagnose_worker, explain_network_error, find_lost_workers
 from p4sgd.host.doctor import Result, examine
+from p4sgd.host.losses import LOSSES
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.packet import EchoValue, Packet, PacketType
@@ -69,7 +70,7 @@ def test_bit_identical_to_golden(config, workers, seed, up, down, stale, runs):
     seed=st.integers(0, 1 << 30),
     up=faulty,
     down=faulty,
-    loss=st.sampled_from(["squared", "logistic", "hinge"]),
+    loss=st.sampled_from(sorted(LOSSES)),
     zeros=st.sampled_from([0.5, 0.95, 1.0]),
     shrink=st.sampled_from([0, 300]),
     threshold=st.sampled_from([0, 50]),
