@@ -32,7 +32,7 @@ __all__ = ["evaluate", "predict"]
 @click.option(
     "--probabilities",
     is_flag=True,
-    help="Add a column with the probability of the second class (logistic models only).",
+    help="Add a column with the probability of the second class (losses logistic and modified_huber only).",
 )
 @reading_options
 @common_options
@@ -58,22 +58,21 @@ def predict(
     check_absent(out, overwrite=overwrite, special=True)
     reading = take_reading(choices)
     with output.working("predicting"):
+        from p4sgd.host.losses import LOSSES, Probabilistic, get_loss
         from p4sgd.host.training.model_file import load_model
 
         loaded = load_model(model)
-        if probabilities and loaded.loss != "logistic":
-            raise UserError(
-                f"{model}: trained with the loss {loaded.loss}, which gives no probabilities; logistic does"
-            )
+        loss = get_loss(loaded.loss, loaded.loss_parameters)
+        if probabilities and not isinstance(loss, Probabilistic):
+            others = " and ".join(each.name for each in LOSSES.values() if isinstance(each, Probabilistic))
+            raise UserError(f"{model}: trained with the loss {loss.name}, which gives no probabilities: {others} do")
         samples = _read(output, loaded, data, reading, labels_needed=False)
         z = loaded.decision_function(samples)
         more: dict[str, Any] = {}
         labels = loaded.labels
         columns: dict[str, list[Any]] = {"predictions": list(map(labels.name, labels.predictions(z).tolist()))}
-        if probabilities:
-            from scipy.special import expit
-
-            columns["probabilities"] = expit(z).tolist()
+        if probabilities and isinstance(loss, Probabilistic):
+            columns["probabilities"] = loss.probabilities(z).tolist()
             more["probabilities_of"] = labels.name(labels.classes[1])
     if out is not None:
         _write(out, columns)

@@ -81,8 +81,8 @@ def _option(*names: str, show_default: bool = True, **attributes: Any) -> Callab
 
 
 _LOSS_HELP = (
-    "Loss to minimise. Of two classes: logistic, which gives probabilities; hinge, of support vector machines; "
-    "squared_hinge, the same but smooth; modified_huber, smooth and tolerant of wrong labels. Of numbers: squared, "
+    "Loss to minimise. Of two classes: logistic, for probabilities; hinge, of support vector machines; squared_hinge, "
+    "the same but smooth; modified_huber, smooth and tolerant of wrong labels, for probabilities. Of numbers: squared, "
     "least squares; huber, the same but linear beyond --epsilon; epsilon_insensitive, linear beyond --epsilon and "
     "nothing below; quantile, for a --quantile instead of the mean. Of numbers by e^z, a logarithmic link: poisson, of "
     "at least 0, as counts are; gamma, above 0."

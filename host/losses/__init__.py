@@ -9,14 +9,14 @@ from p4sgd.host.losses.gamma import Gamma
 from p4sgd.host.losses.hinge import Hinge
 from p4sgd.host.losses.huber import Huber
 from p4sgd.host.losses.logistic import Logistic
-from p4sgd.host.losses.loss import Loss, Task
+from p4sgd.host.losses.loss import Loss, Probabilistic, Task
 from p4sgd.host.losses.modified_huber import ModifiedHuber
 from p4sgd.host.losses.poisson import Poisson
 from p4sgd.host.losses.quantile import Quantile
 from p4sgd.host.losses.squared import Squared
 from p4sgd.host.losses.squared_hinge import SquaredHinge
 
-__all__ = ["LOSSES", "Loss", "Task", "get_loss"]
+__all__ = ["LOSSES", "Loss", "Probabilistic", "Task", "get_loss"]
 
 LOSSES: dict[str, Loss] = {
     loss.name: loss

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from p4sgd.host.losses.loss import FloatArray, Loss, Task
+from p4sgd.host.losses.loss import FloatArray, Probabilistic, Task
 from p4sgd.hw.spec.run import LabelMode
 
 __all__ = ["Logistic"]
@@ -12,7 +12,7 @@ _LARGEST_EXPONENT = 709.0
 """The exponential of a larger number would overflow."""
 
 
-class Logistic(Loss):
+class Logistic(Probabilistic):
     """ℓ = log(1 + e^(−y·z)) for y = ±1, so g = −y·σ(−y·z): ψ(x) = −σ(−x) with s = y."""
 
     name = "logistic"
@@ -25,6 +25,10 @@ class Logistic(Loss):
     def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         """log(1 + e^(−y·z)), without overflow for any z."""
         return np.logaddexp(0.0, -y * z)
+
+    def probabilities(self, z: FloatArray) -> FloatArray:
+        """1 / (1 + e^(−z))."""
+        return -self.psi(-z)
 
     def psi(self, x: FloatArray) -> FloatArray:
         """ψ(x) = −1 / (1 + e^x)."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from p4sgd.host.losses.fit import Shape, fit_table
 from p4sgd.hw.spec.run import TABLE_SEGMENTS, LabelMode, LossTable
 
-__all__ = ["DEFAULT_EPSILON", "FloatArray", "Loss", "Task"]
+__all__ = ["DEFAULT_EPSILON", "FloatArray", "Loss", "Probabilistic", "Task"]
 
 
 DEFAULT_EPSILON = 0.125
@@ -79,3 +79,11 @@ class Loss(ABC):
     def table(self, segments: int = TABLE_SEGMENTS) -> LossTable:
         """Loss table with ``segments`` segments; see `p4sgd.host.losses.fit.fit_table`."""
         return fit_table(self.psi, segments, self.shape)
+
+
+class Probabilistic(Loss):
+    """A loss of classes whose activations give probabilities."""
+
+    @abstractmethod
+    def probabilities(self, z: FloatArray) -> FloatArray:
+        """Probability of the second class at each activation; float64, same shape."""

@@ -19,7 +19,7 @@ from sklearn._loss.loss import (
     HuberLoss,
     PinballLoss,
 )
-from sklearn.linear_model import _sgd_fast
+from sklearn.linear_model import SGDClassifier, _sgd_fast
 from sklearn.metrics import mean_tweedie_deviance
 
 from p4sgd.host.errors import UserError
@@ -180,6 +180,15 @@ def test_values_far_out_are_finite():
             with np.errstate(over="raise", invalid="raise"):
                 assert np.isfinite(loss.value(z, np.full(2, y))).all()
                 assert np.isfinite(loss.residual(z, np.full(2, y))).all()
+
+
+def test_probabilities_are_scikit_learns():
+    rng = np.random.default_rng(6)
+    x, y = rng.normal(size=(50, 3)), rng.random(50) < 0.5
+    for ours, theirs in (("logistic", "log_loss"), ("modified_huber", "modified_huber")):
+        model = SGDClassifier(loss=theirs, random_state=0).fit(x, y)
+        found = LOSSES[ours].probabilities(model.decision_function(x))
+        assert found == pytest.approx(model.predict_proba(x)[:, 1])
 
 
 def test_logistic_residual_is_scipys():
