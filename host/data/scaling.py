@@ -1,7 +1,7 @@
 """Scaling of features to [0, 1] or [−1, 1], chosen from statistics of the columns."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -213,17 +213,8 @@ class Scaling:
         UserError
             If a value is NaN or infinite, if there is no such kind, or if sparse data cannot have it.
         """
-        extremes = Extremes(features.shape[1])
-        extremes.add(features)
+        extremes = _finite_extremes(features)
         low, high = extremes.range()
-        if features.shape[0] and not (np.isfinite(low).all() and np.isfinite(high).all()):
-            place = find_not_finite(features)
-            assert place is not None
-            row, column = place
-            raise UserError(
-                f"sample {row + 1}, feature {column + 1} is {features[row, column]}: "
-                f"features must be finite numbers; fill it in or leave the sample out"
-            )
         low, negated = np.split(communicator.all_min(np.concatenate((low, -high))), 2)
         stored = features.size if isinstance(features, np.ndarray) else features.nnz
         counts = communicator.all_sum(np.append(extremes.nonzero, (extremes.samples, stored)))
@@ -258,6 +249,17 @@ class Scaling:
         sparse = is_sparse(int(statistics.nonzero.sum()), statistics.samples * statistics.low.size)
         heat = statistics.nonzero if sparse and kind in ("maxabs", "none") else None
         return cls(kind, offset, scale, signed, reason, crowded, heat)
+
+    def for_samples(self, features: Features, communicator: Communicator = SINGLE_PROCESS) -> Self:
+        """The same scaling for other samples, with their heat.
+
+        Raises
+        ------
+        UserError
+            If a value is NaN or infinite.
+        """
+        extremes = _finite_extremes(features)
+        return self if self.heat is None else replace(self, heat=communicator.all_sum(extremes.nonzero))
 
     def remarks(self, names: Sequence[str] = ()) -> tuple[str, ...]:
         """What the user should know about the choice.
@@ -303,6 +305,28 @@ class Scaling:
     def zero(self) -> npt.NDArray[np.float64]:
         """The scaled value of a raw 0 in each column: float64 (features,)."""
         return scaled(np.zeros_like(self.offset), self.offset, self.scale)
+
+
+def _finite_extremes(features: Features) -> Extremes:
+    """The ranges of features in this process.
+
+    Raises
+    ------
+    UserError
+        If a value is NaN or infinite.
+    """
+    extremes = Extremes(features.shape[1])
+    extremes.add(features)
+    low, high = extremes.range()
+    if features.shape[0] and not (np.isfinite(low).all() and np.isfinite(high).all()):
+        place = find_not_finite(features)
+        assert place is not None
+        row, column = place
+        raise UserError(
+            f"sample {row + 1}, feature {column + 1} is {features[row, column]}: "
+            f"features must be finite numbers; fill it in or leave the sample out"
+        )
+    return extremes
 
 
 _Map = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], bool]

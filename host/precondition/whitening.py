@@ -22,6 +22,7 @@ import numpy.typing as npt
 from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.quantization import steps
 from p4sgd.host.data.scaling import REACH, Scaling
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError, listed
 from p4sgd.host.precondition.moments import (
     BLOCK,
@@ -132,6 +133,11 @@ class Whitening:
     exponent: IntArray
     signed: bool
     told: tuple[str, ...] = ()
+
+    def for_samples(self, features: Features, communicator: Communicator = SINGLE_PROCESS) -> Self:
+        """See `p4sgd.host.data.Scaling.for_samples`; there is no heat."""
+        self.scaling.for_samples(features, communicator)
+        return self
 
     @classmethod
     def fit(cls, moments: Moments, scaling: Scaling, damping: float, planes: int) -> Self:

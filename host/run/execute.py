@@ -114,6 +114,7 @@ def execute(
             checkpoint=plan.checkpoint,
             resume=plan.resume,
             sample_ranks=sample_ranks,
+            start=request.start,
         )
         begin(Stage.WRITE)
         if request.out is not None and plan.ranks.rank == 0:

@@ -144,6 +144,9 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
     raise_on_all(ranks, partial(_check_outputs, request) if ranks.rank == 0 else None)
     device = request.device or _DEFAULT_DEVICE
     request = dataclasses.replace(request, device=device)
+    for what, name, known in (("device", device, DEVICES), ("configuration", request.config, CONFIGURATIONS)):
+        if name is not None and name not in known:
+            raise UserError(f"there is no {what} {name!r}: choose one of {', '.join(known)}")
     cluster = find_cluster(device, request.cluster if device == CLUSTER else asked.cluster)
     chosen = dict(request.options)
     data_parallel = chosen.get("parallel") == "data"
@@ -157,7 +160,7 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
         if not data_parallel:
             chosen["workers"] = _workers(request, f"{launcher_program()} has started", ranks.size)
             fixed["workers"] = launcher_program()
-    check_reading(request.reading, [request.data, request.test])
+    check_reading(request.reading, [request.source, request.test])
     folder = _open_prepared(request, ranks)
     if folder is not None:
         fixed = {name: folder.name for name in folder.manifest.options if name not in TRAINING_MAY_CHANGE} | fixed
@@ -168,7 +171,7 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
         fixed["workers"] = "--parallel data"
     options = TrainingOptions(**chosen)
     images = check_new_images(request.images, options.workers)
-    check_apart([request.out, request.checkpoint, *images], [request.data, request.test, request.options_file])
+    check_apart([request.out, request.checkpoint, *images], [request.source, request.test, request.options_file])
     data = _read_training_data(request, ranks, saved) if folder is None else _check_resumed(folder, saved)
     test = None
     if request.test is not None:
@@ -263,7 +266,7 @@ def _check_distributed(device: str) -> None:
 
 def _open_prepared(request: TrainingRequest, ranks: Communicator) -> PreparedFolder | None:
     """The folder of prepared data that the request names as its data; ``None`` if it names something else."""
-    data = request.data
+    data = request.source
     if data is None or is_builtin(data) or not Path(data).is_dir():
         return None
     if not is_prepared(data):
@@ -277,7 +280,10 @@ def _read_training_data(request: TrainingRequest, ranks: Communicator, saved: Ch
     """Read the training data; for a resumed run they must be those of the checkpoint."""
     if request.data is None:
         raise UserError("there are no data to train on: name a file, a built-in data set or a prepared folder")
-    data = read_dataset(request.data, communicator=ranks, **request.reading)
+    if isinstance(request.data, Dataset):
+        data = request.data
+    else:
+        data = read_dataset(request.data, communicator=ranks, **request.reading)
     if request.samples is not None and request.samples < data.samples:
         data = data.take(np.arange(request.samples), f"the first {request.samples} samples of {data.name}")
     if saved is not None:
@@ -318,7 +324,8 @@ def _configuration(
         return saved.run.config
     if isinstance(data, PreparedFolder) and device != "rtl":
         return data.manifest.config
-    if device == "emulator" and isinstance(data, Dataset) and data.sparse and not request.sparse_workers:
+    keeps_zeros = not request.sparse_workers and (request.start is None or request.start.keeps_zeros)
+    if device == "emulator" and isinstance(data, Dataset) and data.sparse and keeps_zeros:
         stored, samples = map(int, ranks.all_sum(np.array([data.stored, data.features.shape[0]])))
         if suits_sparse_workers(stored, samples, data.feature_count, options):
             return WorkerConfig.sparse_worker()

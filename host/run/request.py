@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from p4sgd.host.data import Dataset
 from p4sgd.host.data.read import is_builtin
 from p4sgd.host.distributed.communicator import Communicator, broadcast
 from p4sgd.host.errors import UserError
 from p4sgd.host.run.checks import CLUSTER, option_name
 from p4sgd.host.training.checkpoint import RESUME_MAY_CHANGE, Checkpoint
+from p4sgd.host.training.start import Start
 
 __all__ = ["TrainingRequest", "resume_request"]
 
@@ -24,7 +26,8 @@ class TrainingRequest:
     Parameters
     ----------
     data, test
-        Training and test data: a file, the name of a built-in data set, or (``data`` only) a prepared folder.
+        Training and test data: a file, the name of a built-in data set, or (``data`` only) a prepared folder, or the
+        data themselves.
     samples
         Train on so many samples, the first ones; ``None`` for all.
     reading
@@ -49,11 +52,13 @@ class TrainingRequest:
         File that keeps the state after every epoch.
     resume
         Checkpoint to resume.
+    start
+        What training on data in memory starts from; without checkpoints.
     options_file
         File that the options were read from, which must not be overwritten.
     """
 
-    data: str | None = None
+    data: str | Dataset | None = None
     test: str | None = None
     samples: int | None = None
     reading: Mapping[str, Any] = field(default_factory=dict)
@@ -67,12 +72,18 @@ class TrainingRequest:
     images: Path | None = None
     checkpoint: Path | None = None
     resume: Path | None = None
+    start: Start | None = None
     options_file: Path | None = None
+
+    @property
+    def source(self) -> str | None:
+        """The name of the training data, if they are to be read."""
+        return None if isinstance(self.data, Dataset) else self.data
 
     def origin(self) -> dict[str, Any]:
         """What a checkpoint keeps of the request beside options and configuration, as plain data."""
         return {
-            "data": self.data,
+            "data": self.source,
             "test": self.test,
             "reading": dict(self.reading),
             "device": self.device,

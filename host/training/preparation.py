@@ -29,6 +29,7 @@ from p4sgd.host.precondition import StageTimes, Whitening, fold_weights, whiten
 from p4sgd.host.training.heat import deal_by_heat, split_remarks
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
+from p4sgd.host.training.start import Start
 from p4sgd.hw.spec.fixed import MAX_PRECISION, WEIGHT, IntArray
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.data_parallel import SampleRanks
@@ -111,6 +112,8 @@ class Prepared:
         How long ranks took to whiten the features by their plan; ``None`` if there was no plan.
     heat
         See `p4sgd.host.data.Scaling`.
+    fitted
+        Scaling and preconditioning, from which other samples may be prepared alike; ``None`` if they are not available.
     """
 
     name: str
@@ -134,6 +137,7 @@ class Prepared:
     communicator: Communicator = SINGLE_PROCESS
     whitening_times: StageTimes | None = None
     heat: IntArray | None = None
+    fitted: Scaling | Whitening | None = None
 
     @property
     def width(self) -> int:
@@ -261,6 +265,7 @@ def prepare(
     test: bool = False,
     network: bool = False,
     sample_ranks: SampleRanks | None = None,
+    start: Start | None = None,
 ) -> Prepared:
     """Shuffle, split, scale, quantise and pack a training set.
 
@@ -283,23 +288,30 @@ def prepare(
         Whether workers exchange packets; see `deal_by_heat`.
     sample_ranks
         Ranks that divide the samples of the only worker, a sparse one, among themselves; None if they have workers.
+    start
+        What training starts from.
 
     Raises
     ------
     UserError
         If data and options do not fit together.
     """
-    task = get_loss(options.loss).task
-    coding = LabelCoding.fit(task, data, options.positive)  # before the split, so that messages are about all samples
+    task, start = get_loss(options.loss).task, start or Start()
+    # Before the split, so that messages are about all samples.
+    coding = start.coding or LabelCoding.fit(task, data, options.positive)
     validation = None
     if options.validation_fraction > 0:
         stratified = task is Task.CLASSIFICATION
         data, validation = data.split(options.validation_fraction, seed=options.seed, stratified=stratified)
-        coding = LabelCoding.fit(task, data, options.positive)
+        coding = start.coding or LabelCoding.fit(task, data, options.positive)
     else:
         data = data.reordered(shuffle(data.samples, options.seed))
     coding = broadcast(data.communicator, coding)
-    scaling, whitening_times = _fit_scaling(data, options)
+    whitening_times = None
+    if start.scaling is None:
+        scaling, whitening_times = _fit_scaling(data, options)
+    else:
+        scaling = start.scaling.for_samples(data.features, data.communicator)
     heat = scaling.heat if isinstance(scaling, Scaling) else None
     split = None
     if heat is not None:
@@ -319,7 +331,7 @@ def prepare(
     squares = data.gather(square_norms(data.local_features(first), scaling), first)
     slope, offset, mixing = hardware_values(scaling, options)
     means = None
-    if not options.bias or validation is not None or test:
+    if not (options.bias and start.refit) or validation is not None or test:
         sums = data.communicator.all_sum(feature_sums(data.features, scaling))
         means = hardware_means(sums, data.samples, scaling, options)
     return Prepared(
@@ -344,6 +356,7 @@ def prepare(
         communicator=data.communicator,
         whitening_times=whitening_times,
         heat=heat,
+        fitted=scaling,
     )
 
 

@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Any
 
 from p4sgd.host.training.model_file import Model
+from p4sgd.host.training.start import Start
 
 __all__ = ["EpochRecord", "StopReason", "TrainingResult"]
 
@@ -96,6 +97,8 @@ class TrainingResult:
     more_epochs
         Estimate of the epochs that were missing to convergence (`Convergence.more_epochs`) if all epochs were run, and
         the classes are not separable; else ``None``.
+    next_start
+        What training on other samples may start from; ``None`` if the data were prepared in advance.
     summary
         Facts about the run, as plain data: samples, features, learning rate and so on.
     """
@@ -109,6 +112,7 @@ class TrainingResult:
     remarks: tuple[str, ...]
     summary: dict[str, Any]
     more_epochs: int | None = None
+    next_start: Start | None = None
 
     @property
     def best(self) -> EpochRecord:

@@ -39,6 +39,7 @@ from p4sgd.host.training.rate import Rate, choose_penalties, choose_rate, run_se
 from p4sgd.host.training.result import EpochRecord, StopReason, TrainingResult
 from p4sgd.host.training.search import samples_of_trials, search_rate
 from p4sgd.host.training.shares import deal, deal_to
+from p4sgd.host.training.start import Start
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
 from p4sgd.hw.spec.registers import ModelSource
@@ -69,6 +70,7 @@ def train(
     checkpoint: CheckpointFile | None = None,
     resume: Checkpoint | None = None,
     sample_ranks: SampleRanks | None = None,
+    start: Start | None = None,
 ) -> TrainingResult:
     """Train a model.
 
@@ -86,7 +88,7 @@ def train(
     test
         Samples to measure the model on after every epoch; not trained on.
     on_epoch
-        Called after each epoch, first for those in ``resume``.
+        Called after each epoch, first for those in ``resume`` or ``start``.
     on_remark
         Called with each remark for the user; the result has all remarks too.
     directory
@@ -98,6 +100,8 @@ def train(
         Its remarks are not repeated.
     sample_ranks
         What the device was opened with, if the ranks divide the samples of its only worker among themselves.
+    start
+        What a new run on data in memory starts from. No checkpoint is kept of it, because that would lack the start.
 
     Returns
     -------
@@ -106,13 +110,17 @@ def train(
     Raises
     ------
     UserError
-        If data and options do not fit together, if the device is too small, or if the checkpoint is of another run or
-        cannot be written.
+        If data, options and start do not fit together, if the device is too small, or if the checkpoint is of another
+        run or cannot be written.
     P4sgdError
         If the device fails.
     KeyboardInterrupt
         On Ctrl-C in the first epoch.
     """
+    if start is not None and (resume or checkpoint):
+        raise ValueError("a run with a start has no checkpoint")
+    start = start or Start()
+    start.check(options)
     ranks = data.communicator
     # The ranks that have a worker each.
     owners = ranks if sample_ranks is None else SINGLE_PROCESS
@@ -156,14 +164,18 @@ def train(
     network = has_network(device)
     how: dict[str, Any] = {"directory": directory, "network": network, "sample_ranks": sample_ranks}
     if isinstance(data, Dataset):
-        prepared = prepare(data, options, shards, test=test is not None, **how)
+        prepared = prepare(data, options, shards, test=test is not None, start=start, **how)
     else:
         prepared = data.load(options, shards, **how)
     kinds = {"sparse" if shard.config.sparse else "dense" for shard in shards}
     if options.split != "auto" and len(kinds) == 1 and sample_ranks is None:
         remarks.append(f"--split {options.split} changes nothing: all workers are {kinds.pop()}")
-    state = State() if resume is None else copy.deepcopy(resume.state)
-    training = _Training(prepared, options, device, test, state, on_epoch, on_remark, keep, directory, sample_ranks)
+    if resume is None:
+        state = State(weights=start.weights, history=list(start.history), first_rate=start.rate)
+    else:
+        state = copy.deepcopy(resume.state)
+    told = (on_epoch, on_remark)
+    training = _Training(prepared, options, device, test, state, start, *told, keep, directory, sample_ranks)
     for remark in remarks:
         training.remark(remark)
     return training.run()
@@ -206,6 +218,7 @@ class _Training:
         device: Device,
         test: Dataset | None,
         state: State,
+        start: Start,
         on_epoch: Callable[[EpochRecord], None] | None,
         on_remark: Callable[[str], None] | None,
         keep: Callable[[State], None] | None,
@@ -226,6 +239,8 @@ class _Training:
         self._keep = keep
         self._directory = directory
         self._state = state
+        self._start = start
+        self._refit = options.bias and start.refit
         self._loss: Loss = options.loss_for(prepared.coding.scale, prepared.name)
         self._l2, self._l1 = prepared.penalties(options)
         """Penalties of the weights."""
@@ -265,7 +280,7 @@ class _Training:
         self._tell_large_batch()
         y = prepared.coding.real(prepared.train_labels)
         z = np.zeros_like(y)
-        z += fit_intercept(self._loss, z, y) if options.bias else 0.0
+        z += fit_intercept(self._loss, z, y) if self._refit else 0.0
         self._constant_loss = broadcast(self._ranks, float(self._loss.value(z, y).mean()))
         self._convergence = Convergence(state.history, self._constant_loss)
         self._decoded = decoded_features(prepared.images, form)
@@ -337,6 +352,22 @@ class _Training:
             remarks=(*state.remarks, *([last_remark] if last_remark else [])),
             summary=summary | {"workers": [name.number for name in names_of(self._device, len(self._prepared.shards))]},
             more_epochs=more_epochs,
+            next_start=self._next_start(best),
+        )
+
+    def _next_start(self, best: Best) -> Start | None:
+        """What other samples may be trained from: the best weights, or those that the next epoch would start from."""
+        prepared, state = self._prepared, self._state
+        if prepared.fitted is None:
+            return None
+        return Start(
+            coding=prepared.coding,
+            scaling=prepared.fitted,
+            weights=state.weights if best.epoch == state.epoch else best.weights,
+            rate=self._schedule.first / self._schedule.divisor,
+            history=tuple(state.history),
+            options=self._options,
+            refit=self._start.refit,
         )
 
     def _open_session(self) -> tuple[Session, ModelSource]:
@@ -469,7 +500,7 @@ class _Training:
         """
         prepared, loss, coding = self._prepared, self._loss, self._prepared.coding
         z = quantised_activations(prepared.images, weights, prepared.features, prepared.samples, self._ranks)
-        intercept = fit_intercept(loss, z, coding.real(prepared.train_labels)) if self._options.bias else 0.0
+        intercept = fit_intercept(loss, z, coding.real(prepared.train_labels)) if self._refit else 0.0
         metrics = _named("train", measure(loss, coding, z + intercept, prepared.train_labels))
         if prepared.means is not None:  # what rounding to the planes that are read adds on average
             intercept += float(z.mean()) - float((WEIGHT.to_real(weights) * prepared.means).sum())
@@ -494,7 +525,7 @@ class _Training:
         train, labels, coding = self._prepared.train, self._prepared.train_labels, self._prepared.coding
         if train is None:
             return self._measure(weights)
-        if self._options.bias:
+        if self._refit:
             model = self._prepared.fold(weights, self._loss)
             z = model.decision_function(train)
             correction = fit_intercept(self._loss, z, coding.real(labels))
@@ -515,9 +546,9 @@ class _Training:
         if self._convergence.diverged(record) and not self._schedule.lowest:
             self._schedule.lower(self._automatic_rate())
             state.idle = 0
-            weights = (
-                np.zeros_like(weights) if self._convergence.diverged(state.history[best.epoch - 1]) else best.weights
-            )
+            weights = best.weights
+            if self._convergence.diverged(state.history[best.epoch - 1]):
+                weights = np.zeros_like(weights) if self._start.weights is None else self._start.weights
         elif self._schedule.adapt(state.idle, record.epoch - best.epoch):
             weights = best.weights
         state.first_rate, state.divisor = self._schedule.first, self._schedule.divisor
