@@ -1,4 +1,4 @@
-"""The wheel holds the four rooms under ``p4sgd`` and nothing else."""
+"""The wheel holds the package ``p4sgd`` with the four rooms in it, and nothing else."""
 
 import importlib.util
 import shutil
@@ -11,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("hw", "sim", "host", "build")
+OWN = {"p4sgd/__init__.py", "p4sgd/py.typed"}
+"""The package's files beside the rooms."""
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +57,25 @@ def test_nothing_else_is_in(wheel):
     strangers = [
         name
         for name in wheel
-        if not (name.startswith(tuple(f"p4sgd/{room}/" for room in ROOMS)) or ".dist-info/" in name)
+        if not (name.startswith(tuple(f"p4sgd/{room}/" for room in ROOMS)) or name in OWN or ".dist-info/" in name)
     ]
     assert strangers == []
     assert [name for name in wheel if "__pycache__" in name or "/out/" in name or name.endswith(".pyc")] == []
-    assert "p4sgd/__init__.py" not in wheel, "p4sgd is a namespace"
+    assert set(wheel) >= OWN
     assert "p4sgd/build/__init__.py" not in wheel
+
+
+def test_nothing_is_imported_until_a_name_is_used():
+    """Neither libraries nor modules of ours, whose imports the names bring."""
+    program = """if True:
+        import sys
+        import p4sgd
+        assert {name for name in sys.modules if name.startswith("p4sgd")} == {"p4sgd"}
+        assert not {"numpy", "numba", "sklearn", "click"} & set(sys.modules)
+        assert set(p4sgd.__all__) <= set(dir(p4sgd))
+        assert not hasattr(p4sgd, "SGD")
+        from p4sgd import *
+        assert GLMClassifier.__module__ == GLMRegressor.__module__ == "p4sgd.host.estimators"
+        assert load_model and save_model and "sklearn" in sys.modules"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

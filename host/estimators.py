@@ -1,0 +1,711 @@
+"""Estimators for those who are used to scikit-learn: data are arrays, and options are parameters of the constructor.
+
+A fit is a training run like that of ``p4sgd train`` with the same options and data, and ends with the same weights.
+"""
+
+import contextlib
+import dataclasses
+import inspect
+import logging
+import os
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from p4sgd.host.data import Dataset
+from p4sgd.host.data.labels import LabelCoding
+from p4sgd.host.errors import UserError
+from p4sgd.host.losses import LOSSES, Task
+from p4sgd.host.run.execute import execute
+from p4sgd.host.run.plan import make_plan
+from p4sgd.host.run.request import TrainingRequest
+from p4sgd.host.training import EpochRecord, StopReason, TrainingOptions, TrainingResult, model_file
+from p4sgd.host.training.model_file import Model
+from p4sgd.host.training.start import Start
+
+__all__ = ["GLMClassifier", "GLMRegressor", "load_model", "save_model"]
+
+_NAME = "X"
+"""Name of the samples, for messages and the model file."""
+
+_LEFT_OUT = ("positive", "parallel", "seed")
+"""Fields of `TrainingOptions` that estimators have not: y says what is 1, there is one process, and `random_state`."""
+
+_FIELDS = {field.name: field for field in dataclasses.fields(TrainingOptions) if field.name not in _LEFT_OUT}
+
+_OTHERS = {
+    "device": "emulator",
+    "cluster": None,
+    "config": None,
+    "sparse_workers": 0,
+    "warm_start": False,
+    "random_state": 0,
+    "verbose": 0,
+}
+"""Parameters that are not options of training, with their defaults."""
+
+_OTHERS_TEXT = """
+device
+    What trains: ``emulator``; ``rtl``, the simulated Verilog; or ``cluster``.
+cluster
+    For the device ``cluster`` its file, which also says how many workers there are.
+config
+    Name of the workers' configuration; ``None`` chooses it by device and data.
+sparse_workers
+    How many of the emulator's workers are sparse, the last ones.
+warm_start
+    Whether `fit` starts from the weights that there are, with their scaling of features and their meaning of y.
+random_state
+    Seed of the shuffle and of the validation split: an int, for the same result every time, a
+    `numpy.random.RandomState`, or ``None`` for another result every time.
+verbose
+    With 1, `fit` prints a line for every epoch, and remarks.
+"""
+"""Their descriptions."""
+
+_Estimator = TypeVar("_Estimator", bound=type)
+
+
+def _with_parameters(loss: str) -> Callable[[_Estimator], _Estimator]:
+    """Give an estimator a constructor with the fields of `TrainingOptions`, and their descriptions.
+
+    scikit-learn takes the names of parameters from the constructor's signature, as do notebooks.
+
+    Parameters
+    ----------
+    loss
+        The default loss.
+    """
+    defaults = {name: field.default for name, field in _FIELDS.items()} | {"loss": loss} | _OTHERS
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    chosen = [inspect.Parameter(name, keyword, default=default) for name, default in defaults.items()]
+    signature = inspect.Signature([own, *chosen])
+
+    def complete(cls: _Estimator) -> _Estimator:
+        def __init__(self: Any, /, *arguments: Any, **parameters: Any) -> None:  # noqa: N807 - it becomes the class's
+            bound = signature.bind(self, *arguments, **parameters)
+            bound.apply_defaults()
+            for name in defaults:
+                setattr(self, name, bound.arguments[name])
+
+        __init__.__signature__ = signature  # type: ignore[attr-defined]
+        __init__.__qualname__ = f"{cls.__name__}.__init__"
+        setattr(cls, "__init__", __init__)  # noqa: B010 - mypy refuses the assignment
+        if cls.__doc__ and TrainingOptions.__doc__:  # python -OO has none
+            options = _parameters_of(TrainingOptions.__doc__, _FIELDS)
+            cls.__doc__ = inspect.cleandoc(cls.__doc__).replace("{parameters}", options + _OTHERS_TEXT.rstrip())
+        return cls
+
+    return complete
+
+
+def _parameters_of(text: str, names: Mapping[str, object]) -> str:
+    """Those entries of a docstring's list of parameters that have one of the names."""
+    listed = inspect.cleandoc(text).partition("Parameters\n----------\n")[2].partition("\n\n")[0]
+    entries: list[list[str]] = []
+    for line in listed.splitlines():
+        if line[:1].isspace():
+            entries[-1].append(line)
+        else:
+            entries.append([line])
+    return "\n".join("\n".join(entry) for entry in entries if entry[0] in names)
+
+
+@contextlib.contextmanager
+def _value_errors() -> Iterator[None]:
+    """Turn errors that the user can correct into what scikit-learn raises for them."""
+    try:
+        yield
+    except UserError as error:
+        raise ValueError(str(error)) from error
+
+
+class _GLM(BaseEstimator):
+    """What both estimators have in common."""
+
+    _task: ClassVar[Task]
+
+    loss: str
+    device: str
+    cluster: str | os.PathLike[str] | None
+    config: str | None
+    sparse_workers: int
+    warm_start: bool
+    random_state: Any
+    verbose: int
+    model_: Model
+    n_features_in_: int
+    feature_names_in_: npt.NDArray[np.object_]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _options(self, **others: Any) -> TrainingOptions:
+        """The options of a run.
+
+        Raises
+        ------
+        ValueError
+            If a parameter has the wrong type, or a value that is not allowed.
+        """
+        chosen = {name: _plain(name, getattr(self, name), field.type) for name, field in _FIELDS.items()}
+        if (loss := LOSSES.get(chosen["loss"])) is not None and loss.task is not self._task:
+            known = ", ".join(name for name, each in LOSSES.items() if each.task is self._task)
+            raise ValueError(f"the loss {self.loss} is not for {self._task.value}: choose one of {known}")
+        seed = self.random_state
+        if not isinstance(seed, int | np.integer):
+            seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
+        with _value_errors():
+            return TrainingOptions(**chosen | {"seed": int(seed)} | others)
+
+    def _train(self, data: Dataset, options: TrainingOptions, start: Start | None) -> None:
+        """Train, and keep the model and what is known of the run."""
+        before = 0 if start is None else len(start.history)
+        request = TrainingRequest(
+            data=data,
+            options=options.to_json() if self.device != "cluster" else _without_workers(options),
+            device=self.device,
+            cluster=None if self.cluster is None else Path(self.cluster),
+            config=self.config,
+            sparse_workers=int(self.sparse_workers),
+            start=start,
+        )
+
+        def show(record: EpochRecord) -> None:
+            if self.verbose and record.epoch > before:
+                print(_line(record), flush=True)
+
+        with _value_errors(), _compilations_told(self.verbose):
+            result = execute(make_plan(request), on_epoch=show, on_remark=print if self.verbose else None)
+        self._keep(result)
+        if result.stopped is StopReason.INTERRUPTED:
+            raise KeyboardInterrupt  # what is around this, such as a search, is to end, too
+
+    def _keep(self, result: TrainingResult) -> None:
+        self.model_ = result.model
+        self.n_iter_ = len(result.history)
+        self.history_ = [record.to_json() for record in result.history]
+        self.remarks_ = list(result.remarks)
+        self._next_start = result.next_start
+
+    def _start(self, *, partial: bool) -> Start | None:
+        """What a run starts from, if it goes on from an earlier one."""
+        if not (partial or self.warm_start) or not hasattr(self, "model_"):
+            return None
+        start: Start | None = self._next_start
+        if start is None:
+            raise ValueError(
+                "a model from a file lacks what training goes on from: fit it anew with warm_start=False, then go on"
+            )
+        return start if partial else dataclasses.replace(start, rate=None, history=(), refit=True)
+
+    def _fit(self, data: Dataset) -> Self:
+        self._train(data, self._options(), self._start(partial=False))
+        return self
+
+    def _partial_fit(self, data: Dataset, coding: LabelCoding | None) -> Self:
+        start = self._start(partial=True) or Start(coding=coding)
+        # Losses of other samples do not compare, so there is nothing to choose an epoch or to adapt the rate by.
+        others: dict[str, Any] = {"epochs": len(start.history) + 1, "validation_fraction": 0.0, "patience": None}
+        if self.schedule == "adaptive":
+            others |= {"schedule": "constant", "tolerance": _default("tolerance")}
+        options = self._options(**others)
+        self._train(data, options, dataclasses.replace(start, refit=False))
+        return self
+
+    def _data(self, X: Any, labels: Any = None, names: Sequence[str] = ()) -> Dataset:
+        """A data set of samples that scikit-learn has checked."""
+        features = tuple(map(str, self.feature_names_in_)) if hasattr(self, "feature_names_in_") else ()
+        values = np.zeros(X.shape[0]) if labels is None else labels
+        with _value_errors():
+            return Dataset(X, values, _NAME, tuple(names), labelled=labels is not None, feature_names=features)
+
+    def _samples(self, X: Any) -> Dataset:
+        """Samples to predict on."""
+        check_is_fitted(self, "model_")
+        data = self._data(validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False))
+        # Names are compared already; those in a file may be spelt as texts.
+        return dataclasses.replace(data, feature_names=())
+
+    def _load(self, model: Model) -> None:
+        """Become what was trained to a model; options of the run become parameters."""
+        began = model.training.get("options", {})
+        known = {name: began[name] for name in _FIELDS if name in began}
+        seed = {"random_state": began["seed"]} if "seed" in began else {}
+        self.set_params(**known | seed | {"loss": model.loss})
+        self.model_, self._next_start = model, None
+        self.n_features_in_ = model.coefficients.size
+        if model.feature_names:
+            self.feature_names_in_ = np.array(model.feature_names, dtype=object)
+
+
+def _default(name: str) -> Any:
+    return _FIELDS[name].default
+
+
+def _plain(name: str, value: Any, expected: Any) -> Any:
+    """The value of an option as Python's own type, which NumPy's numbers are not.
+
+    Raises
+    ------
+    ValueError
+        If it is of another type.
+    """
+    plain = value.item() if isinstance(value, np.generic) else value
+    allowed = expected.__args__ if isinstance(expected, types.UnionType) else (expected,)
+    if float in allowed and type(plain) is int:
+        plain = float(plain)
+    if type(plain) not in allowed:
+        names = " or ".join("None" if each is types.NoneType else each.__name__ for each in allowed)
+        raise ValueError(f"{name} must be {names}, not {value!r}")
+    return plain
+
+
+def _without_workers(options: TrainingOptions) -> dict[str, Any]:
+    """Options for a cluster, whose file says how many workers there are."""
+    chosen = options.to_json()
+    if chosen["workers"] == _default("workers"):
+        del chosen["workers"]
+    return chosen
+
+
+def _line(record: EpochRecord) -> str:
+    """What is told of an epoch."""
+    metrics = [f"{name.replace('_', ' ')} {value:.6g}" for name, value in record.metrics.items()]
+    return ", ".join([f"epoch {record.epoch}", *metrics, f"rate {record.learning_rate:.3g}"])
+
+
+@contextlib.contextmanager
+def _compilations_told(verbose: int) -> Iterator[None]:
+    """Print when Numba compiles the emulator's loops, if ``verbose``."""
+    logger = logging.getLogger("p4sgd.sim.compiled")
+    if not verbose:
+        yield
+        return
+    handler, level = logging.StreamHandler(sys.stdout), logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+def _has_probabilities(estimator: "GLMClassifier") -> bool:
+    if estimator.loss != "logistic":
+        raise AttributeError(f"the loss {estimator.loss} gives no probabilities; logistic does")
+    return True
+
+
+@_with_parameters("logistic")
+class GLMClassifier(ClassifierMixin, _GLM):
+    """A linear classifier for two classes, trained by SGD on FPGAs or on their exact emulation.
+
+    Its weights are those of ``p4sgd train`` with the same options on the same data, bit for bit. They do not depend on
+    workers, device or threads.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (2,)
+        The classes, ascending.
+    coef_ : ndarray of shape (1, n_features)
+        Coefficients of the features as they are given, float64.
+    intercept_ : ndarray of shape (1,)
+        The intercept, float64.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of the features, if X has texts for names.
+    n_iter_ : int
+        Number of epochs; `partial_fit` goes on counting. Models from files lack this and the following attributes.
+    history_ : list of dict
+        A record of each epoch: metrics, learning rate, times, saturations.
+    remarks_ : list of str
+        What the user should know about the run, such as rounding or saturation.
+    model_ : p4sgd.host.training.model_file.Model
+        The model of the best epoch, with the integers of the hardware.
+
+    Notes
+    -----
+    Errors that the user can correct are a `ValueError`. Ctrl-C in `fit` keeps the best model so far, and raises
+    `KeyboardInterrupt`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.model_selection import train_test_split
+    >>> from p4sgd import GLMClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
+    >>> classifier = GLMClassifier(precision=4, epochs=10).fit(X_train, y_train)
+    >>> classifier.score(X_test, y_test) > 0.95
+    True
+    >>> classifier.predict_proba(X_test[:3]).shape
+    (3, 2)
+    """
+
+    _task = Task.CLASSIFICATION
+    classes_: npt.NDArray[Any]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    @property
+    def coef_(self) -> npt.NDArray[np.float64]:
+        """Coefficients of the features as they are given, (1, n_features)."""
+        return self.model_.coefficients[np.newaxis]
+
+    @property
+    def intercept_(self) -> npt.NDArray[np.float64]:
+        """The intercept, (1,)."""
+        return np.array([self.model_.intercept])
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train from nothing, or with ``warm_start`` from the weights that there are.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Samples. Sparse ones become CSR, and are never made dense.
+        y : array-like of shape (n_samples,)
+            Their classes, two, as numbers or texts.
+
+        Returns
+        -------
+        self : GLMClassifier
+            The estimator.
+
+        Raises
+        ------
+        ValueError
+            If data or parameters do not suit.
+        """
+        warm = self.warm_start and hasattr(self, "model_")
+        X, y = self._checked(X, y, reset=not warm)
+        if not warm:
+            self.classes_ = _two_classes(y)
+        return self._fit(self._labelled(X, y))
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """Train for an epoch on these samples, from the weights that there are.
+
+        The first call fixes the scaling of the features, by its samples, and the learning rate, which it searches for
+        if there is none; values beyond the range that these samples have are clamped in training. Let it have some
+        thousand samples. The schedule ``adaptive`` is ``constant`` here, and nothing is held out. The intercept is the
+        bias as it was trained, where `fit` fits it to its samples.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Samples.
+        y : array-like of shape (n_samples,)
+            Their classes; one class is enough.
+        classes : array-like of shape (2,), default=None
+            All classes, needed in the first call.
+
+        Returns
+        -------
+        self : GLMClassifier
+            The estimator.
+
+        Raises
+        ------
+        ValueError
+            If data or parameters do not suit.
+        """
+        first = not hasattr(self, "classes_")
+        X, y = self._checked(X, y, reset=first)
+        if first and classes is None:
+            raise ValueError("classes must be given in the first call of partial_fit")
+        if classes is not None:
+            known = _two_classes(classes)
+            if first:
+                self.classes_ = known
+            elif not np.array_equal(known, self.classes_):
+                raise ValueError(f"classes are {known}, those of earlier calls were {self.classes_}")
+        data = self._labelled(X, y)
+        pair = (0.0, 1.0) if data.label_names else tuple(self.classes_.astype(np.float64).tolist())
+        return self._partial_fit(data, LabelCoding(self._task, pair, names=data.label_names))
+
+    def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, npt.NDArray[Any]]:
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype="numeric", reset=reset)
+        check_classification_targets(y)
+        _check_binary(y)
+        return X, y
+
+    def _labelled(self, X: Any, y: npt.NDArray[Any]) -> Dataset:
+        """A data set with classes as in a file: numbers, or indices into texts."""
+        unknown = np.setdiff1d(y, self.classes_)
+        if unknown.size:
+            raise ValueError(f"y has the class {unknown[0]}, which is not one of {self.classes_}")
+        # Numbers of which float64 does not tell one from the other go as texts.
+        if self.classes_.dtype.kind in "biuf" and np.unique(self.classes_.astype(np.float64)).size == 2:
+            return self._data(X, np.asarray(y, dtype=np.float64))
+        return self._data(X, np.searchsorted(self.classes_, y).astype(np.float64), list(map(str, self.classes_)))
+
+    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
+        """Activations, which are above 0 for the second class.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        z : ndarray of shape (n_samples,)
+            Activations, float64.
+        """
+        samples = self._samples(X)
+        with _value_errors():
+            return self.model_.decision_function(samples)
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Classes.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+            Their predicted classes, those of ``p4sgd predict``.
+        """
+        z = self.decision_function(X)
+        return self.classes_[(z > 0).astype(np.intp)]
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        """Probabilities of both classes; only with the logistic loss.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        p : ndarray of shape (n_samples, 2)
+            Probabilities, float64, in the order of ``classes_``.
+        """
+        second = expit(self.decision_function(X))
+        return np.column_stack([1 - second, second])
+
+    def _load(self, model: Model) -> None:
+        super()._load(model)
+        self.classes_ = np.array([model.labels.name(label) for label in model.labels.classes])
+
+
+def _two_classes(y: Any) -> npt.NDArray[Any]:
+    """The two classes of some labels, ascending.
+
+    Raises
+    ------
+    ValueError
+        If there are less or more.
+    """
+    classes = np.unique(y)
+    _check_binary(classes)
+    if classes.size == 1:
+        raise ValueError(f"y has one class, {classes[0]}: a classifier needs samples of two")
+    return classes
+
+
+def _check_binary(y: npt.NDArray[Any]) -> None:
+    """Refuse more than two classes.
+
+    Raises
+    ------
+    ValueError
+        If there are more.
+    """
+    kind = type_of_target(y, input_name="y", raise_unknown=True)
+    if kind != "binary":
+        raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
+
+
+@_with_parameters("squared")
+class GLMRegressor(RegressorMixin, _GLM):
+    """A linear regression, trained by SGD on FPGAs or on their exact emulation.
+
+    Its weights are those of ``p4sgd train`` with the same options on the same data, bit for bit. They do not depend on
+    workers, device or threads.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        Coefficients of the features as they are given, in the unit of the target, float64.
+    intercept_ : float
+        The intercept, in the unit of the target.
+    n_features_in_, feature_names_in_, n_iter_, history_, remarks_, model_
+        As those of `GLMClassifier`.
+
+    Notes
+    -----
+    Errors that the user can correct are a `ValueError`. Ctrl-C in `fit` keeps the best model so far, and raises
+    `KeyboardInterrupt`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from p4sgd import GLMRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> regressor = GLMRegressor(epochs=10).fit(X, y)
+    >>> round(regressor.score(X, y), 1)
+    0.5
+    >>> regressor.coef_.shape
+    (10,)
+    """
+
+    _task = Task.REGRESSION
+
+    @property
+    def coef_(self) -> npt.NDArray[np.float64]:
+        """Coefficients of the features as they are given, (n_features,), in the unit of the target."""
+        return self.model_.labels.scale * self.model_.coefficients
+
+    @property
+    def intercept_(self) -> float:
+        """The intercept, in the unit of the target."""
+        labels = self.model_.labels
+        return labels.mean + labels.scale * self.model_.intercept
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train from nothing, or with ``warm_start`` from the weights that there are.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Samples. Sparse ones become CSR, and are never made dense.
+        y : array-like of shape (n_samples,)
+            Their targets.
+
+        Returns
+        -------
+        self : GLMRegressor
+            The estimator.
+
+        Raises
+        ------
+        ValueError
+            If data or parameters do not suit.
+        """
+        return self._fit(self._checked(X, y, reset=not (self.warm_start and hasattr(self, "model_"))))
+
+    def partial_fit(self, X: Any, y: Any) -> Self:
+        """Train for an epoch on these samples, from the weights that there are.
+
+        The first call fixes the scaling of features and targets, by its samples; for all else see
+        `GLMClassifier.partial_fit`.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Samples.
+        y : array-like of shape (n_samples,)
+            Their targets.
+
+        Returns
+        -------
+        self : GLMRegressor
+            The estimator.
+
+        Raises
+        ------
+        ValueError
+            If data or parameters do not suit.
+        """
+        return self._partial_fit(self._checked(X, y, reset=not hasattr(self, "model_")), None)
+
+    def _checked(self, X: Any, y: Any, *, reset: bool) -> Dataset:
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype="numeric", y_numeric=True, reset=reset)
+        return self._data(X, y)
+
+    def predict(self, X: Any) -> npt.NDArray[np.float64]:
+        """Targets.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+            Their predicted targets, float64, those of ``p4sgd predict``.
+        """
+        samples = self._samples(X)
+        with _value_errors():
+            return self.model_.predict(samples)
+
+
+def save_model(estimator: GLMClassifier | GLMRegressor, path: str | os.PathLike[str]) -> None:
+    """Write a model file, which ``p4sgd predict`` and ``p4sgd evaluate`` take.
+
+    Parameters
+    ----------
+    estimator
+        A fitted estimator.
+    path
+        The file, which is replaced if it exists.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be written.
+    """
+    check_is_fitted(estimator, "model_")
+    with _value_errors():
+        model_file.save_model(estimator.model_, Path(path))
+
+
+def load_model(path: str | os.PathLike[str]) -> GLMClassifier | GLMRegressor:
+    """Read a model file, such as ``p4sgd train --out`` writes.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Returns
+    -------
+    An estimator that predicts what ``p4sgd predict`` does, with the options of its training as parameters. It cannot be
+    trained on, only fitted anew.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be read or is no model file.
+    """
+    with _value_errors():
+        model = model_file.load_model(Path(path))
+    estimator = GLMClassifier() if model.labels.task is Task.CLASSIFICATION else GLMRegressor()
+    estimator._load(model)
+    return estimator

@@ -1,0 +1,506 @@
+"""Estimators against scikit-learn's own checks, and against the commands `p4sgd train` and `p4sgd predict`."""
+
+import dataclasses
+import doctest
+import inspect
+import json
+import pickle
+
+import joblib
+import numpy as np
+import pytest
+import scipy.sparse
+from click.testing import CliRunner
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
+from sklearn.feature_selection import SelectFromModel
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from p4sgd import GLMClassifier, GLMRegressor, load_model, save_model
+from p4sgd.host import estimators
+from p4sgd.host.cli.app import main
+from p4sgd.host.losses import LOSSES, Task
+from p4sgd.host.training import TrainingOptions, model_file
+
+EXPECTED_FAILURES = {}
+"""Checks of scikit-learn that an estimator need not pass, with reasons: there are none."""
+
+
+@parametrize_with_checks(
+    [GLMClassifier(epochs=12), GLMRegressor(epochs=12)],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
+)
+def test_checks_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [
+        GLMClassifier(),
+        GLMClassifier(loss="hinge", epochs=12, config="small", workers=2),
+        GLMRegressor(),
+        GLMRegressor(epochs=30, precondition="block"),
+    ],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
+)
+def test_checks_of_scikit_learn_with_other_parameters(estimator, check):
+    if estimator.get_params().get("precondition") == "block" and "sparse" in str(check):
+        pytest.skip("sparse data cannot be whitened")
+    check(estimator)
+
+
+# -- parameters --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "task"), [(GLMClassifier, Task.CLASSIFICATION), (GLMRegressor, Task.REGRESSION)])
+def test_parameters_are_the_options_of_training(kind, task):
+    options = {field.name: field.default for field in dataclasses.fields(TrainingOptions)}
+    for name in estimators._LEFT_OUT:
+        del options[name]
+    parameters = inspect.signature(kind).parameters
+    assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters.values())
+    defaults = {name: parameter.default for name, parameter in parameters.items()}
+    assert LOSSES[defaults["loss"]].task is task
+    assert defaults == options | estimators._OTHERS | {"loss": defaults["loss"]}
+    assert kind().get_params() == defaults
+    described = inspect.getdoc(kind).partition("Attributes\n")[0].splitlines()
+    assert set(defaults) <= set(described)
+    assert "{" not in inspect.getdoc(kind)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'alpa'"):
+        kind(alpa=1)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"epochs": 0}, "epochs must be at least 1, not 0"),
+        ({"epochs": "5"}, "epochs must be int, not '5'"),
+        ({"epochs": 5.0}, "epochs must be int, not 5.0"),
+        ({"bias": 1}, "bias must be bool, not 1"),
+        ({"split": 8}, "split must be str, not 8"),
+        ({"planes": 2.0}, "planes must be int or None, not 2.0"),
+        ({"batch": 12}, "batch must be a multiple of 8, not 12: take 8 or 16"),
+        ({"loss": "squared"}, "the loss squared is not for classification: choose one of logistic, hinge"),
+        ({"loss": "cubic"}, "there is no loss 'cubic'"),
+        ({"device": "abacus"}, "there is no device 'abacus'"),
+        ({"device": "cluster"}, "--device cluster needs"),
+        ({"device": "cluster", "cluster": "nowhere.toml"}, "nowhere.toml: "),
+        ({"config": "tiniest"}, "there is no configuration 'tiniest'"),
+        ({"sparse_workers": 1}, "leaves none of 1 workers dense"),
+        ({"precision": 8, "planes": 4}, "precision must be at most the 4 stored planes"),
+        ({"random_state": -1}, "seed must be at least 0"),
+        ({"random_state": "0"}, "cannot be used to seed"),
+    ],
+)
+def test_values_that_are_not_allowed(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        GLMClassifier(**parameters).fit([[0.0], [1.0]] * 8, [0, 1] * 8)
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    """As a search over a range of NumPy hands them out."""
+    X, y = load_diabetes(return_X_y=True)
+    numbers = {"epochs": np.int64(2), "l2": np.float32(0.125), "learning_rate": np.float64(0.0625)}
+    ours = GLMRegressor(random_state=np.uint8(3), **numbers).fit(X, y)
+    save_model(ours, tmp_path / "model")
+    same = GLMRegressor(epochs=2, l2=0.125, learning_rate=0.0625, random_state=3).fit(X, y)
+    assert load_model(tmp_path / "model").get_params() == same.get_params()
+    assert (ours.coef_ == same.coef_).all()
+
+
+def test_random_state():
+    X, y = load_diabetes(return_X_y=True)
+
+    def weights(state):
+        return GLMRegressor(epochs=1, random_state=state).fit(X, y).coef_.tolist()
+
+    assert weights(np.random.RandomState(1)) == weights(np.random.RandomState(1)) != weights(0)
+    shared = np.random.RandomState(1)
+    assert weights(shared) != weights(shared)
+
+
+# -- the law: weights of the command line ------------------------------------------------------------------------------
+
+
+def p4sgd(*words):
+    done = CliRunner().invoke(main, list(map(str, words)))
+    assert done.exit_code == 0, done.stderr
+    return done.stdout
+
+
+def sparse_samples(samples=300, features=3000, density=0.02):
+    matrix = scipy.sparse.random_array((samples, features), density=density, rng=np.random.default_rng(5)).tocsr()
+    y = np.where(matrix @ np.random.default_rng(6).normal(size=features) > 0, 4, 2)
+    return matrix, y
+
+
+def digits():
+    X, y = load_digits(return_X_y=True)
+    chosen = np.isin(y, (3, 8))
+    return X[chosen].astype(np.float32), y[chosen]
+
+
+def texts():
+    X, y = load_breast_cancer(return_X_y=True)
+    return X, np.array(["malignant", "benign"])[y]
+
+
+CASES = {
+    "defaults": (GLMClassifier, lambda: load_breast_cancer(return_X_y=True), {"epochs": 6}),
+    "texts": (GLMClassifier, texts, {"loss": "hinge", "precision": 3, "workers": 3, "epochs": 4, "l2": 0.01}),
+    "float32": (GLMClassifier, digits, {"planes": 6, "precision": 4, "validation_fraction": 0.2, "patience": 2}),
+    "whole numbers": (GLMClassifier, lambda: (digits()[0].astype(np.uint8), digits()[1]), {"epochs": 3}),
+    "sparse": (GLMClassifier, sparse_samples, {"epochs": 5, "l1": 1e-4, "random_state": 9}),
+    "rather sparse": (GLMClassifier, lambda: sparse_samples(density=0.3), {"epochs": 2, "staleness": 1}),
+    "no bias": (GLMClassifier, digits, {"bias": False, "epochs": 3, "scaling": "minmax"}),
+    "regression": (GLMRegressor, lambda: load_diabetes(return_X_y=True), {"epochs": 7, "batch": 32}),
+    "whitened": (GLMRegressor, lambda: load_diabetes(return_X_y=True), {"precondition": "block", "epochs": 3}),
+}
+"""Estimator, data and parameters by name."""
+
+NAMES = {"learning_rate": "lr", "random_state": "seed"}
+
+
+def options_of(parameters):
+    """Parameters as the command line has them."""
+    for name, value in parameters.items():
+        option = NAMES.get(name, name).replace("_", "-")
+        yield from [f"--no-{option}"] if value is False else [f"--{option}", value]
+
+
+def write(path, X, y):
+    """Samples in a file with the same values, for the command line."""
+    if scipy.sparse.issparse(X):
+        parts = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": X.shape}
+        np.savez(path, format=np.array(b"csr"), **parts, y=y)
+    else:
+        np.savez(path, X=X, y=y)
+
+
+def train(folder, X, y, parameters, *more):
+    """Train by the command line; returns data file and model file."""
+    data, model = folder / "data.npz", folder / "model"
+    write(data, X, y)
+    p4sgd("train", data, "--quiet", "--out", model, *options_of(parameters), *more)
+    return data, model
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_weights_and_predictions_are_those_of_the_command_line(tmp_path, case):
+    kind, load, parameters = CASES[case]
+    X, y = load()
+    more = ["--loss", "squared"] if kind is GLMRegressor else []
+    data, path = train(tmp_path, X, y, parameters, *more)
+    theirs, ours = model_file.load_model(path), kind(**parameters).fit(X, y)
+    for name in ("weights", "coefficients", "slope", "offset"):
+        assert (getattr(ours.model_, name) == getattr(theirs, name)).all(), name
+    assert ours.model_.intercept == theirs.intercept
+    assert ours.model_.training["configuration"] == theirs.training["configuration"]
+
+    save_model(ours, tmp_path / "ours")
+    classify = kind is GLMClassifier
+    probable = ["--probabilities"] if classify and ours.loss == "logistic" else []
+    for written, estimator in ((tmp_path / "ours", load_model(path)), (path, ours)):
+        told = json.loads(p4sgd("predict", written, data, "--json", *probable))
+        assert estimator.predict(X).tolist() == told["predictions"]
+        if probable:
+            assert estimator.predict_proba(X)[:, 1].tolist() == told["probabilities"]
+        if classify:
+            assert estimator.classes_.tolist() == np.unique(y).tolist()
+            assert (estimator.decision_function(X) == theirs.decision_function(ours._samples(X))).all()
+
+
+def test_coefficients_are_of_features_as_they_are_given():
+    X, y = load_diabetes(return_X_y=True)
+    regressor = GLMRegressor(epochs=5).fit(X, y)
+    assert regressor.predict(X) == pytest.approx(X @ regressor.coef_ + regressor.intercept_)
+    X, y = load_breast_cancer(return_X_y=True)
+    classifier = GLMClassifier(epochs=5).fit(X, y)
+    z = X @ classifier.coef_[0] + classifier.intercept_[0]
+    assert classifier.decision_function(X) == pytest.approx(z)
+    assert (classifier.predict(X) == (z > 0)).all()
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_loaded_model_has_the_options_of_its_training(tmp_path):
+    X, y = load_diabetes(return_X_y=True)
+    ours = GLMRegressor(epochs=3, precision=5, l2=0.01, workers=2, random_state=7, scaling="minmax").fit(X, y)
+    save_model(ours, str(tmp_path / "model"))
+    loaded = load_model(str(tmp_path / "model"))
+    assert type(loaded) is GLMRegressor
+    assert loaded.get_params() == ours.get_params()
+    assert loaded.n_features_in_ == 10
+    assert (loaded.coef_ == ours.coef_).all()
+    assert loaded.intercept_ == ours.intercept_
+    with pytest.raises(ValueError, match="lacks what training goes on from"):
+        loaded.partial_fit(X, y)
+    with pytest.raises(ValueError, match="lacks what training goes on from"):
+        loaded.set_params(warm_start=True).fit(X, y)
+    again = loaded.set_params(warm_start=False).fit(X, y)
+    assert (again.coef_ == ours.coef_).all()
+
+
+def test_a_model_of_one_class_against_the_rest(tmp_path):
+    X, y = load_digits(return_X_y=True)
+    data, path = train(tmp_path, X, y, {"epochs": 2}, "--positive", "3")
+    loaded = load_model(path)
+    assert loaded.classes_.tolist() == [0, 1]
+    assert loaded.predict(X).tolist() == json.loads(p4sgd("predict", path, data, "--json"))["predictions"]
+    assert loaded.score(X, y == 3) > 0.9
+
+
+def test_files_that_are_no_models(tmp_path):
+    (tmp_path / "text").write_text("a text")
+    with pytest.raises(ValueError, match=r"text: .*model file"):
+        load_model(tmp_path / "text")
+    with pytest.raises(ValueError, match="none: cannot read"):
+        load_model(tmp_path / "none")
+    with pytest.raises(ValueError, match="nowhere"):
+        save_model(GLMClassifier(epochs=1).fit([[0.0], [1.0]] * 8, [0, 1] * 8), tmp_path / "nowhere" / "model")
+
+
+# -- going on ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", ["defaults", "texts", "sparse", "no bias", "regression", "whitened"])
+@pytest.mark.parametrize("schedule", ["adaptive", "invscaling"])
+def test_epochs_of_partial_fit_are_those_of_a_run(case, schedule):
+    """As long as training does not diverge. The schedule ``adaptive`` is then ``constant``."""
+    kind, load, parameters = CASES[case]
+    X, y = load()
+    rate = {"learning_rate": 0.01} if case != "defaults" else {}
+    parameters = parameters | rate | {"schedule": schedule}
+    ours = kind(**parameters)
+    for epochs in range(1, 4):
+        first = {"classes": np.unique(y)} if kind is GLMClassifier and epochs == 1 else {}
+        ours.partial_fit(X, y, **first)
+        constant = {"schedule": "constant"} if schedule == "adaptive" else {}
+        whole = kind(**parameters | constant | {"epochs": epochs}).fit(X, y)
+        if whole.model_.training["epoch"] == epochs:  # else its model is of an earlier one
+            assert (ours.model_.weights == whole.model_.weights).all()
+        assert ours.n_iter_ == epochs
+        assert [record["learning_rate"] for record in ours.history_] == [
+            record["learning_rate"] for record in whole.history_
+        ]
+    assert whole.model_.training["epoch"] == 3, "the last epoch was compared"
+
+
+def test_partial_fit_on_a_stream():
+    """Also where a part has one class, or values far beyond those of the first part."""
+    X, y = load_breast_cancer(return_X_y=True)
+    parts = np.array_split(np.random.default_rng(3).permutation(400), 8)
+    classifier = GLMClassifier()
+    for part in parts * 3:
+        classifier.partial_fit(X[part], y[part], classes=[0, 1])
+    assert classifier.score(X[400:], y[400:]) > 0.93
+    assert classifier.n_iter_ == 24
+    scaling = classifier._next_start.scaling
+    for label in (0, 1):
+        only = np.flatnonzero(y == label)[:40]
+        classifier.partial_fit(X[only], y[only])
+    assert classifier.score(X[400:], y[400:]) > 0.9
+    assert classifier.partial_fit(X[:50] * 1000, y[:50])._next_start.scaling is scaling
+    with pytest.raises(ValueError, match="those of earlier calls were"):
+        classifier.partial_fit(X, y, classes=[0, 2])
+    with pytest.raises(ValueError, match="y has the class 2, which is not one of"):
+        classifier.partial_fit(X, y + 1)
+    with pytest.raises(ValueError, match="classes must be given in the first call"):
+        GLMClassifier().partial_fit(X, y)
+
+
+def test_parts_of_a_stream_may_be_sparse_or_not():
+    """What the first part decides holds: zeros that are not kept make no sparse workers later."""
+    X, y = sparse_samples(density=0.02)
+    dense, _ = sparse_samples(density=0.3)
+    for first, second in ((X, dense), (dense, X)):
+        parts = [(first, y), (second, y), (first.toarray(), y), (second.tocsc(), y)]
+        ours = GLMClassifier(workers=2)
+        for samples, labels in parts:
+            ours.partial_fit(samples, labels, classes=[2, 4])
+        others = GLMClassifier(config="u280")
+        for samples, labels in parts:
+            others.partial_fit(samples.toarray() if samples is second else samples, labels, classes=[2, 4])
+        assert (ours.model_.weights == others.model_.weights).all()
+
+
+def test_diverging_on_a_part_goes_back_to_the_weights_before():
+    X, y = load_diabetes(return_X_y=True)
+    regressor = GLMRegressor(learning_rate=0.05)
+    before = regressor.partial_fit(X, y)._next_start
+    wild = np.where(np.arange(y.size) % 2, 40, -40) * (y - y.mean())
+    start = dataclasses.replace(before, rate=40.0)
+    regressor._next_start = start
+    regressor.partial_fit(X, wild)
+    after = regressor._next_start
+    assert 0 < after.rate <= 4
+    assert (after.weights == before.weights).all()
+
+
+def test_warm_start_goes_on_from_the_weights():
+    X, y = load_breast_cancer(return_X_y=True)
+    parameters = {"learning_rate": 0.05, "schedule": "constant", "precision": 4}
+    whole = GLMClassifier(epochs=5, **parameters).fit(X, y)
+    parts = GLMClassifier(epochs=3, warm_start=True, **parameters).fit(X, y)
+    parts.set_params(epochs=2).fit(X, y)
+    assert (parts.model_.weights == whole.model_.weights).all()
+    assert parts.intercept_ == whole.intercept_
+    assert parts.n_iter_ == 2
+    for name, value in {"planes": 6, "scaling": "minmax", "bias": False}.items():
+        with pytest.raises(ValueError, match=f"{name} was .* and is {value}: only training anew can change it"):
+            clone(parts).fit(X, y).set_params(**{name: value}).fit(X, y)
+    with pytest.raises(ValueError, match="y has the class 2"):
+        parts.fit(X, y + 1)
+    cold = parts.set_params(warm_start=False).fit(X, y + 1)
+    assert cold.classes_.tolist() == [1, 2]
+
+
+# -- the rest of scikit-learn ------------------------------------------------------------------------------------------
+
+
+def test_a_search_over_a_pipeline():
+    X, y = load_breast_cancer(return_X_y=True)
+    pipeline = make_pipeline(StandardScaler(), GLMClassifier(epochs=5))
+    grid = {"glmclassifier__precision": [1, 4], "glmclassifier__l2": [0.0, 0.01]}
+    search = GridSearchCV(pipeline, grid, cv=3).fit(X, y)
+    assert search.best_score_ > 0.95
+    best = search.best_params_["glmclassifier__precision"], search.best_params_["glmclassifier__l2"]
+    alone = GLMClassifier(epochs=5, precision=best[0], l2=best[1]).fit(StandardScaler().fit_transform(X), y)
+    assert (search.predict(X) == alone.predict(StandardScaler().fit_transform(X))).all()
+    assert cross_val_score(GLMRegressor(epochs=10), *load_diabetes(return_X_y=True), cv=3).mean() > 0.4
+
+
+def test_selection_of_features():
+    X, y = sparse_samples(density=0.3)
+    chosen = SelectFromModel(GLMClassifier(epochs=5, l1=0.01), threshold=1e-9).fit(X, y).get_support()
+    assert 0 < chosen.sum() < X.shape[1]
+
+
+@pytest.mark.parametrize("tool", [pickle, joblib])
+def test_copies_go_on_alike(tmp_path, tool):
+    X, y = texts()
+    ours = GLMClassifier(epochs=2, precision=3).fit(X, y)
+    with open(tmp_path / "file", "wb") as file:
+        tool.dump(ours, file)
+    with open(tmp_path / "file", "rb") as file:
+        copy = tool.load(file)
+    assert (copy.predict_proba(X) == ours.predict_proba(X)).all()
+    assert copy.history_ == ours.history_
+    assert (copy.partial_fit(X, y).coef_ == ours.partial_fit(X, y).coef_).all()
+    assert not hasattr(clone(ours), "model_")
+
+
+def test_millions_of_sparse_columns():
+    """The dense matrix would have 4.8 GB."""
+    X, y = sparse_samples(samples=200, features=3_000_000, density=1e-5)
+    classifier = make_pipeline(MaxAbsScaler(), GLMClassifier(epochs=2)).fit(X, y)[-1]
+    assert classifier.model_.training["configuration"]["sparse"]
+    assert classifier.coef_.shape == (1, 3_000_000)
+
+
+def test_probabilities_only_of_the_logistic_loss():
+    X, y = load_breast_cancer(return_X_y=True)
+    classifier = GLMClassifier(epochs=1, loss="hinge").fit(X, y)
+    assert not hasattr(classifier, "predict_proba")
+    with pytest.raises(AttributeError, match="predict_proba"):
+        classifier.predict_proba(X)
+    proba = clone(classifier).set_params(loss="logistic").fit(X, y).predict_proba(X)
+    assert proba.sum(axis=1) == pytest.approx(1)
+
+
+def test_classes_keep_their_type():
+    X = np.array([[0.0], [1.0]] * 8)
+    for classes in (
+        [False, True],
+        [np.int8(-1), np.int8(1)],
+        ["no", "yes"],
+        np.array(["no", "yes"], dtype=object),
+        [2**60, 2**60 + 1],
+    ):
+        y = np.array(classes)[[0, 1] * 8]
+        predicted = GLMClassifier(epochs=3).fit(X, y).predict(X)
+        assert predicted.dtype == y.dtype
+        assert (predicted == y).all()
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_frames(library, tmp_path):
+    frames = pytest.importorskip(library)
+    X, y = load_diabetes(return_X_y=True)
+    names = load_diabetes().feature_names
+    frame = frames.DataFrame({name: X[:, column] for column, name in enumerate(names)})
+    regressor = GLMRegressor(epochs=3).fit(frame, frames.Series(y))
+    assert regressor.feature_names_in_.tolist() == names
+    assert (regressor.predict(frame) == GLMRegressor(epochs=3).fit(X, y).predict(X)).all()
+    save_model(regressor, tmp_path / "model")
+    assert load_model(tmp_path / "model").feature_names_in_.tolist() == names
+    assert (load_model(tmp_path / "model").predict(frame) == regressor.predict(frame)).all()
+    with pytest.raises(ValueError, match="feature names should match"):
+        regressor.predict(frame[names[::-1]])
+    pipeline = make_pipeline(StandardScaler(), GLMRegressor(epochs=3)).set_output(transform=library)
+    assert pipeline.fit(frame, y)[-1].feature_names_in_.tolist() == names
+
+
+def test_names_of_columns_of_a_file_are_kept(tmp_path):
+    X, y = load_diabetes(return_X_y=True)
+    names = load_diabetes().feature_names
+    lines = [",".join([*names, "target"]), *(",".join(map(repr, row)) for row in np.column_stack([X, y]).tolist())]
+    (tmp_path / "data.csv").write_text("\n".join(lines))
+    p4sgd("train", tmp_path / "data.csv", "--quiet", "--loss", "squared", "--epochs", 2, "--out", tmp_path / "model")
+    assert load_model(tmp_path / "model").feature_names_in_.tolist() == names
+
+
+# -- what is told ------------------------------------------------------------------------------------------------------
+
+
+def test_quiet_by_default_and_a_line_for_every_epoch(capfd):
+    X, y = load_breast_cancer(return_X_y=True)
+    quiet = GLMClassifier(epochs=5).fit(X, y)
+    assert quiet.remarks_
+    assert capfd.readouterr() == ("", "")
+    GLMClassifier(epochs=5, verbose=1).fit(X, y)
+    *epochs, remark = capfd.readouterr().out.splitlines()
+    assert [line.split(",")[0] for line in epochs] == [f"epoch {epoch}" for epoch in range(1, 6)]
+    assert "train accuracy" in epochs[0]
+    assert [remark] == quiet.remarks_
+    quiet.set_params(verbose=1).partial_fit(X, y)
+    assert capfd.readouterr().out.startswith("epoch 6, train loss")
+
+
+def test_a_compilation_is_told_when_verbose(capfd):
+    logger = estimators.logging.getLogger("p4sgd.sim.compiled")
+    before = logger.level, list(logger.handlers)
+    for verbose in (0, 1):
+        with estimators._compilations_told(verbose):
+            logger.info("compiling loops")
+        assert capfd.readouterr() == ("compiling loops\n" * verbose, "")
+    assert (logger.level, logger.handlers) == before
+
+
+def test_ctrl_c_keeps_the_best_model_and_ends_what_is_around(monkeypatch):
+    X, y = load_breast_cancer(return_X_y=True)
+
+    def line(record):
+        if record.epoch == 3:
+            raise KeyboardInterrupt
+        return ""
+
+    monkeypatch.setattr(estimators, "_line", line)
+    classifier = GLMClassifier(epochs=5, verbose=1)
+    with pytest.raises(KeyboardInterrupt):
+        classifier.fit(X, y)
+    assert classifier.n_iter_ == 3
+    assert classifier.score(X, y) > 0.9
+    with pytest.raises(KeyboardInterrupt):
+        cross_val_score(classifier, X, y)
+
+
+def test_examples_of_the_documentation():
+    found = doctest.testmod(estimators)
+    assert found.attempted > 10
+    assert found.failed == 0
