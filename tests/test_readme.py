@@ -86,13 +86,26 @@ def test_commands_work(found, tmp_path):
             assert drawing in shown, f"README.md shows another drawing than {command}"
 
 
+def run_python(readme, folder):
+    """Run the Python example of a README in a folder; returns the lines that it prints."""
+    (example,) = re.findall(r"^```python\n(.*?)^```", (ROOT / readme).read_text(), re.MULTILINE | re.DOTALL)
+    command = [sys.executable, "-c", example]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_the_estimators_example_works(tmp_path):
+    """That of README.md."""
+    found, *probabilities = run_python("README.md", tmp_path)
+    assert re.fullmatch(r"\{'precision': [248]\} 0\.9\d+", found)
+    assert len(probabilities) == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["tumours.model"]
+
+
 def test_the_python_example_works(tmp_path):
     """That of host/README.md; examples in other READMEs are parts of programs."""
-    (example,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "host/README.md").read_text(), re.MULTILINE | re.DOTALL)
-    command = [sys.executable, "-c", example]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    *epochs, last = done.stdout.splitlines()
+    *epochs, last = run_python("host/README.md", tmp_path)
     assert [line.split()[0] for line in epochs] == ["1", "2", "3", "4", "5"]
     assert int(last.split()[0]) in range(1, 6)
     assert [path.name for path in tmp_path.iterdir()] == ["breast_cancer.model"]
