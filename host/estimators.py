@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import inspect
 import logging
+import math
 import os
 import sys
 import types
@@ -16,7 +17,6 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
@@ -26,7 +26,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.errors import UserError
-from p4sgd.host.losses import LOSSES, Task
+from p4sgd.host.losses import LOSSES, Loss, Probabilistic, Task, get_loss
+from p4sgd.host.losses.log_link import LogLink
 from p4sgd.host.run.execute import execute
 from p4sgd.host.run.plan import make_plan
 from p4sgd.host.run.request import TrainingRequest
@@ -135,7 +136,7 @@ def _value_errors() -> Iterator[None]:
 class _GLM(BaseEstimator):
     """What both estimators have in common."""
 
-    _task: ClassVar[Task]
+    _classifies: ClassVar[bool]
 
     loss: str
     device: str
@@ -163,9 +164,11 @@ class _GLM(BaseEstimator):
             If a parameter has the wrong type, or a value that is not allowed.
         """
         chosen = {name: _plain(name, getattr(self, name), field.type) for name, field in _FIELDS.items()}
-        if (loss := LOSSES.get(chosen["loss"])) is not None and loss.task is not self._task:
-            known = ", ".join(name for name, each in LOSSES.items() if each.task is self._task)
-            raise ValueError(f"the loss {self.loss} is not for {self._task.value}: choose one of {known}")
+        suitable = {name: _classifies(each) == self._classifies for name, each in LOSSES.items()}
+        if not suitable.get(chosen["loss"], True):
+            what = "classification" if self._classifies else "regression"
+            known = ", ".join(name for name, suits in suitable.items() if suits)
+            raise ValueError(f"the loss {self.loss} is not for {what}: choose one of {known}")
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
@@ -253,6 +256,10 @@ class _GLM(BaseEstimator):
             self.feature_names_in_ = np.array(model.feature_names, dtype=object)
 
 
+def _classifies(loss: Loss) -> bool:
+    return loss.task is Task.CLASSIFICATION
+
+
 def _default(name: str) -> Any:
     return _FIELDS[name].default
 
@@ -307,8 +314,9 @@ def _compilations_told(verbose: int) -> Iterator[None]:
 
 
 def _has_probabilities(estimator: "GLMClassifier") -> bool:
-    if estimator.loss != "logistic":
-        raise AttributeError(f"the loss {estimator.loss} gives no probabilities; logistic does")
+    if not isinstance(LOSSES.get(estimator.loss), Probabilistic):
+        known = " and ".join(name for name, each in LOSSES.items() if isinstance(each, Probabilistic))
+        raise AttributeError(f"the loss {estimator.loss} gives no probabilities; {known} do")
     return True
 
 
@@ -363,7 +371,7 @@ class GLMClassifier(ClassifierMixin, _GLM):
     (3, 2)
     """
 
-    _task = Task.CLASSIFICATION
+    _classifies = True
     classes_: npt.NDArray[Any]
 
     def __sklearn_tags__(self) -> Any:
@@ -446,7 +454,7 @@ class GLMClassifier(ClassifierMixin, _GLM):
                 raise ValueError(f"classes are {known}, those of earlier calls were {self.classes_}")
         data = self._labelled(X, y)
         pair = (0.0, 1.0) if data.label_names else tuple(self.classes_.astype(np.float64).tolist())
-        return self._partial_fit(data, LabelCoding(self._task, pair, names=data.label_names))
+        return self._partial_fit(data, LabelCoding(Task.CLASSIFICATION, pair, names=data.label_names))
 
     def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, npt.NDArray[Any]]:
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype="numeric", reset=reset)
@@ -499,7 +507,7 @@ class GLMClassifier(ClassifierMixin, _GLM):
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
-        """Probabilities of both classes; only with the logistic loss.
+        """Probabilities of both classes; only with the losses ``logistic`` and ``modified_huber``.
 
         Parameters
         ----------
@@ -511,7 +519,9 @@ class GLMClassifier(ClassifierMixin, _GLM):
         p : ndarray of shape (n_samples, 2)
             Probabilities, float64, in the order of ``classes_``.
         """
-        second = expit(self.decision_function(X))
+        z, loss = self.decision_function(X), get_loss(self.model_.loss, self.model_.loss_parameters)
+        assert isinstance(loss, Probabilistic)
+        second = loss.probabilities(z)
         return np.column_stack([1 - second, second])
 
     def _load(self, model: Model) -> None:
@@ -561,9 +571,10 @@ class GLMRegressor(RegressorMixin, _GLM):
     Attributes
     ----------
     coef_ : ndarray of shape (n_features,)
-        Coefficients of the features as they are given, in the unit of the target, float64.
+        Coefficients of the features as they are given, float64, in the unit of the target; of its logarithm with the
+        losses ``poisson`` and ``gamma``.
     intercept_ : float
-        The intercept, in the unit of the target.
+        The intercept, in the same unit.
     n_features_in_, feature_names_in_, n_iter_, history_, remarks_, model_
         As those of `GLMClassifier`.
 
@@ -584,18 +595,22 @@ class GLMRegressor(RegressorMixin, _GLM):
     (10,)
     """
 
-    _task = Task.REGRESSION
+    _classifies = False
 
     @property
     def coef_(self) -> npt.NDArray[np.float64]:
-        """Coefficients of the features as they are given, (n_features,), in the unit of the target."""
-        return self.model_.labels.scale * self.model_.coefficients
+        """Coefficients of the features as they are given, (n_features,)."""
+        return self.model_.coefficients * (1.0 if self._has_log_link else self.model_.labels.scale)
 
     @property
     def intercept_(self) -> float:
-        """The intercept, in the unit of the target."""
-        labels = self.model_.labels
-        return labels.mean + labels.scale * self.model_.intercept
+        """The intercept."""
+        labels, intercept = self.model_.labels, self.model_.intercept
+        return math.log(labels.scale) + intercept if self._has_log_link else labels.mean + labels.scale * intercept
+
+    @property
+    def _has_log_link(self) -> bool:
+        return isinstance(get_loss(self.model_.loss, self.model_.loss_parameters), LogLink)
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train from nothing, or with ``warm_start`` from the weights that there are.

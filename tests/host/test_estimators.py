@@ -403,14 +403,24 @@ def test_millions_of_sparse_columns():
     assert classifier.coef_.shape == (1, 3_000_000)
 
 
-def test_probabilities_only_of_the_logistic_loss():
+@pytest.mark.parametrize("loss", ["poisson", "gamma"])
+def test_coefficients_of_a_logarithmic_link_are_those_of_the_logarithm(loss):
+    X, y = load_diabetes(return_X_y=True)
+    regressor = GLMRegressor(loss=loss, epochs=5).fit(X, y)
+    assert regressor.predict(X) == pytest.approx(np.exp(X @ regressor.coef_ + regressor.intercept_))
+    assert regressor.score(X, y) > 0.4
+
+
+def test_probabilities_only_of_losses_that_give_them():
     X, y = load_breast_cancer(return_X_y=True)
     classifier = GLMClassifier(epochs=1, loss="hinge").fit(X, y)
     assert not hasattr(classifier, "predict_proba")
     with pytest.raises(AttributeError, match="predict_proba"):
         classifier.predict_proba(X)
-    proba = clone(classifier).set_params(loss="logistic").fit(X, y).predict_proba(X)
-    assert proba.sum(axis=1) == pytest.approx(1)
+    for loss in ("logistic", "modified_huber"):
+        proba = clone(classifier).set_params(loss=loss).fit(X, y).predict_proba(X)
+        assert proba.sum(axis=1) == pytest.approx(1)
+        assert ((proba[:, 1] > 0.5) == y).mean() > 0.9
 
 
 def test_classes_keep_their_type():
