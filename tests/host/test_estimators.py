@@ -41,7 +41,7 @@ def test_checks_of_scikit_learn(estimator, check):
 @parametrize_with_checks(
     [
         GLMClassifier(),
-        GLMClassifier(loss="hinge", epochs=12, config="small", workers=2),
+        GLMClassifier(loss="hinge", epochs=12, config="small"),
         GLMRegressor(),
         GLMRegressor(epochs=30, precondition="block"),
     ],
