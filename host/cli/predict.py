@@ -126,8 +126,8 @@ def _write(out: Path, columns: Mapping[str, list[Any]]) -> None:
 def evaluate(model: Path, data: str, as_json: bool, quiet: bool, **choices: Any) -> None:
     """Measure a model on labelled data.
 
-    Prints the mean loss, and the accuracy of a classifier or the mean squared error and R² of a regression,
-    with the mean deviance if the loss is poisson or gamma.
+    Prints the mean loss, and the accuracy of a classifier or the mean squared error and R² of a regression;
+    with the losses poisson and gamma the mean deviance and its D² instead of R².
     """
     output = Output(as_json=as_json, quiet=quiet)
     reading = take_reading(choices)
@@ -139,7 +139,13 @@ def evaluate(model: Path, data: str, as_json: bool, quiet: bool, **choices: Any)
         samples = _read(output, loaded, data, reading, labels_needed=True)
         metrics = measure(loaded, samples)
     output.document({"model": str(model), "data": data, "samples": samples.samples, **metrics})
-    names = {"loss": f"{loaded.loss} loss", "r2": "R²", "mse": "mean squared error", "deviance": "mean deviance"}
+    names = {
+        "loss": f"{loaded.loss} loss",
+        "r2": "R²",
+        "mse": "mean squared error",
+        "deviance": "mean deviance",
+        "d2": "D²",
+    }
     rows = [("samples", f"{samples.samples:,}")]
     rows += [
         (names.get(name, name), f"{value:.2%}" if name == "accuracy" else f"{value:.6g}")

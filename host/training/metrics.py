@@ -180,7 +180,7 @@ def measure(loss: Loss, coding: LabelCoding, z: FloatArray, labels: FloatArray) 
     -------
     The mean ``loss`` (without penalties; in regression of scaled targets); for classification ``accuracy``, 0 to 1; for
     regression ``mse`` in the square of the target's unit and ``r2``, NaN if all targets are equal; for predictions of
-    e^z also the mean ``deviance`` in the unit of the target.
+    e^z instead of ``r2`` the mean ``deviance`` in the unit of the target, and ``d2``, which is to it what R² is to mse.
     """
     result = {"loss": float(loss.value(z, coding.real(labels)).mean())}
     predicted = coding.predictions(z)
@@ -189,10 +189,13 @@ def measure(loss: Loss, coding: LabelCoding, z: FloatArray, labels: FloatArray) 
     else:
         squares = float(((predicted - labels) ** 2).sum())
         spread = float(((labels - labels.mean()) ** 2).sum())
-        if isinstance(loss, LogLink):
-            result["deviance"] = float(loss.deviance(labels, predicted).mean())
         result["mse"] = squares / labels.size
-        result["r2"] = 1 - squares / spread if spread > 0 else float("nan")
+        if isinstance(loss, LogLink):
+            result["deviance"] = deviance = float(loss.deviance(labels, predicted).mean())
+            mean = np.full_like(labels, labels.mean())
+            result["d2"] = 1 - deviance / float(loss.deviance(labels, mean).mean()) if spread > 0 else float("nan")
+        else:
+            result["r2"] = 1 - squares / spread if spread > 0 else float("nan")
     return result
 
 

@@ -6,7 +6,7 @@ from sklearn import metrics
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.labels import LabelCoding
-from p4sgd.host.losses import LOSSES
+from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training.metrics import measure
 
 RNG = np.random.default_rng(8)
@@ -36,10 +36,20 @@ def test_log_link(name, power):
     found, coding = measured(name, labels, z)
     predicted = coding.predictions(z)
     assert predicted == pytest.approx(labels.mean() * np.exp(z))
-    assert set(found) == {"loss", "mse", "r2", "deviance"}
+    assert set(found) == {"loss", "mse", "deviance", "d2"}
     assert found["deviance"] == pytest.approx(metrics.mean_tweedie_deviance(labels, predicted, power=power))
-    assert found["r2"] == pytest.approx(metrics.r2_score(labels, predicted))
+    assert found["d2"] == pytest.approx(metrics.d2_tweedie_score(labels, predicted, power=power))
+    assert found["mse"] == pytest.approx(metrics.mean_squared_error(labels, predicted))
     assert found["loss"] == pytest.approx(found["deviance"] / 2 / labels.mean() ** (2 - power))
+
+
+def test_log_link_of_labels_that_are_all_the_same():
+    """As held-out labels may be."""
+    loss, coding = LOSSES["poisson"], LabelCoding(Task.NON_NEGATIVE, scale=2.0)
+    for label in (0.0, 3.0):
+        found = measure(loss, coding, np.array([0.1, -0.1]), np.full(2, label))
+        assert found["deviance"] > 0
+        assert np.isnan(found["d2"])
 
 
 @pytest.mark.parametrize("classes", [(0.0, 1.0), (-1.0, 1.0), (2.0, 4.0)])

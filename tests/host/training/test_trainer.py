@@ -183,7 +183,7 @@ def test_metrics(name):
     task = LOSSES[name].task
     result = run(dataset(task), test=dataset(task, name="test"), loss=name, validation_fraction=0.2)
     names = {"loss", "accuracy"} if task is Task.CLASSIFICATION else {"loss", "mse", "r2"}
-    names |= {"deviance"} if task in (Task.NON_NEGATIVE, Task.POSITIVE) else set()
+    names = {"loss", "mse", "deviance", "d2"} if task in (Task.NON_NEGATIVE, Task.POSITIVE) else names
     for record in result.history:
         assert set(record.metrics) == {f"{each}_{key}" for each in ("train", "validation", "test") for key in names}
     assert set(result.metrics) == set(result.best.metrics)
