@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -126,29 +127,59 @@ def _write(out: Path, columns: Mapping[str, list[Any]]) -> None:
 def evaluate(model: Path, data: str, as_json: bool, quiet: bool, **choices: Any) -> None:
     """Measure a model on labelled data.
 
-    Prints the mean loss, and the accuracy of a classifier or the mean squared error and R² of a regression;
-    with the losses poisson and gamma the mean deviance and its D² instead of R².
+    For a classifier prints the mean loss, accuracy, balanced accuracy (the mean over the classes), log loss (if the
+    loss gives probabilities), the area under the ROC curve (AUC), average precision, F1 and the confusion matrix; AUC,
+    average precision and F1 are of the second class. For a regression prints the mean loss (of targets scaled as in
+    training), the mean deviance and D² if the loss is poisson or gamma, R², root mean squared error, mean absolute error and
+    mean squared error. All but loss, deviance and D² are scikit-learn's.
     """
     output = Output(as_json=as_json, quiet=quiet)
     reading = take_reading(choices)
     with output.working("evaluating"):
-        from p4sgd.host.training.metrics import evaluate as measure
+        from p4sgd.host.training.evaluation import score
         from p4sgd.host.training.model_file import load_model
 
         loaded = load_model(model)
         samples = _read(output, loaded, data, reading, labels_needed=True)
-        metrics = measure(loaded, samples)
+        metrics = score(loaded, samples)
     output.document({"model": str(model), "data": data, "samples": samples.samples, **metrics})
-    names = {
-        "loss": f"{loaded.loss} loss",
-        "r2": "R²",
-        "mse": "mean squared error",
-        "deviance": "mean deviance",
-        "d2": "D²",
-    }
-    rows = [("samples", f"{samples.samples:,}")]
+    rows = [("samples", f"{samples.samples:,}"), (f"{loaded.loss} loss", _number(metrics["loss"]))]
     rows += [
-        (names.get(name, name), f"{value:.2%}" if name == "accuracy" else f"{value:.6g}")
-        for name, value in metrics.items()
+        (title, f"{metrics[name]:.2%}" if "accuracy" in name else _number(metrics[name]))
+        for name, title in _TITLES.items()
+        if name in metrics
     ]
     output.table(["metric", "value"], rows)
+    if "confusion_matrix" in metrics:
+        names = list(map(_short, loaded.labels.meanings))
+        counts = [[f"{count:,}" for count in row] for row in metrics["confusion_matrix"]]
+        output.table(["true \\ predicted", *names], [(name, *row) for name, row in zip(names, counts, strict=True)])
+
+
+_TITLES = {
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy",
+    "log_loss": "log loss",
+    "auc": "AUC",
+    "average_precision": "average precision",
+    "f1": "F1",
+    "deviance": "mean deviance",
+    "d2": "D²",
+    "r2": "R²",
+    "rmse": "root mean squared error",
+    "mae": "mean absolute error",
+    "mse": "mean squared error",
+}
+"""Titles of metrics beside the loss, by name, in the order of the table."""
+
+_NAME = 17
+"""Characters of a class in a table: with them in the first column and in two headers it fits 60 columns."""
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}" if math.isfinite(value) else "undefined"
+
+
+def _short(name: str) -> str:
+    """The name of a class, cut in its middle if it is long, because ends tell classes apart as often as beginnings."""
+    return name if len(name) <= _NAME else f"{name[: _NAME // 2]}…{name[-(_NAME // 2) :]}"

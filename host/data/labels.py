@@ -302,6 +302,13 @@ class LabelCoding:
         """A predicted label as in the training data, a text or a number; with ``positive``, 0 or 1."""
         return _name(label, self.names if self.positive is None else ())
 
+    @property
+    def meanings(self) -> tuple[str, ...]:
+        """What the two classes are, as in the training data; with ``positive``, "other" and that class."""
+        if self.positive is not None:
+            return "other", str(_name(self.positive, self.names))
+        return tuple(str(_name(label, self.names)) for label in self.classes)
+
     def predictions(self, z: FloatArray) -> FloatArray:
         """Predictions from activations: a class (the second where z > 0), or a target in its original unit."""
         if self.task in (Task.NON_NEGATIVE, Task.POSITIVE):

@@ -9,10 +9,12 @@ import re
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from sklearn import metrics
 from sklearn.datasets import load_breast_cancer, load_iris
 
 from p4sgd.host.cli.app import main
 from p4sgd.host.data import read_dataset
+from p4sgd.host.losses import LOSSES
 from p4sgd.host.training.model_file import load_model
 
 
@@ -186,6 +188,82 @@ def test_evaluate(model):
     table = run("evaluate", model, "breast_cancer").stdout
     assert f"{document['accuracy']:.2%}" in table
     assert f"{document['loss']:.6g}" in table
+
+
+def test_the_metrics_of_a_classifier_are_those_of_scikit_learn(model):
+    document = json.loads(run("evaluate", model, "breast_cancer", "--json").stdout)
+    truth, z = load_breast_cancer().target, load_model(model).decision_function(read_dataset("breast_cancer"))
+    predicted = [int(line) for line in run("predict", model, "breast_cancer").stdout.split()]
+    expected = {
+        "accuracy": metrics.accuracy_score(truth, predicted),
+        "balanced_accuracy": metrics.balanced_accuracy_score(truth, predicted),
+        "log_loss": metrics.log_loss(truth, LOSSES["logistic"].probabilities(z)),
+        "auc": metrics.roc_auc_score(truth, z),
+        "average_precision": metrics.average_precision_score(truth, z),
+        "f1": metrics.f1_score(truth, predicted),
+        "classes": [0, 1],
+        "confusion_matrix": metrics.confusion_matrix(truth, predicted).tolist(),
+    }
+    assert {name: document[name] for name in expected} == expected
+    assert set(document) == {"model", "data", "samples", "loss", *expected}
+    table = run("evaluate", model, "breast_cancer").stdout
+    shown = [line.split() for line in table.splitlines()]
+    assert [*shown[-3:-1]] == [[str(name), *map(str, row)] for name, row in enumerate(expected["confusion_matrix"])]
+    assert ["AUC", f"{expected['auc']:.6g}"] in shown
+
+
+def test_the_metrics_of_a_regression_are_those_of_scikit_learn(tmp_path):
+    model, data = tmp_path / "model", read_dataset("diabetes")
+    run("train", "diabetes", "--loss", "squared", "--epochs", 3, "--out", model, "--quiet")
+    predicted = load_model(model).predict(data)
+    document = json.loads(run("evaluate", model, "diabetes", "--json").stdout)
+    expected = {
+        "r2": metrics.r2_score(data.labels, predicted),
+        "rmse": metrics.root_mean_squared_error(data.labels, predicted),
+        "mae": metrics.mean_absolute_error(data.labels, predicted),
+        "mse": metrics.mean_squared_error(data.labels, predicted),
+    }
+    assert {name: document[name] for name in expected} == expected
+    assert set(document) == {"model", "data", "samples", "loss", *expected}
+    assert f"{expected['mae']:.6g}" in run("evaluate", model, "diabetes").stdout
+
+
+def test_metrics_of_classes_with_names_in_a_narrow_terminal(tmp_path, monkeypatch):
+    """Names stay apart where they are cut, also those of --positive; a hinge loss has no log loss."""
+    rng = np.random.default_rng(3)
+    labels = [f"a class with a long name, the {which}" for which in ("first", "second", "third")]
+    rows = [f"{x:.3f};{labels[int(x > 0.3) + int(x > 0.6)]}" for x in rng.random(60)]
+    data = tmp_path / "data.csv"
+    data.write_text("\n".join(["x;label", *rows]))
+    model = tmp_path / "model"
+    run("train", data, "--loss", "hinge", "--positive", labels[1], "--epochs", 5, "--out", model, "--quiet")
+    monkeypatch.setattr("p4sgd.host.cli.output._FILE_WIDTH", 60)
+    lines = run("evaluate", model, data).stdout.splitlines()
+    assert max(map(len, lines)) <= 60
+    assert any(line.split()[:4] == ["true", "\\", "predicted", "other"] for line in lines)
+    assert any(line.strip().startswith("a class …e second") for line in lines)
+    assert not any("log loss" in line for line in lines)
+    document = json.loads(run("evaluate", model, data, "--json").stdout)
+    assert document["classes"] == [0, 1]
+    assert "log_loss" not in document
+    assert sum(map(sum, document["confusion_matrix"])) == 60
+
+
+def test_metrics_of_samples_of_one_class(model, tmp_path):
+    bunch = load_breast_cancer()
+    np.savez(tmp_path / "one.npz", X=bunch.data[bunch.target == 1], y=np.ones(357))
+    document = json.loads(run("evaluate", model, tmp_path / "one.npz", "--json").stdout)
+    assert document["auc"] is None
+    assert document["confusion_matrix"][0] == [0, 0]
+    done = run("evaluate", model, tmp_path / "one.npz")
+    assert ["AUC", "undefined"] in [line.split() for line in done.stdout.splitlines()]
+    assert done.stderr == ""
+
+
+def test_activations_that_overflow_have_no_metrics(model, tmp_path):
+    np.savez(tmp_path / "huge.npz", X=np.full((3, 30), 1e308), y=np.array([0, 1, 1]))
+    done = run("evaluate", model, tmp_path / "huge.npz", status=2)
+    assert re.search(r"huge\.npz: sample 1 has features so large .*: compare their units", done.stderr)
 
 
 def test_hashed_features(tmp_path):
