@@ -14,6 +14,7 @@ from p4sgd.host.cli.doctor import doctor
 from p4sgd.host.cli.failures import FAILED, report
 from p4sgd.host.cli.generate import generate, resources
 from p4sgd.host.cli.info import info
+from p4sgd.host.cli.inspect import inspect
 from p4sgd.host.cli.plan import plan
 from p4sgd.host.cli.predict import evaluate, predict
 from p4sgd.host.cli.serve import worker
@@ -115,5 +116,20 @@ def main() -> None:
     """Train generalized linear models on FPGAs joined by a programmable switch, or on an exact emulation of them."""
 
 
-for _each in (train, predict, evaluate, simulate, generate, build, resources, doctor, switch, worker, info, plan, data):
+for _each in (
+    train,
+    predict,
+    evaluate,
+    inspect,
+    simulate,
+    generate,
+    build,
+    resources,
+    doctor,
+    switch,
+    worker,
+    info,
+    plan,
+    data,
+):
     main.add_command(_each)

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from p4sgd.host.streaming.state import OnProgress, Step
     from p4sgd.host.training import EpochRecord, TrainingResult
 
-__all__ = ["describe_scaling", "finish", "preparation_options", "run_training", "training_options"]
+__all__ = ["COLUMNS", "describe_scaling", "finish", "preparation_options", "run_training", "training_options"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-_COLUMNS = {
+COLUMNS = {
     "epoch": "epoch",
     "train_loss": "train loss",
     "train_accuracy": "train accuracy",
@@ -41,6 +41,7 @@ _COLUMNS = {
     "learning_rate": "rate",
     "samples_per_second": "samples/s",
 }
+"""Titles of the columns of the table of epochs, by key."""
 
 
 class _TrainingOption(click.Option):
@@ -280,7 +281,7 @@ class _Display(contextlib.AbstractContextManager["_Display"]):
     """What a training run shows on the terminal: in each stage something else."""
 
     def __init__(self, output: Output, plan: "TrainingPlan") -> None:
-        self.table = EpochTable(output, plan.options.epochs, _COLUMNS)
+        self.table = EpochTable(output, plan.options.epochs, COLUMNS)
         self._output = output
         self._opening = SIMULATOR_OPENING if plan.device == "rtl" else None
         self._shown = contextlib.ExitStack()
@@ -368,9 +369,9 @@ def finish(
     output.say(f"{early}best model: {best}; {kept}")
     known = ("train", "validation", "test") if isinstance(plan.data, Dataset) else ("validation", "test")
     metrics = [
-        f"{_COLUMNS[key]} {cell(key, value)}"
+        f"{COLUMNS[key]} {cell(key, value)}"
         for key, value in document["metrics"].items()
-        if key.startswith(known) and key in _COLUMNS and value is not None
+        if key.startswith(known) and key in COLUMNS and value is not None
     ]
     if metrics:
         output.say(f"without rounding: {', '.join(metrics)}")

@@ -59,6 +59,14 @@ class FeatureSpace:
     zero_based: bool | None = None
     hash_bits: int | None = None
 
+    def name(self, column: int) -> str:
+        """What a feature is called, by its place from 0: its name in the source, or its number there."""
+        if self.names:
+            return self.names[column]
+        if self.hash_bits is not None:
+            return f"column {column}"
+        return f"feature {column if self.zero_based else column + 1}"
+
 
 class Labelled(Protocol):
     """Labelled samples: a `Dataset`, or only the labels of one."""

@@ -25,6 +25,7 @@ signed feature is −1 or 0, so the weights are fitted without positive features
 """
 
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ from p4sgd.host.data import Dataset, FeatureSpace
 from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.errors import UserError
-from p4sgd.host.losses import get_loss
+from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.precondition import BLOCK
 from p4sgd.host.tensor_file import TensorFileKind
 from p4sgd.hw.spec.run import FeatureFormat
@@ -47,7 +48,9 @@ __all__ = ["FORMAT_VERSION", "Model", "is_model_file", "load_model", "save_model
 FORMAT_VERSION = 2
 """To be changed whenever a reader of the old version would misread a file of the new one."""
 
-_KIND = TensorFileKind("p4sgd-model", FORMAT_VERSION, "model file", "the model comes before the data")
+_KIND = TensorFileKind(
+    "p4sgd-model", FORMAT_VERSION, "model file", "p4sgd train --out writes one; it comes before the data"
+)
 
 _BLOCK_VALUES = 1 << 17
 """Values that are converted to float64 at once: 1 MB, which fits the cache (10 MB take five times as long)."""
@@ -104,6 +107,19 @@ class Model:
     def space(self) -> FeatureSpace:
         """The features of the training data, for reading other data to match."""
         return FeatureSpace(self.coefficients.size, self.feature_names, self.zero_based, self.hash_bits)
+
+    def linear(self) -> tuple[npt.NDArray[np.float64], float]:
+        """Coefficients, float64 (features,), and intercept whose sum is a prediction.
+
+        For classification it is the activation, whose sign tells the class; for regression it is in the target's unit,
+        or its logarithm if predictions are e^z.
+        """
+        mean, scale = self.labels.mean, self.labels.scale
+        if self.labels.task is Task.REGRESSION:
+            return scale * self.coefficients, mean + scale * self.intercept
+        if self.labels.task is not Task.CLASSIFICATION:
+            return self.coefficients, math.log(scale) + self.intercept
+        return self.coefficients, self.intercept
 
     def decision_function(self, data: Dataset) -> npt.NDArray[np.float64]:
         """The activation z of every sample: float64 (samples,).
@@ -254,6 +270,8 @@ def _check(model: Model) -> None:
         raise ValueError(f"the loss {model.loss} is not for {model.labels.task.value}")
     if model.feature_names and len(model.feature_names) != features:
         raise ValueError(f"{len(model.feature_names)} names for {features} features")
+    if not isinstance(model.training, dict):
+        raise ValueError("facts about the training must be a JSON object")
     if model.zero_based not in (None, False, True):
         raise ValueError(f"zero_based is {model.zero_based}")
     if model.hash_bits is not None and features != 1 << model.hash_bits:

@@ -377,15 +377,15 @@ def edited(model, path, **changes):
     return path
 
 
-@pytest.mark.parametrize("command", ["predict", "evaluate"])
+@pytest.mark.parametrize("command", ["predict", "evaluate", "inspect"])
 def test_model_of_another_version(tmp_path, model, command):
     other = edited(model, tmp_path / "model", version="99")
-    line = refused(tmp_path, command, other, "breast_cancer")
+    line = refused(tmp_path, command, other, *(["breast_cancer"] if command != "inspect" else []))
     assert re.match(rf"{other}: .*model file of version 99, .*version \d", line), line
 
 
-@pytest.mark.parametrize("command", ["predict", "evaluate"])
-@pytest.mark.parametrize("damage", ["missing", "empty", "text", "cut", "folder", "other", "loss", "labels"])
+@pytest.mark.parametrize("command", ["predict", "evaluate", "inspect"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "text", "cut", "folder", "other", "loss", "labels", "training"])
 def test_bad_model_file(tmp_path, model, command, damage):
     path = tmp_path / "model"
     content = {"empty": b"", "text": b"weights: 1, 2, 3\n", "cut": model.read_bytes()[:-8]}
@@ -399,7 +399,9 @@ def test_bad_model_file(tmp_path, model, command, damage):
         edited(model, path, loss=json.dumps("cubic"))
     elif damage == "labels":
         edited(model, path, labels="{}")
-    line = refused(tmp_path, command, path, "breast_cancer")
+    elif damage == "training":
+        edited(model, path, training="[]")
+    line = refused(tmp_path, command, path, *(["breast_cancer"] if command != "inspect" else []))
     assert str(path) in line
 
 

@@ -146,6 +146,7 @@ def test_commands_in_the_order_of_use():
         "train",
         "predict",
         "evaluate",
+        "inspect",
         "simulate",
         "generate",
         "build",
