@@ -148,7 +148,7 @@ def fault_option(command: _Command) -> _Command:
 
 
 def overwrite_option(command: _Command) -> _Command:
-    """Add ``--overwrite`` for commands whose output cannot be told from a file of the user's."""
+    """Add ``--overwrite`` for commands that write models, or what cannot be told from a file of the user's."""
     return click.option("--overwrite", is_flag=True, help="Replace the file of --out if it exists.")(command)
 
 

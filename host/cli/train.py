@@ -17,6 +17,7 @@ from p4sgd.host.cli.options import (
     given,
     is_given,
     options_file,
+    overwrite_option,
     reading_options,
     take_reading,
 )
@@ -39,6 +40,7 @@ def _launchers() -> Iterable[str]:
 @click.argument("data", required=False)
 @click.option("--test", metavar="DATA", help="Data to measure the model on after every epoch; not trained on.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="MODEL", help="Model file to write.")
+@overwrite_option
 @click.option(
     "--images",
     type=click.Path(path_type=Path),
@@ -85,6 +87,7 @@ def train(
     data: str | None,
     test: str | None,
     out: Path | None,
+    overwrite: bool,
     images: Path | None,
     checkpoint: Path | None,
     resume: Path | None,
@@ -124,6 +127,7 @@ def train(
             config=config,
             sparse_workers=sparse_workers,
             out=out,
+            overwrite=overwrite,
             images=images,
             checkpoint=checkpoint,
             resume=resume,

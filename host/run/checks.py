@@ -97,7 +97,7 @@ def check_replaces(path: Path | None, is_one: Callable[[Path], bool], kind: str)
 
 
 def check_absent(path: Path | None, *, overwrite: bool, special: bool = False) -> None:
-    """`check_new_file` for a file that cannot be told from a user's own, so that it is replaced only on request.
+    """`check_new_file` for a file that is replaced only on request: a model, or what may be any file of the user's.
 
     Parameters
     ----------

@@ -25,6 +25,7 @@ from p4sgd.host.distributed.communicator import (
 from p4sgd.host.errors import UserError
 from p4sgd.host.run.checks import (
     CLUSTER,
+    check_absent,
     check_apart,
     check_new_images,
     check_reading,
@@ -217,6 +218,7 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
 
 def _check_outputs(request: TrainingRequest) -> None:
     check_replaces(request.out, is_model_file, "model file")
+    check_absent(request.out, overwrite=request.overwrite)
     check_replaces(request.checkpoint, is_checkpoint_file, "checkpoint")
 
 

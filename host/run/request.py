@@ -1,6 +1,7 @@
 """The request for a training run: what a user asks for, and what a checkpoint that is resumed adds to it."""
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +47,8 @@ class TrainingRequest:
         How many of the emulator's workers are sparse, the last ones, whatever the configuration of the others.
     out
         Model file to write.
+    overwrite
+        Whether it may replace a model. A run that is resumed may replace its own in any case.
     images
         Folder for the workers' memory images; ``None`` keeps them in memory.
     checkpoint
@@ -69,6 +72,7 @@ class TrainingRequest:
     config: str | None = None
     sparse_workers: int = 0
     out: Path | None = None
+    overwrite: bool = False
     images: Path | None = None
     checkpoint: Path | None = None
     resume: Path | None = None
@@ -117,6 +121,7 @@ def resume_request(request: TrainingRequest, saved: Checkpoint, ranks: Communica
             raise UserError(f"{saved.path}: this run began {ours}, not {theirs}: leave that out, {_ANEW}")
     epochs = request.options.get("epochs", began["epochs"])
     out = _path(request.out, origin.get("out"))
+    own = out is not None and origin.get("out") is not None and os.path.realpath(out) == os.path.realpath(origin["out"])
     missing = broadcast(ranks, out is not None and not out.exists())
     _check_unfinished(saved, epochs, wanted=missing or request.out is not None)
     device = request.device or origin.get("device")
@@ -136,6 +141,7 @@ def resume_request(request: TrainingRequest, saved: Checkpoint, ranks: Communica
         device=device,
         cluster=_path(request.cluster, origin.get("cluster")),
         out=out,
+        overwrite=request.overwrite or own,
         checkpoint=request.checkpoint or saved.path,
     )
 

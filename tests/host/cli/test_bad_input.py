@@ -145,7 +145,10 @@ def test_a_model_file_that_is_no_file(tmp_path, kind):
         ("predict model data.csv --out data.csv", "data.csv"),
         ("predict model data.csv --out model", "model"),
         ("predict model data.csv --options run.toml --out run.toml", "run.toml"),
+        ("train data.csv --out model", "model"),
+        ("simulate data.csv --out model", "model"),
         ("train data.csv --out notes", "notes"),
+        ("train data.csv --out notes --overwrite", "notes"),
         ("simulate data.csv --out notes", "notes"),
         ("train data.csv --out foreign", "foreign"),
         ("simulate data.csv --waves notes", "notes"),
@@ -156,7 +159,7 @@ def test_a_model_file_that_is_no_file(tmp_path, kind):
     ],
 )
 def test_files_that_must_stay(tmp_path, monkeypatch, model, words, out):
-    """What is read stays, one file is not written twice, and a model replaces only models."""
+    """What is read stays, one file is not written twice, and a model replaces only models that it is told to."""
     monkeypatch.chdir(tmp_path)
     for name in ("data.csv", "test.csv"):
         write(tmp_path, name, "1,2,0\n3,4,1\n" * 8)
@@ -174,7 +177,11 @@ def test_files_that_must_stay(tmp_path, monkeypatch, model, words, out):
 def test_files_that_are_to_be_replaced(tmp_path, monkeypatch, model):
     """A file that may be anybody's, if one says so; traces and waveforms of before, without a word."""
     monkeypatch.chdir(tmp_path)
-    for words in ("data synth rcv1 --scale 0.001 --out x.libsvm", f"predict {model} breast_cancer --out p.csv"):
+    for words in (
+        "data synth rcv1 --scale 0.001 --out x.libsvm",
+        f"predict {model} breast_cancer --out p.csv",
+        "train breast_cancer --epochs 1 --out m",
+    ):
         for more in ((), ("--overwrite",)):
             done = CliRunner().invoke(main, [*words.split(), *more])
             assert done.exit_code == 0, done.output

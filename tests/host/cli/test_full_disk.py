@@ -42,7 +42,7 @@ def model(tmp_path_factory):
 @pytest.mark.parametrize(
     ("words", "out"),
     [
-        (["train", "breast_cancer", "--epochs", "1", "--out", "out"], "out"),
+        (["train", "breast_cancer", "--epochs", "1", "--out", "out", "--overwrite"], "out"),
         (["predict", "MODEL", "breast_cancer", "--probabilities", "--out", "out", "--overwrite"], "out"),
         (["data", "synth", "rcv1", "--scale", "0.01", "--out", "out.npz", "--overwrite"], "out.npz"),
         (["data", "synth", "gisette", "--scale", "0.02", "--out", "out.libsvm", "--overwrite"], "out.libsvm"),

@@ -100,7 +100,7 @@ def test_before_the_first_epoch_ends_nothing_is_written(tmp_path, monkeypatch, o
         raise KeyboardInterrupt
 
     monkeypatch.setattr(training, "train", train)
-    done = CliRunner().invoke(main, ["train", "breast_cancer", "--out", str(out)])
+    done = CliRunner().invoke(main, ["train", "breast_cancer", "--out", str(out), "--overwrite"])
     assert done.exit_code == 130
     assert done.stdout == ""
     assert done.stderr.strip() == "p4sgd train: interrupted"

@@ -147,7 +147,7 @@ def test_the_best_epoch_is_that_of_the_file_with_held_out_samples(tmp_path, data
     source = write_data(tmp_path, name, *make_samples(4, 300, 20))
     options = [*OPTIONS, "--validation-fraction", 0.3]
     run("data", "prepare", source, "--out", tmp_path / "made", *options)
-    words = ["--epochs", 6, "--test", source, "--out", tmp_path / "model"]
+    words = ["--epochs", 6, "--test", source, "--out", tmp_path / "model", "--overwrite"]
     ours, theirs = train(tmp_path / "made", *words), train(source, *options, *words)
     assert ours["weights_sha256"] == theirs["weights_sha256"]
     assert ours["best_epoch"] == theirs["best_epoch"]
@@ -163,7 +163,7 @@ def test_models_predict_unrounded_data(tmp_path, precision):
     run("data", "prepare", "breast_cancer", "--out", tmp_path / "made", *options)
     accuracies = []
     for source, words in ((tmp_path / "made", ()), ("breast_cancer", options)):
-        train(source, *words, "--lr", 4, "--epochs", 5, "--out", tmp_path / "model")
+        train(source, *words, "--lr", 4, "--epochs", 5, "--out", tmp_path / "model", "--overwrite")
         accuracies.append(json.loads(run("evaluate", tmp_path / "model", "breast_cancer", "--json").stdout)["accuracy"])
     assert accuracies[0] == pytest.approx(accuracies[1], abs=0.02)
     assert accuracies[0] > 0.9

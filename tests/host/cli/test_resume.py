@@ -282,6 +282,20 @@ def test_a_finished_run(monkeypatch):
     assert document("--resume", "c", "--epochs", 7) == document(*RUN, "--epochs", 7)
 
 
+def test_a_resumed_run_replaces_no_model_but_its_own():
+    run(*RUN, "--checkpoint", "c", "--out", "model")
+    run("iris:1", "--epochs", 1, "--out", "other")
+    before = Path("other").read_bytes()
+    assert refused(*RUN, "--checkpoint", "c", "--out", "model").startswith("model: already exists: ")
+    assert refused("--resume", "c", "--epochs", 6, "--out", "other").endswith("or replace it with --overwrite")
+    assert Path("other").read_bytes() == before
+    run("--resume", "c", "--epochs", 6)
+    run("--resume", "c", "--epochs", 7, "--out", Path("model").absolute())
+    assert load_model(Path("model")).training["options"]["epochs"] == 7
+    run("--resume", "c", "--epochs", 8, "--out", "other", "--overwrite")
+    assert load_model(Path("other")).training["options"]["epochs"] == 8
+
+
 def test_a_run_that_stopped_early():
     run("breast_cancer", "--epochs", 50, "--patience", 2, "--tolerance", 0.01, "--checkpoint", "c")
     says = r"c: this run stopped early after epoch \d+, nothing is left to do: .*--out MODEL.* --patience 2"

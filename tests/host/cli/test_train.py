@@ -65,7 +65,8 @@ def test_the_model_is_that_of_any_workers(tmp_path):
     """Number and configuration of the workers are in the summary of the run, and nowhere else in the model file."""
 
     def model(workers, config):
-        run("digits:3", "--epochs", 2, "--workers", workers, "--config", config, "--out", tmp_path / "model")
+        words = ("--workers", workers, "--config", config, "--out", tmp_path / "model", "--overwrite")
+        run("digits:3", "--epochs", 2, *words)
         with safe_open(tmp_path / "model", "numpy") as file:
             tensors = {name: file.get_tensor(name).tolist() for name in file.keys()}  # noqa: SIM118
             metadata = file.metadata()
@@ -256,7 +257,7 @@ def test_an_older_model_is_replaced_whole(tmp_path):
     out = tmp_path / "model"
     run("breast_cancer", "--epochs", 1, "--out", out)
     first = load_model(out)
-    run("breast_cancer", "--epochs", 2, "--out", out)
+    run("breast_cancer", "--epochs", 2, "--out", out, "--overwrite")
     assert not np.array_equal(load_model(out).weights, first.weights)
     assert list(tmp_path.iterdir()) == [out]
 

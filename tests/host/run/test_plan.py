@@ -192,7 +192,7 @@ def test_ranks_fix_the_workers_and_train_as_one_process(monkeypatch):
         return plan, execute(plan)
 
     np.savez("wide.npz", X=np.random.default_rng(0).normal(size=(40, 20)), y=np.arange(40) % 2)
-    request = TrainingRequest(data="wide.npz", options={"epochs": 2}, config="tiny", out=Path("model"))
+    request = TrainingRequest(data="wide.npz", options={"epochs": 2}, config="tiny", out=Path("model"), overwrite=True)
     one = execute(make_plan(dataclasses.replace(request, options={"epochs": 2, "workers": 2}, out=None)))
     for plan, result in run_ranks(2, run):
         assert (plan.options.workers, plan.fixed) == (2, {"workers": "srun"})
