@@ -11,6 +11,7 @@ import click
 from p4sgd.host.cli.build import build
 from p4sgd.host.cli.data import data
 from p4sgd.host.cli.doctor import doctor
+from p4sgd.host.cli.export import export
 from p4sgd.host.cli.failures import FAILED, report
 from p4sgd.host.cli.generate import generate, resources
 from p4sgd.host.cli.info import info
@@ -121,6 +122,7 @@ for _each in (
     predict,
     evaluate,
     inspect,
+    export,
     simulate,
     generate,
     build,

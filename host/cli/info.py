@@ -127,6 +127,7 @@ REQUIREMENTS = (
     Requirement("mpi4py", "training in several processes", (), "pip install 'p4sgd[mpi]'", _module("mpi4py")),
     Requirement("mpiexec", "training in several processes", (), "pip install mpich", _program("mpiexec")),
     Requirement("finsy", "controlling BMv2 switches", (), "pip install 'p4sgd[p4runtime]'", _module("finsy")),
+    Requirement("onnx", "exporting models to ONNX", (), "pip install 'p4sgd[export]'", _module("onnx")),
     Requirement(
         "cache folder", "keeping simulators between runs", ("rtl",), "set P4SGD_CACHE to a folder you may write", _cache
     ),

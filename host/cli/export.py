@@ -1,0 +1,62 @@
+"""The command `p4sgd export`: a model file for other programs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from p4sgd.host.cli.options import NameFrom, common_options, options_file, overwrite_option
+from p4sgd.host.cli.output import Output
+from p4sgd.host.files import new_file
+from p4sgd.host.run.checks import check_absent, check_apart
+
+if TYPE_CHECKING:
+    from p4sgd.host.training.model_file import Model
+
+__all__ = ["export"]
+
+
+def _onnx(model: "Model") -> bytes:
+    from p4sgd.host.training.export import to_onnx
+
+    return to_onnx(model)
+
+
+def _sklearn(model: "Model") -> bytes:
+    import pickle
+
+    from p4sgd.host.training.export import to_sklearn
+
+    return pickle.dumps(to_sklearn(model))
+
+
+_KINDS: dict[str, Callable[["Model"], bytes]] = {"onnx": _onnx, "sklearn": _sklearn}
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--to", "kind", type=NameFrom("kind of export", lambda: _KINDS), required=True, help="What to write.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", required=True, help="File to write.")
+@overwrite_option
+@common_options
+def export(model: Path, kind: str, out: Path, overwrite: bool, as_json: bool, quiet: bool) -> None:
+    """Write a model for ONNX or scikit-learn.
+
+    Both predict on raw features as p4sgd predict does, up to roundings of float64. onnx needs the package onnx (pip
+    install 'p4sgd[export]'). Its graph takes features in float64 and returns label, activation and, if the loss gives
+    them, probabilities; of a regression prediction. sklearn is a fitted LogisticRegression, SGDClassifier, LinearSVC,
+    LinearRegression, PoissonRegressor or GammaRegressor for pickle.load or joblib.load. Load a pickle only if you know
+    who wrote it.
+    """
+    output = Output(as_json=as_json, quiet=quiet)
+    check_apart([out], [model, options_file()])
+    check_absent(out, overwrite=overwrite)
+    with output.working("exporting"):
+        from p4sgd.host.training.model_file import load_model
+
+        content = _KINDS[kind](load_model(model))
+        with new_file(out, len(content)) as file:
+            file.write(content)
+    output.document({"model": str(model), "to": kind, "out": str(out), "bytes": len(content)})
+    output.say(f"{model} for {kind} in {out}, {len(content):,} bytes")

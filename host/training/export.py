@@ -1,0 +1,148 @@
+"""Models for other programs: as an ONNX graph, and as an estimator of scikit-learn."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from p4sgd.host.errors import UserError
+from p4sgd.host.losses import Task
+from p4sgd.host.training.model_file import Model
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["to_onnx", "to_sklearn"]
+
+_OPSET, _IR = 13, 7
+"""Versions of ONNX that have all that is needed, so that old runtimes read it, too."""
+
+_PROBABILITIES: dict[str, list[tuple[Any, ...]]] = {
+    "logistic": [("Sigmoid",)],
+    "modified_huber": [("Clip", -1.0, 1.0), ("Add", 1.0), ("Mul", 0.5)],
+}
+"""By loss that gives probabilities: the operators of ONNX that make one from an activation, with their constants."""
+
+
+def to_onnx(model: Model) -> bytes:
+    """An ONNX graph that predicts as the model does, in float64.
+
+    Coefficients of raw features may cancel: in float32, the usual type of ONNX graphs, features with a mean far above
+    their deviation would lose the digits that count.
+
+    The input is ``features``, float64 (samples, features). The outputs of a classifier are ``label``, the predicted
+    class of each sample as text or int64 (float64 if a label is no integer), if the loss gives them ``probabilities``,
+    float64 (samples, 2) in the order of the classes, and ``activation``, float64 (samples,); that of a regression is
+    ``prediction``, float64 (samples,). The metadata ``loss``, ``classes`` and ``feature_names`` are JSON.
+
+    Raises
+    ------
+    UserError
+        If the package onnx is not installed.
+    """
+    try:
+        from onnx import TensorProto, helper, numpy_helper
+    except ImportError as error:
+        raise UserError("ONNX needs the package onnx, which is not installed: pip install 'p4sgd[export]'") from error
+
+    coding, (coefficients, intercept) = model.labels, model.linear()
+    constants: dict[str, Any] = {
+        "coefficients": np.ascontiguousarray(coefficients, np.float64),
+        "intercept": np.float64(intercept),
+    }
+    nodes, outputs = [], []
+
+    def node(kind: str, inputs: "Sequence[str]", output: str, **attributes: Any) -> None:
+        nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
+
+    def result(name: str, kind: int, *more: int) -> None:
+        outputs.append(helper.make_tensor_value_info(name, kind, ["samples", *more]))
+
+    linear = {Task.CLASSIFICATION: "activation", Task.REGRESSION: "prediction"}.get(coding.task, "logarithm")
+    node("MatMul", ["features", "coefficients"], "products")
+    node("Add", ["products", "intercept"], linear)
+    if linear == "logarithm":
+        node("Exp", ["logarithm"], "prediction")
+    if coding.task is Task.CLASSIFICATION:
+        classes = [coding.name(label) for label in coding.classes]
+        constants |= {"zero": np.float64(0), "classes": _array(classes), "columns": np.array([1], np.int64)}
+        node("Greater", ["activation", "zero"], "second")
+        node("Cast", ["second"], "index", to=TensorProto.INT64)
+        node("Gather", ["classes", "index"], "label")
+        result("label", helper.np_dtype_to_tensor_dtype(constants["classes"].dtype))
+        if model.loss in _PROBABILITIES:
+            # Each from its own activation: 1 − σ(z) would round small probabilities to 0.
+            node("Neg", ["activation"], "opposite")
+            node("Unsqueeze", ["opposite", "columns"], "first_column")
+            node("Unsqueeze", ["activation", "columns"], "second_column")
+            node("Concat", ["first_column", "second_column"], "activations", axis=1)
+            last = "activations"
+            for kind, *more in _PROBABILITIES[model.loss]:
+                names = [f"{kind}_{place}" for place in range(len(more))]
+                constants |= {name: np.float64(value) for name, value in zip(names, more, strict=True)}
+                node(kind, [last, *names], f"{kind}_output")
+                last = f"{kind}_output"
+            node("Identity", [last], "probabilities")
+            result("probabilities", TensorProto.DOUBLE, 2)
+        result("activation", TensorProto.DOUBLE)
+    else:
+        result("prediction", TensorProto.DOUBLE)
+    graph = helper.make_graph(
+        nodes,
+        "p4sgd",
+        [helper.make_tensor_value_info("features", TensorProto.DOUBLE, ["samples", coefficients.size])],
+        outputs,
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    opset = helper.make_opsetid("", _OPSET)
+    made = helper.make_model(graph, producer_name="p4sgd", opset_imports=[opset], ir_version=_IR)
+    texts: dict[str, Any] = {
+        "loss": model.loss,
+        "classes": [coding.name(label) for label in coding.classes],
+        "feature_names": model.feature_names,
+    }
+    helper.set_model_props(made, {name: json.dumps(value) for name, value in texts.items()})
+    content: bytes = made.SerializeToString()
+    return content
+
+
+def _array(classes: "Sequence[str | int | float]") -> Any:
+    """Names of classes as an array: of objects if they are texts, as ONNX wants it, else of int64 or float64."""
+    return np.array(classes, object if any(isinstance(name, str) for name in classes) else None)
+
+
+def to_sklearn(model: Model) -> Any:
+    """A fitted estimator of scikit-learn that predicts as the model does, on raw features.
+
+    Of classifiers it is a `LogisticRegression` for the loss logistic, an `SGDClassifier` for modified_huber, and else a
+    `LinearSVC`, which has no probabilities. Of regressions it is a `PoissonRegressor` or a `GammaRegressor` for these
+    losses, and else a `LinearRegression`.
+    """
+    from scipy.sparse import csr_array
+    from sklearn import linear_model
+    from sklearn.svm import LinearSVC
+
+    coding, (coefficients, intercept) = model.labels, model.linear()
+    estimator: Any
+    if coding.task is Task.CLASSIFICATION:
+        if model.loss == "logistic":
+            estimator = linear_model.LogisticRegression()
+        elif model.loss == "modified_huber":
+            estimator = linear_model.SGDClassifier(loss="modified_huber")
+        else:
+            estimator = LinearSVC()
+        estimator.coef_ = coefficients.reshape(1, -1).copy()
+        estimator.intercept_ = np.array([intercept])
+        estimator.classes_ = np.array([coding.name(label) for label in coding.classes])
+        estimator.n_iter_ = np.array([model.training.get("epoch", 0)], np.int32)
+    else:
+        if model.loss in ("poisson", "gamma"):
+            estimator = linear_model.PoissonRegressor() if model.loss == "poisson" else linear_model.GammaRegressor()
+            estimator.fit(csr_array((2, coefficients.size)), [1.0, 1.0])  # which keeps more than coefficients
+        else:
+            estimator = linear_model.LinearRegression()
+        estimator.coef_, estimator.intercept_ = coefficients.copy(), intercept
+    estimator.n_features_in_ = coefficients.size
+    if model.feature_names:
+        estimator.feature_names_in_ = np.array(model.feature_names, object)
+    return estimator

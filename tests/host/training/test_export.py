@@ -1,0 +1,175 @@
+"""Exported models predict as ours do."""
+
+import json
+import pickle
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p4sgd.host.cli.app import main
+from p4sgd.host.data import Dataset, read_dataset
+from p4sgd.host.data.labels import LabelCoding
+from p4sgd.host.losses import LOSSES, Probabilistic, Task
+from p4sgd.host.training.export import to_onnx, to_sklearn
+from p4sgd.host.training.model_file import Model, load_model
+from p4sgd.hw.spec.run import FeatureFormat
+
+CODINGS = {
+    "numbers": ("logistic", LabelCoding(Task.CLASSIFICATION, (-1.0, 1.0))),
+    "fractions": ("hinge", LabelCoding(Task.CLASSIFICATION, (0.5, 1.0))),
+    "texts": ("logistic", LabelCoding(Task.CLASSIFICATION, (0.0, 2.0), names=("Größe", "other", "ß"))),
+    "one against the rest": ("hinge", LabelCoding(Task.CLASSIFICATION, (0.0, 1.0), 1.0, ("a", "b", "c"))),
+}
+OF_TASK = {
+    Task.CLASSIFICATION: LabelCoding(Task.CLASSIFICATION, (0.0, 1.0)),
+    Task.REGRESSION: LabelCoding(Task.REGRESSION, mean=1e6, scale=300.0),
+    Task.NON_NEGATIVE: LabelCoding(Task.NON_NEGATIVE, scale=3.0),
+    Task.POSITIVE: LabelCoding(Task.POSITIVE, scale=0.1),
+}
+CODINGS |= {name: (name, OF_TASK[loss.task]) for name, loss in LOSSES.items()}
+
+
+def make(coding, features=5, seed=0, names=()):
+    """A model with random coefficients, whose features have means far above their deviations."""
+    loss, labels = CODINGS[coding]
+    rng = np.random.default_rng(seed)
+    coefficients = rng.normal(size=features)
+    data = 1000 + rng.normal(size=(40, features))
+    model = Model(
+        coefficients=coefficients,
+        intercept=-float(1000 * coefficients.sum()),
+        weights=np.zeros(features, np.int32),
+        slope=np.ones(features),
+        offset=np.zeros(features),
+        loss=loss,
+        labels=labels,
+        features=FeatureFormat(8, 8, signed=True),
+        feature_names=names,
+    )
+    return model, data
+
+
+def ours(model, features):
+    """Predictions as `p4sgd predict` writes them, activations, and probabilities of both classes, if there are."""
+    data = Dataset(features, np.zeros(features.shape[0]), "d")
+    predictions = model.predict(data).tolist()
+    if model.labels.task is Task.CLASSIFICATION:
+        predictions = list(map(model.labels.name, predictions))
+    z, loss = model.decision_function(data), LOSSES[model.loss]
+    shares = None
+    if isinstance(loss, Probabilistic):
+        shares = np.stack([loss.probabilities(-z), loss.probabilities(z)], axis=1)
+    return predictions, z, shares
+
+
+def assert_same(found, expected):
+    if isinstance(expected[0], float):
+        np.testing.assert_allclose(np.array(found, float), expected, rtol=1e-9)
+    else:
+        assert list(found) == expected
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_scikit_learn_predicts_the_same(coding):
+    model, features = make(coding)
+    estimator = pickle.loads(pickle.dumps(to_sklearn(model)))
+    expected, z, probabilities = ours(model, features)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_same(estimator.predict(features).tolist(), expected)
+        assert_same(estimator.predict(scipy.sparse.csr_array(features)).tolist(), expected)
+        if model.labels.task is Task.CLASSIFICATION:
+            np.testing.assert_allclose(estimator.decision_function(features), z, atol=1e-9)
+        if probabilities is not None:
+            np.testing.assert_allclose(estimator.predict_proba(features), probabilities, atol=1e-9)
+    assert hasattr(estimator, "predict_proba") == (probabilities is not None)
+
+
+def test_scikit_learn_knows_the_names_of_the_features():
+    model, _ = make("numbers", names=tuple("abcde"))
+    assert to_sklearn(model).feature_names_in_.tolist() == list("abcde")
+    assert not hasattr(to_sklearn(make("numbers")[0]), "feature_names_in_")
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_onnx_predicts_the_same(coding):
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed: pip install 'p4sgd[export]'")
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+
+    @settings(max_examples=15, deadline=None, derandomize=True)
+    @given(st.integers(1, 40), st.integers(0, 1 << 32))
+    def check(count, seed):
+        model, features = make(coding, count, seed)
+        content = to_onnx(model)
+        onnx.checker.check_model(content, full_check=True)
+        session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+        outputs = [output.name for output in session.get_outputs()]
+        found = dict(zip(outputs, session.run(None, {"features": features}), strict=True))
+        expected, z, probabilities = ours(model, features)
+        if model.labels.task is not Task.CLASSIFICATION:
+            assert outputs == ["prediction"]
+            np.testing.assert_allclose(found["prediction"], expected, rtol=1e-9)
+            return
+        assert outputs == ["label", *(["probabilities"] if probabilities is not None else []), "activation"]
+        np.testing.assert_allclose(found["activation"], z, atol=1e-8)
+        assert_same(found["label"].tolist(), expected)
+        if probabilities is not None:
+            np.testing.assert_allclose(found["probabilities"], probabilities, atol=1e-8)
+
+    check()
+
+
+def test_what_an_onnx_file_says_of_its_model():
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed: pip install 'p4sgd[export]'")
+    model, _ = make("texts", names=tuple("abcde"))
+    made = onnx.load_from_string(to_onnx(model))
+    said = {each.key: json.loads(each.value) for each in made.metadata_props}
+    assert said == {"loss": "logistic", "classes": ["Größe", "ß"], "feature_names": list("abcde")}
+    assert made.graph.input[0].type.tensor_type.shape.dim[1].dim_value == 5
+
+
+def run(*words, status=0):
+    done = CliRunner().invoke(main, list(map(str, words)))
+    assert done.exit_code == status, done.output
+    return done
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run("train", "breast_cancer", "--epochs", 3, "--out", "model", "--quiet")
+    return Path("model")
+
+
+def test_the_command_exports_to_scikit_learn(trained):
+    document = json.loads(run("export", trained, "--to", "sklearn", "--out", "m.pkl", "--json").stdout)
+    assert document == {"model": "model", "to": "sklearn", "out": "m.pkl", "bytes": Path("m.pkl").stat().st_size}
+    data = read_dataset("breast_cancer")
+    estimator = pickle.loads(Path("m.pkl").read_bytes())
+    assert estimator.predict(data.features).tolist() == load_model(trained).predict(data).tolist()
+    assert estimator.score(data.features, data.labels) > 0.95
+
+
+def test_the_command_exports_to_onnx(trained):
+    pytest.importorskip("onnx", reason="onnx is not installed: pip install 'p4sgd[export]'")
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    assert "model for onnx in m.onnx" in run("export", trained, "--to", "onnx", "--out", "m.onnx").stdout
+    data = read_dataset("breast_cancer")
+    session = onnxruntime.InferenceSession("m.onnx", providers=["CPUExecutionProvider"])
+    (labels,) = session.run(["label"], {"features": data.features.astype(np.float64)})
+    assert labels.tolist() == load_model(trained).predict(data).tolist()
+
+
+def test_without_the_package_it_says_how_to_install_it(trained, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    done = run("export", trained, "--to", "onnx", "--out", "m.onnx", status=2)
+    assert done.stderr.strip().endswith("pip install 'p4sgd[export]'")
+    assert not Path("m.onnx").exists()
+    assert "choose one of onnx, sklearn" in run("export", trained, "--to", "pmml", "--out", "m", status=2).stderr
