@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.metrics import d2_tweedie_score
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
@@ -607,6 +608,28 @@ class GLMRegressor(RegressorMixin, _GLM):
         """The intercept."""
         labels, intercept = self.model_.labels, self.model_.intercept
         return math.log(labels.scale) + intercept if self._has_log_link else labels.mean + labels.scale * intercept
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R², or with the losses ``poisson`` and ``gamma`` D², the fraction of the deviance that is explained.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Samples.
+        y : array-like of shape (n_samples,)
+            Their targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples.
+
+        Returns
+        -------
+        score : float
+            At most 1.
+        """
+        if not self._has_log_link:
+            return float(super().score(X, y, sample_weight))
+        power = 1 if self.model_.loss == "poisson" else 2
+        return float(d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=power))
 
     @property
     def _has_log_link(self) -> bool:

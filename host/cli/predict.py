@@ -130,8 +130,8 @@ def evaluate(model: Path, data: str, as_json: bool, quiet: bool, **choices: Any)
     For a classifier prints the mean loss, accuracy, balanced accuracy (the mean over the classes), log loss (if the
     loss gives probabilities), the area under the ROC curve (AUC), average precision, F1 and the confusion matrix; AUC,
     average precision and F1 are of the second class. For a regression prints the mean loss (of targets scaled as in
-    training), the mean deviance and D² if the loss is poisson or gamma, R², root mean squared error, mean absolute error and
-    mean squared error. All but loss, deviance and D² are scikit-learn's.
+    training), R², root mean squared error, mean absolute error and mean squared error, with the losses poisson and
+    gamma also the mean deviance and D². All but loss, deviance and D² are scikit-learn's.
     """
     output = Output(as_json=as_json, quiet=quiet)
     reading = take_reading(choices)

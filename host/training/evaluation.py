@@ -30,8 +30,8 @@ def score(model: Model, data: Dataset) -> dict[str, Any]:
       ``average_precision``, ``f1``, ``classes``, the names of the two classes as in predictions, and
       ``confusion_matrix``, a list of two lists: how many samples of each class are predicted as each class. ``auc``,
       ``average_precision`` and ``f1`` are of the second class; ``auc`` is NaN if all samples are of one class.
-    - for regression ``deviance`` and ``d2`` as `measure` has them if predictions are e^z, ``r2``, NaN or −∞ if all targets are
-      equal, ``rmse``, ``mae`` in the unit of the target, and ``mse`` in its square.
+    - for regression ``r2``, NaN or −∞ if all targets are equal, ``rmse``, ``mae`` in the unit of the target, and
+      ``mse`` in its square; if predictions are e^z also ``deviance`` and ``d2`` as `measure` has them.
 
     Raises
     ------
