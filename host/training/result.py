@@ -1,9 +1,11 @@
 """The result of a training run: the history of its epochs and the best model."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.start import Start
 
@@ -99,6 +101,9 @@ class TrainingResult:
         the classes are not separable; else ``None``.
     next_start
         What training on other samples may start from; ``None`` if the data were prepared in advance.
+    activations
+        Activations of the model and labels as `LabelCoding.labels_of` gives them, float64 (samples,) each, by data:
+        ``train``, of the same samples as in ``metrics``, and ``validation`` and ``test`` if there are such data.
     summary
         Facts about the run, as plain data: samples, features, learning rate and so on.
     """
@@ -113,6 +118,7 @@ class TrainingResult:
     summary: dict[str, Any]
     more_epochs: int | None = None
     next_start: Start | None = None
+    activations: Mapping[str, tuple[FloatArray, FloatArray]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def best(self) -> EpochRecord:

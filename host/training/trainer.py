@@ -28,6 +28,7 @@ from p4sgd.host.image.entries import first_samples
 from p4sgd.host.image.file import image_file
 from p4sgd.host.image.redeal import redeal_images
 from p4sgd.host.losses import Loss, Task
+from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.checkpoint import Best, Checkpoint, CheckpointFile, Run, State
 from p4sgd.host.training.convergence import Convergence
 from p4sgd.host.training.heat import choose_hot, deal_by_heat, split_remarks
@@ -204,6 +205,10 @@ def _told(device: Device, what: str, before: int, errors: list[P4sgdError]) -> s
     return f"{what} {left} worker{'s' if left > 1 else ''} instead of {before}: {'; '.join(map(str, errors))}"
 
 
+_Measured = tuple[Model, dict[str, float], dict[str, tuple[FloatArray, FloatArray]]]
+"""A model, its metrics, and by data its activations and the labels, as `TrainingResult` has them."""
+
+
 def _named(name: str, metrics: dict[str, float]) -> dict[str, float]:
     return {f"{name}_{metric}": value for metric, value in metrics.items()}
 
@@ -322,10 +327,10 @@ class _Training:
         best = state.best
         summary = self._summary()
         try:
-            model, metrics = self._finish(best.weights)
+            model, metrics, activations = self._finish(best.weights)
         except KeyboardInterrupt:
             stopped = StopReason.INTERRUPTED
-            model, metrics = self._finish(best.weights)
+            model, metrics, activations = self._finish(best.weights)
         measured = dataclasses.replace(state.history[best.epoch - 1], metrics=metrics).to_json()
         measured.pop("counters")
         training = summary | {"epoch": best.epoch, "stopped": stopped.value, "metrics": measured}
@@ -353,6 +358,7 @@ class _Training:
             summary=summary | {"workers": [name.number for name in names_of(self._device, len(self._prepared.shards))]},
             more_epochs=more_epochs,
             next_start=self._next_start(best),
+            activations=activations,
         )
 
     def _next_start(self, best: Best) -> Start | None:
@@ -449,7 +455,7 @@ class _Training:
             counters = tuple(self._ranks.all_gather(dict(ranks.counts)))
             ranks.counts.clear()
         weights = self._prepared.join(session.read_weights())
-        _, metrics = self._measure(weights)
+        _, metrics, _ = self._measure(weights)
         record = EpochRecord(
             epoch=epoch,
             learning_rate=rate.actual,
@@ -492,8 +498,8 @@ class _Training:
             unit=self._prepared.unit,
         )
 
-    def _measure(self, weights: IntArray) -> tuple[Model, dict[str, float]]:
-        """The model of these weights and its metrics on what training reads, and on samples that are held out.
+    def _measure(self, weights: IntArray) -> _Measured:
+        """The model of these weights, and how it does on what training reads and on samples that are held out.
 
         The intercept is fitted to the samples as the hardware reads them: noise in the weight of the bias would hide
         the progress of the others.
@@ -501,39 +507,42 @@ class _Training:
         prepared, loss, coding = self._prepared, self._loss, self._prepared.coding
         z = quantised_activations(prepared.images, weights, prepared.features, prepared.samples, self._ranks)
         intercept = fit_intercept(loss, z, coding.real(prepared.train_labels)) if self._refit else 0.0
-        metrics = _named("train", measure(loss, coding, z + intercept, prepared.train_labels))
+        fitted = z + intercept
         if prepared.means is not None:  # what rounding to the planes that are read adds on average
             intercept += float(z.mean()) - float((WEIGHT.to_real(weights) * prepared.means).sum())
         model = prepared.fold(weights, self._loss)
         model = dataclasses.replace(model, intercept=model.intercept + intercept)
-        return self._complete(model, metrics)
+        return self._complete(model, fitted)
 
-    def _complete(self, model: Model, metrics: dict[str, float]) -> tuple[Model, dict[str, float]]:
-        """Add the metrics on samples that are held out, and the objective."""
+    def _complete(self, model: Model, z: FloatArray) -> _Measured:
+        """Add activations of samples that are held out to those of the training samples, and measure all."""
+        activations = {"train": (z, self._prepared.train_labels)}
         for name, data in self._held_out.items():
-            z = model.decision_function(data)
-            metrics |= _named(name, measure(self._loss, self._prepared.coding, z, self._held_out_labels[name]))
+            activations[name] = model.decision_function(data), self._held_out_labels[name]
+        metrics: dict[str, float] = {}
+        for name, (values, labels) in activations.items():
+            metrics |= _named(name, measure(self._loss, self._prepared.coding, values, labels))
         if self._penalised:
             penalties = penalty(model.weights[: self._prepared.space.count].astype(np.int64), self._l2, self._l1)
             metrics["objective"] = metrics["train_loss"] + penalties
         # Processors may round these differently, the rest of the model they do not.
         intercept, metrics = broadcast(self._ranks, (model.intercept, metrics))
-        return dataclasses.replace(model, intercept=intercept), metrics
+        return dataclasses.replace(model, intercept=intercept), metrics, activations
 
-    def _finish(self, weights: IntArray) -> tuple[Model, dict[str, float]]:
-        """The model to keep and its metrics. Unrounded training samples are used if they are available."""
-        train, labels, coding = self._prepared.train, self._prepared.train_labels, self._prepared.coding
+    def _finish(self, weights: IntArray) -> _Measured:
+        """The model to keep, measured. Unrounded training samples are used if they are available."""
+        train, coding = self._prepared.train, self._prepared.coding
         if train is None:
             return self._measure(weights)
         if self._refit:
             model = self._prepared.fold(weights, self._loss)
             z = model.decision_function(train)
-            correction = fit_intercept(self._loss, z, coding.real(labels))
+            correction = fit_intercept(self._loss, z, coding.real(self._prepared.train_labels))
             model, z = dataclasses.replace(model, intercept=model.intercept + correction), z + correction
         else:
-            model, _ = self._measure(weights)
+            model, _, _ = self._measure(weights)
             z = model.decision_function(train)
-        return self._complete(model, _named("train", measure(self._loss, coding, z, labels)))
+        return self._complete(model, z)
 
     def _score(self, record: EpochRecord, weights: IntArray) -> IntArray:
         """Keep the weights if they are the best so far, adapt the rate, and return the weights for the next epoch."""
