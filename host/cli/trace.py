@@ -1,7 +1,7 @@
 """Traces of a simulation: files for ui.perfetto.dev and chrome://tracing, and drawings in the terminal."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,24 +9,12 @@ from p4sgd.host.files import begins_with, new_file
 from p4sgd.hw.spec.config import CLOCK_NS
 
 if TYPE_CHECKING:
-    from p4sgd.sim.cluster.trace import Interval, Trace
+    from p4sgd.sim.cluster.trace import Interval, MiniBatch, Trace
 
-__all__ = ["draw", "is_trace_file", "lanes", "save_trace"]
+__all__ = ["draw", "is_trace_file", "save_trace"]
 
 
 _START = b'{"displayTimeUnit": "ns", "traceEvents": ['
-
-
-def lanes(intervals: "Iterable[Interval]") -> "list[list[Interval]]":
-    """Distribute intervals, ordered by their begin, over as few rows as possible, without overlap in a row."""
-    rows: list[list[Interval]] = []
-    for interval in intervals:
-        free = next((row for row in rows if row[-1].end <= interval.begin), None)
-        if free is None:
-            rows.append([interval])
-        else:
-            free.append(interval)
-    return rows
 
 
 def save_trace(trace: "Trace", path: Path) -> None:
@@ -62,6 +50,8 @@ def is_trace_file(path: Path) -> bool:
 
 
 def _events(workers: "Sequence[dict[str, list[Interval]]]") -> Iterator[dict[str, Any]]:
+    from p4sgd.sim.cluster.trace import lanes
+
     thread = 0  # counted over all processes, because some viewers distinguish threads only by number
     for process, stages in enumerate(workers, 1):  # from 1, because some viewers take process 0 for the idle process
         yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": f"worker {process - 1}"}}
@@ -97,29 +87,26 @@ def draw(trace: "Trace") -> Iterator[str]:
     A block is a micro-batch in a stage; its first column has the last digit of its number within the mini-batch. Blocks
     of other mini-batches are pale. A stage that holds several micro-batches at a time has further rows.
     """
-    stages = trace.workers[0]
-    updates = stages["update"]
-    if not updates:
+    from p4sgd.sim.cluster.trace import second_mini_batch
+
+    shown = second_mini_batch(trace)
+    if shown is None:
         return
-    chosen = min(1, updates[-1].mini_batch)
-    begin = min(interval.begin for interval in stages["forward"] if interval.mini_batch == chosen)
-    end = max(interval.end for interval in updates if interval.mini_batch == chosen)
-    first = next(interval.micro_batch for interval in updates if interval.mini_batch == chosen)
-    scale = -(-(end - begin) // _COLUMNS)
-    yield f"worker 0, mini-batch {chosen}: {end - begin} cycles, a column is {scale}"
-    for stage, intervals in stages.items():
-        shown = [interval for interval in intervals if interval.end > begin and interval.begin < end]
-        for number, row in enumerate(lanes(shown)):
-            cells = [" "] * -(-(end - begin) // scale)
+    cycles = shown.end - shown.begin
+    scale = -(-cycles // _COLUMNS)
+    yield f"worker 0, mini-batch {shown.number}: {cycles} cycles, a column is {scale}"
+    for stage, rows in shown.rows.items():
+        for number, row in enumerate(rows):
+            cells = [" "] * -(-cycles // scale)
             for interval in row:
-                _place(cells, interval, begin, scale, chosen, first)
+                _place(cells, interval, shown, scale)
             yield f"{'' if number else stage:<9}{''.join(cells).rstrip()}"
 
 
-def _place(cells: list[str], interval: "Interval", begin: int, scale: int, chosen: int, first: int) -> None:
-    start = max(0, (interval.begin - begin) // scale)
-    stop = min(len(cells), -(-(interval.end - begin) // scale))
-    ours = interval.mini_batch == chosen
+def _place(cells: list[str], interval: "Interval", shown: "MiniBatch", scale: int) -> None:
+    start = max(0, (interval.begin - shown.begin) // scale)
+    stop = min(len(cells), -(-(interval.end - shown.begin) // scale))
+    ours = interval.mini_batch == shown.number
     cells[start:stop] = ("█" if ours else "░") * (stop - start)
     if ours:
-        cells[start] = str((interval.micro_batch - first) % 10)
+        cells[start] = str((interval.micro_batch - shown.first) % 10)

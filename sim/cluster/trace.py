@@ -1,6 +1,7 @@
 """Traces of a simulation: when each micro-batch was in each stage. Imports neither Amaranth nor cocotb."""
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.spec.run import EVENTS, STAGES
 from p4sgd.sim.cluster.protocol import EVENTS_FILE, EVENTS_LIMIT
 
-__all__ = ["Interval", "Trace", "read_trace"]
+__all__ = ["Interval", "MiniBatch", "Trace", "lanes", "read_trace", "second_mini_batch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +92,55 @@ def _pair(cycles: dict[str, list[int]]) -> dict[str, list[Interval]]:
         ]
         for stage, (first, last) in STAGES.items()
     }
+
+
+def lanes(intervals: Iterable[Interval]) -> list[list[Interval]]:
+    """Distribute intervals, ordered by their begin, over as few rows as possible, without overlap in a row."""
+    rows: list[list[Interval]] = []
+    for interval in intervals:
+        free = next((row for row in rows if row[-1].end <= interval.begin), None)
+        if free is None:
+            rows.append([interval])
+        else:
+            free.append(interval)
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class MiniBatch:
+    """What a worker did during a mini-batch, for drawings.
+
+    Attributes
+    ----------
+    number
+        Its number.
+    begin, end
+        From the first line that it took to the cycle after its last update.
+    first
+        Its first micro-batch.
+    rows
+        By stage the intervals, also of other mini-batches, that overlap this time, in `lanes`.
+    """
+
+    number: int
+    begin: int
+    end: int
+    first: int
+    rows: dict[str, list[list[Interval]]]
+
+
+def second_mini_batch(trace: Trace) -> MiniBatch | None:
+    """The second mini-batch of worker 0, or the only one; ``None`` if none is done."""
+    stages = trace.workers[0]
+    updates = stages["update"]
+    if not updates:
+        return None
+    chosen = min(1, updates[-1].mini_batch)
+    begin = min(interval.begin for interval in stages["forward"] if interval.mini_batch == chosen)
+    end = max(interval.end for interval in updates if interval.mini_batch == chosen)
+    first = next(interval.micro_batch for interval in updates if interval.mini_batch == chosen)
+    rows = {
+        stage: lanes(interval for interval in intervals if interval.end > begin and interval.begin < end)
+        for stage, intervals in stages.items()
+    }
+    return MiniBatch(chosen, begin, end, first, rows)

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from p4sgd.host.cli.trace import lanes, save_trace
+from p4sgd.host.cli.trace import save_trace
 from p4sgd.host.errors import UserError
 from p4sgd.hw.spec.run import STAGES
-from p4sgd.sim.cluster.trace import Interval, Trace
+from p4sgd.sim.cluster.trace import Interval, Trace, lanes
 
 FORWARD = [Interval(0, 0, 10, 14), Interval(1, 0, 14, 18), Interval(2, 1, 30, 34)]
 NETWORK = [Interval(0, 0, 20, 50), Interval(1, 0, 24, 54), Interval(2, 1, 50, 60)]
