@@ -67,7 +67,7 @@ class Merge(wiring.Component):
         return m
 
 
-_CABLE_CYCLES = 20
+CABLE_CYCLES = 20
 """Latency from a worker to the aggregator or back, in cycles, including the MACs."""
 
 _JOBS = 2
@@ -218,7 +218,7 @@ class Cluster(wiring.Component):
 
     def _link(self, m: Module, direction: str, worker: int, hold: Signal) -> Link:
         instance = 2 * worker + DIRECTIONS.index(direction)
-        m.submodules[f"{direction}{worker}"] = link = Link(_CABLE_CYCLES, instance)
+        m.submodules[f"{direction}{worker}"] = link = Link(CABLE_CYCLES, instance)
         m.d.comb += [link.seed.eq(self.seed), link.stall.eq(self._chance("link_stall", worker)), link.hold.eq(hold)]
         m.d.comb += [getattr(link, name).eq(self._chance(f"{direction}_{name}", worker)) for name in LINK_CHANCES]
         return link

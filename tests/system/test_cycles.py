@@ -10,6 +10,7 @@ from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.datapath.model import Model
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.worker.timing import READER_LATENCY, backward_cycles, chaining_cycles, forward_cycles, mini_batch_cycles
+from p4sgd.sim.cluster.prediction import network_cycles, predict_cycles
 
 CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=64, line_fifo_depth=512, slots=32)
 
@@ -26,6 +27,17 @@ CASES = (
     (32, 8, 64, True),
     (1, 1, 8, True),
     (2, 3, 256, True),
+)
+"""Chunks, precision, mini-batch, staleness."""
+
+SHORT_OF_SLOTS = (
+    (16, 8, 64, False),
+    (4, 4, 64, False),
+    (2, 3, 64, False),
+    (1, 1, 32, False),
+    (8, 8, 8, False),
+    (4, 4, 16, True),
+    (8, 8, 64, True),
 )
 """Chunks, precision, mini-batch, staleness."""
 
@@ -73,6 +85,26 @@ def test_mini_batches_take_the_cycles_of_the_formula():
             assert busy == batch // 8 * chunks * precision
             if chunks * precision >= Model.UPDATE_SPACING and not stale:
                 assert chaining == pytest.approx(chaining_cycles(precision), abs=1)
+    finally:
+        device.close()
+
+
+@pytest.mark.rtl
+@pytest.mark.slow
+def test_cycles_by_cause_are_nearly_those_predicted():
+    """Of two workers of the smallest configuration, which have few slots and little room for lines."""
+    seed, config, workers, mini_batches = default_seed(), WorkerConfig.tiny(), 2, 4
+    device = RtlDevice(config, workers, seed=seed)
+    try:
+        for chunks, precision, batch, stale in SHORT_OF_SLOTS:
+            sizes = {"chunks": chunks, "precision": precision, "mini_batches": mini_batches, "stale": stale}
+            job = random_job(config, workers, seed=seed, micro_batches=batch // 8, **sizes)
+            predicted = predict_cycles(config, batch=batch, network=network_cycles(workers), **sizes)
+            for counters in run_on(device, job)[2]:
+                assert counters["CYCLES_BUSY"] == predicted["CYCLES_BUSY"]
+                assert counters["CYCLES_DRAIN"] == pytest.approx(predicted["CYCLES_DRAIN"], abs=2)
+                waits = [each["CYCLES_NETWORK"] + each["CYCLES_CHAINING"] for each in (counters, predicted)]
+                assert waits[0] == pytest.approx(waits[1], abs=20, rel=0.05), (chunks, precision, batch, stale)
     finally:
         device.close()
 

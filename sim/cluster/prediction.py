@@ -1,0 +1,68 @@
+"""Cycles of a run by cause, predicted without a simulation.
+
+`p4sgd.hw.worker.timing` says what a mini-batch takes. This adds up a run, with its end and with waits for slots, for a
+worker whose memory keeps up and whose packets come through at once. It is an estimate, some cycles a mini-batch off
+(``tests/system/test_cycles.py``).
+"""
+
+from p4sgd.hw.aggregator.aggregator import Aggregator
+from p4sgd.hw.datapath.backward import Gradient
+from p4sgd.hw.datapath.model import Model
+from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
+from p4sgd.hw.worker.timing import backward_cycles, chaining_cycles, forward_cycles, mini_batch_cycles
+from p4sgd.sim.cluster.cluster import CABLE_CYCLES
+
+__all__ = ["BOARDS_NETWORK", "network_cycles", "predict_cycles"]
+
+BOARDS_NETWORK = 592 // CLOCK_NS
+"""Cycles from PARTIAL to FULL between boards: the longest time of hw/net/README.md ("How long it takes")."""
+
+_ACKNOWLEDGING = 10
+"""Cycles of a worker from the last FULL to its ACK, and from the answer to the end of the run."""
+
+
+def network_cycles(workers: int) -> int:
+    """Cycles from the PARTIALs that leave so many workers at once to the FULL that comes back, in a simulation."""
+    return 2 * CABLE_CYCLES + Aggregator.LATENCY + workers - 1
+
+
+def predict_cycles(
+    config: WorkerConfig, *, batch: int, chunks: int, precision: int, mini_batches: int, network: int, stale: bool
+) -> dict[str, int]:
+    """Cycles of a run by the counters ``CYCLES_…`` that they would be counted in, without CYCLES_MEMORY.
+
+    Parameters
+    ----------
+    config
+        Size of the worker.
+    batch, chunks, precision, stale
+        See `mini_batch_cycles`.
+    mini_batches
+        Mini-batches of the run.
+    network
+        Cycles from PARTIAL to FULL.
+    """
+    lines = chunks * precision
+    micro_batches, way = batch // BANKS, forward_cycles(config) + network + backward_cycles()
+    # So many micro-batches are under way at once; another one waits until the backward pass of the first begins.
+    window = min(config.in_flight, max(1, config.line_fifo_depth // lines))
+    wait = max(0, lines + way - window * lines)
+    if stale:
+        period = mini_batch_cycles(config, batch, chunks, precision, network, stale=True)
+        slots = (mini_batches * micro_batches - 1) // window * wait
+        sums = max(slots, round((mini_batches - 1) * (period - micro_batches * lines)))
+        chaining = 0
+    else:
+        slots = (micro_batches - 1) // window * wait
+        spacing = max(0, Model.UPDATE_SPACING - lines)
+        spaced = max((micro_batches - 1) * spacing - slots, (min(window, micro_batches) - 1) * spacing)
+        sums = (mini_batches - 1) * way + mini_batches * slots
+        chaining = (mini_batches - 1) * chaining_cycles(precision) + mini_batches * spaced
+    updated = way + lines + Gradient.LATENCY + Model.WRITE_LATENCY
+    acknowledged = forward_cycles(config) + 2 * network + _ACKNOWLEDGING
+    return {
+        "CYCLES_BUSY": mini_batches * micro_batches * lines,
+        "CYCLES_NETWORK": sums,
+        "CYCLES_CHAINING": chaining,
+        "CYCLES_DRAIN": max(updated, acknowledged),
+    }
