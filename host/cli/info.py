@@ -33,6 +33,7 @@ _PACKAGES = (
     "safetensors",
     "finsy",
     "mpi4py",
+    "matplotlib",
 )
 """Libraries whose versions matter in a report of a problem."""
 
@@ -126,6 +127,7 @@ REQUIREMENTS = (
     ),
     Requirement("mpi4py", "training in several processes", (), "pip install 'p4sgd[mpi]'", _module("mpi4py")),
     Requirement("mpiexec", "training in several processes", (), "pip install mpich", _program("mpiexec")),
+    Requirement("matplotlib", "reports", (), "pip install 'p4sgd[report]'", _module("matplotlib")),
     Requirement("finsy", "controlling BMv2 switches", (), "pip install 'p4sgd[p4runtime]'", _module("finsy")),
     Requirement("onnx", "exporting models to ONNX", (), "pip install 'p4sgd[export]'", _module("onnx")),
     Requirement(

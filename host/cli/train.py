@@ -22,7 +22,7 @@ from p4sgd.host.cli.options import (
     take_reading,
 )
 from p4sgd.host.cli.output import Output
-from p4sgd.host.cli.training_run import finish, run_training, training_options
+from p4sgd.host.cli.training_run import finish, report_option, run_training, training_options
 from p4sgd.host.distributed.communicator import Communicator, SingleProcess
 
 __all__ = ["run_ranks", "train"]
@@ -41,6 +41,7 @@ def _launchers() -> Iterable[str]:
 @click.option("--test", metavar="DATA", help="Data to measure the model on after every epoch; not trained on.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="MODEL", help="Model file to write.")
 @overwrite_option
+@report_option
 @click.option(
     "--images",
     type=click.Path(path_type=Path),
@@ -59,8 +60,8 @@ def _launchers() -> Iterable[str]:
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Resume the run of a checkpoint, with its data and options. The result is that of a run that never stopped. "
-    "--epochs, --workers, --parallel, --shares, --split, --on-loss, --config, --sparse-workers, --out, --device, "
-    "--cluster and --checkpoint may differ.",
+    "--epochs, --workers, --parallel, --shares, --split, --on-loss, --config, --sparse-workers, --out, --report, "
+    "--device, --cluster and --checkpoint may differ.",
 )
 @click.option("--device", type=device_kind, default="emulator", show_default=True, help="What to train on.")
 @cluster_option
@@ -88,6 +89,7 @@ def train(
     test: str | None,
     out: Path | None,
     overwrite: bool,
+    report: Path | None,
     images: Path | None,
     checkpoint: Path | None,
     resume: Path | None,
@@ -128,6 +130,7 @@ def train(
             sparse_workers=sparse_workers,
             out=out,
             overwrite=overwrite,
+            report=report,
             images=images,
             checkpoint=checkpoint,
             resume=resume,

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import click
@@ -20,7 +21,15 @@ if TYPE_CHECKING:
     from p4sgd.host.streaming.state import OnProgress, Step
     from p4sgd.host.training import EpochRecord, TrainingResult
 
-__all__ = ["COLUMNS", "describe_scaling", "finish", "preparation_options", "run_training", "training_options"]
+__all__ = [
+    "COLUMNS",
+    "describe_scaling",
+    "finish",
+    "preparation_options",
+    "report_option",
+    "run_training",
+    "training_options",
+]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -246,6 +255,17 @@ def preparation_options(command: _Command) -> _Command:
     return command
 
 
+def report_option(command: _Command) -> _Command:
+    """Add ``--report``."""
+    return click.option(
+        "--report",
+        type=click.Path(path_type=Path),
+        metavar="FILE.html",
+        help="HTML page to write in the end: curves of the epochs, how good the model is, its largest coefficients, "
+        "and where cycles are counted, what they went for. Needs pip install 'p4sgd[report]'.",
+    )(command)
+
+
 def run_training(
     output: Output, request: "TrainingRequest", ranks: Communicator = SINGLE_PROCESS
 ) -> "tuple[TrainingPlan, TrainingResult]":
@@ -348,10 +368,13 @@ def finish(
         # The same on every device: weights as little-endian int32.
         "weights_sha256": hashlib.sha256(result.model.weights.astype("<i4").tobytes()).hexdigest(),
         "out": None if out is None else str(out),
+        "report": None if plan.request.report is None else str(plan.request.report),
         "checkpoint": None if checkpoint is None else str(checkpoint.path),
     }
     output.document(document | dict(more or {}))
     name = result.monitored.replace("_", " ")
+    if plan.request.report is not None:
+        output.say(f"report in {plan.request.report}")
     best = f"epoch {result.best_epoch}, {name} {result.best.metrics[result.monitored]:.4g}"
     kept = "not kept: --out MODEL keeps it" if out is None else f"kept in {out}"
     if result.stopped is StopReason.INTERRUPTED:

@@ -5,13 +5,14 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from p4sgd.host import devices, training
 from p4sgd.host.devices import Device
 from p4sgd.host.devices.diagnosis import NetworkError
 from p4sgd.host.distributed.communicator import Communicator, launch_command
 from p4sgd.host.distributed.rows import AggregatedRows
+from p4sgd.host.report import save_report
 from p4sgd.host.run.checks import CLUSTER
 from p4sgd.host.run.plan import TrainingPlan
 from p4sgd.host.streaming.folder import PreparedFolder
@@ -21,6 +22,11 @@ from p4sgd.host.training.model_file import save_model
 from p4sgd.host.training.shares import deal, deal_stated
 from p4sgd.hw.spec.config import PRESETS
 from p4sgd.sim.data_parallel import SampleRanks
+
+if TYPE_CHECKING:
+    from p4sgd.sim.cluster.trace import Trace
+
+    OnTrace: TypeAlias = Callable[[Trace], None]
 
 __all__ = ["Stage", "execute", "resume_advice"]
 
@@ -53,6 +59,7 @@ def execute(
     """Carry out a training plan.
 
     The model is written before the device is closed: closing takes a while, in which the user may press Ctrl-C again.
+    The report is written after that, because a simulated device gives its trace when it is closed.
 
     Parameters
     ----------
@@ -91,13 +98,14 @@ def execute(
                 shards, _ = plan.data.deal(shards, options, network=devices.DEVICES[plan.device].has_network)
             plan.data.verify(shards, on_progress=on_progress)
 
+    traces: list[Trace] = []  # a single one, or none
     reports = plan.config is None or plan.cluster is not None  # the device itself says what its workers are like
     if not reports:
         verify(None)
     begin(Stage.OPEN)
     with contextlib.ExitStack() as opened:
         sample_ranks = _divide_samples(plan, opened) if plan.options.parallel == "data" else None
-        device = opened.enter_context(contextlib.closing(_open(plan, sample_ranks)))
+        device = opened.enter_context(contextlib.closing(_open(plan, sample_ranks, traces.append)))
         opened.enter_context(_note_resume(plan.checkpoint, plan.ranks, resume_words))
         opened.enter_context(_note_doctor(device, request.cluster))
         if reports:
@@ -119,6 +127,9 @@ def execute(
         begin(Stage.WRITE)
         if request.out is not None and plan.ranks.rank == 0:
             save_model(result.model, request.out)
+    if request.report is not None and plan.ranks.rank == 0:
+        rounded = isinstance(plan.data, PreparedFolder)
+        save_report(result, request.report, plan.to_json(), rounded=rounded, trace=traces[0] if traces else None)
     return result
 
 
@@ -131,14 +142,19 @@ def _divide_samples(plan: TrainingPlan, opened: contextlib.ExitStack) -> SampleR
     return SampleRanks(ranks.rank, ranks.size, rows, ranks.all_sum, ranks.all_to_all, packets=True)
 
 
-def _open(plan: TrainingPlan, sample_ranks: SampleRanks | None) -> Device:
-    """Open the device; where several processes train together, this one's part of it."""
+def _open(plan: TrainingPlan, sample_ranks: SampleRanks | None, on_trace: "OnTrace") -> Device:
+    """Open the device; where several processes train together, this one's part of it.
+
+    If there will be a report, a simulated device passes its trace to ``on_trace`` when it is closed, too.
+    """
     ranks, workers = plan.ranks, plan.options.workers
     if sample_ranks is not None:
         return devices.open_device("emulator", plan.config, workers, sample_ranks=sample_ranks)
     more: dict[str, Any] = dict(plan.request.device_options)
     if plan.cluster is not None:
         more["cluster"] = plan.cluster
+    if plan.request.report is not None and plan.device == "rtl":
+        more["on_trace"] = _both(on_trace, more.get("on_trace"))
     if ranks.size > 1 and plan.device == CLUSTER:
         more["ranks"] = ranks
     elif ranks.size > 1:
@@ -149,6 +165,15 @@ def _open(plan: TrainingPlan, sample_ranks: SampleRanks | None) -> Device:
     if plan.configs is not None and plan.request.sparse_workers:
         more["configs"] = plan.configs[ranks.rank :: ranks.size]
     return devices.open_device(plan.device, plan.config, workers, **more)
+
+
+def _both(first: "OnTrace", second: "OnTrace | None") -> "OnTrace":
+    def call(trace: "Trace") -> None:
+        first(trace)
+        if second is not None:
+            second(trace)
+
+    return call
 
 
 def resume_advice(file: CheckpointFile, ranks: Communicator, words: Sequence[str] = ()) -> str:

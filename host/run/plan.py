@@ -23,6 +23,7 @@ from p4sgd.host.distributed.communicator import (
     raise_on_all,
 )
 from p4sgd.host.errors import UserError
+from p4sgd.host.report import check_libraries, is_report_file
 from p4sgd.host.run.checks import (
     CLUSTER,
     check_absent,
@@ -102,7 +103,9 @@ class TrainingPlan:
     def to_json(self) -> dict[str, Any]:
         """As plain data, to show before the run."""
         request = self.request
-        paths = {name: getattr(request, name) for name in ("out", "images", "checkpoint", "resume", "cluster")}
+        paths = {
+            name: getattr(request, name) for name in ("out", "report", "images", "checkpoint", "resume", "cluster")
+        }
         return {
             "data": self.data.name,
             "samples": self.data.samples,
@@ -172,7 +175,8 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
         fixed["workers"] = "--parallel data"
     options = TrainingOptions(**chosen)
     images = check_new_images(request.images, options.workers)
-    check_apart([request.out, request.checkpoint, *images], [request.source, request.test, request.options_file])
+    outputs = [request.out, request.report, request.checkpoint, *images]
+    check_apart(outputs, [request.source, request.test, request.options_file])
     data = _read_training_data(request, ranks, saved) if folder is None else _check_resumed(folder, saved)
     test = None
     if request.test is not None:
@@ -220,6 +224,9 @@ def _check_outputs(request: TrainingRequest) -> None:
     check_replaces(request.out, is_model_file, "model file")
     check_absent(request.out, overwrite=request.overwrite)
     check_replaces(request.checkpoint, is_checkpoint_file, "checkpoint")
+    check_replaces(request.report, is_report_file, "report")
+    if request.report is not None:
+        check_libraries()
 
 
 def _workers(request: TrainingRequest, who_has: str, there: int) -> int:

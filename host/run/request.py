@@ -57,6 +57,8 @@ class TrainingRequest:
         Checkpoint to resume.
     start
         What training on data in memory starts from; without checkpoints.
+    report
+        HTML file to write in the end, see `p4sgd.host.report`.
     options_file
         File that the options were read from, which must not be overwritten.
     """
@@ -77,6 +79,7 @@ class TrainingRequest:
     checkpoint: Path | None = None
     resume: Path | None = None
     start: Start | None = None
+    report: Path | None = None
     options_file: Path | None = None
 
     @property
@@ -94,6 +97,7 @@ class TrainingRequest:
             "out": None if self.out is None else str(self.out),
             "cluster": None if self.cluster is None else str(self.cluster),
             **({} if self.samples is None else {"samples": self.samples}),
+            **({} if self.report is None else {"report": str(self.report)}),
         }
 
 
@@ -123,7 +127,7 @@ def resume_request(request: TrainingRequest, saved: Checkpoint, ranks: Communica
     out = _path(request.out, origin.get("out"))
     own = out is not None and origin.get("out") is not None and os.path.realpath(out) == os.path.realpath(origin["out"])
     missing = broadcast(ranks, out is not None and not out.exists())
-    _check_unfinished(saved, epochs, wanted=missing or request.out is not None)
+    _check_unfinished(saved, epochs, wanted=missing or request.out is not None or request.report is not None)
     device = request.device or origin.get("device")
     changed = {name: value for name, value in request.options.items() if name in RESUME_MAY_CHANGE}
     workers = changed.get("workers")
@@ -142,6 +146,7 @@ def resume_request(request: TrainingRequest, saved: Checkpoint, ranks: Communica
         cluster=_path(request.cluster, origin.get("cluster")),
         out=out,
         overwrite=request.overwrite or own,
+        report=_path(request.report, origin.get("report")),
         checkpoint=request.checkpoint or saved.path,
     )
 

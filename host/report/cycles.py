@@ -1,0 +1,73 @@
+"""Cycles of a run: those that the workers counted, and those that were to be expected."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from p4sgd.host.training.options import TrainingOptions
+from p4sgd.host.training.result import EpochRecord, TrainingResult
+from p4sgd.hw.spec.config import BANKS, WorkerConfig
+from p4sgd.hw.spec.image import ImageLayout
+
+__all__ = ["Predicted", "counted_cycles", "predicted_cycles"]
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Predicted cycles by counter ``CYCLES_…``, and under what assumptions."""
+
+    cycles: Mapping[str, int]
+    note: str
+
+
+def _counted_epochs(result: TrainingResult) -> list[EpochRecord]:
+    """The epochs with counted cycles and as many workers as the last one; some may have been lost or have come."""
+    counted = [record for record in result.history if record.counters and "CYCLES" in record.counters[0]]
+    return [record for record in counted if len(record.counters) == len(counted[-1].counters)]
+
+
+def counted_cycles(result: TrainingResult) -> dict[str, dict[str, int]]:
+    """The counters of each worker, added up over the epochs; empty if nothing counts cycles."""
+    epochs = _counted_epochs(result)
+    if not epochs:
+        return {}
+    names = result.summary.get("workers") or range(len(epochs[0].counters))
+    workers = zip(*(record.counters for record in epochs), strict=True)
+    return {
+        f"worker {name}": {counter: sum(epoch[counter] for epoch in one) for counter in one[0]}
+        for name, one in zip(names, workers, strict=True)
+    }
+
+
+def predicted_cycles(result: TrainingResult) -> Predicted | None:
+    """The cycles of the fullest worker in the same epochs; ``None`` if there is a sparse worker, a program."""
+    from p4sgd.sim.cluster.prediction import BOARDS_NETWORK, network_cycles, predict_cycles
+
+    summary = result.summary
+    options, units = TrainingOptions(**summary["options"]), summary["units"]
+    stated = summary["configuration"]
+    configs = [WorkerConfig(**each) for each in ([stated] * len(units) if isinstance(stated, dict) else stated)]
+    if any(config.sparse for config in configs):
+        return None
+    unit = options.unit_of(summary["features"])
+    chunks = [
+        ImageLayout(config, count * unit, BANKS, options.stored, unit).chunks
+        for config, count in zip(configs, units, strict=True)
+        if count
+    ]
+    simulated = summary["device"] == "rtl"
+    cycles = predict_cycles(
+        configs[0],
+        batch=options.batch,
+        chunks=max(chunks),
+        precision=options.precision,
+        mini_batches=-(-summary["samples"] // options.batch),
+        network=network_cycles(len(units)) if simulated else BOARDS_NETWORK,
+        stale=bool(options.staleness),
+    )
+    epochs = len(_counted_epochs(result))
+    where = "the simulated network" if simulated else "boards, with error correction on the links"
+    note = (
+        f"The prediction is for {where}, for a memory that keeps up, and without faults; it leaves out what prepares a "
+        f"run, loads and stores the model."
+    )
+    return Predicted({name: count * epochs for name, count in cycles.items()}, note)

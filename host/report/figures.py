@@ -1,0 +1,249 @@
+"""The figures of a report. Each function returns an SVG element; see `p4sgd.host.report.svg`."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from p4sgd.host.losses.loss import FloatArray
+from p4sgd.host.report.svg import COLOURS, drawing, to_svg
+from p4sgd.host.training.result import EpochRecord
+
+if TYPE_CHECKING:
+    from p4sgd.sim.cluster.trace import MiniBatch
+
+__all__ = [
+    "CAUSES",
+    "distributions",
+    "epochs",
+    "overlap",
+    "precision_recall",
+    "predictions",
+    "rates",
+    "residuals",
+    "roc",
+    "stacked_cycles",
+    "thinned",
+]
+
+_LINES: Mapping[str, str] = {"train": "-", "validation": "--", "test": ":"}
+"""Line styles, so that curves differ without colours, too."""
+
+_MOST_POINTS = 500
+"""Points of a curve, and of the samples of one kind of data in a scatter plot; more would only make the file larger."""
+
+_FEW = 12
+"""Curves over fewer epochs have dots, without which a single epoch would not be seen."""
+
+_LOGARITHMIC = 20.0
+"""Ratio of the largest to the smallest value from which on an axis is logarithmic."""
+
+CAUSES = {
+    "CYCLES_BUSY": "busy",
+    "CYCLES_MEMORY": "memory",
+    "CYCLES_NETWORK": "network",
+    "CYCLES_CHAINING": "chaining",
+    "CYCLES_DRAIN": "drain",
+    "CYCLES_MODEL": "model",
+}
+"""Counters of causes of cycles, with their names, which are those of their colours, too."""
+
+
+_LONGEST_LABEL = 32
+
+_TURNS = ("train", "test", "validation", "chaining")
+"""Colours of micro-batches, in turn."""
+
+
+def _label(text: str) -> str:
+    """A text of the user's for a legend: short, and with nothing that Matplotlib or XML would take for their own."""
+    shown = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return (shown if len(shown) <= _LONGEST_LABEL else f"{shown[: _LONGEST_LABEL - 1]}…").replace("$", "\\$")
+
+
+def thinned(size: int, most: int = _MOST_POINTS) -> npt.NDArray[np.intp]:
+    """Indices of at most so many of ``size`` points, evenly spread, with the first and the last."""
+    return np.unique(np.linspace(0, size - 1, min(size, most)).round().astype(np.intp))
+
+
+def _line(axes: Axes, name: str, x: FloatArray, y: FloatArray, label: str, **style: Any) -> None:
+    places = thinned(len(x))
+    axes.plot(x[places], y[places], _LINES[name], color=COLOURS[name], label=label, **style)
+
+
+def epochs(history: Sequence[EpochRecord], metric: str, title: str, best: int) -> Markup:
+    """A metric after each epoch, for all data that have it; a vertical line marks the best epoch."""
+    with drawing() as axes:
+        number = np.array([record.epoch for record in history], np.float64)
+        curves = {}
+        for name in _LINES:
+            values = np.array([record.metrics.get(f"{name}_{metric}", np.nan) for record in history])
+            values[~np.isfinite(values)] = np.nan
+            if not np.isnan(values).all():
+                curves[name] = values
+                dots = {"marker": "o", "markersize": 3.5} if number.size < _FEW else {}
+                _line(axes, name, number, values, name, **dots)
+        axes.axvline(best, color=COLOURS["muted"], linewidth=0.8)
+        where = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "ha": "center"}
+        axes.annotate(f"best: {best}", (best, 1), (0, 3), color=COLOURS["muted"], **where)
+        shown = np.concatenate([values[~np.isnan(values)] for values in curves.values()]) if curves else np.ones(1)
+        if metric == "loss" and shown.min() > 0 and _LOGARITHMIC * shown.min() < shown.max():
+            axes.set_yscale("log")
+        if metric == "accuracy":
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}".rstrip("0").rstrip(".")))
+        if metric == "r2" and shown.min() < -1:  # an epoch that diverged would hide all others
+            axes.set_ylim(bottom=-1)
+        _epoch_axis(axes, title)
+        axes.legend(loc="best")
+        return to_svg(axes, f"epochs-{metric}", f"{title} after each epoch")
+
+
+def rates(history: Sequence[EpochRecord]) -> Markup:
+    """The learning rate of each epoch."""
+    with drawing() as axes:
+        places = thinned(len(history))
+        values = np.array([record.learning_rate for record in history])
+        number = np.array([record.epoch for record in history])
+        axes.step(number[places], values[places], where="mid", color=COLOURS["network"])
+        if _LOGARITHMIC / 4 * values.min() < values.max():
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(0, 1.15 * values.max())
+        _epoch_axis(axes, "learning rate")
+        return to_svg(axes, "rates", "learning rate of each epoch")
+
+
+def _epoch_axis(axes: Axes, title: str) -> None:
+    axes.set_xlabel("epoch")
+    axes.set_ylabel(title)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+
+
+def roc(curves: Mapping[str, tuple[FloatArray, FloatArray, float]]) -> Markup:
+    """ROC curves: by data the rates of false and of true positives, and the area."""
+    with drawing() as axes:
+        axes.plot([0, 1], [0, 1], color=COLOURS["grid"], linewidth=1)
+        for name, (wrong, right, area) in curves.items():
+            _line(axes, name, wrong, right, f"{name}, area {area:.4f}")
+        axes.legend(loc="lower right")
+        axes.set_xlabel("rate of false positives")
+        axes.set_ylabel("rate of true positives")
+        return to_svg(axes, "roc", "ROC curves")
+
+
+def precision_recall(curves: Mapping[str, tuple[FloatArray, FloatArray, float]]) -> Markup:
+    """Precision-recall curves: by data recall, precision, and average precision."""
+    with drawing() as axes:
+        for name, (recall, precision, average) in curves.items():
+            _line(axes, name, recall, precision, f"{name}, average {average:.4f}")
+        axes.legend(loc="lower left")
+        axes.set_xlabel("recall")
+        axes.set_ylabel("precision")
+        axes.set_ylim(-0.03, 1.03)
+        return to_svg(axes, "precision-recall", "precision-recall curves")
+
+
+Targets = Mapping[str, tuple[FloatArray, FloatArray]]
+"""By data the predicted and the true targets."""
+
+
+def predictions(targets: Targets) -> Markup:
+    """Predicted targets over true ones."""
+    with drawing() as axes:
+        _scatter(axes, {name: (true, predicted) for name, (predicted, true) in targets.items()})
+        ends = np.array([(true.min(), true.max()) for _, true in targets.values()])
+        line = [ends[:, 0].min(), ends[:, 1].max()]
+        axes.plot(line, line, color=COLOURS["muted"], linewidth=1)
+        axes.set_xlabel("true")
+        axes.set_ylabel("predicted")
+        return to_svg(axes, "predictions", "predicted over true targets")
+
+
+def residuals(targets: Targets) -> Markup:
+    """Residuals over predicted targets."""
+    with drawing() as axes:
+        _scatter(axes, {name: (predicted, true - predicted) for name, (predicted, true) in targets.items()})
+        axes.axhline(0, color=COLOURS["muted"], linewidth=1)
+        axes.set_xlabel("predicted")
+        axes.set_ylabel("true − predicted")
+        return to_svg(axes, "residuals", "residuals over predicted targets")
+
+
+def _scatter(axes: Axes, points: Mapping[str, tuple[FloatArray, FloatArray]]) -> None:
+    for (name, (x, y)), marker in zip(points.items(), "o^s", strict=False):
+        places = thinned(x.size)
+        style = {"markersize": 3.5, "alpha": 0.65, "markeredgewidth": 0}
+        axes.plot(x[places], y[places], marker, color=COLOURS[name], label=name, **style)
+    axes.legend(loc="best")
+
+
+def distributions(values: Mapping[str, FloatArray], title: str) -> Markup:
+    """Histograms of some numbers, by data or by class, each as parts of all of its own."""
+    values = {name: numbers[np.isfinite(numbers)] for name, numbers in values.items() if np.isfinite(numbers).any()}
+    with drawing() as axes:
+        # Of each the middle 99 %: a few wild ones would hide all others. They are drawn at the ends.
+        ends = np.array([np.percentile(numbers, [0.5, 99.5]) for numbers in values.values()])
+        low, high = ends[:, 0].min(), ends[:, 1].max()
+        edges = np.linspace(low, high if high > low else low + 1, 31)
+        for (name, numbers), colour in zip(values.items(), _LINES, strict=False):
+            parts = np.full(numbers.size, 1 / numbers.size)
+            style = {"color": COLOURS[colour], "label": _label(name)}
+            axes.hist(
+                np.clip(numbers, edges[0], edges[-1]), edges, weights=parts, histtype="stepfilled", alpha=0.25, **style
+            )
+            axes.hist(
+                np.clip(numbers, edges[0], edges[-1]), edges, weights=parts, histtype="step", linewidth=1.5, **style
+            )
+        handles, labels = axes.get_legend_handles_labels()
+        axes.legend(handles[1::2], labels[1::2], loc="best")
+        axes.set_xlabel(title)
+        axes.set_ylabel("part of the samples")
+        return to_svg(axes, "distributions", f"distribution of {title}")
+
+
+def stacked_cycles(bars: Mapping[str, Mapping[str, int]]) -> Markup:
+    """Cycles by cause: for every bar its counters ``CYCLES_…``, stacked from the left."""
+    with drawing(height=1.1 + 0.32 * len(bars)) as axes:
+        names = list(bars)
+        begin = np.zeros(len(bars))
+        for counter, cause in CAUSES.items():
+            cycles = np.array([bar.get(counter, 0) for bar in bars.values()], np.float64)
+            if cycles.any():
+                axes.barh(names, cycles, left=begin, color=COLOURS[cause], label=cause, height=0.62)
+            begin += cycles
+        axes.invert_yaxis()
+        axes.grid(visible=False, axis="y")
+        axes.spines["left"].set_visible(False)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        axes.set_xlabel("cycles")
+        axes.figure.legend(loc="outside upper center", ncols=6, handlelength=0.8, columnspacing=1)
+        return to_svg(axes, "cycles", "predicted and counted cycles by cause")
+
+
+def overlap(shown: "MiniBatch") -> Markup:
+    """The stages of a worker in a mini-batch. A micro-batch has one colour in all; other mini-batches are pale."""
+    rows = [("" if number else stage, row) for stage in shown.rows for number, row in enumerate(shown.rows[stage])]
+    cycles = shown.end - shown.begin
+    rows = [(stage, [each for each in row if each.begin < shown.end]) for stage, row in rows]
+    with drawing(9, 0.7 + 0.3 * len(rows)) as axes:
+        for place, (_, row) in enumerate(rows):
+            for each in row:
+                left, right = max(each.begin, shown.begin) - shown.begin, min(each.end, shown.end) - shown.begin
+                number, ours = each.micro_batch - shown.first, each.mini_batch == shown.number
+                colour = _TURNS[number % len(_TURNS)] if ours else "grid"
+                axes.barh(place, right - left, left=left, color=COLOURS[colour], height=0.8)
+                if ours and right - left > cycles / 60:
+                    style = {"color": COLOURS["paper"], "fontsize": 8, "va": "center"}
+                    axes.text(left + cycles / 300, place, f"{number}", **style)
+        axes.set_yticks(range(len(rows)), [name for name, _ in rows])
+        axes.invert_yaxis()
+        axes.grid(visible=False, axis="y")
+        axes.spines["left"].set_visible(False)
+        axes.set_xlim(0, cycles)
+        axes.set_xlabel("cycles")
+        return to_svg(axes, "overlap", "stages of the micro-batches of one mini-batch over time")

@@ -1,0 +1,371 @@
+"""`--report`: one HTML file that needs nothing else, with everything about a run that can be shown."""
+
+import dataclasses
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from support.ranks import run_ranks
+
+from p4sgd.host import training
+from p4sgd.host.cli.app import main
+from p4sgd.host.errors import UserError
+from p4sgd.host.report import is_report_file, page, save_report
+from p4sgd.host.run.execute import execute
+from p4sgd.host.run.plan import make_plan
+from p4sgd.host.run.request import TrainingRequest
+from p4sgd.host.training import StopReason
+from p4sgd.hw.spec.run import STAGES
+from p4sgd.sim.cluster.trace import Interval, Trace
+
+SECTIONS = ["next", "training", "quality", "coefficients", "options"]
+VOID = {"meta", "br"}
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+class Page(HTMLParser):
+    """What is on a page; refuses elements that do not match."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.sections, self.ids, self.attributes, self.open, self.texts = [], [], [], [], []
+        self.source = Path(path).read_text()
+        self.feed(self.source)
+        self.close()
+        assert self.open == []
+        assert len(self.ids) == len(set(self.ids)), "identifiers are unique"
+        self.text = " ".join(" ".join(self.texts).split())
+
+    def handle_starttag(self, tag, attributes):
+        self.attributes += [(tag, name, value) for name, value in attributes]
+        self.ids += [value for name, value in attributes if name == "id"]
+        if tag == "section":
+            self.sections.append(dict(attributes)["id"])
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" not in self.open:
+            self.texts.append(data)
+
+    @property
+    def figures(self):
+        """The SVG elements by their descriptions."""
+        found = [ET.fromstring(text) for text in re.findall(r"<svg .*?</svg>", self.source, re.DOTALL)]
+        return {element.get("aria-label"): element for element in found}
+
+
+def assert_alone(shown):
+    """It refers to nothing outside and runs nothing, and all colours of figures are variables of its style sheet."""
+    assert {tag for tag, _, _ in shown.attributes} & {"script", "link", "img", "iframe", "object"} == set()
+    assert [
+        value for _, name, value in shown.attributes if value and "//" in value and not name.startswith("xmlns")
+    ] == []
+    assert "@import" not in shown.source
+    drawn = "".join(re.findall(r"<svg .*?</svg>", shown.source, re.DOTALL))
+    assert re.findall(r"#[0-9a-f]{6}\b", drawn) == []
+    used = set(re.findall(r"var\((--[\w-]+)\)", shown.source)) - {"--share"}
+    light, _, dark = shown.source.partition("prefers-color-scheme: dark")
+    for sheet in (light, dark.partition("box-sizing")[0]):
+        assert used <= set(re.findall(r"(--[\w-]+):", sheet))
+    targets = re.findall(r'(?:href="#|url\(#)([\w-]+)', shown.source)
+    assert set(targets) <= set(shown.ids)
+
+
+def train(*words, status=0):
+    done = CliRunner().invoke(main, ["train", *map(str, words), "--report", "run.html"])
+    assert done.exit_code == status, done.output
+    return done
+
+
+def test_classification():
+    words = ["--validation-fraction", 0.25, "--test", "digits", "--epochs", 6, "--l2", 0.001]
+    done = train("digits", "--positive", 8, *words)
+    assert "report in run.html\n" in done.stdout
+    shown = Page("run.html")
+    assert_alone(shown)
+    assert shown.sections == SECTIONS
+    for text in (
+        "loss logistic (logistic regression",
+        "1,797 samples",
+        "8 against all others",
+        "recall of 8",
+        "all epochs were run",
+    ):
+        assert text in shown.text
+    for data in ("train", "validation", "test"):
+        assert f"{data}: true classes in rows" in shown.text
+    assert list(shown.figures) == [
+        "loss after each epoch",
+        "accuracy after each epoch",
+        "learning rate of each epoch",
+        "ROC curves",
+        "precision-recall curves",
+        "distribution of activations, test samples",
+    ]
+    legend = [text.text for text in shown.figures["ROC curves"].iter() if text.tag.endswith("}text")]
+    assert [text for text in legend if "area" in text and float(text.split()[-1]) > 0.9]
+    (accuracy,) = re.findall(r"test accuracy (\S+)\n", done.stdout)
+    assert f"test accuracy {accuracy}" in shown.text
+
+
+def test_regression():
+    train("diabetes", "--loss", "squared", "--epochs", 3, "--validation-fraction", 0.3)
+    shown = Page("run.html")
+    assert_alone(shown)
+    assert shown.sections == SECTIONS
+    assert {"R² after each epoch", "predicted over true targets", "residuals over predicted targets"} <= set(
+        shown.figures
+    )
+    for text in (
+        "loss squared (linear regression)",
+        "mean absolute error",
+        "mean squared error",
+        "the run made no remarks",
+    ):
+        assert text in shown.text
+    assert "confusion" not in re.sub(r"<style>.*?</style>", "", shown.source, flags=re.DOTALL)
+
+
+def test_the_largest_coefficients_by_name_whatever_the_names_are():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 3)) * [1, 1000, 1]
+    y = (x @ [2, 0.0001, 0.3] > 0).astype(int)
+    rows = "\n".join(",".join(map(str, [*row, label])) for row, label in zip(x.tolist(), y, strict=True))
+    Path("data.csv").write_text(f'<b>first</b>,second & "third",{"x" * 300},y\n{rows}\n')
+    done = train("data.csv", "--epochs", 5)
+    shown = Page("run.html")
+    assert_alone(shown)
+    found = shown.text.partition("Largest coefficients")[2]
+    assert found.index("<b>first</b>") < found.index("x" * 300)
+    assert "<b>first</b>" not in shown.source
+    assert "internal" not in done.stderr
+
+
+def test_names_of_classes_that_are_markup_elsewhere():
+    names = ["$x_1$ <b>", "y\x01" + "z" * 100]
+    Path("data.csv").write_text("x,y\n" + "".join(f"{row},{names[row % 2]}\n" for row in range(40)))
+    train("data.csv", "--epochs", 2)
+    shown = Page("run.html")
+    legend = shown.figures["distribution of activations, train samples"].iter()
+    texts = [text.text for text in legend if text.tag.endswith("}text") and text.text.startswith("true class")]
+    assert texts == ["true class $x_1$ <b>", "true class y?" + "z" * 18 + "…"]
+    assert_alone(shown)
+
+
+def test_the_remarks_are_what_to_try_next():
+    done = train("digits:3", "--epochs", 4, "--lr", 1e-8)
+    remarks = [line for line in done.stderr.splitlines() if "learning rate" in line]
+    section = Page("run.html").text.partition("What to try next")[2].partition("How training went")[0]
+    assert remarks
+    assert all(remark in section for remark in remarks)
+
+
+@pytest.mark.parametrize(
+    "features",
+    [np.zeros((24, 2)), np.eye(24, 2) * 1e308, np.arange(48.0).reshape(24, 2)],
+    ids=["constant", "huge", "few"],
+)
+@pytest.mark.parametrize("loss", ["hinge", "squared", "poisson"])
+def test_unusual_data(features, loss):
+    np.savez("data.npz", X=features, y=np.arange(24) % 2)
+    train("data.npz", "--loss", loss, "--epochs", 1, "--lr", 1000)
+    assert_alone(Page("run.html"))
+
+
+def test_test_data_of_one_class_have_no_curves():
+    np.savez("one.npz", X=np.ones((8, 30)), y=np.ones(8))
+    train("breast_cancer", "--epochs", 1, "--test", "one.npz")
+    shown = Page("run.html")
+    legend = [text.text for text in shown.figures["ROC curves"].iter() if text.tag.endswith("}text")]
+    assert [text.split(",")[0] for text in legend if "area" in text] == ["train"]
+    assert "test: true classes" in shown.text
+
+
+def test_thousands_of_epochs_and_samples_stay_small():
+    np.savez(
+        "data.npz", X=np.random.default_rng(0).normal(size=(20_000, 2)), y=np.random.default_rng(1).normal(size=20_000)
+    )
+    train("data.npz", "--loss", "squared", "--epochs", 600, "--batch", 4096)
+    shown = Page("run.html")
+    assert "Some of the epochs" in shown.text
+    assert Path("run.html").stat().st_size < 400_000
+
+
+def with_cycles(result, device="rtl", workers=2):
+    """A result with counters, as if a simulation had made it."""
+    counters = {"CYCLES": 600, "CYCLES_BUSY": 400, "CYCLES_NETWORK": 150, "CYCLES_CHAINING": 50}
+    history = [dataclasses.replace(record, counters=(counters,) * workers) for record in result.history]
+    summary = result.summary | {"device": device, "workers": list(range(workers))}
+    return dataclasses.replace(result, history=tuple(history), summary=summary)
+
+
+@pytest.mark.parametrize("device", ["rtl", "cluster"])
+def test_cycles_and_overlap(device):
+    plan = make_plan(TrainingRequest(data="digits:3", options={"epochs": 2, "workers": 2}, config="tiny"))
+    result = with_cycles(execute(plan), device)
+    intervals = [Interval(number, number // 2, 10 * number, 10 * number + 12) for number in range(4)]
+    trace = Trace([dict.fromkeys(STAGES, intervals)] * 2, True) if device == "rtl" else None
+    save_report(result, Path("run.html"), plan.to_json(), trace=trace)
+    shown = Page("run.html")
+    assert_alone(shown)
+    assert shown.sections == [*SECTIONS[:-1], "cycles", *(["overlap"] if trace else []), "options"]
+    for text in ("predicted worker 0 worker 1", "cycles in which it waited for sums from the network", "800 800"):
+        assert text in shown.text
+    assert ("mini-batch 1, 22 cycles" in shown.text) == (trace is not None)
+    assert ("error correction" in shown.text) == (device == "cluster")
+
+
+def test_of_a_large_mini_batch_a_part_is_drawn():
+    plan = make_plan(TrainingRequest(data="digits:3", options={"epochs": 1}, config="tiny"))
+    intervals = [Interval(number, 0, 10 * number, 10 * number + 10) for number in range(3000)]
+    trace = Trace([dict.fromkeys(STAGES, intervals)], True)
+    save_report(with_cycles(execute(plan), workers=1), Path("run.html"), plan.to_json(), trace=trace)
+    assert "30,000 cycles, of which the first are shown" in Page("run.html").text
+    assert Path("run.html").stat().st_size < 300_000
+
+
+def test_cycles_of_programs_are_not_predicted():
+    plan = make_plan(TrainingRequest(data="iris:1", options={"epochs": 1, "scaling": "none"}, config="sparse"))
+    save_report(with_cycles(execute(plan), "cluster", 1), Path("run.html"), plan.to_json())
+    assert "cycles" in Page("run.html").sections
+    assert "predicted worker" not in Page("run.html").text
+
+
+def test_prepared_data():
+    assert CliRunner().invoke(main, ["data", "prepare", "breast_cancer", "--out", "folder"]).exit_code == 0
+    train("folder", "--epochs", 2)
+    assert "on training samples as the device reads them" in Page("run.html").text
+
+
+def test_only_reports_are_replaced(monkeypatch):
+    monkeypatch.setattr(training, "train", lambda *_, **__: pytest.fail("the path is checked first"))
+    Path("run.html").write_text("<!doctype html>\n<p>Mine.</p>\n")
+    for words in (["train", "iris:1"], ["simulate", "iris:1"]):
+        done = CliRunner().invoke(main, [*words, "--report", "run.html"])
+        assert done.exit_code == 2
+        assert "run.html: already exists and is no report of p4sgd: choose another name or delete it" in done.stderr
+    assert "Mine" in Path("run.html").read_text()
+    for path, says in (("gone/run.html", "no folder gone"), ("same", "is written already")):
+        done = CliRunner().invoke(main, ["train", "iris:1", "--out", "same", "--report", path])
+        assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+        assert says in done.stderr
+    assert sorted(os.listdir()) == ["run.html"]
+
+
+def test_an_older_report_is_replaced():
+    train("iris:1", "--epochs", 1)
+    assert is_report_file(Path("run.html"))
+    train("iris:1", "--epochs", 2)
+    assert "2 of 2" in Page("run.html").text
+
+
+@pytest.mark.parametrize(
+    ("missing", "says"), [(["jinja2"], "Jinja2"), (["matplotlib", "jinja2"], "Matplotlib and Jinja2")]
+)
+def test_missing_libraries_are_told_before_training(monkeypatch, missing, says):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(page.importlib.util, "find_spec", lambda name: None if name in missing else real(name))
+    done = train("iris:1", status=2)
+    assert done.stderr == f"p4sgd train: --report needs {says}: pip install 'p4sgd[report]'\n"
+    assert os.listdir() == []
+
+
+def test_a_file_that_cannot_be_written_in_the_end(monkeypatch):
+    plan = make_plan(TrainingRequest(data="iris:1", options={"epochs": 1}))
+    with pytest.raises(UserError, match="cannot write"):
+        save_report(execute(plan), Path("gone/run.html"), plan.to_json())
+
+
+def test_after_ctrl_c_and_resumed():
+    class Stop:
+        def __init__(self, epoch):
+            self.epoch = epoch
+
+        def __call__(self, record):
+            if record.epoch == self.epoch:
+                raise KeyboardInterrupt
+
+    request = TrainingRequest(data="iris:1", options={"epochs": 4}, checkpoint=Path("c"), report=Path("run.html"))
+    assert execute(make_plan(request), on_epoch=Stop(2)).stopped is StopReason.INTERRUPTED
+    assert "interrupted" in Page("run.html").text
+    plan = make_plan(TrainingRequest(resume=Path("c")))
+    assert plan.request.report == Path("run.html")
+    execute(plan)
+    assert "of 4" in Page("run.html").text
+    # Nothing is left to do but the report.
+    execute(make_plan(TrainingRequest(resume=Path("c"), report=Path("again.html"))))
+    assert "of 4" in Page("again.html").text
+
+
+def test_only_the_first_rank_writes(monkeypatch):
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
+    written = []
+    monkeypatch.setattr("p4sgd.host.run.execute.save_report", lambda *arguments, **_: written.append(arguments[1]))
+    np.savez("wide.npz", X=np.random.default_rng(0).normal(size=(40, 20)), y=np.arange(40) % 2)
+    request = TrainingRequest(data="wide.npz", options={"epochs": 1}, config="tiny", report=Path("run.html"))
+    run_ranks(2, lambda ranks: execute(make_plan(request, ranks)))
+    assert written == [Path("run.html")]
+
+
+def test_the_users_style_does_not_count(monkeypatch):
+    Path("matplotlibrc").write_text("axes.facecolor: red\nsvg.fonttype: path\n")
+    program = "import sys; from p4sgd.host.cli.app import main; main(sys.argv[1:])"
+    words = ["train", "iris:1", "--epochs", "1", "--report", "run.html"]
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert_alone(Page("run.html"))
+    assert "ROC" in Page("run.html").source
+
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="there is no browser")
+@pytest.mark.parametrize("width", [400, 1200])
+def test_a_browser_shows_it(tmp_path, width):
+    """Its colours follow the scheme, and nothing is wider than the window."""
+    from matplotlib.image import imread
+
+    train("breast_cancer", "--epochs", 2, "--validation-fraction", 0.25)
+    probe = "<script>document.title = document.documentElement.scrollWidth</script></body>"
+    Path("probe.html").write_text(Path("run.html").read_text().replace("</body>", probe))
+    common = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    common += ["--hide-scrollbars", f"--window-size={width},1600"]
+
+    def open_in_browser(*words):
+        done = subprocess.run([*common, *words], capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    title = re.search(r"<title>(\d+)</title>", open_in_browser("--dump-dom", f"file://{tmp_path}/probe.html"))
+    assert int(title[1]) <= max(width, 500), "browsers may refuse to make their window narrower than 500"
+    brightness = []
+    for words in ([], ["--force-dark-mode"]):
+        open_in_browser(*words, f"--screenshot={tmp_path / 'shot.png'}", f"file://{tmp_path}/run.html")
+        picture = imread(tmp_path / "shot.png")[..., :3]
+        assert picture.std() > 0.05, "something is drawn"
+        brightness.append(np.median(picture))
+    assert brightness[0] > 0.9
+    assert brightness[1] < 0.2
