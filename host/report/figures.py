@@ -88,7 +88,7 @@ def epochs(history: Sequence[EpochRecord], metric: str, title: str, best: int) -
                 dots = {"marker": "o", "markersize": 3.5} if number.size < _FEW else {}
                 _line(axes, name, number, values, name, **dots)
         axes.axvline(best, color=COLOURS["muted"], linewidth=0.8)
-        where = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "ha": "center"}
+        where: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "ha": "center"}
         axes.annotate(f"best: {best}", (best, 1), (0, 3), color=COLOURS["muted"], **where)
         shown = np.concatenate([values[~np.isnan(values)] for values in curves.values()]) if curves else np.ones(1)
         if metric == "loss" and shown.min() > 0 and _LOGARITHMIC * shown.min() < shown.max():
@@ -176,7 +176,7 @@ def residuals(targets: Targets) -> Markup:
 def _scatter(axes: Axes, points: Mapping[str, tuple[FloatArray, FloatArray]]) -> None:
     for (name, (x, y)), marker in zip(points.items(), "o^s", strict=False):
         places = thinned(x.size)
-        style = {"markersize": 3.5, "alpha": 0.65, "markeredgewidth": 0}
+        style: dict[str, Any] = {"markersize": 3.5, "alpha": 0.65, "markeredgewidth": 0}
         axes.plot(x[places], y[places], marker, color=COLOURS[name], label=name, **style)
     axes.legend(loc="best")
 
@@ -188,16 +188,13 @@ def distributions(values: Mapping[str, FloatArray], title: str) -> Markup:
         # Of each the middle 99 %: a few wild ones would hide all others. They are drawn at the ends.
         ends = np.array([np.percentile(numbers, [0.5, 99.5]) for numbers in values.values()])
         low, high = ends[:, 0].min(), ends[:, 1].max()
-        edges = np.linspace(low, high if high > low else low + 1, 31)
+        edges = np.linspace(low, high if high > low else low + 1, 31).tolist()
         for (name, numbers), colour in zip(values.items(), _LINES, strict=False):
             parts = np.full(numbers.size, 1 / numbers.size)
-            style = {"color": COLOURS[colour], "label": _label(name)}
-            axes.hist(
-                np.clip(numbers, edges[0], edges[-1]), edges, weights=parts, histtype="stepfilled", alpha=0.25, **style
-            )
-            axes.hist(
-                np.clip(numbers, edges[0], edges[-1]), edges, weights=parts, histtype="step", linewidth=1.5, **style
-            )
+            style: dict[str, Any] = {"weights": parts, "color": COLOURS[colour], "label": _label(name)}
+            numbers = np.clip(numbers, edges[0], edges[-1])
+            axes.hist(numbers, edges, histtype="stepfilled", alpha=0.25, **style)
+            axes.hist(numbers, edges, histtype="step", linewidth=1.5, **style)
         handles, labels = axes.get_legend_handles_labels()
         axes.legend(handles[1::2], labels[1::2], loc="best")
         axes.set_xlabel(title)
@@ -238,7 +235,7 @@ def overlap(shown: "MiniBatch") -> Markup:
                 colour = _TURNS[number % len(_TURNS)] if ours else "grid"
                 axes.barh(place, right - left, left=left, color=COLOURS[colour], height=0.8)
                 if ours and right - left > cycles / 60:
-                    style = {"color": COLOURS["paper"], "fontsize": 8, "va": "center"}
+                    style: dict[str, Any] = {"color": COLOURS["paper"], "fontsize": 8, "va": "center"}
                     axes.text(left + cycles / 300, place, f"{number}", **style)
         axes.set_yticks(range(len(rows)), [name for name, _ in rows])
         axes.invert_yaxis()

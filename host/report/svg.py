@@ -9,6 +9,7 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import matplotlib as mpl
 from markupsafe import Markup
@@ -38,7 +39,7 @@ COLOURS = {name: f"#{number:06x}" for number, name in enumerate(_NAMES, 0xA0C001
 
 _SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": COLOURS["grid"],
     "axes.grid": True,
