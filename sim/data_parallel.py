@@ -36,6 +36,9 @@ __all__ = ["DataParallelModel", "SampleRanks"]
 
 Columns = npt.NDArray[np.uint32]
 
+_PACKETS = 1 << 12
+"""Rows that a call sends to an aggregator, some tenths of a second."""
+
 _WEIGHT_LOW, _WEIGHT_HIGH = WEIGHT.minimum, WEIGHT.maximum
 
 _PART = 1 << 22
@@ -132,23 +135,21 @@ class ColumnLists:
 
     def __init__(self, features: SparseFeatures, micro_batches: int, cold: int, ranks: SampleRanks) -> None:
         mini_batches = features.bounds.shape[0] // micro_batches
-        parts, counts = [], np.zeros((mini_batches, ranks.size), np.int64)
+        wanted, served, counts = [], [], np.empty((2, mini_batches, ranks.size), np.int64)
         for number in range(mini_batches):
             bounds = features.bounds[number * micro_batches : (number + 1) * micro_batches]
             columns = np.unique(features.keys[bounds[0, 0] : bounds[-1, -1]] >> np.uint32(BANK_BITS))
             columns = columns[np.searchsorted(columns, cold) :]
             owners = ranks.owner(columns)
-            parts.append(columns[np.argsort(owners, kind="stable")])
-            counts[number] = np.bincount(owners, minlength=ranks.size)
-        self.wanted, self._wanted_counts = np.concatenate(parts), counts
-        owners = np.repeat(np.tile(np.arange(ranks.size), mini_batches), counts.reshape(-1))
-        sent = [self.wanted[owners == rank].view(np.uint8) for rank in range(ranks.size)]
-        columns_of = [part.view(np.uint32) for part in ranks.exchange(sent, None)]
-        sizes = ranks.exchange([np.ascontiguousarray(part).view(np.uint8) for part in counts.T], None)
-        self._served_counts = np.stack([part.view(np.int64) for part in sizes], axis=1)
-        # From lists by rank and mini-batch to lists by mini-batch and rank.
-        numbers = np.concatenate([np.repeat(np.arange(mini_batches), part) for part in self._served_counts.T])
-        self.served = np.concatenate(columns_of)[np.argsort(numbers, kind="stable")]
+            columns = columns[np.argsort(owners, kind="stable")]
+            counts[0, number] = np.bincount(owners, minlength=ranks.size)
+            # One mini-batch at a time: all lists may be too long for a message.
+            theirs = ranks.exchange(np.split(columns.view(np.uint8), 4 * np.cumsum(counts[0, number])[:-1]), None)
+            counts[1, number] = [part.size // 4 for part in theirs]
+            wanted.append(columns)
+            served.append(np.concatenate(theirs).view(np.uint32))
+        self.wanted, self.served = np.concatenate(wanted), np.concatenate(served)
+        self._wanted_counts, self._served_counts = counts
         self._wanted_ends = np.append(0, np.cumsum(self._wanted_counts.sum(axis=1)))
         self._served_ends = np.append(0, np.cumsum(self._served_counts.sum(axis=1)))
 
@@ -190,7 +191,10 @@ class DataParallelModel(SparseModel):
         self._moved = np.zeros(features.count, np.int32)
         """How far this rank's micro-batches move the weights of a mini-batch; 0 in between."""
         total = int(ranks.agree(np.array([features.keys.size]))[0])
-        self._at_once = max(1, _PART * features.samples * ranks.size // (settings.batch * max(1, total)))
+        at_once = _PART * features.samples * ranks.size // (settings.batch * max(1, total))
+        if ranks.packets:
+            at_once = min(at_once, _PACKETS // (1 + self._hot.size // VALUES))
+        self._at_once = max(1, at_once)
 
     @property
     def mini_batches_at_once(self) -> int:

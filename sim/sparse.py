@@ -39,7 +39,7 @@ _SHRINK_FRACTION = SHRINK.fraction
 _BANK, _BANK_BITS, _ONE = np.uint64(BANKS - 1), np.uint64(BANK_BITS), np.uint64(1)
 
 _MOST = 1 << 24
-"""Most entries of a micro-batch: as with so many features of a dense worker, no sum overflows."""
+"""Most entries of a sample: as with so many features of a dense worker, no sum overflows."""
 
 _FEW = 4
 """So many steps of a weight one by one take less time than the divisions to do them at once."""
@@ -97,12 +97,13 @@ class Entries:
         Raises
         ------
         ValueError
-            If those of a micro-batch do not ascend or are more than 2^24, or if the worker has no such columns.
+            If those of a micro-batch do not ascend, if the worker has no such columns, or if a sample has more than
+            2^24 entries.
         """
-        if np.diff(self.starts).max(initial=0) > _MOST:
-            raise ValueError(
-                f"a micro-batch has more than {_MOST} features that are not 0: their sums may be too large"
-            )
+        for micro_batch in np.flatnonzero(np.diff(self.starts) > _MOST):
+            banks = self.keys[self.starts[micro_batch] : self.starts[micro_batch + 1]] & np.uint32(BANKS - 1)
+            if np.bincount(banks).max() > _MOST:
+                raise ValueError(f"a sample has more than {_MOST} features that are not 0: sums may be too large")
         ends = self.starts[1:]
         ascending = self.keys[1:] > self.keys[:-1]
         ascending[ends[(ends > 0) & (ends < self.keys.size)] - 1] = True  # from a micro-batch to the next

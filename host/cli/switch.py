@@ -63,8 +63,8 @@ def controller_of(path: Path) -> "Iterator[tuple[Cluster, Controller]]":
 
 
 def control_of(cluster: "Cluster", job: "Job", shard: int) -> str | None:
-    """The control address of a shard's worker; None if the cluster file does not have that worker."""
-    known = {(worker.local_mac, worker.port): worker.control for worker in cluster.workers}
+    """The control address of a shard's worker, or its interface; None if the cluster file does not have that worker."""
+    known = {(worker.local_mac, worker.port): worker.place for worker in cluster.workers}
     member = job.members[shard]
     return known.get((member.mac, member.port))
 

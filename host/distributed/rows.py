@@ -3,6 +3,7 @@
 import contextlib
 import select
 import time
+from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
@@ -51,7 +52,9 @@ class AggregatedRows:
                 self._link = opened.enter_context(contextlib.closing(open_link(own.interface)))
 
             raise_on_all(ranks, connect)
-            job = _begin(cluster, ranks, opened)
+            # A rank knows its machine's name, of which its address is made.
+            macs = ranks.all_gather(own.local_mac)
+            job = _begin(cluster, macs, ranks, opened)
             self._opened = opened.pop_all()
         network = cluster.network
         self._endpoint = Endpoint(
@@ -121,7 +124,7 @@ class AggregatedRows:
             frame = self._link.receive()
 
 
-def _begin(cluster: Cluster, ranks: Communicator, opened: contextlib.ExitStack) -> int:
+def _begin(cluster: Cluster, macs: Sequence[int], ranks: Communicator, opened: contextlib.ExitStack) -> int:
     """Have the aggregator serve a new job, whose number is returned; it ends when what is opened is closed."""
     number = 0
 
@@ -135,7 +138,7 @@ def _begin(cluster: Cluster, ranks: Communicator, opened: contextlib.ExitStack) 
                 continue
             with contextlib.suppress(NumberTakenError):
                 for shard, worker in enumerate(cluster.workers):
-                    request = JoinRequest(number, shard, ranks.size, worker.local_mac, cluster.aggregator.mac)
+                    request = JoinRequest(number, shard, ranks.size, macs[shard], cluster.aggregator.mac)
                     membership.join(request, worker.port, 1, index=shard)
                 return
         raise P4sgdError(f"the aggregator serves jobs under all {JOB_NUMBERS} numbers: end some (p4sgd switch clear)")

@@ -249,7 +249,7 @@ def _check_data_parallel(asked: TrainingRequest, device: str) -> None:
     if asked.images is not None:
         raise UserError(f"{reason}, in memory: leave --images out")
     if asked.options.get("workers", 1) != 1:
-        raise UserError(f"{reason}: leave --workers out; --launcher says how many processes there are")
+        raise UserError(f"{reason}: leave --workers out, or take --parallel model; --launcher starts several processes")
 
 
 def _check_interfaces(cluster: Cluster, request: TrainingRequest, ranks: Communicator, *, data_parallel: bool) -> None:

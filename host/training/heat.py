@@ -24,10 +24,10 @@ ENTRY_NS = 10.0
 columns and 11 with a million, whose weights are not in the caches."""
 
 KEY_NS = 40.0
-"""Time of a rank for a cold column in a mini-batch, its weight and its step, as the one that needs it and as owner."""
+"""Time that a cold column in a mini-batch takes the rank that needs it and its owner together, in ns."""
 
 HOT_NS = 8.0
-"""Time of a rank for a hot column in a mini-batch, whose steps MPI adds over the ranks."""
+"""Time that a hot column in a mini-batch takes a rank if MPI adds its steps over the ranks, in ns."""
 
 PACKETS_NS = 17_000.0
 """Time of a worker process for the packets of a sample, in ns: measured with tests/bench/bench_processes.py."""
@@ -154,7 +154,7 @@ def choose_hot(
     sorted_heat = np.append(heat, [samples] * (total - heat.size))[order]
     needed = 1 - (1 - sorted_heat / samples) ** (options.batch / ranks)
     # The hot columns are the first ones; behind them only the bias, the last one, may be needed more.
-    hot_ns = PACKETS_NS / BANKS if network else HOT_NS
+    hot_ns = PACKETS_NS if network else HOT_NS  # a packet is for 8 columns, or for 8 samples
     if options.split == "auto":
         hot = int(np.searchsorted(-needed[: heat.size], -hot_ns / KEY_NS)) // BANKS * BANKS
     else:

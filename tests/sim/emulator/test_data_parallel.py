@@ -10,9 +10,11 @@ from support.jobs import random_job, run_on
 from support.ranks import run_ranks
 
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
+from p4sgd.hw.spec.fixed import SHRINK, WEIGHT
 from p4sgd.sim import data_parallel
 from p4sgd.sim.data_parallel import SampleRanks
 from p4sgd.sim.emulator import EmulatedDevice
+from p4sgd.sim.sparse import SparseFeatures
 
 CONFIG = WorkerConfig(engines=3, lanes=16, chunks=16, sparse=True)
 
@@ -84,3 +86,48 @@ def test_steps_are_exchanged_one_by_one_only_where_weights_may_saturate(hot):
         assert not calls
         check(random_job(CONFIG, 1, seed=3, wild=True, micro_batches=4), 2, hot)
         assert calls
+
+
+@settings(max_examples=60)
+@given(
+    size=st.integers(1, 4),
+    micro_batches=st.integers(1, 8),
+    hot=st.sampled_from([0, 8, 1 << 20]),
+    step=st.integers(27, 32),
+    reach=st.sampled_from([20, 30, 31]),
+    seed=st.integers(0, 1 << 30),
+)
+def test_steps_of_any_size_end_where_one_after_the_other_would(size, micro_batches, hot, step, reach, seed):
+    """Near the bound, too, from which on steps are exchanged one by one: weights that leave the range may come back."""
+    rng = np.random.default_rng(seed)
+    job = random_job(CONFIG, 1, seed=seed, micro_batches=micro_batches, mini_batches=1, unit=CONFIG.lanes)
+    columns = job.stored[0].shape[1]
+    job.stored[0][:] = 1
+    job.settings = dataclasses.replace(job.settings, shrink=0, threshold=0)
+    direction = rng.choice([-1, 1])
+    job.weights = [direction * rng.integers(0, 1 << reach, columns)]
+    signs = -direction * np.sort(rng.choice([-1, 1], (micro_batches, columns)), axis=0)[::-1]
+    steps = signs * rng.integers(1 << step - 1, 1 << step, signs.shape)
+
+    def given_steps(features, first, deltas, shift):
+        own = steps[first : first + deltas.size // BANKS]
+        return np.tile(np.arange(columns, dtype=np.uint32), len(own)), own.reshape(-1)
+
+    expected, saturated = job.weights[0], False
+    for moved in steps:
+        saturated |= WEIGHT.overflows(expected - moved)
+        expected = WEIGHT.saturate(expected - moved)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SparseFeatures, "steps", given_steps)
+        for (got,), (status,), _ in train(job, size, hot, 1):
+            np.testing.assert_array_equal(got, expected)
+            assert bool(status["weight_saturated"]) == saturated
+
+
+@pytest.mark.parametrize("hot", [0, 8])
+def test_penalties_of_weights_that_a_stale_forward_pass_reads(hot):
+    """Weights of columns that few samples have shrink a lot between these."""
+    job = random_job(CONFIG, 1, seed=4, loss="squared", stale=True, micro_batches=2, mini_batches=12, precision=8)
+    job.stored[0][np.random.default_rng(4).random(job.stored[0].shape) >= 0.02] = 0
+    job.settings = dataclasses.replace(job.settings, shrink=SHRINK.maximum // 4, threshold=1000)
+    check(job, 3, hot)
