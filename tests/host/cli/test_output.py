@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from p4sgd.host.cli.output import EpochTable, Output
-from p4sgd.host.cli.training_run import _COLUMNS
+from p4sgd.host.cli.training_run import COLUMNS
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
@@ -41,8 +41,8 @@ def test_the_table_of_epochs_has_all_numbers_at_80_columns(width, speed, lines):
     shown = io.StringIO()
     output = Output()
     output._results = Console(file=shown, force_terminal=True, width=width, color_system=None, soft_wrap=True)
-    table = EpochTable(output, 1, _COLUMNS)
-    columns = [name for name in _COLUMNS if "r2" not in name and "d2" not in name]
+    table = EpochTable(output, 1, COLUMNS)
+    columns = [name for name in COLUMNS if "r2" not in name and "d2" not in name]
     row = dict.fromkeys(columns, 0.12345678) | {"epoch": 1000, "learning_rate": 0.01234, "samples_per_second": speed}
     table.add(row)
     table.print()
