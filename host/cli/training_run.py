@@ -106,7 +106,11 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         help="Threshold of the losses huber and epsilon_insensitive, in the unit of the target; by default an eighth "
         "of its standard deviation.",
     ),
-    "quantile": _option("--quantile", type=float, help="Quantile that the loss quantile fits, above 0 and below 1."),
+    "quantile": _option(
+        "--quantile",
+        type=float,
+        help="Quantile that the loss quantile fits, above 0 and below 1; by default the median, 0.5.",
+    ),
     "epochs": _option("--epochs", type=int, help="Maximum number of passes over the data."),
     "batch": _option(
         "--batch",

@@ -166,7 +166,7 @@ class TrainingOptions:
         Threshold of the losses that have one, in the unit of the target; ``None`` is an eighth of its standard
         deviation. It is rounded to 7 bits of that deviation, so that the loss table is exact.
     quantile
-        Quantile of the loss ``quantile``, above 0 and below 1.
+        Quantile of the loss ``quantile``, above 0 and below 1; ``None`` is the median.
     epochs
         Largest number of passes over the training set.
     batch
@@ -248,7 +248,7 @@ class TrainingOptions:
 
     loss: str = "logistic"
     epsilon: float | None = None
-    quantile: float = 0.5
+    quantile: float | None = None
     epochs: int = 40
     batch: int = 16
     learning_rate: float | None = None
@@ -284,7 +284,9 @@ class TrainingOptions:
             if self.loss == "huber":
                 _real("epsilon", self.epsilon, above=0.0)
             _real("epsilon", self.epsilon, least=0.0)
-        _real("quantile", self.quantile, above=0.0, below=1.0)
+        if self.quantile is not None:
+            self._check_parameter("quantile", parameters)
+            _real("quantile", self.quantile, above=0.0, below=1.0)
         _one_of("schedule", self.schedule, SCHEDULES)
         _one_of("parallel", self.parallel, PARALLELS)
         _one_of("scaling", self.scaling, KINDS)
@@ -318,8 +320,6 @@ class TrainingOptions:
         if self.patience is not None:
             _whole("patience", self.patience, 1)
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        if self.quantile != defaults["quantile"]:
-            self._check_parameter("quantile", parameters)
         if self.power != defaults["power"] and self.schedule != "invscaling":
             raise UserError(f"power has no effect on the schedule {self.schedule}: only invscaling has one")
         if self.tolerance != defaults["tolerance"] and self.patience is None and self.schedule != "adaptive":
@@ -386,7 +386,7 @@ class TrainingOptions:
             If ``epsilon`` is out of the range of the loss table for such targets.
         """
         parameters = {}
-        if "quantile" in get_loss(self.loss).parameters:
+        if self.quantile is not None:
             parameters["quantile"] = self.quantile
         if self.epsilon is not None:
             parameters["epsilon"] = self.epsilon / scale

@@ -95,6 +95,7 @@ def test_penalties(options, penalties):
         ({"loss": "huber", "epsilon": 100.0}, 77.0, {"epsilon": pytest.approx(100 / 77, rel=0.008)}),
         ({"loss": "epsilon_insensitive", "epsilon": 0.0}, 77.0, {"epsilon": 0.0}),
         ({"loss": "epsilon_insensitive", "epsilon": 1e-9}, 1.0, {"epsilon": 0.0}),
+        ({"loss": "quantile"}, 77.0, {"quantile": 0.5}),
         ({"loss": "quantile", "quantile": 0.9}, 77.0, {"quantile": 0.9}),
     ],
 )
