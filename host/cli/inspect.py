@@ -85,7 +85,10 @@ def _model(model: "Model") -> Iterator[tuple[str, str]]:
     from p4sgd.host.losses import Task, get_loss
 
     labels, space, form = model.labels, model.space, model.features
-    yield "loss", f"{model.loss}: {get_loss(model.loss, model.loss_parameters).summary}"
+    loss = get_loss(model.loss, model.loss_parameters)
+    yield "loss", f"{loss.name}: {loss.summary}"
+    for name, value in loss.parameters.items():  # epsilon is of the scaled target
+        yield name, f"{value * labels.scale if name == 'epsilon' else value:.6g}"
     if labels.classes:
         yield "classes", ", ".join(labels.meanings)
     elif labels.task is Task.REGRESSION:
@@ -120,14 +123,7 @@ def _training(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "epoch", f"{facts['epoch']} of {options['epochs']}{ends.get(facts['stopped'], '')}"
     if "learning_rate" in facts:
         yield "learning rate", f"{facts['learning_rate']:.4g}, {options['schedule']}"
-    names = {
-        "epsilon": "epsilon",
-        "quantile": "quantile",
-        "batch": "mini-batch",
-        "l2": "L2 penalty",
-        "l1": "L1 penalty",
-        "seed": "seed",
-    }
+    names = {"batch": "mini-batch", "l2": "L2 penalty", "l1": "L1 penalty", "seed": "seed"}
     yield from ((title, f"{options[name]:g}") for name, title in names.items() if options.get(name))
     for name, title in COLUMNS.items():
         if name.startswith(("train_", "validation_", "test_")) and metrics.get(name) is not None:

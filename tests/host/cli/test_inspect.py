@@ -85,6 +85,14 @@ def test_classes_and_numbers_of_features(tmp_path):
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize(("loss", "name", "value"), [("huber", "epsilon", "5"), ("quantile", "quantile", "0.25")])
+def test_parameters_of_a_loss(tmp_path, loss, name, value):
+    run("train", "diabetes", "--loss", loss, f"--{name}", value, "--epochs", 1, "--out", tmp_path / "model", "--quiet")
+    found = rows(run("inspect", tmp_path / "model").stdout)
+    assert float(found[name]) == pytest.approx(float(value), rel=0.02), "epsilon is rounded for the table"
+    assert {"epsilon", "quantile"} & set(found) == {name}
+
+
 def test_names_of_hashed_features(tmp_path):
     (tmp_path / "x.vw").write_text("".join(f"{1 if row % 2 else -1} |n word{row % 2}\n" for row in range(32)))
     model = tmp_path / "model"
