@@ -12,6 +12,7 @@ from p4sgd.host.cli.options import (
     NameFrom,
     common_options,
     configuration_option,
+    data_name,
     options_file,
     overwrite_option,
     reading_options,
@@ -153,7 +154,7 @@ class _Size(click.ParamType):
 
 
 @click.command()
-@click.argument("data")
+@click.argument("data", type=data_name)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),

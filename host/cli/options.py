@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from p4sgd.host.errors import UserError
 
@@ -15,6 +16,7 @@ __all__ = [
     "common_options",
     "configuration",
     "configuration_option",
+    "data_name",
     "device_kind",
     "fault_option",
     "given",
@@ -62,6 +64,27 @@ class NameFrom(click.ParamType):
             hint = f"'{param.human_readable_name}'" if isinstance(param, click.Argument) else None
             raise click.BadParameter(text, ctx, param, hint)
         return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The values that begin with what is typed."""
+        return [CompletionItem(name) for name in self._names() if name.startswith(incomplete)]
+
+
+class _Data(click.ParamType):
+    """The type of a data set: a file, a folder or the name of a built-in data set."""
+
+    name = "data"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The built-in data sets that begin with what is typed; if there are none, the shell completes files."""
+        from p4sgd.host.data.read import BUILTIN
+
+        names = [name for name in BUILTIN if incomplete and name.startswith(incomplete)]
+        return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="file")]
+
+
+data_name = _Data()
+"""The type of an argument or an option that names data."""
 
 
 def _presets() -> Iterable[str]:

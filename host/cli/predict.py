@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from p4sgd.host.cli.options import common_options, options_file, overwrite_option, reading_options, take_reading
+from p4sgd.host.cli.options import (
+    common_options,
+    data_name,
+    options_file,
+    overwrite_option,
+    reading_options,
+    take_reading,
+)
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file
@@ -25,7 +32,7 @@ __all__ = ["evaluate", "predict"]
 
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
-@click.argument("data")
+@click.argument("data", type=data_name)
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE", help="File to write instead of standard output."
 )
@@ -121,7 +128,7 @@ def _write(out: Path, columns: Mapping[str, list[Any]]) -> None:
 
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
-@click.argument("data")
+@click.argument("data", type=data_name)
 @reading_options
 @common_options
 def evaluate(model: Path, data: str, as_json: bool, quiet: bool, **choices: Any) -> None:

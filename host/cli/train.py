@@ -13,6 +13,7 @@ from p4sgd.host.cli.options import (
     cluster_option,
     common_options,
     configuration_option,
+    data_name,
     device_kind,
     given,
     is_given,
@@ -37,8 +38,10 @@ def _launchers() -> Iterable[str]:
 
 
 @click.command()
-@click.argument("data", required=False)
-@click.option("--test", metavar="DATA", help="Data to measure the model on after every epoch; not trained on.")
+@click.argument("data", type=data_name, required=False)
+@click.option(
+    "--test", type=data_name, metavar="DATA", help="Data to measure the model on after every epoch; not trained on."
+)
 @click.option("--out", type=click.Path(path_type=Path), metavar="MODEL", help="Model file to write.")
 @overwrite_option
 @report_option

@@ -1,0 +1,65 @@
+"""What a shell gets to complete a command."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from support.command_line import p4sgd
+
+from p4sgd.host.cli.app import main
+from p4sgd.host.data.read import BUILTIN
+from p4sgd.host.losses import LOSSES
+
+
+def completed(line):
+    """What may follow a line, as pairs of type and value; its last word is being typed."""
+    words = line.split(" ")
+    done = p4sgd(_P4SGD_COMPLETE="bash_complete", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1))
+    assert (done.returncode, done.stderr) == (0, "")
+    return [tuple(pair.split(",", 1)) for pair in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("p4sgd ", list(main.commands)),
+        ("p4sgd ev", ["evaluate"]),
+        ("p4sgd data s", ["synth"]),
+        ("p4sgd export --to ", ["onnx", "sklearn"]),
+        ("p4sgd train --loss ", list(LOSSES)),
+        ("p4sgd train digits --epochs 3 --overw", ["--overwrite"]),
+        ("p4sgd train d", [name for name in BUILTIN if name.startswith("d")]),
+    ],
+)
+def test_commands_options_and_names(line, expected):
+    assert completed(line) == [("plain", each) for each in expected]
+
+
+@pytest.mark.parametrize("line", ["p4sgd train ", "p4sgd train x", "p4sgd predict mod", "p4sgd train iris:1 --out m"])
+def test_files_are_left_to_the_shell(line):
+    assert completed(line) == [("file", line.rpartition(" ")[2])]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_a_shell(shell):
+    done = p4sgd(_P4SGD_COMPLETE=f"{shell}_source")
+    assert done.returncode == 0
+    assert f"_P4SGD_COMPLETE={shell}_complete" in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_bash_completes(tmp_path):
+    """With the line that the README shows."""
+    program = tmp_path / "p4sgd"
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} -c 'from p4sgd.host.cli import main; main()' \"$@\"\n")
+    program.chmod(0o755)
+    script = """eval "$(_P4SGD_COMPLETE=bash_source p4sgd)"
+        COMP_WORDS=(p4sgd ins) COMP_CWORD=1
+        _p4sgd_completion p4sgd
+        echo "${COMPREPLY[@]}"
+        complete -p p4sgd"""
+    variables = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, env=variables)
+    assert done.stdout.splitlines() == ["inspect", "complete -o nosort -F _p4sgd_completion p4sgd"]
