@@ -25,7 +25,6 @@ import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
-from p4sgd.hw.spec.image import BANK_BITS
 from p4sgd.hw.spec.packet import VALUES
 from p4sgd.hw.spec.run import LossTable, RunSettings
 from p4sgd.sim import kernels
@@ -134,11 +133,10 @@ class ColumnLists:
     """What they were made for."""
 
     def __init__(self, features: SparseFeatures, micro_batches: int, cold: int, ranks: SampleRanks) -> None:
-        mini_batches = features.bounds.shape[0] // micro_batches
+        mini_batches = features.samples // (BANKS * micro_batches)
         wanted, served, counts = [], [], np.empty((2, mini_batches, ranks.size), np.int64)
         for number in range(mini_batches):
-            bounds = features.bounds[number * micro_batches : (number + 1) * micro_batches]
-            columns = np.unique(features.keys[bounds[0, 0] : bounds[-1, -1]] >> np.uint32(BANK_BITS))
+            columns = features.columns(number * micro_batches, micro_batches)
             columns = columns[np.searchsorted(columns, cold) :]
             owners = ranks.owner(columns)
             columns = columns[np.argsort(owners, kind="stable")]
@@ -190,7 +188,7 @@ class DataParallelModel(SparseModel):
         """Weights as the forward pass reads them, of the columns that this rank needs."""
         self._moved = np.zeros(features.count, np.int32)
         """How far this rank's micro-batches move the weights of a mini-batch; 0 in between."""
-        total = int(ranks.agree(np.array([features.keys.size]))[0])
+        total = int(ranks.agree(np.array([features.entries]))[0])
         at_once = _PART * features.samples * ranks.size // (settings.batch * max(1, total))
         if ranks.packets:
             at_once = min(at_once, _PACKETS // (1 + self._hot.size // VALUES))

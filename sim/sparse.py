@@ -1,9 +1,10 @@
 """Features of which most are 0, as lists of the others, and the golden model's arithmetic on them.
 
 The entries of a worker are grouped by micro-batches, and sorted by column and bank within each. So a column that
-several samples of a micro-batch have is updated once, and the entries of a unit are neighbours. Time and memory of a
-run are proportional to the number of entries; only its beginning and its end touch all weights. Weights are int32 here,
-and all sums int64, which none of them overflows (`p4sgd.sim.golden`).
+several samples of a micro-batch have is updated once. Forward passes read them sample by sample instead, from words
+made once: there the entries of a unit are neighbours. Time and memory of a run are proportional to the number of
+entries; only its beginning and its end touch all weights. Weights are int32 here, and all sums int64, which none of
+them overflows (`p4sgd.sim.golden`).
 
 L2 and L1 change all weights after every mini-batch. Here a weight catches up when it is needed next: `_steps` does many
 steps at once, and exactly, because most of them subtract the same.
@@ -33,16 +34,23 @@ _THREAD_ENTRIES = 1 << 12
 _PART = 1 << 22
 """Number of entries that a call trains on, some hundredths of a second: between calls Ctrl-C acts."""
 
+_VALUE_BITS = 8
+"""Bits of a word below its column: the value."""
+
 _WEIGHT_LOW, _WEIGHT_HIGH = WEIGHT.minimum, WEIGHT.maximum
 _SHRINK_FRACTION = SHRINK.fraction
 # Numba makes an index that may be negative count from the end; these are not.
 _BANK, _BANK_BITS, _ONE = np.uint64(BANKS - 1), np.uint64(BANK_BITS), np.uint64(1)
+_COLUMN, _VALUE = np.uint64(_VALUE_BITS), np.uint64((1 << _VALUE_BITS) - 1)
 
 _MOST = 1 << 24
 """Most entries of a sample: as with so many features of a dense worker, no sum overflows."""
 
 _FEW = 4
 """So many steps of a weight one by one take less time than the divisions to do them at once."""
+
+_NARROW = 1 << 24
+"""Words of up to so many columns take 32 bits."""
 
 _NEVER = -2
 """A mini-batch before all others, and not the one before the first."""
@@ -139,19 +147,23 @@ class SparseFeatures:
         self.begins = np.cumsum([0, *(each.columns for each in sources)])
         """First column of each worker, and the end of the last."""
         if len(sources) == 1:
-            self.keys, self.values = first.keys, first.values
-            self.bounds = np.stack((first.starts[:-1], first.starts[1:]), axis=1)
+            self._starts, self._keys, values = first.starts, first.keys, first.values
         else:
             counts = np.stack([np.diff(each.starts) for each in sources], axis=1)
             ends = np.cumsum(counts.reshape(-1)).reshape(counts.shape)
-            self.bounds = np.concatenate((ends[:, :1] - counts[:, :1], ends), axis=1)
-            self.keys, self.values = np.empty(ends[-1, -1], np.uint32), np.empty(ends[-1, -1], np.uint8)
+            self._starts = np.append(0, ends[:, -1])
+            self._keys, values = np.empty(ends[-1, -1], np.uint32), np.empty(ends[-1, -1], np.uint8)
             for worker, each in enumerate(sources):
                 begin = np.uint32(int(self.begins[worker]) << BANK_BITS)
                 own = _read_only(each.starts), _read_only(each.keys), _read_only(each.values)
-                _place(*own, begin, self.bounds[:, worker], self.keys, self.values)
-        self.keys, self.values = _read_only(self.keys), _read_only(self.values)
-        self._spans: dict[tuple[int, int], IntArray] = {}
+                _place(*own, begin, ends[:, worker] - counts[:, worker], self._keys, values)
+        self._starts, self._keys = _read_only(self._starts), _read_only(self._keys)
+        self._values = _read_only(_decoded(values, self.form))
+        words = np.empty(self._keys.size, np.uint32 if self.count <= _NARROW else np.uint64)
+        rows = np.zeros(self.samples + 1, np.int64)
+        _transpose(self._starts, self._keys, self._values, rows, words)
+        self._words, self._rows = _read_only(words), _read_only(rows)
+        self._spans: dict[tuple[int, int], tuple[IntArray, IntArray]] = {}
 
     @property
     def form(self) -> FeatureFormat:
@@ -194,8 +206,8 @@ class SparseFeatures:
 
         def share(thread: int) -> None:
             low, high = edges[thread], edges[thread + 1]
-            part = sums[low * BANKS : high * BANKS]
-            _dots(self.keys, self.values, self.encoding, self.bounds, begin + low, weights, part)
+            rows = self._rows[(begin + low) * BANKS : (begin + high) * BANKS + 1]
+            _dots(self._words, kernels.offset(self.form), rows, weights, sums[low * BANKS : high * BANKS])
 
         kernels.in_threads(share, threads)
         return sums
@@ -223,7 +235,9 @@ class SparseFeatures:
         sums: IntArray = np.empty((1, micro_batches * BANKS), np.int64)
         nothing = np.zeros(0, np.int32)
         state = weights, nothing, nothing, nothing
-        _totals(self.keys, self.values, self.encoding, self.spans(1, 1)[0], first, shift, 0, (0, 0), state, sums)
+        rows, columns = self.spans(1, 1)
+        spans = rows[0], columns[0]
+        _totals(self.by_sample, self.by_column, spans, first * BANKS, shift, 0, (0, 0), state, sums)
         return sums.reshape(-1)
 
     def steps(self, first: int, deltas: IntArray, shift: int) -> tuple[npt.NDArray[np.uint32], IntArray]:
@@ -242,22 +256,39 @@ class SparseFeatures:
         -------
         Columns, uint32 (steps,), and steps, int64 (steps,), in the order of micro-batches.
         """
-        entries = self.bounds[first : first + deltas.size // BANKS]
-        most = int(entries[-1, -1] - entries[0, 0]) if entries.size else 0
+        starts = self._starts[first : first + deltas.size // BANKS + 1]
+        most = int(starts[-1] - starts[0])
         columns, steps = np.empty(most, np.uint32), np.empty(most, np.int64)
-        count = _list_steps(self.keys, self.values, self.encoding, self.bounds, first, deltas, shift, columns, steps)
+        count = _list_steps(self.by_column, starts, deltas, shift, columns, steps)
         return columns[:count], steps[:count]
 
-    @property
-    def encoding(self) -> tuple[int, int, int, int]:
-        """How to read a key and a value: bits of the key below the unit; the value's S bits; what is XORed and then
-        subtracted to extend its sign; and the planes that are dropped."""
-        form = self.form
-        unit_bits = BANK_BITS + int(math.log2(self.sources[0].unit))
-        return unit_bits, (1 << form.stored) - 1, form.signed << (form.stored - 1), form.stored - form.precision
+    def columns(self, first: int, micro_batches: int) -> npt.NDArray[np.uint32]:
+        """Columns of which some micro-batches have entries, ascending."""
+        own = self._keys[self._starts[first] : self._starts[first + micro_batches]]
+        return np.unique(own >> np.uint32(BANK_BITS))
 
-    def spans(self, threads: int, workers: int) -> IntArray:
-        """The entries of each thread: int64 (threads, T, workers, 2), whole units, about as many entries for each.
+    @property
+    def entries(self) -> int:
+        """Number of entries."""
+        return int(self._keys.size)
+
+    def entries_of(self, samples: slice) -> int:
+        """Number of entries of some samples."""
+        return int(self._rows[samples.stop] - self._rows[samples.start])
+
+    @property
+    def by_column(self) -> tuple[npt.NDArray[np.uint32], ByteArray, int]:
+        """Keys and values of the entries, sorted by column within each micro-batch; values are q + the last item."""
+        return self._keys, self._values, kernels.offset(self.form)
+
+    @property
+    def by_sample(self) -> tuple[npt.NDArray[np.unsignedinteger[Any]], int, int]:
+        """The entries sample by sample, as words column << 8 | value, sorted; values are q + the second item. Bits from
+        the third item on are equal in the words of a unit."""
+        return self._words, kernels.offset(self.form), _VALUE_BITS + int(math.log2(self.sources[0].unit))
+
+    def spans(self, threads: int, workers: int) -> tuple[IntArray, IntArray]:
+        """The entries of each thread, whole units, about as many entries for each: their begins and ends.
 
         Parameters
         ----------
@@ -265,16 +296,26 @@ class SparseFeatures:
             Number of threads.
         workers
             Number of workers, or 1 if all count as one.
+
+        Returns
+        -------
+        Those of `by_sample`, int64 (threads, samples, workers, 2), and of `by_column`, int64 (threads, T, workers, 2).
         """
         if (threads, workers) not in self._spans:
-            units = np.zeros(self.count // self.sources[0].unit, np.int64)
-            _count_units(self.keys, self.encoding[0], units)
+            unit = self.sources[0].unit
+            units = np.zeros(self.count // unit, np.int64)
+            _count_units(self._words, self.by_sample[2], units)
             shares = units.sum() * np.arange(1, threads) / threads
-            cuts = np.append(np.searchsorted(np.cumsum(units), shares), units.size) * self.sources[0].unit
-            bounds = self.bounds if workers == len(self.sources) else self.bounds[:, [0, -1]]
-            spans = np.empty((threads, bounds.shape[0], workers, 2), np.int64)
-            _cut(self.keys, bounds, cuts, spans)
-            self._spans[threads, workers] = spans
+            cuts = np.concatenate(([0], np.searchsorted(np.cumsum(units), shares), [units.size])) * unit
+            begins = self.begins if workers == len(self.sources) else self.begins[[0, -1]]
+            # Columns from the first to the second edge; where a thread has none of a worker, they are equal.
+            edges = np.clip(begins, cuts[:-1, np.newaxis], cuts[1:, np.newaxis])
+            rows, columns = (
+                np.empty((threads, each.size - 1, workers, 2), np.int64) for each in (self._rows, self._starts)
+            )
+            _cut(self._words, _VALUE_BITS, self._rows, edges, rows)
+            _cut(self._keys, BANK_BITS, self._starts, edges, columns)
+            self._spans[threads, workers] = rows, columns
         return self._spans[threads, workers]
 
 
@@ -319,7 +360,6 @@ class SparseModel:
         self._mini_batch = 0
         self._state = self._weights, self._done, self._before, self._changed
         self._penalty = settings.shrink, settings.threshold
-        self._data = features.keys, features.values, features.encoding
 
     def partials(self, first: int, samples: int, shift: int) -> IntArray:
         """Sums of the workers' partial activations of some samples, for their next `update`: int64 (samples,).
@@ -333,10 +373,13 @@ class SparseModel:
         """
         features = self._features
         totals, sums = np.empty((1, self._limits.size, samples), np.int64), np.empty(samples, np.int64)
+        rows, columns = features.spans(1, self._limits.size)
+        spans = rows[0], columns[0]
         _totals(
-            *self._data,
-            features.spans(1, self._limits.size)[0],
-            first // BANKS,
+            features.by_sample,
+            features.by_column,
+            spans,
+            first,
             shift,
             self._mini_batch,
             self._penalty,
@@ -348,11 +391,10 @@ class SparseModel:
 
     def update(self, first: int, deltas: IntArray) -> None:
         """End a mini-batch: gradients, Round 3 and penalties, from δ of its samples, int64 (B,)."""
-        spans = self._features.spans(1, self._limits.size)[0]
-        shift = self._settings.gradient_shift
+        features, shift = self._features, self._settings.gradient_shift
         _descend(
-            *self._data,
-            spans,
+            features.by_column,
+            features.spans(1, self._limits.size)[1][0],
             first // BANKS,
             deltas,
             shift,
@@ -382,23 +424,23 @@ class SparseModel:
         features, settings = self._features, self._settings
         batch, mode = settings.batch, settings.label_mode
         mini_batches = labels.size // batch
-        bounds = features.bounds
-        entries = int(bounds[(first + labels.size) // BANKS - 1, -1] - bounds[first // BANKS, 0])
+        entries = features.entries_of(slice(first, first + labels.size))
         most = min(kernels.THREADS, entries // (mini_batches * _THREAD_ENTRIES), features.count // settings.unit)
         threads = max(1, most)
         arrivals, release = kernels.meeting(threads)
         totals = np.empty((2, threads, self._limits.size, batch), np.int64)
         saturated = np.zeros(threads, np.bool_)
-        spans = features.spans(threads, self._limits.size)
+        rows, columns = features.spans(threads, self._limits.size)
 
         def part(thread: int) -> None:
             saturated[thread] = _train(
                 thread,
                 arrivals,
                 totals,
-                *self._data,
-                spans[thread],
-                first // BANKS,
+                features.by_sample,
+                features.by_column,
+                (rows[thread], columns[thread]),
+                first,
                 labels,
                 self._mini_batch,
                 self._limits,
@@ -418,7 +460,7 @@ class SparseModel:
     def mini_batches_at_once(self) -> int:
         """How many mini-batches a call of `train` should do."""
         features = self._features
-        return max(1, _PART * features.samples // (self._settings.batch * max(1, features.keys.size)))
+        return max(1, _PART * features.samples // (self._settings.batch * max(1, features.entries)))
 
     def dots(self, samples: slice) -> IntArray:
         """Exact dot products with the present weights, summed over the workers: int64 (samples,)."""
@@ -436,6 +478,15 @@ class SparseModel:
         present = self._weights.copy()
         _regularize_all(self._mini_batch, self._penalty, present, self._done)
         return present
+
+
+def _decoded(values: ByteArray, form: FeatureFormat) -> ByteArray:
+    """Values as the run reads them, as q + 2^(P-1) if signed, from those of an image."""
+    if (form.stored, form.precision, form.signed) == (8, 8, False):
+        return values
+    # Inverting the sign bit adds 2^(S-1), of which dropping planes leaves 2^(P-1).
+    inverted = (values & np.uint8((1 << form.stored) - 1)) ^ np.uint8(form.signed << (form.stored - 1))
+    return inverted >> np.uint8(form.stored - form.precision)
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -502,16 +553,9 @@ def _catch_up(
 
 
 @_compiled(nogil=True)
-def _value(value: Any, mask: int, sign: int, dropped: int) -> Any:
-    """An integer as the run reads it, from that of the image."""
-    return (((np.int64(value) & mask) ^ sign) - sign) >> dropped
-
-
-@_compiled(nogil=True)
 def _totals(
-    keys: Any,
-    values: Any,
-    encoding: Any,
+    by_sample: Any,
+    by_column: Any,
     spans: Any,
     first: int,
     shift: int,
@@ -520,38 +564,39 @@ def _totals(
     state: Any,
     totals: Any,
 ) -> None:
-    """Forward pass of a mini-batch from micro-batch ``first`` on: each worker's sums, (workers, samples)."""
+    """Forward pass of a mini-batch from sample ``first`` on: each worker's sums, (workers, samples)."""
     half = np.int64((1 << shift) >> 1)
-    unit_bits, mask, sign, dropped = encoding
+    words, offset, unit_bits = by_sample
+    rows, columns = spans
     weights, done, before, changed = state
     stale = changed.size > 0
     if done.size > 0:
         # With staleness weights are read as they were before the last update.
         penalties = max(0, mini_batch - 1) if stale else mini_batch
-        _catch_up(keys, spans, first, totals.shape[1] // BANKS, penalties, penalty, weights, done)
-    exact, total, unit = np.empty(BANKS, np.int64), np.empty(BANKS, np.int64), np.empty(BANKS, np.uint64)
-    for micro_batch in range(totals.shape[1] // BANKS):
+        micro_batches = totals.shape[1] // BANKS
+        _catch_up(by_column[0], columns, first // BANKS, micro_batches, penalties, penalty, weights, done)
+    for sample in range(totals.shape[1]):
         for worker in range(totals.shape[0]):
-            for place in range(BANKS):
-                exact[place], total[place], unit[place] = 0, 0, ~np.uint64(0)
-            begin, end = spans[first + micro_batch, worker, 0], spans[first + micro_batch, worker, 1]
+            total: Any = np.int64(0)
+            exact: Any = np.int64(0)
+            previous: Any = ~np.uint64(0)
+            begin, end = rows[first + sample, worker, 0], rows[first + sample, worker, 1]
+            # Without branches, because no processor could predict where a unit begins.
             for entry in range(np.uint64(begin), np.uint64(end)):
-                bank, column = keys[entry] & _BANK, keys[entry] >> _BANK_BITS
-                now = keys[entry] >> np.uint64(unit_bits)
-                if unit[bank] != now:
-                    total[bank] += (exact[bank] + half) >> shift
-                    exact[bank], unit[bank] = 0, now
+                word = np.uint64(words[entry])
+                column = word >> _COLUMN
+                other = (word ^ previous) >> np.uint64(unit_bits) != 0
+                previous = word
+                total += exact >> shift if other else np.int64(0)
                 weight = before[column] if stale and changed[column] == mini_batch - 1 else weights[column]
-                exact[bank] += np.int64(weight) * _value(values[entry], mask, sign, dropped)
-            for place in range(BANKS):
-                totals[worker, BANKS * micro_batch + place] = total[place] + ((exact[place] + half) >> shift)
+                product = np.int64(weight) * (np.int64(word & _VALUE) - offset)
+                exact = (half if other else exact) + product
+            totals[worker, sample] = total + (exact >> shift)
 
 
 @_compiled(nogil=True)
 def _descend(
-    keys: Any,
-    values: Any,
-    encoding: Any,
+    by_column: Any,
     spans: Any,
     first: int,
     deltas: Any,
@@ -563,7 +608,7 @@ def _descend(
 ) -> None:
     """Gradients and Round 3 of the micro-batches of a mini-batch."""
     half = np.int64((1 << shift) >> 1)
-    _, mask, sign, dropped = encoding
+    keys, values, offset = by_column
     weights, done, before, changed = state
     stale = changed.size > 0
     if done.size > 0 and stale:
@@ -585,7 +630,7 @@ def _descend(
                 present = np.int64(weights[column])
                 weight = weight if same else present
                 gradient = gradient if same else half
-                gradient += own[keys[entry] & _BANK] * _value(values[entry], mask, sign, dropped)
+                gradient += own[keys[entry] & _BANK] * (np.int64(values[entry]) - offset)
                 moved = weight - (gradient >> shift)
                 if moved < _WEIGHT_LOW or moved > _WEIGHT_HIGH:
                     moved = min(max(moved, _WEIGHT_LOW), _WEIGHT_HIGH)
@@ -596,11 +641,8 @@ def _descend(
 
 @_compiled(nogil=True)
 def _list_steps(
-    keys: Any,
-    values: Any,
-    encoding: Any,
-    bounds: Any,
-    first: int,
+    by_column: Any,
+    starts: Any,
     deltas: Any,
     shift: int,
     columns: Any,
@@ -608,16 +650,16 @@ def _list_steps(
 ) -> int:
     """Rounded gradients of each column of each micro-batch; returns their number."""
     half = np.int64((1 << shift) >> 1)
-    _, mask, sign, dropped = encoding
+    keys, values, offset = by_column
     count = 0
     for micro_batch in range(deltas.size // BANKS):
         own = deltas[BANKS * micro_batch : BANKS * (micro_batch + 1)]
-        entry, end = bounds[first + micro_batch, 0], bounds[first + micro_batch, -1]
+        entry, end = starts[micro_batch], starts[micro_batch + 1]
         while entry < end:
             column = np.int64(keys[entry]) >> BANK_BITS
             gradient = half
             while entry < end and np.int64(keys[entry]) >> BANK_BITS == column:
-                gradient += own[np.int64(keys[entry]) & (BANKS - 1)] * _value(values[entry], mask, sign, dropped)
+                gradient += own[np.int64(keys[entry]) & (BANKS - 1)] * (np.int64(values[entry]) - offset)
                 entry += 1
             columns[count], steps[count] = column, gradient >> shift
             count += 1
@@ -629,9 +671,8 @@ def _train(
     thread: int,
     arrivals: Any,
     totals: Any,
-    keys: Any,
-    values: Any,
-    encoding: Any,
+    by_sample: Any,
+    by_column: Any,
     spans: Any,
     first: int,
     labels: Any,
@@ -650,17 +691,16 @@ def _train(
     batch = totals.shape[3]
     sums, deltas, residual_saturated = np.empty(batch, np.int64), np.empty(batch, np.int64), False
     for number in range(labels.size // batch):
-        micro_batch = first + number * (batch // BANKS)
+        sample, now = first + number * batch, mini_batch + number
         # A thread may begin the next mini-batch while others still read the sums of this one.
         parts = totals[number % 2]
-        now = mini_batch + number
-        _totals(keys, values, encoding, spans, micro_batch, forward_shift, now, penalty, state, parts[thread])
+        _totals(by_sample, by_column, spans, sample, forward_shift, now, penalty, state, parts[thread])
         if totals.shape[1] > 1:
             kernels.meet(arrivals, thread, number + 1)
         kernels.add(parts, limits, clamped, sums)
         part = labels[number * batch : (number + 1) * batch]
         residual_saturated |= kernels.deltas_of(sums, part, table, mode, mantissa, deltas)
-        _descend(keys, values, encoding, spans, micro_batch, deltas, gradient_shift, now, penalty, state, saturated)
+        _descend(by_column, spans[1], sample // BANKS, deltas, gradient_shift, now, penalty, state, saturated)
     return residual_saturated
 
 
@@ -672,14 +712,13 @@ def _regularize_all(mini_batches: int, penalty: Any, weights: Any, done: Any) ->
 
 
 @_compiled(nogil=True)
-def _dots(keys: Any, values: Any, encoding: Any, bounds: Any, first: int, weights: Any, sums: Any) -> None:
-    _, mask, sign, dropped = encoding
-    sums[:] = 0
-    for micro_batch in range(sums.size // BANKS):
-        for entry in range(bounds[first + micro_batch, 0], bounds[first + micro_batch, -1]):
-            key = np.int64(keys[entry])
-            product = np.int64(weights[key >> BANK_BITS]) * _value(values[entry], mask, sign, dropped)
-            sums[BANKS * micro_batch + (key & (BANKS - 1))] += product
+def _dots(words: Any, offset: int, rows: Any, weights: Any, sums: Any) -> None:
+    for sample in range(sums.size):
+        total = np.int64(0)
+        for entry in range(np.uint64(rows[sample]), np.uint64(rows[sample + 1])):
+            word = np.uint64(words[entry])
+            total += np.int64(weights[word >> _COLUMN]) * (np.int64(word & _VALUE) - offset)
+        sums[sample] = total
 
 
 @_compiled(nogil=True)
@@ -694,24 +733,45 @@ def _place(starts: Any, keys: Any, values: Any, begin: int, target: Any, all_key
 
 
 @_compiled(nogil=True)
-def _count_units(keys: Any, unit_bits: int, counts: Any) -> None:
-    for key in keys:
-        counts[np.int64(key) >> unit_bits] += 1
+def _transpose(starts: Any, keys: Any, values: Any, rows: Any, words: Any) -> None:
+    """Make words of entries, sample by sample: those of sample i are from ``rows[i]`` to ``rows[i + 1]``."""
+    places = np.empty(BANKS, np.int64)
+    for micro_batch in range(starts.size - 1):
+        begin, end = np.uint64(starts[micro_batch]), np.uint64(starts[micro_batch + 1])
+        places[:] = 0
+        for entry in range(begin, end):
+            places[keys[entry] & _BANK] += 1
+        for bank in range(BANKS):
+            sample = BANKS * micro_batch + bank
+            rows[sample + 1] = rows[sample] + places[bank]
+            places[bank] = rows[sample]
+        for entry in range(begin, end):
+            bank = keys[entry] & _BANK
+            words[places[bank]] = keys[entry] >> _BANK_BITS << _COLUMN | np.uint64(values[entry])
+            places[bank] += 1
 
 
 @_compiled(nogil=True)
-def _cut(keys: Any, bounds: Any, cuts: Any, spans: Any) -> None:
-    """Divide each worker's entries of each micro-batch at columns: (threads, T, workers, 2)."""
-    for micro_batch in range(bounds.shape[0]):
-        for worker in range(bounds.shape[1] - 1):
-            entry, end = bounds[micro_batch, worker], bounds[micro_batch, worker + 1]
-            for thread in range(cuts.size):
-                low, high = entry, end
+def _count_units(words: Any, unit_bits: int, counts: Any) -> None:
+    for word in words:
+        counts[np.uint64(word) >> np.uint64(unit_bits)] += 1
+
+
+@_compiled(nogil=True)
+def _cut(words: Any, bits: int, rows: Any, edges: Any, spans: Any) -> None:
+    """Divide the words of each row at columns, which are above the lowest ``bits``: (threads, rows, workers, 2)."""
+    for row in range(rows.size - 1):
+        begin, end = rows[row], rows[row + 1]
+        for thread in range(edges.shape[0]):
+            for edge in range(edges.shape[1]):
+                low, high = begin, end
                 while low < high:
                     middle = (low + high) // 2
-                    if np.int64(keys[middle]) >> BANK_BITS < cuts[thread]:
+                    if np.int64(words[middle]) >> bits < edges[thread, edge]:
                         low = middle + 1
                     else:
                         high = middle
-                spans[thread, micro_batch, worker, 0], spans[thread, micro_batch, worker, 1] = entry, low
-                entry = low
+                if edge > 0:
+                    spans[thread, row, edge - 1, 1] = low
+                if edge < spans.shape[2]:
+                    spans[thread, row, edge, 0] = low
