@@ -29,7 +29,7 @@ from p4sgd.hw.spec.packet import VALUES
 from p4sgd.hw.spec.run import LossTable, RunSettings
 from p4sgd.sim import kernels
 from p4sgd.sim.compiled import compiled
-from p4sgd.sim.sparse import ByteArray, FloatArray, SparseFeatures, SparseModel, bring_up
+from p4sgd.sim.sparse import ByteArray, SparseFeatures, SparseModel, WeightArray, bring_up
 
 __all__ = ["DataParallelModel", "SampleRanks"]
 
@@ -174,7 +174,7 @@ class DataParallelModel(SparseModel):
     def __init__(
         self,
         features: SparseFeatures,
-        weights: Sequence[FloatArray],
+        weights: Sequence[WeightArray],
         settings: RunSettings,
         limits: IntArray,
         ranks: SampleRanks,
@@ -279,7 +279,7 @@ class DataParallelModel(SparseModel):
         saturated = _take_steps(columns, steps, self._mini_batch, self._penalty, self._state)
         self.saturated[0] = self.saturated[0] or saturated
 
-    def _present(self) -> npt.NDArray[np.int32]:
+    def _present(self) -> WeightArray:
         """See `SparseModel`: the weights of all columns, from their owners."""
         ranks, weights = self._ranks, super()._present().copy()
         own = np.ascontiguousarray(weights[ranks.rank :: ranks.size])

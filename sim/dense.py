@@ -25,6 +25,7 @@ _PART = 1 << 26
 """Number of features that a call of the kernels trains on, a few hundredths of a second: between calls Ctrl-C acts."""
 
 FloatArray = npt.NDArray[np.float64]
+WeightArray = npt.NDArray[np.int32]
 ByteArray = npt.NDArray[np.uint8]
 
 
@@ -131,24 +132,32 @@ class DenseFeatures:
         result.samples, result._kept = samples, self._decode(0, samples)
         return result
 
-    def model(self, weights: Sequence[FloatArray], settings: RunSettings, limits: IntArray) -> "DenseModel":
+    def model(self, weights: Sequence[WeightArray], settings: RunSettings, limits: IntArray) -> "DenseModel":
         """A model to train; see `DenseModel`."""
         return DenseModel(self, weights, settings, limits)
 
-    def single(self, weights: Sequence[FloatArray], settings: RunSettings, limit: int | None) -> "DenseModel":
+    def single(self, weights: Sequence[WeightArray], settings: RunSettings, limit: int | None) -> "DenseModel":
         """A model to train as if a single worker had all columns; without a limit its sums are not clamped."""
         return DenseModel(self, weights, settings, np.array([np.iinfo(np.int64).max if limit is None else limit]))
 
-    def activations(self, weights: Sequence[FloatArray]) -> IntArray:
+    def activations(self, weights: Sequence[WeightArray]) -> IntArray:
         """Exact dot products of all samples, summed over the workers: int64 (samples,).
 
         Parameters
         ----------
         weights
-            For each worker integers, float64 (E · C · lanes,).
+            For each worker int32 (units · unit,), unit by unit.
         """
-        own = np.concatenate([each[columns] for each, columns in zip(weights, self.columns, strict=True)])
-        return self.dots(own, slice(0, self.samples))
+        scattered = [
+            own.reshape(-1, each.engines, max(each.unit, each.lanes)).swapaxes(0, 1).reshape(-1)
+            for each, own in zip(self._lines, weights, strict=True)
+        ]
+        return self.dots(self.gather(scattered), slice(0, self.samples))
+
+    def gather(self, weights: Sequence[WeightArray]) -> FloatArray:
+        """Weights of the columns, float64 (columns,), from those of each worker, int32 (E · C · lanes,)."""
+        pairs = zip(weights, self.columns, strict=True)
+        return np.concatenate([own[columns] for own, columns in pairs]).astype(np.float64)
 
     def dots(self, weights: FloatArray, samples: slice) -> IntArray:
         """Exact dot products of some whole micro-batches, summed over the workers: int64 (samples,)."""
@@ -198,7 +207,7 @@ class DenseModel:
     features
         The features.
     weights
-        Initial weights of each worker: float64 (E · C · lanes,), integers.
+        Initial weights of each worker: int32 (E · C · lanes,).
     settings
         Settings of the run.
     limits
@@ -213,7 +222,7 @@ class DenseModel:
     def __init__(
         self,
         features: DenseFeatures,
-        weights: Sequence[FloatArray],
+        weights: Sequence[WeightArray],
         settings: RunSettings,
         limits: IntArray,
     ) -> None:
@@ -222,10 +231,9 @@ class DenseModel:
         self._layout = units, workers if limits.size == workers.size - 1 else workers[[0, -1]]
         self.clamped, self.saturated = np.zeros(limits.size, np.bool_), np.zeros(limits.size, np.bool_)
         self._given = weights
-        pairs = list(zip(weights, features.columns, strict=True))
-        self._weights = np.concatenate([own[columns] for own, columns in pairs])
-        self._rest = [np.delete(own, columns) for own, columns in pairs]
-        self._others = np.concatenate([part if part.any() else part[:0] for part in self._rest])
+        self._weights = features.gather(weights)
+        self._rest = [np.delete(own, columns) for own, columns in zip(weights, features.columns, strict=True)]
+        self._others = np.concatenate([part if part.any() else part[:0] for part in self._rest]).astype(np.float64)
         # Weights of forward passes; with staleness those before the last update.
         self._read = self._weights.copy() if settings.stale else self._weights
         self._rows: tuple[ByteArray, int] | None = None
@@ -300,8 +308,8 @@ class DenseModel:
         """Exact dot products with the present weights, summed over the workers: int64 (samples,)."""
         return self._features.dots(self._weights, samples)
 
-    def values(self) -> list[FloatArray]:
-        """The present weights of each worker: float64 (E · C · lanes,)."""
+    def values(self) -> list[WeightArray]:
+        """The present weights of each worker: int32 (E · C · lanes,)."""
         begin = other = 0
         result = []
         for given, columns, rest in zip(self._given, self._features.columns, self._rest, strict=True):

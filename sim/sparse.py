@@ -55,7 +55,7 @@ _NARROW = 1 << 24
 _NEVER = -2
 """A mini-batch before all others, and not the one before the first."""
 
-FloatArray = npt.NDArray[np.float64]
+WeightArray = npt.NDArray[np.int32]
 ByteArray = npt.NDArray[np.uint8]
 BoolArray = npt.NDArray[np.bool_]
 
@@ -119,13 +119,10 @@ class Entries:
         if not ascending.all() or (last >> BANK_BITS >= self.columns).any():
             raise ValueError(f"the memory has no list of entries of {self.columns} features: write the image again")
 
-    def flatten(self, weights: FloatArray) -> npt.NDArray[np.int32]:
-        """Weights unit by unit, int32 (columns,), from the worker's, float64 (engines · chunks · lanes,)."""
-        return weights.reshape(self.shape[0], -1, self.unit).swapaxes(0, 1).reshape(-1).astype(np.int32)
-
-    def unflatten(self, flat: npt.NDArray[np.int32]) -> FloatArray:
-        """Undo `flatten`."""
-        return flat.reshape(-1, self.shape[0], self.unit).swapaxes(0, 1).reshape(-1).astype(np.float64)
+    def by_engine(self, weights: WeightArray) -> WeightArray:
+        """The worker's weights as its engines have them, (engines, units of an engine, unit): a view of those unit by
+        unit, (columns,)."""
+        return weights.reshape(-1, self.shape[0], self.unit).swapaxes(0, 1)
 
 
 class SparseFeatures:
@@ -179,25 +176,25 @@ class SparseFeatures:
         """All samples, which are kept anyway."""
         return self
 
-    def model(self, weights: Sequence[FloatArray], settings: RunSettings, limits: IntArray) -> "SparseModel":
+    def model(self, weights: Sequence[WeightArray], settings: RunSettings, limits: IntArray) -> "SparseModel":
         """A model to train; see `SparseModel`."""
         return SparseModel(self, weights, settings, limits)
 
-    def single(self, weights: Sequence[FloatArray], settings: RunSettings, limit: int | None) -> "SparseModel":
+    def single(self, weights: Sequence[WeightArray], settings: RunSettings, limit: int | None) -> "SparseModel":
         """A model to train as if a single worker had all columns; without a limit its sums are not clamped."""
         return SparseModel(self, weights, settings, np.array([np.iinfo(np.int64).max if limit is None else limit]))
 
-    def activations(self, weights: Sequence[FloatArray]) -> IntArray:
+    def activations(self, weights: Sequence[WeightArray]) -> IntArray:
         """Exact dot products of all samples, summed over the workers: int64 (samples,).
 
         Parameters
         ----------
         weights
-            For each worker integers, float64 (engines · chunks · lanes,).
+            For each worker int32 (units · unit,), unit by unit.
         """
-        return self.dots(self.flatten(weights), slice(0, self.samples))
+        return self.dots(weights[0] if len(weights) == 1 else np.concatenate(weights), slice(0, self.samples))
 
-    def dots(self, weights: npt.NDArray[np.int32], samples: slice) -> IntArray:
+    def dots(self, weights: WeightArray, samples: slice) -> IntArray:
         """Exact dot products of some whole micro-batches, summed over the workers: int64 (samples,)."""
         sums = np.empty(samples.stop - samples.start, np.int64)
         micro_batches, begin = sums.size // BANKS, samples.start // BANKS
@@ -212,11 +209,20 @@ class SparseFeatures:
         kernels.in_threads(share, threads)
         return sums
 
-    def flatten(self, weights: Sequence[FloatArray]) -> npt.NDArray[np.int32]:
-        """Weights of all workers, unit by unit: int32 (columns,)."""
-        return np.concatenate([each.flatten(own) for each, own in zip(self.sources, weights, strict=True)])
+    def flatten(self, weights: Sequence[WeightArray]) -> WeightArray:
+        """Weights of all workers unit by unit, int32 (columns,), from those of each, (engines · chunks · lanes,)."""
+        flat = np.empty(self.count, np.int32)
+        for each, own, part in zip(self.sources, weights, np.split(flat, self.begins[1:-1]), strict=True):
+            target = each.by_engine(part)
+            target[:] = own.reshape(target.shape)
+        return flat
 
-    def unit_sums(self, weights: npt.NDArray[np.int32], first: int, micro_batches: int, shift: int) -> IntArray:
+    def unflatten(self, flat: WeightArray) -> list[WeightArray]:
+        """Undo `flatten`."""
+        parts = np.split(flat, self.begins[1:-1])
+        return [each.by_engine(part).reshape(-1) for each, part in zip(self.sources, parts, strict=True)]
+
+    def unit_sums(self, weights: WeightArray, first: int, micro_batches: int, shift: int) -> IntArray:
         """Sums of rounded dot products of units, of some micro-batches, as if a single worker had all columns.
 
         Parameters
@@ -327,7 +333,7 @@ class SparseModel:
     features
         The features.
     weights
-        Initial weights of each worker: float64 (engines · chunks · lanes,), integers.
+        Initial weights of each worker: int32 (engines · chunks · lanes,).
     settings
         Settings of the run.
     limits
@@ -342,7 +348,7 @@ class SparseModel:
     def __init__(
         self,
         features: SparseFeatures,
-        weights: Sequence[FloatArray],
+        weights: Sequence[WeightArray],
         settings: RunSettings,
         limits: IntArray,
     ) -> None:
@@ -466,12 +472,11 @@ class SparseModel:
         """Exact dot products with the present weights, summed over the workers: int64 (samples,)."""
         return self._features.dots(self._present(), samples)
 
-    def values(self) -> list[FloatArray]:
-        """The present weights of each worker: float64 (engines · chunks · lanes,)."""
-        parts = np.split(self._present(), self._features.begins[1:-1])
-        return [source.unflatten(part) for source, part in zip(self._features.sources, parts, strict=True)]
+    def values(self) -> list[WeightArray]:
+        """The present weights of each worker: int32 (engines · chunks · lanes,)."""
+        return self._features.unflatten(self._present())
 
-    def _present(self) -> npt.NDArray[np.int32]:
+    def _present(self) -> WeightArray:
         """Weights with all penalties."""
         if not self._done.size:
             return self._weights

@@ -316,8 +316,7 @@ class Session:
                 )
                 for engine in range(config.engines)
             ]
-            gathered = layout.gather(np.stack(engines).astype(np.int64))
-            weights.append(layout.unpad(gathered))
+            weights.append(layout.unpad(layout.gather(np.stack(engines))).astype(np.int64))
         return of_job(weights, self._ranks)
 
     # -- details -------------------------------------------------------------------------------------------------

@@ -88,10 +88,7 @@ def quantised_activations(
     -------
     float64 (samples,); rounded only where a dot product exceeds 53 bits.
     """
-    own = [
-        image.layout.scatter(image.layout.pad(weights[image.shard.columns])).reshape(-1).astype(np.float64)
-        for image in images
-    ]
+    own = [image.layout.pad(weights[image.shard.columns].astype(np.int32)) for image in images]
     groups = decoded_features(images, features)
     sums = [group.activations([own[place] for place in places])[:samples] for places, group in groups]
     total = communicator.all_sum(np.sum(sums, axis=0))

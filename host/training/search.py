@@ -214,7 +214,7 @@ class _Trials:
             (places, features.part(-(-samples // BANKS) * BANKS))
             for places, features in decoded_features(prepared.images, prepared.features)
         ]
-        zeros = [np.zeros(image.layout.padded_features) for image in prepared.images]
+        zeros = [np.zeros(image.layout.padded_features, np.int32) for image in prepared.images]
         # The sum is clamped as that of a single worker: here, or where all columns are, by the model.
         limit = first.partial_limit if self._ranks.size == len(self._groups) == 1 else None
         self._models = [

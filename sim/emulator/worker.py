@@ -162,7 +162,7 @@ class EmulatedWorker:
         self._intercept = np.zeros(config.table_segments, np.int64)
         self._segment = 0
         self._chunks = config.chunks  # chunks that have weights
-        self._weights = np.zeros((config.engines, config.chunks * config.lanes))
+        self._weights = np.zeros((config.engines, config.chunks * config.lanes), np.int32)
 
     @property
     def config(self) -> WorkerConfig:
@@ -214,8 +214,8 @@ class EmulatedWorker:
         """The loss table."""
         return LossTable(self.registers.get(spec.TABLE_SHIFT), self._slope.copy(), self._intercept.copy())
 
-    def first_weights(self, chunks: int) -> npt.NDArray[np.float64]:
-        """Initial weights of a run, by RUN.model_source: float64 (E, chunks · lanes)."""
+    def first_weights(self, chunks: int) -> npt.NDArray[np.int32]:
+        """Initial weights of a run, by RUN.model_source: int32 (E, chunks · lanes), not to be changed."""
         size = chunks * self._config.lanes
         source = self.registers.get(spec.RUN, "model_source")
         if source == ModelSource.MEMORY.value:
@@ -223,23 +223,22 @@ class EmulatedWorker:
                 self.memory(self._config.model_memory(engine), spec.model_address(engine), 4 * size)
                 for engine in range(self._config.engines)
             ]
-            return np.stack([part.view("<i4") for part in stored]).astype(np.float64)
+            return np.stack([part.view("<i4") for part in stored])
         if source == ModelSource.ZERO.value:
-            return np.zeros((self._config.engines, size))
+            return np.zeros((self._config.engines, size), np.int32)
         if chunks > self._chunks:
             raise EmulatorError(
                 f"worker {self.index}: the weights to keep are those of {self._chunks} chunks, the run has {chunks}"
             )
-        return self._weights[:, :size].copy()
+        return self._weights[:, :size]
 
-    def finish(self, weights: npt.NDArray[np.float64], flags: golden.Flags) -> None:
-        """End a run: keep its weights and flags, and store the weights if RUN.model_store is set."""
-        self._weights[:, : weights.shape[1]] = weights
+    def finish(self, weights: npt.NDArray[np.int32], flags: golden.Flags) -> None:
+        """End a run: keep its weights, which nobody changes, and flags; store the weights if RUN.model_store is set."""
+        self._weights = weights
         self._chunks = weights.shape[1] // self._config.lanes
         if self.registers.get(spec.RUN, "model_store"):
             for engine, values in enumerate(weights):
-                stored = values.astype("<i4").view(np.uint8)
-                self._memory[self._config.model_memory(engine)].write(self._address(spec.model_address(engine)), stored)
+                self._memory[self._config.model_memory(engine)].write(self._address(spec.model_address(engine)), values)
         for name, flag in vars(flags).items():
             if flag:
                 self.registers.set(spec.STATUS, name, 1)
