@@ -637,7 +637,7 @@ def _descend(
                 gradient = gradient if same else half
                 gradient += own[keys[entry] & _BANK] * (np.int64(values[entry]) - offset)
                 moved = weight - (gradient >> shift)
-                if moved < _WEIGHT_LOW or moved > _WEIGHT_HIGH:
+                if moved != np.int64(np.int32(moved)):
                     moved = min(max(moved, _WEIGHT_LOW), _WEIGHT_HIGH)
                     if entry + _ONE == end or keys[entry + _ONE] >> _BANK_BITS != column:
                         saturated[worker] = True
