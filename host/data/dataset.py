@@ -225,9 +225,7 @@ class Dataset:
         )
 
     def reordered(self, rows: npt.NDArray[np.intp]) -> Self:
-        """All samples in another order. Of dense features no copy is made: they are read in that order."""
-        if self.sparse:
-            return self.take(rows)
+        """All samples in another order. No copy of the features is made: they are read in that order."""
         return replace(
             self, labels=self.labels[rows], row_order=rows if self.row_order is None else self.row_order[rows]
         )
