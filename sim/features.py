@@ -11,6 +11,7 @@ from p4sgd.hw.spec.image import entry_words, split_words
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim import kernels
 from p4sgd.sim.dense import DenseFeatures, DenseModel, Lines
+from p4sgd.sim.sorting import sort_words
 from p4sgd.sim.sparse import Entries, SparseFeatures, SparseModel
 
 __all__ = ["Features", "Model", "Source", "shared_features"]
@@ -89,7 +90,7 @@ def _find_entries(lines: Lines) -> Entries:
         engine, row, place = np.nonzero(decoded != offset)
         columns = (place // unit * lines.engines + engine) * unit + place % unit
         values = decoded[engine, row, place] ^ np.uint8(offset)  # inverts the sign bit
-        parts.append(split_words(entry_words(row, columns, values), count))
+        parts.append(split_words(sort_words(entry_words(row, columns, values)), count))
     counts, keys, values = (np.concatenate(each) for each in zip(*parts, strict=True))
     return Entries(
         starts=np.append(0, np.cumsum(counts)),

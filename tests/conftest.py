@@ -36,7 +36,7 @@ COMPILE = """if True:
     from pathlib import Path
     import numpy as np
     from p4sgd.host.cli.app import main
-    from p4sgd.host.data.dense_kernel import add_sums, quantize_scaled
+    from p4sgd.host.data.kernels import add_sums, quantize_scaled
     from p4sgd.hw.spec.config import CONFIGURATIONS
     from p4sgd.sim.emulator import warm_up
     for kind in (np.float32, np.float64):

@@ -304,7 +304,8 @@ class Scaling:
     @property
     def zero(self) -> npt.NDArray[np.float64]:
         """The scaled value of a raw 0 in each column: float64 (features,)."""
-        return scaled(np.zeros_like(self.offset), self.offset, self.scale)
+        zeros = np.zeros_like(self.offset)
+        return scaled(zeros, self.offset, self.scale) if self.offset.any() else zeros
 
 
 def _finite_extremes(features: Features) -> Extremes:

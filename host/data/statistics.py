@@ -5,6 +5,7 @@ a sample. So every division of the samples gives the same bits.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -66,12 +67,9 @@ class Extremes:
             for first in range(0, features.shape[0], step):
                 self.nonzero += np.count_nonzero(features[first : first + step], axis=0)
             return
-        # In place, because SciPy's minimum of columns copies the matrix.
-        with np.errstate(invalid="ignore"):  # NaN
-            np.minimum.at(self.low, features.indices, features.data)
-            np.maximum.at(self.high, features.indices, features.data)
-        np.add.at(self.nonzero, features.indices, 1)
-        np.subtract.at(self.nonzero, features.indices[features.data == 0], 1)
+        from p4sgd.host.data.kernels import add_extremes
+
+        add_extremes(features, self.low, self.high, self.nonzero)
 
     def range(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """Smallest and largest value of each column, including zeros that are not stored; NaN if it has one."""
@@ -102,7 +100,7 @@ _BLOCK_VALUES = 1 << 18
 """Number of values that are summed at once."""
 
 COMPILED_VALUES = 1 << 23
-"""Number of dense values from which `p4sgd.host.data.dense_kernel` is used. To load it takes 20 ms beside the
+"""Number of dense values from which `p4sgd.host.data.kernels` is used. To load it takes 20 ms beside the
 emulator's loops; of so many values it saves twice that."""
 
 _QUANTILE_VALUES = 1 << 21
@@ -177,7 +175,7 @@ class Statistics:
         for first in range(0, features.shape[0], step):
             rows = to_dense(features[first : first + step])
             if compiled:
-                from p4sgd.host.data.dense_kernel import add_sums
+                from p4sgd.host.data.kernels import add_sums
 
                 add_sums(rows, self.low, scale, _UNIT, self.sums)
                 continue
@@ -190,7 +188,7 @@ class Statistics:
             u &= (1 << _UNIT) - 1
             self.sums[2] += u.sum(axis=0)
 
-    @property
+    @cached_property
     def magnitude(self) -> npt.NDArray[np.float64]:
         """float64 (features,): largest magnitude."""
         return np.maximum(np.abs(self.low), np.abs(self.high))

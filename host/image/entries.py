@@ -12,6 +12,7 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import BANK_BITS, entry_words, split_words
 from p4sgd.sim.data_parallel import SampleRanks
+from p4sgd.sim.sorting import sort_words
 
 __all__ = [
     "EntryStore",
@@ -69,7 +70,7 @@ def places_of(image: Image, keys: npt.NDArray[np.uint32]) -> IntArray:
 
 
 def own_words(values: Values, places: npt.NDArray[np.int32], stored: int) -> npt.NDArray[np.uint64]:
-    """A worker's `entry_words` of some samples.
+    """A worker's `entry_words` of some samples, sorted.
 
     Parameters
     ----------
@@ -82,11 +83,11 @@ def own_words(values: Values, places: npt.NDArray[np.int32], stored: int) -> npt
     """
     columns, integers = places[values.columns], values.values & np.uint8((1 << stored) - 1)
     own = (columns >= 0) & (integers != 0)
-    return entry_words(values.rows[own], columns[own], integers[own])
+    return sort_words(entry_words(values.rows[own], columns[own], integers[own]))
 
 
 def entry_block(words: npt.NDArray[np.uint64], micro_batches: int) -> EntryBlock:
-    """The entries of so many micro-batches, from their `entry_words`."""
+    """The entries of so many micro-batches, from their `entry_words`, sorted."""
     return EntryBlock(*split_words(words, micro_batches))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from p4sgd.host.data.dataset import Dataset, Features
 from p4sgd.host.data.quantization import quantize
 from p4sgd.host.data.scaling import Scaling, bias_integer
-from p4sgd.host.data.statistics import COMPILED_VALUES
+from p4sgd.host.data.statistics import COMPILED_VALUES, Extremes
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, raise_on_all
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, write_error
@@ -25,6 +25,7 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import LABEL, IntArray
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.sim.data_parallel import SampleRanks
+from p4sgd.sim.sorting import sort_words
 
 __all__ = [
     "PackedBlocks",
@@ -230,15 +231,9 @@ def plan_images(
 
 def _count_values(data: Dataset) -> IntArray:
     """How many values of each column are not 0: int64 (features,)."""
-    counts = np.zeros(data.feature_count, np.int64)
-    step = max(1, _BLOCK_VALUES * data.features.shape[0] // max(1, data.stored))
-    for first in range(0, data.samples, step):
-        features = data.local_features(slice(first, first + step))
-        if isinstance(features, np.ndarray):
-            counts += np.count_nonzero(features, axis=0)
-        else:
-            np.add.at(counts, features.indices[features.data != 0], 1)
-    return data.communicator.all_sum(counts)
+    extremes = Extremes(data.feature_count)
+    extremes.add(data.features)
+    return data.communicator.all_sum(extremes.nonzero)
 
 
 def _own_room(data: Dataset, image: Image, micro_batches: int, ranks: SampleRanks) -> int:
@@ -473,7 +468,8 @@ class PackedBlocks:
             holders = self.sample_ranks.holders((which.start + values.rows) // BANKS, self.micro_batches)
             words = [own_words(values.of(holders == rank), places[0], self._stored) for rank in range(ranks.size)]
         if ranks.size > 1:
-            words = [np.sort(np.concatenate(ranks.all_to_all([part.view(np.uint8) for part in words])).view(np.uint64))]
+            received = ranks.all_to_all([part.view(np.uint8) for part in words])
+            words = [sort_words(np.concatenate(received).view(np.uint64))]
         return [part for part, image in zip(words, self._own, strict=True) if image.shard.config.sparse]
 
     def _values(self, features: Features, places: IntArray, blank: npt.NDArray[np.uint8]) -> Values:
@@ -486,7 +482,7 @@ class PackedBlocks:
         else:
             rows = np.repeat(np.arange(features.shape[0]), np.diff(features.indptr))
             columns = features.indices.astype(np.int64, copy=False)
-            values = self._quantize(self.scaling.apply_stored(features))
+            values = self._quantize_stored(features)
         count = features.shape[0] if self.images[0].bias else 0
         return Values(
             places[np.append(rows, np.arange(count))],
@@ -512,14 +508,21 @@ class PackedBlocks:
             and isinstance(scaling, Scaling)
             and self.data.samples * count >= COMPILED_VALUES
         ):
-            from p4sgd.host.data.dense_kernel import quantize_scaled
+            from p4sgd.host.data.kernels import quantize_scaled
 
             quantize_scaled(features, scaling.offset, scaling.scale, self._stored, scaling.signed, block)
         elif isinstance(features, np.ndarray) or isinstance(scaling, Whitening):
             block[:, :count] = self._quantize(scaling.apply(features))
         elif block.size:
             samples = np.repeat(np.arange(block.shape[0]), np.diff(features.indptr))
-            block[samples, features.indices] = self._quantize(scaling.apply_stored(features))
+            block[samples, features.indices] = self._quantize_stored(features)
+
+    def _quantize_stored(self, features: Any) -> npt.NDArray[np.uint8]:
+        """The same for the stored values of a `csr_array`, in the order of its ``data``."""
+        from p4sgd.host.data.kernels import quantize_stored
+
+        assert isinstance(self.scaling, Scaling)
+        return quantize_stored(features, self.scaling.offset, self.scaling.scale, self._stored, self.scaling.signed)
 
     def _quantize(self, a: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
         """Quantise to 8-bit two's complement, of which packing uses the low S bits."""

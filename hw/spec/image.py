@@ -157,7 +157,7 @@ class ImageLayout:
         padded = self.pad(q)
         rows, places = np.nonzero(padded)
         values = padded[rows, places].astype(np.uint8) & np.uint8((1 << self.stored) - 1)
-        counts, keys, values = split_words(entry_words(rows, places, values), self.micro_batches)
+        counts, keys, values = split_words(np.sort(entry_words(rows, places, values)), self.micro_batches)
         starts = np.append(0, np.cumsum(counts)).astype("<i8")
         empty = np.empty(0, np.uint8)
         return [starts.view(np.uint8), keys.view(np.uint8), values, *[empty] * (self.config.labels_memory - 3)]
@@ -240,7 +240,7 @@ _KEY, _MICRO_BATCH = 8, 40
 
 
 def entry_words(rows: IntArray, columns: IntArray, values: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
-    """Entries in the order of a sparse worker's memory, each in one word, because NumPy sorts words in vectors.
+    """Entries in one word each: sorted, they are in the order of a sparse worker's memory.
 
     Parameters
     ----------
@@ -256,13 +256,12 @@ def entry_words(rows: IntArray, columns: IntArray, values: npt.NDArray[np.uint8]
     words <<= np.uint64(_KEY)
     words |= values
     words |= samples // np.uint64(BANKS) << np.uint64(_MICRO_BATCH)
-    words.sort()
     return words
 
 
 def split_words(
     words: npt.NDArray[np.uint64], micro_batches: int
 ) -> tuple[IntArray, npt.NDArray[np.uint32], npt.NDArray[np.uint8]]:
-    """Undo `entry_words`: number of entries of each micro-batch, keys, and values."""
+    """Undo `entry_words`, sorted: number of entries of each micro-batch, keys, and values."""
     counts = np.bincount((words >> np.uint64(_MICRO_BATCH)).astype(np.int64), minlength=micro_batches)
     return counts, (words >> np.uint64(_KEY)).astype(np.uint32), words.astype(np.uint8)

@@ -1,11 +1,12 @@
-"""Kernels for dense samples, against what they compute in NumPy."""
+"""Kernels over samples, against what they compute in NumPy."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
-from p4sgd.host.data.dense_kernel import quantize_scaled
+from p4sgd.host.data.kernels import quantize_scaled, quantize_stored
 from p4sgd.host.data.quantization import quantize
 from p4sgd.host.data.statistics import Extremes, Statistics, scaled
 
@@ -39,6 +40,9 @@ def test_quantised_as_defined(seed, dtype, spread, stored, signed, bias):
     quantize_scaled(x, offset, scale, stored, signed, out)
     expected = quantize(scaled(x, offset, scale), stored, signed).astype(np.uint8)
     assert np.array_equal(out[:, : x.shape[1]], expected)
+    rows = csr_array(x)
+    found = quantize_stored(rows, offset, scale, stored, signed)
+    assert np.array_equal(found, expected[rows.tocoo().coords])
     assert (out[:, x.shape[1] :] == 77).all()
 
 
@@ -57,3 +61,19 @@ def test_sums_as_defined(seed, dtype, spread):
             statistics.add(x)
         sums.append(statistics.sums.tolist())
     assert sums[0] == sums[1]
+
+
+@given(seed=st.integers(0, 1 << 30), dtype=DTYPES, strange=st.booleans())
+def test_extremes_of_sparse_samples_as_of_dense(seed, dtype, strange):
+    x, rng = samples(seed, dtype, 1).copy(), np.random.default_rng(seed)
+    x[rng.random(x.shape) < 0.5] = 0
+    if strange:
+        x.flat[rng.integers(x.size)] = rng.choice([np.nan, np.inf, -np.inf, -0.0])
+    rows = csr_array(x)
+    rows.data[rng.random(rows.data.size) < 0.1] = 0  # stored zeros
+    found, expected = Extremes(x.shape[1]), Extremes(x.shape[1])
+    for first in range(0, x.shape[0], 3):
+        found.add(rows[first : first + 3])
+        expected.add(rows.toarray()[first : first + 3])
+    for one, other in zip((*found.range(), found.nonzero), (*expected.range(), expected.nonzero), strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -1,0 +1,161 @@
+"""Numba kernels over samples: one pass in place of one for each operation of NumPy.
+
+`p4sgd.host.data.statistics.scaled` and `p4sgd.host.data.quantization.quantize` say what they compute, and have the same
+bits. Those for dense samples are used for `p4sgd.host.data.statistics.COMPILED_VALUES` values or more.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.data.quantization import levels, steps
+from p4sgd.hw.spec.fixed import IntArray
+from p4sgd.sim.compiled import compiled
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = ["add_extremes", "add_sums", "quantize_scaled", "quantize_stored"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_compiled = compiled("the loops over data", nogil=True)
+
+
+@_compiled
+def _level(x: Any, half_offset: float, twice_scale: float, grid: Any) -> Any:
+    one, low, high = grid
+    level = np.floor((np.float64(x) * 0.5 - half_offset) * twice_scale * one + 0.5)
+    # min and max would heed NaN, which keeps the compiler from using vectors.
+    level = low if level < low else level
+    return np.uint8(np.int32(high if level > high else level))
+
+
+@_compiled
+def _quantize(rows: Any, half_offset: Any, twice_scale: Any, grid: Any, out: Any) -> None:
+    for row in range(rows.shape[0]):
+        x, q = rows[row], out[row]
+        for j in range(x.size):
+            q[j] = _level(x[j], half_offset[j], twice_scale[j], grid)
+
+
+@_compiled
+def _quantize_stored(columns: Any, values: Any, offset: Any, scale: Any, grid: Any, out: Any) -> None:
+    for place in range(values.size):
+        column = np.uint32(columns[place])
+        out[place] = _level(values[place], offset[column] * 0.5, scale[column] * 2, grid)
+
+
+@_compiled
+def _add(rows: Any, half_offset: Any, twice_scale: Any, fraction: int, sums: Any) -> None:
+    unit, below = 2.0**fraction, (1 << fraction) - 1
+    linear, high, low = sums[0], sums[1], sums[2]
+    u = np.empty(rows.shape[1], np.int64)
+    for row in range(rows.shape[0]):
+        x = rows[row]
+        for j in range(x.size):
+            u[j] = np.int64(np.rint((np.float64(x[j]) * 0.5 - half_offset[j]) * twice_scale[j] * unit))
+        for j in range(x.size):
+            square = u[j] * u[j]
+            linear[j] += u[j]
+            high[j] += square >> fraction
+            low[j] += square & below
+
+
+@_compiled
+def _add_extremes(columns: Any, values: Any, low: Any, high: Any, nonzero: Any) -> None:
+    for place in range(values.size):
+        column, x = np.uint32(columns[place]), values[place]
+        if x < low[column] or x != x:  # NaN stays
+            low[column] = x
+        if x > high[column] or x != x:
+            high[column] = x
+        nonzero[column] += x != 0
+
+
+def quantize_scaled(
+    rows: npt.NDArray[np.floating[Any]],
+    offset: FloatArray,
+    scale: FloatArray,
+    stored: int,
+    signed: bool,
+    out: npt.NDArray[np.uint8],
+) -> None:
+    """Scale and quantise dense samples.
+
+    Parameters
+    ----------
+    rows
+        float32 or float64 (samples, features), finite.
+    offset, scale
+        float64 (features,), see `p4sgd.host.data.Scaling`.
+    stored, signed
+        Format of the integers, see `p4sgd.host.data.quantization.quantize`.
+    out
+        uint8 (samples, features or more), C-contiguous: gets the integers, modulo 256, in its first columns.
+    """
+    _quantize(_plain(rows), offset * 0.5, scale * 2, _grid(stored, signed), out)
+
+
+def quantize_stored(
+    rows: "csr_array", offset: FloatArray, scale: FloatArray, stored: int, signed: bool
+) -> npt.NDArray[np.uint8]:
+    """Scale and quantise the stored values of sparse samples.
+
+    Parameters
+    ----------
+    rows
+        The samples, finite.
+    offset, scale, stored, signed
+        See `quantize_scaled`.
+
+    Returns
+    -------
+    The integers, modulo 256, in the order of ``rows.data``: uint8 (stored values,).
+    """
+    out = np.empty(rows.data.size, np.uint8)
+    _quantize_stored(*_stored(rows), offset, scale, _grid(stored, signed), out)
+    return out
+
+
+def add_sums(
+    rows: npt.NDArray[np.floating[Any]], offset: FloatArray, scale: FloatArray, fraction: int, sums: IntArray
+) -> None:
+    """Add dense samples to sums of scaled features and of their squares.
+
+    Parameters
+    ----------
+    rows
+        float32 or float64 (samples, features), finite.
+    offset, scale
+        float64 (features,), such that scaled features are 0 to 1.
+    fraction
+        Scaled features are rounded to integers u in steps of 2^-fraction.
+    sums
+        int64 (3, features), C-contiguous, updated: Σ u, Σ ⌊u² / 2^fraction⌋ and Σ (u² mod 2^fraction).
+    """
+    _add(_plain(rows), offset * 0.5, scale * 2, fraction, sums)
+
+
+def add_extremes(rows: "csr_array", low: FloatArray, high: FloatArray, nonzero: IntArray) -> None:
+    """Take the stored values of sparse samples into account in `p4sgd.host.data.statistics.Extremes`."""
+    _add_extremes(*_stored(rows), low, high, nonzero)
+
+
+def _grid(stored: int, signed: bool) -> tuple[float, float, float]:
+    """The integer of a scaled feature of 1, and the least and the largest integer."""
+    low, high = levels(stored, signed)
+    return float(steps(stored, signed)), float(low), float(high)
+
+
+def _plain(rows: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
+    """Rows such that kernels are compiled for two types only."""
+    plain = np.ascontiguousarray(rows).view()
+    plain.flags.writeable = False  # as maps of files are
+    return plain
+
+
+def _stored(rows: "csr_array") -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Columns and values of sparse samples, such that kernels are compiled for one type only."""
+    return _plain(rows.indices.astype(np.int32, copy=False)), _plain(rows.data.astype(np.float64, copy=False))
