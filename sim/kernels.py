@@ -44,6 +44,7 @@ __all__ = [
     "offset",
     "partials",
     "regularize",
+    "shrink",
     "train",
 ]
 
@@ -286,14 +287,14 @@ def _descend(
 
 
 @_compiled(nogil=True)
-def _shrink(weights: Any, shrink: float, scale: float, threshold: float) -> None:
+def shrink(weights: Any, factor: float, scale: float, threshold: float) -> None:
+    """L2 shrinkage by ``factor * scale`` and L1 soft thresholding of weights, float64 (n,), in place."""
     for j in range(weights.size):
         weight = weights[j]
-        shrunk = weight - np.floor(weight * shrink * scale + 0.5)
-        if shrunk > 0.0:
-            weights[j] = max(shrunk - threshold, 0.0)
-        else:
-            weights[j] = min(shrunk + threshold, 0.0)
+        shrunk = weight - np.floor(weight * (factor * scale) + 0.5)
+        # min and max would heed NaN, which keeps the compiler from using vectors.
+        lower, upper = shrunk - threshold, shrunk + threshold
+        weights[j] = lower if lower > 0.0 else (upper if upper < 0.0 else 0.0)
 
 
 @_intrinsic
@@ -358,7 +359,7 @@ def _train(
     offset, shift = form
     table, mode = loss
     mantissa, scale = rate
-    shrink, shrink_scale, threshold = regularization
+    factor, shrink_scale, threshold = regularization
     threads, batch = totals.shape[1], totals.shape[3]
     count = units.size - 1
     own = count * thread // threads, count * (thread + 1) // threads
@@ -382,10 +383,10 @@ def _train(
                 full = _descend(features, first, units[begin], units[end], deltas, float(offset), scale, weights)
                 if full:
                     saturated[worker] = True
-        if shrink or threshold:
-            _shrink(weights[left:right], shrink, shrink_scale, threshold)
+        if factor or threshold:
+            shrink(weights[left:right], factor, shrink_scale, threshold)
             if thread == 0:
-                _shrink(others, shrink, shrink_scale, threshold)
+                shrink(others, factor, shrink_scale, threshold)
     return residual_saturated
 
 
@@ -513,10 +514,10 @@ def backward(
     return bool(_descend(features, first, *columns, deltas.astype(np.float64), float(offset(form)), scale, weights))
 
 
-def regularize(weights: FloatArray, shrink: int, threshold: int) -> None:
+def regularize(weights: FloatArray, factor: int, threshold: int) -> None:
     """L2 shrinkage and L1 soft thresholding (`RunSettings`) of weights, float64 (n,), in place."""
-    if shrink or threshold:
-        _shrink(weights, float(shrink), _SHRINK_SCALE, float(threshold))
+    if factor or threshold:
+        shrink(weights, float(factor), _SHRINK_SCALE, float(threshold))
 
 
 def train(

@@ -38,7 +38,7 @@ _VALUE_BITS = 8
 """Bits of a word below its column: the value."""
 
 _WEIGHT_LOW, _WEIGHT_HIGH = WEIGHT.minimum, WEIGHT.maximum
-_SHRINK_FRACTION = SHRINK.fraction
+_SHRINK_FRACTION, _SHRINK_SCALE = SHRINK.fraction, 2.0**-SHRINK.fraction
 # Numba makes an index that may be negative count from the end; these are not.
 _BANK, _BANK_BITS, _ONE = np.uint64(BANKS - 1), np.uint64(BANK_BITS), np.uint64(1)
 _COLUMN, _VALUE = np.uint64(_VALUE_BITS), np.uint64((1 << _VALUE_BITS) - 1)
@@ -48,6 +48,9 @@ _MOST = 1 << 24
 
 _FEW = 4
 """So many steps of a weight one by one take less time than the divisions to do them at once."""
+
+_MANY = 1 << 12
+"""Up to so many steps that weights miss are done for many of them side by side."""
 
 _NARROW = 1 << 24
 """Words of up to so many columns take 32 bits."""
@@ -551,10 +554,47 @@ def _catch_up(
     keys: Any, spans: Any, first: int, micro_batches: int, steps: int, penalty: Any, weights: Any, done: Any
 ) -> None:
     """Give the weights that some micro-batches read the penalties of the first ``steps`` mini-batches."""
+    shrink, threshold = penalty
+    entries = 0
+    for micro_batch in range(first, first + micro_batches):
+        for worker in range(spans.shape[1]):
+            entries += spans[micro_batch, worker, 1] - spans[micro_batch, worker, 0]
+    listed, missed, count = np.empty(entries, np.int64), np.empty(entries, np.int64), 0
+    places = np.zeros(min(steps, _MANY) + 2, np.int64)
     for micro_batch in range(first, first + micro_batches):
         for worker in range(spans.shape[1]):
             for entry in range(np.uint64(spans[micro_batch, worker, 0]), np.uint64(spans[micro_batch, worker, 1])):
-                bring_up(keys[entry] >> _BANK_BITS, steps, penalty, weights, done)
+                column = keys[entry] >> _BANK_BITS
+                weight, missing = np.int64(weights[column]), steps - np.int64(done[column])
+                done[column] = steps
+                if shrink == 0:  # without branches, because no processor could predict them
+                    size = max(abs(weight) - missing * threshold, np.int64(0))
+                    weights[column] = size if weight > 0 else -size
+                elif missing > 0 and weight != 0:
+                    if _FEW < missing <= _MANY:
+                        listed[count], missed[count] = column, missing
+                        count += 1
+                        places[missing + 1] += 1
+                    else:
+                        weights[column] = _steps(weight, shrink, threshold, missing)
+    if count == 0:
+        return
+    # The weights in the order of the steps that they miss, which all do side by side, as far as each of them needs.
+    for steps_missed in range(1, places.size):
+        places[steps_missed] += places[steps_missed - 1]
+    values, columns = np.empty(count), np.empty(count, np.int64)
+    for number in range(count):
+        place = places[missed[number]]
+        places[missed[number]] += 1
+        values[place], columns[place] = weights[listed[number]], listed[number]
+    begin = before = 0
+    for steps_missed in range(places.size):
+        if places[steps_missed] > begin:
+            for _ in range(before, steps_missed):
+                kernels.shrink(values[begin:], float(shrink), _SHRINK_SCALE, float(threshold))
+            begin, before = places[steps_missed], steps_missed
+    for number in range(count):
+        weights[columns[number]] = np.int64(values[number])
 
 
 @_compiled(nogil=True)
