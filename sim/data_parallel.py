@@ -29,7 +29,8 @@ from p4sgd.hw.spec.packet import VALUES
 from p4sgd.hw.spec.run import LossTable, RunSettings
 from p4sgd.sim import kernels
 from p4sgd.sim.compiled import compiled
-from p4sgd.sim.sparse import ByteArray, SparseFeatures, SparseModel, WeightArray, bring_up
+from p4sgd.sim.model import WeightArray
+from p4sgd.sim.sparse import ByteArray, SparseFeatures, SparseModel, bring_up
 
 __all__ = ["DataParallelModel", "SampleRanks"]
 

@@ -3,14 +3,16 @@
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
-from p4sgd.hw.spec.run import FeatureFormat, LossTable, RunSettings
+from p4sgd.hw.spec.run import FeatureFormat, RunSettings
 from p4sgd.sim import kernels
+from p4sgd.sim.model import Features, Model, WeightArray
 
 __all__ = ["KEPT_BYTES", "DenseFeatures", "DenseModel", "Lines"]
 
@@ -21,11 +23,13 @@ whenever they are read."""
 _BLOCK = 1 << 20
 """About as many features are decoded at a time."""
 
+_THREAD_FEATURES = 1 << 15
+"""Fewest features of a mini-batch for a thread, some 10 µs of work: less would not make up for the waiting."""
+
 _PART = 1 << 26
 """Number of features that a call of the kernels trains on, a few hundredths of a second: between calls Ctrl-C acts."""
 
 FloatArray = npt.NDArray[np.float64]
-WeightArray = npt.NDArray[np.int32]
 ByteArray = npt.NDArray[np.uint8]
 
 
@@ -68,7 +72,7 @@ class Lines:
         return (*((part.ctypes.data, part.shape) for part in self.parts), self.form, self.unit)
 
 
-class DenseFeatures:
+class DenseFeatures(Features):
     """Decoded features of workers side by side, without those that are 0 in all samples.
 
     Padding of the image is left out thereby, so that it costs no time. A feature of 0 adds nothing to activations and
@@ -86,9 +90,6 @@ class DenseFeatures:
     columns
         For each worker the places of its columns in weights of shape (E · C · lanes,), in ascending order.
     """
-
-    origin: object = None
-    """What they were made from; see `p4sgd.sim.features.shared_features`."""
 
     def __init__(self, lines: Sequence[Lines]) -> None:
         self._lines = lines
@@ -125,7 +126,7 @@ class DenseFeatures:
         return self._decode(first, count), 0
 
     def part(self, samples: int) -> "DenseFeatures":
-        """The first samples only, whole micro-batches, which are kept."""
+        """See `Features`."""
         if self._kept is not None:
             return self
         result = copy.copy(self)
@@ -133,21 +134,11 @@ class DenseFeatures:
         return result
 
     def model(self, weights: Sequence[WeightArray], settings: RunSettings, limits: IntArray) -> "DenseModel":
-        """A model to train; see `DenseModel`."""
+        """See `Features`."""
         return DenseModel(self, weights, settings, limits)
 
-    def single(self, weights: Sequence[WeightArray], settings: RunSettings, limit: int | None) -> "DenseModel":
-        """A model to train as if a single worker had all columns; without a limit its sums are not clamped."""
-        return DenseModel(self, weights, settings, np.array([np.iinfo(np.int64).max if limit is None else limit]))
-
     def activations(self, weights: Sequence[WeightArray]) -> IntArray:
-        """Exact dot products of all samples, summed over the workers: int64 (samples,).
-
-        Parameters
-        ----------
-        weights
-            For each worker int32 (units · unit,), unit by unit.
-        """
+        """See `Features`."""
         scattered = [
             own.reshape(-1, each.engines, max(each.unit, each.lanes)).swapaxes(0, 1).reshape(-1)
             for each, own in zip(self._lines, weights, strict=True)
@@ -162,13 +153,12 @@ class DenseFeatures:
     def dots(self, weights: FloatArray, samples: slice) -> IntArray:
         """Exact dot products of some whole micro-batches, summed over the workers: int64 (samples,)."""
         totals = np.empty(samples.stop - samples.start, np.int64)
-        no_limits = np.full(len(self._lines), np.iinfo(np.int64).max)
 
         def add(part: slice) -> None:
-            size, unused = part.stop - part.start, np.zeros(len(self._lines), np.bool_)
-            rows, first = self.rows(part.start, size)
-            sums = kernels.partials(rows, first, self.layout, self.form, 0, weights, no_limits, unused, size)
-            totals[part.start - samples.start : part.stop - samples.start] = sums
+            sums = np.empty((len(self._lines), part.stop - part.start), np.int64)
+            rows, first = self.rows(part.start, sums.shape[1])
+            kernels.totals(rows, first, self.layout, self.form, 0, weights, sums)
+            totals[part.start - samples.start : part.stop - samples.start] = sums.sum(axis=0)
 
         _for_each(add, self._blocks(samples.start, totals.size))
         return totals
@@ -199,8 +189,8 @@ class DenseFeatures:
         return result
 
 
-class DenseModel:
-    """Weights of dense workers during a run, which begins with its first mini-batch.
+class DenseModel(Model):
+    """Weights of dense workers during a run.
 
     Parameters
     ----------
@@ -208,28 +198,17 @@ class DenseModel:
         The features.
     weights
         Initial weights of each worker: int32 (E · C · lanes,).
-    settings
-        Settings of the run.
-    limits
-        int64 (workers,): largest magnitude of each worker's partial activation; (1,) if all are one worker.
-
-    Attributes
-    ----------
-    clamped, saturated
-        (workers,): whether a partial of a worker was clamped, and whether a weight was saturated.
+    settings, limits
+        See `Model`.
     """
 
     def __init__(
-        self,
-        features: DenseFeatures,
-        weights: Sequence[WeightArray],
-        settings: RunSettings,
-        limits: IntArray,
+        self, features: DenseFeatures, weights: Sequence[WeightArray], settings: RunSettings, limits: IntArray
     ) -> None:
+        super().__init__(settings, limits)
         units, workers = features.layout
-        self._features, self._settings, self._limits = features, settings, limits
+        self._features = features
         self._layout = units, workers if limits.size == workers.size - 1 else workers[[0, -1]]
-        self.clamped, self.saturated = np.zeros(limits.size, np.bool_), np.zeros(limits.size, np.bool_)
         self._given = weights
         self._weights = features.gather(weights)
         self._rest = [np.delete(own, columns) for own, columns in zip(weights, features.columns, strict=True)]
@@ -238,24 +217,8 @@ class DenseModel:
         self._read = self._weights.copy() if settings.stale else self._weights
         self._rows: tuple[ByteArray, int] | None = None
 
-    def partials(self, first: int, samples: int, shift: int) -> IntArray:
-        """Sums of the workers' partial activations of some samples, for their next `update`: int64 (samples,).
-
-        Parameters
-        ----------
-        first, samples
-            First sample and number of samples, whole micro-batches.
-        shift
-            The dot product of a unit is divided by ``2**shift`` and rounded.
-        """
-        features = self._features
-        self._rows = rows, row = features.rows(first, samples)
-        return kernels.partials(
-            rows, row, self._layout, features.form, shift, self._read, self._limits, self.clamped, samples
-        )
-
     def update(self, first: int, deltas: IntArray) -> None:
-        """End a mini-batch, that of the last `partials`: gradients, Round 3 and penalties, from δ, int64 (B,)."""
+        """See `Model`."""
         assert self._rows is not None
         rows, row = self._rows
         settings, (units, workers) = self._settings, self._layout
@@ -269,47 +232,17 @@ class DenseModel:
         kernels.regularize(self._weights, settings.shrink, settings.threshold)
         kernels.regularize(self._others, settings.shrink, settings.threshold)
 
-    def train(self, first: int, labels: IntArray, table: LossTable) -> bool:
-        """Do mini-batches of all workers, which must be all of the job's; see `p4sgd.sim.kernels.train`.
-
-        Parameters
-        ----------
-        first
-            First sample.
-        labels
-            int64, of a whole number of mini-batches.
-        table
-            The loss table.
-
-        Returns
-        -------
-        Whether a residual or its argument was saturated.
-        """
-        rows, row = self._features.rows(first, labels.size)
-        return kernels.train(
-            rows[row : row + labels.size],
-            labels,
-            self._layout,
-            self._settings,
-            table,
-            self._limits,
-            self._weights,
-            self._read,
-            self._others,
-            (self.clamped, self.saturated),
-        )
-
     @property
     def mini_batches_at_once(self) -> int:
-        """How many mini-batches a call of `train` should do."""
+        """See `Model`."""
         return max(1, _PART // max(1, self._settings.batch * self._features.count))
 
     def dots(self, samples: slice) -> IntArray:
-        """Exact dot products with the present weights, summed over the workers: int64 (samples,)."""
+        """See `Model`."""
         return self._features.dots(self._weights, samples)
 
     def values(self) -> list[WeightArray]:
-        """The present weights of each worker: int32 (E · C · lanes,)."""
+        """See `Model`."""
         begin = other = 0
         result = []
         for given, columns, rest in zip(self._given, self._features.columns, self._rest, strict=True):
@@ -321,6 +254,44 @@ class DenseModel:
                 other += rest.size
             result.append(own)
         return result
+
+    def _add_up(self, first: int, shift: int, totals: IntArray) -> None:
+        features = self._features
+        self._rows = rows, row = features.rows(first, totals.shape[1])
+        kernels.totals(rows, row, self._layout, features.form, shift, self._read, totals)
+
+    def _most_threads(self, first: int, samples: int) -> int:
+        return min(self._layout[0].size - 1, self._settings.batch * self._features.count // _THREAD_FEATURES)
+
+    def _share(
+        self, first: int, labels: IntArray, loss: Any, threads: int
+    ) -> Callable[[int, IntArray, IntArray], bool]:
+        rows, row = self._features.rows(first, labels.size)
+        settings, features = self._settings, rows[row : row + labels.size]
+
+        def share(thread: int, arrivals: IntArray, totals: IntArray) -> bool:
+            saturated: bool = kernels.train(
+                thread,
+                arrivals,
+                totals,
+                features,
+                labels,
+                self._layout,
+                (kernels.offset(settings.features), settings.features.forward_shift),
+                self._limits,
+                loss,
+                (settings.rate_mantissa, 2.0**-settings.gradient_shift),
+                (float(settings.shrink), kernels.SHRINK_SCALE, float(settings.threshold)),
+                settings.stale,
+                self._weights,
+                self._read,
+                self._others,
+                self.clamped,
+                self.saturated,
+            )
+            return saturated
+
+        return share
 
 
 def _for_each(function: Callable[[slice], None], parts: Sequence[slice]) -> None:

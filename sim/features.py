@@ -10,21 +10,15 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.image import entry_words, split_words
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim import kernels
-from p4sgd.sim.dense import DenseFeatures, DenseModel, Lines
+from p4sgd.sim.dense import DenseFeatures, Lines
+from p4sgd.sim.model import Features, Model
 from p4sgd.sim.sorting import sort_words
-from p4sgd.sim.sparse import Entries, SparseFeatures, SparseModel
+from p4sgd.sim.sparse import Entries, SparseFeatures
 
 __all__ = ["Features", "Model", "Source", "shared_features"]
 
 Source: TypeAlias = Lines | Entries
 """Features of a worker as its memory has them."""
-
-Features: TypeAlias = DenseFeatures | SparseFeatures
-"""Features of some workers, all dense or all sparse."""
-
-Model: TypeAlias = DenseModel | SparseModel
-"""Their weights during a run."""
-
 
 _SPARSE = 0.05
 """Up to this fraction of values that are not 0, entries are faster than a byte for every feature."""

@@ -29,10 +29,11 @@ from llvmlite import ir
 
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import LABEL, MARGIN, RESIDUAL, SHRINK, SLOPE, WEIGHT, IntArray
-from p4sgd.hw.spec.run import VALUE_FRACTION, FeatureFormat, LossTable, RunSettings
+from p4sgd.hw.spec.run import VALUE_FRACTION, FeatureFormat
 from p4sgd.sim.compiled import compiled
 
 __all__ = [
+    "SHRINK_SCALE",
     "THREADS",
     "add",
     "backward",
@@ -42,9 +43,9 @@ __all__ = [
     "meet",
     "meeting",
     "offset",
-    "partials",
     "regularize",
     "shrink",
+    "totals",
     "train",
 ]
 
@@ -60,7 +61,8 @@ _SLOPE_FRACTION = SLOPE.fraction
 _LABEL_SHIFT = VALUE_FRACTION - LABEL.fraction
 _RESIDUAL_SHIFT = VALUE_FRACTION - RESIDUAL.fraction
 _RESIDUAL_HALF = (1 << _RESIDUAL_SHIFT) >> 1
-_SHRINK_SCALE = 2.0**-SHRINK.fraction
+SHRINK_SCALE = 2.0**-SHRINK.fraction
+"""The scale of `shrink`."""
 
 _SUMS = {"reassoc", "contract", "nsz"}
 _SWAPS = tuple(
@@ -72,9 +74,6 @@ _SWAPS = tuple(
 
 THREADS: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
 """Number of threads: the environment variable NUMBA_NUM_THREADS, by default the number of processors."""
-
-_THREAD_FEATURES = 1 << 15
-"""Fewest features of a mini-batch for a thread, some 10 µs of work: less would not make up for the waiting."""
 
 _PATIENCE = 300_000
 """After so many checks, some 300 µs, a waiting thread sleeps: another one must have lost its processor. Less patience
@@ -335,7 +334,7 @@ def meet(arrivals: Any, thread: int, number: int) -> None:
 
 
 @_compiled(nogil=True)
-def _train(
+def train(
     thread: int,
     arrivals: Any,
     totals: Any,
@@ -447,41 +446,34 @@ def in_threads(part: Callable[[int], None], threads: int, release: Callable[[], 
         raise errors[0]
 
 
-def partials(
+def totals(
     features: ByteArray,
     first: int,
     layout: tuple[IntArray, IntArray],
     form: FeatureFormat,
     shift: int,
     weights: FloatArray,
-    limits: IntArray,
-    clamped: BoolArray,
-    samples: int,
-) -> IntArray:
-    """Forward pass, Round 1 and clamp of some samples: sums of the workers' partial activations, int64 (samples,).
+    sums: IntArray,
+) -> None:
+    """Forward pass of some samples, rounded: each worker's sums.
 
     Parameters
     ----------
     features, weights
         See the module.
-    first, samples
-        First sample, and number of samples.
+    first
+        First sample.
     layout
         ``units`` and ``workers``, see the module.
     form
         Format of the features.
     shift
         The dot product of a unit is divided by ``2**shift``.
-    limits
-        int64 (workers,): largest magnitude of each worker's partial activation.
-    clamped
-        (workers,): set for workers with larger ones.
+    sums
+        int64 (workers, samples), which get the sums.
     """
-    totals, sums = np.empty((1, limits.size, samples), np.int64), np.empty(samples, np.int64)
     units, workers = layout
-    _totals(features, first, units, workers, (0, units.size - 1), offset(form), shift, weights, totals[0])
-    add(totals, limits, clamped, sums)
-    return sums
+    _totals(features, first, units, workers, (0, units.size - 1), offset(form), shift, weights, sums)
 
 
 def backward(
@@ -517,71 +509,4 @@ def backward(
 def regularize(weights: FloatArray, factor: int, threshold: int) -> None:
     """L2 shrinkage and L1 soft thresholding (`RunSettings`) of weights, float64 (n,), in place."""
     if factor or threshold:
-        shrink(weights, float(factor), _SHRINK_SCALE, float(threshold))
-
-
-def train(
-    features: ByteArray,
-    labels: IntArray,
-    layout: tuple[IntArray, IntArray],
-    settings: RunSettings,
-    table: LossTable,
-    limits: IntArray,
-    weights: FloatArray,
-    read: FloatArray,
-    others: FloatArray,
-    flags: tuple[BoolArray, BoolArray],
-) -> bool:
-    """Do mini-batches of all workers, which must be all of the job's.
-
-    Parameters
-    ----------
-    features, weights
-        See the module; as many samples as labels. Weights are updated in place.
-    labels
-        int64 (samples,), a whole number of mini-batches.
-    layout
-        ``units`` and ``workers``, see the module.
-    settings, table
-        Those of all workers.
-    limits
-        int64 (workers,): largest magnitude of each worker's partial activation.
-    read
-        The weights of forward passes: the same array as ``weights``, with staleness another.
-    others
-        float64: weights of features that are 0 in all samples, which are only regularised.
-    flags
-        Whether a partial was clamped and whether a weight saturated, both (workers,): set for workers where that was.
-
-    Returns
-    -------
-    Whether a residual or its argument was saturated.
-    """
-    form, mode, units = settings.features, settings.label_mode, layout[0]
-    threads = max(1, min(THREADS, units.size - 1, settings.batch * int(units[-1]) // _THREAD_FEATURES))
-    arrivals, release = meeting(threads)
-    totals = np.empty((2, threads, limits.size, settings.batch), np.int64)
-    saturated = np.zeros(threads, np.bool_)
-
-    def part(thread: int) -> None:
-        saturated[thread] = _train(
-            thread,
-            arrivals,
-            totals,
-            features,
-            labels,
-            layout,
-            (offset(form), form.forward_shift),
-            limits,
-            ((table.shift, table.slope, table.intercept), (mode.sign, mode.offset, mode.constant)),
-            (settings.rate_mantissa, 2.0**-settings.gradient_shift),
-            (float(settings.shrink), _SHRINK_SCALE, float(settings.threshold)),
-            settings.stale,
-            weights,
-            read,
-            others,
-            *flags,
-        )
-
-    in_threads(part, threads, release)
-    return bool(saturated.any())
+        shrink(weights, float(factor), SHRINK_SCALE, float(threshold))

@@ -12,7 +12,7 @@ steps at once, and exactly, because most of them subtract the same.
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +22,10 @@ import numpy.typing as npt
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, IntArray
 from p4sgd.hw.spec.image import BANK_BITS
-from p4sgd.hw.spec.run import FeatureFormat, LossTable, RunSettings
+from p4sgd.hw.spec.run import FeatureFormat, RunSettings
 from p4sgd.sim import kernels
 from p4sgd.sim.compiled import compiled
+from p4sgd.sim.model import Features, Model, WeightArray
 
 __all__ = ["Entries", "SparseFeatures", "SparseModel", "bring_up"]
 
@@ -38,7 +39,7 @@ _VALUE_BITS = 8
 """Bits of a word below its column: the value."""
 
 _WEIGHT_LOW, _WEIGHT_HIGH = WEIGHT.minimum, WEIGHT.maximum
-_SHRINK_FRACTION, _SHRINK_SCALE = SHRINK.fraction, 2.0**-SHRINK.fraction
+_SHRINK_FRACTION = SHRINK.fraction
 # Numba makes an index that may be negative count from the end; these are not.
 _BANK, _BANK_BITS, _ONE = np.uint64(BANKS - 1), np.uint64(BANK_BITS), np.uint64(1)
 _COLUMN, _VALUE = np.uint64(_VALUE_BITS), np.uint64((1 << _VALUE_BITS) - 1)
@@ -58,7 +59,6 @@ _NARROW = 1 << 24
 _NEVER = -2
 """A mini-batch before all others, and not the one before the first."""
 
-WeightArray = npt.NDArray[np.int32]
 ByteArray = npt.NDArray[np.uint8]
 BoolArray = npt.NDArray[np.bool_]
 
@@ -128,7 +128,7 @@ class Entries:
         return weights.reshape(-1, self.shape[0], self.unit).swapaxes(0, 1)
 
 
-class SparseFeatures:
+class SparseFeatures(Features):
     """Entries of several workers, merged by micro-batches.
 
     Parameters
@@ -136,9 +136,6 @@ class SparseFeatures:
     sources
         Those of each worker.
     """
-
-    origin: object = None
-    """What they were made from; see `p4sgd.sim.features.shared_features`."""
 
     def __init__(self, sources: Sequence[Entries]) -> None:
         self.sources = sources
@@ -175,26 +172,12 @@ class SparseFeatures:
         """Number of columns."""
         return int(self.begins[-1])
 
-    def part(self, samples: int) -> "SparseFeatures":
-        """All samples, which are kept anyway."""
-        return self
-
     def model(self, weights: Sequence[WeightArray], settings: RunSettings, limits: IntArray) -> "SparseModel":
-        """A model to train; see `SparseModel`."""
+        """See `Features`."""
         return SparseModel(self, weights, settings, limits)
 
-    def single(self, weights: Sequence[WeightArray], settings: RunSettings, limit: int | None) -> "SparseModel":
-        """A model to train as if a single worker had all columns; without a limit its sums are not clamped."""
-        return SparseModel(self, weights, settings, np.array([np.iinfo(np.int64).max if limit is None else limit]))
-
     def activations(self, weights: Sequence[WeightArray]) -> IntArray:
-        """Exact dot products of all samples, summed over the workers: int64 (samples,).
-
-        Parameters
-        ----------
-        weights
-            For each worker int32 (units · unit,), unit by unit.
-        """
+        """See `Features`."""
         return self.dots(weights[0] if len(weights) == 1 else np.concatenate(weights), slice(0, self.samples))
 
     def dots(self, weights: WeightArray, samples: slice) -> IntArray:
@@ -328,8 +311,8 @@ class SparseFeatures:
         return self._spans[threads, workers]
 
 
-class SparseModel:
-    """Weights of sparse workers during a run, which begins with its first mini-batch.
+class SparseModel(Model):
+    """Weights of sparse workers during a run.
 
     Parameters
     ----------
@@ -337,26 +320,15 @@ class SparseModel:
         The features.
     weights
         Initial weights of each worker: int32 (engines · chunks · lanes,).
-    settings
-        Settings of the run.
-    limits
-        int64 (workers,): largest magnitude of each worker's partial activation; (1,) if all are one worker.
-
-    Attributes
-    ----------
-    clamped, saturated
-        (workers,): whether a partial of a worker was clamped, and whether a weight was saturated.
+    settings, limits
+        See `Model`.
     """
 
     def __init__(
-        self,
-        features: SparseFeatures,
-        weights: Sequence[WeightArray],
-        settings: RunSettings,
-        limits: IntArray,
+        self, features: SparseFeatures, weights: Sequence[WeightArray], settings: RunSettings, limits: IntArray
     ) -> None:
-        self._features, self._settings, self._limits = features, settings, limits
-        self.clamped, self.saturated = np.zeros(limits.size, np.bool_), np.zeros(limits.size, np.bool_)
+        super().__init__(settings, limits)
+        self._features = features
         self._weights = features.flatten(weights)
         penalised, stale = settings.shrink > 0 or settings.threshold > 0, settings.stale
         columns = features.count
@@ -370,36 +342,8 @@ class SparseModel:
         self._state = self._weights, self._done, self._before, self._changed
         self._penalty = settings.shrink, settings.threshold
 
-    def partials(self, first: int, samples: int, shift: int) -> IntArray:
-        """Sums of the workers' partial activations of some samples, for their next `update`: int64 (samples,).
-
-        Parameters
-        ----------
-        first, samples
-            First sample and number of samples, whole micro-batches.
-        shift
-            The dot product of a unit is divided by ``2**shift`` and rounded.
-        """
-        features = self._features
-        totals, sums = np.empty((1, self._limits.size, samples), np.int64), np.empty(samples, np.int64)
-        rows, columns = features.spans(1, self._limits.size)
-        spans = rows[0], columns[0]
-        _totals(
-            features.by_sample,
-            features.by_column,
-            spans,
-            first,
-            shift,
-            self._mini_batch,
-            self._penalty,
-            self._state,
-            totals[0],
-        )
-        kernels.add(totals, self._limits, self.clamped, sums)
-        return sums
-
     def update(self, first: int, deltas: IntArray) -> None:
-        """End a mini-batch: gradients, Round 3 and penalties, from δ of its samples, int64 (B,)."""
+        """See `Model`."""
         features, shift = self._features, self._settings.gradient_shift
         _descend(
             features.by_column,
@@ -414,35 +358,40 @@ class SparseModel:
         )
         self._mini_batch += 1
 
-    def train(self, first: int, labels: IntArray, table: LossTable) -> bool:
-        """Do mini-batches of all workers, which must be all of the job's; see `p4sgd.sim.kernels.train`.
+    @property
+    def mini_batches_at_once(self) -> int:
+        """See `Model`."""
+        features = self._features
+        return max(1, _PART * features.samples // (self._settings.batch * max(1, features.entries)))
 
-        Parameters
-        ----------
-        first
-            First sample.
-        labels
-            int64, of a whole number of mini-batches.
-        table
-            The loss table.
+    def dots(self, samples: slice) -> IntArray:
+        """See `Model`."""
+        return self._features.dots(self._present(), samples)
 
-        Returns
-        -------
-        Whether a residual or its argument was saturated.
-        """
-        features, settings = self._features, self._settings
-        batch, mode = settings.batch, settings.label_mode
-        mini_batches = labels.size // batch
-        entries = features.entries_of(slice(first, first + labels.size))
-        most = min(kernels.THREADS, entries // (mini_batches * _THREAD_ENTRIES), features.count // settings.unit)
-        threads = max(1, most)
-        arrivals, release = kernels.meeting(threads)
-        totals = np.empty((2, threads, self._limits.size, batch), np.int64)
-        saturated = np.zeros(threads, np.bool_)
+    def values(self) -> list[WeightArray]:
+        """See `Model`."""
+        return self._features.unflatten(self._present())
+
+    def _add_up(self, first: int, shift: int, totals: IntArray) -> None:
+        features = self._features
+        rows, columns = features.spans(1, self._limits.size)
+        where = features.by_sample, features.by_column, (rows[0], columns[0]), first
+        _totals(*where, shift, self._mini_batch, self._penalty, self._state, totals)
+
+    def _most_threads(self, first: int, samples: int) -> int:
+        mini_batches = samples // self._settings.batch
+        entries = self._features.entries_of(slice(first, first + samples))
+        return min(entries // (mini_batches * _THREAD_ENTRIES), self._features.count // self._settings.unit)
+
+    def _share(
+        self, first: int, labels: IntArray, loss: Any, threads: int
+    ) -> Callable[[int, IntArray, IntArray], bool]:
+        features, settings, mini_batch = self._features, self._settings, self._mini_batch
         rows, columns = features.spans(threads, self._limits.size)
+        self._mini_batch += labels.size // settings.batch
 
-        def part(thread: int) -> None:
-            saturated[thread] = _train(
+        def share(thread: int, arrivals: IntArray, totals: IntArray) -> bool:
+            done: bool = _train(
                 thread,
                 arrivals,
                 totals,
@@ -451,33 +400,18 @@ class SparseModel:
                 (rows[thread], columns[thread]),
                 first,
                 labels,
-                self._mini_batch,
+                mini_batch,
                 self._limits,
-                ((table.shift, table.slope, table.intercept), (mode.sign, mode.offset, mode.constant)),
+                loss,
                 (settings.features.forward_shift, settings.rate_mantissa, settings.gradient_shift),
                 self._penalty,
                 self._state,
                 self.clamped,
                 self.saturated,
             )
+            return done
 
-        kernels.in_threads(part, threads, release)
-        self._mini_batch += mini_batches
-        return bool(saturated.any())
-
-    @property
-    def mini_batches_at_once(self) -> int:
-        """How many mini-batches a call of `train` should do."""
-        features = self._features
-        return max(1, _PART * features.samples // (self._settings.batch * max(1, features.entries)))
-
-    def dots(self, samples: slice) -> IntArray:
-        """Exact dot products with the present weights, summed over the workers: int64 (samples,)."""
-        return self._features.dots(self._present(), samples)
-
-    def values(self) -> list[WeightArray]:
-        """The present weights of each worker: int32 (engines · chunks · lanes,)."""
-        return self._features.unflatten(self._present())
+        return share
 
     def _present(self) -> WeightArray:
         """Weights with all penalties."""
@@ -591,7 +525,7 @@ def _catch_up(
     for steps_missed in range(places.size):
         if places[steps_missed] > begin:
             for _ in range(before, steps_missed):
-                kernels.shrink(values[begin:], float(shrink), _SHRINK_SCALE, float(threshold))
+                kernels.shrink(values[begin:], float(shrink), kernels.SHRINK_SCALE, float(threshold))
             begin, before = places[steps_missed], steps_missed
     for number in range(count):
         weights[columns[number]] = np.int64(values[number])

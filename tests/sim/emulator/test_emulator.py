@@ -69,7 +69,7 @@ def test_bit_identical_to_golden(config, workers, seed, wild, runs, stale, zeros
         patch.setattr(features, "_LEAST", 1)
         patch.setattr(features, "_SAMPLED", 100)
         patch.setattr(kernels, "THREADS", threads)
-        patch.setattr(kernels, "_THREAD_FEATURES", 1)
+        patch.setattr(dense, "_THREAD_FEATURES", 1)
         weights, status, _ = run_on(EmulatedDevice(config, workers), job, runs=runs)
     expected = job.golden(runs)
     for got, wanted in zip(weights, expected.weights, strict=True):
@@ -142,8 +142,8 @@ def test_a_thread_that_fails_does_not_keep_the_others_waiting(monkeypatch, faili
     """Nor do those that were not started."""
     job = random_job(WorkerConfig.tiny(), 3, seed=2)
     monkeypatch.setattr(kernels, "THREADS", 3)
-    monkeypatch.setattr(kernels, "_THREAD_FEATURES", 1)
-    compiled = kernels._train
+    monkeypatch.setattr(dense, "_THREAD_FEATURES", 1)
+    compiled = kernels.train
     seen = []
 
     def fail(thread, *arguments):
@@ -152,7 +152,7 @@ def test_a_thread_that_fails_does_not_keep_the_others_waiting(monkeypatch, faili
             raise MemoryError("no memory left")
         return compiled(thread, *arguments)
 
-    monkeypatch.setattr(kernels, "_train", fail)
+    monkeypatch.setattr(kernels, "train", fail)
     with pytest.raises(MemoryError):
         run_on(EmulatedDevice(job.config, 3), job)
     assert sorted(seen) == [0, 1, 2]
@@ -170,7 +170,7 @@ def test_a_thread_that_cannot_be_started(monkeypatch):
 
     job = random_job(WorkerConfig.tiny(), 3, seed=2)
     monkeypatch.setattr(kernels, "THREADS", 3)
-    monkeypatch.setattr(kernels, "_THREAD_FEATURES", 1)
+    monkeypatch.setattr(dense, "_THREAD_FEATURES", 1)
     monkeypatch.setattr(kernels.threading, "Thread", Limited)
     with pytest.raises(RuntimeError, match="new thread"):
         run_on(EmulatedDevice(job.config, 3), job)

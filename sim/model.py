@@ -1,0 +1,160 @@
+"""What dense and sparse features have in common, and their weights during a run."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.hw.spec.fixed import IntArray
+from p4sgd.hw.spec.run import FeatureFormat, LossTable, RunSettings
+from p4sgd.sim import kernels
+
+__all__ = ["Features", "Model", "WeightArray"]
+
+WeightArray = npt.NDArray[np.int32]
+
+
+class Features(ABC):
+    """Features of some workers, all dense or all sparse.
+
+    Attributes
+    ----------
+    samples
+        Number of samples, padding included.
+    origin
+        What they were made from; see `p4sgd.sim.features.shared_features`.
+    """
+
+    samples: int
+    origin: object = None
+
+    @property
+    @abstractmethod
+    def form(self) -> FeatureFormat:
+        """Format of the features."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """Number of columns."""
+
+    def part(self, samples: int) -> "Features":
+        """The first samples only, whole micro-batches, kept; or all, if they are kept anyway."""
+        return self
+
+    @abstractmethod
+    def model(self, weights: Sequence[WeightArray], settings: RunSettings, limits: IntArray) -> "Model":
+        """A model to train, with initial weights of each worker: int32 (engines · chunks · lanes,); see `Model`."""
+
+    def single(self, weights: Sequence[WeightArray], settings: RunSettings, limit: int | None) -> "Model":
+        """A model to train as if a single worker had all columns; without a limit its sums are not clamped."""
+        return self.model(weights, settings, np.array([np.iinfo(np.int64).max if limit is None else limit]))
+
+    @abstractmethod
+    def activations(self, weights: Sequence[WeightArray]) -> IntArray:
+        """Exact dot products of all samples, summed over the workers: int64 (samples,).
+
+        Parameters
+        ----------
+        weights
+            For each worker int32 (units · unit,), unit by unit.
+        """
+
+
+class Model(ABC):
+    """Weights of workers during a run, which begins with its first mini-batch.
+
+    Parameters
+    ----------
+    settings
+        Settings of the run.
+    limits
+        int64 (workers,): largest magnitude of each worker's partial activation; (1,) if all are one worker.
+
+    Attributes
+    ----------
+    clamped, saturated
+        (workers,): whether a partial of a worker was clamped, and whether a weight was saturated.
+    """
+
+    def __init__(self, settings: RunSettings, limits: IntArray) -> None:
+        self._settings, self._limits = settings, limits
+        self.clamped, self.saturated = np.zeros(limits.size, np.bool_), np.zeros(limits.size, np.bool_)
+
+    def partials(self, first: int, samples: int, shift: int) -> IntArray:
+        """Sums of the workers' partial activations of some samples, for their next `update`: int64 (samples,).
+
+        Parameters
+        ----------
+        first, samples
+            First sample and number of samples, whole micro-batches.
+        shift
+            The dot product of a unit is divided by ``2**shift`` and rounded.
+        """
+        totals, sums = np.empty((1, self._limits.size, samples), np.int64), np.empty(samples, np.int64)
+        self._add_up(first, shift, totals[0])
+        kernels.add(totals, self._limits, self.clamped, sums)
+        return sums
+
+    @abstractmethod
+    def update(self, first: int, deltas: IntArray) -> None:
+        """End a mini-batch, that of the last `partials`: gradients, Round 3 and penalties, from δ, int64 (B,)."""
+
+    def train(self, first: int, labels: IntArray, table: LossTable) -> bool:
+        """Do mini-batches of all workers, which must be all of the job's.
+
+        Parameters
+        ----------
+        first
+            First sample.
+        labels
+            int64, of a whole number of mini-batches.
+        table
+            The loss table.
+
+        Returns
+        -------
+        Whether a residual or its argument was saturated.
+        """
+        mode, batch = self._settings.label_mode, self._settings.batch
+        threads = max(1, min(kernels.THREADS, self._most_threads(first, labels.size)))
+        arrivals, release = kernels.meeting(threads)
+        totals = np.empty((2, threads, self._limits.size, batch), np.int64)
+        saturated = np.zeros(threads, np.bool_)
+        loss = (table.shift, table.slope, table.intercept), (mode.sign, mode.offset, mode.constant)
+        share = self._share(first, labels, loss, threads)
+
+        def part(thread: int) -> None:
+            saturated[thread] = share(thread, arrivals, totals)
+
+        kernels.in_threads(part, threads, release)
+        return bool(saturated.any())
+
+    @property
+    @abstractmethod
+    def mini_batches_at_once(self) -> int:
+        """How many mini-batches a call of `train` should do."""
+
+    @abstractmethod
+    def dots(self, samples: slice) -> IntArray:
+        """Exact dot products with the present weights, summed over the workers: int64 (samples,)."""
+
+    @abstractmethod
+    def values(self) -> list[WeightArray]:
+        """The present weights of each worker: int32 (engines · chunks · lanes,)."""
+
+    @abstractmethod
+    def _add_up(self, first: int, shift: int, totals: IntArray) -> None:
+        """Forward pass: each worker's sums, (workers, samples)."""
+
+    @abstractmethod
+    def _most_threads(self, first: int, samples: int) -> int:
+        """For how many threads the mini-batches of some samples are enough."""
+
+    @abstractmethod
+    def _share(
+        self, first: int, labels: IntArray, loss: Any, threads: int
+    ) -> Callable[[int, IntArray, IntArray], bool]:
+        """What each of so many threads does for `train`: a function of its number, ``arrivals`` and ``totals``."""
