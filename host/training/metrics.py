@@ -103,6 +103,9 @@ _FARTHEST = 1024 * _STEPS
 """Places from 0 to the largest intercept, the range of the loss table."""
 
 
+_NEAR = _STEPS // 4
+"""Places from 0 to where the search begins. By experiment on sparse data a quarter of a unit takes the fewest steps."""
+
 _INTERPOLATIONS = 5
 """Steps of false position. For logistic and squared losses 2 to 4 are usually enough."""
 
@@ -124,7 +127,7 @@ def fit_intercept(loss: Loss, z: FloatArray, y: FloatArray) -> float:
     def slope(place: int) -> float:
         return float(loss.residual(z + place / _STEPS, y).mean())
 
-    least = _first(slope, -_STEPS, _STEPS, lambda value: value >= 0)
+    least = _first(slope, -_NEAR, _NEAR, lambda value: value >= 0)
     greatest = least
     if slope(least) == 0:  # of many
         greatest = _first(slope, least, least + 1, lambda value: value > 0)
