@@ -34,6 +34,7 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, IntArray
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim import golden
+from p4sgd.sim.features import Model
 
 __all__ = ["samples_of_trials", "search_rate", "try_rates"]
 
@@ -139,13 +140,17 @@ def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple
                 unit=prepared.unit,
             )
         )
-    trials = _Trials(prepared, settings, loss)
+    trials = _Trials(prepared, settings[0], loss)
     moments = sorted({updates - updates * moment // (2 * _LOOKS) for moment in range(_LOOKS)})
-    scores = np.zeros(len(rates))
-    for begin, end in itertools.pairwise([0, *moments]):
-        trials.train(range(begin, end))
-        scores += trials.scores(options) / len(moments)
-    return rates, broadcast(prepared.communicator, scores.tolist())
+    scores: list[float] = []
+    for together in trials.together(settings):
+        trials.begin(together)
+        means = np.zeros(len(together))
+        for begin, end in itertools.pairwise([0, *moments]):
+            trials.train(range(begin, end))
+            means += trials.scores(options) / len(moments)
+        scores += means.tolist()
+    return rates, broadcast(prepared.communicator, scores)
 
 
 def _trial_size(prepared: Prepared, options: TrainingOptions) -> tuple[int, int, int]:
@@ -190,16 +195,15 @@ def _candidates(prepared: Prepared, options: TrainingOptions, loss: Loss, batch:
 
 
 class _Trials:
-    """Training runs with settings that differ in learning rate and penalties only, all in one go.
+    """Training runs with settings that differ in learning rate and penalties only.
 
-    Sums over ranks are those of all trials at once. They are clamped like those of a single worker.
+    Sums over ranks are those of several trials at once. They are clamped like those of a single worker.
     """
 
-    def __init__(self, prepared: Prepared, settings: Sequence[RunSettings], loss: Loss) -> None:
+    def __init__(self, prepared: Prepared, first: RunSettings, loss: Loss) -> None:
         self._prepared = prepared
         self._ranks = prepared.communicator
-        self._settings = settings
-        self._first = first = settings[0]
+        self._first = first
         self._loss = loss
         self._table = broadcast(self._ranks, loss.table())
         trained = first.batch * first.mini_batches
@@ -214,9 +218,20 @@ class _Trials:
             (places, features.part(-(-samples // BANKS) * BANKS))
             for places, features in decoded_features(prepared.images, prepared.features)
         ]
-        zeros = [np.zeros(image.layout.padded_features, np.int32) for image in prepared.images]
+        self._alone = self._ranks.size == len(self._groups) == 1
+        self._settings: Sequence[RunSettings] = ()
+        self._models: list[list[Model]] = []
+
+    def together(self, settings: Sequence[RunSettings]) -> list[Sequence[RunSettings]]:
+        """Settings of trials in groups: all in one if sums are exchanged, else one by one, which takes less memory."""
+        return [[each] for each in settings] if self._alone else [settings]
+
+    def begin(self, settings: Sequence[RunSettings]) -> None:
+        """Begin trials; those before are over."""
+        self._settings, self._models = settings, []
+        zeros = [np.zeros(image.layout.padded_features, np.int32) for image in self._prepared.images]
         # The sum is clamped as that of a single worker: here, or where all columns are, by the model.
-        limit = first.partial_limit if self._ranks.size == len(self._groups) == 1 else None
+        limit = self._first.partial_limit if self._alone else None
         self._models = [
             [features.single([zeros[place] for place in places], each, limit) for places, features in self._groups]
             for each in settings
@@ -224,7 +239,7 @@ class _Trials:
 
     def train(self, updates: range) -> None:
         """Do some updates of all trials; their numbers may exceed that of mini-batches."""
-        if self._ranks.size > 1 or len(self._groups) > 1:
+        if not self._alone:
             for number in updates:
                 self._update(number)
             return
