@@ -38,12 +38,13 @@ _METRICS = {
     "loss": "loss",
     "accuracy": "accuracy",
     "r2": "R²",
+    "d2": "D²",
     "deviance": "mean deviance",
     "mse": "mean squared error",
 }
 """Titles of metrics."""
 
-_CURVES = ("loss", "accuracy", "r2")
+_CURVES = ("loss", "accuracy", "r2", "d2")
 """Metrics with a curve over the epochs."""
 
 _STOPPED = {
@@ -101,15 +102,18 @@ def _number(value: float | None) -> str:
     return "–" if value is None or value != value else f"{value:.4g}".replace("-", "−")
 
 
+def _text(metric: str, value: float | None) -> str:
+    return _percent(value) if metric == "accuracy" and value is not None else _number(value)
+
+
 def _cards(result: TrainingResult) -> list[tuple[str, str, str]]:
     """The first thing to see: title, value and note of each."""
     metrics, history = result.metrics, result.history
     cards = []
     for name in ("test", "validation", "train"):
-        if f"{name}_accuracy" in metrics:
-            cards.append((f"{name} accuracy", _percent(metrics[f"{name}_accuracy"]), ""))
-        elif f"{name}_r2" in metrics:
-            cards.append((f"{name} R²", _number(metrics[f"{name}_r2"]), ""))
+        for metric in _CURVES[1:]:
+            if (value := metrics.get(f"{name}_{metric}")) is not None:
+                cards.append((f"{name} {_METRICS[metric]}", _text(metric, value), ""))
     epochs = f"{result.best_epoch} of {len(history)}"
     cards.append(("best epoch", epochs, _STOPPED[result.stopped]))
     seconds = sum(record.seconds for record in history)
@@ -129,9 +133,7 @@ def _scores(result: TrainingResult, outcomes: _Outcomes, coding: LabelCoding) ->
     for metric, title in _METRICS.items():
         values = [result.metrics.get(f"{name}_{metric}") for name in outcomes]
         if any(value is not None for value in values):
-            rows.append(
-                (title, [_percent(v) if metric == "accuracy" and v is not None else _number(v) for v in values])
-            )
+            rows.append((title, [_text(metric, value) for value in values]))
     if coding.task is Task.CLASSIFICATION:
         from sklearn.metrics import precision_recall_fscore_support
 
@@ -311,5 +313,5 @@ def _epochs(result: TrainingResult) -> dict[str, Any]:
         rows.append(
             ([*cells, f"{record.learning_rate:.4g}", f"{record.seconds:.3g}"], record.epoch == result.best_epoch)
         )
-    titles = [name.replace("_", " ").replace("r2", "R²") for name in names]
+    titles = [name.replace("_", " ").replace("r2", "R²").replace("d2", "D²") for name in names]
     return {"columns": ["epoch", *titles, "rate", "seconds"], "rows": rows, "all": len(rows) == len(history)}

@@ -95,7 +95,7 @@ def epochs(history: Sequence[EpochRecord], metric: str, title: str, best: int) -
             axes.set_yscale("log")
         if metric == "accuracy":
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}".rstrip("0").rstrip(".")))
-        if metric == "r2" and shown.min() < -1:  # an epoch that diverged would hide all others
+        if metric in ("r2", "d2") and shown.min() < -1:  # an epoch that diverged would hide all others
             axes.set_ylim(bottom=-1)
         _epoch_axis(axes, title)
         axes.legend(loc="best")
@@ -185,18 +185,17 @@ def distributions(values: Mapping[str, FloatArray], title: str) -> Markup:
     """Histograms of some numbers, by data or by class, each as parts of all of its own."""
     values = {name: numbers[np.isfinite(numbers)] for name, numbers in values.items() if np.isfinite(numbers).any()}
     with drawing() as axes:
-        # Of each the middle 99 %: a few wild ones would hide all others. They are drawn at the ends.
-        ends = np.array([np.percentile(numbers, [0.5, 99.5]) for numbers in values.values()])
+        # Of each the middle 99 %: a few wild ones would hide all others. They count at the ends.
+        ends = np.array([np.percentile(numbers, [0.5, 99.5]) for numbers in values.values()] or [np.arange(2.0)])
         low, high = ends[:, 0].min(), ends[:, 1].max()
-        edges = np.linspace(low, high if high > low else low + 1, 31).tolist()
-        for (name, numbers), colour in zip(values.items(), _LINES, strict=False):
-            parts = np.full(numbers.size, 1 / numbers.size)
-            style: dict[str, Any] = {"weights": parts, "color": COLOURS[colour], "label": _label(name)}
-            numbers = np.clip(numbers, edges[0], edges[-1])
-            axes.hist(numbers, edges, histtype="stepfilled", alpha=0.25, **style)
-            axes.hist(numbers, edges, histtype="step", linewidth=1.5, **style)
-        handles, labels = axes.get_legend_handles_labels()
-        axes.legend(handles[1::2], labels[1::2], loc="best")
+        edges = np.linspace(low, high if high > low else low + 1, 31)
+        for (name, numbers), turn in zip(values.items(), _LINES, strict=False):
+            parts = np.histogram(np.clip(numbers, edges[0], edges[-1]), edges)[0] / numbers.size
+            colour = COLOURS[name if name in _LINES else turn]
+            axes.stairs(parts, edges, fill=True, color=colour, alpha=0.25)
+            axes.stairs(parts, edges, color=colour, linewidth=1.5, label=_label(name))
+        axes.margins(y=0.35)  # room for the legend
+        axes.legend(loc="upper right")
         axes.set_xlabel(title)
         axes.set_ylabel("part of the samples")
         return to_svg(axes, "distributions", f"distribution of {title}")
@@ -204,7 +203,7 @@ def distributions(values: Mapping[str, FloatArray], title: str) -> Markup:
 
 def stacked_cycles(bars: Mapping[str, Mapping[str, int]]) -> Markup:
     """Cycles by cause: for every bar its counters ``CYCLES_…``, stacked from the left."""
-    with drawing(height=1.1 + 0.32 * len(bars)) as axes:
+    with drawing(height=1.3 + 0.32 * len(bars)) as axes:
         names = list(bars)
         begin = np.zeros(len(bars))
         for counter, cause in CAUSES.items():
@@ -218,7 +217,7 @@ def stacked_cycles(bars: Mapping[str, Mapping[str, int]]) -> Markup:
         axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
         axes.set_xlabel("cycles")
-        axes.figure.legend(loc="outside upper center", ncols=6, handlelength=0.8, columnspacing=1)
+        axes.figure.legend(loc="outside upper center", ncols=3, handlelength=0.8, columnspacing=1)
         return to_svg(axes, "cycles", "predicted and counted cycles by cause")
 
 

@@ -110,10 +110,10 @@ def test_waveform(tmp_path):
 
 @pytest.mark.rtl
 @pytest.mark.slow
-def test_table_and_trace(tmp_path):
-    trace = tmp_path / "run.json"
+def test_table_trace_and_report(tmp_path):
+    trace, report = tmp_path / "run.json", tmp_path / "run.html"
     faults = ["--fault", "memory_stall=0.1", "--fault", "up_loss=0.05", "--batch", 32]
-    stdout = invoke("simulate", *RUN, *faults, "--trace", trace, "--timeline").stdout
+    stdout = invoke("simulate", *RUN, *faults, "--trace", trace, "--timeline", "--report", report).stdout
     for name in all_counters(WorkerConfig.tiny()):
         assert name.lower() in stdout
     assert "worker 1" in stdout
@@ -130,6 +130,14 @@ def test_table_and_trace(tmp_path):
             if (event["pid"], event["cat"]) == (worker, stage)
         )
         assert numbers == [(number, number // 4) for number in range(16)]
+
+    # The report has the same cycles and the same mini-batch.
+    (cycles,) = re.findall(r"worker 0, mini-batch 1: (\d+) cycles", stdout)
+    page = report.read_text()
+    assert f"Worker 0 in mini-batch 1, {cycles} cycles" in page
+    (counted,) = re.findall(r"^\s*cycles +cycles +([\d,]+)", stdout, re.MULTILINE)
+    assert f"<td>{counted}</td>" in page
+    assert "predicted" in page
 
 
 def test_a_trace_that_ends_early(tmp_path, monkeypatch):

@@ -148,6 +148,14 @@ def test_regression():
     assert "confusion" not in re.sub(r"<style>.*?</style>", "", shown.source, flags=re.DOTALL)
 
 
+def test_counts():
+    train("diabetes", "--loss", "poisson", "--epochs", 2)
+    shown = Page("run.html")
+    assert list(shown.figures)[1] == "D² after each epoch"
+    for text in ("train D² 0.", "mean deviance", "labels in units of"):
+        assert text in shown.text
+
+
 def test_the_largest_coefficients_by_name_whatever_the_names_are():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 3)) * [1, 1000, 1]
