@@ -155,7 +155,7 @@ class Contender:
         chosen, out = self._chosen, self._path.with_suffix(f".{self.name}")
         words = [str(self._path), "--epochs", str(epochs), "--batch", str(chosen.batch), "--out", str(out)]
         if self.name == "p4sgd":
-            command = ["-c", _P4SGD, "train", *words]
+            command = ["-c", _P4SGD, "train", *words, "--overwrite"]
         else:
             more = ["--threads", str(chosen.threads), "--rate", str(self._rate)]
             command = ["-m", "support.peers", self.name, *words, *more]
