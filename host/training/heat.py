@@ -19,9 +19,9 @@ from p4sgd.hw.spec.fixed import IntArray
 
 __all__ = ["ENTRY_NS", "PACKETS_NS", "Split", "choose_hot", "deal_by_heat", "heat_order", "split_remarks"]
 
-ENTRY_NS = 10.0
-"""Time of a sparse worker for a nonzero in an epoch, in ns: tests/bench/bench_sparse.py has measured 6 with 47,236
-columns and 11 with a million, whose weights are not in the caches."""
+ENTRY_NS = 5.0
+"""Time of a sparse worker for a nonzero in an epoch, in ns: tests/bench/bench_sparse.py has measured 4 with 47,236
+columns and 5 with a million, whose weights are not in the caches."""
 
 KEY_NS = 40.0
 """Time that a cold column in a mini-batch takes the rank that needs it and its owner together, in ns."""
