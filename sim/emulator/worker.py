@@ -238,7 +238,8 @@ class EmulatedWorker:
         self._chunks = weights.shape[1] // self._config.lanes
         if self.registers.get(spec.RUN, "model_store"):
             for engine, values in enumerate(weights):
-                self._memory[self._config.model_memory(engine)].write(self._address(spec.model_address(engine)), values)
+                memory, address = self._config.model_memory(engine), self._address(spec.model_address(engine))
+                self._memory[memory].write(address, values.view(np.uint8))
         for name, flag in vars(flags).items():
             if flag:
                 self.registers.set(spec.STATUS, name, 1)
