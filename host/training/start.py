@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from p4sgd.host.data import Scaling
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.errors import UserError
+from p4sgd.host.losses import get_loss
 from p4sgd.host.precondition import Whitening
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.fixed import IntArray
@@ -57,13 +58,18 @@ class Start:
         return self.scaling is None or (isinstance(self.scaling, Scaling) and self.scaling.heat is not None)
 
     def check(self, options: TrainingOptions) -> None:
-        """Refuse options with which the scaling and the weights would be others.
+        """Refuse options with which the scaling, the meaning of labels and the weights would be others.
 
         Raises
         ------
         UserError
             If one of them has changed.
         """
+        if self.coding is not None and self.coding.task is not get_loss(options.loss).task:
+            raise UserError(
+                f"the loss {options.loss} is for {get_loss(options.loss).task.value}, the weights are those of a "
+                f"{self.coding.task.value}: only training anew can change it"
+            )
         for name in _FIXED if self.options is not None else ():
             before, after = getattr(self.options, name), getattr(options, name)
             if before != after:

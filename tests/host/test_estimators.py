@@ -343,6 +343,14 @@ def test_diverging_on_a_part_goes_back_to_the_weights_before():
     assert (after.weights == before.weights).all()
 
 
+def test_a_warm_start_needs_a_loss_for_the_same_task():
+    X, y = load_diabetes(return_X_y=True)
+    regressor = GLMRegressor(epochs=2, warm_start=True).fit(X, y)
+    assert regressor.set_params(loss="huber").fit(X, y).score(X, y) > 0.4
+    with pytest.raises(ValueError, match="the loss poisson is for regression of numbers of at least 0"):
+        regressor.set_params(loss="poisson").fit(X, y)
+
+
 def test_warm_start_goes_on_from_the_weights():
     X, y = load_breast_cancer(return_X_y=True)
     parameters = {"learning_rate": 0.05, "schedule": "constant", "precision": 4}
