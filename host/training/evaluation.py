@@ -13,7 +13,7 @@ from p4sgd.host.data import Dataset
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import Probabilistic, Task, get_loss
 from p4sgd.host.losses.loss import FloatArray
-from p4sgd.host.training.metrics import evaluate
+from p4sgd.host.training.metrics import measure
 from p4sgd.host.training.model_file import Model
 
 __all__ = ["score"]
@@ -45,7 +45,8 @@ def score(model: Model, data: Dataset) -> dict[str, Any]:
             f"{data.name}: sample {overflows[0] + 1} has features so large that its activation is no number: compare "
             f"their units with those of the training data"
         )
-    result: dict[str, Any] = dict(evaluate(model, data))
+    loss = get_loss(model.loss, model.loss_parameters)
+    result: dict[str, Any] = dict(measure(loss, model.labels, z, labels))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of metrics that are not defined for these samples: their values say it
         if model.labels.task is Task.CLASSIFICATION:
