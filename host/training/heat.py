@@ -48,6 +48,11 @@ def heat_order(heat: IntArray, total: int) -> IntArray:
     return np.append(np.argsort(-heat, kind="stable"), np.arange(heat.size, total))
 
 
+def _in_order(heat: IntArray, order: IntArray, samples: int) -> IntArray:
+    """Samples that have each feature of the job, in its order: all of them have the bias."""
+    return np.append(heat, np.full(order.size - heat.size, samples))[order]
+
+
 @dataclasses.dataclass(frozen=True)
 class Split:
     """How columns are divided into hot ones on dense workers and cold ones on sparse workers.
@@ -100,8 +105,7 @@ def deal_by_heat(
     """
     first = shards[0]
     order, count = heat_order(heat, first.total), -(-first.total // first.unit)
-    sorted_heat = np.append(heat, [samples] * (first.total - heat.size))[order]
-    units = np.add.reduceat(sorted_heat, np.arange(0, first.total, first.unit))
+    units = np.add.reduceat(_in_order(heat, order, samples), np.arange(0, first.total, first.unit))
     rooms = [units_held(shard.config, first.unit, options.precision, stale=bool(options.staleness)) for shard in shards]
     dense = [shard.worker for shard in shards if not shard.config.sparse]
     sparse = [shard.worker for shard in shards if shard.config.sparse]
@@ -152,8 +156,7 @@ def choose_hot(
     -------
     Number of hot columns, a multiple of 8; and a remark on it.
     """
-    order = heat_order(heat, total)
-    sorted_heat = np.append(heat, [samples] * (total - heat.size))[order]
+    sorted_heat = _in_order(heat, heat_order(heat, total), samples)
     needed = 1 - (1 - sorted_heat / samples) ** (options.batch / ranks)
     # The hot columns are the first ones; behind them only the bias, the last one, may be needed more.
     hot_ns = PACKETS_NS if network else HOT_NS  # a packet is for 8 columns, or for 8 samples
