@@ -133,8 +133,9 @@ def _begin(cluster: Cluster, macs: Sequence[int], ranks: Communicator, opened: c
         controller: Controller = opened.enter_context(contextlib.closing(open_controller(cluster)))
         membership = Membership(controller)
         opened.callback(_end, membership)
+        taken = {job.number for job in controller.served().values()}
         for number in range(JOB_NUMBERS):
-            if any(job.number == number for job in controller.served().values()):
+            if number in taken:
                 continue
             with contextlib.suppress(NumberTakenError):
                 for shard, worker in enumerate(cluster.workers):

@@ -11,7 +11,6 @@ from p4sgd.host import devices, training
 from p4sgd.host.devices import Device
 from p4sgd.host.devices.diagnosis import NetworkError
 from p4sgd.host.distributed.communicator import Communicator, launch_command
-from p4sgd.host.distributed.rows import AggregatedRows
 from p4sgd.host.report import save_report
 from p4sgd.host.run.checks import CLUSTER
 from p4sgd.host.run.plan import TrainingPlan
@@ -138,6 +137,8 @@ def _divide_samples(plan: TrainingPlan, opened: contextlib.ExitStack) -> SampleR
     ranks = plan.ranks
     if plan.cluster is None:
         return SampleRanks(ranks.rank, ranks.size, ranks.all_sum, ranks.all_sum, ranks.all_to_all)
+    from p4sgd.host.distributed.rows import AggregatedRows
+
     rows = opened.enter_context(AggregatedRows(plan.cluster, ranks))
     return SampleRanks(ranks.rank, ranks.size, rows, ranks.all_sum, ranks.all_to_all, packets=True)
 
