@@ -195,6 +195,10 @@ class DataParallelModel(SparseModel):
             at_once = min(at_once, _PACKETS // (1 + self._hot.size // VALUES))
         self._at_once = max(1, at_once)
 
+    def _first_cold(self) -> IntArray:
+        """See `SparseModel`: all columns catch up."""
+        return np.zeros(1, np.int64)
+
     @property
     def mini_batches_at_once(self) -> int:
         """See `SparseModel`; the same on all ranks."""

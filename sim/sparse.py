@@ -6,8 +6,9 @@ made once: there the entries of a unit are neighbours. Time and memory of a run 
 entries; only its beginning and its end touch all weights. Weights are int32 here, and all sums int64, which none of
 them overflows (`p4sgd.sim.golden`).
 
-L2 and L1 change all weights after every mini-batch. Here a weight catches up when it is needed next: `_steps` does many
-steps at once, and exactly, because most of them subtract the same.
+L2 and L1 change all weights after every mini-batch. Those of the first, hot columns of each worker are changed then,
+side by side. The others catch up when they are needed next: `_steps` does many steps at once, and exactly, because most
+of them subtract the same. How many columns are hot decides about the time only.
 """
 
 import functools
@@ -35,25 +36,22 @@ _THREAD_ENTRIES = 1 << 12
 _PART = 1 << 22
 """Number of entries that a call trains on, some hundredths of a second: between calls Ctrl-C acts."""
 
-_VALUE_BITS = 8
-"""Bits of a word below its column: the value."""
+_WORD_BITS = 9
+"""Bits of a word below its column: the value, and above it whether the entry is the first of its unit in the sample."""
 
 _WEIGHT_LOW, _WEIGHT_HIGH = WEIGHT.minimum, WEIGHT.maximum
 _SHRINK_FRACTION = SHRINK.fraction
 # Numba makes an index that may be negative count from the end; these are not.
 _BANK, _BANK_BITS, _ONE = np.uint64(BANKS - 1), np.uint64(BANK_BITS), np.uint64(1)
-_COLUMN, _VALUE = np.uint64(_VALUE_BITS), np.uint64((1 << _VALUE_BITS) - 1)
+_COLUMN, _FIRST, _VALUE = np.uint64(_WORD_BITS), np.uint64(256), np.uint64(255)
 
 _MOST = 1 << 24
 """Most entries of a sample: as with so many features of a dense worker, no sum overflows."""
 
-_FEW = 4
-"""So many steps of a weight one by one take less time than the divisions to do them at once."""
+_STEP_TIME, _CATCH_UP_TIME = 0.15, 15.0
+"""Nanoseconds that a penalty takes for a weight beside others, and for one that catches up; measured on one core."""
 
-_MANY = 1 << 12
-"""Up to so many steps that weights miss are done for many of them side by side."""
-
-_NARROW = 1 << 24
+_NARROW = 1 << 32 - _WORD_BITS
 """Words of up to so many columns take 32 bits."""
 
 _NEVER = -2
@@ -158,9 +156,10 @@ class SparseFeatures(Features):
         self._values = _read_only(_decoded(values, self.form))
         words = np.empty(self._keys.size, np.uint32 if self.count <= _NARROW else np.uint64)
         rows = np.zeros(self.samples + 1, np.int64)
-        _transpose(self._starts, self._keys, self._values, rows, words)
+        _transpose(self._starts, self._keys, self._values, self._unit_bits, rows, words)
         self._words, self._rows = _read_only(words), _read_only(rows)
-        self._spans: dict[tuple[int, int], tuple[IntArray, IntArray]] = {}
+        self._spans: dict[tuple[int, int], tuple[IntArray, IntArray, IntArray]] = {}
+        self._cold: dict[tuple[int, int], IntArray] = {}
 
     @property
     def form(self) -> FeatureFormat:
@@ -226,10 +225,9 @@ class SparseFeatures(Features):
         """
         sums: IntArray = np.empty((1, micro_batches * BANKS), np.int64)
         nothing = np.zeros(0, np.int32)
-        state = weights, nothing, nothing, nothing
-        rows, columns = self.spans(1, 1)
-        spans = rows[0], columns[0]
-        _totals(self.by_sample, self.by_column, spans, first * BANKS, shift, 0, (0, 0), state, sums)
+        _totals(
+            self.by_sample, self.spans(1, 1)[0][0], first * BANKS, shift, 0, (weights, nothing, nothing, nothing), sums
+        )
         return sums.reshape(-1)
 
     def steps(self, first: int, deltas: IntArray, shift: int) -> tuple[npt.NDArray[np.uint32], IntArray]:
@@ -274,12 +272,40 @@ class SparseFeatures(Features):
         return self._keys, self._values, kernels.offset(self.form)
 
     @property
-    def by_sample(self) -> tuple[npt.NDArray[np.unsignedinteger[Any]], int, int]:
-        """The entries sample by sample, as words column << 8 | value, sorted; values are q + the second item. Bits from
-        the third item on are equal in the words of a unit."""
-        return self._words, kernels.offset(self.form), _VALUE_BITS + int(math.log2(self.sources[0].unit))
+    def by_sample(self) -> tuple[npt.NDArray[np.unsignedinteger[Any]], int]:
+        """The entries sample by sample, as words column << 9 | first of its unit << 8 | value, sorted; values are q +
+        the second item."""
+        return self._words, kernels.offset(self.form)
 
-    def spans(self, threads: int, workers: int) -> tuple[IntArray, IntArray]:
+    @property
+    def _unit_bits(self) -> int:
+        """Bits of a column that are its place in the unit."""
+        return int(math.log2(self.sources[0].unit))
+
+    def cold(self, batch: int, workers: int) -> IntArray:
+        """Each worker's first column with so few entries that penalties take less time if it catches up: (workers,).
+
+        Parameters
+        ----------
+        batch
+            Samples of a mini-batch.
+        workers
+            As for `spans`.
+        """
+        if (batch, workers) not in self._cold:
+            counts = np.bincount(self._keys >> np.uint32(BANK_BITS), minlength=self.count)
+            # Of a column in a mini-batch. As many columns catch up as there are entries, or fewer.
+            times = _STEP_TIME - _CATCH_UP_TIME * np.minimum(1.0, counts * (batch / self.samples))
+            parts = np.split(times, self.begins_of(workers)[1:-1])
+            hot = [int(np.argmin(np.append(0.0, np.cumsum(part)))) for part in parts]
+            self._cold[batch, workers] = self.begins_of(workers)[:-1] + hot
+        return self._cold[batch, workers]
+
+    def begins_of(self, workers: int) -> IntArray:
+        """As `begins`; of one worker if all count as one."""
+        return self.begins if workers == len(self.sources) else self.begins[[0, -1]]
+
+    def spans(self, threads: int, workers: int) -> tuple[IntArray, IntArray, IntArray]:
         """The entries of each thread, whole units, about as many entries for each: their begins and ends.
 
         Parameters
@@ -292,22 +318,23 @@ class SparseFeatures(Features):
         Returns
         -------
         Those of `by_sample`, int64 (threads, samples, workers, 2), and of `by_column`, int64 (threads, T, workers, 2).
+        And the columns of each thread, int64 (threads, workers + 1): the first of each worker, and the end of the last.
         """
         if (threads, workers) not in self._spans:
             unit = self.sources[0].unit
             units = np.zeros(self.count // unit, np.int64)
-            _count_units(self._words, self.by_sample[2], units)
+            _count_units(self._words, _WORD_BITS + self._unit_bits, units)
             shares = units.sum() * np.arange(1, threads) / threads
             cuts = np.concatenate(([0], np.searchsorted(np.cumsum(units), shares), [units.size])) * unit
-            begins = self.begins if workers == len(self.sources) else self.begins[[0, -1]]
+            begins = self.begins_of(workers)
             # Columns from the first to the second edge; where a thread has none of a worker, they are equal.
             edges = np.clip(begins, cuts[:-1, np.newaxis], cuts[1:, np.newaxis])
             rows, columns = (
                 np.empty((threads, each.size - 1, workers, 2), np.int64) for each in (self._rows, self._starts)
             )
-            _cut(self._words, _VALUE_BITS, self._rows, edges, rows)
+            _cut(self._words, _WORD_BITS, self._rows, edges, rows)
             _cut(self._keys, BANK_BITS, self._starts, edges, columns)
-            self._spans[threads, workers] = rows, columns
+            self._spans[threads, workers] = rows, columns, edges
         return self._spans[threads, workers]
 
 
@@ -332,8 +359,12 @@ class SparseModel(Model):
         self._weights = features.flatten(weights)
         penalised, stale = settings.shrink > 0 or settings.threshold > 0, settings.stale
         columns = features.count
+        self._cold = self._first_cold() if penalised else np.zeros(limits.size, np.int64)
+        """Each worker's first column whose weight catches up with penalties."""
         self._done = np.zeros(columns if penalised else 0, np.int32)
-        """Mini-batches whose penalty each weight has."""
+        """Mini-batches whose penalty each weight has; of hot columns, which always have all, the largest number."""
+        for begin, end in self._spans(1)[2][0]:
+            self._done[begin:end] = np.iinfo(np.int32).max
         self._before = np.zeros(columns if stale else 0, np.int32)
         """Weights before the last mini-batch that changed them."""
         self._changed = np.full(columns if stale else 0, _NEVER, np.int32)
@@ -342,20 +373,20 @@ class SparseModel(Model):
         self._state = self._weights, self._done, self._before, self._changed
         self._penalty = settings.shrink, settings.threshold
 
+    def _first_cold(self) -> IntArray:
+        """Each worker's first column whose weight is to catch up with penalties: int64 (workers,)."""
+        begins = self._features.begins_of(self._limits.size)[:-1]
+        # With staleness weights are read as they were before, which is kept only of those that entries change.
+        return begins if self._settings.stale else self._features.cold(self._settings.batch, self._limits.size)
+
     def update(self, first: int, deltas: IntArray) -> None:
         """See `Model`."""
-        features, shift = self._features, self._settings.gradient_shift
+        features, (_, columns, hot) = self._features, self._spans(1)
+        where, shift = (columns[0], first // BANKS), self._settings.gradient_shift
         _descend(
-            features.by_column,
-            features.spans(1, self._limits.size)[1][0],
-            first // BANKS,
-            deltas,
-            shift,
-            self._mini_batch,
-            self._penalty,
-            self._state,
-            self.saturated,
+            features.by_column, *where, deltas, shift, self._mini_batch, self._penalty, self._state, self.saturated
         )
+        _penalise(hot[0], self._penalty, self._weights)
         self._mini_batch += 1
 
     @property
@@ -373,10 +404,17 @@ class SparseModel(Model):
         return self._features.unflatten(self._present())
 
     def _add_up(self, first: int, shift: int, totals: IntArray) -> None:
-        features = self._features
-        rows, columns = features.spans(1, self._limits.size)
-        where = features.by_sample, features.by_column, (rows[0], columns[0]), first
-        _totals(*where, shift, self._mini_batch, self._penalty, self._state, totals)
+        features, (rows, columns, _) = self._features, self._spans(1)
+        where = columns[0], first // BANKS, totals.shape[1] // BANKS
+        if self._done.size:
+            _catch_up(features.by_column[0], where, self._cold, self._mini_batch, self._penalty, self._state)
+        _totals(features.by_sample, rows[0], first, shift, self._mini_batch, self._state, totals)
+
+    def _spans(self, threads: int) -> tuple[IntArray, IntArray, IntArray]:
+        """Spans of entries, and the hot columns of each thread: int64 (threads, workers, 2), begins and ends."""
+        rows, columns, edges = self._features.spans(threads, self._limits.size)
+        begins, ends = edges[:, :-1], edges[:, 1:]
+        return rows, columns, np.stack((begins, np.clip(self._cold, begins, ends)), axis=2)
 
     def _most_threads(self, first: int, samples: int) -> int:
         mini_batches = samples // self._settings.batch
@@ -387,7 +425,7 @@ class SparseModel(Model):
         self, first: int, labels: IntArray, loss: Any, threads: int
     ) -> Callable[[int, IntArray, IntArray], bool]:
         features, settings, mini_batch = self._features, self._settings, self._mini_batch
-        rows, columns = features.spans(threads, self._limits.size)
+        rows, columns, hot = self._spans(threads)
         self._mini_batch += labels.size // settings.batch
 
         def share(thread: int, arrivals: IntArray, totals: IntArray) -> bool:
@@ -397,7 +435,7 @@ class SparseModel(Model):
                 totals,
                 features.by_sample,
                 features.by_column,
-                (rows[thread], columns[thread]),
+                (rows[thread], columns[thread], hot[thread]),
                 first,
                 labels,
                 mini_batch,
@@ -441,7 +479,7 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 _compiled = functools.partial(compiled, "the emulator's loops for sparse data")
 
 
-@_compiled(nogil=True)
+@_compiled(nogil=True, error_model="numpy")
 def _steps(given: Any, shrink: int, threshold: int, count: int) -> Any:
     """A weight after ``count`` steps of `p4sgd.sim.golden.regularize`."""
     weight = np.int64(given)
@@ -450,9 +488,6 @@ def _steps(given: Any, shrink: int, threshold: int, count: int) -> Any:
     half = (np.int64(1) << (_SHRINK_FRACTION - 1)) - np.int64(weight < 0)
     if shrink == 0:
         size = max(size - np.int64(count) * threshold, np.int64(0))
-    elif count <= _FEW:
-        for _ in range(count):
-            size = max(size - ((size * shrink + half) >> _SHRINK_FRACTION) - threshold, np.int64(0))
     else:
         left, product = np.int64(count), size * shrink + half
         while left > 0:
@@ -462,11 +497,12 @@ def _steps(given: Any, shrink: int, threshold: int, count: int) -> Any:
             if size <= loss:
                 size = np.int64(0)
                 break
-            # While only the fraction of the product falls, each step loses the same.
+            # While only the fraction of the product falls, each step loses the same. Quotients of such small integers
+            # are never rounded up to the next one, and integer divisions would take longer.
             fraction, fall = product & ((1 << _SHRINK_FRACTION) - 1), loss * shrink
-            same = np.int64(1) if fraction < fall else min(left, fraction // fall + 1)
+            same = min(left, np.int64(fraction / fall) + 1)
             if threshold:
-                same = min(same, size // loss)
+                same = min(same, np.int64(size / loss))
             size -= same * loss
             product -= same * fall
             left -= same
@@ -477,100 +513,68 @@ def _steps(given: Any, shrink: int, threshold: int, count: int) -> Any:
 def bring_up(column: Any, steps: Any, penalty: Any, weights: Any, done: Any) -> None:
     """Give a weight the penalties of the first ``steps`` mini-batches."""
     missing = steps - np.int64(done[column])
-    if missing:
+    if missing > 0:
         done[column] = steps
         if weights[column]:
             weights[column] = _steps(weights[column], penalty[0], penalty[1], missing)
 
 
 @_compiled(nogil=True)
-def _catch_up(
-    keys: Any, spans: Any, first: int, micro_batches: int, steps: int, penalty: Any, weights: Any, done: Any
-) -> None:
-    """Give the weights that some micro-batches read the penalties of the first ``steps`` mini-batches."""
-    shrink, threshold = penalty
-    entries = 0
+def _catch_up(keys: Any, where: Any, cold: Any, mini_batch: int, penalty: Any, state: Any) -> None:
+    """Give the cold weights that some micro-batches need the penalties up to what these read in ``mini_batch``."""
+    spans, first, micro_batches = where
+    weights, done, _, changed = state
+    # With staleness weights are read as they were before the last update.
+    steps = max(0, mini_batch - 1) if changed.size > 0 else mini_batch
     for micro_batch in range(first, first + micro_batches):
-        for worker in range(spans.shape[1]):
-            entries += spans[micro_batch, worker, 1] - spans[micro_batch, worker, 0]
-    listed, missed, count = np.empty(entries, np.int64), np.empty(entries, np.int64), 0
-    places = np.zeros(min(steps, _MANY) + 2, np.int64)
-    for micro_batch in range(first, first + micro_batches):
-        for worker in range(spans.shape[1]):
-            for entry in range(np.uint64(spans[micro_batch, worker, 0]), np.uint64(spans[micro_batch, worker, 1])):
-                column = keys[entry] >> _BANK_BITS
-                weight, missing = np.int64(weights[column]), steps - np.int64(done[column])
-                done[column] = steps
-                if shrink == 0:  # without branches, because no processor could predict them
-                    size = max(abs(weight) - missing * threshold, np.int64(0))
-                    weights[column] = size if weight > 0 else -size
-                elif missing > 0 and weight != 0:
-                    if _FEW < missing <= _MANY:
-                        listed[count], missed[count] = column, missing
-                        count += 1
-                        places[missing + 1] += 1
-                    else:
-                        weights[column] = _steps(weight, shrink, threshold, missing)
-    if count == 0:
-        return
-    # The weights in the order of the steps that they miss, which all do side by side, as far as each of them needs.
-    for steps_missed in range(1, places.size):
-        places[steps_missed] += places[steps_missed - 1]
-    values, columns = np.empty(count), np.empty(count, np.int64)
-    for number in range(count):
-        place = places[missed[number]]
-        places[missed[number]] += 1
-        values[place], columns[place] = weights[listed[number]], listed[number]
-    begin = before = 0
-    for steps_missed in range(places.size):
-        if places[steps_missed] > begin:
-            for _ in range(before, steps_missed):
-                kernels.shrink(values[begin:], float(shrink), kernels.SHRINK_SCALE, float(threshold))
-            begin, before = places[steps_missed], steps_missed
-    for number in range(count):
-        weights[columns[number]] = np.int64(values[number])
+        for worker in range(cold.size):
+            # Hot columns come first.
+            for entry in range(spans[micro_batch, worker, 1] - 1, spans[micro_batch, worker, 0] - 1, -1):
+                column = keys[np.uint64(entry)] >> _BANK_BITS
+                if column < np.uint64(cold[worker]):
+                    break
+                bring_up(column, steps, penalty, weights, done)
 
 
 @_compiled(nogil=True)
-def _totals(
-    by_sample: Any,
-    by_column: Any,
-    spans: Any,
-    first: int,
-    shift: int,
-    mini_batch: int,
-    penalty: Any,
-    state: Any,
-    totals: Any,
-) -> None:
+def _penalise(hot: Any, penalty: Any, weights: Any) -> None:
+    """The penalties of a mini-batch, for the hot columns of each worker: `p4sgd.sim.golden.regularize`."""
+    shrink, threshold = np.int64(np.int32(penalty[0])), np.int64(penalty[1])
+    half = np.int64(1) << (_SHRINK_FRACTION - 1)
+    for worker in range(hot.shape[0]):
+        own = weights[hot[worker, 0] : hot[worker, 1]]
+        # A loop for each penalty, because vectors take less time for these than for one with both.
+        if shrink > 0:
+            for place in range(own.size):
+                weight = np.int64(own[place])
+                own[place] = weight - ((weight * shrink + half) >> _SHRINK_FRACTION)
+        if threshold > 0:
+            for place in range(own.size):
+                weight = np.int64(own[place])
+                lower, upper = weight - threshold, weight + threshold
+                own[place] = lower if lower > 0 else (upper if upper < 0 else np.int64(0))
+
+
+@_compiled(nogil=True)
+def _totals(by_sample: Any, rows: Any, first: int, shift: int, mini_batch: int, state: Any, totals: Any) -> None:
     """Forward pass of a mini-batch from sample ``first`` on: each worker's sums, (workers, samples)."""
-    half = np.int64((1 << shift) >> 1)
-    words, offset, unit_bits = by_sample
-    rows, columns = spans
-    weights, done, before, changed = state
+    low = (np.int64(1) << shift) - 1
+    words, offset = by_sample
+    weights, _, before, changed = state
     stale = changed.size > 0
-    if done.size > 0:
-        # With staleness weights are read as they were before the last update.
-        penalties = max(0, mini_batch - 1) if stale else mini_batch
-        micro_batches = totals.shape[1] // BANKS
-        _catch_up(by_column[0], columns, first // BANKS, micro_batches, penalties, penalty, weights, done)
     for sample in range(totals.shape[1]):
         for worker in range(totals.shape[0]):
-            total: Any = np.int64(0)
-            exact: Any = np.int64(0)
-            previous: Any = ~np.uint64(0)
-            begin, end = rows[first + sample, worker, 0], rows[first + sample, worker, 1]
-            # Without branches, because no processor could predict where a unit begins.
-            for entry in range(np.uint64(begin), np.uint64(end)):
+            total: Any = low - (low >> 1)
+            # Units are rounded half up without branches, because no processor could predict where one begins: a half is
+            # below the total always, and where a unit begins all lower bits are replaced by it.
+            for entry in range(np.uint64(rows[first + sample, worker, 0]), np.uint64(rows[first + sample, worker, 1])):
                 word = np.uint64(words[entry])
                 column = word >> _COLUMN
-                other = (word ^ previous) >> np.uint64(unit_bits) != 0
-                previous = word
-                total += exact >> shift if other else np.int64(0)
                 weight = before[column] if stale and changed[column] == mini_batch - 1 else weights[column]
+                lower = low if word & _FIRST else np.int64(0)
                 product = np.int64(weight) * (np.int64(word & _VALUE) - offset)
-                exact = (half if other else exact) + product
-            totals[worker, sample] = total + (exact >> shift)
+                total = (total | lower) + (product - (lower >> 1))
+            totals[worker, sample] = total >> shift
 
 
 @_compiled(nogil=True)
@@ -588,10 +592,9 @@ def _descend(
     """Gradients and Round 3 of the micro-batches of a mini-batch."""
     half = np.int64((1 << shift) >> 1)
     keys, values, offset = by_column
-    weights, done, before, changed = state
-    stale = changed.size > 0
-    if done.size > 0 and stale:
-        _catch_up(keys, spans, first, deltas.size // BANKS, mini_batch, penalty, weights, done)
+    weights = state[0]
+    if state[3].size > 0:
+        _remember(keys, spans, first, deltas.size // BANKS, mini_batch, penalty, state)
     for micro_batch in range(deltas.size // BANKS):
         own = deltas[BANKS * micro_batch : BANKS * (micro_batch + 1)]
         for worker in range(saturated.size):
@@ -604,8 +607,6 @@ def _descend(
             # A branch at the end of a column would take longer, because no processor can predict it.
             for entry in range(begin, end):
                 same, column = keys[entry] >> _BANK_BITS == column, keys[entry] >> _BANK_BITS
-                if stale and changed[column] != mini_batch:
-                    before[column], changed[column] = weights[column], mini_batch
                 present = np.int64(weights[column])
                 weight = weight if same else present
                 gradient = gradient if same else half
@@ -616,6 +617,20 @@ def _descend(
                     if entry + _ONE == end or keys[entry + _ONE] >> _BANK_BITS != column:
                         saturated[worker] = True
                 weights[column] = moved
+
+
+@_compiled(nogil=True)
+def _remember(keys: Any, spans: Any, first: int, micro_batches: int, mini_batch: int, penalty: Any, state: Any) -> None:
+    """Keep the weights that a mini-batch is going to change, with all penalties."""
+    weights, done, before, changed = state
+    for micro_batch in range(first, first + micro_batches):
+        for worker in range(spans.shape[1]):
+            for entry in range(np.uint64(spans[micro_batch, worker, 0]), np.uint64(spans[micro_batch, worker, 1])):
+                column = keys[entry] >> _BANK_BITS
+                if changed[column] != mini_batch:
+                    if done.size > 0:
+                        bring_up(column, mini_batch, penalty, weights, done)
+                    before[column], changed[column] = weights[column], mini_batch
 
 
 @_compiled(nogil=True)
@@ -666,6 +681,7 @@ def _train(
 ) -> bool:
     """Do mini-batches, as one of several threads, each with some of the units: they exchange sums, as workers do."""
     table, mode = loss
+    rows, columns, hot = spans
     forward_shift, mantissa, gradient_shift = arithmetic
     batch = totals.shape[3]
     sums, deltas, residual_saturated = np.empty(batch, np.int64), np.empty(batch, np.int64), False
@@ -673,20 +689,23 @@ def _train(
         sample, now = first + number * batch, mini_batch + number
         # A thread may begin the next mini-batch while others still read the sums of this one.
         parts = totals[number % 2]
-        _totals(by_sample, by_column, spans, sample, forward_shift, now, penalty, state, parts[thread])
+        if state[1].size > 0:
+            _catch_up(by_column[0], (columns, sample // BANKS, batch // BANKS), hot[:, 1], now, penalty, state)
+        _totals(by_sample, rows, sample, forward_shift, now, state, parts[thread])
         if totals.shape[1] > 1:
             kernels.meet(arrivals, thread, number + 1)
         kernels.add(parts, limits, clamped, sums)
         part = labels[number * batch : (number + 1) * batch]
         residual_saturated |= kernels.deltas_of(sums, part, table, mode, mantissa, deltas)
-        _descend(by_column, spans[1], sample // BANKS, deltas, gradient_shift, now, penalty, state, saturated)
+        _descend(by_column, columns, sample // BANKS, deltas, gradient_shift, now, penalty, state, saturated)
+        _penalise(hot, penalty, state[0])
     return residual_saturated
 
 
 @_compiled(nogil=True)
 def _regularize_all(mini_batches: int, penalty: Any, weights: Any, done: Any) -> None:
     for column in range(weights.size):
-        if weights[column]:  # most are 0
+        if weights[column] and done[column] < mini_batches:  # most are 0
             weights[column] = _steps(weights[column], penalty[0], penalty[1], mini_batches - done[column])
 
 
@@ -712,9 +731,9 @@ def _place(starts: Any, keys: Any, values: Any, begin: int, target: Any, all_key
 
 
 @_compiled(nogil=True)
-def _transpose(starts: Any, keys: Any, values: Any, rows: Any, words: Any) -> None:
+def _transpose(starts: Any, keys: Any, values: Any, unit_bits: int, rows: Any, words: Any) -> None:
     """Make words of entries, sample by sample: those of sample i are from ``rows[i]`` to ``rows[i + 1]``."""
-    places = np.empty(BANKS, np.int64)
+    places, units = np.empty(BANKS, np.int64), np.empty(BANKS, np.int64)
     for micro_batch in range(starts.size - 1):
         begin, end = np.uint64(starts[micro_batch]), np.uint64(starts[micro_batch + 1])
         places[:] = 0
@@ -724,10 +743,14 @@ def _transpose(starts: Any, keys: Any, values: Any, rows: Any, words: Any) -> No
             sample = BANKS * micro_batch + bank
             rows[sample + 1] = rows[sample] + places[bank]
             places[bank] = rows[sample]
+        units[:] = -1
         for entry in range(begin, end):
-            bank = keys[entry] & _BANK
-            words[places[bank]] = keys[entry] >> _BANK_BITS << _COLUMN | np.uint64(values[entry])
+            bank, column = keys[entry] & _BANK, keys[entry] >> _BANK_BITS
+            unit = np.int64(column >> np.uint64(unit_bits))
+            first = _FIRST if unit != units[bank] else np.uint64(0)
+            words[places[bank]] = np.uint64(column) << _COLUMN | first | np.uint64(values[entry])
             places[bank] += 1
+            units[bank] = unit
 
 
 @_compiled(nogil=True)

@@ -455,7 +455,7 @@ class _Training:
             counters = tuple(self._ranks.all_gather(dict(ranks.counts)))
             ranks.counts.clear()
         weights = self._prepared.join(session.read_weights())
-        _, metrics, _ = self._measure(weights)
+        metrics = self._measure_epoch(weights)
         record = EpochRecord(
             epoch=epoch,
             learning_rate=rate.actual,
@@ -498,11 +498,23 @@ class _Training:
             unit=self._prepared.unit,
         )
 
-    def _measure(self, weights: IntArray) -> _Measured:
-        """The model of these weights, and how it does on what training reads and on samples that are held out.
+    def _measure_epoch(self, weights: IntArray) -> dict[str, float]:
+        """Metrics of these weights. A model, which may have millions of columns, is made only for held-out samples."""
+        if self._held_out:
+            return self._measure(weights)[1]
+        z, _ = self._fit(weights)
+        return broadcast(self._ranks, self._metrics({"train": (z, self._prepared.train_labels)}, weights))
 
-        The intercept is fitted to the samples as the hardware reads them: noise in the weight of the bias would hide
-        the progress of the others.
+    def _measure(self, weights: IntArray) -> _Measured:
+        """The model of these weights, and how it does on what training reads and on samples that are held out."""
+        z, intercept = self._fit(weights)
+        model = self._prepared.fold(weights, self._loss)
+        return self._complete(dataclasses.replace(model, intercept=model.intercept + intercept), z)
+
+    def _fit(self, weights: IntArray) -> tuple[FloatArray, float]:
+        """Activations of the training samples as the hardware reads them, and what the model's intercept lacks.
+
+        The intercept is fitted to these: noise in the weight of the bias would hide the progress of the others.
         """
         prepared, loss, coding = self._prepared, self._loss, self._prepared.coding
         z = quantised_activations(prepared.images, weights, prepared.features, prepared.samples, self._ranks)
@@ -510,24 +522,27 @@ class _Training:
         fitted = z + intercept
         if prepared.means is not None:  # what rounding to the planes that are read adds on average
             intercept += float(z.mean()) - float((WEIGHT.to_real(weights) * prepared.means).sum())
-        model = prepared.fold(weights, self._loss)
-        model = dataclasses.replace(model, intercept=model.intercept + intercept)
-        return self._complete(model, fitted)
+        return fitted, intercept
 
     def _complete(self, model: Model, z: FloatArray) -> _Measured:
         """Add activations of samples that are held out to those of the training samples, and measure all."""
         activations = {"train": (z, self._prepared.train_labels)}
         for name, data in self._held_out.items():
             activations[name] = model.decision_function(data), self._held_out_labels[name]
+        metrics = self._metrics(activations, model.weights.astype(np.int64))
+        # Processors may round these differently, the rest of the model they do not.
+        intercept, metrics = broadcast(self._ranks, (model.intercept, metrics))
+        return dataclasses.replace(model, intercept=intercept), metrics, activations
+
+    def _metrics(self, activations: dict[str, tuple[FloatArray, FloatArray]], weights: IntArray) -> dict[str, float]:
+        """Metrics of activations and labels by the names of their data, and the objective."""
         metrics: dict[str, float] = {}
         for name, (values, labels) in activations.items():
             metrics |= _named(name, measure(self._loss, self._prepared.coding, values, labels))
         if self._penalised:
-            penalties = penalty(model.weights[: self._prepared.space.count].astype(np.int64), self._l2, self._l1)
+            penalties = penalty(weights[: self._prepared.space.count], self._l2, self._l1)
             metrics["objective"] = metrics["train_loss"] + penalties
-        # Processors may round these differently, the rest of the model they do not.
-        intercept, metrics = broadcast(self._ranks, (model.intercept, metrics))
-        return dataclasses.replace(model, intercept=intercept), metrics, activations
+        return metrics
 
     def _finish(self, weights: IntArray) -> _Measured:
         """The model to keep, measured. Unrounded training samples are used if they are available."""

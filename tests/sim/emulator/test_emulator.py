@@ -47,11 +47,12 @@ configs = st.builds(
     part=st.sampled_from([1 << 26, 1]),
     threads=st.sampled_from([1, 2, 3, 7]),
     kind=st.sampled_from(["lines", "lines of zeros", "entries"]),
+    step_time=st.sampled_from([0.0, 2.0, 6.0, 1e9]),
 )
-def test_bit_identical_to_golden(config, workers, seed, wild, runs, stale, zeros, kept, part, threads, kind):
+def test_bit_identical_to_golden(config, workers, seed, wild, runs, stale, zeros, kept, part, threads, kind, step_time):
     """Also with features that are 0 in all samples, if no decoded features are kept, in several parts and threads.
 
-    Lines of mostly zeros become entries.
+    Lines of mostly zeros become entries, of which all columns, some or none catch up with penalties.
     """
     if kind == "entries":
         config = dataclasses.replace(config, engines=3, sparse=True)
@@ -66,6 +67,7 @@ def test_bit_identical_to_golden(config, workers, seed, wild, runs, stale, zeros
         patch.setattr(dense, "_PART", part)
         patch.setattr(sparse, "_PART", part)
         patch.setattr(sparse, "_THREAD_ENTRIES", 1)
+        patch.setattr(sparse, "_STEP_TIME", step_time)
         patch.setattr(features, "_LEAST", 1)
         patch.setattr(features, "_SAMPLED", 100)
         patch.setattr(kernels, "THREADS", threads)
