@@ -1,15 +1,16 @@
 """Jobs from joins: which workers belong to which job of an aggregator."""
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Self
 
 from p4sgd.host.aggregators.controller import Controller
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import registers
-from p4sgd.hw.spec.job import Job, Member
+from p4sgd.hw.spec.job import JOB_NUMBERS, Job, Member
 from p4sgd.hw.spec.register_map import RegisterClient
 
-__all__ = ["GROUP_MAC", "JoinRequest", "Membership", "NumberTakenError"]
+__all__ = ["GROUP_MAC", "JoinRequest", "Membership", "NumberTakenError", "free_number"]
 
 
 GROUP_MAC = 0x0100_5034_5347
@@ -18,6 +19,20 @@ GROUP_MAC = 0x0100_5034_5347
 
 class NumberTakenError(P4sgdError):
     """The aggregator serves another job under this number. The caller may try another number."""
+
+
+def free_number(taken: Set[int], last: int = -1) -> int:
+    """The first number of a job after ``last`` that is not taken; the first of all follows the last of all.
+
+    Raises
+    ------
+    P4sgdError
+        If all are taken.
+    """
+    for step in range(1, JOB_NUMBERS + 1):
+        if (number := (last + step) % JOB_NUMBERS) not in taken:
+            return number
+    raise P4sgdError(f"the aggregator serves jobs under all {JOB_NUMBERS} numbers: end some (p4sgd switch clear)")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.aggregators.membership import NumberTakenError
+from p4sgd.host.aggregators.membership import NumberTakenError, free_number
 from p4sgd.host.devices.device import Device, NetworkSettings, client_of, names_of
 from p4sgd.host.devices.diagnosis import NetworkError, diagnose_worker, explain_network_error, find_lost_workers
 from p4sgd.host.devices.identification import describe_shape, find_identity_problem
@@ -19,7 +19,6 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import WEIGHT, IntArray
 from p4sgd.hw.spec.image import ImageLayout
-from p4sgd.hw.spec.job import JOB_NUMBERS
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import LossTable, RunSettings
 
@@ -376,10 +375,7 @@ class Session:
         served = {} if aggregator is None else aggregator.served()
         known = of_job([client.read(registers.JOB)["job"] for client in self._clients], self._ranks)
         taken = set(known).union(*self._ranks.all_gather({job.number for job in served.values()}))
-        for step in range(1, JOB_NUMBERS):
-            if (job := (max(known) + step) % JOB_NUMBERS) not in taken:
-                return job
-        raise P4sgdError(f"the aggregator serves jobs under all {JOB_NUMBERS} numbers: end some (p4sgd switch clear)")
+        return free_number(taken, max(known))
 
     def _check_settings(self, settings: RunSettings) -> None:
         if not self._images:

@@ -10,12 +10,11 @@ import numpy as np
 
 from p4sgd.host.aggregators.cluster_file import Cluster
 from p4sgd.host.aggregators.controller import Controller, open_controller
-from p4sgd.host.aggregators.membership import JoinRequest, Membership, NumberTakenError
+from p4sgd.host.aggregators.membership import JoinRequest, Membership, NumberTakenError, free_number
 from p4sgd.host.distributed.communicator import Communicator, broadcast, raise_on_all
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.links.opening import open_link
 from p4sgd.hw.spec.fixed import IntArray
-from p4sgd.hw.spec.job import JOB_NUMBERS
 from p4sgd.hw.spec.packet import VALUES
 from p4sgd.sim.network.endpoint import Endpoint
 
@@ -134,15 +133,15 @@ def _begin(cluster: Cluster, macs: Sequence[int], ranks: Communicator, opened: c
         membership = Membership(controller)
         opened.callback(_end, membership)
         taken = {job.number for job in controller.served().values()}
-        for number in range(JOB_NUMBERS):
-            if number in taken:
-                continue
-            with contextlib.suppress(NumberTakenError):
+        while True:
+            number = free_number(taken)
+            try:
                 for shard, worker in enumerate(cluster.workers):
                     request = JoinRequest(number, shard, ranks.size, macs[shard], cluster.aggregator.mac)
                     membership.join(request, worker.port, 1, index=shard)
                 return
-        raise P4sgdError(f"the aggregator serves jobs under all {JOB_NUMBERS} numbers: end some (p4sgd switch clear)")
+            except NumberTakenError:  # by another program at the same moment
+                taken.add(number)
 
     raise_on_all(ranks, begin if ranks.rank == 0 else None)
     return broadcast(ranks, number)
