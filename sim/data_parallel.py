@@ -166,7 +166,7 @@ class DataParallelModel(SparseModel):
     ----------
     features
         Entries of the worker, in the micro-batches of this rank.
-    weights, settings, limits
+    weights, settings, limits, exempt
         See `SparseModel`.
     ranks
         The ranks.
@@ -178,9 +178,10 @@ class DataParallelModel(SparseModel):
         weights: Sequence[WeightArray],
         settings: RunSettings,
         limits: IntArray,
+        exempt: Sequence[int | None],
         ranks: SampleRanks,
     ) -> None:
-        super().__init__(features, weights, settings, limits)
+        super().__init__(features, weights, settings, limits, exempt)
         self._ranks = ranks
         self._own = ranks.micro_batches(settings.micro_batches)
         self._hot = np.arange(min(ranks.hot, features.count), dtype=np.uint32)

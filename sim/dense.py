@@ -133,9 +133,15 @@ class DenseFeatures(Features):
         result.samples, result._kept = samples, self._decode(0, samples)
         return result
 
-    def model(self, weights: Sequence[WeightArray], settings: RunSettings, limits: IntArray) -> "DenseModel":
+    def model(
+        self,
+        weights: Sequence[WeightArray],
+        settings: RunSettings,
+        limits: IntArray,
+        exempt: Sequence[int | None],
+    ) -> "DenseModel":
         """See `Features`."""
-        return DenseModel(self, weights, settings, limits)
+        return DenseModel(self, weights, settings, limits, exempt)
 
     def activations(self, weights: Sequence[WeightArray]) -> IntArray:
         """See `Features`."""
@@ -200,10 +206,17 @@ class DenseModel(Model):
         Initial weights of each worker: int32 (E · C · lanes,).
     settings, limits
         See `Model`.
+    exempt
+        See `DenseFeatures.model`.
     """
 
     def __init__(
-        self, features: DenseFeatures, weights: Sequence[WeightArray], settings: RunSettings, limits: IntArray
+        self,
+        features: DenseFeatures,
+        weights: Sequence[WeightArray],
+        settings: RunSettings,
+        limits: IntArray,
+        exempt: Sequence[int | None],
     ) -> None:
         super().__init__(settings, limits)
         units, workers = features.layout
@@ -216,6 +229,11 @@ class DenseModel(Model):
         # Weights of forward passes; with staleness those before the last update.
         self._read = self._weights.copy() if settings.stale else self._weights
         self._rows: tuple[ByteArray, int] | None = None
+        self._exempt_places, begin, exempt_columns = exempt, 0, []
+        for columns, place in zip(features.columns, exempt, strict=True):
+            exempt_columns += (begin + np.flatnonzero(columns == place)).tolist()
+            begin += columns.size
+        self._exempt = np.array(exempt_columns, np.int64)
 
     def update(self, first: int, deltas: IntArray) -> None:
         """See `Model`."""
@@ -229,7 +247,7 @@ class DenseModel(Model):
             self.saturated[worker] |= kernels.backward(
                 rows, row, columns, deltas, settings.features, settings.gradient_shift, self._weights
             )
-        kernels.regularize(self._weights, settings.shrink, settings.threshold)
+        kernels.regularize(self._weights, settings.shrink, settings.threshold, self._exempt)
         kernels.regularize(self._others, settings.shrink, settings.threshold)
 
     @property
@@ -245,13 +263,17 @@ class DenseModel(Model):
         """See `Model`."""
         begin = other = 0
         result = []
-        for given, columns, rest in zip(self._given, self._features.columns, self._rest, strict=True):
+        for given, columns, rest, exempt in zip(
+            self._given, self._features.columns, self._rest, self._exempt_places, strict=True
+        ):
             own = given.copy()
-            own[columns] = self._weights[begin : begin + columns.size]
-            begin += columns.size
             if rest.any():
                 own[np.delete(np.arange(own.size), columns)] = self._others[other : other + rest.size]
                 other += rest.size
+            if exempt is not None:
+                own[exempt] = given[exempt]  # if it is one of the others, nothing has changed it
+            own[columns] = self._weights[begin : begin + columns.size]
+            begin += columns.size
             result.append(own)
         return result
 
@@ -281,7 +303,7 @@ class DenseModel(Model):
                 self._limits,
                 loss,
                 (settings.rate_mantissa, 2.0**-settings.gradient_shift),
-                (float(settings.shrink), kernels.SHRINK_SCALE, float(settings.threshold)),
+                (float(settings.shrink), kernels.SHRINK_SCALE, float(settings.threshold), self._exempt),
                 settings.stale,
                 self._weights,
                 self._read,

@@ -103,10 +103,15 @@ def update(w_next: IntArray, g: IntArray, settings: RunSettings, flags: Flags) -
     return WEIGHT.saturate(updated)
 
 
-def regularize(w: IntArray, settings: RunSettings) -> IntArray:
-    """End of a mini-batch: L2 shrinkage, then L1 soft thresholding. Both move weights towards 0: no overflow."""
+def regularize(w: IntArray, settings: RunSettings, *, exempt: int | None = None) -> IntArray:
+    """End of a mini-batch: L2 shrinkage, then L1 soft thresholding. Both move weights towards 0: no overflow.
+
+    The weight number ``exempt``, that of the bias, stays as it is.
+    """
     shrunk = w - round_half_up(w * settings.shrink, SHRINK.fraction)
     result: IntArray = np.sign(shrunk) * np.maximum(np.abs(shrunk) - settings.threshold, 0)
+    if exempt is not None:
+        result[exempt] = w[exempt]
     return result
 
 
@@ -124,6 +129,8 @@ def train(
     weights: Sequence[IntArray],
     table: LossTable,
     settings: RunSettings,
+    *,
+    exempt: tuple[int, int] | None = None,
 ) -> Trained:
     """Train all workers for one run.
 
@@ -138,6 +145,8 @@ def train(
         Initial weights of each worker: `WEIGHT` integers, (features of the shard,).
     table, settings
         Loss table and run settings; ``settings.workers`` must be ``len(q)``.
+    exempt
+        Worker and feature of the weight that penalties leave alone, that of the bias.
     """
     if len(q) != settings.workers:
         raise ValueError(f"settings are for {settings.workers} workers, there are {len(q)}")
@@ -155,7 +164,10 @@ def train(
             for i in range(settings.workers):
                 g = residual(z, y[rows], table, settings.label_mode, flags[i])
                 w_next[i] = update(w_next[i], gradient(q[i][rows], delta(g, settings)), settings, flags[i])
-        updated = [regularize(worker, settings) for worker in w_next]
+        updated = [
+            regularize(worker, settings, exempt=exempt[1] if exempt is not None and exempt[0] == i else None)
+            for i, worker in enumerate(w_next)
+        ]
         w, read = updated, w if settings.stale else updated
     return Trained(w, flags)
 

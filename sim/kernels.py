@@ -4,7 +4,8 @@ Lines are decoded to one byte a feature first. `train` then does many mini-batch
 call, because with few features the calls would outweigh the arithmetic. It takes the features of all workers side by
 side: ``features`` is uint8 (samples, n), C-contiguous, with signed features q as q + 2^(P-1). Unit i of the job's units
 in this process is the columns ``units[i]`` to ``units[i + 1]``, at most 64, and worker i has the units ``workers[i]``
-to ``workers[i + 1]``; both are int64. Weights are float64 (n,), integers.
+to ``workers[i + 1]``; both are int64. Weights are float64 (n,), integers; those of the columns ``exempt``, int64, have
+no penalties.
 
 Sums use float64 where it is exact, that is, where every partial sum is an integer below 2^53 in magnitude:
 
@@ -86,6 +87,8 @@ a part of each."""
 _APART = 8
 """Words of a cache line: what threads write is so far apart."""
 
+
+_NONE = np.empty(0, np.int64)
 
 _intrinsic: Callable[[Any], Any] = numba.extending.intrinsic
 _cgutils: Any = numba.core.cgutils
@@ -358,7 +361,8 @@ def train(
     offset, shift = form
     table, mode = loss
     mantissa, scale = rate
-    factor, shrink_scale, threshold = regularization
+    factor, shrink_scale, threshold, exempt = regularization
+    kept = np.empty(exempt.size)
     threads, batch = totals.shape[1], totals.shape[3]
     count = units.size - 1
     own = count * thread // threads, count * (thread + 1) // threads
@@ -383,7 +387,12 @@ def train(
                 if full:
                     saturated[worker] = True
         if factor or threshold:
+            for number in range(exempt.size):
+                kept[number] = weights[exempt[number]]
             shrink(weights[left:right], factor, shrink_scale, threshold)
+            for number in range(exempt.size):
+                if left <= exempt[number] < right:
+                    weights[exempt[number]] = kept[number]
             if thread == 0:
                 shrink(others, factor, shrink_scale, threshold)
     return residual_saturated
@@ -506,7 +515,12 @@ def backward(
     return bool(_descend(features, first, *columns, deltas.astype(np.float64), float(offset(form)), scale, weights))
 
 
-def regularize(weights: FloatArray, factor: int, threshold: int) -> None:
-    """L2 shrinkage and L1 soft thresholding (`RunSettings`) of weights, float64 (n,), in place."""
+def regularize(weights: FloatArray, factor: int, threshold: int, exempt: IntArray = _NONE) -> None:
+    """L2 shrinkage and L1 soft thresholding (`RunSettings`) of weights, float64 (n,), in place.
+
+    Those at the places ``exempt``, int64 (few,), stay as they are.
+    """
     if factor or threshold:
+        kept = weights[exempt]
         shrink(weights, float(factor), SHRINK_SCALE, float(threshold))
+        weights[exempt] = kept

@@ -45,12 +45,34 @@ class Features(ABC):
         return self
 
     @abstractmethod
-    def model(self, weights: Sequence[WeightArray], settings: RunSettings, limits: IntArray) -> "Model":
-        """A model to train, with initial weights of each worker: int32 (engines · chunks · lanes,); see `Model`."""
+    def model(
+        self,
+        weights: Sequence[WeightArray],
+        settings: RunSettings,
+        limits: IntArray,
+        exempt: Sequence[int | None],
+    ) -> "Model":
+        """A model to train; see `Model`.
 
-    def single(self, weights: Sequence[WeightArray], settings: RunSettings, limit: int | None) -> "Model":
+        Parameters
+        ----------
+        weights
+            Initial weights of each worker: int32 (engines · chunks · lanes,).
+        settings, limits
+            See `Model`.
+        exempt
+            For each worker the place among its weights of the one that has no penalties, that of the bias, or None.
+        """
+
+    def single(
+        self,
+        weights: Sequence[WeightArray],
+        settings: RunSettings,
+        limit: int | None,
+        exempt: Sequence[int | None],
+    ) -> "Model":
         """A model to train as if a single worker had all columns; without a limit its sums are not clamped."""
-        return self.model(weights, settings, np.array([np.iinfo(np.int64).max if limit is None else limit]))
+        return self.model(weights, settings, np.array([np.iinfo(np.int64).max if limit is None else limit]), exempt)
 
     @abstractmethod
     def activations(self, weights: Sequence[WeightArray]) -> IntArray:

@@ -54,6 +54,9 @@ _STEP_TIME, _CATCH_UP_TIME = 0.15, 15.0
 _NARROW = 1 << 32 - _WORD_BITS
 """Words of up to so many columns take 32 bits."""
 
+_ALL = np.iinfo(np.int32).max
+"""More mini-batches than a run has."""
+
 _NEVER = -2
 """A mini-batch before all others, and not the one before the first."""
 
@@ -120,6 +123,12 @@ class Entries:
         if not ascending.all() or (last >> BANK_BITS >= self.columns).any():
             raise ValueError(f"the memory has no list of entries of {self.columns} features: write the image again")
 
+    def column(self, place: int) -> int:
+        """The column whose weight is at this place of the weights of all engines."""
+        engine, own = divmod(place, self.shape[1])
+        number, within = divmod(own, self.unit)
+        return (number * self.shape[0] + engine) * self.unit + within
+
     def by_engine(self, weights: WeightArray) -> WeightArray:
         """The worker's weights as its engines have them, (engines, units of an engine, unit): a view of those unit by
         unit, (columns,)."""
@@ -171,9 +180,15 @@ class SparseFeatures(Features):
         """Number of columns."""
         return int(self.begins[-1])
 
-    def model(self, weights: Sequence[WeightArray], settings: RunSettings, limits: IntArray) -> "SparseModel":
+    def model(
+        self,
+        weights: Sequence[WeightArray],
+        settings: RunSettings,
+        limits: IntArray,
+        exempt: Sequence[int | None],
+    ) -> "SparseModel":
         """See `Features`."""
-        return SparseModel(self, weights, settings, limits)
+        return SparseModel(self, weights, settings, limits, exempt)
 
     def activations(self, weights: Sequence[WeightArray]) -> IntArray:
         """See `Features`."""
@@ -349,10 +364,17 @@ class SparseModel(Model):
         Initial weights of each worker: int32 (engines · chunks · lanes,).
     settings, limits
         See `Model`.
+    exempt
+        See `SparseFeatures.model`.
     """
 
     def __init__(
-        self, features: SparseFeatures, weights: Sequence[WeightArray], settings: RunSettings, limits: IntArray
+        self,
+        features: SparseFeatures,
+        weights: Sequence[WeightArray],
+        settings: RunSettings,
+        limits: IntArray,
+        exempt: Sequence[int | None],
     ) -> None:
         super().__init__(settings, limits)
         self._features = features
@@ -362,9 +384,20 @@ class SparseModel(Model):
         self._cold = self._first_cold() if penalised else np.zeros(limits.size, np.int64)
         """Each worker's first column whose weight catches up with penalties."""
         self._done = np.zeros(columns if penalised else 0, np.int32)
-        """Mini-batches whose penalty each weight has; of hot columns, which always have all, the largest number."""
-        for begin, end in self._spans(1)[2][0]:
-            self._done[begin:end] = np.iinfo(np.int32).max
+        """Mini-batches whose penalty each weight has; the largest number for hot columns, which always have all, and
+        for exempt ones, which have none."""
+        begins, ends = features.begins[:-1], np.clip(self._cold, features.begins[:-1], features.begins[1:])
+        exempted = [
+            columns if place is None else int(begin) + each.column(place)
+            for begin, each, place in zip(begins, features.sources, exempt, strict=True)
+        ]
+        middles = np.minimum(exempted, ends)
+        self._hot = np.concatenate((np.stack((begins, middles), 1), np.stack((middles + 1, ends), 1)))
+        """Ranges of hot columns that are not exempt, begins and ends; some are empty."""
+        if penalised:
+            for begin, end in self._hot:
+                self._done[begin:end] = _ALL
+            self._done[[column for column in exempted if column < columns]] = _ALL
         self._before = np.zeros(columns if stale else 0, np.int32)
         """Weights before the last mini-batch that changed them."""
         self._changed = np.full(columns if stale else 0, _NEVER, np.int32)
@@ -411,10 +444,9 @@ class SparseModel(Model):
         _totals(features.by_sample, rows[0], first, shift, self._mini_batch, self._state, totals)
 
     def _spans(self, threads: int) -> tuple[IntArray, IntArray, IntArray]:
-        """Spans of entries, and the hot columns of each thread: int64 (threads, workers, 2), begins and ends."""
+        """Spans of entries, and the hot columns of each thread, int64 (threads, ranges, 2)."""
         rows, columns, edges = self._features.spans(threads, self._limits.size)
-        begins, ends = edges[:, :-1], edges[:, 1:]
-        return rows, columns, np.stack((begins, np.clip(self._cold, begins, ends)), axis=2)
+        return rows, columns, np.clip(self._hot, edges[:, :1, np.newaxis], edges[:, -1:, np.newaxis])
 
     def _most_threads(self, first: int, samples: int) -> int:
         mini_batches = samples // self._settings.batch
@@ -435,7 +467,7 @@ class SparseModel(Model):
                 totals,
                 features.by_sample,
                 features.by_column,
-                (rows[thread], columns[thread], hot[thread]),
+                (rows[thread], columns[thread], hot[thread], self._cold),
                 first,
                 labels,
                 mini_batch,
@@ -538,11 +570,11 @@ def _catch_up(keys: Any, where: Any, cold: Any, mini_batch: int, penalty: Any, s
 
 @_compiled(nogil=True)
 def _penalise(hot: Any, penalty: Any, weights: Any) -> None:
-    """The penalties of a mini-batch, for the hot columns of each worker: `p4sgd.sim.golden.regularize`."""
+    """The penalties of a mini-batch, for ranges of hot columns: `p4sgd.sim.golden.regularize`."""
     shrink, threshold = np.int64(np.int32(penalty[0])), np.int64(penalty[1])
     half = np.int64(1) << (_SHRINK_FRACTION - 1)
-    for worker in range(hot.shape[0]):
-        own = weights[hot[worker, 0] : hot[worker, 1]]
+    for number in range(hot.shape[0]):
+        own = weights[hot[number, 0] : hot[number, 1]]
         # A loop for each penalty, because vectors take less time for these than for one with both.
         if shrink > 0:
             for place in range(own.size):
@@ -681,7 +713,7 @@ def _train(
 ) -> bool:
     """Do mini-batches, as one of several threads, each with some of the units: they exchange sums, as workers do."""
     table, mode = loss
-    rows, columns, hot = spans
+    rows, columns, hot, cold = spans
     forward_shift, mantissa, gradient_shift = arithmetic
     batch = totals.shape[3]
     sums, deltas, residual_saturated = np.empty(batch, np.int64), np.empty(batch, np.int64), False
@@ -690,7 +722,7 @@ def _train(
         # A thread may begin the next mini-batch while others still read the sums of this one.
         parts = totals[number % 2]
         if state[1].size > 0:
-            _catch_up(by_column[0], (columns, sample // BANKS, batch // BANKS), hot[:, 1], now, penalty, state)
+            _catch_up(by_column[0], (columns, sample // BANKS, batch // BANKS), cold, now, penalty, state)
         _totals(by_sample, rows, sample, forward_shift, now, state, parts[thread])
         if totals.shape[1] > 1:
             kernels.meet(arrivals, thread, number + 1)

@@ -137,7 +137,7 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
         "--l2",
         type=float,
         help="Strength of the L2 penalty. It acts on coefficients of features with a deviation of 1 (scalings standard "
-        "and robust), of raw features (none), or of scaled ones (minmax, maxabs).",
+        "and robust), of raw features (none), or of scaled ones (minmax, maxabs), not on the intercept.",
     ),
     "l1": _option("--l1", type=float, help="Strength of the L1 penalty, on the same coefficients."),
     "alpha": _option(

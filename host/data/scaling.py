@@ -57,8 +57,7 @@ def deviation(stored: int, signed: bool) -> float:
 def bias_integer(stored: int, signed: bool) -> int:
     """The integer of the bias, a feature that is the same in all samples: the end of the range.
 
-    If signed it is negative, so that it is −1 in however few planes it is read. A penalty of the weights acts on the
-    bias, too, but the less, the larger it is beside the features.
+    If signed it is negative, so that it is −1 in however few planes it is read.
 
     Parameters
     ----------

@@ -55,6 +55,11 @@ class WorkerImage(Protocol):
         """`LABEL` integers of all samples including padding, (8·T,)."""
         ...
 
+    @property
+    def exempt(self) -> tuple[int, int, int] | None:
+        """Engine, chunk and lane of the weight that penalties leave alone, that of the bias, if the worker has it."""
+        ...
+
     def lines(self, number: int) -> npt.NDArray[np.uint8]:
         """The part of the lines in memory ``number`` = engine · ports + port: uint8 (T, C, S, 8/ports, lanes/8); of a
         sparse worker, what is in that memory: uint8 (bytes,)."""
@@ -214,6 +219,8 @@ class Session:
             client.write(registers.RATE, mantissa=settings.rate_mantissa, gradient_shift=settings.gradient_shift)
             client.write(registers.SHRINK_FACTOR, value=settings.shrink)
             client.write(registers.THRESHOLD, value=settings.threshold)
+            engine, chunk, lane = image.exempt or (0, 0, 0)
+            client.write(registers.EXEMPT, engine=engine, chunk=chunk, lane=lane, exempt=int(image.exempt is not None))
             client.write(registers.PARTIAL_LIMIT, value=settings.partial_limit)
 
     def write_weights(self, weights: Sequence[IntArray]) -> None:

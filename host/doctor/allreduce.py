@@ -37,6 +37,7 @@ class _Image:
     signed: bool
     labels: npt.NDArray[np.int32]
     q: IntArray
+    exempt: None = None
 
     def lines(self, number: int) -> npt.NDArray[np.uint8]:
         """As `p4sgd.host.devices.session.WorkerImage.lines`."""

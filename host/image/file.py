@@ -169,6 +169,12 @@ class Image:
     room: int = 0
 
     @property
+    def exempt(self) -> tuple[int, int, int] | None:
+        """Engine, chunk and lane of the bias, which penalties leave alone, if this worker has it."""
+        has_it = self.bias and (int(self.shard.units[-1]) + 1) * self.shard.unit >= self.shard.total
+        return self.layout.place(self.layout.features - 1) if has_it else None
+
+    @property
     def lines_bytes(self) -> int:
         """Bytes of all lines, or of all entries at most."""
         if self.shard.config.sparse:

@@ -37,7 +37,7 @@ __all__ = [
     "load_checkpoint",
 ]
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 """To be changed whenever a reader of the old version would misread a new file, or continue differently."""
 
 RESUME_MAY_CHANGE = ("epochs", "workers", "parallel", "shares", "split", "on_loss")

@@ -181,8 +181,8 @@ class TrainingOptions:
         Exponent of the schedule ``invscaling``.
     l2
         Strength of the L2 penalty l2/2·‖w‖², where w are the coefficients of features with a deviation of 1 for the
-        scalings ``standard`` and ``robust``, of raw features for ``none``, and of scaled ones for the others. It
-        acts on the bias, too, as on an intercept that is as many times smaller as the range has deviations.
+        scalings ``standard`` and ``robust``, of raw features for ``none``, and of scaled ones for the others. The bias
+        has no penalty.
     l1
         Strength of the L1 penalty l1·‖w‖₁, on the same.
     alpha

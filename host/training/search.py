@@ -17,6 +17,7 @@ import numpy as np
 from p4sgd.host.devices.session import of_job
 from p4sgd.host.distributed.communicator import broadcast
 from p4sgd.host.errors import UserError
+from p4sgd.host.image import Image
 from p4sgd.host.losses import Loss
 from p4sgd.host.losses.loss import FloatArray, Task
 from p4sgd.host.training.metrics import decoded_features, fit_intercept, penalty
@@ -232,8 +233,12 @@ class _Trials:
         zeros = [np.zeros(image.layout.padded_features, np.int32) for image in self._prepared.images]
         # The sum is clamped as that of a single worker: here, or where all columns are, by the model.
         limit = self._first.partial_limit if self._alone else None
+        exempt = [_exempt_place(image) for image in self._prepared.images]
         self._models = [
-            [features.single([zeros[place] for place in places], each, limit) for places, features in self._groups]
+            [
+                features.single([zeros[place] for place in places], each, limit, [exempt[place] for place in places])
+                for places, features in self._groups
+            ]
             for each in settings
         ]
 
@@ -298,3 +303,10 @@ class _Trials:
                 scattered = weights.astype(np.int64).reshape(layout.config.engines, -1)
                 own[place] = layout.unpad(layout.gather(scattered))
         return own
+
+
+def _exempt_place(image: Image) -> int | None:
+    """Place of the bias among the weights of an image's engines; None if it has none."""
+    layout = image.layout
+    sizes = layout.config.engines, layout.chunks, layout.config.lanes
+    return None if image.exempt is None else int(np.ravel_multi_index(image.exempt, sizes))

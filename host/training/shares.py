@@ -182,6 +182,7 @@ class _Blank:
 
     layout: ImageLayout
     signed: bool = False
+    exempt: None = None
 
     @property
     def labels(self) -> npt.NDArray[np.int32]:

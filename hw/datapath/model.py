@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.datapath.backward import GRADIENT_BITS, GradientPort
 from p4sgd.hw.primitives import add, overflows, pipeline, ram_style, saturate
+from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, Fixed
 from p4sgd.hw.spec.run import MAX_GRADIENT_SHIFT
@@ -74,7 +75,7 @@ class Update(wiring.Component):
     L2 multiplies a weight by the part that is retained, 1 − shrink, which takes two DSP slices. They add the constant
     to round by as well, because in units of 2^-23 w − ⌊w·shrink + ½⌋ = ⌊w·(1 − shrink) + ½ − 2^-24⌋. L1 moves a weight
     towards 0 by the threshold, but not past 0. Where ``regularize`` is low, all of a weight is retained and the
-    threshold counts as 0.
+    threshold counts as 0. So it is for an exempt weight: its lane has factors of its own, reset to 1.
 
     Members
     -------
@@ -84,8 +85,10 @@ class Update(wiring.Component):
         Weights of the same chunk, `WEIGHTS_LATENCY` cycles after its gradients.
     regularize
         With the gradients: this is the end of a mini-batch.
-    gradient_shift, shrink, threshold
-        Settings, stable; ``shrink`` in the format `SHRINK`, ``threshold`` in units of 2^-23.
+    exempt
+        With the gradients: the weights of ``exempt_lanes`` are not regularised.
+    gradient_shift, shrink, threshold, exempt_lanes
+        Settings, stable; ``shrink`` in the format `SHRINK`, ``threshold`` in units of 2^-23, a bit for each lane.
     load, loaded
         With ``load``, ``loaded`` enters at stage 5 and leaves as ``updated`` `LOAD_LATENCY` cycles later.
         ``regularize`` must have been low `LATENCY` cycles before that.
@@ -108,9 +111,11 @@ class Update(wiring.Component):
                 "gradients": In(data.ArrayLayout(signed(GRADIENT_BITS), lanes)),
                 "weights": In(data.ArrayLayout(signed(WEIGHT.width), lanes)),
                 "regularize": In(1),
+                "exempt": In(1),
                 "gradient_shift": In(MAX_GRADIENT_SHIFT.bit_length()),
                 "shrink": In(SHRINK.width),
                 "threshold": In(WEIGHT.width - 1),
+                "exempt_lanes": In(lanes),
                 "load": In(1),
                 "loaded": In(data.ArrayLayout(signed(WEIGHT.width), lanes)),
                 "updated": Out(data.ArrayLayout(signed(WEIGHT.width), lanes)),
@@ -121,9 +126,11 @@ class Update(wiring.Component):
     gradients: data.View
     weights: data.View
     regularize: Signal
+    exempt: Signal
     gradient_shift: Signal
     shrink: Signal
     threshold: Signal
+    exempt_lanes: Signal
     load: Signal
     loaded: data.View
     updated: data.View
@@ -132,21 +139,31 @@ class Update(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         final = pipeline(m, self.regularize, 7, "final", reset_less=True)
+        exempt = pipeline(m, self.exempt, 8, "exempt", reset_less=True)
+        any_shrink = self.shrink.any()
         retained = Signal(_RETAINED.width, reset_less=True)
-        low_factor = Signal(signed(_RETAINED.width + 1), reset_less=True)  # valid with the registers of stage 5
-        high_factor = Signal.like(low_factor, reset_less=True)
         distance = Signal(WEIGHT.width - 1, reset_less=True)  # valid with the registers of stage 8
         m.d.sync += [
-            retained.eq(_KEEP_ALL - self.shrink),
-            low_factor.eq(Mux(final[4], retained, _KEEP_ALL)),
-            high_factor.eq(low_factor),
+            # 1 − shrink, of whose bits above those of shrink the lanes' registers need to hold two only.
+            retained.eq(
+                Cat((-self.shrink)[: SHRINK.width], any_shrink.replicate(SHRINK.fraction - SHRINK.width), ~any_shrink)
+            ),
             distance.eq(Mux(final[7], self.threshold, 0)),
         ]
-        overflowed = [self._lane(m, lane, low_factor, high_factor, distance) for lane in range(self._lanes)]
+        overflowed = []
+        for lane, here in enumerate(self.exempt_lanes):
+            low_factor = Signal(signed(_RETAINED.width + 1), name=f"low_factor_{lane}", reset_less=True)
+            high_factor = Signal.like(low_factor, name=f"high_factor_{lane}", reset_less=True)
+            m.d.sync += [  # low_factor is valid with the registers of stage 5
+                low_factor.eq(Mux(final[4] & ~(exempt[4] & here), retained, _KEEP_ALL)),
+                high_factor.eq(low_factor),
+            ]
+            own_distance = Mux(exempt[8] & here, 0, distance)
+            overflowed.append(self._lane(m, lane, low_factor, high_factor, own_distance))
         m.d.sync += self.saturated.eq(Cat(overflowed).any())
         return m
 
-    def _lane(self, m: Module, lane: int, low_factor: Signal, high_factor: Signal, distance: Signal) -> Signal:
+    def _lane(self, m: Module, lane: int, low_factor: Signal, high_factor: Signal, distance: Value) -> Signal:
         """Build one lane; returns its overflow flag, a register of stage 4."""
 
         def register(stage: str, width: int) -> Signal:
@@ -232,6 +249,8 @@ class Model(wiring.Component):
         Gradients to update by.
     gradient_shift, shrink, threshold
         Settings, as of an `Update`; stable.
+    exempt, exempt_chunk, exempt_lane
+        Settings, too: whether a weight is not regularised, and which.
     write_half
         Half of ``w`` that final updates write; 0 unless the model has at most half of ``WorkerConfig.chunks``.
     load
@@ -262,6 +281,9 @@ class Model(wiring.Component):
                 "gradient_shift": In(MAX_GRADIENT_SHIFT.bit_length()),
                 "shrink": In(SHRINK.width),
                 "threshold": In(WEIGHT.width - 1),
+                "exempt": In(1),
+                "exempt_chunk": In(registers.EXEMPT["chunk"].bits),
+                "exempt_lane": In(registers.EXEMPT["lane"].bits),
                 "write_half": In(1),
                 "load": In(stream.Signature(weights_layout(config))),
                 "load_clear": In(1),
@@ -279,6 +301,9 @@ class Model(wiring.Component):
     gradient_shift: Signal
     shrink: Signal
     threshold: Signal
+    exempt: Signal
+    exempt_chunk: Signal
+    exempt_lane: Signal
     write_half: Signal
     load: stream.Interface
     load_clear: Signal
@@ -306,17 +331,23 @@ class Model(wiring.Component):
         m.d.sync += self.read.data.eq(w_read.data)
 
         old = Signal(layout, reset_less=True)
+        exempt_lanes = Signal(config.lanes, reset_less=True)
         m.d.comb += [
             next_read.addr.eq(self.gradients.chunk),
             next_read.en.eq(self.gradients.valid),
             update.gradients.eq(self.gradients.values),
             update.weights.eq(old),
             update.regularize.eq(self.gradients.valid & self.gradients.final),
+            update.exempt.eq(self.gradients.chunk == self.exempt_chunk),
+            update.exempt_lanes.eq(exempt_lanes),
             update.gradient_shift.eq(self.gradient_shift),
             update.shrink.eq(self.shrink),
             update.threshold.eq(self.threshold),
         ]
-        m.d.sync += old.eq(next_read.data)
+        m.d.sync += [
+            old.eq(next_read.data),
+            exempt_lanes.eq(Mux(self.exempt, 1 << self.exempt_lane, 0)),
+        ]
 
         # Only `valid` needs a reset: the others are ignored where it is low.
         valid = pipeline(m, self.gradients.valid, self.WRITE_LATENCY, "valid")

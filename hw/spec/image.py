@@ -119,6 +119,12 @@ class ImageLayout:
         units = values.reshape(*leading, -1, self.unit_lanes)[..., : self.unit]
         return units.reshape(*leading, -1)[..., : self.features]
 
+    def place(self, feature: int) -> tuple[int, int, int]:
+        """Engine, chunk and lane of the shard's feature of this number."""
+        number, within = divmod(feature, self.unit)
+        chunk, lane = divmod(within, self.config.lanes)
+        return number % self.config.engines, number // self.config.engines * self.unit_chunks + chunk, lane
+
     @property
     def micro_batches(self) -> int:
         """Micro-batches of the image (T): ⌈samples / 8⌉."""

@@ -17,7 +17,7 @@ from p4sgd.hw.spec.run import UNIT_CHUNKS_BITS
 MAGIC = int.from_bytes(b"P4SG", "big")
 """First word of the identification block."""
 
-ABI_VERSION = 5
+ABI_VERSION = 6
 """Raised whenever the meaning of a register changes."""
 
 
@@ -270,6 +270,17 @@ ECHO_SLOTS = whole("ECHO_SLOTS", 0x0C4, _RO, "slots of a job at the aggregator")
 ECHO_SOURCE = pair("ECHO_SOURCE", 0x0C8, _RO, "the aggregator's own MAC address", bits=48)
 ECHO_EXPECTED = pair("ECHO_EXPECTED", 0x0D0, _RO, "MAC address that the aggregator expects of this shard", bits=48)
 ECHO_CYCLES = whole("ECHO_CYCLES", 0x0D8, _RO, "cycles from the probe to the answer")
+EXEMPT = Register(
+    "EXEMPT",
+    0x0DC,
+    "The weight that SHRINK and THRESHOLD leave alone: that of the bias",
+    (
+        Field("chunk", 0, 16, _RW, "its chunk"),
+        Field("lane", 16, 6, _RW, "its lane"),
+        Field("engine", 24, 5, _RW, "its engine"),
+        Field("exempt", 31, 1, _RW, "there is one"),
+    ),
+)
 ETHERNET_MAC = pair(
     "ETHERNET_MAC", 0x0E0, _RW, "the worker's real MAC address; other MAC registers hold IPv4 addresses", bits=48
 )
@@ -393,6 +404,7 @@ _COMMON: tuple[Register, ...] = (
     *ECHO_SOURCE,
     *ECHO_EXPECTED,
     ECHO_CYCLES,
+    EXEMPT,
 )
 
 _UDP = (*ETHERNET_MAC, *NEXT_HOP_MAC)

@@ -235,9 +235,10 @@ class RunSettings:
     rate_mantissa, rate_exponent
         η = learning rate / B = mantissa · 2^-exponent.
     shrink
-        L2: κ as a `SHRINK` integer; after each mini-batch w −= round(κ·w).
+        L2: κ as a `SHRINK` integer; after each mini-batch w −= round(κ·w), but for the weight that is exempt, the
+        bias's.
     threshold
-        L1: after each mini-batch |w| is reduced by this many `WEIGHT` steps, at most to 0.
+        L1: after each mini-batch |w| is reduced by this many `WEIGHT` steps, at most to 0; but for the same.
     workers
         Workers of the job, on which the limit of a partial activation depends.
     unit

@@ -35,10 +35,14 @@ ENGINE_SETTINGS = data.StructLayout(
         "gradient_shift": unsigned(registers.RATE["gradient_shift"].bits),
         "shrink": unsigned(registers.SHRINK_FACTOR["value"].bits),
         "threshold": unsigned(registers.THRESHOLD["value"].bits),
+        "exempt": unsigned(1),
+        "exempt_chunk": unsigned(registers.EXEMPT["chunk"].bits),
+        "exempt_lane": unsigned(registers.EXEMPT["lane"].bits),
         "stale": unsigned(1),
     }
 )
-"""Settings of a run, stable from its start to its end. ``total_chunks`` counts the chunks of all micro-batches."""
+"""Settings of a run, stable from its start to its end. ``total_chunks`` counts the chunks of all micro-batches;
+``exempt`` is that the engine has a weight without penalties."""
 
 
 class EngineCommands(wiring.Signature):
@@ -210,6 +214,9 @@ class Engine(wiring.Component):
             model.gradient_shift.eq(settings.gradient_shift),
             model.shrink.eq(settings.shrink),
             model.threshold.eq(settings.threshold),
+            model.exempt.eq(settings.exempt),
+            model.exempt_chunk.eq(settings.exempt_chunk),
+            model.exempt_lane.eq(settings.exempt_lane),
             model.write_half.eq(scoreboard.write_half),
             scoreboard.stale.eq(settings.stale),
             scoreboard.reload.eq(commands.load | commands.zero),

@@ -338,11 +338,14 @@ class Worker(wiring.Component):
             settings.gradient_shift.eq(registers.rate_gradient_shift),
             settings.shrink.eq(registers.shrink),
             settings.threshold.eq(registers.threshold),
+            settings.exempt_chunk.eq(registers.exempt_chunk),
+            settings.exempt_lane.eq(registers.exempt_lane),
             settings.stale.eq(registers.run_stale),
         ]
         for index, engine in enumerate(engines):
             m.d.comb += [
                 engine.settings.eq(settings),
+                engine.settings.exempt.eq(registers.exempt_exempt & (registers.exempt_engine == index)),
                 engine.model_address.eq(registers.wide(f"model{index}_address")),
                 *(
                     engine.lines_address[port].eq(registers.wide(f"lines{index}_{port}_address"))

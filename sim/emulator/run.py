@@ -57,12 +57,13 @@ class Run:
             worker.first_weights(each.settings.chunks) for worker, each in zip(workers, inputs, strict=True)
         ]
         weights, limits = [each.reshape(-1) for each in self._shapes], np.array([each.limit for each in inputs])
+        exempt = [each.exempt for each in inputs]
         self._model: Model
         if ranks is None:
-            self._model = self.features.model(weights, self.settings, limits)
+            self._model = self.features.model(weights, self.settings, limits, exempt)
         else:
             assert isinstance(self.features, SparseFeatures)
-            self._model = DataParallelModel(self.features, weights, self.settings, limits, ranks)
+            self._model = DataParallelModel(self.features, weights, self.settings, limits, exempt, ranks)
         self._residual_saturated = False
 
     def partials(self, mini_batch: int) -> IntArray:
@@ -108,6 +109,7 @@ class Inputs:
         self.worker = worker
         get, config = worker.registers.get, worker.config
         self.settings, self.limit = read_settings(worker)
+        self.exempt = _exempt(worker, self.settings.chunks)
         self.job = get(spec.JOB, "job"), get(spec.JOB, "workers")
         self.table = worker.table()
         total = self.settings.micro_batches * self.settings.mini_batches
@@ -180,3 +182,13 @@ def read_settings(worker: EmulatedWorker) -> tuple[RunSettings, int]:
     except ValueError as error:
         raise EmulatorError(f"worker {worker.index}: {error}") from error
     return settings, get(spec.PARTIAL_LIMIT)
+
+
+def _exempt(worker: EmulatedWorker, chunks: int) -> int | None:
+    """Place of the weight without penalties among those of all engines; None if there is none."""
+    get, config = worker.registers.get, worker.config
+    place = get(spec.EXEMPT, "engine"), get(spec.EXEMPT, "chunk"), get(spec.EXEMPT, "lane")
+    sizes = config.engines, chunks, config.lanes
+    if not get(spec.EXEMPT, "exempt") or any(each >= size for each, size in zip(place, sizes, strict=True)):
+        return None
+    return int(np.ravel_multi_index(place, sizes))

@@ -67,6 +67,8 @@ def train(job):
                     w_next[worker][j] = clamp(w_next[worker][j] - step, -(2**31), 2**31 - 1)
         for worker in range(s.workers):
             for j, value in enumerate(w_next[worker]):
+                if job.exempt == (worker, j):
+                    continue
                 shrunk = value - floor(Fraction(value * s.shrink, 2**24) + HALF)
                 magnitude = max(abs(shrunk) - s.threshold, 0)
                 w_next[worker][j] = magnitude if shrunk > 0 else -magnitude

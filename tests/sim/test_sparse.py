@@ -38,7 +38,7 @@ def test_a_weight_saturates_by_the_gradient_of_all_samples(second, saturated):
     entries = sparse.Entries(np.array([0, 2]), keys, values, form, 64, (1, 64))
     run = RunSettings(form, 1, 1, 1, LabelMode(), 1, 20, unit=64)
     weights = np.full(64, WEIGHT.maximum - 10, np.int32)
-    model = sparse.SparseFeatures([entries]).model([weights], run, np.array([1 << 40]))
+    model = sparse.SparseFeatures([entries]).model([weights], run, np.array([1 << 40]), [None])
     model.update(0, np.array([-(1 << 30), second, 0, 0, 0, 0, 0, 0]))
     assert model.saturated.tolist() == [saturated]
     assert model.values()[0][0] == WEIGHT.maximum - (0 if saturated else 10)

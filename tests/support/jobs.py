@@ -38,6 +38,8 @@ class Job:
     labels: IntArray
     weights: list[IntArray]
     sparse: frozenset[int] = frozenset()
+    exempt: tuple[int, int] | None = None
+    """Worker and feature of the weight without penalties."""
 
     @property
     def configs(self) -> list[WorkerConfig]:
@@ -52,7 +54,7 @@ class Job:
         weights = self.weights
         flags = [golden.Flags() for _ in q]
         for _ in range(runs):
-            trained = golden.train(q, self.labels, weights, self.table, self.settings)
+            trained = golden.train(q, self.labels, weights, self.table, self.settings, exempt=self.exempt)
             weights = trained.weights
             for known, new in zip(flags, trained.flags, strict=True):
                 for name in vars(known):
@@ -149,7 +151,11 @@ def random_job(
         known = get_loss(loss)
         table = known.table(config.table_segments)
         settings = dataclasses.replace(settings, label_mode=known.label_mode)
-    return Job(config, settings, table, stored, labels, weights)
+    exempt = None
+    if pick.random() < 0.75:
+        worker = pick.randrange(workers)
+        exempt = worker, pick.choice([stored[worker].shape[1] - 1, pick.randrange(stored[worker].shape[1])])
+    return Job(config, settings, table, stored, labels, weights, exempt=exempt)
 
 
 def deal(one: Job, config: WorkerConfig, owners: np.ndarray) -> tuple[Job, list[Shard]]:
@@ -159,8 +165,13 @@ def deal(one: Job, config: WorkerConfig, owners: np.ndarray) -> tuple[Job, list[
         Shard(worker, config, np.flatnonzero(owners == owner), unit, total)
         for worker, owner in enumerate(np.unique(owners))
     ]
+    exempt = None
+    if one.exempt is not None:
+        places = [np.flatnonzero(np.arange(total)[shard.columns] == one.exempt[1]).tolist() for shard in shards]
+        [exempt] = [(worker, place) for worker, found in enumerate(places) for place in found]
     job = dataclasses.replace(
         one,
+        exempt=exempt,
         config=config,
         settings=dataclasses.replace(one.settings, workers=len(shards)),
         stored=[one.stored[0][:, shard.columns] for shard in shards],
@@ -217,6 +228,11 @@ def configure(
         client.write(registers.RATE, mantissa=settings.rate_mantissa, gradient_shift=settings.gradient_shift)
         client.write(registers.SHRINK_FACTOR, value=settings.shrink)
         client.write(registers.THRESHOLD, value=settings.threshold)
+        if job.exempt is not None and job.exempt[0] == index:
+            engine, chunk, lane = layout.place(job.exempt[1])
+            client.write(registers.EXEMPT, engine=engine, chunk=chunk, lane=lane, exempt=1)
+        else:
+            client.write(registers.EXEMPT, exempt=0)
         client.write(registers.PARTIAL_LIMIT, value=settings.partial_limit)
         client.write(registers.TABLE_SHIFT, value=job.table.shift)
         client.write(registers.TABLE_INDEX, value=0)

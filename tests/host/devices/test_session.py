@@ -34,6 +34,7 @@ class FakeImage:
     signed: bool
     labels: np.ndarray
     q: np.ndarray
+    exempt: tuple[int, int, int] | None = None
 
     def lines(self, number):
         return self.layout.pack_lines(self.q)[number]
@@ -248,6 +249,7 @@ def test_upload(device, images):
 
 
 def test_settings(device, images):
+    images[1].exempt = 1, 0, 7
     session = Session(device)
     session.upload(images)
     session.configure(settings())
@@ -261,6 +263,10 @@ def test_settings(device, images):
         assert worker.field(registers.SHRINK_FACTOR) == 77
         assert worker.field(registers.THRESHOLD) == 5
         assert worker.field(registers.PARTIAL_LIMIT) == (2**31 - 1) // 2
+    assert [worker.written("EXEMPT") for worker in device.workers] == [
+        [{"exempt": 0, "engine": 0, "chunk": 0, "lane": 0}],
+        [{"exempt": 1, "engine": 1, "chunk": 0, "lane": 7}],
+    ]
 
 
 def test_table(device):

@@ -364,7 +364,7 @@ def test_another_run(saved, change, says):
     ("changes", "says"),
     [
         ({"kind": "p4sgd-model"}, "not a checkpoint .*--checkpoint"),
-        ({"version": "7"}, r".*checkpoint of version 7, .*version 4\b.*train again"),
+        ({"version": "7"}, r".*checkpoint of version 7, .*version 5\b.*train again"),
         ({"run": "{}"}, "a damaged checkpoint"),
         ({"run": "["}, "a damaged checkpoint"),
         ({"run": "[]"}, "a damaged checkpoint"),

@@ -87,6 +87,11 @@ async def updates_at_the_closest_spacing(dut):
         settings = random_settings()
         dut.gradient_shift.value = settings.gradient_shift
         dut.shrink.value, dut.threshold.value = settings.shrink, settings.threshold
+        exempt = random.choice([None, *range(chunks * lanes)])
+        dut.exempt.value = int(exempt is not None)
+        dut.exempt_chunk.value, dut.exempt_lane.value = divmod(
+            random.randrange(999) if exempt is None else exempt, lanes
+        )
         w = rng.integers(-(1 << 31), 1 << 31, chunks * lanes)
         w[:2] = WEIGHT.minimum, WEIGHT.maximum
         await load(dut, w, lanes)
@@ -114,7 +119,8 @@ async def updates_at_the_closest_spacing(dut):
                 here = slice(chunk * lanes, (chunk + 1) * lanes)
                 w_next[here] = golden.update(w_next[here], g, settings, flags)
                 if final:
-                    w_next[here] = golden.regularize(w_next[here], settings)
+                    own = exempt - chunk * lanes if exempt is not None and exempt // lanes == chunk else None
+                    w_next[here] = golden.regularize(w_next[here], settings, exempt=own)
                     final_writes[here] = w_next[here]
                     finals += 1
             await RisingEdge(dut.clk)
@@ -135,7 +141,7 @@ async def updates_at_the_closest_spacing(dut):
         for _ in range(spacing):
             await RisingEdge(dut.clk)
         got = [value for chunk in range(chunks) for value in await read(dut, chunk, lanes)]
-        assert got == golden.regularize(w_next, settings).tolist()
+        assert got == golden.regularize(w_next, settings, exempt=exempt).tolist()
 
 
 @cocotb.test()
@@ -144,7 +150,7 @@ async def a_read_after_updated_sees_the_update(dut):
     dut.gradients__valid.value = dut.load__valid.value = dut.read__enable.value = dut.write_half.value = 0
     await start(dut)
     dut.gradient_shift.value = 0
-    dut.shrink.value = dut.threshold.value = 0
+    dut.shrink.value = dut.threshold.value = dut.exempt.value = 0
     await load(dut, np.zeros(lanes, np.int64), lanes)
     dut.gradients__valid.value, dut.gradients__chunk.value, dut.gradients__final.value = 1, 0, 1
     dut.gradients__values.value = pack([-7] * lanes, GRADIENT_BITS)
@@ -165,7 +171,7 @@ async def the_upper_half_keeps_another_version(dut):
     dut.gradients__valid.value = dut.load__valid.value = dut.read__enable.value = dut.write_half.value = 0
     await start(dut)
     dut.gradient_shift.value = 0
-    dut.shrink.value = dut.threshold.value = 0
+    dut.shrink.value = dut.threshold.value = dut.exempt.value = 0
     await load(dut, np.arange(chunks // 2 * lanes), lanes)
     for half in (1, 0, 1):
         dut.write_half.value = half

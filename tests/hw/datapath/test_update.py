@@ -54,6 +54,12 @@ def random_gradient(weight, shift, threshold):
     return min(HIGH, max(LOW, ((weight - target) << shift) + offset))
 
 
+def regularized(w, settings, exempt):
+    """Weights of a chunk after golden.regularize; the lanes ``exempt``, bits of a number, keep theirs."""
+    kept = np.array([exempt >> lane & 1 for lane in range(w.size)], bool)
+    return np.where(kept, w, golden.regularize(w, settings))
+
+
 def random_cycle(settings, lanes):
     weights = [random_weight(settings.threshold) for _ in range(lanes)]
     if random.random() < 0.3:  # no lane but perhaps one overflows
@@ -83,17 +89,20 @@ async def updates_every_cycle(dut):
         )
         dut.gradient_shift.value = settings.gradient_shift
         dut.shrink.value, dut.threshold.value = settings.shrink, settings.threshold
+        exempt_lanes = random.choice([0, 1 << random.randrange(lanes), random.getrandbits(lanes)])
+        dut.exempt_lanes.value = exempt_lanes
         await ClockCycles(dut.clk, 2)
         often = random.choice([0.0, 0.1, 0.5, 0.5, 0.9, 1.0])
         inputs = [random_cycle(settings, lanes) for _ in range(CYCLES)]
         finals = [random.random() < often for _ in range(CYCLES)]
+        exempt = [random.random() < 0.5 for _ in range(CYCLES)]
         loads = [not final and random.random() < 0.2 for final in finals]
         loaded = [[random_weight(settings.threshold) for _ in range(lanes)] for _ in range(CYCLES)]
         expected, saturated = [], []
         for cycle, ((gradients, weights), final) in enumerate(zip(inputs, finals, strict=True)):
             flags = golden.Flags()
             w = golden.update(np.array(weights), np.array(gradients), settings, flags)
-            w = golden.regularize(w, settings) if final else w
+            w = regularized(w, settings, exempt_lanes if exempt[cycle] else 0) if final else w
             expected.append(loaded[cycle] if loads[cycle] else w.tolist())
             saturated.append(flags.weight_saturated)
         for cycle in range(CYCLES + Update.LATENCY):
@@ -108,6 +117,7 @@ async def updates_every_cycle(dut):
             dut.gradients.value = pack(gradients, GRADIENT_BITS)
             dut.weights.value = pack(weights, WEIGHT.width)
             dut.regularize.value = int(finals[cycle]) if here else random.getrandbits(1)
+            dut.exempt.value = int(exempt[cycle]) if here else random.getrandbits(1)
             await RisingEdge(dut.clk)
             of = cycle - Update.SATURATED_LATENCY
             if 0 <= of < CYCLES:
@@ -126,6 +136,7 @@ async def latency(dut):
     lanes = parameters()["lanes"]
     dut.gradients.value = dut.weights.value = dut.load.value = 0
     dut.gradient_shift.value = dut.threshold.value = dut.regularize.value = dut.shrink.value = 0
+    dut.exempt.value = dut.exempt_lanes.value = 0
     await start(dut)
     await ClockCycles(dut.clk, Update.LATENCY + 1)
     updated, saturated = [], []

@@ -34,6 +34,7 @@ def test_any_deal_trains_to_the_same_weights(seed, loss, unit, units, workers, e
         settings=dataclasses.replace(one.settings, unit=unit),
         stored=[one.stored[0][:, columns]],
         weights=[one.weights[0][columns]],
+        exempt=(0, int(rng.integers(features))) if rng.integers(4) else None,
     )
     expected = one.golden()
 
