@@ -205,16 +205,17 @@ class DataParallelModel(SparseModel):
         """See `SparseModel`; the same on all ranks."""
         return self._at_once
 
-    def train(self, first: int, labels: IntArray, table: LossTable) -> bool:
+    def train(self, first: int, labels: IntArray, importances: IntArray, table: LossTable) -> bool:
         """Do mini-batches, together with the other ranks; see `SparseModel.train`. Flags are those of all ranks."""
         batch, saturated = self._settings.batch, False
         for begin in range(0, labels.size, batch):
-            saturated |= self._step(first + begin, labels[begin : begin + batch], table)
+            rows = slice(begin, begin + batch)
+            saturated |= self._step(first + begin, labels[rows], importances[rows], table)
         flags = self._ranks.agree(np.array([saturated, self.clamped[0], self.saturated[0]], np.int64))
         self.clamped[0], self.saturated[0] = flags[1:] > 0
         return bool(flags[0])
 
-    def _step(self, first: int, labels: IntArray, table: LossTable) -> bool:
+    def _step(self, first: int, labels: IntArray, importances: IntArray, table: LossTable) -> bool:
         """Do a mini-batch; returns whether a residual of this rank was saturated."""
         ranks, settings, number = self._ranks, self._settings, self._mini_batch
         wanted, wanted_counts, served, served_counts = self._lists.of(first // settings.batch)
@@ -224,7 +225,7 @@ class DataParallelModel(SparseModel):
         self._seen[: hot.size] = hot
         self._seen[wanted] = self._send(weights, served_counts, wanted_counts)
 
-        deltas, saturated = self._deltas(first, labels, table)
+        deltas, saturated = self._deltas(first, labels, importances, table)
         columns, steps = self._features.steps(first // BANKS + self._own.start, deltas, settings.gradient_shift)
         largest = int(np.abs(steps).max(initial=0))
         large |= largest * len(self._own) > _HALF // ranks.size
@@ -253,7 +254,7 @@ class DataParallelModel(SparseModel):
         self._ranks.counts["BYTES_SENT"] += values.nbytes - blocks[self._ranks.rank].size
         return np.concatenate(self._ranks.exchange(blocks, 4 * expected)).view(np.int32)
 
-    def _deltas(self, first: int, labels: IntArray, table: LossTable) -> tuple[IntArray, bool]:
+    def _deltas(self, first: int, labels: IntArray, importances: IntArray, table: LossTable) -> tuple[IntArray, bool]:
         """δ of this rank's samples of a mini-batch, and whether a residual was saturated."""
         settings, mode = self._settings, self._settings.label_mode
         own = slice(BANKS * self._own.start, BANKS * self._own.stop)
@@ -264,6 +265,7 @@ class DataParallelModel(SparseModel):
         saturated = kernels.deltas_of(
             sums,
             labels[own],
+            importances[own],
             (table.shift, table.slope, table.intercept),
             (mode.sign, mode.offset, mode.constant),
             settings.rate_mantissa,

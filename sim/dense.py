@@ -286,7 +286,7 @@ class DenseModel(Model):
         return min(self._layout[0].size - 1, self._settings.batch * self._features.count // _THREAD_FEATURES)
 
     def _share(
-        self, first: int, labels: IntArray, loss: Any, threads: int
+        self, first: int, labels: IntArray, importances: IntArray, loss: Any, threads: int
     ) -> Callable[[int, IntArray, IntArray], bool]:
         rows, row = self._features.rows(first, labels.size)
         settings, features = self._settings, rows[row : row + labels.size]
@@ -298,6 +298,7 @@ class DenseModel(Model):
                 totals,
                 features,
                 labels,
+                importances,
                 self._layout,
                 (kernels.offset(settings.features), settings.features.forward_shift),
                 self._limits,

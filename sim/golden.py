@@ -10,7 +10,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import ACTIVATION, DELTA, LABEL, MARGIN, RESIDUAL, SHRINK, WEIGHT, IntArray, round_half_up
+from p4sgd.hw.spec.fixed import (
+    ACTIVATION,
+    DELTA,
+    FACTOR,
+    IMPORTANCE,
+    LABEL,
+    MARGIN,
+    RESIDUAL,
+    SHRINK,
+    WEIGHT,
+    IntArray,
+    round_half_up,
+)
 from p4sgd.hw.spec.run import VALUE_FRACTION, LabelMode, LossTable, RunSettings
 
 __all__ = [
@@ -19,6 +31,7 @@ __all__ = [
     "all_reduce",
     "delta",
     "dot",
+    "factor",
     "gradient",
     "partial",
     "read_planes",
@@ -85,9 +98,16 @@ def residual(z: IntArray, y: IntArray, table: LossTable, mode: LabelMode, flags:
     return RESIDUAL.saturate(rounded)
 
 
-def delta(g: IntArray, settings: RunSettings) -> IntArray:
-    """δ = g · mantissa of the learning rate (`DELTA`, exact)."""
-    return g * settings.rate_mantissa
+def factor(importances: IntArray, settings: RunSettings) -> IntArray:
+    """Round 2: `FACTOR` integers, mantissa of the learning rate times `IMPORTANCE` integers."""
+    return round_half_up(importances * settings.rate_mantissa, IMPORTANCE.fraction - FACTOR.fraction)
+
+
+def delta(g: IntArray, settings: RunSettings, importances: IntArray | None = None) -> IntArray:
+    """Round 2: δ = g · factor (`DELTA`); factors are the mantissa if samples have no weights, and δ is exact."""
+    if importances is None:
+        return g * settings.rate_mantissa
+    return round_half_up(g * factor(importances, settings), FACTOR.fraction)
 
 
 def gradient(q: IntArray, d: IntArray) -> IntArray:
@@ -129,6 +149,7 @@ def train(
     weights: Sequence[IntArray],
     table: LossTable,
     settings: RunSettings,
+    importances: IntArray | None = None,
     *,
     exempt: tuple[int, int] | None = None,
 ) -> Trained:
@@ -145,9 +166,13 @@ def train(
         Initial weights of each worker: `WEIGHT` integers, (features of the shard,).
     table, settings
         Loss table and run settings; ``settings.workers`` must be ``len(q)``.
+    importances
+        Weights of the samples if the run is ``weighted``: `IMPORTANCE` integers up to 1, as many as labels.
     exempt
         Worker and feature of the weight that penalties leave alone, that of the bias.
     """
+    if settings.weighted != (importances is not None):
+        raise ValueError("a weighted run, and no other, needs weights of samples")
     if len(q) != settings.workers:
         raise ValueError(f"settings are for {settings.workers} workers, there are {len(q)}")
     w = [np.array(worker, dtype=np.int64) for worker in weights]
@@ -163,7 +188,8 @@ def train(
             z = all_reduce(partials)
             for i in range(settings.workers):
                 g = residual(z, y[rows], table, settings.label_mode, flags[i])
-                w_next[i] = update(w_next[i], gradient(q[i][rows], delta(g, settings)), settings, flags[i])
+                d = delta(g, settings, None if importances is None else importances[rows])
+                w_next[i] = update(w_next[i], gradient(q[i][rows], d), settings, flags[i])
         updated = [
             regularize(worker, settings, exempt=exempt[1] if exempt is not None and exempt[0] == i else None)
             for i, worker in enumerate(w_next)

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from llvmlite import ir
 
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import LABEL, MARGIN, RESIDUAL, SHRINK, SLOPE, WEIGHT, IntArray
+from p4sgd.hw.spec.fixed import FACTOR, IMPORTANCE, LABEL, MARGIN, RESIDUAL, SHRINK, SLOPE, WEIGHT, IntArray
 from p4sgd.hw.spec.run import VALUE_FRACTION, FeatureFormat
 from p4sgd.sim.compiled import compiled
 
@@ -62,6 +62,8 @@ _SLOPE_FRACTION = SLOPE.fraction
 _LABEL_SHIFT = VALUE_FRACTION - LABEL.fraction
 _RESIDUAL_SHIFT = VALUE_FRACTION - RESIDUAL.fraction
 _RESIDUAL_HALF = (1 << _RESIDUAL_SHIFT) >> 1
+_FACTOR_SHIFT, _DELTA_SHIFT = IMPORTANCE.fraction - FACTOR.fraction, FACTOR.fraction
+_FACTOR_HALF, _DELTA_HALF = (1 << _FACTOR_SHIFT) >> 1, (1 << _DELTA_SHIFT) >> 1
 SHRINK_SCALE = 2.0**-SHRINK.fraction
 """The scale of `shrink`."""
 
@@ -227,8 +229,8 @@ def add(totals: Any, limits: Any, clamped: Any, sums: Any) -> None:
 
 
 @_compiled(nogil=True)
-def deltas_of(sums: Any, labels: Any, table: Any, mode: Any, mantissa: int, deltas: Any) -> bool:
-    """Round 2, as `golden.residual`, times the mantissa; returns whether a margin or a residual was saturated."""
+def deltas_of(sums: Any, labels: Any, importances: Any, table: Any, mode: Any, mantissa: int, deltas: Any) -> bool:
+    """Round 2, as `golden.residual` and `golden.delta`; returns whether a margin or a residual was saturated."""
     shift, slope, intercept = table
     sign, offset, constant = mode
     saturated = False
@@ -243,7 +245,11 @@ def deltas_of(sums: Any, labels: Any, table: Any, mode: Any, mantissa: int, delt
         rounded = (value + _RESIDUAL_HALF) >> _RESIDUAL_SHIFT
         residual = min(max(rounded, _RESIDUAL_LOW), _RESIDUAL_HIGH)
         saturated |= margin != x or residual != rounded
-        deltas[row] = residual * mantissa
+        if importances.size:
+            factor = (importances[row] * mantissa + _FACTOR_HALF) >> _FACTOR_SHIFT
+            deltas[row] = (residual * factor + _DELTA_HALF) >> _DELTA_SHIFT
+        else:
+            deltas[row] = residual * mantissa
     return saturated
 
 
@@ -343,6 +349,7 @@ def train(
     totals: Any,
     features: Any,
     labels: Any,
+    importances: Any,
     layout: Any,
     form: Any,
     limits: Any,
@@ -376,7 +383,8 @@ def train(
         if threads > 1:
             meet(arrivals, thread, mini_batch + 1)
         add(parts, limits, clamped, sums)
-        residual_saturated |= deltas_of(sums, labels[first : first + batch], table, mode, mantissa, deltas)
+        rows = slice(first, first + batch)
+        residual_saturated |= deltas_of(sums, labels[rows], importances[rows], table, mode, mantissa, deltas)
         if stale:
             for j in range(left, right):  # an assignment of slices takes 2 seconds to compile, for its error's text
                 read[j] = weights[j]

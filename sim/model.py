@@ -124,7 +124,7 @@ class Model(ABC):
     def update(self, first: int, deltas: IntArray) -> None:
         """End a mini-batch, that of the last `partials`: gradients, Round 3 and penalties, from δ, int64 (B,)."""
 
-    def train(self, first: int, labels: IntArray, table: LossTable) -> bool:
+    def train(self, first: int, labels: IntArray, importances: IntArray, table: LossTable) -> bool:
         """Do mini-batches of all workers, which must be all of the job's.
 
         Parameters
@@ -133,6 +133,8 @@ class Model(ABC):
             First sample.
         labels
             int64, of a whole number of mini-batches.
+        importances
+            int64, as many, or none if the run is not ``weighted``.
         table
             The loss table.
 
@@ -146,7 +148,7 @@ class Model(ABC):
         totals = np.empty((2, threads, self._limits.size, batch), np.int64)
         saturated = np.zeros(threads, np.bool_)
         loss = (table.shift, table.slope, table.intercept), (mode.sign, mode.offset, mode.constant)
-        share = self._share(first, labels, loss, threads)
+        share = self._share(first, labels, importances, loss, threads)
 
         def part(thread: int) -> None:
             saturated[thread] = share(thread, arrivals, totals)
@@ -177,6 +179,6 @@ class Model(ABC):
 
     @abstractmethod
     def _share(
-        self, first: int, labels: IntArray, loss: Any, threads: int
+        self, first: int, labels: IntArray, importances: IntArray, loss: Any, threads: int
     ) -> Callable[[int, IntArray, IntArray], bool]:
         """What each of so many threads does for `train`: a function of its number, ``arrivals`` and ``totals``."""

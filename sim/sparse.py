@@ -454,7 +454,7 @@ class SparseModel(Model):
         return min(entries // (mini_batches * _THREAD_ENTRIES), self._features.count // self._settings.unit)
 
     def _share(
-        self, first: int, labels: IntArray, loss: Any, threads: int
+        self, first: int, labels: IntArray, importances: IntArray, loss: Any, threads: int
     ) -> Callable[[int, IntArray, IntArray], bool]:
         features, settings, mini_batch = self._features, self._settings, self._mini_batch
         rows, columns, hot = self._spans(threads)
@@ -470,6 +470,7 @@ class SparseModel(Model):
                 (rows[thread], columns[thread], hot[thread], self._cold),
                 first,
                 labels,
+                importances,
                 mini_batch,
                 self._limits,
                 loss,
@@ -702,6 +703,7 @@ def _train(
     spans: Any,
     first: int,
     labels: Any,
+    importances: Any,
     mini_batch: int,
     limits: Any,
     loss: Any,
@@ -727,8 +729,8 @@ def _train(
         if totals.shape[1] > 1:
             kernels.meet(arrivals, thread, number + 1)
         kernels.add(parts, limits, clamped, sums)
-        part = labels[number * batch : (number + 1) * batch]
-        residual_saturated |= kernels.deltas_of(sums, part, table, mode, mantissa, deltas)
+        part = slice(number * batch, (number + 1) * batch)
+        residual_saturated |= kernels.deltas_of(sums, labels[part], importances[part], table, mode, mantissa, deltas)
         _descend(by_column, columns, sample // BANKS, deltas, gradient_shift, now, penalty, state, saturated)
         _penalise(hot, penalty, state[0])
     return residual_saturated

@@ -255,7 +255,7 @@ class _Trials:
             number += end - begin
             rows = slice(begin * first.batch, end * first.batch)
             for (model,) in self._models:
-                model.train(rows.start, self._labels[rows], self._table)
+                model.train(rows.start, self._labels[rows], np.empty(0, np.int64), self._table)
 
     def _update(self, number: int) -> None:
         """Train all trials on a mini-batch, of whose columns some are elsewhere, or both dense and sparse."""

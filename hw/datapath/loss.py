@@ -15,6 +15,8 @@ from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import (
     ACTIVATION,
     DELTA,
+    FACTOR,
+    IMPORTANCE,
     INTERCEPT,
     LABEL,
     MARGIN,
@@ -63,6 +65,12 @@ _EQUAL = range(MARGIN.width - 1, _TOTAL - 1, _LUT_INPUTS - 1)
 """The sum fits `MARGIN` if all bits from the sign bit of that format up are equal. They are compared in groups that
 start at these bits and overlap by one, each as wide as a LUT has inputs."""
 
+_ROUND_FACTOR = IMPORTANCE.fraction - FACTOR.fraction
+"""Fraction bits of a weight that rounding drops from its product with the mantissa."""
+
+_ROUND_DELTA = RESIDUAL.fraction + FACTOR.fraction - DELTA.fraction
+"""Fraction bits of the product of residual and factor that rounding drops."""
+
 assert VALUE_FRACTION - LABEL.fraction == SLOPE.fraction > _ROUND - 1, "a label has the fraction bits of an intercept"
 
 
@@ -77,7 +85,7 @@ class _Shifts(NamedTuple):
 
 
 class LossUnit(wiring.Component):
-    """Residuals ``g = s·ψ(s·z − o) − c`` and deltas ``δ = g · mantissa`` of the eight samples of a micro-batch.
+    """Residuals ``g = s·ψ(s·z − o) − c`` and deltas ``δ = g · factor`` of the eight samples of a micro-batch.
 
     ψ is the loss table, of which each bank has a copy; s, o and c come from the label y, see
     :class:`p4sgd.hw.spec.run.LabelMode`. Every cycle here delays the backward pass, so all that depends on the label
@@ -86,27 +94,30 @@ class LossUnit(wiring.Component):
 
         label:  s      s·(−o)         half − c + s
                          │                 │
-        1  x = ±(z + ────┘), saturate      │
-        2  find and read the segment       + x where s = −1
-        3  ±slope                 ±intercept + …
-        4  slope · x + …
-        5  saturate g
-        6  g · mantissa
+        1  x = ±(z + ────┘), saturate      │                                         weight
+        2  find and read the segment       + x where s = −1                             │
+        3  ±slope                 ±intercept + …                                    · mantissa
+        4  slope · x + …                                                                │
+        5  saturate g                                                                   │
+        6  g · factor ──────────────────────────────────────────────────────────────────┘
 
-    Throughput is one micro-batch every two cycles; ``deltas`` come `LATENCY` cycles after ``sums``. There is no
-    back-pressure: the backward pass has room for the deltas of every micro-batch in flight.
+    Throughput is one micro-batch every two cycles, or three with weights; ``deltas`` come `LATENCY` cycles after
+    ``sums``. There is no back-pressure: the backward pass has room for the deltas of every micro-batch in flight.
 
     Members
     -------
     sums
         One `ACTIVATION` for each sample of a micro-batch.
     labels
-        One `LABEL` for each sample. An item of ``sums`` and an item of ``labels`` make one item of ``deltas``.
+        One `LABEL` for each sample; with ``weighted``, every other item is their weights, in each the lowest bits an
+        `IMPORTANCE`. An item of ``sums`` and one or two items of ``labels`` make one item of ``deltas``.
     deltas
         One `DELTA` for each sample.
     label_sign, label_offset, label_constant
         Which of s, o and c are the label; see :class:`p4sgd.hw.spec.run.LabelMode`. Stable from before the first label
         comes.
+    weighted
+        Samples have weights; else all weigh 1. Stable from two cycles before the first label comes.
     mantissa
         Mantissa of the learning rate, `RATE_MANTISSA`; stable.
     table_shift
@@ -129,6 +140,7 @@ class LossUnit(wiring.Component):
                 "label_sign": In(1),
                 "label_offset": In(1),
                 "label_constant": In(1),
+                "weighted": In(1),
                 "mantissa": In(RATE_MANTISSA.width),
                 "table_shift": In(MAX_SHIFT.bit_length()),
                 "table_write": In(TableWritePort(config)),
@@ -142,6 +154,7 @@ class LossUnit(wiring.Component):
     label_sign: Signal
     label_offset: Signal
     label_constant: Signal
+    weighted: Signal
     mantissa: Signal
     table_shift: Signal
     table_write: Any
@@ -150,18 +163,23 @@ class LossUnit(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
 
-        # A label is prepared as soon as it comes, and then waits for its sum.
+        # A label is prepared as soon as it comes, and then waits for its weight, if it has one, and its sum.
         prepared = Signal()
         prepare = Signal()
+        unweighed = Signal()  # the label is prepared, but its weight has not come
+        weigh = Signal()
         taken = Signal()
         m.d.comb += [
-            prepare.eq(self.labels.valid & ~prepared),
+            prepare.eq(self.labels.valid & ~prepared & ~unweighed),
+            weigh.eq(self.labels.valid & unweighed),
             self.labels.ready.eq(~prepared),
             taken.eq(self.sums.valid & prepared),
             self.sums.ready.eq(prepared),
         ]
         with m.If(prepare):
-            m.d.sync += prepared.eq(1)
+            m.d.sync += [prepared.eq(~self.weighted), unweighed.eq(self.weighted)]
+        with m.Elif(weigh):
+            m.d.sync += [prepared.eq(1), unweighed.eq(0)]
         with m.Elif(taken):
             m.d.sync += prepared.eq(0)
         valid = pipeline(m, taken, self.LATENCY, "valid")
@@ -169,7 +187,10 @@ class LossUnit(wiring.Component):
         margins = [Signal(len(_EQUAL), name=f"margin_saturated_{bank}", reset_less=True) for bank in range(BANKS)]
         residuals = Signal(BANKS, reset_less=True)
         shifts = self._decode_shift(m)
-        deltas = [self._bank(m, bank, prepare, shifts, margins[bank], residuals[bank]) for bank in range(BANKS)]
+        factors = [self._factor(m, bank, weigh, valid[2]) for bank in range(BANKS)]
+        deltas = [
+            self._bank(m, bank, prepare, shifts, margins[bank], residuals[bank], factors[bank]) for bank in range(BANKS)
+        ]
         m.d.comb += [
             self.saturated.eq((valid[1] & Cat(margins).any()) | (valid[5] & residuals.any())),
             self.deltas.payload.eq(Cat(deltas)),
@@ -188,6 +209,21 @@ class LossUnit(wiring.Component):
         ]
         return shifts
 
+    def _factor(self, m: Module, bank: int, weigh: Signal, multiply: Signal) -> Signal:
+        """Weight of one sample times mantissa, for the last stage.
+
+        The sums of samples with weights are taken three cycles apart or more. So two cycles after they are taken, the
+        next weight is not there yet, and three cycles later, when the last stage is over, the next factor neither.
+        """
+        weight = Signal(IMPORTANCE.width, name=f"weight_{bank}", reset_less=True)
+        factor = Signal(FACTOR.width, name=f"factor_{bank}", reset_less=True)
+        with m.If(weigh | ~self.weighted):
+            m.d.sync += weight.eq(Mux(self.weighted, self.labels.payload[bank], IMPORTANCE.one))
+        half = 1 << (_ROUND_FACTOR - 1)
+        with m.If(multiply):
+            m.d.sync += factor.eq((weight * self.mantissa + half) >> _ROUND_FACTOR)
+        return factor
+
     def _bank(
         self,
         m: Module,
@@ -196,6 +232,7 @@ class LossUnit(wiring.Component):
         shifts: _Shifts,
         margin_saturated: Value,
         residual_saturated: Value,
+        factor: Value,
     ) -> Signal:
         """Build the pipeline of one sample; returns its delta."""
 
@@ -271,7 +308,7 @@ class LossUnit(wiring.Component):
         m.d.sync += [
             residual.eq(saturate(rounded, overflows(rounded, RESIDUAL), RESIDUAL)),
             residual_saturated.eq(overflows(rounded, RESIDUAL)),
-            delta.eq(residual * self.mantissa),
+            delta.eq((residual * factor + (1 << (_ROUND_DELTA - 1))) >> _ROUND_DELTA),
         ]
         return delta
 

@@ -14,6 +14,8 @@ import numpy.typing as npt
 __all__ = [
     "ACTIVATION",
     "DELTA",
+    "FACTOR",
+    "IMPORTANCE",
     "INTERCEPT",
     "LABEL",
     "MARGIN",
@@ -85,6 +87,11 @@ class Fixed:
         return (1 << (self.width - int(self.signed))) - 1
 
     @property
+    def one(self) -> int:
+        """The integer that stands for 1; the format may be too narrow to have it."""
+        return 1 << self.fraction
+
+    @property
     def ulp(self) -> float:
         """The real number that the integer 1 stands for."""
         return 2.0**-self.fraction
@@ -154,8 +161,14 @@ RESIDUAL = Fixed(24, 16)
 RATE_MANTISSA = Fixed(8, 0, signed=False)
 """Mantissa of η = (learning rate / mini-batch size) = mantissa · 2^-exponent."""
 
+IMPORTANCE = Fixed(17, 16, signed=False)
+"""Weight of a sample, at most 1: its part of the largest weight of the run's samples."""
+
+FACTOR = Fixed(17, 9, signed=False)
+"""What a residual is multiplied by, importance · mantissa: the narrow port of a DSP48E2 multiplier, which is signed."""
+
 DELTA = Fixed(RESIDUAL.width + RATE_MANTISSA.width, RESIDUAL.fraction)
-"""δ = g · mantissa, exact; the exponent of η is applied in Round 3."""
+"""δ = g · factor, exact for samples of importance 1; the exponent of η is applied in Round 3."""
 
 SHRINK = Fixed(18, 24, signed=False)
 """L2 factor κ = learning rate · λ of a mini-batch, below 2^-6, in steps of 6e-8."""

@@ -3,8 +3,9 @@
 Each engine reads a sequence of lines. Line ``(t·C + c)·S + k`` is plane k (0 is the most significant) of chunk c of
 micro-batch t. Bit ``b·lanes + j`` of a line belongs to lane j of sample 8t + b; bit 0 is the lowest bit of the lowest
 byte. With several memory ports an engine reads an equal part of every line through each, port 0 the lowest banks.
-Labels are eight little-endian int32 for each micro-batch. Weights are one little-endian int32 for each feature, chunk
-by chunk, in the memory of port 0.
+Labels are eight little-endian int32 for each micro-batch. If samples have weights, the eight of each micro-batch follow
+its labels, little-endian uint32 of the format `IMPORTANCE`. Weights of the model are one little-endian int32 for each
+feature, chunk by chunk, in the memory of port 0.
 
 The units of a worker are distributed over its engines in turn: its i-th unit is unit ``i // engines`` of engine
 ``i % engines``. A unit takes whole chunks: several if it has more features than there are lanes; one, filled up with
@@ -18,7 +19,7 @@ Labels and weights are as above.
 """
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,7 @@ from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import MAX_UNIT, check_unit
 
-__all__ = ["BANK_BITS", "LABEL_BYTES", "ImageLayout", "entry_words", "split_words"]
+__all__ = ["BANK_BITS", "LABEL_BYTES", "ImageLayout", "entry_words", "pack_labels", "split_words", "unpack_labels"]
 
 _T = TypeVar("_T", bound=np.generic)
 
@@ -239,6 +240,28 @@ class ImageLayout:
         engines = self.config.engines
         q = q.reshape(engines, self.micro_batches * BANKS, self.chunks * self.config.lanes)
         return np.asarray(self.gather(q), dtype=np.int64)
+
+
+def pack_labels(labels: npt.NDArray[Any], importances: npt.NDArray[Any] | None = None) -> npt.NDArray[np.uint8]:
+    """The memory of labels, and of weights if samples have any.
+
+    Parameters
+    ----------
+    labels
+        `LABEL` integers, (samples,), a multiple of 8.
+    importances
+        `IMPORTANCE` integers of the same shape; None if the run is not ``weighted``.
+    """
+    if importances is None:
+        return np.ascontiguousarray(labels, "<i4").view(np.uint8)
+    parts = labels.reshape(-1, BANKS), importances.reshape(-1, BANKS)
+    return np.concatenate(parts, axis=1).astype("<i4").reshape(-1).view(np.uint8)
+
+
+def unpack_labels(content: npt.NDArray[np.uint8], *, weighted: bool) -> tuple[IntArray, IntArray]:
+    """Undo `pack_labels`: labels, and importances, of which there are none if the run is not ``weighted``."""
+    parts = content.view("<i4").reshape(-1, 1 + weighted, BANKS).astype(np.int64)
+    return parts[:, 0].reshape(-1), parts[:, 1:].reshape(-1)
 
 
 _KEY, _MICRO_BATCH = 8, 40

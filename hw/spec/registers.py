@@ -119,6 +119,7 @@ LABEL_MODE = Register(
         Field("sign", 0, 1, _RW, "s = -1 where y < 0, else s = 1"),
         Field("offset", 1, 1, _RW, "o = y, else o = 0"),
         Field("constant", 2, 1, _RW, "c = y, else c = 0"),
+        Field("weighted", 3, 1, _RW, "the labels of each micro-batch are followed by the weights of its samples"),
     ),
 )
 RATE = Register(

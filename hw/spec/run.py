@@ -4,7 +4,8 @@ A run is a pass over consecutive mini-batches of the memory image, usually an ep
 
 - **Round 1**: the exact dot product of each unit to `ACTIVATION`. A worker's partial activation is the sum over its
   units, clamped so that the sum of all workers cannot overflow;
-- **Round 2**: residual, from the exact table value to `RESIDUAL`;
+- **Round 2**: residual, from the exact table value to `RESIDUAL`. If samples have weights: their factors, to `FACTOR`,
+  and the products of residuals and factors, to `DELTA`, neither of which rounds where the weight is 1;
 - **Round 3**: weight update, from the exact gradient to `WEIGHT`, saturated; and, once a mini-batch, the L2 shrink.
 """
 
@@ -246,6 +247,8 @@ class RunSettings:
     stale
         Bounded staleness of 1: the forward pass of mini-batch k reads the weights after the update of mini-batch k − 2,
         so it need not wait for that of mini-batch k − 1.
+    weighted
+        Samples have weights: the labels of each micro-batch are followed by its `IMPORTANCE` integers.
 
     Raises
     ------
@@ -265,6 +268,7 @@ class RunSettings:
     workers: int = 1
     unit: int = MAX_UNIT
     stale: bool = False
+    weighted: bool = False
 
     def __post_init__(self) -> None:
         check_unit(self.unit)

@@ -169,7 +169,7 @@ class Worker(wiring.Component):
             connect_stream(m, endpoint.tx, wiring.flipped(self.tx))
             connect_stream(m, wiring.flipped(self.rx), endpoint.rx)
         wiring.connect(m, labels.memory, wiring.flipped(self.labels_memory))
-        m.d.comb += [  # a beat of 32 bytes holds the eight labels of a micro-batch
+        m.d.comb += [  # a beat of 32 bytes holds the eight labels of a micro-batch, or their weights
             loss.labels.payload.eq(labels.data.payload),
             loss.labels.valid.eq(labels.data.valid),
             labels.data.ready.eq(loss.labels.ready | sequencer.aborting),
@@ -184,8 +184,8 @@ class Worker(wiring.Component):
         m.d.comb += [
             labels.start.eq(sequencer.train),
             labels.base.eq(registers.wide("labels_address")),
-            labels.burst_beats.eq(1),
-            labels.stride_beats.eq(1),
+            labels.burst_beats.eq(1 + registers.label_mode_weighted),
+            labels.stride_beats.eq(1 + registers.label_mode_weighted),
             labels.bursts.eq(run_sizes.total_micro_batches),
             sequencer.engines_idle.eq(Cat(engine.state.idle for engine in engines).all()),
             labels.stop.eq(sequencer.give_up),
@@ -314,6 +314,7 @@ class Worker(wiring.Component):
             loss.label_sign.eq(registers.label_mode_sign),
             loss.label_offset.eq(registers.label_mode_offset),
             loss.label_constant.eq(registers.label_mode_constant),
+            loss.weighted.eq(registers.label_mode_weighted),
             loss.mantissa.eq(registers.rate_mantissa),
             loss.table_shift.eq(registers.table_shift),
             loss.table_write.enable.eq(registers.table_intercept_strobe),

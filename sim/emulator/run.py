@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from p4sgd.hw.spec import registers as spec
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import RESIDUAL, WEIGHT, IntArray
-from p4sgd.hw.spec.image import LABEL_BYTES
+from p4sgd.hw.spec.fixed import IMPORTANCE, RESIDUAL, WEIGHT, IntArray
+from p4sgd.hw.spec.image import LABEL_BYTES, unpack_labels
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
 from p4sgd.sim import golden
 from p4sgd.sim.data_parallel import DataParallelModel, SampleRanks
@@ -48,7 +48,7 @@ class Run:
     def __init__(self, inputs: Sequence["Inputs"], ranks: SampleRanks | None = None) -> None:
         self._workers = workers = [each.worker for each in inputs]
         self.settings = inputs[0].settings
-        self.table, self.labels = inputs[0].table, inputs[0].labels
+        self.table, self.labels, self.importances = inputs[0].table, inputs[0].labels, inputs[0].importances
         try:
             self.features = shared_features([each.source for each in inputs])
         except ValueError as error:
@@ -74,17 +74,21 @@ class Run:
     def update(self, mini_batch: int, sums: IntArray) -> None:
         """Loss, backward pass and Round 3 of the mini-batch of the last `partials`, from the job's sums."""
         settings, flags, first = self.settings, golden.Flags(), mini_batch * self.settings.batch
-        labels = self.labels[first : first + settings.batch]
-        residuals = golden.residual(sums, labels, self.table, settings.label_mode, flags)
+        rows = slice(first, first + settings.batch)
+        residuals = golden.residual(sums, self.labels[rows], self.table, settings.label_mode, flags)
         self._residual_saturated |= flags.residual_saturated
-        self._model.update(first, golden.delta(residuals, settings))
+        self._model.update(
+            first, golden.delta(residuals, settings, self.importances[rows] if settings.weighted else None)
+        )
 
     def train(self) -> None:
         """Do all mini-batches, if the workers are all of the job's."""
         settings, step = self.settings, self._model.mini_batches_at_once
         for first in range(0, settings.mini_batches, step):
             samples = slice(first * settings.batch, min(first + step, settings.mini_batches) * settings.batch)
-            self._residual_saturated |= self._model.train(samples.start, self.labels[samples], self.table)
+            self._residual_saturated |= self._model.train(
+                samples.start, self.labels[samples], self.importances[samples], self.table
+            )
 
     def finish(self) -> None:
         """Set weights, flags and control registers of the workers as at the end of a run."""
@@ -113,8 +117,11 @@ class Inputs:
         self.job = get(spec.JOB, "job"), get(spec.JOB, "workers")
         self.table = worker.table()
         total = self.settings.micro_batches * self.settings.mini_batches
-        labels = worker.memory(config.labels_memory, spec.LABELS_ADDRESS, total * LABEL_BYTES)
-        self.labels: IntArray = labels.view("<i4").astype(np.int64)
+        weighted = self.settings.weighted
+        labels = worker.memory(config.labels_memory, spec.LABELS_ADDRESS, total * LABEL_BYTES * (1 + weighted))
+        self.labels, self.importances = unpack_labels(labels, weighted=weighted)
+        if IMPORTANCE.one < self.importances.max(initial=0) or self.importances.min(initial=0) < 0:
+            raise EmulatorError(f"worker {worker.index}: a weight of a sample is not in 0..1")
         self.source: Source = self._entries(total) if config.sparse else self._lines(total)
 
     def _lines(self, micro_batches: int) -> Lines:
@@ -153,6 +160,7 @@ class Inputs:
             and np.array_equal(self.table.slope, other.table.slope)
             and np.array_equal(self.table.intercept, other.table.intercept)
             and np.array_equal(self.labels, other.labels)
+            and np.array_equal(self.importances, other.importances)
         )
 
 
@@ -177,6 +185,7 @@ def read_settings(worker: EmulatedWorker) -> tuple[RunSettings, int]:
             workers=get(spec.JOB, "workers"),
             unit=worker.config.lanes << get(spec.FORMAT, "unit_chunks"),
             stale=bool(get(spec.RUN, "stale")),
+            weighted=bool(get(spec.LABEL_MODE, "weighted")),
         )
         settings.check_fits(worker.config)
     except ValueError as error:

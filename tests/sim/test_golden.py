@@ -1,5 +1,6 @@
 """The golden model against plain Python integers and fractions, written from the rules of hw/spec/run.py."""
 
+import dataclasses
 from fractions import Fraction
 from math import floor
 
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from support.jobs import deal, random_job
 
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.sim.golden import activation
+from p4sgd.hw.spec.fixed import FACTOR, IMPORTANCE, RATE_MANTISSA, RESIDUAL
+from p4sgd.sim.golden import activation, delta, factor
 
 HALF = Fraction(1, 2)
 
@@ -26,7 +28,6 @@ def train(job):
     q = [[[int(v) >> (form.stored - form.precision) for v in row] for row in worker] for worker in job.stored]
     w = [[int(v) for v in worker] for worker in job.weights]
     feature = Fraction(1, 2 ** (form.precision - form.signed))
-    rate = Fraction(s.rate_mantissa, 2**s.rate_exponent)
     limit = (2**31 - 1) // s.workers
     segments = job.table.segments
 
@@ -58,12 +59,19 @@ def train(job):
                 x = clamp(sign * value - (y if mode.offset else 0), -(2**26), 2**26 - 1)
                 real = sign * psi(x) - (Fraction(y, 2**16) if mode.constant else 0)
                 g.append(clamp(floor(real * 2**16 + HALF), -(2**23), 2**23 - 1))  # Round 2
+            if s.weighted:
+                factors = [Fraction(int(job.importances[row]), 2**16) * s.rate_mantissa for row in rows]
+                factors = [Fraction(floor(each * 2**9 + HALF), 2**9) for each in factors]
+            else:
+                factors = [Fraction(s.rate_mantissa)] * 8
+            # Round 2 of δ, which changes nothing without weights
+            d = [floor(v * each + HALF) for v, each in zip(g, factors, strict=True)]
             for worker in range(s.workers):
                 for j in range(len(w_next[worker])):
                     slope = sum(
-                        Fraction(v, 2**16) * q[worker][row][j] * feature for v, row in zip(g, rows, strict=True)
+                        Fraction(v, 2**16) * q[worker][row][j] * feature for v, row in zip(d, rows, strict=True)
                     )
-                    step = floor(slope * rate * 2**23 + HALF)  # Round 3
+                    step = floor(slope / 2**s.rate_exponent * 2**23 + HALF)  # Round 3
                     w_next[worker][j] = clamp(w_next[worker][j] - step, -(2**31), 2**31 - 1)
         for worker in range(s.workers):
             for j, value in enumerate(w_next[worker]):
@@ -77,11 +85,25 @@ def train(job):
 
 
 @settings(max_examples=25)
-@given(st.integers(0, 1 << 30), st.integers(1, 3), st.booleans())
-def test_same_as_exact_fractions(seed, workers, wild):
-    job = random_job(WorkerConfig.tiny(), workers, seed=seed, wild=wild, max_chunks=2, max_mini_batches=2)
+@given(st.integers(0, 1 << 30), st.integers(1, 3), st.booleans(), st.booleans())
+def test_same_as_exact_fractions(seed, workers, wild, weighted):
+    job = random_job(
+        WorkerConfig.tiny(), workers, seed=seed, wild=wild, max_chunks=2, max_mini_batches=2, weighted=weighted
+    )
     for got, wanted in zip(job.golden().weights, train(job), strict=True):
         assert got.tolist() == wanted
+
+
+def test_a_weight_of_1_changes_nothing_and_one_of_0_pulls_nothing():
+    """For every mantissa: factors of weight 1 are the mantissa, exactly, and fit the format."""
+    one, g = np.array([IMPORTANCE.one]), np.arange(RESIDUAL.minimum, RESIDUAL.maximum, 65521)
+    for mantissa in range(RATE_MANTISSA.maximum + 1):
+        settings = random_job(WorkerConfig.tiny(), 1, seed=0).settings
+        settings = dataclasses.replace(settings, rate_mantissa=mantissa)
+        assert factor(one, settings).tolist() == [mantissa * FACTOR.one]
+        assert not FACTOR.overflows(factor(one, settings))
+        assert delta(g, settings, one).tolist() == delta(g, settings).tolist()
+        assert not delta(g, settings, 0 * one).any()
 
 
 def test_the_deal_of_units_does_not_matter():

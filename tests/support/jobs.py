@@ -11,8 +11,8 @@ from p4sgd.host.image import Shard
 from p4sgd.host.losses import get_loss
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
-from p4sgd.hw.spec.fixed import INTERCEPT, LABEL, SHRINK, SLOPE, WEIGHT, IntArray
-from p4sgd.hw.spec.image import ImageLayout
+from p4sgd.hw.spec.fixed import IMPORTANCE, INTERCEPT, LABEL, SHRINK, SLOPE, WEIGHT, IntArray
+from p4sgd.hw.spec.image import ImageLayout, pack_labels
 from p4sgd.hw.spec.register_map import RegisterClient
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import MAX_SHIFT, UNITS, FeatureFormat, LabelMode, LossTable, RunSettings
@@ -40,6 +40,7 @@ class Job:
     sparse: frozenset[int] = frozenset()
     exempt: tuple[int, int] | None = None
     """Worker and feature of the weight without penalties."""
+    importances: IntArray | None = None
 
     @property
     def configs(self) -> list[WorkerConfig]:
@@ -54,7 +55,9 @@ class Job:
         weights = self.weights
         flags = [golden.Flags() for _ in q]
         for _ in range(runs):
-            trained = golden.train(q, self.labels, weights, self.table, self.settings, exempt=self.exempt)
+            trained = golden.train(
+                q, self.labels, weights, self.table, self.settings, self.importances, exempt=self.exempt
+            )
             weights = trained.weights
             for known, new in zip(flags, trained.flags, strict=True):
                 for name in vars(known):
@@ -108,6 +111,7 @@ def random_job(
     micro_batches: int | None = None,
     mini_batches: int | None = None,
     unit: int | None = None,
+    weighted: bool | None = None,
 ) -> Job:
     """A job of random size and settings; ``wild`` drives numbers into every clamp and saturation.
 
@@ -155,7 +159,11 @@ def random_job(
     if pick.random() < 0.75:
         worker = pick.randrange(workers)
         exempt = worker, pick.choice([stored[worker].shape[1] - 1, pick.randrange(stored[worker].shape[1])])
-    return Job(config, settings, table, stored, labels, weights, exempt=exempt)
+    importances = None
+    if pick.random() < 0.3 if weighted is None else weighted:
+        settings = dataclasses.replace(settings, weighted=True)
+        importances = rng.choice([0, 1, IMPORTANCE.one, *rng.integers(0, IMPORTANCE.one, samples)], samples)
+    return Job(config, settings, table, stored, labels, weights, exempt=exempt, importances=importances)
 
 
 def deal(one: Job, config: WorkerConfig, owners: np.ndarray) -> tuple[Job, list[Shard]]:
@@ -210,7 +218,7 @@ def configure(
             model = job.model_address(index)
             worker.write_memory(config.model_memory(engine), model, scattered[engine].view(np.uint8))
             client.write_pair(registers.model_address(engine), model)
-        worker.write_memory(config.labels_memory, 0, job.labels.astype("<i4").view(np.uint8))
+        worker.write_memory(config.labels_memory, 0, pack_labels(job.labels, job.importances))
         client.write_pair(registers.LABELS_ADDRESS, 0)
         form = settings.features
         client.write(
@@ -224,7 +232,8 @@ def configure(
         client.write(registers.MICRO_BATCHES, value=settings.micro_batches)
         client.write(registers.MINI_BATCHES, value=settings.mini_batches)
         mode = settings.label_mode
-        client.write(registers.LABEL_MODE, sign=int(mode.sign), offset=int(mode.offset), constant=int(mode.constant))
+        roles = {name: int(role) for name, role in vars(mode).items()}
+        client.write(registers.LABEL_MODE, **roles, weighted=int(settings.weighted))
         client.write(registers.RATE, mantissa=settings.rate_mantissa, gradient_shift=settings.gradient_shift)
         client.write(registers.SHRINK_FACTOR, value=settings.shrink)
         client.write(registers.THRESHOLD, value=settings.threshold)

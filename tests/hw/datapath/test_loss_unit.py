@@ -12,6 +12,7 @@ from support.streams import StreamSink, StreamSource, pack, unpack
 
 from p4sgd.hw.datapath.loss import LossUnit
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.fixed import IMPORTANCE
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
 from p4sgd.sim import golden
 
@@ -36,12 +37,13 @@ async def exact_deltas(dut, stall):
     await start(dut)
     cocotb.start_soon(count())
     expected: list[int] = []
-    for setting in range(8):
+    for setting in range(12):
+        weighted = setting % 3 == 1
         table = random_table(rng, segments, wild=setting % 2 == 0)
         mode = LabelMode(*(bool(random.getrandbits(1)) for _ in range(3)))
         settings = RunSettings(FeatureFormat(8, 8, False), 1, 1, 1, mode, random.randint(0, 255), 10)
         dut.label_sign.value, dut.label_offset.value = int(mode.sign), int(mode.offset)
-        dut.label_constant.value = int(mode.constant)
+        dut.label_constant.value, dut.weighted.value = int(mode.constant), int(weighted)
         dut.mantissa.value, dut.table_shift.value = settings.rate_mantissa, table.shift
         for index in range(segments):
             dut.table_write__enable.value = 1
@@ -62,10 +64,11 @@ async def exact_deltas(dut, stall):
                 z[:], y[:] = (1 << 31) - 1, [-(1 << 31), (1 << 31) - 1] * 4
             flags = golden.Flags()
             g = golden.residual(z, y, table, mode, flags)
-            expected += golden.delta(g, settings).tolist()
+            importances = rng.choice([0, 1, IMPORTANCE.one, int(rng.integers(1, IMPORTANCE.one))], 8)
+            expected += golden.delta(g, settings, importances if weighted else None).tolist()
             expect_saturation |= flags.residual_saturated
             sums.send([pack(z.tolist(), 32)])
-            labels.send([pack(y.tolist(), 32)])
+            labels.send([pack(y.tolist(), 32), *([pack(importances.tolist(), 32)] if weighted else [])])
         items = await deltas.receive(len(expected) // 8)
         for _ in range(3):
             await RisingEdge(dut.clk)
@@ -74,10 +77,11 @@ async def exact_deltas(dut, stall):
 
 
 @cocotb.test()
-async def latency(dut):
-    """From sums whose labels have come to deltas, and full rate: a micro-batch every two cycles."""
+@cocotb.parametrize(weighted=[0, 1])
+async def latency(dut, weighted):
+    """From sums whose labels have come to deltas, and full rate: a micro-batch every two cycles, or three."""
     sums, labels = StreamSource(dut, "sums"), StreamSource(dut, "labels")
-    dut.table_write__enable.value = 0
+    dut.table_write__enable.value, dut.weighted.value = 0, weighted
     await start(dut)
     taken, answered = [], []
 
@@ -93,13 +97,13 @@ async def latency(dut):
 
     cocotb.start_soon(watch())
     for burst in (1, 1, 1, 2, 5, 100):
-        for source in random.sample([sums, labels], 2):
-            source.send(random.getrandbits(256) for _ in range(burst))
+        for source, items in random.sample([(sums, burst), (labels, (1 + weighted) * burst)], 2):
+            source.send(random.getrandbits(256) for _ in range(items))
             await ClockCycles(dut.clk, random.randint(1, 5))
-        await ClockCycles(dut.clk, 3 * burst + LossUnit.LATENCY)
+        await ClockCycles(dut.clk, 4 * burst + LossUnit.LATENCY)
     assert len(taken) == 110
     assert answered == [cycle + LossUnit.LATENCY for cycle in taken]
-    assert taken[-1] - taken[-100] == 2 * 99
+    assert taken[-1] - taken[-100] == (2 + weighted) * 99
 
 
 @pytest.mark.rtl
