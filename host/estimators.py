@@ -210,11 +210,8 @@ class _GLM(BaseEstimator):
         """What a run starts from, if it goes on from an earlier one."""
         if not (partial or self.warm_start) or not hasattr(self, "model_"):
             return None
-        start: Start | None = self._next_start
-        if start is None:
-            raise ValueError(
-                "a model from a file lacks what training goes on from: fit it anew with warm_start=False, then go on"
-            )
+        with _value_errors():
+            start: Start = self._next_start or Start.of_model(self.model_, "the model")
         return start if partial else dataclasses.replace(start, rate=None, history=(), refit=True)
 
     def _fit(self, data: Dataset) -> Self:
@@ -734,8 +731,8 @@ def load_model(path: str | os.PathLike[str]) -> GLMClassifier | GLMRegressor:
 
     Returns
     -------
-    An estimator that predicts what ``p4sgd predict`` does, with the options of its training as parameters. It cannot be
-    trained on, only fitted anew.
+    An estimator that predicts what ``p4sgd predict`` does, with the options of its training as parameters. Its
+    `partial_fit` and ``warm_start`` go on from the weights, with a learning rate that is searched for anew.
 
     Raises
     ------

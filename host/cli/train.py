@@ -66,6 +66,13 @@ def _launchers() -> Iterable[str]:
     "--epochs, --workers, --parallel, --shares, --split, --on-loss, --config, --sparse-workers, --out, --report, "
     "--device, --cluster and --checkpoint may differ.",
 )
+@click.option(
+    "--init",
+    type=click.Path(path_type=Path),
+    metavar="MODEL",
+    help="Start from the weights of a model. Its features, loss, precision and scaling are kept, and for numbers mean "
+    "and deviation of its targets; the other options are those of this run, and the learning rate is found anew.",
+)
 @click.option("--device", type=device_kind, default="emulator", show_default=True, help="What to train on.")
 @cluster_option
 @click.option(
@@ -96,6 +103,7 @@ def train(
     images: Path | None,
     checkpoint: Path | None,
     resume: Path | None,
+    init: Path | None,
     device: str,
     cluster: Path | None,
     launcher: str | None,
@@ -137,6 +145,7 @@ def train(
             images=images,
             checkpoint=checkpoint,
             resume=resume,
+            init=init,
             options_file=options_file(),
         )
         plan, result = run_training(output, request, ranks)

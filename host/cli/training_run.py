@@ -374,6 +374,7 @@ def finish(
         "out": None if out is None else str(out),
         "report": None if plan.request.report is None else str(plan.request.report),
         "checkpoint": None if checkpoint is None else str(checkpoint.path),
+        "init": None if plan.request.init is None else str(plan.request.init),
     }
     output.document(document | dict(more or {}))
     name = result.monitored.replace("_", " ")

@@ -33,7 +33,7 @@ from p4sgd.host.run.checks import (
     check_replaces,
     find_cluster,
 )
-from p4sgd.host.run.request import TrainingRequest, resume_request
+from p4sgd.host.run.request import TrainingRequest, init_request, resume_request
 from p4sgd.host.streaming.folder import TRAINING_MAY_CHANGE, PreparedFolder, is_prepared, open_prepared
 from p4sgd.host.training.checkpoint import (
     RESUME_MAY_CHANGE,
@@ -42,10 +42,11 @@ from p4sgd.host.training.checkpoint import (
     is_checkpoint_file,
     load_checkpoint,
 )
-from p4sgd.host.training.model_file import is_model_file
+from p4sgd.host.training.model_file import Model, is_model_file, load_model
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import check_memory, suits_sparse_workers
 from p4sgd.host.training.shares import deal
+from p4sgd.host.training.start import Start
 from p4sgd.hw.spec.config import CONFIGURATIONS, WorkerConfig
 
 __all__ = ["TrainingPlan", "make_plan"]
@@ -104,7 +105,8 @@ class TrainingPlan:
         """As plain data, to show before the run."""
         request = self.request
         paths = {
-            name: getattr(request, name) for name in ("out", "report", "images", "checkpoint", "resume", "cluster")
+            name: getattr(request, name)
+            for name in ("out", "report", "images", "checkpoint", "resume", "init", "cluster")
         }
         return {
             "data": self.data.name,
@@ -139,12 +141,20 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
         If something is wrong with the request, with a file that it names, or with the data.
     """
     asked, saved, fixed = request, None, {}
+    if request.init is not None:
+        _check_init(request)
     if asked.resume is not None:
         saved = load_checkpoint(asked.resume)
         digest = hashlib.sha256(asked.resume.read_bytes()).hexdigest()
         check_same(ranks, digest, f"{asked.resume}: is not the same file for all ranks: give all of them the newest")
         request = resume_request(asked, saved, ranks)
         fixed = {name: str(asked.resume) for name in request.options if name not in RESUME_MAY_CHANGE}
+    model = None
+    if request.init is not None:
+        model = load_model(request.init)
+        digest = hashlib.sha256(request.init.read_bytes()).hexdigest()
+        check_same(ranks, digest, f"{request.init}: is not the same file for all ranks: give all of them the same one")
+        request = init_request(request, Start.of_model(model, str(request.init)))
     raise_on_all(ranks, partial(_check_outputs, request) if ranks.rank == 0 else None)
     device = request.device or _DEFAULT_DEVICE
     request = dataclasses.replace(request, device=device)
@@ -166,6 +176,8 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
             fixed["workers"] = launcher_program()
     check_reading(request.reading, [request.source, request.test])
     folder = _open_prepared(request, ranks)
+    if folder is not None and model is not None:
+        raise UserError(f"{folder.name}: was prepared with a scaling of its own: --init needs the data themselves")
     if folder is not None:
         fixed = {name: folder.name for name in folder.manifest.options if name not in TRAINING_MAY_CHANGE} | fixed
         chosen = folder.options(chosen, set(chosen))
@@ -177,7 +189,7 @@ def make_plan(request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) ->
     images = check_new_images(request.images, options.workers)
     outputs = [request.out, request.report, request.checkpoint, *images]
     check_apart(outputs, [request.source, request.test, request.options_file])
-    data = _read_training_data(request, ranks, saved) if folder is None else _check_resumed(folder, saved)
+    data = _read_training_data(request, ranks, saved, model) if folder is None else _check_resumed(folder, saved)
     test = None
     if request.test is not None:
         test = read_dataset(request.test, like=data.space, communicator=ranks, **request.reading)
@@ -227,6 +239,14 @@ def _check_outputs(request: TrainingRequest) -> None:
     check_replaces(request.report, is_report_file, "report")
     if request.report is not None:
         check_libraries()
+
+
+def _check_init(request: TrainingRequest) -> None:
+    """Refuse what does not go with the start from a model."""
+    if request.resume is not None:
+        raise UserError(f"--resume goes on from {request.resume}, --init from {request.init}: leave one of them out")
+    if request.checkpoint is not None:
+        raise UserError("checkpoints do not keep the model of --init: leave --checkpoint or --init out")
 
 
 def _workers(request: TrainingRequest, who_has: str, there: int) -> int:
@@ -285,19 +305,38 @@ def _open_prepared(request: TrainingRequest, ranks: Communicator) -> PreparedFol
     return open_prepared(Path(data), ranks)
 
 
-def _read_training_data(request: TrainingRequest, ranks: Communicator, saved: Checkpoint | None) -> Dataset:
-    """Read the training data; for a resumed run they must be those of the checkpoint."""
+def _read_training_data(
+    request: TrainingRequest, ranks: Communicator, saved: Checkpoint | None, model: Model | None
+) -> Dataset:
+    """Read the training data.
+
+    For a resumed run they must be those of the checkpoint, and for one that starts from a model have its features.
+    """
     if request.data is None:
         raise UserError("there are no data to train on: name a file, a built-in data set or a prepared folder")
     if isinstance(request.data, Dataset):
         data = request.data
     else:
-        data = read_dataset(request.data, communicator=ranks, **request.reading)
+        like = None if model is None else model.space
+        data = read_dataset(request.data, like=like, communicator=ranks, **request.reading)
+    if model is not None:
+        _check_features(data, model, str(request.init))
     if request.samples is not None and request.samples < data.samples:
         data = data.take(np.arange(request.samples), f"the first {request.samples} samples of {data.name}")
     if saved is not None:
         saved.check_data(identify(data))  # now, because test data are read to match these, and a simulator takes long
     return data
+
+
+def _check_features(data: Dataset, model: Model, name: str) -> None:
+    """Refuse data with other features than those of the model that training starts from."""
+    known, given = model.space, data.space
+    if given.count != known.count:
+        raise UserError(
+            f"{data.name} has {given.count:,} features, {name} has {known.count:,}: train anew without --init"
+        )
+    if given.names and known.names and given.names != known.names:
+        raise UserError(f"{data.name}: the features are not those of {name}, in that order: train anew without --init")
 
 
 def _check_resumed(folder: PreparedFolder, saved: Checkpoint | None) -> PreparedFolder:

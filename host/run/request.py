@@ -15,9 +15,23 @@ from p4sgd.host.run.checks import CLUSTER, option_name
 from p4sgd.host.training.checkpoint import RESUME_MAY_CHANGE, Checkpoint
 from p4sgd.host.training.start import Start
 
-__all__ = ["TrainingRequest", "resume_request"]
+__all__ = ["TrainingRequest", "init_request", "resume_request"]
 
 _ANEW = "or train anew without --resume"
+
+_FIXED_BY_MODEL = (
+    "loss",
+    "epsilon",
+    "quantile",
+    "precision",
+    "planes",
+    "scaling",
+    "precondition",
+    "damping",
+    "bias",
+    "positive",
+)
+"""Options that a run which starts from a model has from it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +69,10 @@ class TrainingRequest:
         File that keeps the state after every epoch.
     resume
         Checkpoint to resume.
+    init
+        Model file whose weights training on data in memory starts from; without checkpoints.
     start
-        What training on data in memory starts from; without checkpoints.
+        What it starts from otherwise; `make_plan` makes it of ``init``.
     report
         HTML file to write in the end, see `p4sgd.host.report`.
     options_file
@@ -78,6 +94,7 @@ class TrainingRequest:
     images: Path | None = None
     checkpoint: Path | None = None
     resume: Path | None = None
+    init: Path | None = None
     start: Start | None = None
     report: Path | None = None
     options_file: Path | None = None
@@ -149,6 +166,33 @@ def resume_request(request: TrainingRequest, saved: Checkpoint, ranks: Communica
         report=_path(request.report, origin.get("report")),
         checkpoint=request.checkpoint or saved.path,
     )
+
+
+def init_request(request: TrainingRequest, start: Start) -> TrainingRequest:
+    """Complete a request from the model that it starts from.
+
+    Parameters
+    ----------
+    request
+        The request, with ``init``; what it does not name of the loss and of the features is the model's.
+    start
+        The model, as `Start.of_model` has it.
+
+    Raises
+    ------
+    UserError
+        If the request contradicts the model.
+    """
+    assert start.options is not None
+    began = {name: getattr(start.options, name) for name in _FIXED_BY_MODEL}
+    for name, value in began.items():
+        if name in request.options and request.options[name] != value:
+            ours, theirs = _words(name, value), _words(name, request.options[name])
+            raise UserError(
+                f"{request.init}: this model was trained {ours}, not {theirs}: leave that out, or train anew without "
+                f"--init"
+            )
+    return dataclasses.replace(request, options=dict(request.options) | began, start=start)
 
 
 def _path(given: Path | None, kept: str | None) -> Path | None:

@@ -213,6 +213,7 @@ class PreparedFolder:
             mixing=mixing,
             remarks=(*manifest.remarks, *remarks),
             communicator=self.communicator,
+            fitted=scaling,
         )
 
     def check(self, options: TrainingOptions) -> None:
@@ -266,7 +267,7 @@ class PreparedFolder:
         manifest, count = self.manifest, self.space.count
         offset, scale = (each[:count] for each in join_scaling(images))
         if manifest.options["precondition"] == "none":
-            return Scaling(manifest.scaling, offset, scale, manifest.signed)
+            return Scaling(manifest.scaling, offset, scale, manifest.signed, heat=self._heat)
         matrix, exponent, centre = map(self._array, WHITENING)
         grid = Scaling(manifest.scaling, offset, scale, signed=True)
         return Whitening(grid, centre, matrix, exponent, manifest.signed)

@@ -26,6 +26,7 @@ signed feature is −1 or 0, so the weights are fitted without positive features
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,13 +34,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data import Dataset, FeatureSpace
+from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.dataset import Features
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import Task, get_loss
-from p4sgd.host.precondition import BLOCK
+from p4sgd.host.precondition import BLOCK, Whitening
 from p4sgd.host.tensor_file import TensorFileKind
+from p4sgd.host.training.kept_scaling import scaling_facts, scaling_of, scaling_tensors
 from p4sgd.hw.spec.run import FeatureFormat
 
 __all__ = ["FORMAT_VERSION", "Model", "is_model_file", "load_model", "save_model"]
@@ -86,6 +88,9 @@ class Model:
         ``None`` without preconditioning.
     training
         Facts about the training run, as plain data: options, epochs, metrics, versions.
+    scaling
+        The scaling of the features, with their preconditioning, which training on other samples goes on from; ``None``
+        if it is not known, as in files of p4sgd 0.1.
     """
 
     coefficients: npt.NDArray[np.float64]
@@ -102,6 +107,7 @@ class Model:
     mixing: npt.NDArray[np.float64] | None = None
     loss_parameters: dict[str, float] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
+    scaling: Scaling | Whitening | None = None
 
     @property
     def space(self) -> FeatureSpace:
@@ -200,6 +206,9 @@ def save_model(model: Model, path: Path) -> None:
         metadata["loss_parameters"] = json.dumps(model.loss_parameters)
     if model.hash_bits is not None:
         metadata["hash_bits"] = json.dumps(model.hash_bits)
+    if model.scaling is not None:
+        tensors |= scaling_tensors(model.scaling)
+        metadata["scaling"] = json.dumps(scaling_facts(model.scaling))
     _KIND.save(path, tensors, metadata)
 
 
@@ -239,6 +248,7 @@ def load_model(path: Path) -> Model:
             zero_based=json.loads(metadata["zero_based"]),
             hash_bits=json.loads(metadata.get("hash_bits", "null")),
             training=json.loads(metadata["training"]),
+            scaling=_scaling(tensors, metadata),
         )
         _check(model)
     except UserError as error:
@@ -246,6 +256,12 @@ def load_model(path: Path) -> Model:
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise UserError(f"{path}: a damaged model file: {error}") from error
     return model
+
+
+def _scaling(tensors: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> Scaling | Whitening | None:
+    if "scaling" not in metadata:
+        return None
+    return scaling_of(tensors, json.loads(metadata["scaling"]), tensors["coefficients"].size)
 
 
 def _check(model: Model) -> None:

@@ -206,6 +206,7 @@ class Prepared:
             feature_names=self.space.names,
             zero_based=self.space.zero_based,
             hash_bits=self.space.hash_bits,
+            scaling=self.fitted,
         )
 
 

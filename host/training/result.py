@@ -100,7 +100,7 @@ class TrainingResult:
         Estimate of the epochs that were missing to convergence (`Convergence.more_epochs`) if all epochs were run, and
         the classes are not separable; else ``None``.
     next_start
-        What training on other samples may start from; ``None`` if the data were prepared in advance.
+        What training on other samples may start from; ``None`` if the scaling of the prepared data is not known.
     activations
         Activations of the model and labels as `LabelCoding.labels_of` gives them, float64 (samples,) each, by data:
         ``train``, of the same samples as in ``metrics``, and ``validation`` and ``test`` if there are such data.

@@ -1,8 +1,11 @@
 """What training starts from, if not from nothing: features and labels as they were understood, and weights."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
 
 from p4sgd.host.data import Scaling
 from p4sgd.host.data.labels import LabelCoding
@@ -13,6 +16,7 @@ from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.fixed import IntArray
 
 if TYPE_CHECKING:
+    from p4sgd.host.training.model_file import Model
     from p4sgd.host.training.result import EpochRecord
 
 __all__ = ["Start"]
@@ -51,6 +55,32 @@ class Start:
     history: "Sequence[EpochRecord]" = ()
     options: TrainingOptions | None = None
     refit: bool = True
+
+    @classmethod
+    def of_model(cls, model: "Model", name: str) -> Self:
+        """The weights of a model, with its scaling and its meaning of labels.
+
+        Parameters
+        ----------
+        model
+            The model.
+        name
+            What it is called in messages.
+
+        Raises
+        ------
+        UserError
+            If it lacks its scaling, or the options of its training.
+        """
+        known = {field.name for field in dataclasses.fields(TrainingOptions)}
+        began = {key: value for key, value in model.training.get("options", {}).items() if key in known}
+        if model.scaling is None or not began:
+            raise UserError(
+                f"{name}: lacks the scaling of features that training goes on from, as models of earlier versions do: "
+                f"train it anew"
+            )
+        weights = model.weights.astype(np.int64)
+        return cls(coding=model.labels, scaling=model.scaling, weights=weights, options=TrainingOptions(**began))
 
     @property
     def keeps_zeros(self) -> bool:
