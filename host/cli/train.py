@@ -23,7 +23,7 @@ from p4sgd.host.cli.options import (
     take_reading,
 )
 from p4sgd.host.cli.output import Output
-from p4sgd.host.cli.training_run import finish, report_option, run_training, training_options
+from p4sgd.host.cli.training_run import finish, report_option, run_folds, run_training, training_options
 from p4sgd.host.distributed.communicator import Communicator, SingleProcess
 
 __all__ = ["run_ranks", "train"]
@@ -73,6 +73,13 @@ def _launchers() -> Iterable[str]:
     help="Start from the weights of a model. Its features, loss, precision and scaling are kept, and for numbers mean "
     "and deviation of its targets; the other options are those of this run, and the learning rate is found anew.",
 )
+@click.option(
+    "--folds",
+    type=click.IntRange(2),
+    metavar="K",
+    help="Cross-validation: divide the samples into K folds, by --seed, train K models, each without one fold, and "
+    "measure each on its fold. No model is written, but with --out one that is trained on all samples afterwards.",
+)
 @click.option("--device", type=device_kind, default="emulator", show_default=True, help="What to train on.")
 @cluster_option
 @click.option(
@@ -104,6 +111,7 @@ def train(
     checkpoint: Path | None,
     resume: Path | None,
     init: Path | None,
+    folds: int | None,
     device: str,
     cluster: Path | None,
     launcher: str | None,
@@ -148,8 +156,12 @@ def train(
             init=init,
             options_file=options_file(),
         )
-        plan, result = run_training(output, request, ranks)
-        finish(output, plan, result)
+        document = {} if folds is None else run_folds(output, request, folds, ranks)
+        if folds is not None and out is not None:
+            output.say("on all samples:")
+        if folds is None or out is not None:
+            plan, result = run_training(output, request, ranks)
+            finish(output, plan, result, document)
 
 
 @contextlib.contextmanager

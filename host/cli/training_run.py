@@ -27,6 +27,7 @@ __all__ = [
     "finish",
     "preparation_options",
     "report_option",
+    "run_folds",
     "run_training",
     "training_options",
 ]
@@ -299,6 +300,62 @@ def run_training(
     finally:
         display.table.print()
     return plan, result
+
+
+_FOLD_METRICS = {
+    "loss": "loss",
+    "accuracy": "accuracy",
+    "auc": "AUC",
+    "f1": "F1",
+    "d2": "D²",
+    "r2": "R²",
+    "rmse": "RMSE",
+    "mae": "MAE",
+}
+"""Titles of the metrics in the table of folds, by name."""
+
+
+def run_folds(
+    output: Output, request: "TrainingRequest", folds: int, ranks: Communicator = SINGLE_PROCESS
+) -> dict[str, Any]:
+    """Cross-validate: train and measure a model for each fold, and show the metrics.
+
+    Returns
+    -------
+    What the JSON document of the run has of it. Without ``out`` in the request it is printed.
+
+    Raises
+    ------
+    UserError, P4sgdError, KeyboardInterrupt
+        As `p4sgd.host.run.folds.cross_validate`.
+    """
+    with contextlib.ExitStack() as shown:
+        shown.enter_context(output.working("getting ready"))
+        from p4sgd.host.run.folds import check_folds, cross_validate, summarise
+        from p4sgd.host.run.plan import make_plan
+
+        check_folds(request)
+        plan = make_plan(request, ranks)
+
+        def show(number: int) -> None:
+            shown.close()
+            shown.enter_context(output.working(f"fold {number} of {folds}"))
+
+        done = cross_validate(plan, folds, on_fold=show, on_remark=output.remark)
+    mean, deviation = summarise(done)
+    found = {"folds": [fold.to_json() for fold in done], "mean": mean, "deviation": deviation}
+    document = {"cross_validation": found}
+    if request.out is None:
+        output.document(plan.to_json() | document)
+    names = [name for name in _FOLD_METRICS if name in mean]
+    rows = [
+        [f"{fold.number}", f"{fold.samples:,}", f"{fold.result.best_epoch}", *(cell(n, fold.metrics[n]) for n in names)]
+        for fold in done
+    ]
+    for title, values in (("mean", mean), ("±", deviation)):
+        rows.append([title, "", "", *(cell(name, values[name]) for name in names)])
+    output.table(["fold", "samples", "epoch", *(_FOLD_METRICS[name] for name in names)], rows)
+    return document
 
 
 class _Display(contextlib.AbstractContextManager["_Display"]):

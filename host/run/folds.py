@@ -1,0 +1,176 @@
+"""Cross-validation: a training run for each of several folds, on the samples outside of it, measured on those in it.
+
+Whatever is fitted to data (scaling, whitening, mean and deviation of the targets, the learning rate) is fitted to the
+samples that a run trains on.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.data import Dataset
+from p4sgd.host.data.labels import LabelCoding
+from p4sgd.host.errors import UserError
+from p4sgd.host.losses import Task, get_loss
+from p4sgd.host.run.execute import execute
+from p4sgd.host.run.plan import TrainingPlan, make_plan
+from p4sgd.host.run.request import TrainingRequest
+from p4sgd.host.training import StopReason, TrainingOptions, TrainingResult
+from p4sgd.host.training.evaluation import score
+
+__all__ = ["Fold", "check_folds", "cross_validate", "split_folds", "summarise"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Fold:
+    """One fold.
+
+    Parameters
+    ----------
+    number
+        Its number, from 1.
+    samples
+        Number of its samples.
+    result
+        The training run on all others.
+    metrics
+        What `p4sgd.host.training.evaluation.score` says of its model on the samples of the fold.
+    """
+
+    number: int
+    samples: int
+    result: TrainingResult
+    metrics: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        best = self.result.best
+        return {
+            "fold": self.number,
+            "samples": self.samples,
+            "epoch": best.epoch,
+            "learning_rate": best.learning_rate,
+            **self.metrics,
+        }
+
+
+def check_folds(request: TrainingRequest) -> None:
+    """Refuse what does not go with cross-validation.
+
+    Raises
+    ------
+    UserError
+        If the request has such a thing.
+    """
+    reasons = {
+        "test": "folds are the test data",
+        "resume": "a checkpoint is of one run",
+        "checkpoint": "a checkpoint is of one run",
+        "images": "images are of one run",
+        "init": "the model may have been trained on samples of the folds",
+    }
+    for name, reason in reasons.items():
+        if getattr(request, name) is not None:
+            raise UserError(f"--{name} does not go with --folds: {reason}: leave one of them out")
+    if request.report is not None and request.out is None:
+        raise UserError("--report with --folds needs --out: it is of the model that is trained on all samples")
+
+
+def split_folds(
+    data: Dataset, options: TrainingOptions, folds: int
+) -> list[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]]:
+    """Divide samples into folds, at random by the options' seed, of a classification with equal parts of each class.
+
+    They are those of scikit-learn's `StratifiedKFold` and `KFold` with ``shuffle=True`` and the seed as
+    ``random_state``.
+
+    Returns
+    -------
+    For each fold, ascending, the samples outside of it and those in it: intp arrays.
+
+    Raises
+    ------
+    UserError
+        If there are too few samples, or if the labels do not suit the loss.
+    """
+    from sklearn.model_selection import KFold, StratifiedKFold
+
+    seed = options.seed % (1 << 32)  # scikit-learn takes no larger one
+    task = get_loss(options.loss).task
+    if task is Task.CLASSIFICATION:
+        labels = LabelCoding.fit(task, data, options.positive).labels_of(data)
+        there, whose = int(np.unique(labels, return_counts=True)[1].min()), "a class of "
+        splitter: KFold | StratifiedKFold = StratifiedKFold(folds, shuffle=True, random_state=seed)
+    else:
+        labels, there, whose = data.labels, data.samples, ""
+        splitter = KFold(folds, shuffle=True, random_state=seed)
+    if there < folds:
+        remedy = f"choose at most {there}" if there > 1 else "leave --folds out"
+        count = f"{there} sample{'s' * (there > 1)}"
+        raise UserError(f"{whose}{data.name} has {count}, too few for --folds {folds}: {remedy}")
+    return list(splitter.split(np.zeros(data.samples), labels))
+
+
+def cross_validate(
+    plan: TrainingPlan,
+    folds: int,
+    *,
+    on_fold: Callable[[int], None] | None = None,
+    on_remark: Callable[[str], None] | None = None,
+) -> list[Fold]:
+    """Train and measure a model for each fold of the data of a plan; nothing is written.
+
+    Parameters
+    ----------
+    plan
+        The plan of a run on all samples.
+    folds
+        Number of folds, at least 2.
+    on_fold
+        Called with the number of a fold, from 1, when its run begins.
+    on_remark
+        Called with each remark on a run, once if several runs have it.
+
+    Raises
+    ------
+    UserError, P4sgdError
+        See `split_folds` and `p4sgd.host.run.execute.execute`; also if the data are prepared ones.
+    KeyboardInterrupt
+        On Ctrl-C.
+    """
+    data = plan.data
+    if not isinstance(data, Dataset):
+        raise UserError(f"{data.name}: was prepared as a whole: --folds needs the data themselves")
+    done, told = [], set[str]()
+
+    def tell(text: str) -> None:
+        if on_remark is not None and text not in told:
+            told.add(text)
+            on_remark(f"fold {number}: {text}")
+
+    for number, (rest, held_out) in enumerate(split_folds(data, plan.options, folds), 1):
+        if on_fold is not None:
+            on_fold(number)
+        request = dataclasses.replace(plan.request, data=data.take(rest), reading={}, out=None, report=None)
+        result = execute(make_plan(request, plan.ranks), on_remark=tell)
+        if result.stopped is StopReason.INTERRUPTED:
+            raise KeyboardInterrupt
+        metrics = score(result.model, data.take(held_out, f"fold {number} of {data.name}"))
+        done.append(Fold(number, held_out.size, result, metrics))
+    return done
+
+
+def summarise(folds: Sequence[Fold]) -> tuple[dict[str, float], dict[str, float]]:
+    """Mean and standard deviation over the folds of every metric that is a number, as NumPy's `mean` and `std`.
+
+    A metric that is not defined in a fold is not defined here, either: NaN.
+    """
+    names = [name for name, value in folds[0].metrics.items() if isinstance(value, float)]
+    values = {name: np.array([fold.metrics.get(name, math.nan) for fold in folds], np.float64) for name in names}
+    with np.errstate(invalid="ignore"):
+        means = {name: float(each.mean()) for name, each in values.items()}
+        return means, {name: float(each.std()) for name, each in values.items()}

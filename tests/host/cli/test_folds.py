@@ -1,0 +1,124 @@
+"""`p4sgd train --folds`: cross-validation with scikit-learn's folds, in which nothing of a fold is trained on."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from sklearn.datasets import load_breast_cancer, load_diabetes
+from sklearn.model_selection import KFold, StratifiedKFold, cross_validate
+from support.ranks import run_ranks
+
+from p4sgd import GLMClassifier, GLMRegressor
+from p4sgd.host.cli.app import main
+from p4sgd.host.run import folds as folds_module
+from p4sgd.host.run.plan import make_plan
+from p4sgd.host.run.request import TrainingRequest
+from p4sgd.host.training.model_file import load_model
+
+
+def p4sgd(*words, status=0):
+    done = CliRunner().invoke(main, ["train", *map(str, words)])
+    assert done.exit_code == status, done.output
+    return done
+
+
+def found(*words):
+    return json.loads(p4sgd(*words, "--json").stdout)["cross_validation"]
+
+
+@pytest.mark.parametrize("precondition", ["none", "block"])
+def test_classes_as_scikit_learn_validates_the_estimator(precondition):
+    X, y = load_breast_cancer(return_X_y=True)
+    classifier = GLMClassifier(epochs=4, precision=4, random_state=3, precondition=precondition)
+    cv = StratifiedKFold(4, shuffle=True, random_state=3)
+    expected = cross_validate(classifier, X, y, cv=cv, scoring=["accuracy", "roc_auc"], return_estimator=True)
+    words = ["--epochs", 4, "--precision", 4, "--seed", 3, "--precondition", precondition]
+    ours = found("breast_cancer", "--folds", 4, *words)
+    for name, theirs in (("accuracy", "test_accuracy"), ("auc", "test_roc_auc")):
+        assert [fold[name] for fold in ours["folds"]] == pytest.approx(expected[theirs], abs=1e-12)
+        assert ours["mean"][name] == pytest.approx(expected[theirs].mean())
+        assert ours["deviation"][name] == pytest.approx(expected[theirs].std())
+    rates = [each.history_[0]["learning_rate"] for each in expected["estimator"]]
+    assert [fold["learning_rate"] for fold in ours["folds"]] == rates
+    assert sum(fold["samples"] for fold in ours["folds"]) == 569
+
+
+def test_numbers_as_scikit_learn_validates_the_estimator():
+    """The mean and the deviation of the targets are those of the samples outside of the fold, too."""
+    X, y = load_diabetes(return_X_y=True)
+    regressor, cv = GLMRegressor(epochs=4), KFold(3, shuffle=True, random_state=0)
+    expected = cross_validate(regressor, X, y, cv=cv, scoring=["r2", "neg_mean_absolute_error"])
+    ours = found("diabetes", "--loss", "squared", "--epochs", 4, "--folds", 3)
+    assert [fold["r2"] for fold in ours["folds"]] == pytest.approx(expected["test_r2"], abs=1e-12)
+    assert [-fold["mae"] for fold in ours["folds"]] == pytest.approx(expected["test_neg_mean_absolute_error"])
+
+
+def test_what_is_fitted_does_not_see_the_fold(monkeypatch):
+    """Values of one fold that are out of all proportion change nothing in its run."""
+
+    def run(factor):
+        X, y = load_breast_cancer(return_X_y=True)
+        rows = folds_module.split_folds(plan.data, plan.options, 3)[0][1]
+        X[rows] *= factor
+        data = type(plan.data)(X, y, "data")
+        request = TrainingRequest(data=data, options={"epochs": 2, "precondition": "block"})
+        return folds_module.cross_validate(make_plan(request), 3)
+
+    plan = make_plan(TrainingRequest(data="breast_cancer"))
+    tame, wild = run(1), run(1000)
+    same = [(a.result.model.weights == b.result.model.weights).all() for a, b in zip(tame, wild, strict=True)]
+    assert same == [True, False, False]
+
+
+def test_one_class_against_the_rest_is_in_every_fold():
+    ours = found("digits", "--positive", "3", "--folds", 3, "--epochs", 1)
+    assert [sum(fold["confusion_matrix"][1]) for fold in ours["folds"]] == [61, 61, 61]
+
+
+def test_several_processes_find_the_same():
+    request = TrainingRequest(data="breast_cancer", options={"epochs": 2})
+    alone = [fold.metrics for fold in folds_module.cross_validate(make_plan(request), 3)]
+    for theirs in run_ranks(2, lambda ranks: folds_module.cross_validate(make_plan(request, ranks), 3)):
+        assert [fold.metrics for fold in theirs] == alone
+
+
+def test_the_table_and_the_model_of_all_samples(tmp_path):
+    out = tmp_path / "model"
+    done = p4sgd("breast_cancer", "--folds", 3, "--epochs", 2)
+    assert list(tmp_path.iterdir()) == []
+    lines = [line.split() for line in done.stdout.splitlines() if line.strip()]
+    assert lines[0] == ["fold", "samples", "epoch", "loss", "accuracy", "AUC", "F1"]
+    assert [line[0] for line in lines[2:]] == ["1", "2", "3", "mean", "±"]
+    document = json.loads(p4sgd("breast_cancer", "--folds", 3, "--epochs", 2, "--out", out, "--json").stdout)
+    alone = json.loads(p4sgd("breast_cancer", "--epochs", 2, "--json").stdout)
+    assert document["weights_sha256"] == alone["weights_sha256"]
+    assert len(document["cross_validation"]["folds"]) == 3
+    assert load_model(out).training["samples"] == 569
+
+
+def test_bad_input(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["data", "prepare", "iris:1", "--out", "folder", "--quiet"])
+    assert done.exit_code == 0, done.output
+    np.savetxt("one.csv", [[1, 2, 0], [3, 4, 1], [5, 6, 1]], delimiter=",")
+    for words, says in {
+        "iris:1 --folds 1": r"'--folds': 1 is not in the range x>=2",
+        "iris:1 --folds x": r"'--folds': 'x' is not a valid integer",
+        "iris:1 --folds 51": r"a class of iris:1 has 50 samples, too few for --folds 51: choose at most 50$",
+        "one.csv --folds 2": r"a class of one.csv has 1 sample, too few for --folds 2: leave --folds out$",
+        "diabetes --loss squared --folds 443": r"diabetes has 442 samples, too few for .*: choose at most 442$",
+        "iris:1 --folds 3 --test iris:1": r"--test does not go with --folds: folds are the test data",
+        "iris:1 --folds 3 --checkpoint c": r"--checkpoint does not go with --folds",
+        "--resume c --folds 3": r"--resume does not go with --folds",
+        "iris:1 --folds 3 --init m": r"--init does not go with --folds: the model may have been trained on samples",
+        "iris:1 --folds 3 --images i": r"--images does not go with --folds",
+        "iris:1 --folds 3 --report r.html": r"--report with --folds needs --out",
+        "iris --folds 3": r"iris: the labels have 3 values",
+        "folder --folds 3": r"folder: was prepared as a whole: --folds needs the data themselves$",
+    }.items():
+        done = p4sgd(*words.split(), status=2)
+        (line,) = done.stderr.splitlines()
+        assert re.search(says, line), line
+        assert done.stdout == ""
