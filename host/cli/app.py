@@ -22,6 +22,7 @@ from p4sgd.host.cli.serve import worker
 from p4sgd.host.cli.simulate import simulate
 from p4sgd.host.cli.switch import switch
 from p4sgd.host.cli.train import train
+from p4sgd.host.cli.tune import tune
 from p4sgd.host.errors import UserError
 
 __all__ = ["Application", "main"]
@@ -119,6 +120,7 @@ def main() -> None:
 
 for _each in (
     train,
+    tune,
     predict,
     evaluate,
     inspect,

@@ -122,14 +122,18 @@ class Output:
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1, wraps: bool = False
     ) -> None:
-        """Print a table of results, without ``as_json``; see `make_table`."""
+        """Print a table of results, without ``as_json``: a narrow one where there is no room; see `make_table`."""
         if self.as_json:
             return
-        table = make_table(columns, rows, texts=texts, wraps=wraps)
         if wraps:
+            table = make_table(columns, rows, texts=texts, wraps=True)
             self.results.print(table, width=min(self.results.width, _READABLE_WIDTH))
-        else:
-            self.results.print(table, soft_wrap=True)
+            return
+        cells = list(rows)
+        table = make_table(columns, cells, texts=texts)
+        if _width(table, self.results) > self.results.width:
+            table = make_table(columns, cells, texts=texts, narrow=True)
+        self.results.print(table, soft_wrap=True)
 
 
 class _Handler(logging.Handler):
@@ -208,6 +212,13 @@ def make_table(
     for row in rows:
         table.add_row(*map(Text, row))
     return table
+
+
+def _width(table: "Table", console: "Console") -> int:
+    """Columns that a table takes where no row wraps."""
+    from rich.measure import Measurement
+
+    return Measurement.get(console, console.options.update(max_width=_FILE_WIDTH), table).maximum
 
 
 def finite(content: Any) -> Any:
@@ -302,14 +313,11 @@ class EpochTable:
 
     def _table(self, rows: Sequence[Mapping[str, float | None]], console: "Console") -> "Table":
         """The table of some rows; where there is no room for it, a narrow one, in the end without the speed."""
-        from rich.measure import Measurement
-
         used = [key for key in self._columns if any(row.get(key) is not None for row in self._rows)]
         for keys, narrow in ((used, False), (used, True), ([key for key in used if key != _SPEED], True)):
             cells = [[cell(key, row.get(key)) for key in keys] for row in rows]
             table = make_table([self._columns[key] for key in keys], cells, narrow=narrow)
-            width = Measurement.get(console, console.options.update(max_width=_FILE_WIDTH), table).maximum
-            if width <= console.width:
+            if _width(table, console) <= console.width:
                 break
         return table
 

@@ -30,6 +30,7 @@ __all__ = [
     "run_folds",
     "run_training",
     "training_options",
+    "tuning_options",
 ]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -247,6 +248,30 @@ def training_options(command: _Command) -> _Command:
     """Add an option for every field of `TrainingOptions`."""
     for option in reversed(_OPTIONS.values()):
         command = option(command)
+    return command
+
+
+_NOT_TUNED = (
+    "precision",
+    "planes",
+    "batch",
+    "l2",
+    "alpha",
+    "l1_ratio",
+    "validation_fraction",
+    "parallel",
+    "shares",
+    "split",
+    "on_loss",
+)
+"""Fields of `TrainingOptions` that `p4sgd tune` searches for or has otherwise, or that are not for a single process."""
+
+
+def tuning_options(command: _Command) -> _Command:
+    """Add an option for every field of `TrainingOptions` that is the same in all runs of a search."""
+    for name in reversed(_OPTIONS):
+        if name not in _NOT_TUNED:
+            command = _OPTIONS[name](command)
     return command
 
 

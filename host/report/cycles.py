@@ -1,6 +1,6 @@
 """Cycles of a run: those that the workers counted, and those that were to be expected."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from p4sgd.host.training.options import TrainingOptions
@@ -8,7 +8,7 @@ from p4sgd.host.training.result import EpochRecord, TrainingResult
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
 
-__all__ = ["Predicted", "counted_cycles", "predicted_cycles"]
+__all__ = ["Predicted", "counted_cycles", "epoch_cycles", "predicted_cycles"]
 
 
 @dataclass(frozen=True)
@@ -38,32 +38,57 @@ def counted_cycles(result: TrainingResult) -> dict[str, dict[str, int]]:
     }
 
 
-def predicted_cycles(result: TrainingResult) -> Predicted | None:
-    """The cycles of the fullest worker in the same epochs; ``None`` if there is a sparse worker, a program."""
+def epoch_cycles(
+    options: TrainingOptions,
+    configs: Sequence[WorkerConfig],
+    units: Sequence[int],
+    samples: int,
+    features: int,
+    *,
+    simulated: bool = False,
+) -> dict[str, int]:
+    """Predicted cycles of the fullest worker in an epoch, by counter ``CYCLES_…``.
+
+    Parameters
+    ----------
+    options
+        Options of the training run.
+    configs, units
+        Configuration of each dense worker, and number of its units.
+    samples, features
+        Training samples, and features of the data.
+    simulated
+        Whether packets take the time of the simulated network, and not that of boards.
+    """
     from p4sgd.sim.cluster.prediction import BOARDS_NETWORK, network_cycles, predict_cycles
 
+    unit = options.unit_of(features)
+    chunks = [
+        ImageLayout(config, count * unit, BANKS, options.stored, unit).chunks
+        for config, count in zip(configs, units, strict=True)
+        if count
+    ]
+    return predict_cycles(
+        configs[0],
+        batch=options.batch,
+        chunks=max(chunks),
+        precision=options.precision,
+        mini_batches=-(-samples // options.batch),
+        network=network_cycles(len(units)) if simulated else BOARDS_NETWORK,
+        stale=bool(options.staleness),
+    )
+
+
+def predicted_cycles(result: TrainingResult) -> Predicted | None:
+    """The cycles of the fullest worker in the same epochs; ``None`` if there is a sparse worker, a program."""
     summary = result.summary
     options, units = TrainingOptions(**summary["options"]), summary["units"]
     stated = summary["configuration"]
     configs = [WorkerConfig(**each) for each in ([stated] * len(units) if isinstance(stated, dict) else stated)]
     if any(config.sparse for config in configs):
         return None
-    unit = options.unit_of(summary["features"])
-    chunks = [
-        ImageLayout(config, count * unit, BANKS, options.stored, unit).chunks
-        for config, count in zip(configs, units, strict=True)
-        if count
-    ]
     simulated = summary["device"] == "rtl"
-    cycles = predict_cycles(
-        configs[0],
-        batch=options.batch,
-        chunks=max(chunks),
-        precision=options.precision,
-        mini_batches=-(-summary["samples"] // options.batch),
-        network=network_cycles(len(units)) if simulated else BOARDS_NETWORK,
-        stale=bool(options.staleness),
-    )
+    cycles = epoch_cycles(options, configs, units, summary["samples"], summary["features"], simulated=simulated)
     epochs = len(_counted_epochs(result))
     where = "the simulated network" if simulated else "boards, with error correction on the links"
     note = (

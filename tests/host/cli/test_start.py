@@ -145,6 +145,7 @@ def test_every_option_has_help(param):
 def test_commands_in_the_order_of_use():
     assert main.list_commands(click.Context(main)) == [
         "train",
+        "tune",
         "predict",
         "evaluate",
         "inspect",

@@ -1,0 +1,233 @@
+"""The command `p4sgd tune`: precision, mini-batch and L2 penalty by held-out samples and predicted time."""
+
+import contextlib
+import dataclasses
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from p4sgd.host.cli.options import (
+    common_options,
+    data_name,
+    given,
+    is_given,
+    options_file,
+    overwrite_option,
+    reading_options,
+    take_reading,
+)
+from p4sgd.host.cli.output import Output, cell
+from p4sgd.host.cli.training_run import COLUMNS, tuning_options
+
+if TYPE_CHECKING:
+    from p4sgd.host.run.tuning import Trial
+
+__all__ = ["tune"]
+
+_GRID = ("precision", "batch", "l2")
+"""What is searched for, that which changes fastest last: data are prepared once for several penalties."""
+
+
+class _Values(click.ParamType):
+    """Numbers of one kind, separated by commas."""
+
+    name = "NUMBERS"
+
+    def __init__(self, kind: type[int] | type[float], example: str) -> None:
+        self._kind = kind
+        self._example = example
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int | float, ...]:
+        """Refuse what is no number, and numbers that are there twice."""
+        if isinstance(value, tuple):
+            return value
+        numbers = []
+        for text in str(value).split(","):
+            try:
+                numbers.append(self._kind(text))
+            except ValueError:
+                kind = "whole number" if self._kind is int else "number"
+                self.fail(f"{text!r} is not a {kind}: separate {kind}s by commas, as in {self._example}", param, ctx)
+            if numbers.count(numbers[-1]) > 1:
+                self.fail(f"{text} is there twice: once is enough", param, ctx)
+        return tuple(numbers)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The example."""
+        return [CompletionItem(self._example)] if self._example.startswith(incomplete) else []
+
+
+@click.command()
+@click.argument("data", type=data_name)
+@click.option(
+    "--precision",
+    type=_Values(int, "1,2,4,8"),
+    default="1,2,4,8",
+    show_default=True,
+    help="Bits of a feature to try, 1 to 8; as many are stored.",
+)
+@click.option(
+    "--batch",
+    type=_Values(int, "16,64,256"),
+    default="16,64,256",
+    show_default=True,
+    help="Sizes of a mini-batch to try, multiples of 8.",
+)
+@click.option(
+    "--l2",
+    type=_Values(float, "0,1e-4,1e-3"),
+    default="0,1e-4,1e-3",
+    show_default=True,
+    help="Strengths of the L2 penalty to try.",
+)
+@click.option(
+    "--validation-fraction",
+    type=float,
+    default=0.2,
+    show_default=True,
+    help="Fraction of the samples held out to choose the best epoch and to compare the models.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="MODEL",
+    help="Model file to write: the model of the command that is recommended.",
+)
+@overwrite_option
+@tuning_options
+@reading_options
+@common_options
+def tune(
+    data: str,
+    validation_fraction: float,
+    out: Path | None,
+    overwrite: bool,
+    as_json: bool,
+    quiet: bool,
+    **choices: Any,
+) -> None:
+    """Find precision, mini-batch and L2 penalty.
+
+    Trains a model with every combination on the emulator, with the learning rate that suits it, and measures it on
+    held-out samples, the same for all. Time is that predicted for --workers U280 boards, for the epochs to the best
+    one. "best" has the highest accuracy (of a regression R², or D² for poisson and gamma), ± is its standard error.
+    "chosen" is the fastest whose accuracy is less than a standard error below that; the command at the end trains it.
+    """
+    output = Output(as_json=as_json, quiet=quiet)
+    grid = {name: choices.pop(name) for name in _GRID}
+    reading = take_reading(choices)
+    with output.working("getting ready"):
+        from p4sgd.host.data import Dataset
+        from p4sgd.host.run import tuning
+        from p4sgd.host.run.execute import execute
+        from p4sgd.host.run.plan import make_plan
+        from p4sgd.host.run.request import TrainingRequest
+        from p4sgd.host.training import TrainingOptions
+
+        options = given(choices) | {"validation_fraction": validation_fraction}
+        tuning.check_data(data)
+        chosen = tuning.choices(TrainingOptions(**options), grid)
+        request = TrainingRequest(
+            data=data, reading=reading, options=options, out=out, overwrite=overwrite, options_file=options_file()
+        )
+        plan = make_plan(request)
+    with _progress(output, len(chosen)) as advance:
+        trials = tuning.tune(plan, chosen, on_trial=advance)
+    assert isinstance(plan.data, Dataset), "others are refused"
+    best, preferred = tuning.choose(trials)
+    trial, metric = trials[preferred], tuning.metric_of(plan.options)
+    words = ["p4sgd", "train", data, *_words(["precision", "batch", "l2", "epochs"], dataclasses.asdict(trial.options))]
+    words += _given_words()
+    if out is not None:
+        final = options | {name: getattr(trial.options, name) for name in (*_GRID, "epochs")}
+        with output.working("training the chosen model"):
+            execute(make_plan(dataclasses.replace(request, data=plan.data, reading={}, options=final)))
+    document = {
+        "data": plan.data.name,
+        "samples": plan.data.samples,
+        "features": plan.data.space.count,
+        "boards": plan.options.workers,
+        "metric": metric,
+        "trials": [each.to_json() for each in trials],
+        "best": best,
+        "chosen": preferred,
+        "command": words + ([] if out is None else ["--out", str(out)]),
+        "out": None if out is None else str(out),
+    }
+    output.document(document)
+    _show(output, trials, metric, best, preferred)
+    if any(each.board_ms is None for each in trials):
+        boards = f"{plan.options.workers} board{'s' * (plan.options.workers > 1)}"
+        output.remark(f"{boards} cannot hold {plan.data.space.count:,} columns: times are not predicted")
+    output.say(f"recommended: {shlex.join(words)} --out {'MODEL' if out is None else shlex.quote(str(out))}")
+    if out is not None:
+        output.say(f"its model is kept in {out}")
+
+
+@contextlib.contextmanager
+def _progress(output: Output, total: int) -> "Iterator[Any]":
+    """Show on a terminal how many runs of ``total`` have ended; yields what to call with each."""
+    if not output.shows_progress:
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("run"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=output.remarks, transient=True) as progress:
+        task = progress.add_task("runs", total=total)
+        yield lambda trial: progress.advance(task)
+
+
+def _show(output: Output, trials: "Sequence[Trial]", metric: str, best: int, chosen: int) -> None:
+    """The table of all runs."""
+    rows = []
+    for place, trial in enumerate(trials):
+        marks = [name for name, marked in (("best", best), ("chosen", chosen)) if place == marked]
+        time = "" if trial.board_ms is None else f"{trial.board_ms:.3g}"
+        rows.append(
+            [
+                ", ".join(marks),
+                *(f"{getattr(trial.options, name):g}" for name in _GRID),
+                cell("rate", trial.learning_rate),
+                f"{trial.options.epochs}",
+                cell(metric, trial.score),
+                cell(metric, trial.error),
+                time,
+            ]
+        )
+    title = COLUMNS[f"validation_{metric}"].removeprefix("validation ")
+    output.table(["", "bits", "batch", "L2", "rate", "epochs", title, "±", "ms on boards"], rows)
+
+
+def _given_words() -> list[str]:
+    """The options of the running command that are those of `p4sgd train`, too, as the user gave them."""
+    context = click.get_current_context()
+    values: Mapping[str, Any] = context.params
+    own = ("data", "out", "overwrite", "as_json", "quiet", *_GRID, "epochs")
+    names = [each.name for each in context.command.params if each.name and each.expose_value and each.name not in own]
+    return _words([name for name in names if is_given(name) or name == "validation_fraction"], values)
+
+
+def _text(value: Any) -> str:
+    """A value as short as it can be read back."""
+    short = f"{value:g}" if isinstance(value, float) else ""
+    return short if short and float(short) == value else str(value)
+
+
+def _words(names: Iterable[str], values: Mapping[str, Any]) -> list[str]:
+    """Options with their values as words of the command line."""
+    words: list[str] = []
+    for param in click.get_current_context().command.params:
+        if not isinstance(param, click.Option) or param.name not in names:
+            continue
+        value = values[param.name]
+        if isinstance(value, bool):
+            words.append((param.opts if value else param.secondary_opts)[0])
+        else:
+            for each in value if isinstance(value, list | tuple) else [value]:
+                words += [param.opts[0], _text(each)]
+    return words

@@ -1,0 +1,253 @@
+"""Search for precision, mini-batch and L2 penalty: a training run for each choice, measured on held-out samples.
+
+All runs hold out the same samples. Beside how good its model is, each run has the time that boards are predicted to
+take for it, for precision and mini-batch are a trade between the two.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from p4sgd.host import devices, training
+from p4sgd.host.data import Dataset, FeatureSpace
+from p4sgd.host.data.identity import DataIdentity, identify
+from p4sgd.host.distributed.communicator import Communicator
+from p4sgd.host.errors import UserError
+from p4sgd.host.image import Shard
+from p4sgd.host.losses import LOSSES, Task, get_loss
+from p4sgd.host.losses.log_link import LogLink
+from p4sgd.host.report.cycles import epoch_cycles
+from p4sgd.host.run.plan import TrainingPlan
+from p4sgd.host.streaming.folder import is_prepared
+from p4sgd.host.training import StopReason, TrainingOptions, TrainingResult
+from p4sgd.host.training.preparation import Prepared, prepare
+from p4sgd.host.training.shares import deal
+from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
+from p4sgd.sim.data_parallel import SampleRanks
+
+__all__ = ["Trial", "check_data", "choices", "choose", "metric_of", "tune"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A training run with one choice.
+
+    Parameters
+    ----------
+    options
+        Its options; ``epochs`` are those to its best one.
+    learning_rate
+        Learning rate of the first epoch.
+    metrics
+        See `p4sgd.host.training.TrainingResult`.
+    score
+        The metric `metric_of` names, on the held-out samples.
+    error
+        Standard error of the score.
+    board_ms
+        Predicted time of these epochs on boards, in ms; ``None`` if they cannot hold the columns.
+    """
+
+    options: TrainingOptions
+    learning_rate: float
+    metrics: Mapping[str, float]
+    score: float
+    error: float
+    board_ms: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            **{name: getattr(self.options, name) for name in ("precision", "batch", "l2")},
+            "learning_rate": self.learning_rate,
+            "epoch": self.options.epochs,
+            "score": self.score,
+            "error": self.error,
+            "board_ms": self.board_ms,
+            "metrics": dict(self.metrics),
+        }
+
+
+def metric_of(options: TrainingOptions) -> str:
+    """What models are compared by: ``accuracy``, ``r2``, or ``d2`` where predictions are e^z."""
+    if get_loss(options.loss).task is Task.CLASSIFICATION:
+        return "accuracy"
+    return "d2" if isinstance(LOSSES[options.loss], LogLink) else "r2"
+
+
+def check_data(source: str) -> None:
+    """Refuse a folder of prepared data.
+
+    Raises
+    ------
+    UserError
+        If the data are one.
+    """
+    if is_prepared(source):
+        raise UserError(f"{source}: was prepared for one precision: p4sgd tune needs the data themselves")
+
+
+def choices(options: TrainingOptions, grid: Mapping[str, Sequence[Any]]) -> list[TrainingOptions]:
+    """Options for all combinations, the last of the grid's fields changing fastest.
+
+    Raises
+    ------
+    UserError
+        If one of them is not allowed.
+    """
+    combined = itertools.product(*grid.values())
+    return [dataclasses.replace(options, **dict(zip(grid, each, strict=True))) for each in combined]
+
+
+def tune(
+    plan: TrainingPlan, chosen: Sequence[TrainingOptions], *, on_trial: Callable[[Trial], None] | None = None
+) -> list[Trial]:
+    """Train and measure a model for each choice; nothing is written.
+
+    Data are prepared once for choices that follow each other and differ in the L2 penalty alone.
+
+    Parameters
+    ----------
+    plan
+        The plan of a run on the emulator, on data that are not prepared, with held-out samples.
+    chosen
+        The options of each run, which differ from those of the plan in precision, mini-batch and L2 penalty.
+    on_trial
+        Called when a run has ended.
+
+    Raises
+    ------
+    UserError, P4sgdError
+        See `p4sgd.host.training.train`; also if no samples are held out.
+    KeyboardInterrupt
+        On Ctrl-C.
+    """
+    data = plan.data
+    assert isinstance(data, Dataset), "see check_data"
+    if not plan.options.validation_fraction:
+        raise UserError("models are compared on held-out samples: --validation-fraction must be above 0")
+    kept, trials = _PreparedOnce(data, plan.options), []
+    for options in chosen:
+        with contextlib.closing(devices.open_device(plan.device, plan.config, options.workers)) as device:
+            result = training.train(kept, options, device)
+        if result.stopped is StopReason.INTERRUPTED:
+            raise KeyboardInterrupt
+        trials.append(_trial(result, options, data.feature_count))
+        if on_trial is not None:
+            on_trial(trials[-1])
+    return trials
+
+
+def choose(trials: Sequence[Trial]) -> tuple[int, int]:
+    """The places of the best trial, and of the one to prefer.
+
+    The best has the best score. Preferred is the fastest on boards of those whose score is less than a standard error
+    of the best one's below that (the rule of one standard error: Breiman et al., Classification and Regression Trees,
+    1984), the better one of two that are as fast. Without times it is the best.
+
+    Raises
+    ------
+    UserError
+        If no score is a number.
+    """
+    scored = [place for place, trial in enumerate(trials) if math.isfinite(trial.score)]
+    if not scored:
+        raise UserError("no model can be measured on the held-out samples: hold out more of them")
+    best = max(scored, key=lambda place: trials[place].score)
+    error = trials[best].error
+    enough = trials[best].score - (error if math.isfinite(error) else 0.0)
+
+    def cost(place: int) -> tuple[float, float]:
+        time = trials[place].board_ms
+        return math.inf if time is None else time, -trials[place].score
+
+    return best, min((place for place in scored if trials[place].score >= enough), key=cost)
+
+
+def _trial(result: TrainingResult, options: TrainingOptions, features: int) -> Trial:
+    z, labels = result.activations["validation"]
+    coding = result.model.labels
+    predicted = coding.predictions(z)
+    loss = get_loss(result.model.loss, result.model.loss_parameters)
+    spread = 1.0  # the errors of a model that predicts the mean
+    if coding.task is Task.CLASSIFICATION:
+        errors = (predicted != labels).astype(np.float64)
+    elif isinstance(loss, LogLink):
+        errors = loss.deviance(labels, predicted)
+        spread = float(loss.deviance(labels, np.full_like(labels, labels.mean())).mean())
+    else:
+        errors, spread = (predicted - labels) ** 2, float(labels.var())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        error = float(errors.std() / math.sqrt(errors.size) / np.float64(spread))
+    return Trial(
+        options=dataclasses.replace(options, epochs=result.best_epoch),
+        learning_rate=result.summary["learning_rate"],
+        metrics=result.metrics,
+        score=result.metrics[f"validation_{metric_of(options)}"],
+        error=error,
+        board_ms=_board_ms(options, result.summary["samples"], features, result.best_epoch),
+    )
+
+
+def _board_ms(options: TrainingOptions, samples: int, features: int, epochs: int) -> float | None:
+    """Predicted time of some epochs on so many U280 as there are workers, in ms; ``None`` if they have no room."""
+    configs = [WorkerConfig.u280()] * options.workers
+    try:
+        shards = deal(features, options, configs)
+    except UserError:
+        return None
+    cycles = epoch_cycles(options, configs, [shard.units.size for shard in shards], samples, features)
+    return sum(cycles.values()) * epochs * CLOCK_NS / 1e6
+
+
+class _PreparedOnce:
+    """A data set as `PreparedData`, which is prepared again only if something else than the L2 penalty has changed."""
+
+    def __init__(self, data: Dataset, options: TrainingOptions) -> None:
+        self._data = data
+        self._held_out = data.held_out(options.validation_fraction)
+        self._options: TrainingOptions | None = None
+        self._prepared: Prepared | None = None
+
+    @property
+    def name(self) -> str:
+        return self._data.name
+
+    @property
+    def samples(self) -> int:
+        return self._data.samples - self._held_out
+
+    @property
+    def space(self) -> FeatureSpace:
+        return self._data.space
+
+    @property
+    def identity(self) -> DataIdentity:
+        return identify(self._data)
+
+    @property
+    def communicator(self) -> Communicator:
+        return self._data.communicator
+
+    def load(
+        self,
+        options: TrainingOptions,
+        shards: Sequence[Shard],
+        *,
+        directory: Path | None = None,
+        network: bool = False,
+        sample_ranks: SampleRanks | None = None,
+    ) -> Prepared:
+        key = dataclasses.replace(options, l2=0.0)
+        if self._prepared is None or key != self._options:
+            self._prepared = None  # before there is another one
+            how: dict[str, Any] = {"directory": directory, "network": network, "sample_ranks": sample_ranks}
+            self._prepared, self._options = prepare(self._data, options, shards, **how), key
+        return self._prepared

@@ -1,0 +1,182 @@
+"""`p4sgd tune`: the trade between precision, accuracy and time on boards, and the command that it recommends."""
+
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors import safe_open
+
+from p4sgd.host.cli.app import main
+from p4sgd.host.run import tuning
+from p4sgd.host.training import TrainingOptions
+from p4sgd.hw.spec.config import CLOCK_NS
+
+SMALL = ["--precision", "2,8", "--batch", "16,64", "--l2", "0,0.001", "--epochs", 4]
+
+
+def p4sgd(*words, status=0):
+    done = CliRunner().invoke(main, list(map(str, words)))
+    assert done.exit_code == status, done.output
+    return done
+
+
+def tuned(*words):
+    return json.loads(p4sgd("tune", *words, "--json").stdout)
+
+
+def facts(document):
+    """What a run has measured, without its times."""
+    return {name: value for name, value in document["metrics"].items() if name.startswith(("train", "validation"))}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["breast_cancer", "--seed", 3, "--scaling", "minmax", "--no-bias", "--lr", 0.7],
+        ["diabetes", "--loss", "huber", "--epsilon", 40.125, "--validation-fraction", 0.3],
+    ],
+)
+def test_every_run_is_that_of_train(words, tmp_path):
+    """Although data are prepared once for several penalties. The command that is recommended trains its model again."""
+    found = tuned(*words, *SMALL, "--out", tmp_path / "ours")
+    combinations = [(p, b, l2) for p in (2, 8) for b in (16, 64) for l2 in (0.0, 0.001)]
+    assert [(each["precision"], each["batch"], each["l2"]) for each in found["trials"]] == combinations
+    for each in found["trials"]:
+        choice = ["--precision", each["precision"], "--batch", each["batch"], "--l2", each["l2"], "--epochs", 4]
+        more = [] if "--validation-fraction" in words else ["--validation-fraction", 0.2]
+        run = json.loads(p4sgd("train", *words, *choice, *more, "--json").stdout)
+        assert facts(run) == facts(each)
+        assert (run["best_epoch"], run["learning_rate"]) == (each["epoch"], each["learning_rate"])
+    command = found["command"]
+    assert command[:2] == ["p4sgd", "train"]
+    assert command[-2:] == ["--out", str(tmp_path / "ours")]
+    run = json.loads(p4sgd(*command[1:-1], tmp_path / "theirs", "--json").stdout)
+    chosen = found["trials"][found["chosen"]]
+    assert facts(run) == facts(chosen)
+    assert run["best_epoch"] == len(run["epochs"]) == chosen["epoch"]
+    models = []
+    for name in ("ours", "theirs"):
+        with safe_open(tmp_path / name, "np") as file:
+            models.append({each: file.get_tensor(each).tolist() for each in file.keys()})  # noqa: SIM118
+    assert models[0] == models[1]
+
+
+def test_data_are_prepared_once_for_all_penalties(monkeypatch):
+    calls = []
+
+    def counted(data, options, *arguments, _prepare=tuning.prepare, **named):
+        calls.append((options.precision, options.batch))
+        return _prepare(data, options, *arguments, **named)
+
+    monkeypatch.setattr(tuning, "prepare", counted)
+    tuned("iris:1", *SMALL)
+    assert calls == [(2, 16), (2, 64), (8, 16), (8, 64)]
+
+
+def test_the_search_finds_the_same_again():
+    assert tuned("iris:1", *SMALL) == tuned("iris:1", *SMALL)
+
+
+def test_time_is_that_of_boards():
+    """Eight samples take a plane of a chunk a cycle, and a mini-batch waits for its sums, at most some µs."""
+    one, two = (tuned("digits:3", *SMALL, "--workers", workers) for workers in (1, 2))
+    assert (one["boards"], two["boards"]) == (1, 2)
+    for each, other in zip(one["trials"], two["trials"], strict=True):
+        assert facts(each) == facts(other)
+        mini_batches = math.ceil(1437 / each["batch"]) * each["epoch"]
+        busy_ms = mini_batches * each["batch"] // 8 * each["precision"] * CLOCK_NS / 1e6
+        assert busy_ms + mini_batches * 0.5e-3 < each["board_ms"] < busy_ms + mini_batches * 3e-3
+    by_choice = {(each["precision"], each["batch"]): each["board_ms"] / each["epoch"] for each in one["trials"]}
+    assert by_choice[2, 64] < by_choice[8, 64] < by_choice[8, 16]
+
+
+def test_columns_that_boards_cannot_hold(tmp_path):
+    path = tmp_path / "wide.libsvm"
+    path.write_text("1 1:1 400000:1\n-1 2:1\n" * 40)
+    done = p4sgd("tune", path, "--precision", "1,8", "--batch", 16, "--l2", 0, "--epochs", 1)
+    assert "1 board cannot hold 400,000 columns: times are not predicted" in done.stderr
+    assert "best, chosen" in done.stdout
+
+
+def trial(score, error, ms):
+    return tuning.Trial(TrainingOptions(), 1.0, {}, score, error, ms)
+
+
+@given(st.lists(st.tuples(st.floats(-1, 1), st.floats(0, 0.1), st.floats(1e-3, 1e3)), min_size=1, max_size=8))
+def test_the_choice_is_the_fastest_that_is_as_good(drawn):
+    trials = [trial(*each) for each in drawn]
+    best, chosen = tuning.choose(trials)
+    assert trials[best].score == max(each.score for each in trials)
+    enough = trials[best].score - trials[best].error
+    assert trials[chosen].score >= enough
+    faster = [each for each in trials if each.board_ms < trials[chosen].board_ms]
+    assert all(each.score < enough for each in faster)
+
+
+def test_choices_without_a_time_or_a_score():
+    assert tuning.choose([trial(0.5, 0.4, None), trial(0.6, 0.4, None)]) == (1, 1)
+    assert tuning.choose([trial(math.nan, 0.0, 1.0), trial(0.6, math.nan, 2.0)])[0] == 1
+    with pytest.raises(tuning.UserError, match="hold out more"):
+        tuning.choose([trial(math.nan, 0.0, 1.0)])
+
+
+@pytest.mark.parametrize(
+    ("words", "metric"), [([], "accuracy"), (["--loss", "squared"], "R²"), (["--loss", "poisson"], "D²")]
+)
+def test_the_table(words, metric):
+    done = p4sgd("tune", "digits:3", *words, *SMALL)
+    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    assert re.split(r"\s{2,}", lines[0].strip()) == (
+        ["bits", "batch", "L2", "rate", "epochs", metric, "±", "ms on boards"]
+    )
+    assert len(lines) == 2 + 8 + 1
+    assert sum(line.split()[0].startswith(("best", "chosen")) for line in lines[2:-1]) in (1, 2)
+    assert lines[-1].startswith("recommended: p4sgd train digits:3 --precision ")
+    assert lines[-1].endswith(" --out MODEL")
+
+
+def test_options_from_a_file_and_names_with_blanks(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    np.savetxt("some data.csv", np.column_stack([rng.random((60, 3)), np.arange(60) % 2]), delimiter=",")
+    with open("run.toml", "w") as file:
+        file.write(
+            '[tune]\nprecision = "2,4"\nbatch = 16\nl2 = 0\nepochs = 2\nlabel-column = 4\nschedule = "constant"\n'
+        )
+    done = p4sgd("tune", "some data.csv", "--options", "run.toml", "--ignore-column", 1, "--ignore-column", 2)
+    recommended = done.stdout.splitlines()[-1]
+    assert recommended.startswith("recommended: p4sgd train 'some data.csv' --precision ")
+    for part in ("--schedule constant", "--label-column 4", "--ignore-column 1 --ignore-column 2"):
+        assert part in recommended
+
+
+def test_bad_input(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    p4sgd("data", "prepare", "iris:1", "--out", "folder", "--quiet")
+    p4sgd("train", "iris:1", "--epochs", 1, "--out", "model")
+    for words, says in {
+        "iris:1 --precision 1,x": r"'--precision': 'x' is not a whole number: separate .* by commas, as in 1,2,4,8",
+        "iris:1 --precision 1.5": r"'--precision': '1.5' is not a whole number",
+        "iris:1 --precision 2,": r"'--precision': '' is not a whole number",
+        "iris:1 --l2 0,0.0": r"'--l2': 0.0 is there twice: once is enough",
+        "iris:1 --precision 4,9": r"precision must be 1 to 8, not 9$",
+        "iris:1 --batch 16,20": r"batch must be a multiple of 8, not 20: take 16 or 24$",
+        "iris:1 --l2 -1": r"l2 must be at least 0, not -1$",
+        "iris:1 --l2 1e9": r"l2 1e\+09 is too large for these data: choose at most",
+        "iris:1 --validation-fraction 0": r"--validation-fraction must be above 0$",
+        "iris:1 --validation-fraction 1": r"validation fraction must be below 1, not 1$",
+        "iris": r"iris: the labels have 3 values",
+        "iris:1 --out model": r"model: already exists: choose another name, or replace it with --overwrite$",
+        "folder": r"folder: was prepared for one precision: p4sgd tune needs the data themselves$",
+        "nowhere.csv": r"nowhere.csv: there is no such file",
+    }.items():
+        done = p4sgd("tune", *words.split(), status=2)
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("p4sgd tune: ")
+        assert re.search(says, line), line
+        assert done.stdout == ""
